@@ -1,7 +1,7 @@
 //! The documents tell the truth: every example in them is understood, and every option and key is in them.
 
 use clap::{CommandFactory, Parser};
-use manage::{Config, join};
+use manage::Config;
 
 use crate::arguments::Arguments;
 use crate::spec::{Bytes, Time};
@@ -161,8 +161,8 @@ fn the_limits_of_the_full_example_are_the_defaults() {
     let limits = Config::parse("docs/serve.md", &full).expect("a good example").limits;
     let shown = format!("{limits:?}");
     assert!(!shown.contains("None"), "{shown}");
-    assert_eq!(format!("{:?}", join::limits(&limits)), format!("{:?}", target::Limits::default()));
-    let all = join::server_limits(&limits);
+    assert_eq!(format!("{:?}", limits.of_iscsi()), format!("{:?}", target::Limits::default()));
+    let all = limits.of_server();
     assert_eq!(format!("{all:?}"), format!("{:?}", server::Limits::default()));
 }
 

@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use manage::config::{Config, Lun, Portal};
-use manage::volumes::Volumes;
+use manage::control::Volume;
 
 use super::paste::{Way, lines};
 use crate::spec::Bytes;
 
 /// The whole announcement; `bound` are the addresses of the portals, with the ports that were really taken.
-pub(super) fn text(config: &Config, volumes: &Volumes, bound: &[SocketAddr]) -> String {
+pub(super) fn text(config: &Config, volumes: &[Volume], bound: &[SocketAddr]) -> String {
     let portals: Vec<(&Portal, SocketAddr)> = config.portals.iter().zip(bound.iter().copied()).collect();
     let mut text = format!("linerate {}\n", env!("CARGO_PKG_VERSION"));
     for (portal, address) in &portals {
@@ -38,11 +38,12 @@ pub(super) fn text(config: &Config, volumes: &Volumes, bound: &[SocketAddr]) -> 
     text + "\nready\n"
 }
 
-fn volume(volumes: &Volumes, lun: &Lun) -> String {
-    let Some(opened) = volumes.get(&lun.volume) else { return lun.volume.to_string() };
-    let geometry = opened.unit.volume().device().geometry();
-    let (bytes, block) = (Bytes(geometry.bytes()), Bytes(geometry.block_size.bytes().into()));
-    format!("{}, {}, {bytes} in blocks of {block}", lun.volume, opened.spec)
+fn volume(volumes: &[Volume], lun: &Lun) -> String {
+    let Some(volume) = volumes.iter().find(|volume| volume.name == lun.volume.as_str()) else {
+        return lun.volume.to_string();
+    };
+    let (bytes, block) = (Bytes(volume.bytes), Bytes(volume.block_bytes.into()));
+    format!("{}, {}, {bytes} in blocks of {block}", volume.name, volume.spec)
 }
 
 /// An address to paste: a wildcard is no place to connect to, so one that the outside would see instead.
@@ -76,13 +77,18 @@ mod tests {
 
     #[test]
     fn the_readme_shows_what_is_said() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let state = manage::state::State::open(directory.path()).expect("a state directory");
-        let config = manage::Desired::default()
-            .or_usual()
-            .and_then(|usual| usual.safe_config())
-            .expect("nothing wrong");
-        let volumes = manage::volumes::open(&config, &state).expect("volumes");
+        let config = manage::Desired::default().or_usual().safe_config().expect("nothing wrong");
+        let volume = &config.volumes[0];
+        let device = backends::open_local(&volume.spec, Default::default()).expect("memory");
+        let geometry = device.geometry();
+        let volumes = [Volume {
+            name: volume.name.to_string(),
+            spec: volume.spec.to_string(),
+            bytes: geometry.bytes(),
+            block_bytes: geometry.block_size.bytes(),
+            luns: Vec::new(),
+            in_file: false,
+        }];
         let bound: Vec<SocketAddr> = config.portals.iter().map(|portal| portal.listen.0).collect();
         let readme = include_str!("../../../../README.md");
         assert!(readme.contains(&format!("```text\n{}```", text(&config, &volumes, &bound))));

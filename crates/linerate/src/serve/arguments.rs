@@ -89,8 +89,7 @@ mod tests {
     fn config(line: &[&str]) -> Result<Config, String> {
         let line = std::iter::once("serve").chain(line.iter().copied());
         let line = Line::try_parse_from(line).map_err(|error| error.to_string())?;
-        let config = line.serve.desired().or_usual().and_then(|desired| desired.safe_config());
-        config.map_err(|failure| failure.to_string())
+        line.serve.desired().or_usual().safe_config().map_err(|failure| failure.to_string())
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) fn on_signals(live: Arc<Live>) -> Result<(), Failure> {
                 (_, false) => {
                     is_asked_to_end = true;
                     tracing::info!("asked to end: initiators are asked to log out");
-                    live.server().shutdown(GRACE);
+                    live.shutdown(GRACE);
                     give_up_later();
                 }
                 (_, true) => die("asked to end twice: commands in flight are lost"),

@@ -33,7 +33,7 @@ fn reloaded(outcome: Result<Reloaded, Failure>) -> Reply {
 }
 
 fn switch(live: &Live, name: &str, mode: FaultMode) -> Reply {
-    let switched = live.with_now(|_, volumes| volumes.named(name).map(|volume| volume.switch(mode)));
+    let switched = live.now().volumes.named(name).map(|volume| volume.switch(mode));
     let reason = match switched {
         Some(true) => return Reply::Done,
         Some(false) => format!("volume {name} has no fault: layer; serve it as fault:[…] to make it fail"),

@@ -18,8 +18,11 @@ struct Changed {
 }
 
 impl Live {
-    /// Serves something else, and has the configuration file say so. With an error nothing has changed.
-    pub(crate) fn change(&self, change: &Change, options: ReloadOptions) -> Result<Reloaded, Failure> {
+    /// Serves something else, and has the configuration file say so.
+    ///
+    /// # Errors
+    /// Nothing has changed, and why.
+    pub fn change(&self, change: &Change, options: ReloadOptions) -> Result<Reloaded, Failure> {
         let mut now = self.now();
         let file = now.desired.file()?;
         let unserved = Difference::between(&now.config, &now.desired.safe_config_with(file.as_ref())?);
@@ -57,7 +60,7 @@ impl Live {
     }
 
     /// What is served.
-    pub(crate) fn volumes(&self) -> Vec<Volume> {
+    pub fn volumes(&self) -> Vec<Volume> {
         let now = self.now();
         let served = now.config.volumes.iter().filter_map(|volume| {
             let geometry = now.volumes.get(&volume.name)?.unit.volume().device().geometry();

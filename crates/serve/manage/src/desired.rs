@@ -103,15 +103,12 @@ impl Desired {
     }
 
     /// With the volume that is served if nobody says what, if nobody does.
-    ///
-    /// # Errors
-    /// None that is known.
-    pub fn or_usual(&self) -> Result<Desired, Failure> {
-        let mut desired = self.clone();
-        if desired.path.is_none() && desired.volumes.is_empty() {
-            desired.volumes = vec![USUAL_VOLUME.parse().map_err(Failure::refused)?];
+    pub fn or_usual(mut self) -> Desired {
+        if self.path.is_none() && self.volumes.is_empty() {
+            // The first test reads it.
+            self.volumes = vec![USUAL_VOLUME.parse().expect("a volume")];
         }
-        Ok(desired)
+        self
     }
 
     /// Whether a volume is one of the command line's.
@@ -202,7 +199,7 @@ mod tests {
     use super::*;
 
     fn config(desired: &Desired) -> Result<Config, String> {
-        desired.or_usual().and_then(|desired| desired.safe_config()).map_err(|failure| failure.to_string())
+        desired.clone().or_usual().safe_config().map_err(|failure| failure.to_string())
     }
 
     fn volume(text: &str) -> Vec<NamedSpec> {

@@ -10,25 +10,25 @@ use crate::config::{self, Chap, Config};
 use crate::volumes::Volumes;
 
 /// What to serve.
-pub struct Served {
+pub(crate) struct Served {
     /// By all front ends.
-    pub server: server::Config,
+    pub(crate) server: server::Config,
     /// By iSCSI.
-    pub iscsi: target::Config,
+    pub(crate) iscsi: target::Config,
 }
 
 /// What to serve.
-pub fn server(config: &Config, volumes: &Volumes) -> Served {
+pub(crate) fn server(config: &Config, volumes: &Volumes) -> Served {
     Served {
         server: server::Config {
             volumes: volumes.by_name(),
             portals: config.portals.iter().map(portal).collect(),
-            limits: server_limits(&config.limits),
+            limits: config.limits.of_server(),
         },
         iscsi: target::Config {
             targets: config.targets.iter().map(|target| Arc::new(one(target, config, volumes))).collect(),
             discovery_authentication: config.discovery.as_ref().map(authentication),
-            limits: limits(&config.limits),
+            limits: config.limits.of_iscsi(),
             random,
         },
     }
@@ -95,29 +95,31 @@ fn random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the system's random source works");
 }
 
-/// What the file leaves out stays as `server` has it.
-pub fn server_limits(limits: &config::Limits) -> server::Limits {
-    let usual = server::Limits::default();
-    server::Limits {
-        connections_per_address: limits.connections_per_address.unwrap_or(usual.connections_per_address),
-        logins: limits.logins.unwrap_or(usual.logins),
-        fence_time: limits.fence_time.unwrap_or(usual.fence_time),
-        staging_bytes: limits.staging_bytes.unwrap_or(usual.staging_bytes),
+impl config::Limits {
+    /// Those of all front ends. What the file leaves out stays as `server` has it.
+    pub fn of_server(&self) -> server::Limits {
+        let usual = server::Limits::default();
+        server::Limits {
+            connections_per_address: self.connections_per_address.unwrap_or(usual.connections_per_address),
+            logins: self.logins.unwrap_or(usual.logins),
+            fence_time: self.fence_time.unwrap_or(usual.fence_time),
+            staging_bytes: self.staging_bytes.unwrap_or(usual.staging_bytes),
+        }
     }
-}
 
-/// What the file leaves out stays as `target` has it.
-pub fn limits(limits: &config::Limits) -> target::Limits {
-    let usual = target::Limits::default();
-    target::Limits {
-        sessions: limits.sessions.unwrap_or(usual.sessions),
-        discovery_sessions: limits.discovery_sessions.unwrap_or(usual.discovery_sessions),
-        discovery_time: limits.discovery_time.unwrap_or(usual.discovery_time),
-        connections_per_session: limits.connections_per_session.unwrap_or(usual.connections_per_session),
-        login_time: limits.login_time.unwrap_or(usual.login_time),
-        window: limits.window.unwrap_or(usual.window),
-        nop_interval: limits.nop_interval.unwrap_or(usual.nop_interval),
-        send_stall: limits.send_stall.unwrap_or(usual.send_stall),
-        session_staging_bytes: limits.session_staging_bytes.unwrap_or(usual.session_staging_bytes),
+    /// Those of iSCSI. What the file leaves out stays as `target` has it.
+    pub fn of_iscsi(&self) -> target::Limits {
+        let usual = target::Limits::default();
+        target::Limits {
+            sessions: self.sessions.unwrap_or(usual.sessions),
+            discovery_sessions: self.discovery_sessions.unwrap_or(usual.discovery_sessions),
+            discovery_time: self.discovery_time.unwrap_or(usual.discovery_time),
+            connections_per_session: self.connections_per_session.unwrap_or(usual.connections_per_session),
+            login_time: self.login_time.unwrap_or(usual.login_time),
+            window: self.window.unwrap_or(usual.window),
+            nop_interval: self.nop_interval.unwrap_or(usual.nop_interval),
+            send_stall: self.send_stall.unwrap_or(usual.send_stall),
+            session_staging_bytes: self.session_staging_bytes.unwrap_or(usual.session_staging_bytes),
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! What a configured server is, for any program that runs or manages one: `linerate`, a test, an HTTP API.
 //!
 //! Reading order: [`config`] (what a file says, with its mistakes), [`Desired`] (a file, and what goes beside it), [`state`]
-//! (what outlives a server), [`volumes`] and [`join`] (a configuration as devices, and as what front ends serve), [`Live`] (a
-//! server while it runs, and how it becomes another), [`control`] (how it is asked, and both ends of its socket).
+//! (what outlives a server), `volumes` and `join` (a configuration as devices, and as what front ends serve), [`start()`],
+//! [`Live`] (a server while it runs, and how it becomes another), [`control`] (how it is asked, and both ends of its socket).
 //!
 //! It prints nothing, reads no arguments and ends no process: what goes wrong is a `backends::Failure`.
 //!
@@ -32,15 +32,17 @@ pub mod config;
 pub mod control;
 mod desired;
 mod difference;
-pub mod join;
+mod join;
 mod live;
 mod poll;
 mod remotes;
+mod start;
 pub mod state;
 pub mod summary;
-pub mod volumes;
+mod volumes;
 
 pub use config::{Address, Config, ConfigError, VolumeName};
 pub use desired::{Desired, NamedSpec};
 pub use live::{Live, ReloadOptions, Reloaded};
 pub use poll::{Gather, Poll};
+pub use start::{Started, start};

@@ -69,8 +69,7 @@ struct Reopened {
 }
 
 impl Live {
-    /// Of a server that has been made of `config` and `volumes`, as `desired` has it.
-    pub fn new(
+    pub(crate) fn new(
         desired: Desired,
         state: State,
         server: Arc<Server>,
@@ -81,8 +80,7 @@ impl Live {
         Live { state, server, iscsi, now: Mutex::new(Now { desired, config, volumes }) }
     }
 
-    /// What has the cores and the portals.
-    pub fn server(&self) -> &Arc<Server> {
+    pub(crate) fn server(&self) -> &Arc<Server> {
         &self.server
     }
 
@@ -91,17 +89,25 @@ impl Live {
         self.iscsi.sessions(&self.server)
     }
 
-    /// Does something with what is served now. A reload waits meanwhile, and it may be one that lasts that is waited for.
-    pub(crate) fn with_now<T>(&self, what: impl FnOnce(&Config, &Volumes) -> T) -> T {
-        let now = self.now();
-        what(&now.config, &now.volumes)
+    /// Does something with the configuration that is served now. A reload waits meanwhile, and it may be one that lasts that
+    /// is waited for.
+    pub fn with_config<T>(&self, what: impl FnOnce(&Config) -> T) -> T {
+        what(&self.now().config)
+    }
+
+    /// Has the server end in good order: initiators are asked to log out, and commands in flight have so much time.
+    pub fn shutdown(&self, grace: Duration) {
+        self.server.shutdown(grace);
     }
 
     pub(crate) fn now(&self) -> MutexGuard<'_, Now> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the configuration again and serves that. With an error nothing has changed.
+    /// Reads the configuration again and serves that.
+    ///
+    /// # Errors
+    /// Nothing has changed, and why.
     pub fn reload(&self, options: ReloadOptions) -> Result<Reloaded, Failure> {
         let mut now = self.now();
         let wanted = now.desired.safe_config()?;

@@ -17,7 +17,7 @@ use backends::Failure;
 
 /// The directory, there and writable.
 #[derive(Debug)]
-pub struct State {
+pub(crate) struct State {
     directory: PathBuf,
 }
 
@@ -80,7 +80,7 @@ const LOST: &str = "lost";
 
 impl State {
     /// Makes the directory if it is not there, for its owner only.
-    pub fn open(directory: &Path) -> Result<State, StateError> {
+    pub(crate) fn open(directory: &Path) -> Result<State, StateError> {
         use std::os::unix::fs::DirBuilderExt;
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory.join("volumes"));
         made.map_err(|error| StateError::Io("make the state directory", directory.to_owned(), error))?;
@@ -88,7 +88,7 @@ impl State {
     }
 
     /// Where it is.
-    pub fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
@@ -247,7 +247,7 @@ pub fn control_socket(named: Option<&Path>) -> Result<PathBuf, Failure> {
 }
 
 /// The control socket's name within the state directory.
-pub const CONTROL: &str = "control.sock";
+pub(crate) const CONTROL: &str = "control.sock";
 
 #[cfg(test)]
 mod tests {

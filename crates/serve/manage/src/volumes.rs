@@ -20,15 +20,15 @@ use crate::remotes;
 
 /// The volumes that are served, by name.
 #[derive(Default)]
-pub struct Volumes(HashMap<VolumeName, Opened>);
+pub(crate) struct Volumes(HashMap<VolumeName, Opened>);
 
 /// A volume in use.
 #[derive(Clone)]
-pub struct Opened {
+pub(crate) struct Opened {
     /// What initiators speak to.
-    pub unit: Arc<LogicalUnit>,
+    pub(crate) unit: Arc<LogicalUnit>,
     /// What it was opened as, for people.
-    pub spec: String,
+    pub(crate) spec: String,
     /// What is kept of it.
     pub(crate) kept: Arc<UnitState>,
     /// Of its `fault:` layers, if it has any.
@@ -36,8 +36,7 @@ pub struct Opened {
 }
 
 impl Volumes {
-    /// The one of this name.
-    pub fn get(&self, name: &VolumeName) -> Option<&Opened> {
+    pub(crate) fn get(&self, name: &VolumeName) -> Option<&Opened> {
         self.0.get(name)
     }
 
@@ -103,7 +102,7 @@ impl Opened {
 }
 
 /// Opens every volume that is under a LUN; if some cannot be, the first of them says why.
-pub fn open(config: &Config, state: &State) -> Result<Volumes, Failure> {
+pub(crate) fn open(config: &Config, state: &State) -> Result<Volumes, Failure> {
     let shown = crate::summary::shown(config);
     open_all(config.volumes.iter().filter(|volume| shown.contains(volume.name.as_str())), state)
 }

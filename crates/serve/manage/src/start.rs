@@ -1,0 +1,206 @@
+//! The beginning of a configured server, and its end: volumes are opened, reactor threads listen, and when all of them have
+//! ended, everything has been flushed.
+
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use backends::Failure;
+use host::{EpollOptions, threads};
+use server::{Core, Server};
+use target::Iscsi;
+
+use crate::config::Config;
+use crate::control::{BindError, Socket, SocketFile};
+use crate::desired::Desired;
+use crate::live::Live;
+use crate::state::{self, CONTROL, State};
+use crate::{join, volumes};
+
+/// A server that has been started. Dropping it leaves its threads to themselves.
+pub struct Started {
+    live: Arc<Live>,
+    addresses: Vec<SocketAddr>,
+    reactors: threads::Reactors<bool>,
+    socket: Option<Socket>,
+    socket_file: Option<SocketFile>,
+}
+
+/// Starts the server of `config`, which is what `desired` says. It listens, and tells hosts to try again, until it is
+/// [open](Started::open). The log warns of files with secrets that others may use. This process may have as many open files
+/// from now on as the system allows it.
+///
+/// # Errors
+/// Whatever keeps it from serving all of it.
+pub fn start(desired: Desired, config: Config) -> Result<Started, Failure> {
+    config.exposed.iter().for_each(|exposed| tracing::warn!("{exposed}"));
+    config.io_engine.unwrap_or_default().choose().map_err(|error| {
+        Failure::refused(format!("io_uring is not to be had here ({error}); leave --io-engine at auto"))
+    })?;
+    tracing::debug!(open_files = ?host::limits::raise_open_files(), "limits");
+    let state = open_state(&config)?;
+    let volumes = volumes::open(&config, &state)?;
+    let cores = config.reactors.and_then(NonZeroUsize::new).unwrap_or_else(threads::available);
+    let served = join::server(&config, &volumes);
+    let iscsi = Iscsi::new(served.iscsi, cores.get());
+    let (server, parts) = Server::new(served.server, cores.get(), vec![iscsi.clone()]);
+    let (reactors, bound) = start_reactors(&config, cores, parts)?;
+    let addresses = addresses(&bound)?;
+    let socket = control(&config, &state)?;
+    let live = Arc::new(Live::new(desired, state, server, iscsi, config, volumes));
+    Ok(Started { live, addresses, reactors, socket, socket_file: None })
+}
+
+impl Started {
+    /// The server while it runs.
+    pub fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    /// The addresses of the portals, in their order, with the ports that were really taken.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Lets hosts in, and answers on the control socket.
+    ///
+    /// # Errors
+    /// There are no threads to be had.
+    pub fn open(&mut self) -> Result<(), Failure> {
+        if let Some(socket) = self.socket.take() {
+            let live = Arc::clone(&self.live);
+            self.socket_file =
+                Some(socket.serve(move |request| live.answer(&request)).map_err(Failure::failed)?);
+        }
+        self.live.server().open();
+        Ok(())
+    }
+
+    /// Waits until the server has ended, as it does after [`Live::shutdown`].
+    ///
+    /// # Errors
+    /// A thread ended before its time, or a volume could not be flushed.
+    pub fn join(self) -> Result<(), Failure> {
+        let flushed = self.reactors.join().map_err(Failure::failed)?;
+        match flushed.into_iter().all(|flushed| flushed) {
+            true => Ok(()),
+            false => Err(Failure::failed(
+                "a volume could not be flushed; what it acknowledged may not be on its disk",
+            )),
+        }
+    }
+}
+
+fn open_state(config: &Config) -> Result<State, Failure> {
+    let directory = match &config.state {
+        Some(directory) => directory.clone(),
+        None => state::usual_directory().map_err(Failure::refused)?,
+    };
+    State::open(&directory).map_err(Failure::refused)
+}
+
+type Bound = Receiver<io::Result<Vec<SocketAddr>>>;
+
+/// Starts the reactor threads, each with its part of the server. The receiver hears of the portals.
+fn start_reactors(
+    config: &Config,
+    cores: NonZeroUsize,
+    parts: Vec<Core>,
+) -> Result<(threads::Reactors<bool>, Bound), Failure> {
+    let usual = EpollOptions::default();
+    let options = EpollOptions {
+        spin: config.poll.unwrap_or(usual.spin),
+        gather: config.gather.unwrap_or(usual.gather),
+    };
+    let parts: Vec<Option<Core>> = parts.into_iter().map(Some).collect();
+    let parts = Arc::new(Mutex::new(parts));
+    let (report, bound) = mpsc::channel();
+    let main = move |number: usize| {
+        let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = parts.get_mut(number).and_then(Option::take);
+        let report = report.clone();
+        async move {
+            match part {
+                Some(part) => part.run(report).await,
+                None => true,
+            }
+        }
+    };
+    let reactors = threads::start(cores, options, main).map_err(Failure::failed)?;
+    Ok((reactors, bound))
+}
+
+fn addresses(bound: &Bound) -> Result<Vec<SocketAddr>, Failure> {
+    match bound.recv() {
+        Ok(Ok(addresses)) => Ok(addresses),
+        Ok(Err(error)) => {
+            Err(Failure::refused(format!("cannot listen on {error}; {}", remedy(error.kind()))))
+        }
+        Err(_) => Err(Failure::failed("the reactor threads ended before they listened")),
+    }
+}
+
+fn remedy(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::AddrInUse => "stop what listens there, or name another address or port with --listen",
+        io::ErrorKind::AddrNotAvailable => "name an address that this machine has with --listen",
+        io::ErrorKind::PermissionDenied => "take a port above 1023, such as 3260",
+        // What setting TCP_CONGESTION says of an unknown name.
+        io::ErrorKind::NotFound => {
+            "--congestion names no algorithm of this machine; see /proc/sys/net/ipv4/tcp_available_congestion_control"
+        }
+        _ => "see --listen",
+    }
+}
+
+/// The control socket. Two servers may share a state directory as long as their volumes differ; then the
+/// second has no socket, unless it was named.
+fn control(config: &Config, state: &State) -> Result<Option<Socket>, Failure> {
+    let usual = state.directory().join(CONTROL);
+    match (Socket::bind(config.control.as_ref().unwrap_or(&usual)), &config.control) {
+        (Ok(socket), _) => Ok(Some(socket)),
+        (Err(error @ BindError::InUse(_)), None) => {
+            tracing::warn!(%error, "`linerate sessions` will not find this server");
+            Ok(None)
+        }
+        (Err(error), _) => Err(Failure::refused(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{Change, Reply, Request, ask};
+
+    /// What a second program does: this one.
+    #[test]
+    fn a_server_is_started_asked_changed_and_ended() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let desired = Desired {
+            volumes: vec!["vm1=ram:1MiB".parse().expect("a volume")],
+            listen: vec!["127.0.0.1:0".parse().expect("an address")],
+            state: Some(folder.path().to_owned()),
+            reactors: Some(1),
+            ..Desired::default()
+        };
+        let config = desired.safe_config().expect("nothing wrong");
+        let mut server = start(desired, config).expect("started");
+        assert_ne!(server.addresses()[0].port(), 0, "the port that was taken");
+        server.open().expect("threads");
+        let spec = "ram:2MiB".to_owned();
+        let volume = "vm2".parse().expect("a name");
+        let change = Change::Add { volume, spec, target: None, lun: None, initiators: Vec::new() };
+        let add = Request::Change { change, dry_run: false, force: false };
+        let socket = folder.path().join(CONTROL);
+        let added = ask(&socket, &add).expect("a reply");
+        assert!(matches!(&added, Reply::Reloaded { failed, .. } if failed.is_empty()), "{added:?}");
+        let sizes = server.live().volumes().into_iter().map(|volume| (volume.name, volume.bytes));
+        let expected = [("vm1".to_owned(), 1 << 20), ("vm2".to_owned(), 2 << 20)];
+        assert_eq!(sizes.collect::<Vec<_>>(), expected);
+        server.live().shutdown(std::time::Duration::ZERO);
+        server.join().expect("flushed");
+        assert!(!socket.exists(), "its socket goes with it");
+    }
+}
