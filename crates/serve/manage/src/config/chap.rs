@@ -9,9 +9,8 @@ use target::NamePattern;
 
 use super::names::patterns;
 use super::section::{Placed, Section};
-use super::values::Unfit;
+use super::values::{Unfit, one_of};
 use backends::secrets::{self, Exposed};
-use volume::nearest::hint;
 
 /// CHAP for a target or for discovery.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,11 +74,7 @@ impl FromStr for Named {
     type Err = Unfit;
 
     fn from_str(text: &str) -> Result<Named, Unfit> {
-        let known: Vec<&str> = ALGORITHMS.iter().map(|(name, _)| *name).collect();
-        let found = ALGORITHMS.iter().find(|(name, _)| *name == text);
-        found
-            .map(|(_, algorithm)| Named(*algorithm))
-            .ok_or_else(|| Unfit(format!("unknown algorithm `{text}`{}", hint(text, &known))))
+        one_of("algorithm", text, ALGORITHMS).map(Named)
     }
 }
 

@@ -6,8 +6,7 @@ use std::str::FromStr;
 use iscsi::negotiate::{DigestKind, Offers};
 
 use super::section::Section;
-use super::values::Unfit;
-use volume::nearest::hint;
+use super::values::{Unfit, one_of};
 use volume::spec::Bytes;
 
 /// A digest by the name it has in the file.
@@ -19,11 +18,7 @@ impl FromStr for Named {
     type Err = Unfit;
 
     fn from_str(text: &str) -> Result<Named, Unfit> {
-        let known: Vec<&str> = DIGESTS.iter().map(|(name, _)| *name).collect();
-        let found = DIGESTS.iter().find(|(name, _)| *name == text);
-        found
-            .map(|(_, digest)| Named(*digest))
-            .ok_or_else(|| Unfit(format!("unknown digest `{text}`{}", hint(text, &known))))
+        one_of("digest", text, DIGESTS).map(Named)
     }
 }
 

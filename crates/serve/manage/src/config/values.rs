@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use iscsi::name::Name;
 use serde::{Deserialize, Serialize};
+use volume::nearest::hint;
 
 /// Why a text is not what it should be, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,13 @@ impl fmt::Display for Unfit {
 }
 
 impl std::error::Error for Unfit {}
+
+/// The value that is called `text` in `table`, a table of `what`.
+pub(super) fn one_of<T: Copy>(what: &str, text: &str, table: &[(&str, T)]) -> Result<T, Unfit> {
+    let known: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
+    let found = table.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+    found.ok_or_else(|| Unfit(format!("unknown {what} `{text}`{}", hint(text, &known))))
+}
 
 /// Where to listen: `iscsi://ADDR:PORT`; the scheme and the port may be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
