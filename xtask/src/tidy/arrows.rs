@@ -141,8 +141,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-diagnose",
         ],
     ),
-    // The ceiling of an iSCSI target speaks iSCSI.
-    ("linerate-bench", &["linerate-block", "linerate-iscsi", "linerate-scsi", "linerate-reactor"]),
     ("linerate-lab", &["linerate-reactor", "linerate-host"]),
     // It opens storage and makes threads: what `bench` leaves to whoever runs it. Clients may work on a host of a lab.
     (
