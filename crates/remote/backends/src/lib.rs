@@ -4,7 +4,7 @@
 //! Reading order: [`GRAMMAR`] and [`open`] (a specification in, a device out), [`place`] (the same for a URL or a path, as
 //! commands name storage), [`remote`] (sessions with a target), [`secrets`], [`reservation`], [`recorders`], [`failure`].
 //!
-//! It prints nothing and reads no arguments. Secrets come from files and the environment, and whoever else can be asked for
+//! It prints nothing and reads no arguments. Secrets come from files and the environment, and any other source of
 //! them is named by [`secrets::ask_by`].
 //!
 //! ```

@@ -1,6 +1,6 @@
 //! Unflushed writes of a session's block devices, where their logical units have volatile caches.
 //!
-//! The session's thread records every command that ends, whoever sent it: an acknowledged WRITE counts as
+//! The session's thread records every command that ends, by any sender: an acknowledged WRITE counts as
 //! unflushed before its requester sees the status, and a unit attention for a reset counts even if another
 //! command received it. Each device has its own [`FlushLedger`], so that the loss is reported to each.
 //!

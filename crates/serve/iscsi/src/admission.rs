@@ -400,7 +400,7 @@ impl LoginDriver {
         let (answer, mut answers) = reactor::mailbox();
         let cid = request.request.cid;
         self.core.context.tell(seat.core, move |core| {
-            // Whoever asked may be gone by now.
+            // The login that asked may be gone by now.
             let _ = answer.send(core.reserve(tsih, cid));
         });
         let window = answers.recv().await.ok_or_else(missing)??;

@@ -89,7 +89,7 @@ fn names(account: &config::Account) -> Option<(String, Vec<NamePattern>)> {
     Some((account.credentials.name.clone(), account.initiators.clone()?))
 }
 
-/// For CHAP challenges. A server that could be made to repeat them would let in whoever listened before.
+/// For CHAP challenges. If they could be made to repeat, an eavesdropper could log in by an old answer.
 fn random(bytes: &mut [u8]) {
     // It worked at the start, when identities may have been drawn; Linux does not fail afterwards.
     getrandom::fill(bytes).expect("the system's random source works");

@@ -259,7 +259,7 @@ impl<'a> Asking<'a> {
                 self.give(r2t.itt, Some(r2t.ttt), from, to);
                 Ok(())
             }
-            Some(Opcode::NopIn) => Ok(()), // whoever is measured for seconds need not say that it lives
+            Some(Opcode::NopIn) => Ok(()), // a measurement lasts seconds: pings need no answer
             _ => Err(invalid("an answer to nothing that was asked")),
         }
     }

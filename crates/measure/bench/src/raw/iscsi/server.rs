@@ -222,7 +222,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Lets in whoever asks for whatever target.
+    /// Accepts every login, for any target.
     fn log_in(&mut self, mut login: TargetLogin, bhs: &Bhs) -> io::Result<()> {
         self.text.truncate(bhs.data_segment_length() as usize);
         login.handle_pdu(bhs, &self.text);
