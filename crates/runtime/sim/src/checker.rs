@@ -435,13 +435,17 @@ impl Checker {
             those.map(|entry| entry.latest().unwrap_or(Moment::MAX)).max()
         };
         // What no write is known to have put there was copied there.
-        let kept = kept.and_then(|kept| {
-            let copied = |entry: &Entry| entry.copied_from.is_some() && entry.may_show(kept);
-            latest(&|entry| entry.value == kept).or_else(|| latest(&copied))
-        });
+        let written = |entry: &Entry| kept.is_some_and(|kept| entry.value == kept);
+        let copied =
+            |entry: &Entry| kept.is_some_and(|kept| entry.copied_from.is_some() && entry.may_show(kept));
+        let kept_at = latest(&written).or_else(|| latest(&copied));
+        // Of two copies that may have put it there, the other one may have been lost.
+        let kept_since =
+            writes.iter().filter(|entry| written(entry) || copied(entry)).filter_map(Entry::latest).min();
         let lost_at = lost.and_then(|lost| latest(&|entry| entry.may_show(lost)));
         for entry in writes {
-            let is_newer = kept.is_none_or(|kept| entry.begun > kept);
+            let is_newer = kept_at.is_none_or(|at| entry.begun > at);
+            let may_be_newer = is_newer || kept_since.is_some_and(|since| entry.begun > since);
             // What is younger than what the disk had may be in a cache above it, and reach it yet.
             let has_landed = match lost {
                 Some(lost) if entry.may_show(lost) => true,
@@ -449,8 +453,8 @@ impl Checker {
             };
             // What is sent again may land again.
             let lands_again = entry.repeats && entry.ended.is_none();
-            let doom = if has_landed && !lands_again { Doom::Certain } else { Doom::Perhaps };
-            if !entry.lasts && is_newer {
+            let doom = if is_newer && has_landed && !lands_again { Doom::Certain } else { Doom::Perhaps };
+            if !entry.lasts && may_be_newer {
                 entry.doom = entry.doom.max(doom);
             }
         }
@@ -849,6 +853,25 @@ mod tests {
         checker.sync_failed(0, &lost, &kept);
         checker.flush_failed(1);
         checker.flushed(1, second).expect("its writer knows");
+        checker.cut_power();
+        assert!(reads(&mut checker, &kept));
+    }
+
+    /// Seeds 2026112510265 and 2026112520091 of 9791306.
+    #[test]
+    fn of_two_copies_of_one_volume_either_may_be_what_is_kept() {
+        let mut checker = Checker::new(1, 512, 8, false, true);
+        let copy = Kind { copied_from: Some(0), ..Kind::default() };
+        let first = checker.begin_write(1, 0, 1, copy);
+        checker.is_over(first);
+        let second = checker.begin_write(1, 0, 1, copy);
+        checker.wrote(second);
+        let (kept, lost) = (data(&checker, WriteId(7)), data(&checker, WriteId(8)));
+        checker.sync_failed(0, &lost, &kept);
+        checker.flush_failed(1);
+        let flush = checker.now();
+        checker.flushed(1, flush).expect("its writer knows");
+        assert!(reads(&mut checker, &lost));
         checker.cut_power();
         assert!(reads(&mut checker, &kept));
     }
