@@ -21,8 +21,10 @@ use crate::server::Server;
 /// Nothing is given up because the machine is slow.
 const NEVER: &str =
     "&congestion=cubic&nop-interval=3600&login-time=3600&command-time=3600&reconnect-time=3600";
-/// Silence is noticed soon. On a slow machine that may be another connection's than the scene's.
-const SOON: &str = "&congestion=cubic&nop-interval=1&login-time=3600&command-time=3600&reconnect-time=3600";
+/// Silence is noticed soon. On a slow machine that may be another connection's than the scene's. A command is sent again
+/// after a minute: istgt sometimes never answers one that was outstanding when a connection was replaced.
+const SOON: &str =
+    "&congestion=cubic&nop-interval=1&login-time=3600&command-time=60&command-tries=10&reconnect-time=3600";
 
 /// A session of so many connections, on these terms, by the proxy.
 fn begin(san: &San, proxy: &Proxy, connections: u16, terms: &str) -> Load {
