@@ -159,7 +159,7 @@ fn register(unit: &Arc<LogicalUnit>, nexus: &mut Nexus, existing: u64, key: u64)
 }
 
 fn begin(unit: &Arc<LogicalUnit>, nexus: &mut Nexus, cdb: &[u8], offered: u32) -> Plan {
-    let luns: Arc<dyn unit::Neighbours> = Arc::new(TwoLuns);
+    let luns: Arc<dyn unit::SiblingUnits> = Arc::new(TwoLuns);
     let room = if offered == 0 { 1 << 20 } else { 0 };
     let command =
         unit::CommandIn { cdb, data_out_bytes: offered, data_in_bytes: room, luns: &luns, stage: false };

@@ -20,7 +20,7 @@ use libfuzzer_sys::fuzz_target;
 use scsi::TransportId;
 use script::Script;
 use unit::{
-    Background, CommandIn, Data, DataIn, Identity, Job, Landing, LogicalUnit, LogicalUnitOptions, Neighbours,
+    Background, CommandIn, Data, DataIn, Identity, Job, Landing, LogicalUnit, LogicalUnitOptions, SiblingUnits,
     Nexus, Plan, Reply, Status, Step, Watch,
 };
 use support::{Disk, DiskOptions, Paper, attach, kept_on, poll, sized, unit_over, unmap};
@@ -40,7 +40,7 @@ fuzz_target!(|bytes: &[u8]| {
 
 struct Bench {
     units: Vec<Unit>,
-    luns: Arc<dyn Neighbours>,
+    luns: Arc<dyn SiblingUnits>,
     /// Each with the LUN of its unit.
     nexuses: Vec<(usize, Nexus)>,
     waiting: Vec<Waiting>,
@@ -77,7 +77,7 @@ struct Running {
 
 struct Both(Vec<Arc<LogicalUnit>>);
 
-impl Neighbours for Both {
+impl SiblingUnits for Both {
     fn luns(&self) -> Vec<u64> {
         (0..self.0.len() as u64).map(|lun| lun << 48).collect()
     }

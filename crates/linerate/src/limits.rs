@@ -12,7 +12,7 @@ use crate::output::say;
 use crate::spec::{Bytes, NotASize, NotATime, Time};
 use model::LinkRate;
 
-use model::limits::{Answer, Distance, WriteMode};
+use model::limits::{Distance, LinkLimits, WriteMode};
 use report::limits as printed;
 
 /// Print what a link carries at most: frames, TCP payload, iSCSI's data, and what fills it over a distance
@@ -111,7 +111,7 @@ pub(crate) fn run(arguments: &LimitsArguments) -> Result<(), Failure> {
 }
 
 impl LimitsArguments {
-    fn answer(&self) -> Result<Answer, Failure> {
+    fn answer(&self) -> Result<LinkLimits, Failure> {
         if self.ipv6 && self.mtu < IPV6_MTU_MIN {
             return Err(Failure::refused(format_args!(
                 "IPv6 needs an MTU of {IPV6_MTU_MIN} bytes, and --mtu says {}",
@@ -132,7 +132,14 @@ impl LimitsArguments {
             depth: self.depth,
             connections: self.connections,
         });
-        Ok(Answer::of(link, keys, self.status_apart, &self.write_modes(keys), &self.block, distance))
+        Ok(LinkLimits::calculate(
+            link,
+            keys,
+            self.status_apart,
+            &self.write_modes(keys),
+            &self.block,
+            distance,
+        ))
     }
 
     fn keys(&self) -> Result<Keys, Failure> {

@@ -41,7 +41,7 @@ mod wan;
 
 use std::process::ExitCode;
 
-use backends::{Failure, failure, place, remote, secrets};
+use backends::{Failure, failure, location, remote, secrets};
 use host::private_file;
 use volume::{nearest, spec};
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use backends::place::{Opened, Place};
+use backends::location::{Location, Opened};
 use copy::stream;
 
 use crate::failure::{Failure, Kind};
@@ -109,9 +109,9 @@ fn with(
     read_only: bool,
     how: &How,
     length: Option<Bytes>,
-    work: impl AsyncFnOnce(&Opened, &stream::Part<'_>) -> Result<(), Failure>,
+    work: impl AsyncFnOnce(&Opened, &stream::DeviceRange<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let place = Place::parse(place)?;
+    let place = Location::parse(place)?;
     let (name, interrupt) = (place.to_string(), Interrupt::listen()?);
     remote::run(async {
         let opened = place.open(read_only).await?;
@@ -119,7 +119,7 @@ fn with(
         let done = match stream::range(how.offset.0, length.map(|length| length.0), bytes) {
             None => Err(Failure::refused(format!("{name} ends at byte {bytes}"))),
             Some(range) => {
-                let part = stream::Part {
+                let part = stream::DeviceRange {
                     device: &opened.device,
                     name: &name,
                     range,

@@ -10,8 +10,8 @@ use bench::journal::{CheckError, Crash};
 use clap::ValueEnum;
 
 use crate::failure::{Failure, Kind};
+use crate::location::Location;
 use crate::output::say;
-use crate::place::Place;
 use crate::remote;
 use conduct::journal::{self, about};
 use conduct::storage::Storage;
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &VerifyLogArguments) -> Result<ExitCode, Failure> {
         After::Client => Crash::OfClient,
         After::Storage => Crash::OfStorage,
     };
-    let place = Place::parse(&arguments.place)?;
+    let place = Location::parse(&arguments.place)?;
     let checked = remote::run(async {
         let storage = Storage::open(&place, false, None).await?;
         let checked = Rc::new(journal).check(&storage.device, crash).await;

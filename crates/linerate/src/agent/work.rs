@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use agent::channel::{Broken, Channel, Ear, Mouth};
-use agent::wire::message::{News, Open, Opened, Order, Part, Run};
+use agent::channel::{Broken, Channel, MessageReceiver, MessageSender};
+use agent::wire::message::{Notification, Open, Opened, Order, RoleReport, Run};
 use bench::Go;
 use bench::plan::{self, Span, Stop};
 use reactor::{Receiver, Sender, bounded_mailbox};
@@ -17,16 +17,16 @@ use crate::bench::client;
 use crate::bench::crew::{Crew as _, LocalCrew, Progress};
 use crate::bench::storage::Storage;
 use crate::failure::Failure;
+use crate::location::Location;
 use crate::output::{printable, say};
-use crate::place::Place;
 
 /// Works for the coordinator until it is gone; says why it is.
 pub(super) async fn obey(channel: Channel, allow_write: bool) -> Broken {
-    let Channel { ear, mouth } = channel;
-    let (zero, wishes, mouth) = (Instant::now(), Rc::new(Wishes::default()), Rc::new(mouth));
+    let Channel { receiver, sender } = channel;
+    let (zero, wishes, sender) = (Instant::now(), Rc::new(Wishes::default()), Rc::new(sender));
     let (orders, to_do) = bounded_mailbox(ORDERS_MAX);
-    let hearing = reactor::spawn(hear(ear, zero, orders, Rc::clone(&wishes), Rc::clone(&mouth)));
-    let desk = Desk { allow_write, zero, wishes, mouth, crew: None, cell: None };
+    let hearing = reactor::spawn(hear(receiver, zero, orders, Rc::clone(&wishes), Rc::clone(&sender)));
+    let desk = Desk { allow_write, zero, wishes, sender, crew: None, cell: None };
     desk.work(to_do).await;
     hearing.await
 }
@@ -48,21 +48,21 @@ impl Wishes {
 }
 
 async fn hear(
-    mut ear: Ear,
+    mut receiver: MessageReceiver,
     zero: Instant,
     orders: Sender<Order>,
     wishes: Rc<Wishes>,
-    mouth: Rc<Mouth>,
+    sender: Rc<MessageSender>,
 ) -> Broken {
     let why = loop {
-        let order = match ear.hear().await.map(|message| Order::parse(&message)) {
+        let order = match receiver.receive().await.map(|message| Order::parse(&message)) {
             Ok(Ok(order)) => order,
             Ok(Err(error)) => break Broken::Unintelligible(error),
             Err(why) => break why,
         };
         match order {
             Order::Alive => {}
-            Order::Time => mouth.say(News::Time { ns: nanoseconds(zero.elapsed()) }.text()),
+            Order::Time => sender.send(Notification::Time { ns: nanoseconds(zero.elapsed()) }.text()),
             Order::Stop => wishes.end.set(true),
             order => {
                 // What was wished for was meant for the run before.
@@ -83,7 +83,7 @@ struct Desk {
     /// When the agent's clock was zero.
     zero: Instant,
     wishes: Rc<Wishes>,
-    mouth: Rc<Mouth>,
+    sender: Rc<MessageSender>,
     /// Clients on the storage, once it is open, and whether it was opened for writing.
     crew: Option<(LocalCrew, bool)>,
     /// What they have been prepared for.
@@ -94,12 +94,12 @@ impl Desk {
     async fn work(mut self, mut orders: Receiver<Order>) {
         while let Some(order) = orders.recv().await {
             let news = self.carry_out(order).await;
-            self.mouth.say(news.unwrap_or_else(|failure| failed(&failure)).text());
+            self.sender.send(news.unwrap_or_else(|failure| failed(&failure)).text());
         }
         self.leave().await;
     }
 
-    async fn carry_out(&mut self, order: Order) -> Result<News, Failure> {
+    async fn carry_out(&mut self, order: Order) -> Result<Notification, Failure> {
         match order {
             Order::Open(open) => self.open(open).await,
             Order::Prepare { cell } => self.prepare(cell).await,
@@ -107,16 +107,16 @@ impl Desk {
             Order::Purge { span } => self.purge(span).await,
             Order::LookAlive => {
                 self.crew()?.look_alive().await?;
-                Ok(News::Done)
+                Ok(Notification::Done)
             }
             // These do not come so far.
-            Order::Time | Order::Stop | Order::Alive => Ok(News::Alive),
+            Order::Time | Order::Stop | Order::Alive => Ok(Notification::Alive),
         }
     }
 
-    async fn open(&mut self, open: Open) -> Result<News, Failure> {
+    async fn open(&mut self, open: Open) -> Result<Notification, Failure> {
         self.leave().await;
-        let place = Place::parse(&open.place)?.reached_by(open.connections, open.congestion.as_deref())?;
+        let place = Location::parse(&open.place)?.reached_by(open.connections, open.congestion.as_deref())?;
         // Memory that is made for the measurement and ends with it is nobody's loss.
         if open.write && !self.allow_write && !place.is_fleeting() {
             return Err(Failure::refused("it was started without --allow-write"));
@@ -132,38 +132,38 @@ impl Desk {
         let crew = LocalCrew::new(storage.source.clone(), Duration::from_micros(open.poll_us));
         storage.close().await;
         self.crew = Some((crew, open.write));
-        Ok(News::Opened(opened))
+        Ok(Notification::Opened(opened))
     }
 
-    async fn prepare(&mut self, cell: plan::Cell) -> Result<News, Failure> {
+    async fn prepare(&mut self, cell: plan::Cell) -> Result<Notification, Failure> {
         check(&cell)?;
         if cell.roles.iter().any(|role| role.workload.writes()) {
             self.writable()?;
         }
         self.crew()?.prepare(&cell).await?;
         self.cell = Some(cell);
-        Ok(News::Done)
+        Ok(Notification::Done)
     }
 
-    async fn run(&mut self, Run { stop, start_ns }: Run) -> Result<News, Failure> {
+    async fn run(&mut self, Run { stop, start_ns }: Run) -> Result<Notification, Failure> {
         let start = self.start(&stop, start_ns)?;
         let cell = self.cell.take().ok_or_else(|| Failure::refused("nothing has been prepared"))?;
         say(&format!("  {}\n", printable(&cell.name)));
-        let (mouth, wishes, zero) = (Rc::clone(&self.mouth), Rc::clone(&self.wishes), self.zero);
+        let (sender, wishes, zero) = (Rc::clone(&self.sender), Rc::clone(&self.wishes), self.zero);
         let progress = &mut |progress: Progress<'_>| {
-            mouth.say(match progress {
-                Progress::Counting => News::Counting.text(),
-                Progress::Sample { role, sample } => News::Sample { role, sample: *sample }.text(),
+            sender.send(match progress {
+                Progress::Counting => Notification::Counting.text(),
+                Progress::Sample { role, sample } => Notification::Sample { role, sample: *sample }.text(),
             });
             wishes.go()
         };
         let carried = self.crew()?.run_at(&cell, stop, start, progress).await?;
-        let told = |part: client::Part| Part {
+        let told = |part: client::RoleResult| RoleReport {
             run: part.run,
             tables: part.tables,
             started_ns: nanoseconds(part.started.saturating_duration_since(zero)),
         };
-        Ok(News::Ended { parts: carried.into_iter().map(told).collect() })
+        Ok(Notification::Ended { parts: carried.into_iter().map(told).collect() })
     }
 
     /// When to begin: soon, and for so long that a clock can count it.
@@ -179,15 +179,17 @@ impl Desk {
         }
     }
 
-    async fn purge(&mut self, span: Span) -> Result<News, Failure> {
+    async fn purge(&mut self, span: Span) -> Result<Notification, Failure> {
         self.writable()?;
-        let (mouth, wishes) = (Rc::clone(&self.mouth), Rc::clone(&self.wishes));
+        let (sender, wishes) = (Rc::clone(&self.sender), Rc::clone(&self.wishes));
         let progress = &mut |purged: crate::bench::crew::Purged| {
-            mouth.say(News::Purged { done_bytes: purged.done_bytes, of_bytes: purged.of_bytes }.text());
+            sender.send(
+                Notification::Purged { done_bytes: purged.done_bytes, of_bytes: purged.of_bytes }.text(),
+            );
             wishes.go()
         };
         self.crew()?.purge(span, progress).await?;
-        Ok(News::Done)
+        Ok(Notification::Done)
     }
 
     fn crew(&mut self) -> Result<&mut LocalCrew, Failure> {
@@ -230,8 +232,8 @@ fn check(cell: &plan::Cell) -> Result<(), Failure> {
     }
 }
 
-fn failed(failure: &Failure) -> News {
-    News::Failed { code: failure.code(), sentence: failure.to_string() }
+fn failed(failure: &Failure) -> Notification {
+    Notification::Failed { code: failure.code(), sentence: failure.to_string() }
 }
 
 /// 584 years are enough.

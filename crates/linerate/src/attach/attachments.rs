@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use attach::record::{Found, Record};
+use attach::record::{FoundRecord, Record};
 
 use super::records;
 use crate::failure::Failure;
@@ -19,17 +19,17 @@ pub(crate) struct AttachmentsArguments {
 
 /// Carries the command out.
 pub(crate) fn run(arguments: &AttachmentsArguments) -> Result<(), Failure> {
-    let all = Found::all(&records()?).map_err(Failure::failed)?;
+    let all = FoundRecord::all(&records()?).map_err(Failure::failed)?;
     say(&if arguments.json { json(&all)? } else { text(&all) });
     Ok(())
 }
 
-fn json(all: &[Found]) -> Result<String, Failure> {
+fn json(all: &[FoundRecord]) -> Result<String, Failure> {
     let records: Vec<&Record> = all.iter().map(|found| &found.record).collect();
     serde_json::to_string_pretty(&records).map(|text| text + "\n").map_err(Failure::failed)
 }
 
-fn text(all: &[Found]) -> String {
+fn text(all: &[FoundRecord]) -> String {
     if all.is_empty() {
         return "nothing is attached\n".to_owned();
     }
@@ -44,7 +44,7 @@ fn text(all: &[Found]) -> String {
     text
 }
 
-fn state(found: &Found) -> String {
+fn state(found: &FoundRecord) -> String {
     match (&found.record.failure, found.is_alive()) {
         (Some(why), false) => format!("ended: {why}"),
         (_, false) => "its process was killed; detach it".to_owned(),

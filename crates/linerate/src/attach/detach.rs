@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use attach::mounts::Way;
+use attach::mounts::UnmountMode;
 
 use super::records;
 use crate::failure::Failure;
@@ -24,9 +24,9 @@ pub(crate) struct DetachArguments {
 /// Carries the command out.
 pub(crate) fn run(arguments: &DetachArguments) -> Result<(), Failure> {
     let way = match (arguments.force, arguments.lazy) {
-        (true, _) => Way::ByForce,
-        (false, true) => Way::Lazily,
-        (false, false) => Way::Politely,
+        (true, _) => UnmountMode::Force,
+        (false, true) => UnmountMode::Lazy,
+        (false, false) => UnmountMode::IfUnused,
     };
     attach::detach(&records()?, &arguments.path, way)
 }

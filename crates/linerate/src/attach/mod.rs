@@ -12,7 +12,7 @@ mod volume;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use attach::Notes;
+use attach::RecordPaths;
 use attach::mount_point::{MountPoint, Terms};
 use attach::record::{self, Record};
 
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     let log = (!arguments.foreground).then(|| records.join(format!("{}.log", std::process::id())));
     remote::run(async {
         let volume = named.open(arguments.read_only).await?;
-        attach::attach(volume, at, terms, Notes { records: &records, log }, ready).await
+        attach::attach(volume, at, terms, RecordPaths { records: &records, log }, ready).await
     })?;
     Ok(ExitCode::SUCCESS)
 }

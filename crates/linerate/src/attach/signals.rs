@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use attach::mounts::{self, Way};
+use attach::mounts::{self, UnmountMode};
 use attach::users;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -17,15 +17,15 @@ pub(super) fn watch(path: PathBuf) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::failed)?;
     let watch = move || {
         for attempt in signals.forever().enumerate().map(|(attempt, _)| attempt) {
-            end(&path, if attempt == 0 { Way::Politely } else { Way::Lazily });
+            end(&path, if attempt == 0 { UnmountMode::IfUnused } else { UnmountMode::Lazy });
         }
     };
     thread::Builder::new().name("signals".to_owned()).spawn(watch).map(drop).map_err(Failure::failed)
 }
 
-fn end(path: &Path, way: Way) {
+fn end(path: &Path, way: UnmountMode) {
     if let Err(error) = mounts::unmount(path, way) {
-        let users = users::of(path).join(", ");
+        let users = users::list(path).join(", ");
         tracing::error!(
             "{} stays attached: {error} {users}; the next signal unmounts lazily",
             path.display()

@@ -7,7 +7,7 @@ use attach::Volume;
 use initiator::Url;
 
 use crate::failure::Failure;
-use crate::place;
+use crate::location;
 use crate::remote;
 use crate::spec::Spec;
 
@@ -23,7 +23,7 @@ const TRIES: u32 = 5;
 impl Named {
     /// Asks for secrets if there is need to.
     pub(super) fn parse(text: &str) -> Result<Named, Failure> {
-        if !place::is_url(text) {
+        if !location::is_url(text) {
             return backends::parse(text).map(Named::Local).map_err(Failure::refused);
         }
         let mut url = remote::url(text)?;

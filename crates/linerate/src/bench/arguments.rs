@@ -11,7 +11,7 @@ use super::folder::Folder;
 use super::options::WorkloadOptions;
 use crate::agent::secret;
 use crate::failure::Failure;
-use crate::place::Place;
+use crate::location::Location;
 use crate::spec::Bytes;
 use bench::Extent;
 use model::LinkRate;
@@ -138,7 +138,7 @@ pub(super) struct OutputOptions {
 
 impl BenchArguments {
     /// What is measured, with its secrets.
-    pub(super) fn place(&self) -> Result<Place, Failure> {
+    pub(super) fn place(&self) -> Result<Location, Failure> {
         let session = &self.session;
         if !self.lab.is_empty() {
             return Err(Failure::refused(
@@ -148,7 +148,7 @@ impl BenchArguments {
         let Some(place) = self.place.as_deref() else {
             return Err(Failure::refused("name what is to be measured: a URL, a volume, or a path"));
         };
-        Place::parse(place)?.reached_by(session.connections, session.congestion.as_deref())
+        Location::parse(place)?.reached_by(session.connections, session.congestion.as_deref())
     }
 
     /// Refuses what has no meaning where storage and network are the suite's own.

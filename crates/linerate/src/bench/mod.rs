@@ -43,8 +43,8 @@ use view::{Line, Nobody, View, Watch};
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::location::Location;
 use crate::output::say;
-use crate::place::Place;
 use crate::{remote, report, wan};
 use environment::server::Server;
 
@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
 
 async fn measure(
     arguments: &BenchArguments,
-    place: &Place,
+    place: &Location,
     prepared: Prepared,
     interrupt: &Interrupt,
 ) -> Result<ExitCode, Failure> {

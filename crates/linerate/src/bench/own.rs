@@ -17,7 +17,7 @@ use super::view::{Line, Nobody, View};
 use super::{begin, shown};
 use crate::failure::{Failure, Kind};
 use crate::interrupt::Interrupt;
-use crate::place::Place;
+use crate::location::Location;
 use conduct::conductor::{Conductor, Outcome, SEED};
 use environment::server::Server;
 
@@ -38,7 +38,7 @@ impl OwnStorage<'_> {
     /// Runs the suite and writes everything that `linerate bench --out` writes. Fails if it cannot be run to its end;
     /// requests that failed are in the record.
     pub(crate) async fn measure(self, suite: Suite, interrupt: &Interrupt) -> Result<Record, Failure> {
-        let place = Place::Lun(Box::new(self.url));
+        let place = Location::Lun(Box::new(self.url));
         let storage = Storage::open(&place, true, None).await?;
         let environment = storage.facts(&place).await;
         let mut record = begin::record(storage.subject.clone(), suite, environment, Vec::new());

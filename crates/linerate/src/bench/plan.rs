@@ -13,7 +13,7 @@ use super::storage::Storage;
 use super::ways::Source;
 use super::{begin, holes, resume, safety, suites};
 use crate::failure::Failure;
-use crate::place::Place;
+use crate::location::Location;
 use crate::terminal;
 use environment::server::Server;
 
@@ -89,7 +89,7 @@ impl Plan {
     pub(super) async fn prepare(
         self,
         arguments: &BenchArguments,
-        place: &Place,
+        place: &Location,
         agents: Option<&Agents>,
         made: &mut bool,
     ) -> Result<Prepared, Failure> {
@@ -105,7 +105,7 @@ impl Plan {
     async fn on(
         self,
         arguments: &BenchArguments,
-        place: &Place,
+        place: &Location,
         agents: Option<&Agents>,
         storage: &Storage,
         made: bool,

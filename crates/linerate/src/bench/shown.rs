@@ -10,8 +10,8 @@ use published::Curve;
 use super::arguments::OutputOptions;
 use super::folder::Folder;
 use crate::failure::{Failure, Kind};
+use crate::location::Location;
 use crate::output::say;
-use crate::place::Place;
 use crate::{report, wan};
 use conduct::conductor::Outcome;
 
@@ -50,10 +50,10 @@ pub(crate) fn width() -> usize {
 
 /// The congestion control of our own sockets, if there are any: it is writes that it slows down, reads are up to the
 /// target's.
-pub(super) fn congestion(place: &Place) -> Option<String> {
+pub(super) fn congestion(place: &Location) -> Option<String> {
     match place {
-        Place::Lun(url) => Some(url.settings.stream.congestion.clone().unwrap_or_else(system_congestion)),
-        Place::Volume(_) | Place::Path(_) => None,
+        Location::Lun(url) => Some(url.settings.stream.congestion.clone().unwrap_or_else(system_congestion)),
+        Location::Volume(_) | Location::Path(_) => None,
     }
 }
 

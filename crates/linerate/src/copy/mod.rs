@@ -5,7 +5,7 @@ mod arguments;
 mod progress;
 mod report;
 
-use backends::place::Place;
+use backends::location::Location;
 
 pub(crate) use arguments::CopyArguments;
 use progress::Progress;
@@ -17,8 +17,8 @@ use crate::remote;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &CopyArguments) -> Result<(), Failure> {
-    let from = Place::parse(&arguments.source)?;
-    let to = Place::parse(&arguments.destination)?;
+    let from = Location::parse(&arguments.source)?;
+    let to = Location::parse(&arguments.destination)?;
     let progress = Progress::new(arguments, Interrupt::listen()?);
     let copied = remote::run(copy::copy(&from, &to, &arguments.options(), &progress));
     drop(progress);

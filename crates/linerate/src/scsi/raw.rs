@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use block::Buffer;
-use initiator::{Answer, Transfer, only_asks, status, status_words};
+use initiator::{CommandResult, Transfer, only_asks, status, status_words};
 
 use super::unit::{UnitArguments, settle};
 use crate::failure::{Failure, of_answer};
@@ -83,7 +83,7 @@ impl RawArguments {
         Ok(self.r#in.map_or(Transfer::None, |bytes| Transfer::into_all_of(Buffer::zeroed(bytes as usize))))
     }
 
-    fn tell(&self, answer: &Answer) -> Result<(), Failure> {
+    fn tell(&self, answer: &CommandResult) -> Result<(), Failure> {
         match &self.save {
             Some(file) => {
                 let written = private_file::create(file).and_then(|mut saved| saved.write_all(&answer.data));

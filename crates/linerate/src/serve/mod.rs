@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
     let config = desired.safe_config()?;
     if arguments.check {
         config.exposed.iter().for_each(|exposed| remark(format_args!("warning: {exposed}")));
-        say(&summary::of(&config));
+        say(&summary::text(&config));
         return Ok(());
     }
     crate::log::begin(log, &config.log)?;

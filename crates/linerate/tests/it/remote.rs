@@ -4,7 +4,7 @@ use std::future::Future;
 
 use block::Buffer;
 use host::{Epoll, EpollOptions};
-use initiator::{Answer, CommandError, RemoteLun, Transfer, Url, cdb};
+use initiator::{CommandError, CommandResult, RemoteLun, Transfer, Url, cdb};
 
 use crate::recorder;
 
@@ -32,7 +32,12 @@ pub(crate) fn random(bytes: &mut [u8]) {
 }
 
 /// Writes blocks of 512 bytes, onto stable storage before it is acknowledged if so wanted.
-pub(crate) async fn write(lun: &RemoteLun, lba: u64, data: &[u8], fua: bool) -> Result<Answer, CommandError> {
+pub(crate) async fn write(
+    lun: &RemoteLun,
+    lba: u64,
+    data: &[u8],
+    fua: bool,
+) -> Result<CommandResult, CommandError> {
     let mut buffer = Buffer::zeroed(data.len());
     buffer.copy_from_slice(data);
     let blocks = u32::try_from(data.len() / 512).expect("a short write");

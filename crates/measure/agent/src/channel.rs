@@ -44,19 +44,19 @@ pub enum Broken {
 /// Both ends of a connection whose other side knows the secret.
 pub struct Channel {
     /// What the other side says.
-    pub ear: Ear,
+    pub receiver: MessageReceiver,
     /// What is said to it.
-    pub mouth: Mouth,
+    pub sender: MessageSender,
 }
 
 /// What the other side says.
-pub struct Ear {
+pub struct MessageReceiver {
     frames: Incoming,
     seal: Seal,
 }
 
 /// What is said to the other side: in order, by a task that also says that we are alive. The connection ends with it.
-pub struct Mouth {
+pub struct MessageSender {
     messages: Sender<Vec<u8>>,
     task: JoinHandle<()>,
     stream: Rc<dyn Stream>,
@@ -95,37 +95,40 @@ impl Channel {
         let (messages, said) = mailbox();
         let stream = Rc::clone(&frames.stream);
         let task = reactor::spawn(speak(Rc::clone(&stream), said, keys.ours, alive));
-        Channel { ear: Ear { frames, seal: keys.theirs }, mouth: Mouth { messages, task, stream } }
+        Channel {
+            receiver: MessageReceiver { frames, seal: keys.theirs },
+            sender: MessageSender { messages, task, stream },
+        }
     }
 
     /// Its address.
     pub fn peer(&self) -> SocketAddr {
-        self.mouth.stream.peer()
+        self.sender.stream.peer()
     }
 }
 
-impl Ear {
+impl MessageReceiver {
     /// The next message.
     ///
     /// # Errors
     /// Why there will be none.
-    pub async fn hear(&mut self) -> Result<Vec<u8>, Broken> {
+    pub async fn receive(&mut self) -> Result<Vec<u8>, Broken> {
         let frame = reactor::timeout(message::PATIENCE, self.frames.next()).await;
         let frame = frame.unwrap_or(Err(Broken::Silent))?;
         self.seal.open(&frame).map_err(Broken::Forged)
     }
 }
 
-impl Mouth {
-    /// Says something, as soon as what was said before is on its way. That it does not arrive, the ear hears.
-    pub fn say(&self, message: Vec<u8>) {
+impl MessageSender {
+    /// Says something, as soon as what was said before is on its way. That it does not arrive, the receiver hears.
+    pub fn send(&self, message: Vec<u8>) {
         // The task ends early only with the connection.
         let _ = self.messages.send(message);
     }
 
     /// Says what is still to be said, and hangs up.
     pub async fn close(self) {
-        let Mouth { messages, task, stream } = self;
+        let MessageSender { messages, task, stream } = self;
         drop(messages);
         let _ = reactor::timeout(HANDSHAKE, task).await;
         stream.shutdown();

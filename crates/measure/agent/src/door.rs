@@ -17,7 +17,7 @@ use reactor::{JoinHandle, Listener, Stream};
 use crate::channel::{Broken, Channel};
 use crate::wire::Secret;
 use crate::wire::handshake::Refusal;
-use crate::wire::message::News;
+use crate::wire::message::Notification;
 
 /// Connections whose other side has not proved anything yet.
 const STRANGERS_MAX: usize = 8;
@@ -63,7 +63,7 @@ pub async fn keep(
 
 async fn open(house: Rc<House>, stream: Box<dyn Stream>) {
     let peer = stream.peer();
-    match Channel::accept(stream, &house.secret, News::Alive.text()).await {
+    match Channel::accept(stream, &house.secret, Notification::Alive.text()).await {
         Ok(channel) => drop(reactor::spawn(let_in(house, channel))),
         Err(why @ Broken::Refused(Refusal::WrongSecret)) => tracing::warn!("{peer} was not let in: {why}"),
         Err(why) => tracing::debug!("{peer} was not let in: {why}"),
@@ -74,8 +74,8 @@ async fn open(house: Rc<House>, stream: Box<dyn Stream>) {
 async fn let_in(house: Rc<House>, channel: Channel) {
     let peer = channel.peer();
     if let Some(coordinator) = house.coordinator.get() {
-        channel.mouth.say(News::Busy { coordinator: coordinator.to_string() }.text());
-        return channel.mouth.close().await;
+        channel.sender.send(Notification::Busy { coordinator: coordinator.to_string() }.text());
+        return channel.sender.close().await;
     }
     house.coordinator.set(Some(peer));
     (house.work)(channel).await;

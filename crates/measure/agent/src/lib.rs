@@ -4,11 +4,11 @@
 //! Reading order: [`wire`] (what is said, without I/O), [`channel`] (over a connection), [`door`] (access control of an agent).
 //!
 //! ```
-//! use agent::wire::message::{News, Order};
+//! use agent::wire::message::{Notification, Order};
 //!
 //! let order = Order::parse(br#""time""#).expect("an order");
 //! assert_eq!(order, Order::Time);
-//! assert_eq!(News::Time { ns: 7 }.text(), br#"{"time":{"ns":7}}"#);
+//! assert_eq!(Notification::Time { ns: 7 }.text(), br#"{"time":{"ns":7}}"#);
 //! ```
 
 pub mod channel;

@@ -10,7 +10,7 @@ use crate::channel::{Broken, Channel};
 use crate::door;
 use crate::wire::Secret;
 use crate::wire::handshake::Refusal;
-use crate::wire::message::{News, Order};
+use crate::wire::message::{Notification, Order};
 
 fn secret(text: &str) -> Secret {
     Secret::new(text.as_bytes()).expect("a long one")
@@ -31,10 +31,10 @@ fn beside_an_agent<T>(scene: impl AsyncFnOnce(SocketAddr) -> T) -> T {
 
 /// The least that an agent does.
 async fn tell_the_time(channel: Channel) {
-    let Channel { mut ear, mouth } = channel;
-    while let Ok(order) = ear.hear().await.map(|message| Order::parse(&message)) {
+    let Channel { mut receiver, sender } = channel;
+    while let Ok(order) = receiver.receive().await.map(|message| Order::parse(&message)) {
         match order {
-            Ok(Order::Time) => mouth.say(News::Time { ns: 0 }.text()),
+            Ok(Order::Time) => sender.send(Notification::Time { ns: 0 }.text()),
             Ok(_) => {}
             Err(_) => return,
         }
@@ -45,9 +45,9 @@ async fn come(to: SocketAddr, with: &str) -> Result<Channel, Broken> {
     Channel::connect(to, &secret(with), Order::Alive.text()).await
 }
 
-async fn hear(channel: &mut Channel) -> Option<News> {
-    let message = channel.ear.hear().await.ok()?;
-    Some(News::parse(&message).expect("news"))
+async fn hear(channel: &mut Channel) -> Option<Notification> {
+    let message = channel.receiver.receive().await.ok()?;
+    Some(Notification::parse(&message).expect("news"))
 }
 
 /// What an agent says to these bytes, until it hangs up or `patience` is over.
@@ -98,20 +98,20 @@ fn strangers_who_say_nothing_keep_nobody_out() {
 fn a_second_coordinator_is_told_of_the_first_and_let_in_when_it_is_gone() {
     beside_an_agent(async |at| {
         let mut first = come(at, "correct horse battery").await.expect("the first");
-        first.mouth.say(Order::Time.text());
-        assert!(matches!(hear(&mut first).await, Some(News::Time { .. })));
+        first.sender.send(Order::Time.text());
+        assert!(matches!(hear(&mut first).await, Some(Notification::Time { .. })));
         let mut second = come(at, "correct horse battery").await.expect("the second");
-        let here = second.ear.hear().await.expect("news");
+        let here = second.receiver.receive().await.expect("news");
         assert!(
-            matches!(News::parse(&here), Ok(News::Busy { coordinator }) if coordinator.starts_with("127.0.0.1:"))
+            matches!(Notification::parse(&here), Ok(Notification::Busy { coordinator }) if coordinator.starts_with("127.0.0.1:"))
         );
-        assert!(matches!(second.ear.hear().await, Err(Broken::Closed)));
+        assert!(matches!(second.receiver.receive().await, Err(Broken::Closed)));
         drop(first);
         let mut third = come(at, "correct horse battery").await.expect("the third");
-        third.mouth.say(Order::Time.text());
-        while !matches!(hear(&mut third).await, Some(News::Time { .. })) {
+        third.sender.send(Order::Time.text());
+        while !matches!(hear(&mut third).await, Some(Notification::Time { .. })) {
             third = come(at, "correct horse battery").await.expect("the third, again");
-            third.mouth.say(Order::Time.text());
+            third.sender.send(Order::Time.text());
         }
     });
 }
@@ -120,7 +120,7 @@ fn a_second_coordinator_is_told_of_the_first_and_let_in_when_it_is_gone() {
 fn a_peer_with_the_secret_who_talks_nonsense_is_left() {
     let heard = beside_an_agent(async |at| {
         let mut coordinator = come(at, "correct horse battery").await.expect("a coordinator");
-        coordinator.mouth.say(b"{\"reboot\":null}".to_vec());
+        coordinator.sender.send(b"{\"reboot\":null}".to_vec());
         hear(&mut coordinator).await
     });
     assert_eq!(heard, None);

@@ -52,7 +52,7 @@ pub struct Task {
     /// When the first request is made; now, if that is over.
     pub start: Instant,
     /// Ends it before its time.
-    pub end: End,
+    pub end: StopFlag,
     /// Whether nobody else in this process does anything meanwhile: all of its CPU time is then this client's, that of
     /// the threads which serve files where io_uring is forbidden too.
     pub alone: bool,
@@ -60,7 +60,7 @@ pub struct Task {
 
 /// Asks all who share it to end.
 #[derive(Clone, Default)]
-pub struct End(Arc<AtomicBool>);
+pub struct StopFlag(Arc<AtomicBool>);
 
 /// What a client tells.
 pub enum Report {
@@ -69,11 +69,11 @@ pub enum Report {
     /// What happened in a short time.
     Sample(Sample),
     /// It has ended. Nothing follows.
-    Ended(Box<Result<Part, Failure>>),
+    Ended(Box<Result<RoleResult, Failure>>),
 }
 
 /// What came of a role.
-pub struct Part {
+pub struct RoleResult {
     /// What is kept of it.
     pub run: ClientRun,
     /// What its sessions told of themselves, as people read it.
@@ -149,7 +149,7 @@ impl Client {
 /// A target that does not answer a logout is left.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-impl End {
+impl StopFlag {
     /// Asks for it.
     pub fn ask(&self) {
         self.0.store(true, Relaxed);
@@ -196,7 +196,7 @@ async fn carry_out(
     ways: &Ways,
     task: &Task,
     tell: impl Fn(Report) + Clone + 'static,
-) -> Result<Part, Failure> {
+) -> Result<RoleResult, Failure> {
     let devices = ways.devices(&task.role).await?;
     let orders = orders(&task.stop, task.start);
     let counting = task.start + orders.warm_up;
@@ -234,14 +234,14 @@ async fn began(start: Instant) -> Instant {
     Instant::now()
 }
 
-fn part(options: &ClientOptions, role: &Role, run: Run, cost: Cost, started: Instant) -> Part {
+fn part(options: &ClientOptions, role: &Role, run: Run, cost: Cost, started: Instant) -> RoleResult {
     let Cost { cpu, statistics } = cost;
     let tables = statistics.iter().map(ToString::to_string).collect();
     // Statistics are numbers and names: there is nothing in them that JSON cannot say.
     let sessions = statistics.iter().filter_map(|told| serde_json::to_value(told).ok()).collect();
     let (role, client) = (role.name.clone(), options.name.clone());
     let run = ClientRun { role, client, run, cpu, late_us: 0.0, late_error_us: 0.0, sessions };
-    Part { run, tables, started }
+    RoleResult { run, tables, started }
 }
 
 /// What the loop is told of a stop; the rest of it is decided by whoever hears the samples of all.

@@ -7,11 +7,11 @@ use bench::plan::{Access, Align, Cell, Data, Percent, Role, Rule, Span, Stop, Wo
 use bench::record::{CellRun, ClientRun};
 use bench::schedule::{Schedule, Work};
 
-use super::client::Part;
-use super::crew::{Carried, Crew, Progress};
+use super::client::RoleResult;
+use super::crew::{CellOutcome, Crew, Progress};
 use super::keeper::Keeper;
 use super::stop::Judge;
-use super::view::{Doing, View};
+use super::view::{RunStart, View};
 use backends::Failure;
 use bench::Extent;
 use environment::server::Server;
@@ -55,7 +55,7 @@ impl<C: Crew> Conductor<'_, C> {
                 return Ok(Outcome::Interrupted);
             }
             let left = schedule.left();
-            let doing = |name, stop, roles| Doing { name, number: number + 1, roles, stop, left };
+            let doing = |name, stop, roles| RunStart { name, number: number + 1, roles, stop, left };
             match task.work {
                 Work::Purge => {
                     self.view.begins(&doing("purge", Stop::after(0.0), Vec::new()));
@@ -121,10 +121,10 @@ impl<C: Crew> Conductor<'_, C> {
             };
             if asked() { Go::Stop } else { enough }
         };
-        let Carried { parts, lost } = self.crew.run(cell, stop, progress).await?;
+        let CellOutcome { parts, lost } = self.crew.run(cell, stop, progress).await?;
         let server_cpu = server.zip(clocks).and_then(|(server, clocks)| server.cpu_since(&clocks));
         self.tables = parts.iter().flat_map(|part| part.tables.iter().cloned()).collect();
-        let clients: Vec<ClientRun> = parts.into_iter().map(|Part { run, .. }| run).collect();
+        let clients: Vec<ClientRun> = parts.into_iter().map(|RoleResult { run, .. }| run).collect();
         let is_cut = lost.is_some() || (self.asked)();
         let ended = judge.ended(clients.iter().map(|client| &client.run), is_cut);
         let begun_s = self.keeper.seconds_at(counting);

@@ -14,17 +14,17 @@
 //! consent to overwrite is a value.
 //!
 //! ```
-//! use backends::{place::Place, remote};
+//! use backends::{location::Location, remote};
 //! use bench::record::Sample;
 //! use bench::{Extent, Go};
 //! use conduct::conductor::{Conductor, Outcome, SEED};
 //! use conduct::crew::{Crew, LocalCrew, Purged};
-//! use conduct::view::{Doing, View};
+//! use conduct::view::{RunStart, View};
 //! use conduct::{begin, fit, keeper::Keeper, storage::Storage};
 //!
 //! struct Nobody;
 //! impl View for Nobody {
-//!     fn begins(&mut self, _: &Doing<'_>) {}
+//!     fn begins(&mut self, _: &RunStart<'_>) {}
 //!     fn sample(&mut self, _: usize, _: &Sample) {}
 //!     fn purged(&mut self, _: Purged) {}
 //!     fn ended(&mut self, _: &bench::record::CellRun) {}
@@ -39,7 +39,7 @@
 //! "#;
 //! let suite = bench::suite::parse(text).expect("a suite");
 //! let record = remote::run(async {
-//!     let place = Place::parse("ram:1MiB")?;
+//!     let place = Location::parse("ram:1MiB")?;
 //!     let storage = Storage::open(&place, false, None).await?;
 //!     let limits = fit::Limits {
 //!         device_bytes: storage.subject.bytes,

@@ -12,7 +12,7 @@ use initiator::RemoteLun;
 
 use super::ways::Source;
 use backends::Failure;
-use backends::place::{self, Opened, Place};
+use backends::location::{self, Location, Opened};
 use environment::{self, server::Server};
 use volume::spec::{Bytes, Spec};
 
@@ -37,30 +37,30 @@ pub struct Storage {
 impl Storage {
     /// Opens it: for reading only, unless something may be written. A file that does not exist is made if it has a size:
     /// one that was said for a path, which allows it, or a volume's own, where something may be written.
-    pub async fn open(place: &Place, writes: bool, size: Option<Bytes>) -> Result<Storage, Failure> {
+    pub async fn open(place: &Location, writes: bool, size: Option<Bytes>) -> Result<Storage, Failure> {
         let mut notes = Vec::new();
         let new_file = place.new_file();
         if let Some(path) = new_file.filter(|_| !writes) {
             let shown = path.display();
             return Err(Failure::refused(format!("{shown} does not exist; say --allow-write to make it")));
         }
-        let is_new_path = matches!(place, Place::Path(path) if size.is_some() && !path.exists());
+        let is_new_path = matches!(place, Location::Path(path) if size.is_some() && !path.exists());
         let is_new = new_file.is_some() || is_new_path;
         let writable = writes || is_new || place.is_fleeting();
         let (opened, source) = match place {
-            Place::Path(path) => {
+            Location::Path(path) => {
                 let device = path_opened(path, !writable, size.filter(|_| is_new), &mut notes)?;
                 let cached = SingleUser::new(device.through_page_cache().map_err(Failure::refused)?);
                 let device = Arc::new(SingleUser::new(device));
                 let source = Source::Local { device: device.clone(), cached: Some(Arc::new(cached)) };
-                (Opened::local(device, place::file_identity(path)), source)
+                (Opened::local(device, location::file_identity(path)), source)
             }
-            Place::Volume(_) => {
+            Location::Volume(_) => {
                 let opened = place.open(!writable).await?;
                 let source = Source::Local { device: Arc::clone(&opened.device), cached: None };
                 (opened, source)
             }
-            Place::Lun(url) => (place.open(!writable).await?, Source::Lun(url.clone())),
+            Location::Lun(url) => (place.open(!writable).await?, Source::Lun(url.clone())),
         };
         let lun = opened.lun();
         let geometry = opened.device.geometry();
@@ -77,7 +77,7 @@ impl Storage {
     }
 
     /// What there is to know of this machine, the way to the storage, and the storage.
-    pub async fn facts(&self, place: &Place) -> Facts {
+    pub async fn facts(&self, place: &Location) -> Facts {
         let unit = self.lun.as_ref().map(|lun| lun.unit());
         environment::facts(place, &*self.device, unit.as_ref()).await
     }
@@ -94,7 +94,7 @@ impl Storage {
     /// Who serves it, if it is a process of this machine.
     pub async fn server(&self) -> Option<Server> {
         match &self.lun {
-            Some(lun) => Server::of(lun.target()).await,
+            Some(lun) => Server::serving(lun.target()).await,
             None => None,
         }
     }
@@ -108,11 +108,11 @@ impl Storage {
 }
 
 /// What kind of storage it is, in a word or two.
-fn kind(place: &Place) -> &'static str {
+fn kind(place: &Location) -> &'static str {
     match place {
-        Place::Lun(_) => "iscsi",
-        Place::Path(path) => path_kind(path),
-        Place::Volume(spec) => volume_kind(spec),
+        Location::Lun(_) => "iscsi",
+        Location::Path(path) => path_kind(path),
+        Location::Volume(spec) => volume_kind(spec),
     }
 }
 

@@ -9,7 +9,7 @@ use super::crew::Purged;
 /// Somebody who looks on. What is shown is on standard error or on the whole screen; standard output is for results.
 pub trait View {
     /// Something begins.
-    fn begins(&mut self, doing: &Doing<'_>);
+    fn begins(&mut self, doing: &RunStart<'_>);
 
     /// The warm-up is over.
     fn counting(&mut self) {}
@@ -28,7 +28,7 @@ pub trait View {
 }
 
 /// What begins.
-pub struct Doing<'a> {
+pub struct RunStart<'a> {
     /// `read-4KiB`, or `fill`.
     pub name: &'a str,
     /// Which run it is, from 1.
@@ -41,9 +41,9 @@ pub struct Doing<'a> {
     pub left: Left,
 }
 
-impl Doing<'_> {
+impl RunStart<'_> {
     /// Runs in all, if nothing becomes known earlier.
-    pub fn of(&self) -> u64 {
+    pub fn runs_max(&self) -> u64 {
         (self.number - 1 + self.left.runs_max).max(self.number)
     }
 
@@ -72,10 +72,10 @@ mod tests {
         let left = |least, most| {
             let (time_min, time_max) = (Duration::from_secs(least), Duration::from_secs(most));
             let left = Left { runs_min: 1, runs_max: 3, time_min, time_max };
-            Doing { name: "x", number: 2, roles: Vec::new(), stop: Stop::after(1.0), left }
+            RunStart { name: "x", number: 2, roles: Vec::new(), stop: Stop::after(1.0), left }
         };
         assert_eq!(left(12, 12).time_left(), "12 s left");
         assert_eq!(left(50, 200).time_left(), "1 to 4 min left");
-        assert_eq!(left(50, 200).of(), 4);
+        assert_eq!(left(50, 200).runs_max(), 4);
     }
 }

@@ -26,15 +26,15 @@ use bench::record::{Fact, Facts, Group, Limit};
 use block::BlockDevice;
 use initiator::Unit;
 
-use backends::place::Place;
+use backends::location::Location;
 use system::System;
 
 /// Everything that is known of measuring `place`, which is open as `device`; `unit` is the logical unit behind it, if
 /// there is one. To be asked before anything is measured: it looks at how busy the machine is.
-pub async fn facts(place: &Place, device: &dyn BlockDevice, unit: Option<&Unit>) -> Facts {
+pub async fn facts(place: &Location, device: &dyn BlockDevice, unit: Option<&Unit>) -> Facts {
     let system = System::this();
     let mut facts = client::facts(&system);
-    if let (Place::Lun(url), Some(unit)) = (place, unit) {
+    if let (Location::Lun(url), Some(unit)) = (place, unit) {
         let connections = unit.target().statistics().await.map(|all| all.connections).unwrap_or_default();
         facts.extend(network::facts(&system, &connections));
         facts.extend(negotiated::facts(&url.settings.offers(), &unit.target().parameters()));
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Facts {
-        let place = Place::parse(text).unwrap_or_else(|failure| panic!("{failure}"));
+        let place = Location::parse(text).unwrap_or_else(|failure| panic!("{failure}"));
         backends::remote::run(async {
             let opened = place.open(true).await?;
             Ok(facts(&place, &*opened.device, None).await)

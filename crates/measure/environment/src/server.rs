@@ -37,7 +37,7 @@ pub struct ServerClocks {
 impl Server {
     /// Who serves this session; `None` if it is not a process of this machine's, one that we may not look at (root may
     /// look at all), or our own, whose CPU time is not to be told from the client's.
-    pub async fn of(target: &RemoteTarget) -> Option<Server> {
+    pub async fn serving(target: &RemoteTarget) -> Option<Server> {
         let connections = target.statistics().await?.connections;
         let first = connections.first()?;
         let inode = server_socket(&System::this(), first.local, first.peer)?;

@@ -10,7 +10,7 @@ use initiator::Unit;
 use super::fact;
 use super::system::System;
 use crate::disk::Disk;
-use backends::place::Place;
+use backends::location::Location;
 use stats::figures::grouped;
 use stats::printable;
 use volume::spec::Bytes;
@@ -18,7 +18,7 @@ use volume::spec::Bytes;
 /// Of a logical unit by SCSI, of a file or block device by the kernel.
 pub(super) async fn facts(
     system: &System,
-    place: &Place,
+    place: &Location,
     device: &dyn BlockDevice,
     unit: Option<&Unit>,
 ) -> Vec<Fact> {
@@ -26,9 +26,9 @@ pub(super) async fn facts(
         return of_unit(unit).await;
     }
     let path = match place {
-        Place::Path(path) => Some(path.as_path()),
-        Place::Volume(spec) => spec.path(),
-        Place::Lun(_) => None,
+        Location::Path(path) => Some(path.as_path()),
+        Location::Volume(spec) => spec.path(),
+        Location::Lun(_) => None,
     };
     let under = path.into_iter().flat_map(|path| of_path(system, path));
     of_place(place).into_iter().chain(under).chain(of_device(device)).collect()
@@ -51,10 +51,10 @@ async fn of_unit(unit: &Unit) -> Vec<Fact> {
     facts
 }
 
-fn of_place(place: &Place) -> Option<Fact> {
+fn of_place(place: &Location) -> Option<Fact> {
     match place {
-        Place::Volume(spec) => Some(known("volume", spec.to_string())),
-        Place::Path(_) | Place::Lun(_) => None,
+        Location::Volume(spec) => Some(known("volume", spec.to_string())),
+        Location::Path(_) | Location::Lun(_) => None,
     }
 }
 

@@ -4,19 +4,19 @@ use crate::link::{Goodput, Link};
 use crate::{Direction, Keys, Load, Path, Prediction, Traffic, predict};
 
 /// Everything that is told.
-pub struct Answer {
+pub struct LinkLimits {
     /// The link.
     pub link: Link,
     /// What the tables of goodput count with.
     pub keys: Keys,
     /// Reads end with a response PDU, and not with their last data.
     pub status_apart: bool,
-    /// Names of the ways of writing, in the order of [`FarBlock::ways`].
+    /// Names of the ways of writing, in the order of [`DistantBlock::ways`].
     pub write_modes: Vec<&'static str>,
     /// By the length of requests.
     pub blocks: Vec<Block>,
     /// Over the distance that was asked about.
-    pub distance: Option<Far>,
+    pub distance: Option<DistanceLimits>,
 }
 
 /// A way of writing: which data go unasked.
@@ -61,7 +61,7 @@ impl Distance {
 }
 
 /// What comes of a distance.
-pub struct Far {
+pub struct DistanceLimits {
     /// What was asked about.
     pub asked: Distance,
     /// The window that fills the link.
@@ -69,19 +69,19 @@ pub struct Far {
     /// What TCP carries with the window that was asked about.
     pub tcp_per_s: f64,
     /// By the length of requests.
-    pub blocks: Vec<FarBlock>,
+    pub blocks: Vec<DistantBlock>,
 }
 
 /// What comes of a distance for requests of one length: for reads, then for each way of writing.
-pub struct FarBlock {
+pub struct DistantBlock {
     /// The length.
     pub bytes: u32,
     /// Reads, then the ways of writing.
-    pub ways: Vec<Way>,
+    pub ways: Vec<DirectionLimits>,
 }
 
 /// What comes of a distance for one direction of requests.
-pub struct Way {
+pub struct DirectionLimits {
     /// How often a request waits for the other side.
     pub exchanges: u32,
     /// Requests under way that fill the link.
@@ -104,20 +104,20 @@ impl WriteMode {
     }
 }
 
-impl Answer {
+impl LinkLimits {
     /// Counts everything.
-    pub fn of(
+    pub fn calculate(
         link: Link,
         keys: Keys,
         status_apart: bool,
         modes: &[WriteMode],
         blocks: &[u32],
         distance: Option<Distance>,
-    ) -> Answer {
+    ) -> LinkLimits {
         let block = |&bytes: &u32| {
-            let read = Traffic::of(Direction::Read, bytes, &keys);
+            let read = Traffic::of_request(Direction::Read, bytes, &keys);
             let read = if status_apart { read.with_status_apart(&keys) } else { read };
-            let write = Traffic::of(Direction::Write, bytes, &keys);
+            let write = Traffic::of_request(Direction::Write, bytes, &keys);
             Block {
                 bytes,
                 reads: link.carries(read, bytes),
@@ -125,7 +125,7 @@ impl Answer {
                 both: link.carries_both(read, write, bytes),
             }
         };
-        Answer {
+        LinkLimits {
             link,
             keys,
             status_apart,
@@ -136,7 +136,7 @@ impl Answer {
     }
 }
 
-fn far(link: Link, keys: Keys, modes: &[WriteMode], blocks: &[u32], asked: Distance) -> Far {
+fn far(link: Link, keys: Keys, modes: &[WriteMode], blocks: &[u32], asked: Distance) -> DistanceLimits {
     let path = Path {
         window_bytes: asked.window_bytes.map(f64::from),
         connections: asked.connections,
@@ -146,7 +146,7 @@ fn far(link: Link, keys: Keys, modes: &[WriteMode], blocks: &[u32], asked: Dista
         // Without a depth as many as anybody wants.
         let depth = asked.depth.unwrap_or(u32::MAX);
         let load = Load { direction, block_bytes, depth, sessions: 1, random: false, durable: false };
-        Way {
+        DirectionLimits {
             exchanges: keys.exchanges(direction, block_bytes),
             depth: link.depth(direction, block_bytes, keys, asked.round_trip_s),
             prediction: predict(&path, keys, &load),
@@ -154,9 +154,12 @@ fn far(link: Link, keys: Keys, modes: &[WriteMode], blocks: &[u32], asked: Dista
     };
     let block = |&bytes: &u32| {
         let writes = modes.iter().map(|mode| way(Direction::Write, bytes, &mode.keys));
-        FarBlock { bytes, ways: std::iter::once(way(Direction::Read, bytes, &keys)).chain(writes).collect() }
+        DistantBlock {
+            bytes,
+            ways: std::iter::once(way(Direction::Read, bytes, &keys)).chain(writes).collect(),
+        }
     };
-    Far {
+    DistanceLimits {
         asked,
         window_bytes: link.window_bytes(asked.round_trip_s),
         tcp_per_s: path.tcp_per_s(u32::from(asked.connections)),

@@ -56,7 +56,7 @@ pub(super) struct Demand {
 
 impl Demand {
     pub(super) fn of(keys: &Keys, load: &Load) -> Demand {
-        let traffic = Traffic::of(load.direction, load.block_bytes, keys);
+        let traffic = Traffic::of_request(load.direction, load.block_bytes, keys);
         Demand {
             load: *load,
             exchanges: keys.exchanges(load.direction, load.block_bytes),

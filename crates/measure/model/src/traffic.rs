@@ -21,7 +21,7 @@ const PADDED_TO_BYTES: u32 = 4;
 impl Traffic {
     /// Of a read or write of so many bytes. The status of a read comes with its last data (section 11.7.3), as that of
     /// every target does that wants to be fast; [`Traffic::with_status_apart`] is for the others.
-    pub fn of(direction: Direction, block_bytes: u32, keys: &Keys) -> Traffic {
+    pub fn of_request(direction: Direction, block_bytes: u32, keys: &Keys) -> Traffic {
         match direction {
             Direction::Read => Traffic {
                 to_target: header(keys),
@@ -103,33 +103,33 @@ mod tests {
     #[test]
     fn a_read_is_a_command_and_its_data() {
         let keys = Keys::default();
-        let read = Traffic::of(Direction::Read, 65_536, &keys);
+        let read = Traffic::of_request(Direction::Read, 65_536, &keys);
         assert_eq!(read, Traffic { to_target: 48, to_initiator: 65_536 + 8 * 48 });
         assert_eq!(read.with_status_apart(&keys).to_initiator, 65_536 + 9 * 48);
         // A PDU ends where a burst ends: 20 KiB in bursts of 12 and PDUs of 8 are 8 + 4 + 8.
         let keys = Keys { max_burst_bytes: 12 << 10, ..keys };
-        assert_eq!(Traffic::of(Direction::Read, 20 << 10, &keys).to_initiator, (20 << 10) + 3 * 48);
+        assert_eq!(Traffic::of_request(Direction::Read, 20 << 10, &keys).to_initiator, (20 << 10) + 3 * 48);
     }
 
     #[test]
     fn a_write_begins_in_its_command_and_goes_on_when_it_is_asked_to() {
         let keys = Keys::default();
-        let short = Traffic::of(Direction::Write, 4096, &keys);
+        let short = Traffic::of_request(Direction::Write, 4096, &keys);
         assert_eq!(short, Traffic { to_target: 48 + 4096, to_initiator: 48 });
         // 8 KiB in the command, then 7 Data-Outs for one R2T.
-        let long = Traffic::of(Direction::Write, 65_536, &keys);
+        let long = Traffic::of_request(Direction::Write, 65_536, &keys);
         assert_eq!(long, Traffic { to_target: 65_536 + 8 * 48, to_initiator: 2 * 48 });
         let solicited = Keys { immediate_data: false, max_burst_bytes: 8192, ..keys };
-        let long = Traffic::of(Direction::Write, 65_536, &solicited);
+        let long = Traffic::of_request(Direction::Write, 65_536, &solicited);
         assert_eq!(long, Traffic { to_target: 65_536 + 9 * 48, to_initiator: 9 * 48 });
     }
 
     #[test]
     fn digests_and_padding_are_counted_where_they_are() {
         let keys = Keys { header_digest: true, data_digest: true, ..Keys::default() };
-        let read = Traffic::of(Direction::Read, 510, &keys);
+        let read = Traffic::of_request(Direction::Read, 510, &keys);
         assert_eq!(read, Traffic { to_target: 52, to_initiator: 52 + 512 + 4 });
-        let write = Traffic::of(Direction::Write, 16_384, &keys);
+        let write = Traffic::of_request(Direction::Write, 16_384, &keys);
         assert_eq!(write, Traffic { to_target: 16_384 + 2 * (52 + 4), to_initiator: 2 * 52 });
     }
 
@@ -141,8 +141,8 @@ mod tests {
             initiator_segment_bytes: 0,
             ..Keys::default()
         };
-        assert!(Traffic::of(Direction::Write, u32::MAX, &keys).to_target > u64::from(u32::MAX));
-        assert!(Traffic::of(Direction::Read, u32::MAX, &keys).to_initiator > u64::from(u32::MAX));
-        assert_eq!(Traffic::of(Direction::Read, 0, &keys).to_initiator, 0);
+        assert!(Traffic::of_request(Direction::Write, u32::MAX, &keys).to_target > u64::from(u32::MAX));
+        assert!(Traffic::of_request(Direction::Read, u32::MAX, &keys).to_initiator > u64::from(u32::MAX));
+        assert_eq!(Traffic::of_request(Direction::Read, 0, &keys).to_initiator, 0);
     }
 }

@@ -8,7 +8,7 @@ use super::ground::{self, Ground};
 use super::tcp::TcpFlow;
 use backends::Failure;
 use backends::recorders;
-use conduct::crew::{Carried, Crew, LocalCrew, Progress, Purged};
+use conduct::crew::{CellOutcome, Crew, LocalCrew, Progress, Purged};
 use conduct::ways::Source;
 
 /// The ground, and whoever works on it.
@@ -76,7 +76,7 @@ impl WanCrew {
         stop: Stop,
         to_target: bool,
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
-    ) -> Result<Carried, Failure> {
+    ) -> Result<CellOutcome, Failure> {
         let (Some(site), Some(peer), Some(role)) =
             (self.ground.client(), self.ground.peer(), cell.roles.first())
         else {
@@ -99,7 +99,7 @@ impl Crew for WanCrew {
         cell: &Cell,
         stop: Stop,
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
-    ) -> Result<Carried, Failure> {
+    ) -> Result<CellOutcome, Failure> {
         let setting = cell.setting.as_deref().ok_or_else(|| nothing_to_do(cell))?;
         self.prepare(setting).await?;
         match (setting.way, &mut self.crew) {

@@ -15,8 +15,8 @@ use host::{Epoll, EpollOptions, cputime};
 use reactor::{Sender, StreamOptions, mailbox};
 
 use backends::Failure;
-use conduct::client::{End, Part, Report};
-use conduct::crew::{Carried, Progress, gather};
+use conduct::client::{Report, RoleResult, StopFlag};
+use conduct::crew::{CellOutcome, Progress, gather};
 use conduct::site::Site;
 
 /// What is asked of the peer at a time. Small, so that a slow flow is counted finely.
@@ -43,8 +43,8 @@ impl TcpFlow {
         self,
         site: &Site,
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
-    ) -> Result<Carried, Failure> {
-        let (end, (tell, reports)) = (End::default(), mailbox());
+    ) -> Result<CellOutcome, Failure> {
+        let (end, (tell, reports)) = (StopFlag::default(), mailbox());
         let (site, asked) = (site.clone(), end.clone());
         let main = move || {
             let outcome = site.run(|| self.run(&tell, &asked)).and_then(|outcome| outcome);
@@ -53,16 +53,16 @@ impl TcpFlow {
         };
         thread::Builder::new().name("tcp".to_owned()).spawn(main).map_err(Failure::failed)?;
         let parts = gather(1, reports, &end, progress).await?;
-        Ok(Carried { parts, lost: None })
+        Ok(CellOutcome { parts, lost: None })
     }
 
-    fn run(&self, tell: &Sender<(usize, Report)>, end: &End) -> Result<Part, Failure> {
+    fn run(&self, tell: &Sender<(usize, Report)>, end: &StopFlag) -> Result<RoleResult, Failure> {
         let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
         reactor::block_on(world, self.ask(tell, end))
             .map_err(|error| Failure::failed(format_args!("plain TCP with {}: {error}", self.peer)))
     }
 
-    async fn ask(&self, tell: &Sender<(usize, Report)>, end: &End) -> io::Result<Part> {
+    async fn ask(&self, tell: &Sender<(usize, Report)>, end: &StopFlag) -> io::Result<RoleResult> {
         let stream = reactor::world().connect(self.peer, &self.stream)?;
         poll_fn(|cx| stream.poll_writable(cx)).await?;
         let question = Question {
@@ -100,7 +100,7 @@ impl TcpFlow {
             late_error_us: 0.0,
             sessions: Vec::new(),
         };
-        Ok(Part { run, tables: Vec::new(), started })
+        Ok(RoleResult { run, tables: Vec::new(), started })
     }
 }
 

@@ -8,34 +8,34 @@ use backends::Failure;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::mount_point;
-use crate::mounts::{self, Way};
-use crate::record::Found;
+use crate::mounts::{self, UnmountMode};
+use crate::record::FoundRecord;
 use crate::users;
 
 /// Flushes and takes away what [`attach`](crate::attach()) has made at `path`, and waits until the target has let go; not if
-/// it is taken away [lazily](Way::Lazily). `records` is the directory of all records.
+/// it is taken away [lazily](UnmountMode::Lazy). `records` is the directory of all records.
 ///
 /// # Errors
 /// Why it stays attached, or what may be lost.
-pub fn detach(records: &Path, path: &Path, way: Way) -> Result<(), Failure> {
+pub fn detach(records: &Path, path: &Path, way: UnmountMode) -> Result<(), Failure> {
     let path = mount_point::resolved(path)?;
-    let found = Found::at(records, &path).map_err(Failure::failed)?;
+    let found = FoundRecord::at(records, &path).map_err(Failure::failed)?;
     let is_mounted = mounts::is_ours(&path);
     if found.is_none() && !is_mounted {
         return Err(Failure::refused(format!("{}: nothing is attached there", path.display())));
     }
     if is_mounted {
-        let is_alive = found.as_ref().is_some_and(Found::is_alive);
-        if is_alive && way != Way::ByForce {
+        let is_alive = found.as_ref().is_some_and(FoundRecord::is_alive);
+        if is_alive && way != UnmountMode::Force {
             flush(&path)?;
         }
         mounts::unmount(&path, way).map_err(|error| stays(&path, &error))?;
     }
     let Some(found) = found else { return Ok(()) };
-    if way == Way::ByForce {
+    if way == UnmountMode::Force {
         kill(&found)?;
     }
-    if way == Way::Lazily { Ok(()) } else { tidy(found) }
+    if way == UnmountMode::Lazy { Ok(()) } else { tidy(found) }
 }
 
 /// While there is still somebody to tell that it failed.
@@ -50,7 +50,7 @@ fn flush(path: &Path) -> Result<(), Failure> {
 }
 
 fn stays(path: &Path, error: &io::Error) -> Failure {
-    let users = match users::of(path) {
+    let users = match users::list(path) {
         users if error.kind() != io::ErrorKind::ResourceBusy || users.is_empty() => String::new(),
         users => format!(", by {}", users.join(", ")),
     };
@@ -63,7 +63,7 @@ fn stays(path: &Path, error: &io::Error) -> Failure {
 }
 
 /// Ends the process that holds the record.
-fn kill(found: &Found) -> Result<(), Failure> {
+fn kill(found: &FoundRecord) -> Result<(), Failure> {
     let process = Pid::from_raw(found.record.pid.cast_signed());
     let Some(Ok(process)) = process.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return Ok(()) };
     // Held after the descriptor was opened: the number is still the same process's.
@@ -74,7 +74,7 @@ fn kill(found: &Found) -> Result<(), Failure> {
 }
 
 /// Waits for the end, and removes what a killed process has left.
-fn tidy(mut found: Found) -> Result<(), Failure> {
+fn tidy(mut found: FoundRecord) -> Result<(), Failure> {
     let failure = found.wait().map_err(Failure::failed)?;
     if found.record.made_file {
         mount_point::remove_empty(&found.record.path);

@@ -63,7 +63,7 @@ pub struct Volume {
 }
 
 /// Where an attachment is noted, for [`detach`](detach()) and for lists.
-pub struct Notes<'a> {
+pub struct RecordPaths<'a> {
     /// The directory of all records.
     pub records: &'a Path,
     /// Where this process writes what it has to say; nowhere if it runs in the foreground.
@@ -78,7 +78,7 @@ pub async fn attach(
     volume: Volume,
     mut at: MountPoint,
     terms: Terms,
-    notes: Notes<'_>,
+    notes: RecordPaths<'_>,
     ready: impl FnOnce(&Record) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     if let Some(lun) = &volume.lun {

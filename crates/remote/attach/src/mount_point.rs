@@ -9,8 +9,8 @@ use backends::Failure;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 
 use crate::file::File;
-use crate::mounts::{self, Way};
-use crate::record::Found;
+use crate::mounts::{self, UnmountMode};
+use crate::record::FoundRecord;
 
 /// A path that can be mounted on. The file there is removed in the end if it was made for that.
 #[derive(Debug)]
@@ -112,14 +112,14 @@ pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Failure> {
 
 /// Something of ours is mounted there. If its process is dead, it goes.
 fn clear(path: &Path, records: &Path) -> Result<(), Failure> {
-    let record = Found::at(records, path).map_err(Failure::failed)?;
+    let record = FoundRecord::at(records, path).map_err(Failure::failed)?;
     let shown = path.display();
-    if record.as_ref().is_some_and(Found::is_alive) || fs::metadata(path).is_ok() {
+    if record.as_ref().is_some_and(FoundRecord::is_alive) || fs::metadata(path).is_ok() {
         return Err(Failure::refused(format!(
             "{shown}: something is attached there; `linerate detach {shown}` ends that"
         )));
     }
-    mounts::unmount(path, Way::Lazily).map_err(|error| {
+    mounts::unmount(path, UnmountMode::Lazy).map_err(|error| {
         Failure::failed(format!("{shown}: what is left of a process that was killed: {error}"))
     })?;
     if let Some(record) = record {

@@ -60,24 +60,24 @@ fn octal(digits: &[u8; 3]) -> Option<u8> {
 
 /// How to unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum UnmountMode {
     /// If nobody uses it.
-    Politely,
+    IfUnused,
     /// From the tree at once; whoever uses it keeps it.
-    Lazily,
+    Lazy,
     /// Whoever uses it gets errors from now on.
-    ByForce,
+    Force,
 }
 
 /// Unmounts; `ResourceBusy` says that somebody uses it.
 ///
 /// # Errors
 /// The system's.
-pub fn unmount(point: &Path, way: Way) -> io::Result<()> {
+pub fn unmount(point: &Path, way: UnmountMode) -> io::Result<()> {
     match way {
-        Way::Politely => unmount_with(point, UnmountFlags::empty()),
-        Way::Lazily => unmount_with(point, UnmountFlags::DETACH),
-        Way::ByForce => {
+        UnmountMode::IfUnused => unmount_with(point, UnmountFlags::empty()),
+        UnmountMode::Lazy => unmount_with(point, UnmountFlags::DETACH),
+        UnmountMode::Force => {
             // Ends requests under way, and succeeds only where nobody is left.
             unmount_with(point, UnmountFlags::FORCE).or_else(|_| unmount_with(point, UnmountFlags::DETACH))
         }

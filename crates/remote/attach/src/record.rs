@@ -37,7 +37,7 @@ pub(crate) struct Kept {
 }
 
 /// The record of a process, this or another.
-pub struct Found {
+pub struct FoundRecord {
     /// What it says.
     pub record: Record,
     at: PathBuf,
@@ -80,15 +80,15 @@ impl Kept {
     }
 }
 
-impl Found {
+impl FoundRecord {
     /// All there are, except those that are being removed while we look.
     ///
     /// # Errors
     /// The system's.
-    pub fn all(directory: &Path) -> io::Result<Vec<Found>> {
+    pub fn all(directory: &Path) -> io::Result<Vec<FoundRecord>> {
         let entries = fs::read_dir(directory)?.filter_map(Result::ok).map(|entry| entry.path());
         let records = entries.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
-        let mut all: Vec<_> = records.filter_map(|at| Found::open(at).ok()).collect();
+        let mut all: Vec<_> = records.filter_map(|at| FoundRecord::open(at).ok()).collect();
         all.sort_by(|one, other| one.record.path.cmp(&other.record.path));
         Ok(all)
     }
@@ -97,17 +97,17 @@ impl Found {
     ///
     /// # Errors
     /// The system's.
-    pub fn at(directory: &Path, path: &Path) -> io::Result<Option<Found>> {
+    pub fn at(directory: &Path, path: &Path) -> io::Result<Option<FoundRecord>> {
         let mut here: Vec<_> =
-            Found::all(directory)?.into_iter().filter(|found| found.record.path == path).collect();
-        here.sort_by_key(Found::is_alive);
+            FoundRecord::all(directory)?.into_iter().filter(|found| found.record.path == path).collect();
+        here.sort_by_key(FoundRecord::is_alive);
         Ok(here.pop())
     }
 
-    fn open(at: PathBuf) -> io::Result<Found> {
+    fn open(at: PathBuf) -> io::Result<FoundRecord> {
         let mut file = File::open(&at)?;
         let record = read(&mut file)?;
-        Ok(Found { record, at, file })
+        Ok(FoundRecord { record, at, file })
     }
 
     /// Whether its process lives.
@@ -170,19 +170,20 @@ mod tests {
     fn a_record_is_alive_as_long_as_it_is_held() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let kept = Kept::begin(directory.path(), record("/mnt/disk")).expect("written");
-        let found = Found::at(directory.path(), Path::new("/mnt/disk")).expect("read").expect("there");
+        let found = FoundRecord::at(directory.path(), Path::new("/mnt/disk")).expect("read").expect("there");
         assert!(found.is_alive() && found.is_alive());
         drop(kept); // killed
         assert!(!found.is_alive());
         found.remove();
-        assert!(Found::all(directory.path()).expect("read").is_empty());
+        assert!(FoundRecord::all(directory.path()).expect("read").is_empty());
     }
 
     #[test]
     fn who_waits_for_the_end_is_told_what_went_wrong() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let kept = Kept::begin(directory.path(), record("/mnt/disk")).expect("written");
-        let mut found = Found::at(directory.path(), Path::new("/mnt/disk")).expect("read").expect("there");
+        let mut found =
+            FoundRecord::at(directory.path(), Path::new("/mnt/disk")).expect("read").expect("there");
         kept.fail("the flush failed".to_owned()).expect("written");
         assert_eq!(found.wait().expect("read").as_deref(), Some("the flush failed"));
     }
@@ -191,7 +192,8 @@ mod tests {
     fn who_waits_for_a_good_end_is_told_nothing() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let kept = Kept::begin(directory.path(), record("/mnt/disk")).expect("written");
-        let mut found = Found::at(directory.path(), Path::new("/mnt/disk")).expect("read").expect("there");
+        let mut found =
+            FoundRecord::at(directory.path(), Path::new("/mnt/disk")).expect("read").expect("there");
         kept.remove();
         assert_eq!(found.wait().expect("read"), None);
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::mounts;
 
 /// The users in a sentence's words: "process 81 (fio)", "/dev/loop0, mounted at /mnt (losetup -d /dev/loop0)".
-pub fn of(path: &Path) -> Vec<String> {
+pub fn list(path: &Path) -> Vec<String> {
     loops(path).into_iter().chain(processes(path)).collect()
 }
 
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn a_process_that_has_the_file_open_is_named() {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        let users = of(file.path());
+        let users = list(file.path());
         let this = format!("process {}", std::process::id());
         assert!(users.iter().any(|user| user.starts_with(&this)), "{users:?}");
     }

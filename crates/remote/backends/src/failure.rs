@@ -137,7 +137,7 @@ impl Failure {
     }
 
     /// The same, of what it is about.
-    pub fn of(mut self, what: impl Display) -> Failure {
+    pub fn context(mut self, what: impl Display) -> Failure {
         self.sentence = format!("{what}: {}", self.sentence);
         self
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use block::BlockSize;
 use host::{FileDevice, FileOptions};
 use volume::backend::{Backend, Kind, Opened, Opening, Options};
-use volume::spec::{BlockShape, Bytes, Problem, Word, Written, decode, encode};
+use volume::spec::{BlockShape, Bytes, Problem, Token, Written, decode, encode};
 
 /// A regular file or a block device.
 pub(crate) static FILE: Kind = Kind {
@@ -37,7 +37,7 @@ fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
     Ok(Arc::new(File { path, size, blocks, direct: written.flag("direct")? }))
 }
 
-fn path(word: &Word) -> Result<PathBuf, Problem> {
+fn path(word: &Token) -> Result<PathBuf, Problem> {
     let wrong = |sentence: &str| Err(Problem::new(word.at.clone(), sentence));
     if word.text.is_empty() {
         return wrong("a path is missing here; write one such as file:/data/vm1.img");

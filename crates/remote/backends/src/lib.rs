@@ -1,7 +1,7 @@
 //! Any storage by its name: the table of all kinds of volumes, with those that need a system or a network; URLs with their
 //! secrets; and how it fails. A test or another program opens here what `linerate` opens.
 //!
-//! Reading order: [`GRAMMAR`] and [`open`] (a specification in, a device out), [`place`] (the same for a URL or a path, as
+//! Reading order: [`GRAMMAR`] and [`open`] (a specification in, a device out), [`location`] (the same for a URL or a path, as
 //! commands name storage), [`remote`] (sessions with a target), [`secrets`], [`reservation`], [`recorders`], [`failure`].
 //!
 //! It prints nothing and reads no arguments. Secrets come from files and the environment, and any other source of
@@ -22,8 +22,8 @@
 pub mod failure;
 mod file;
 mod iscsi;
+pub mod location;
 mod overwritten;
-pub mod place;
 mod ram;
 pub mod recorders;
 pub mod remote;

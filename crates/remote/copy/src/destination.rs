@@ -8,7 +8,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use backends::Failure;
-use backends::place::{self, Opened, Place};
+use backends::location::{self, Location, Opened};
 use block::{Allocation, BlockSize, DeviceError, Slice};
 use contents::{Consent, Overwritten};
 use host::private_file;
@@ -34,7 +34,7 @@ impl Destination {
     /// Opens it, or makes the file, if it is large enough, and not the source, and may be overwritten. `begun` tells
     /// of an earlier copy that is to be gone on with.
     pub(crate) async fn open(
-        place: &Place,
+        place: &Location,
         source: &Source,
         begun: Option<&Begun>,
         consent: Consent<'_>,
@@ -177,13 +177,13 @@ impl Destination {
 }
 
 /// The path of a place that is, or is to become, a file with a name of its own and nothing else about it.
-fn regular_file(place: &Place) -> Option<&Path> {
+fn regular_file(place: &Location) -> Option<&Path> {
     match place {
-        Place::Path(path) => {
+        Location::Path(path) => {
             let is_device = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
             (!is_device).then_some(path)
         }
-        Place::Lun(_) | Place::Volume(_) => None,
+        Location::Lun(_) | Location::Volume(_) => None,
     }
 }
 
@@ -202,7 +202,7 @@ fn fresh_file(path: &Path, name: &str, source: &Source, consent: Consent<'_>) ->
     drop(file);
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(refused)?;
-    place::file(FileOptions::new(path))
+    location::file(FileOptions::new(path))
 }
 
 /// Whether the file that is there may lose what is in it: nobody else uses it, and whoever asks agrees.

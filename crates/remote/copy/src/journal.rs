@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use backends::place::Place;
+use backends::location::Location;
 use backends::{Failure, Kind};
 use host::StateDirectory;
 use reactor::JoinHandle;
@@ -50,7 +50,7 @@ impl Journal {
     pub(crate) async fn open(
         options: &Options<'_>,
         source: &Source,
-        to: &Place,
+        to: &Location,
     ) -> Result<Option<Journal>, Failure> {
         let Some(identity) = source.identity() else { return Ok(None) };
         let Some(directory) = directory(&options.journal, &source.name, &to.to_string()) else {

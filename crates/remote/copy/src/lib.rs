@@ -8,10 +8,10 @@
 //! It prints nothing: an [`Observer`] hears how far a copy is.
 //!
 //! ```
-//! use backends::place::Place;
+//! use backends::location::Location;
 //! use copy::{Options, Unobserved};
 //!
-//! let [from, to] = ["ram:1MiB", "ram:2MiB"].map(|text| Place::parse(text).expect("a place"));
+//! let [from, to] = ["ram:1MiB", "ram:2MiB"].map(|text| Location::parse(text).expect("a place"));
 //! let options = Options { verify: true, ..Options::default() };
 //! let report = backends::remote::run(copy::copy(&from, &to, &options, &Unobserved));
 //! let report = report.expect("a copy");
@@ -38,7 +38,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use backends::Failure;
-use backends::place::Place;
+use backends::location::Location;
 use volume::spec::Bytes;
 
 use destination::Destination;
@@ -55,8 +55,8 @@ pub use report::Report;
 /// # Errors
 /// What kept it from being made whole; if the observer ended it, [`backends::Kind::Interrupted`].
 pub async fn copy(
-    from: &Place,
-    to: &Place,
+    from: &Location,
+    to: &Location,
     options: &Options<'_>,
     observer: &dyn Observer,
 ) -> Result<Report, Failure> {

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use backends::Failure;
-use backends::place::{self, Opened, Place};
+use backends::location::{self, Location, Opened};
 use block::{BlockSize, Buffer, DeviceError, Run, Slice};
 use host::FileOptions;
 use initiator::Unit;
@@ -27,10 +27,10 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub(crate) async fn open(place: &Place) -> Result<Source, Failure> {
+    pub(crate) async fn open(place: &Location) -> Result<Source, Failure> {
         let name = place.to_string();
         match place {
-            Place::Path(path) if !is_block_device(path) => of_file(path, name),
+            Location::Path(path) if !is_block_device(path) => of_file(path, name),
             _ => Ok(Source::of(place.open(true).await?, name)),
         }
     }
@@ -55,7 +55,7 @@ impl Source {
 
     /// Whether this is what `path` names.
     pub(crate) fn is_path(&self, path: &Path) -> bool {
-        self.opened.identity.is_some() && self.opened.identity == place::file_identity(path)
+        self.opened.identity.is_some() && self.opened.identity == location::file_identity(path)
     }
 
     /// The length of its blocks.
@@ -113,7 +113,7 @@ fn of_file(path: &Path, name: String) -> Result<Source, Failure> {
         return Err(Failure::refused(format!("{name} has {bytes} bytes, less than one block")));
     }
     let options = FileOptions { bytes: Some(whole), read_only: true, ..FileOptions::new(path) };
-    let opened = place::file(options)?;
+    let opened = location::file(options)?;
     let tail = (whole < bytes).then(|| tail(path, whole..bytes)).transpose().map_err(refused)?;
     let modified = Some(i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()));
     Ok(Source { opened, name, bytes, tail, modified })

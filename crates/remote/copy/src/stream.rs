@@ -17,7 +17,7 @@ use crate::bytewise;
 use crate::queue::Queue;
 
 /// A part of a device, and how it is read or written.
-pub struct Part<'a> {
+pub struct DeviceRange<'a> {
     /// The device.
     pub device: &'a Arc<dyn BlockDevice>,
     /// Its place, for people.
@@ -57,7 +57,11 @@ pub(crate) fn requests(range: Range<u64>, request_bytes: u64) -> impl Iterator<I
 ///
 /// # Errors
 /// What kept it from being read or written. If it was interrupted, [`Kind::Interrupted`].
-pub async fn read(part: &Part<'_>, output: Box<dyn Write + Send>, output_name: &str) -> Result<(), Failure> {
+pub async fn read(
+    part: &DeviceRange<'_>,
+    output: Box<dyn Write + Send>,
+    output_name: &str,
+) -> Result<(), Failure> {
     let mut outlet = Outlet::open(output, output_name.to_owned())?;
     let mut outstanding: VecDeque<(u64, JoinHandle<Result<Slice, DeviceError>>)> = VecDeque::new();
     let mut requests = requests(part.range.clone(), REQUEST_BYTES);
@@ -90,7 +94,7 @@ pub async fn read(part: &Part<'_>, output: Box<dyn Write + Send>, output_name: &
 /// # Errors
 /// What kept it from being read or written.
 pub async fn write(
-    part: &Part<'_>,
+    part: &DeviceRange<'_>,
     input: Box<dyn Read + Send>,
     input_name: &str,
     is_exact: bool,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use backends::place::Opened;
+use backends::location::Opened;
 use backends::remote;
 use block::{
     BlockDevice, Buffer, DeviceError, Durability, Extent, Fault, FaultAction, FaultControl, Geometry,

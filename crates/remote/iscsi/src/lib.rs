@@ -67,5 +67,5 @@ pub use statistics::{
     RoundTrips, Statistics,
 };
 pub use tasks::Transfer;
-pub use unit::{Answer, Unit};
+pub use unit::{CommandResult, Unit};
 pub use url::{PORT, Portal, Url, UrlError, UrlProblem};

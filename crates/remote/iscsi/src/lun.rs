@@ -27,7 +27,7 @@ use crate::remote_target::{Attempt, RemoteTarget};
 use crate::session::CommandSpec;
 use crate::tasks::{Ended, Status, Transfer};
 use crate::timeouts::Timeouts;
-use crate::unit::{Answer, Unit};
+use crate::unit::{CommandResult, Unit};
 use crate::unsettled_extents::UnsettledExtents;
 use crate::verbs::{Identity, LbaRun, LbaStatus, lba_runs, parameters, unmap_lists};
 use crate::verdict::{Verdict, verdict};
@@ -92,7 +92,7 @@ impl RemoteLun {
     }
 
     /// Sends a command and returns the target's response, without retries.
-    pub async fn command(&self, cdb: Cdb, transfer: Transfer) -> Result<Answer, CommandError> {
+    pub async fn command(&self, cdb: Cdb, transfer: Transfer) -> Result<CommandResult, CommandError> {
         self.unit().command(cdb, transfer).await
     }
 

@@ -22,7 +22,7 @@ pub struct Unit {
 
 /// A target's answer to a command of the caller's own.
 #[derive(Debug)]
-pub struct Answer {
+pub struct CommandResult {
     /// The SCSI status (SAM-5 table 45).
     pub status: u8,
     /// What the target said with it.
@@ -50,7 +50,7 @@ impl Unit {
     }
 
     /// Sends a command as it is and gives the target's answer, whatever it is. Nothing is tried again.
-    pub async fn command(&self, cdb: Cdb, transfer: Transfer) -> Result<Answer, CommandError> {
+    pub async fn command(&self, cdb: Cdb, transfer: Transfer) -> Result<CommandResult, CommandError> {
         let (status, transfer) = self.target.execute(self.lun, cdb, transfer).await?;
         let data = match transfer {
             Transfer::In { mut buffer, range } => {
@@ -61,7 +61,7 @@ impl Unit {
             Transfer::None | Transfer::Out(_) => Buffer::recycled(0),
         };
         let sense = Sense::parse(&status.sense);
-        Ok(Answer { status: status.status, sense, data, residual: status.residual })
+        Ok(CommandResult { status: status.status, sense, data, residual: status.residual })
     }
 }
 

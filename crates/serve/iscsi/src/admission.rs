@@ -312,7 +312,7 @@ impl LoginDriver {
         self.user = Some(bounded(user));
         let context = self.core.context.clone();
         let now = reactor::now();
-        let from = AddressBlock::of(self.stream.peer().ip());
+        let from = AddressBlock::containing(self.stream.peer().ip());
         let target = self.target.as_ref().map(|target| target.name.as_str());
         let attempt = Attempt { from, target, user };
         let wait = context.backoff().wait(now, &attempt);
@@ -369,7 +369,7 @@ impl LoginDriver {
     /// A session of the same nexus ends first, with all its commands, before the new one begins (RFC 7143
     /// section 6.3.5).
     async fn find_seat(&self, claim: Option<Claim>, parameters: &Parameters) -> Result<SessionSlot, Refusal> {
-        let from = AddressBlock::of(self.stream.peer().ip());
+        let from = AddressBlock::containing(self.stream.peer().ip());
         let mut newcomer = NewSession { claim, from, reinstates: false };
         for _ in 0..REINSTATEMENTS {
             match self.core.context.registry().seat(&newcomer, parameters) {

@@ -153,7 +153,7 @@ mod tests {
 
     fn attempt<'a>(from: &str, user: &'a str) -> Attempt<'a> {
         let from: IpAddr = from.parse().expect("an address");
-        Attempt { from: AddressBlock::of(from), target: Some("iqn.t"), user }
+        Attempt { from: AddressBlock::containing(from), target: Some("iqn.t"), user }
     }
 
     fn seconds(count: u64) -> Duration {

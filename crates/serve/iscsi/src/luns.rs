@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use iscsi::pdu::{Lun, TaskAttribute};
 use iscsi::target::TaskId;
-use unit::{InitiatorPort, LogicalUnit, LunAddress, Neighbours, Nexus, NexusId, TargetPort, flat_number};
+use unit::{InitiatorPort, LogicalUnit, LunAddress, Nexus, NexusId, SiblingUnits, TargetPort, flat_number};
 use volume::Volume;
 
 use crate::config::Target;
@@ -76,7 +76,7 @@ pub(crate) struct Luns {
     /// The places of the LUNs that there are, in the order of their numbers. A LUN that was removed keeps its place for a
     /// while and is not among them.
     by_number: Vec<(u16, usize)>,
-    visible: Arc<dyn Neighbours>,
+    visible: Arc<dyn SiblingUnits>,
     initiator: InitiatorPort,
     port: TargetPort,
 }
@@ -86,7 +86,7 @@ struct Visible {
     units: Vec<(u16, Arc<LogicalUnit>)>,
 }
 
-impl Neighbours for Visible {
+impl SiblingUnits for Visible {
     fn luns(&self) -> Vec<u64> {
         self.units.iter().map(|(lun, _)| LunAddress::Number(u64::from(*lun)).write()).collect()
     }
@@ -192,7 +192,7 @@ impl Luns {
     }
 
     /// A slot, and what its commands may see of the others.
-    pub(crate) fn slot_among(&mut self, place: usize) -> (&mut Slot, &Arc<dyn Neighbours>) {
+    pub(crate) fn slot_among(&mut self, place: usize) -> (&mut Slot, &Arc<dyn SiblingUnits>) {
         (self.places[place].as_mut().expect(KEPT), &self.visible)
     }
 
@@ -229,7 +229,7 @@ impl Luns {
         self.places.iter().flatten().map(|slot| &slot.nexus).find(|nexus| nexus.id().number() == id)
     }
 
-    pub(crate) fn visible(&self) -> Arc<dyn Neighbours> {
+    pub(crate) fn visible(&self) -> Arc<dyn SiblingUnits> {
         Arc::clone(&self.visible)
     }
 }

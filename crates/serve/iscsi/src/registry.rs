@@ -119,7 +119,7 @@ impl Registry {
 
     /// Whether there is a session from that address other than for discovery.
     pub(crate) fn has_sessions(&self, from: AddressBlock) -> bool {
-        self.book().normal.of(from) > 0
+        self.book().normal.count_of(from) > 0
     }
 
     /// A seat for a new session, on the core with the fewest.
@@ -201,7 +201,7 @@ impl Book {
     fn oldest_discovery(&self) -> Option<SessionSlot> {
         let discovery = self.sessions.values().filter(|entry| entry.claim.is_none());
         discovery
-            .min_by_key(|entry| (std::cmp::Reverse(self.discovery.of(entry.from)), entry.seat.number))
+            .min_by_key(|entry| (std::cmp::Reverse(self.discovery.count_of(entry.from)), entry.seat.number))
             .map(|entry| entry.seat)
     }
 
@@ -244,7 +244,7 @@ mod tests {
     }
 
     fn from(number: u32) -> AddressBlock {
-        AddressBlock::of(std::net::Ipv4Addr::from_bits(number).into())
+        AddressBlock::containing(std::net::Ipv4Addr::from_bits(number).into())
     }
 
     fn registry(cores: usize, sessions: usize, discovery_sessions: usize) -> Registry {

@@ -18,7 +18,7 @@
 //! ";
 //! let mistake = Config::parse("linerate.toml", text).expect_err("there is no such volume").to_string();
 //! assert!(mistake.starts_with("linerate.toml:5:28: there is no volume `vm2`; did you mean `vm1`?"), "{mistake}");
-//! assert_eq!(manage::summary::of(&Config::parse("linerate.toml", &text.replace("vm2", "vm1"))?), "\
+//! assert_eq!(manage::summary::text(&Config::parse("linerate.toml", &text.replace("vm2", "vm1"))?), "\
 //! target iqn.2026-01.com.example:disks for any initiator
 //!   LUN 0: vm1 = ram:1GiB
 //! the configuration is good

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use crate::config::{Config, Lun, Target};
 
 /// One line for each listener, target, LUN and idle volume.
-pub fn of(config: &Config) -> String {
+pub fn text(config: &Config) -> String {
     let mut text = String::new();
     // Writing into a String does not fail.
     for portal in &config.portals {

@@ -164,7 +164,7 @@ fn remotes<'a>(volumes: impl Iterator<Item = &'a &'a Volume>) -> Result<Remotes,
     let opened =
         remotes::open(remote.iter().map(|(volume, faults)| (volume.spec.clone(), faults.clone())).collect())?;
     let named = remote.into_iter().zip(opened).map(|((volume, faults), device)| {
-        let device = device.map_err(|failure| failure.of(format_args!("volume {}", volume.name)))?;
+        let device = device.map_err(|failure| failure.context(format_args!("volume {}", volume.name)))?;
         Ok((volume.name.clone(), (device, faults)))
     });
     named.collect()

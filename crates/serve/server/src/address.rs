@@ -12,7 +12,7 @@ pub struct AddressBlock(IpAddr);
 
 impl AddressBlock {
     /// What `address` counts as.
-    pub fn of(address: IpAddr) -> AddressBlock {
+    pub fn containing(address: IpAddr) -> AddressBlock {
         match address.to_canonical() {
             IpAddr::V6(v6) => AddressBlock(Ipv6Addr::from_bits(v6.to_bits() & !0 << 64).into()),
             v4 => AddressBlock(v4),
@@ -97,7 +97,7 @@ impl Counts {
     }
 
     /// How many there are of this address.
-    pub fn of(&self, block: AddressBlock) -> usize {
+    pub fn count_of(&self, block: AddressBlock) -> usize {
         self.per_block.get(&block).copied().unwrap_or(0)
     }
 
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_host_counts_by_its_network() {
-        let block = |text: &str| AddressBlock::of(text.parse().expect("an address"));
+        let block = |text: &str| AddressBlock::containing(text.parse().expect("an address"));
         assert_eq!(block("2001:db8:1:2:3:4:5:6").to_string(), "2001:db8:1:2::/64");
         assert_eq!(block("::ffff:192.0.2.7"), block("192.0.2.7"));
         assert_eq!(block("192.0.2.7").to_string(), "192.0.2.7");
@@ -148,16 +148,16 @@ mod tests {
 
     #[test]
     fn addresses_of_an_ipv6_network_are_counted_together() {
-        let block = |text: &str| AddressBlock::of(text.parse().expect("an address"));
+        let block = |text: &str| AddressBlock::containing(text.parse().expect("an address"));
         let mut counts = Counts::default();
         counts.add(block("2001:db8::1"));
         counts.add(block("2001:db8::2"));
         counts.add(block("2001:db8:0:1::1"));
-        assert_eq!((counts.of(block("2001:db8::ffff:3")), counts.all()), (2, 3));
+        assert_eq!((counts.count_of(block("2001:db8::ffff:3")), counts.all()), (2, 3));
         counts.remove(block("2001:db8::2"));
         counts.remove(block("2001:db8:0:1::1"));
         counts.remove(block("2001:db8:0:1::1"));
-        assert_eq!((counts.of(block("2001:db8::1")), counts.all()), (1, 1));
+        assert_eq!((counts.count_of(block("2001:db8::1")), counts.all()), (1, 1));
     }
 
     #[test]

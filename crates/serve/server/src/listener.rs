@@ -169,7 +169,7 @@ async fn accept(local: Rc<RunningCore>, logins: SharedLogins, portal: Portal, li
 
 fn welcome(local: &Rc<RunningCore>, logins: &SharedLogins, portal: &Portal, stream: Box<dyn Stream>) {
     let (server, peer) = (local.server(), stream.peer());
-    let (address, block) = (peer.ip(), AddressBlock::of(peer.ip()));
+    let (address, block) = (peer.ip(), AddressBlock::containing(peer.ip()));
     let permit = server.admit(address).or_else(|| {
         // One that has not logged in makes room for one that may.
         let ended = logins.borrow_mut().take_oldest(block);

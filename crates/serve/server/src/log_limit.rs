@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     fn block(number: u32) -> AddressBlock {
-        AddressBlock::of(std::net::Ipv4Addr::from_bits(number).into())
+        AddressBlock::containing(std::net::Ipv4Addr::from_bits(number).into())
     }
 
     #[test]

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     fn block(number: u32) -> AddressBlock {
-        AddressBlock::of(std::net::Ipv4Addr::from_bits(number).into())
+        AddressBlock::containing(std::net::Ipv4Addr::from_bits(number).into())
     }
 
     /// Who ends when these come one after the other: the number of the login that does.

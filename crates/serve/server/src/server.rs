@@ -214,9 +214,9 @@ impl Server {
 
     /// A place for a connection from `address`, unless it has as many as it may.
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
-        let (most, from) = (self.limits().connections_per_address, AddressBlock::of(address));
+        let (most, from) = (self.limits().connections_per_address, AddressBlock::containing(address));
         let mut connections = self.connections.lock();
-        (connections.of(from) < most).then(|| {
+        (connections.count_of(from) < most).then(|| {
             connections.add(from);
             ConnectionPermit { server: Arc::clone(self), from }
         })
@@ -235,7 +235,7 @@ impl Server {
     /// Whether a line about a stranger from this address may be written into the log. It is counted if not.
     pub fn may_log(&self, from: IpAddr) -> bool {
         let mut limit = self.log_limit.lock();
-        limit.admits(reactor::now(), AddressBlock::of(from))
+        limit.admits(reactor::now(), AddressBlock::containing(from))
     }
 
     /// Says how much was left out of the log.

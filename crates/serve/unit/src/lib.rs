@@ -28,7 +28,7 @@ pub use command::luns::{absent, well_known};
 pub use identity::Identity;
 pub use nexus::{InitiatorPort, Nexus, NexusId, TargetPort};
 pub use plan::{
-    Background, CommandIn, Data, DataIn, Effect, Job, Landing, Neighbours, Plan, Receive, Reply, Running,
+    Background, CommandIn, Data, DataIn, Effect, Job, Landing, Plan, Receive, Reply, Running, SiblingUnits,
     Step,
 };
 pub use scsi::{

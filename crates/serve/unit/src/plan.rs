@@ -28,7 +28,7 @@ pub struct CommandIn<'a> {
     /// What the initiator has room for, in bytes (iSCSI: the Expected Data Transfer Length of a read).
     pub data_in_bytes: u32,
     /// The other logical units that this nexus sees.
-    pub luns: &'a Arc<dyn Neighbours>,
+    pub luns: &'a Arc<dyn SiblingUnits>,
     /// Data must neither land on the medium before they have been checked nor be sent from where they may change
     /// (data digests are in use).
     pub stage: bool,
@@ -47,7 +47,7 @@ impl CommandIn<'_> {
 }
 
 /// What a logical unit may learn about the others at the same target.
-pub trait Neighbours: Send + Sync {
+pub trait SiblingUnits: Send + Sync {
     /// The LUNs this nexus sees, in the eight-byte form of REPORT LUNS (SAM-5 4.7), in ascending order.
     fn luns(&self) -> Vec<u64>;
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use block::{BlockSize, Blocks, Buffer, Geometry, Null};
 use support::*;
-use unit::{CommandIn, Data, Landing, LogicalUnit, Neighbours, Plan, Step};
+use unit::{CommandIn, Data, Landing, LogicalUnit, Plan, SiblingUnits, Step};
 
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
@@ -154,7 +154,7 @@ fn copy_list() -> Vec<u8> {
 /// As many LUNs as a target has.
 struct Many;
 
-impl Neighbours for Many {
+impl SiblingUnits for Many {
     fn luns(&self) -> Vec<u64> {
         (0..4096).collect()
     }
@@ -189,7 +189,7 @@ struct Ended {
 /// it is.
 fn run(unit: &Arc<LogicalUnit>, case: &Case, peak: impl Fn() -> usize) -> Ended {
     let mut nexus = attach(unit, 1);
-    let luns: Arc<dyn Neighbours> = Arc::new(Many);
+    let luns: Arc<dyn SiblingUnits> = Arc::new(Many);
     let mut begin = |cdb: &[u8], out: usize| {
         let room = if out == 0 { ROOM } else { 0 };
         let command =

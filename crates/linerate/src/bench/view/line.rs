@@ -5,7 +5,7 @@ use std::time::Duration;
 use bench::record::{CellRun, Sample};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Doing, Now, View};
+use super::{Now, RunStart, View};
 use crate::bench::crew::Purged;
 use crate::output::remark;
 use stats::figures::{grouped, significant};
@@ -44,8 +44,8 @@ impl Line {
 }
 
 impl View for Line {
-    fn begins(&mut self, doing: &Doing<'_>) {
-        self.what = format!("[{}/{}] {}", doing.number, doing.of(), doing.name);
+    fn begins(&mut self, doing: &RunStart<'_>) {
+        self.what = format!("[{}/{}] {}", doing.number, doing.runs_max(), doing.name);
         self.now = Now::of(doing.roles.len());
         self.bar.set_length(((doing.stop.warm_up_s + doing.stop.max_s) * PER_SECOND) as u64);
         self.bar.set_position(0);

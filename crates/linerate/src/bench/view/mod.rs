@@ -14,7 +14,7 @@ use now::Rates;
 pub(super) use watch::Watch;
 
 use conduct::crew::Purged;
-pub(super) use conduct::view::{Doing, View};
+pub(super) use conduct::view::{RunStart, View};
 
 /// Nobody looks, but notes may be read later.
 pub(super) struct Nobody {
@@ -23,7 +23,7 @@ pub(super) struct Nobody {
 }
 
 impl View for Nobody {
-    fn begins(&mut self, _: &Doing<'_>) {}
+    fn begins(&mut self, _: &RunStart<'_>) {}
     fn sample(&mut self, _: usize, _: &Sample) {}
     fn purged(&mut self, _: Purged) {}
     fn ended(&mut self, _: &CellRun) {}

@@ -1,6 +1,6 @@
 //! What is said once both sides know each other: orders of the coordinator, and news of the agent.
 //!
-//! An order is answered by the news that stand beside it, or by [`News::Failed`]; the next is given when the answer has
+//! An order is answered by the news that stand beside it, or by [`Notification::Failed`]; the next is given when the answer has
 //! come, save for [`Order::Stop`] and [`Order::Alive`], which are for anytime. While an agent works, it sends news of its
 //! own accord. Whoever says nothing for [`PATIENCE`] is gone.
 
@@ -20,25 +20,25 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Order {
-    /// Open the storage that is to be measured: [`News::Opened`]. The first order.
+    /// Open the storage that is to be measured: [`Notification::Opened`]. The first order.
     Open(Open),
-    /// Say what time it is: [`News::Time`].
+    /// Say what time it is: [`Notification::Time`].
     Time,
-    /// Get ready for these roles (log in): [`News::Done`].
+    /// Get ready for these roles (log in): [`Notification::Done`].
     Prepare {
         /// The cell, with the roles that are this agent's.
         cell: Cell,
     },
-    /// Carry them out: [`News::Counting`] and [`News::Sample`]s, then [`News::Ended`].
+    /// Carry them out: [`Notification::Counting`] and [`Notification::Sample`]s, then [`Notification::Ended`].
     Run(Run),
     /// End the run, which is then answered as if its time were over.
     Stop,
-    /// Give the blocks of a part of the storage back: [`News::Purged`], then [`News::Done`].
+    /// Give the blocks of a part of the storage back: [`Notification::Purged`], then [`Notification::Done`].
     Purge {
         /// Which part.
         span: Span,
     },
-    /// See whether the storage can still be reached: [`News::Done`].
+    /// See whether the storage can still be reached: [`Notification::Done`].
     LookAlive,
     /// Nothing: the coordinator is there.
     Alive,
@@ -66,14 +66,14 @@ pub struct Open {
 pub struct Run {
     /// When it ends.
     pub stop: Stop,
-    /// When the first request is made, by the agent's clock ([`News::Time`]).
+    /// When the first request is made, by the agent's clock ([`Notification::Time`]).
     pub start_ns: u64,
 }
 
 /// What an agent tells.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum News {
+pub enum Notification {
     /// It works for somebody else. Nothing follows.
     Busy {
         /// For whom: an address.
@@ -98,7 +98,7 @@ pub enum News {
     /// The run is over.
     Ended {
         /// What came of the roles, in their order.
-        parts: Vec<Part>,
+        parts: Vec<RoleReport>,
     },
     /// How far a purge is.
     Purged {
@@ -137,7 +137,7 @@ pub struct Opened {
 /// What came of a role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Part {
+pub struct RoleReport {
     /// What it did.
     pub run: ClientRun,
     /// What its sessions told, as people read it.
@@ -164,17 +164,17 @@ impl Order {
     }
 }
 
-impl News {
+impl Notification {
     /// Whether it only tells how something goes.
     pub fn is_progress(&self) -> bool {
-        matches!(self, News::Counting | News::Sample { .. } | News::Purged { .. })
+        matches!(self, Notification::Counting | Notification::Sample { .. } | Notification::Purged { .. })
     }
 
     /// Reads a message.
     ///
     /// # Errors
     /// It is no news.
-    pub fn parse(message: &[u8]) -> Result<News, Unintelligible> {
+    pub fn parse(message: &[u8]) -> Result<Notification, Unintelligible> {
         serde_json::from_slice(message)
     }
 
@@ -206,7 +206,8 @@ mod tests {
         for order in [Order::Time, Order::Stop, Order::Purge { span: Span::default() }] {
             assert_eq!(Order::parse(&order.text()).expect("an order"), order);
         }
-        let news = News::Sample { role: 3, sample: Sample { at_s: 0.1, p50_us: 17.3, ..Sample::default() } };
-        assert_eq!(News::parse(&news.text()).expect("news"), news);
+        let news =
+            Notification::Sample { role: 3, sample: Sample { at_s: 0.1, p50_us: 17.3, ..Sample::default() } };
+        assert_eq!(Notification::parse(&news.text()).expect("news"), news);
     }
 }

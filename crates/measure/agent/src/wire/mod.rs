@@ -7,7 +7,7 @@
 //!   a sealed message, empty           ──────────▶            a stranger proves nothing and learns nothing more
 //!   ═══════ from here on each frame: a message, encrypted and numbered by Noise ═══════
 //!   Order                             ──────────▶
-//!                                     ◀──────────  News
+//!                                     ◀──────────  Notification
 //! ```
 //!
 //! Every message is JSON in a [`frame`]: its length, then so many bytes. [`handshake`] proves on both sides that one

@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use agent::wire::message::{self, News, Order};
+use agent::wire::message::{self, Notification, Order};
 use bench::Go;
 use bench::plan::{Cell, Stop};
 use bench::record::{ClientRun, Cpu, Flow, Run, Sample};
 
 use super::clock::Clock;
 use super::post::Post;
-use crate::client::Part;
-use crate::crew::{Carried, Progress};
+use crate::client::RoleResult;
+use crate::crew::{CellOutcome, Progress};
 use backends::{Failure, Kind};
 
 /// What has been heard of a run so far.
@@ -41,7 +41,7 @@ struct Told {
     name: String,
     agent: usize,
     samples: Vec<Sample>,
-    part: Option<Part>,
+    part: Option<RoleResult>,
     /// Of the clock that its moments are told by.
     clock_error: Duration,
 }
@@ -86,7 +86,7 @@ impl<'a> Gathering<'a> {
     pub(super) async fn gather(
         mut self,
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
-    ) -> Result<Carried, Failure> {
+    ) -> Result<CellOutcome, Failure> {
         let longest = Duration::try_from_secs_f64(self.stop.warm_up_s + self.stop.max_s).unwrap_or(LONGEST);
         let deadline = Instant::now() + longest.min(LONGEST) + GRACE;
         while self.shares.iter().any(|share| !share.ended) {
@@ -103,36 +103,38 @@ impl<'a> Gathering<'a> {
         self.carried()
     }
 
-    fn hear(&mut self, agent: usize, news: News, progress: &mut dyn FnMut(Progress<'_>) -> Go) -> Go {
+    fn hear(&mut self, agent: usize, news: Notification, progress: &mut dyn FnMut(Progress<'_>) -> Go) -> Go {
         let Some(at) = self.shares.iter().position(|share| share.agent == agent && !share.ended) else {
             return Go::On;
         };
         match news {
-            News::Counting if self.counting => Go::On,
-            News::Counting => {
+            Notification::Counting if self.counting => Go::On,
+            Notification::Counting => {
                 self.counting = true;
                 progress(Progress::Counting)
             }
-            News::Sample { role, sample } => match self.shares[at].roles.get(role) {
+            Notification::Sample { role, sample } => match self.shares[at].roles.get(role) {
                 Some(&role) => {
                     self.roles[role].samples.push(sample);
                     progress(Progress::Sample { role, sample: &sample })
                 }
                 None => self.fail_astray(agent),
             },
-            News::Ended { parts } if parts.len() == self.shares[at].roles.len() => self.keep(at, parts),
+            Notification::Ended { parts } if parts.len() == self.shares[at].roles.len() => {
+                self.keep(at, parts)
+            }
             _ => self.fail_astray(agent),
         }
     }
 
-    fn keep(&mut self, at: usize, parts: Vec<message::Part>) -> Go {
+    fn keep(&mut self, at: usize, parts: Vec<message::RoleReport>) -> Go {
         let share = &mut self.shares[at];
         share.ended = true;
         let agent = self.post.name(share.agent);
         for (&role, part) in share.roles.iter().zip(parts) {
             let Some(started) = share.clock.here(Duration::from_nanos(part.started_ns)) else { continue };
             let run = ClientRun { client: agent.clone(), ..part.run };
-            self.roles[role].part = Some(Part { run, tables: part.tables, started });
+            self.roles[role].part = Some(RoleResult { run, tables: part.tables, started });
             self.roles[role].clock_error = share.clock.error;
         }
         Go::On
@@ -173,7 +175,7 @@ impl<'a> Gathering<'a> {
     }
 
     /// What came of each role: of those that were lost, what they had told.
-    fn carried(self) -> Result<Carried, Failure> {
+    fn carried(self) -> Result<CellOutcome, Failure> {
         if let Some(failure) = self.failed {
             return Err(failure);
         }
@@ -191,7 +193,7 @@ impl<'a> Gathering<'a> {
             }
             part
         });
-        Ok(Carried { parts: parts.collect(), lost: self.lost })
+        Ok(CellOutcome { parts: parts.collect(), lost: self.lost })
     }
 }
 
@@ -200,7 +202,7 @@ fn us(time: Duration) -> f64 {
 }
 
 /// What is known of a role whose agent was lost: its samples, but neither latencies nor CPU time.
-fn fragment(role: String, client: String, samples: Vec<Sample>) -> Part {
+fn fragment(role: String, client: String, samples: Vec<Sample>) -> RoleResult {
     let sum = |number: fn(&Sample) -> u64| samples.iter().map(number).fold(0, u64::saturating_add);
     let flow = |ios, bytes| Flow { ios, bytes, ..Flow::default() };
     let seconds: f64 = samples.iter().map(|sample| sample.seconds).sum();
@@ -225,5 +227,5 @@ fn fragment(role: String, client: String, samples: Vec<Sample>) -> Part {
         late_error_us: 0.0,
         sessions: Vec::new(),
     };
-    Part { run, tables: Vec::new(), started: Instant::now() }
+    RoleResult { run, tables: Vec::new(), started: Instant::now() }
 }

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use agent::wire::Secret;
-use agent::wire::message::{News, Open, Opened, Order, Run};
+use agent::wire::message::{Notification, Open, Opened, Order, Run};
 use bench::Go;
 use bench::plan::{Cell, Span, Stop};
 use bench::record::{Fact, Facts, Subject};
@@ -26,7 +26,7 @@ pub use spread::spread;
 use self::clock::Clock;
 use self::gather::Gathering;
 use self::post::Post;
-use super::crew::{Carried, Crew, Progress, Purged};
+use super::crew::{CellOutcome, Crew, Progress, Purged};
 use backends::Failure;
 
 /// Agents that have the storage open.
@@ -57,7 +57,7 @@ impl AgentCrew {
         let orders = (0..post.count()).map(|agent| (agent, Order::Open(open.clone()))).collect();
         let mut facts = Facts::default();
         for (agent, news) in post.ask(orders, &mut |_| Go::On).await?.into_iter().enumerate() {
-            let News::Opened(opened) = news else { return Err(post.astray(agent)) };
+            let Notification::Opened(opened) = news else { return Err(post.astray(agent)) };
             same(&post.name(agent), &opened, subject)?;
             facts.0.extend(opened.facts.0.into_iter().map(|fact| of(&post.name(agent), fact)));
         }
@@ -95,7 +95,7 @@ impl Crew for AgentCrew {
         cell: &Cell,
         stop: Stop,
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
-    ) -> Result<Carried, Failure> {
+    ) -> Result<CellOutcome, Failure> {
         let clocks = self.clocks(cell).await?;
         let agents: Vec<usize> = clocks.iter().map(|(agent, _)| *agent).collect();
         self.ask(&agents, |agent| Order::Prepare { cell: part(cell, agent) }).await?;
@@ -111,8 +111,8 @@ impl Crew for AgentCrew {
     }
 
     async fn purge(&mut self, span: Span, progress: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure> {
-        let each = &mut |news: &News| {
-            let &News::Purged { done_bytes, of_bytes } = news else { return Go::On };
+        let each = &mut |news: &Notification| {
+            let &Notification::Purged { done_bytes, of_bytes } = news else { return Go::On };
             progress(Purged { done_bytes, of_bytes })
         };
         self.post.ask(vec![(0, Order::Purge { span })], each).await.map(drop)

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use agent::channel::{Broken, Channel, Ear, Mouth};
+use agent::channel::{Broken, Channel, MessageReceiver, MessageSender};
 use agent::wire::Secret;
-use agent::wire::message::{News, Order};
+use agent::wire::message::{Notification, Order};
 use bench::Go;
 use reactor::{JoinHandle, Receiver, Sender, mailbox};
 
@@ -23,7 +23,7 @@ pub(super) struct Post {
 /// One agent, as far as it can be spoken to.
 struct Agent {
     name: AgentName,
-    mouth: Mouth,
+    sender: MessageSender,
     hearing: JoinHandle<()>,
     /// Why it cannot any more.
     lost: Option<Broken>,
@@ -33,7 +33,7 @@ struct Agent {
 struct Heard {
     agent: usize,
     at: Instant,
-    news: Result<News, Broken>,
+    news: Result<Notification, Broken>,
 }
 
 /// How long an agent may take to open the storage and to log in, while it says that it is alive: an initiator gives up
@@ -49,9 +49,9 @@ impl Post {
         let (tell, heard) = mailbox();
         let mut agents = Vec::new();
         for name in names {
-            let Channel { ear, mouth } = connect(name, secret).await?;
-            let hearing = reactor::spawn(hear(agents.len(), ear, tell.clone()));
-            agents.push(Agent { name: name.clone(), mouth, hearing, lost: None });
+            let Channel { receiver, sender } = connect(name, secret).await?;
+            let hearing = reactor::spawn(hear(agents.len(), receiver, tell.clone()));
+            agents.push(Agent { name: name.clone(), sender, hearing, lost: None });
         }
         Ok(Post { agents, heard })
     }
@@ -66,11 +66,14 @@ impl Post {
     }
 
     pub(super) fn say(&self, agent: usize, order: &Order) {
-        self.agents[agent].mouth.say(order.text());
+        self.agents[agent].sender.send(order.text());
     }
 
     /// What any of them says next, within this time. `None` when it is over.
-    pub(super) async fn hear(&mut self, patience: Duration) -> Option<(usize, Result<News, Failure>)> {
+    pub(super) async fn hear(
+        &mut self,
+        patience: Duration,
+    ) -> Option<(usize, Result<Notification, Failure>)> {
         let Heard { agent, news, .. } = self.next(patience).await?;
         Some((agent, self.judged(agent, news)))
     }
@@ -80,9 +83,9 @@ impl Post {
     pub(super) async fn ask(
         &mut self,
         orders: Vec<(usize, Order)>,
-        each: &mut dyn FnMut(&News) -> Go,
-    ) -> Result<Vec<News>, Failure> {
-        let mut answers: Vec<(usize, Option<News>)> =
+        each: &mut dyn FnMut(&Notification) -> Go,
+    ) -> Result<Vec<Notification>, Failure> {
+        let mut answers: Vec<(usize, Option<Notification>)> =
             orders.iter().map(|(agent, _)| (*agent, None)).collect();
         for (agent, order) in &orders {
             self.check(*agent)?;
@@ -118,7 +121,7 @@ impl Post {
             self.say(agent, &Order::Time);
             let Some(Heard { agent: who, at, news }) = self.next(PATIENCE).await else { break };
             match self.judged(who, news)? {
-                News::Time { ns } if who == agent => {
+                Notification::Time { ns } if who == agent => {
                     trips.push(Trip { sent, theirs: Duration::from_nanos(ns), heard: at });
                 }
                 _ => return Err(self.astray(who)),
@@ -143,13 +146,13 @@ impl Post {
     }
 
     /// The news, unless they are that there are none: an agent that failed, is busy, or is lost.
-    fn judged(&mut self, agent: usize, news: Result<News, Broken>) -> Result<News, Failure> {
+    fn judged(&mut self, agent: usize, news: Result<Notification, Broken>) -> Result<Notification, Failure> {
         let Agent { name, lost: is_lost, .. } = &mut self.agents[agent];
         match news {
-            Ok(News::Failed { code, sentence }) => {
+            Ok(Notification::Failed { code, sentence }) => {
                 Err(Failure::new(Kind::of_code(code), format_args!("agent {name}: {}", printable(&sentence))))
             }
-            Ok(News::Busy { coordinator }) => Err(Failure::failed(format_args!(
+            Ok(Notification::Busy { coordinator }) => Err(Failure::failed(format_args!(
                 "agent {name} works for another coordinator, {}; one at a time",
                 printable(&coordinator)
             ))),
@@ -169,8 +172,8 @@ impl Post {
 
     /// Lets all of them go.
     pub(super) async fn close(self) {
-        for Agent { mouth, hearing, .. } in self.agents {
-            mouth.close().await;
+        for Agent { sender, hearing, .. } in self.agents {
+            sender.close().await;
             hearing.abort();
         }
     }
@@ -195,13 +198,13 @@ fn lost(name: &AgentName, why: &Broken) -> Failure {
 }
 
 /// Hears until there is nothing more to hear, or nobody who wants to.
-async fn hear(agent: usize, mut ear: Ear, tell: Sender<Heard>) {
+async fn hear(agent: usize, mut receiver: MessageReceiver, tell: Sender<Heard>) {
     loop {
-        let message = ear.hear().await;
+        let message = receiver.receive().await;
         let at = Instant::now();
-        let news = message.and_then(|message| News::parse(&message).map_err(Broken::Unintelligible));
+        let news = message.and_then(|message| Notification::parse(&message).map_err(Broken::Unintelligible));
         let is_last = news.is_err();
-        if matches!(news, Ok(News::Alive)) {
+        if matches!(news, Ok(Notification::Alive)) {
             continue;
         }
         if tell.send(Heard { agent, at, news }).is_err() || is_last {

@@ -9,8 +9,8 @@ use bench::Go;
 use bench::plan::{Cell, Span, Stop};
 use reactor::{Receiver, mailbox};
 
-use super::{Carried, Crew, Progress, Purged};
-use crate::client::{Client, ClientOptions, End, Part, Report, Task};
+use super::{CellOutcome, Crew, Progress, Purged};
+use crate::client::{Client, ClientOptions, Report, RoleResult, StopFlag, Task};
 use crate::purge::purge;
 use crate::site::Site;
 use crate::ways::{Source, Ways};
@@ -75,8 +75,8 @@ impl LocalCrew {
         stop: Stop,
         start: Instant,
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
-    ) -> Result<Vec<Part>, Failure> {
-        let (end, (tell, reports)) = (End::default(), mailbox());
+    ) -> Result<Vec<RoleResult>, Failure> {
+        let (end, (tell, reports)) = (StopFlag::default(), mailbox());
         let alone = self.alone && cell.roles.len() == 1;
         for (index, (key, role)) in keys(cell).iter().zip(&cell.roles).enumerate() {
             let task = Task { role: role.clone(), stop, start, end: end.clone(), alone };
@@ -112,10 +112,10 @@ impl Crew for LocalCrew {
         cell: &Cell,
         stop: Stop,
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
-    ) -> Result<Carried, Failure> {
+    ) -> Result<CellOutcome, Failure> {
         self.prepare(cell).await?;
         let parts = self.run_at(cell, stop, Instant::now() + BEFORE_THE_START, progress).await?;
-        Ok(Carried { parts, lost: None })
+        Ok(CellOutcome { parts, lost: None })
     }
 
     async fn purge(&mut self, span: Span, progress: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure> {
@@ -147,10 +147,10 @@ impl Crew for LocalCrew {
 pub async fn gather(
     roles: usize,
     mut reports: Receiver<(usize, Report)>,
-    end: &End,
+    end: &StopFlag,
     progress: &mut dyn FnMut(Progress<'_>) -> Go,
-) -> Result<Vec<Part>, Failure> {
-    let mut parts: Vec<Option<Part>> = (0..roles).map(|_| None).collect();
+) -> Result<Vec<RoleResult>, Failure> {
+    let mut parts: Vec<Option<RoleResult>> = (0..roles).map(|_| None).collect();
     let (mut counting, mut failed) = (false, None);
     while let Some((role, report)) = reports.recv().await {
         let go = match report {
@@ -175,7 +175,7 @@ pub async fn gather(
             end.ask();
         }
     }
-    let parts: Option<Vec<Part>> = parts.into_iter().collect();
+    let parts: Option<Vec<RoleResult>> = parts.into_iter().collect();
     match (failed, parts) {
         (None, Some(parts)) => Ok(parts),
         (Some(failure), _) => Err(failure),

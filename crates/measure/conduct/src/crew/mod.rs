@@ -8,7 +8,7 @@ use bench::record::Sample;
 
 pub use local::{LocalCrew, gather};
 
-use super::client::Part;
+use super::client::RoleResult;
 use backends::Failure;
 
 /// Clients that begin and end together.
@@ -24,7 +24,7 @@ pub trait Crew {
         cell: &Cell,
         stop: Stop,
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
-    ) -> Result<Carried, Failure>;
+    ) -> Result<CellOutcome, Failure>;
 
     /// Gives the blocks of a span back, or makes zeros of them where that is not possible; the first client does.
     async fn purge(&mut self, span: Span, progress: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure>;
@@ -42,9 +42,9 @@ pub trait Crew {
 }
 
 /// What came of a cell.
-pub struct Carried {
+pub struct CellOutcome {
     /// Of each role.
-    pub parts: Vec<Part>,
+    pub parts: Vec<RoleResult>,
     /// A client that was lost, and what it had told is all that is known of its part: the cell has ended with it, and no
     /// other can be begun.
     pub lost: Option<Failure>,

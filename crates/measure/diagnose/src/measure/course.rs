@@ -22,7 +22,7 @@ use super::probe::{Ground, Probe};
 use super::way::{Way, told};
 use super::{Options, Progress, keys, writing};
 use backends::Failure;
-use backends::place::Place;
+use backends::location::Location;
 use environment::link::LinkWatch;
 use environment::server::Server;
 
@@ -51,7 +51,7 @@ pub async fn evidence(url: &Url, options: &Options, progress: &dyn Progress) -> 
         loads: Vec::new(),
         environment: facts(url, &lun).await,
     };
-    let server = Server::of(lun.target()).await;
+    let server = Server::serving(lun.target()).await;
     evidence.environment.0.extend(hidden_server(&connections, server.as_ref()));
     let mut ground = Ground::new(part, writable, options.seed, address, &url.settings);
     let pace = Pace::new(options.quick, options.seconds);
@@ -286,5 +286,5 @@ fn hidden_server(connections: &[ConnectionStatistics], server: Option<&Server>) 
 }
 
 async fn facts(url: &Url, lun: &Arc<RemoteLun>) -> bench::record::Facts {
-    environment::facts(&Place::Lun(Box::new(url.clone())), &**lun, Some(&lun.unit())).await
+    environment::facts(&Location::Lun(Box::new(url.clone())), &**lun, Some(&lun.unit())).await
 }

@@ -31,7 +31,7 @@ const REED_SOLOMON: f64 = 257.0 / 256.0 * 544.0 / 514.0;
 
 impl LineCode {
     /// That of a link of so many bits a second; `None` if no standard has that rate.
-    pub fn of(bits_per_s: f64) -> Option<LineCode> {
+    pub fn for_rate(bits_per_s: f64) -> Option<LineCode> {
         let (_, name, factor) = CODES.iter().find(|(mbit, ..)| *mbit * 1e6 == bits_per_s)?;
         Some(LineCode { name, bits_per_s: bits_per_s * factor })
     }
@@ -43,7 +43,8 @@ mod tests {
 
     #[test]
     fn the_rates_on_the_wire_are_the_standards() {
-        let rate = |gbit: f64| LineCode::of(gbit * 1e9).map(|code| format!("{}", code.bits_per_s / 1e9));
+        let rate =
+            |gbit: f64| LineCode::for_rate(gbit * 1e9).map(|code| format!("{}", code.bits_per_s / 1e9));
         assert_eq!(rate(1.0).as_deref(), Some("1.25"));
         assert_eq!(rate(10.0).as_deref(), Some("10.3125"));
         assert_eq!(rate(400.0).as_deref(), Some("425"));

@@ -18,7 +18,7 @@ impl Link {
     /// Commands in one direction, so many at once that nothing but the link limits. Their PDUs follow each other without
     /// gaps and share frames, which is the best that can be; the acknowledgements of what comes back ride on data.
     pub fn one_way(self, direction: Direction, block_bytes: u32, keys: &Keys) -> Goodput {
-        self.carries(Traffic::of(direction, block_bytes, keys), block_bytes)
+        self.carries(Traffic::of_request(direction, block_bytes, keys), block_bytes)
     }
 
     /// The same for commands whose traffic is known otherwise.
@@ -36,7 +36,7 @@ impl Link {
     /// As many reads as writes at once, each counted: the data are those of both directions. Every frame of data takes its
     /// share of an acknowledgement in the other direction.
     pub fn both_ways(self, block_bytes: u32, keys: &Keys) -> Goodput {
-        let of = |direction| Traffic::of(direction, block_bytes, keys);
+        let of = |direction| Traffic::of_request(direction, block_bytes, keys);
         self.carries_both(of(Direction::Read), of(Direction::Write), block_bytes)
     }
 

@@ -41,7 +41,7 @@ impl Link {
 
     /// What the line code makes of the rate, where a standard says so.
     pub fn line_code(self) -> Option<LineCode> {
-        LineCode::of(self.bits_per_s)
+        LineCode::for_rate(self.bits_per_s)
     }
 
     /// Bytes a second in one direction, behind the line code.

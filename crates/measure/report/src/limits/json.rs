@@ -1,6 +1,6 @@
 //! The figures as JSON: every name ends with its unit.
 
-use model::limits::{Answer, Block, Far, FarBlock, Way};
+use model::limits::{Block, DirectionLimits, DistanceLimits, DistantBlock, LinkLimits};
 use model::link::{FRAMES_PER_ACK, Goodput, Layers};
 use serde_json::{Value, json};
 
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 ///
 /// # Errors
 /// None that a number can cause: JSON has no infinity, which is written as `null`.
-pub fn json(answer: &Answer) -> serde_json::Result<String> {
+pub fn json(answer: &LinkLimits) -> serde_json::Result<String> {
     serde_json::to_string_pretty(&value(answer)).map(|text| text + "\n")
 }
 
-fn value(answer: &Answer) -> Value {
+fn value(answer: &LinkLimits) -> Value {
     let link = answer.link;
     let code = link.line_code();
     json!({
@@ -72,7 +72,7 @@ fn goodput(goodput: Goodput) -> Value {
     })
 }
 
-fn distance(answer: &Answer, far: &Far) -> Value {
+fn distance(answer: &LinkLimits, far: &DistanceLimits) -> Value {
     json!({
         "round_trip_s": far.asked.round_trip_s,
         "window_to_fill_bytes": far.window_bytes,
@@ -84,14 +84,14 @@ fn distance(answer: &Answer, far: &Far) -> Value {
     })
 }
 
-fn far_block(answer: &Answer, block: &FarBlock) -> Value {
+fn far_block(answer: &LinkLimits, block: &DistantBlock) -> Value {
     let names = std::iter::once("reads").chain(answer.write_modes.iter().copied());
     let ways: serde_json::Map<String, Value> =
         names.zip(&block.ways).map(|(name, to)| (name.to_owned(), way(to))).collect();
     json!({ "block_bytes": block.bytes, "ways": ways })
 }
 
-fn way(way: &Way) -> Value {
+fn way(way: &DirectionLimits) -> Value {
     json!({
         "exchanges": way.exchanges,
         "depth_to_fill_requests": way.depth,

@@ -1,4 +1,4 @@
-//! What a link carries at most ([`Answer`](model::limits::Answer)), for people and for programs.
+//! What a link carries at most ([`LinkLimits`](model::limits::LinkLimits)), for people and for programs.
 
 mod json;
 mod print;

@@ -1,6 +1,6 @@
 //! The figures as tables for a terminal. Those of document 003's Appendix B have the digits that it prints.
 
-use model::limits::{Answer, Block, Far, FarBlock, Way};
+use model::limits::{Block, DirectionLimits, DistanceLimits, DistantBlock, LinkLimits};
 use model::link::{FRAMES_PER_ACK, Layers, Link};
 use model::{Keys, Term};
 
@@ -13,7 +13,7 @@ const MB: f64 = 1e6;
 const MIB: f64 = 1_048_576.0;
 
 /// The page.
-pub fn terminal(answer: &Answer) -> String {
+pub fn terminal(answer: &LinkLimits) -> String {
     let link = answer.link;
     let mut page = format!(
         "{link}, {}, {}, {}\n\n",
@@ -121,7 +121,7 @@ fn payload(link: Link) -> Vec<Vec<String>> {
     ]
 }
 
-fn iscsi(answer: &Answer) -> String {
+fn iscsi(answer: &LinkLimits) -> String {
     let mut rows = vec![
         row(["iSCSI data", "reads", "", "", "writes", "", "", "both ways", ""]),
         row(["  block", "MB/s", "IOPS", "back", "MB/s", "IOPS", "back", "MB/s", "IOPS"]),
@@ -168,7 +168,7 @@ fn keys(keys: &Keys) -> String {
     )
 }
 
-fn distance(answer: &Answer, far: &Far) -> String {
+fn distance(answer: &LinkLimits, far: &DistanceLimits) -> String {
     let asked = &far.asked;
     let mut page = format!(
         "Over a round trip of {} ms a TCP window of {} MB ({} MiB) fills the link.\n",
@@ -203,14 +203,14 @@ fn milliseconds(seconds: f64) -> String {
 }
 
 /// Requests that have to be under way, and how often each of them waits for the other side.
-fn to_fill<'a>(names: impl Iterator<Item = &'a str>, blocks: &[FarBlock]) -> Vec<Vec<String>> {
+fn to_fill<'a>(names: impl Iterator<Item = &'a str>, blocks: &[DistantBlock]) -> Vec<Vec<String>> {
     let mut head = vec!["under way to fill it".to_owned()];
     names.for_each(|name| head.extend([name.to_owned(), "waits".to_owned()]));
-    let cells = |way: &Way| {
+    let cells = |way: &DirectionLimits| {
         let depth = way.depth.map_or_else(|| "never".to_owned(), |depth| grouped(depth.into()));
         [depth, way.exchanges.to_string()]
     };
-    let row = |block: &FarBlock| {
+    let row = |block: &DistantBlock| {
         let name = format!("  {}", Bytes(block.bytes.into()));
         std::iter::once(name).chain(block.ways.iter().flat_map(cells)).collect()
     };
@@ -218,18 +218,18 @@ fn to_fill<'a>(names: impl Iterator<Item = &'a str>, blocks: &[FarBlock]) -> Vec
 }
 
 /// What comes of the window and the depth that were asked about, and which of them limits.
-fn what_comes<'a>(names: impl Iterator<Item = &'a str>, far: &Far) -> Vec<Vec<String>> {
+fn what_comes<'a>(names: impl Iterator<Item = &'a str>, far: &DistanceLimits) -> Vec<Vec<String>> {
     let with = far
         .asked
         .depth
         .map_or("MB/s".to_owned(), |depth| format!("MB/s with {} under way", grouped(depth.into())));
     let mut head = vec![with];
     names.for_each(|name| head.extend([name.to_owned(), "limit".to_owned()]));
-    let cells = |way: &Way| {
+    let cells = |way: &DirectionLimits| {
         let limit = way.prediction.binding().map_or("none", limit);
         [significant(way.prediction.bytes_per_s / MB), limit.to_owned()]
     };
-    let row = |block: &FarBlock| {
+    let row = |block: &DistantBlock| {
         let name = format!("  {}", Bytes(block.bytes.into()));
         std::iter::once(name).chain(block.ways.iter().flat_map(cells)).collect()
     };

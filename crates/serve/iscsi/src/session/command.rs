@@ -12,7 +12,7 @@ use iscsi::pdu::TaskAttribute;
 use iscsi::target::{Command, DataFault, Receipt, Response, TaskId};
 use reactor::JoinHandle;
 use unit::{
-    CommandIn, Data, DataIn, Job, Misdeclared, Neighbours, Plan, Receive, Reply, Running, Status, Step,
+    CommandIn, Data, DataIn, Job, Misdeclared, Plan, Receive, Reply, Running, SiblingUnits, Status, Step,
     TransferFault,
 };
 
@@ -370,7 +370,7 @@ fn misdeclared(command: &Command) -> Option<Misdeclared> {
 }
 
 /// A command as the logical unit takes it.
-fn command_in<'a>(command: &'a Command, luns: &'a Arc<dyn Neighbours>, stage: bool) -> CommandIn<'a> {
+fn command_in<'a>(command: &'a Command, luns: &'a Arc<dyn SiblingUnits>, stage: bool) -> CommandIn<'a> {
     CommandIn {
         cdb: command.cdb(),
         data_out_bytes: command.data_out_bytes(),

@@ -8,7 +8,7 @@ use super::inquiry;
 use crate::attention::Attention;
 use crate::cdb::Cdb;
 use crate::failure::Failure;
-use crate::plan::{CommandIn, DataIn, Neighbours, Plan, Reply};
+use crate::plan::{CommandIn, DataIn, Plan, Reply, SiblingUnits};
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let (cdb, id) = (call.cdb, call.nexus.id);
@@ -61,7 +61,7 @@ fn sense(cdb: Cdb<'_>, device: u8, absent: &Condition) -> Vec<u8> {
 }
 
 /// The LUN list that SELECT REPORT asks for.
-fn inventory(cdb: Cdb<'_>, luns: &dyn Neighbours) -> Result<Vec<u8>, Condition> {
+fn inventory(cdb: Cdb<'_>, luns: &dyn SiblingUnits) -> Result<Vec<u8>, Condition> {
     let list = match cdb.byte(2) {
         0x00 => luns.luns(),
         0x01 => vec![REPORT_LUNS_WELL_KNOWN],

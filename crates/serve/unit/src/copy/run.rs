@@ -11,7 +11,7 @@ use super::results::{Progress, Status};
 use crate::command::Call;
 use crate::failure::Failure;
 use crate::nexus::{NexusId, NexusName};
-use crate::plan::{Neighbours, Outcome, Plan};
+use crate::plan::{Outcome, Plan, SiblingUnits};
 use crate::unit::{DeviceAccess, LogicalUnit, PIECE_BYTES, give_way};
 
 /// EXTENDED COPY(LID1).
@@ -52,7 +52,7 @@ impl Copy {
     fn begin(
         access: &DeviceAccess,
         by: NexusId,
-        luns: &dyn Neighbours,
+        luns: &dyn SiblingUnits,
         length: usize,
         bytes: &Buffer,
     ) -> Result<Copy, Failure> {
@@ -113,7 +113,7 @@ impl Copy {
 /// unit that is not the command's own is one of `others`.
 fn end(
     access: &DeviceAccess,
-    luns: &dyn Neighbours,
+    luns: &dyn SiblingUnits,
     (number, target): (usize, &CopyTarget),
     others: &mut Vec<Arc<LogicalUnit>>,
 ) -> Result<Option<DeviceAccess>, Condition> {

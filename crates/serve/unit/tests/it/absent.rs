@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use unit::{CommandIn, Neighbours, Reply};
+use unit::{CommandIn, Reply, SiblingUnits};
 
 use crate::support::*;
 
@@ -12,7 +12,7 @@ fn asked(
     data_out_bytes: u32,
     data_in_bytes: u32,
 ) -> Answer {
-    let luns: Arc<dyn Neighbours> = Arc::new(TwoLuns);
+    let luns: Arc<dyn SiblingUnits> = Arc::new(TwoLuns);
     Answer::of(answer(&CommandIn { cdb, data_out_bytes, data_in_bytes, luns: &luns, stage: false }))
 }
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use block::{BlockSize, DeviceError};
-use unit::{Data, LogicalUnit, Neighbours, Plan, Step};
+use unit::{Data, LogicalUnit, Plan, SiblingUnits, Step};
 
 use crate::support::*;
 
 /// The other logical unit at the target.
 struct Pair(Arc<LogicalUnit>);
 
-impl Neighbours for Pair {
+impl SiblingUnits for Pair {
     fn luns(&self) -> Vec<u64> {
         vec![0, 1 << 48]
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use block::{Delay, ServiceTime, Stalls, Tail};
 
 use crate::backend::{Backend, Kind, Opened, Opening, Options};
-use crate::spec::{PerMillion, Problem, Spec, Time, Word, Written};
+use crate::spec::{PerMillion, Problem, Spec, Time, Token, Written};
 
 /// Every request takes so much longer.
 pub static DELAY: Kind = Kind {
@@ -35,12 +35,12 @@ fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
     Ok(Arc::new(DelayBackend { times, inner: written.member()? }))
 }
 
-fn tail(time: &Word, share: &Word) -> Result<Tail, Problem> {
+fn tail(time: &Token, share: &Token) -> Result<Tail, Problem> {
     let (time, share): (Time, PerMillion) = (time.parsed()?, share.parsed()?);
     Ok(Tail { time: time.0, per_million: share.0 })
 }
 
-fn stalls(length: &Word, every: &Word) -> Result<Stalls, Problem> {
+fn stalls(length: &Token, every: &Token) -> Result<Stalls, Problem> {
     let (time, period): (Time, Time) = (length.parsed()?, every.parsed()?);
     Stalls::new(time.0, period.0).ok_or_else(|| {
         let sentence =
@@ -49,7 +49,7 @@ fn stalls(length: &Word, every: &Word) -> Result<Stalls, Problem> {
     })
 }
 
-fn seed(word: &Word) -> Result<u64, Problem> {
+fn seed(word: &Token) -> Result<u64, Problem> {
     word.text.parse().map_err(|_| Problem::new(word.at.clone(), "a seed is a whole number below 2^64"))
 }
 

@@ -4,7 +4,7 @@ use block::{BlockSize, Blocks, Geometry};
 
 use super::error::Problem;
 use super::size::Bytes;
-use super::syntax::Word;
+use super::syntax::Token;
 use super::written::{Written, parsed};
 
 /// The lengths of blocks in bytes, as initiators are told.
@@ -50,7 +50,7 @@ impl BlockShape {
     ///
     /// # Errors
     /// No size, none of whole blocks, or one that no volume has.
-    pub fn capacity(self, word: &Word) -> Result<Bytes, Problem> {
+    pub fn capacity(self, word: &Token) -> Result<Bytes, Problem> {
         let size: Bytes = parsed(word)?;
         let wrong = |sentence: String| Err(Problem::new(word.at.clone(), sentence));
         if size.0 == 0 {
@@ -79,13 +79,13 @@ impl BlockShape {
     }
 }
 
-fn logical_block(word: &Word) -> Result<BlockSize, Problem> {
+fn logical_block(word: &Token) -> Result<BlockSize, Problem> {
     let size = parsed(word).ok().and_then(|bytes: Bytes| block_size(bytes));
     size.filter(|size| [BlockSize::B512, BlockSize::B4096].contains(size))
         .ok_or_else(|| Problem::new(word.at.clone(), "a logical block has 512 or 4096 bytes"))
 }
 
-fn physical_block(word: &Word, logical: BlockSize) -> Result<BlockSize, Problem> {
+fn physical_block(word: &Token, logical: BlockSize) -> Result<BlockSize, Problem> {
     let size = parsed(word).ok().and_then(|bytes: Bytes| block_size(bytes));
     size.filter(|size| *size >= logical).ok_or_else(|| {
         let least = logical.bytes();

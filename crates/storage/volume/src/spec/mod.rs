@@ -26,7 +26,7 @@ pub use error::{Problem, SpecError};
 pub use rate::{AtMost, NotARate};
 pub use share::PerMillion;
 pub use size::{Bytes, NotASize};
-pub use syntax::{Word, decode, encode};
+pub use syntax::{Token, decode, encode};
 pub use time::{NotATime, Time};
 pub use written::Written;
 

@@ -25,7 +25,7 @@ use crate::nearest::hint;
 pub(super) struct Node {
     pub(super) kind: &'static Kind,
     /// What stands between the kind and the brackets or options.
-    pub argument: Word,
+    pub argument: Token,
     /// What stands in brackets, if there are any.
     pub members: Option<Members>,
     pub options: Vec<Choice>,
@@ -41,13 +41,13 @@ pub(super) struct Members {
 /// An option as written.
 #[derive(Debug)]
 pub(super) struct Choice {
-    pub key: Word,
-    pub value: Option<Word>,
+    pub key: Token,
+    pub value: Option<Token>,
 }
 
 /// Some text and where it stands.
 #[derive(Clone, Debug)]
-pub struct Word {
+pub struct Token {
     /// The text.
     pub text: String,
     /// Its bytes in the specification.
@@ -124,7 +124,7 @@ fn node(grammar: Grammar, input: &mut Input<'_>, depth: usize) -> Parsed<Node> {
 const SIGNS: &str = "?[],";
 
 /// The host of a URL may be an IPv6 address, which has brackets of its own (RFC 3986 section 3.2.2).
-fn argument(input: &mut Input<'_>) -> Parsed<Word> {
+fn argument(input: &mut Input<'_>) -> Parsed<Token> {
     let host = match input.starts_with("//") {
         true => input.find(['[', '?', ']', ',']).filter(|at| {
             let before = input[..*at].trim_start_matches('/');
@@ -137,7 +137,7 @@ fn argument(input: &mut Input<'_>) -> Parsed<Word> {
     let letters = host.map_or(0, |end| input[..=end].chars().count());
     let front: &str = take(letters).parse_next(input)?;
     let rest = word(input, |c| !SIGNS.contains(c))?;
-    Ok(Word { text: format!("{front}{}", rest.text), at: start..rest.at.end })
+    Ok(Token { text: format!("{front}{}", rest.text), at: start..rest.at.end })
 }
 
 fn kind(grammar: Grammar, input: &mut Input<'_>) -> Parsed<&'static Kind> {
@@ -218,11 +218,11 @@ fn sign(input: &mut Input<'_>, text: &'static str) -> Parsed<bool> {
 }
 
 /// As many characters as belong, without blanks at the end.
-fn word(input: &mut Input<'_>, belongs: impl Fn(char) -> bool) -> Parsed<Word> {
+fn word(input: &mut Input<'_>, belongs: impl Fn(char) -> bool) -> Parsed<Token> {
     let (text, at) = take_while(0.., belongs).with_span().parse_next(input)?;
     let text: &str = text;
     let text = text.trim_end_matches(' ');
-    Ok(Word { at: at.start..at.start + text.len(), text: text.to_owned() })
+    Ok(Token { at: at.start..at.start + text.len(), text: text.to_owned() })
 }
 
 /// The percent-encoded form of a character.
@@ -238,7 +238,7 @@ pub fn encode(bytes: &[u8]) -> String {
 }
 
 /// The bytes that a percent-encoded word stands for.
-pub fn decode(word: &Word) -> Result<Vec<u8>, Problem> {
+pub fn decode(word: &Token) -> Result<Vec<u8>, Problem> {
     let mut bytes = Vec::with_capacity(word.text.len());
     let mut rest = word.text.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {

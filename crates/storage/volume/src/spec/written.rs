@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::Spec;
 use super::error::Problem;
-use super::syntax::{Choice, Node, Word};
+use super::syntax::{Choice, Node, Token};
 use crate::backend::Options;
 use crate::nearest::hint;
 
@@ -67,7 +67,7 @@ fn none_of_a_whole_volume(node: &Node) -> Meant<()> {
     inner_of(node).try_for_each(none_of_a_whole_volume)
 }
 
-pub(super) fn parsed<T: FromStr<Err: ToString>>(word: &Word) -> Meant<T> {
+pub(super) fn parsed<T: FromStr<Err: ToString>>(word: &Token) -> Meant<T> {
     word.text.parse().map_err(|error: T::Err| Problem::new(word.at.clone(), error.to_string()))
 }
 
@@ -79,7 +79,7 @@ pub struct Written<'a> {
 
 impl<'a> Written<'a> {
     /// What stands between the kind and the brackets or options.
-    pub fn argument(&self) -> &'a Word {
+    pub fn argument(&self) -> &'a Token {
         &self.node.argument
     }
 
@@ -91,7 +91,9 @@ impl<'a> Written<'a> {
     pub fn before_brackets<T: FromStr<Err: ToString>>(&self, wants: &str, example: &str) -> Meant<T> {
         let argument = self.argument();
         match argument.text.strip_suffix(':') {
-            Some(text) => parsed(&Word { text: text.to_owned(), at: argument.at.start..argument.at.end - 1 }),
+            Some(text) => {
+                parsed(&Token { text: text.to_owned(), at: argument.at.start..argument.at.end - 1 })
+            }
             None => Err(Problem::new(
                 argument.at.clone(),
                 format!("{wants}, a colon and a volume in brackets, as in {example}"),
@@ -162,7 +164,7 @@ impl<'a> Written<'a> {
     ///
     /// # Errors
     /// It stands there without one.
-    pub fn value(&self, key: &str) -> Meant<Option<&'a Word>> {
+    pub fn value(&self, key: &str) -> Meant<Option<&'a Token>> {
         let Some(choice) = self.find(key) else { return Ok(None) };
         choice
             .value
@@ -204,7 +206,7 @@ impl<'a> Written<'a> {
     ///
     /// # Errors
     /// One stands alone.
-    pub fn both(&self, one: &str, other: &str) -> Meant<Option<(&'a Word, &'a Word)>> {
+    pub fn both(&self, one: &str, other: &str) -> Meant<Option<(&'a Token, &'a Token)>> {
         match (self.value(one)?, self.value(other)?) {
             (Some(first), Some(second)) => Ok(Some((first, second))),
             (None, None) => Ok(None),
@@ -218,7 +220,7 @@ impl<'a> Written<'a> {
     }
 }
 
-impl Word {
+impl Token {
     /// Its value.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ use ratatui::crossterm::terminal::{
 
 use self::keys::Keys;
 use self::state::State;
-use super::{Doing, View};
+use super::{RunStart, View};
 use crate::bench::crew::Purged;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -60,7 +60,7 @@ impl Watch {
 }
 
 impl View for Watch {
-    fn begins(&mut self, doing: &Doing<'_>) {
+    fn begins(&mut self, doing: &RunStart<'_>) {
         self.state.begins(doing);
         self.draw(true);
     }

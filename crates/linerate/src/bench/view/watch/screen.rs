@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
     use crate::bench::begin;
-    use crate::bench::view::Doing;
+    use crate::bench::view::RunStart;
 
     fn state(roles: usize) -> State {
         let (title, about) = (String::new(), String::new());
@@ -181,7 +181,7 @@ mod tests {
         let time = Duration::from_secs(12);
         let left = Left { runs_min: 4, runs_max: 4, time_min: time, time_max: time };
         let names = (1..=roles).map(|number| format!("client {number}")).collect();
-        state.begins(&Doing { name: "read-4KiB", number: 1, roles: names, stop: Stop::after(10.0), left });
+        state.begins(&RunStart { name: "read-4KiB", number: 1, roles: names, stop: Stop::after(10.0), left });
         for step in 1..=50 {
             let at_s = f64::from(step) / 10.0;
             let sample = Sample {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bench::record::{CellRun, Histogram, Record, Sample};
 
-use super::super::{Doing, Now, Rates};
+use super::super::{Now, Rates, RunStart};
 use crate::bench::crew::Purged;
 
 /// Everything that is shown.
@@ -65,8 +65,8 @@ impl State {
         }
     }
 
-    pub(super) fn begins(&mut self, doing: &Doing<'_>) {
-        self.what = format!("[{}/{}] {}", doing.number, doing.of(), doing.name);
+    pub(super) fn begins(&mut self, doing: &RunStart<'_>) {
+        self.what = format!("[{}/{}] {}", doing.number, doing.runs_max(), doing.name);
         self.time_left = doing.time_left();
         self.done_share = 0.0;
         self.run_seconds = doing.stop.max_s;

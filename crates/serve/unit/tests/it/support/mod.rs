@@ -19,8 +19,8 @@ use std::task::{Context, Poll, Waker};
 
 use block::{BlockDevice, Buffer};
 use unit::{
-    CommandIn, Damaged, Data, Identity, InitiatorPort, Job, Landing, LogicalUnit, LogicalUnitOptions,
-    Neighbours, Nexus, Plan, Reply, Running, Step, TargetPort,
+    CommandIn, Damaged, Data, Identity, InitiatorPort, Job, Landing, LogicalUnit, LogicalUnitOptions, Nexus,
+    Plan, Reply, Running, SiblingUnits, Step, TargetPort,
 };
 use volume::{Volume, VolumeOptions};
 
@@ -28,13 +28,13 @@ pub struct Bench {
     pub disk: Arc<Disk>,
     pub unit: Arc<LogicalUnit>,
     pub nexus: Nexus,
-    pub luns: Arc<dyn Neighbours>,
+    pub luns: Arc<dyn SiblingUnits>,
 }
 
 /// LUN 0 and LUN 7, and nobody to copy to.
 pub struct TwoLuns;
 
-impl Neighbours for TwoLuns {
+impl SiblingUnits for TwoLuns {
     fn luns(&self) -> Vec<u64> {
         vec![0, 7 << 48]
     }

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::remote;
 
 /// A place, named but not yet opened.
-pub enum Place {
+pub enum Location {
     /// A LUN of a target.
     Lun(Box<Url>),
     /// A volume, of whatever layers.
@@ -35,33 +35,33 @@ pub struct Opened {
     pub identity: Option<String>,
 }
 
-impl Place {
+impl Location {
     /// Reads the text of an argument. Looks for secrets, and asks for them if it has to.
     ///
     /// # Errors
     /// What is wrong with the text, or a secret that is not to be found.
-    pub fn parse(text: &str) -> Result<Place, Failure> {
+    pub fn parse(text: &str) -> Result<Location, Failure> {
         if is_url(text) {
-            return Ok(Place::Lun(Box::new(remote::url(text)?)));
+            return Ok(Location::Lun(Box::new(remote::url(text)?)));
         }
         if crate::GRAMMAR.is_meant(text) {
-            return crate::parse(text).map(Place::Volume).map_err(Failure::refused);
+            return crate::parse(text).map(Location::Volume).map_err(Failure::refused);
         }
-        Ok(Place::Path(PathBuf::from(text)))
+        Ok(Location::Path(PathBuf::from(text)))
     }
 
     /// The same, with so many connections a session and this congestion control of our sockets, if it is a LUN.
     ///
     /// # Errors
     /// Anything else has no connections.
-    pub fn reached_by(self, connections: Option<u16>, congestion: Option<&str>) -> Result<Place, Failure> {
+    pub fn reached_by(self, connections: Option<u16>, congestion: Option<&str>) -> Result<Location, Failure> {
         match self {
-            Place::Lun(mut url) => {
+            Location::Lun(mut url) => {
                 let settings = &mut url.settings;
                 settings.connections = connections.unwrap_or(settings.connections);
                 settings.stream.congestion =
                     congestion.map(str::to_owned).or(settings.stream.congestion.take());
-                Ok(Place::Lun(url))
+                Ok(Location::Lun(url))
             }
             place if connections.is_none() && congestion.is_none() => Ok(place),
             _ => Err(Failure::refused(
@@ -73,14 +73,14 @@ impl Place {
     /// Whether whatever is on it ends with this process. A file that does not exist yet is a file.
     pub fn is_fleeting(&self) -> bool {
         match self {
-            Place::Volume(spec) => !spec.keeps_data(),
-            Place::Lun(_) | Place::Path(_) => false,
+            Location::Volume(spec) => !spec.keeps_data(),
+            Location::Lun(_) | Location::Path(_) => false,
         }
     }
 
     /// The file that is made when this volume is opened for writing, if there is none yet.
     pub fn new_file(&self) -> Option<&Path> {
-        let Place::Volume(spec) = self else { return None };
+        let Location::Volume(spec) = self else { return None };
         spec.store().makes_file()
     }
 
@@ -90,13 +90,13 @@ impl Place {
     /// Whatever keeps it from being used.
     pub async fn open(&self, read_only: bool) -> Result<Opened, Failure> {
         match self {
-            Place::Lun(url) => lun(url).await,
-            Place::Volume(spec) => {
+            Location::Lun(url) => lun(url).await,
+            Location::Volume(spec) => {
                 let spec = Spec { readonly: spec.readonly || read_only, ..spec.clone() };
                 let device = crate::open(&spec).await?;
                 Ok(Opened { device, lun: None, identity: spec.path().and_then(file_identity) })
             }
-            Place::Path(path) => file(FileOptions { read_only, ..FileOptions::new(path) }),
+            Location::Path(path) => file(FileOptions { read_only, ..FileOptions::new(path) }),
         }
     }
 }
@@ -167,12 +167,12 @@ impl Opened {
 }
 
 /// Without the user: who logs in is nobody else's business.
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Lun(url) => write!(f, "iscsi://{}/{}/{}", url.portal, url.target, url.lun),
-            Place::Volume(spec) => spec.fmt(f),
-            Place::Path(path) => path.display().fmt(f),
+            Location::Lun(url) => write!(f, "iscsi://{}/{}/{}", url.portal, url.target, url.lun),
+            Location::Volume(spec) => spec.fmt(f),
+            Location::Path(path) => path.display().fmt(f),
         }
     }
 }
@@ -182,17 +182,17 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> String {
-        Place::parse(text).unwrap_or_else(|failure| panic!("{failure}")).to_string()
+        Location::parse(text).unwrap_or_else(|failure| panic!("{failure}")).to_string()
     }
 
     #[test]
     fn a_place_is_a_url_a_volume_or_a_path() {
-        assert!(matches!(Place::parse("iscsi://san1/iqn.x/3"), Ok(Place::Lun(_))));
-        assert!(matches!(Place::parse("ram:1MiB"), Ok(Place::Volume(_))));
-        assert!(matches!(Place::parse("disk.img"), Ok(Place::Path(_))));
-        assert!(matches!(Place::parse("./ram:1MiB"), Ok(Place::Path(_))));
-        assert!(Place::parse("isci://san1/iqn.x/3").is_err());
-        assert!(Place::parse("ram:1G").is_err());
+        assert!(matches!(Location::parse("iscsi://san1/iqn.x/3"), Ok(Location::Lun(_))));
+        assert!(matches!(Location::parse("ram:1MiB"), Ok(Location::Volume(_))));
+        assert!(matches!(Location::parse("disk.img"), Ok(Location::Path(_))));
+        assert!(matches!(Location::parse("./ram:1MiB"), Ok(Location::Path(_))));
+        assert!(Location::parse("isci://san1/iqn.x/3").is_err());
+        assert!(Location::parse("ram:1G").is_err());
     }
 
     #[test]
