@@ -17,7 +17,7 @@ use support::{Disk, DiskOptions, Paper, TwoLuns, attach, kept_on, sized, unit_op
 fuzz_target!(|bytes: &[u8]| {
     let mut script = Script(bytes);
     let text = text(&mut script);
-    let paper = Arc::new(Paper::of(text.clone()));
+    let paper = Arc::new(Paper::with(text.clone()));
     let Some(unit) = power_on(&paper) else { return };
     let before = full_status(&unit);
     // A save writes all of it down again: what was read is what is written.
@@ -26,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
     register(&unit, &mut nexus, 77, 0);
     drop(nexus);
     let saved = paper.text().expect("there was something already");
-    let unit = power_on(&Arc::new(Paper::of(saved))).expect("what was saved is whole");
+    let unit = power_on(&Arc::new(Paper::with(saved))).expect("what was saved is whole");
     assert_eq!(full_status(&unit), before, "saved {text:02x?}");
 });
 

@@ -20,7 +20,7 @@ use crate::command::Call;
 use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::plan::{Background, Ending, Outcome};
-use crate::unit::{LogicalUnit, Reserved, State, give_way};
+use crate::unit::{LogicalUnit, Reserved, UnitState, give_way};
 
 /// Which operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +177,7 @@ pub(crate) fn permitted(call: &Call<'_>) -> Result<(), Condition> {
 }
 
 /// The medium is there and may be written. That the last operation failed is a reason for another.
-fn writable(state: &State) -> Result<(), Condition> {
+fn writable(state: &UnitState) -> Result<(), Condition> {
     state.accessible()?;
     state.writable()
 }

@@ -316,7 +316,7 @@ impl Reply {
     }
 
     /// The end of a job: what it asked for is told in either case, since data may have been moved for it.
-    pub(crate) fn of(result: Result<Outcome, Failure>, ended: Ended) -> Reply {
+    pub(crate) fn from_outcome(result: Result<Outcome, Failure>, ended: Ended) -> Reply {
         match result {
             Ok(outcome) => {
                 let effects = (!outcome.effects.is_empty()).then(|| outcome.effects.into_boxed_slice());

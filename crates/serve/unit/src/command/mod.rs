@@ -103,8 +103,8 @@ impl Command {
         Command { exists: Exists::Thin, ..self }
     }
 
-    const fn if_forgetful(self) -> Command {
-        Command { exists: Exists::Forgetful, ..self }
+    const fn if_volatile(self) -> Command {
+        Command { exists: Exists::Volatile, ..self }
     }
 
     /// Its time grows with the blocks it names.
@@ -121,35 +121,35 @@ pub(crate) enum Exists {
     /// Those whose space can be given back.
     Thin,
     /// Those whose space is gone for good when it is given back, because it is memory.
-    Forgetful,
+    Volatile,
 }
 
 /// What a logical unit is, as far as the choice of its commands goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct UnitTraits {
     pub(crate) thin: bool,
-    pub(crate) forgetful: bool,
+    pub(crate) volatile: bool,
 }
 
-impl Kind {
+impl UnitTraits {
     fn has(self, exists: Exists) -> bool {
         match exists {
             Exists::Always => true,
             Exists::Thin => self.thin,
-            Exists::Forgetful => self.forgetful,
+            Exists::Volatile => self.volatile,
         }
     }
 }
 
 /// The commands of such a logical unit.
-pub(crate) fn commands(kind: Kind) -> impl Iterator<Item = &'static Command> {
-    TABLE.iter().filter(move |command| kind.has(command.exists))
+pub(crate) fn commands(traits: UnitTraits) -> impl Iterator<Item = &'static Command> {
+    TABLE.iter().filter(move |command| traits.has(command.exists))
 }
 
 /// The command that this CDB is, or which field of it names none.
-pub(crate) fn find(cdb: Cdb<'_>, kind: Kind) -> Result<&'static Command, Condition> {
+pub(crate) fn find(cdb: Cdb<'_>, traits: UnitTraits) -> Result<&'static Command, Condition> {
     let mut opcode_known = false;
-    for command in commands(kind).filter(|command| command.kind.opcode == cdb.opcode()) {
+    for command in commands(traits).filter(|command| command.kind.opcode == cdb.opcode()) {
         match command.kind.service_action {
             Some(action) if action != cdb.byte(1) & 0x1f => opcode_known = true,
             _ => return Ok(command),

@@ -7,7 +7,7 @@ use crate::attention::Attention;
 use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::plan::{Outcome, Plan};
-use crate::unit::{Medium, Reserved, State};
+use crate::unit::{Medium, Reserved, UnitState};
 
 /// There is no spindle to stop, but a stopped unit behaves as if there were: commands that need the medium are refused until
 /// the unit is started again (SBC-3 4.20). Only a fixed medium is stopped: libiscsi's StartStopUnit.NoLoej expects a removable
@@ -57,14 +57,14 @@ pub(crate) fn plan_start_stop(call: &mut Call<'_>) -> Result<Plan, Failure> {
 }
 
 fn start_unit(call: &Call<'_>) -> Result<Plan, Failure> {
-    call.unit.change(State::start);
+    call.unit.change(UnitState::start);
     call.good()
 }
 
 /// Puts the medium out of reach, once what is cached is on it.
 fn plan_flush(
     call: &Call<'_>,
-    change: impl FnOnce(&mut State) -> Result<(), Failure> + Send + 'static,
+    change: impl FnOnce(&mut UnitState) -> Result<(), Failure> + Send + 'static,
 ) -> Result<Plan, Failure> {
     let flush = !call.cdb.bit(4, NO_FLUSH);
     call.run(0, move |access| async move {
@@ -82,7 +82,7 @@ fn plan_flush(
 
 /// The others must learn that there is a medium again, and that it may be another. PREVENT locks an empty drive too:
 /// libiscsi's PreventAllow.Eject loads in vain.
-fn load(state: &mut State, by: NexusId) -> Result<(), Failure> {
+fn load(state: &mut UnitState, by: NexusId) -> Result<(), Failure> {
     if state.medium == Medium::Ejected {
         removable_now(state)?;
         state.medium = Medium::Loaded;
@@ -91,7 +91,7 @@ fn load(state: &mut State, by: NexusId) -> Result<(), Failure> {
     Ok(())
 }
 
-fn removable_now(state: &State) -> Result<(), Failure> {
+fn removable_now(state: &UnitState) -> Result<(), Failure> {
     if state.nexuses.iter().any(|nexus| nexus.prevents_removal) {
         return Err(Condition::new(SenseKey::IllegalRequest, asc::MEDIUM_REMOVAL_PREVENTED).into());
     }

@@ -3,17 +3,17 @@
 
 use scsi::{AccessState, CommandSupport, Condition, PortGroup, SupportedCommand};
 
-use super::{Call, Command, Kind, commands, vpd};
+use super::{Call, Command, UnitTraits, commands, vpd};
 use crate::failure::Failure;
 use crate::plan::Plan;
 
 pub(crate) fn plan_operation_codes(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let timeouts = call.cdb.bit(2, 7);
     let (opcode, service_action) = (call.cdb.byte(3), call.cdb.u16(4));
-    let kind = call.unit.kind();
+    let traits = call.unit.traits();
     let data = match call.cdb.byte(2) & 7 {
-        0 => all_commands(kind, timeouts),
-        option @ 1..=3 => one_command(find(kind, option, opcode, service_action)?, timeouts),
+        0 => all_commands(traits, timeouts),
+        option @ 1..=3 => one_command(find(traits, option, opcode, service_action)?, timeouts),
         _ => return Err(Condition::invalid_bit(2, 2).into()),
     };
     call.parameter_data(data, call.cdb.u32(6))
@@ -22,12 +22,12 @@ pub(crate) fn plan_operation_codes(call: &mut Call<'_>) -> Result<Plan, Failure>
 /// The command that REPORTING OPTIONS asks about (SPC-4 table 241): 1 by operation code, which must have no
 /// service actions; 2 by both, and it must have them; 3 by both, whichever it has.
 fn find(
-    kind: Kind,
+    traits: UnitTraits,
     option: u8,
     opcode: u8,
     service_action: u16,
 ) -> Result<Option<&'static Command>, Condition> {
-    let mut of_opcode = commands(kind).filter(|command| command.kind.opcode == opcode).peekable();
+    let mut of_opcode = commands(traits).filter(|command| command.kind.opcode == opcode).peekable();
     let Some(first) = of_opcode.peek() else { return Ok(None) };
     match (option, first.kind.service_action.is_some()) {
         (1, true) | (2, false) => Err(Condition::invalid_bit(2, 2)),
@@ -39,8 +39,8 @@ fn find(
     }
 }
 
-fn all_commands(kind: Kind, timeouts: bool) -> Vec<u8> {
-    SupportedCommand::write_list(commands(kind).map(|command| SupportedCommand {
+fn all_commands(traits: UnitTraits, timeouts: bool) -> Vec<u8> {
+    SupportedCommand::write_list(commands(traits).map(|command| SupportedCommand {
         opcode: command.kind.opcode,
         service_action: command.kind.service_action.map(u16::from),
         cdb_bytes: 1 + command.usage.len() as u16,

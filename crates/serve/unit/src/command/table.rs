@@ -55,7 +55,7 @@ pub(crate) static TABLE: &[Command] = &[
     sanitize(SANITIZE_OVERWRITE, &[0xa1, 0, 0, 0, 0, 0, 0xff, 0xff, NACA], sanitize::plan_overwrite),
     sanitize(SANITIZE_BLOCK_ERASE, &[0xa2, 0, 0, 0, 0, 0, 0xff, 0xff, NACA], sanitize::plan_erase).if_thin(),
     sanitize(SANITIZE_CRYPTOGRAPHIC_ERASE, &[0xa3, 0, 0, 0, 0, 0, 0xff, 0xff, NACA], sanitize::plan_erase)
-        .if_forgetful(),
+        .if_volatile(),
     sanitize(
         SANITIZE_EXIT_FAILURE_MODE,
         &[0x1f, 0, 0, 0, 0, 0, 0xff, 0xff, NACA],

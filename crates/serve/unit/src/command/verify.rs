@@ -21,7 +21,7 @@ enum ByteCheck {
 }
 
 impl ByteCheck {
-    fn of(cdb: Cdb<'_>) -> Result<ByteCheck, Condition> {
+    fn from_cdb(cdb: Cdb<'_>) -> Result<ByteCheck, Condition> {
         match cdb.byte(1) >> 1 & 3 {
             0 => Ok(ByteCheck::Readable),
             1 => Ok(ByteCheck::Data),
@@ -33,7 +33,7 @@ impl ByteCheck {
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let geometry = call.geometry();
-    let check = ByteCheck::of(call.cdb)?;
+    let check = ByteCheck::from_cdb(call.cdb)?;
     let extent = match check {
         ByteCheck::Data => transfer::extent(call.cdb, geometry)?,
         ByteCheck::Readable | ByteCheck::OneBlock => transfer::unlimited_extent(call.cdb, geometry)?,
@@ -72,7 +72,7 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
 /// Writes, and reads back what is then on the medium.
 pub(crate) fn plan_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let geometry = call.geometry();
-    let check = ByteCheck::of(call.cdb)?;
+    let check = ByteCheck::from_cdb(call.cdb)?;
     if check == ByteCheck::OneBlock {
         return Err(Condition::invalid_bit(1, 2).into());
     }

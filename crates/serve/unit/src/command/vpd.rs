@@ -121,12 +121,12 @@ fn block_limits(call: &Call<'_>) -> BlockLimits {
 
 /// Block device characteristics (SBC-4 6.6.2).
 fn block_characteristics(call: &Call<'_>) -> BlockDeviceCharacteristics {
-    let kind = call.unit.kind();
+    let traits = call.unit.traits();
     BlockDeviceCharacteristics {
         medium_rotation_rate: u16::from(call.unit.device().profile().solid_state),
         // 01b each: after a SANITIZE of that kind, reads succeed; where there is no such SANITIZE, 00b.
-        wabereq: u8::from(kind.thin),
-        wacereq: u8::from(kind.forgetful),
+        wabereq: u8::from(traits.thin),
+        wacereq: u8::from(traits.volatile),
         ..Default::default()
     }
 }

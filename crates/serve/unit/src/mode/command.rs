@@ -11,7 +11,7 @@ use crate::command::Call;
 use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::plan::{Outcome, Plan};
-use crate::unit::{DeviceAccess, LogicalUnit, State};
+use crate::unit::{DeviceAccess, LogicalUnit, UnitState};
 
 /// MODE SENSE(6) and (10).
 pub(crate) fn plan_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
@@ -61,7 +61,7 @@ async fn settle_cache(access: &DeviceAccess, before: &Pages) -> Result<(), Failu
 }
 
 impl LogicalUnit {
-    fn mode_medium(&self, state: &State) -> Medium {
+    fn mode_medium(&self, state: &UnitState) -> Medium {
         let geometry = self.device().geometry();
         Medium {
             blocks: geometry.blocks.0,
@@ -73,7 +73,7 @@ impl LogicalUnit {
     }
 }
 
-impl State {
+impl UnitState {
     fn take_modes(&mut self, by: NexusId, next: Pages, changed: bool) {
         self.volume.set_write_protected(next.write_protect());
         self.modes = next;

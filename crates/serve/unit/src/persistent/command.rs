@@ -6,13 +6,13 @@ use block::Buffer;
 use volume::Volume;
 use volume::reservations::{Change, Changed, Registration, Registrations};
 
-use super::out::{Around, Request};
+use super::out::{ListContext, Request};
 use super::report;
 use crate::command::Call;
 use crate::failure::Failure;
 use crate::nexus::{NexusId, NexusName};
 use crate::plan::{DataIn, Effect, Outcome, Plan};
-use crate::unit::{DeviceAccess, State};
+use crate::unit::{DeviceAccess, UnitState};
 
 /// PERSISTENT RESERVE IN (SPC-4 6.15).
 pub(crate) fn plan_in(call: &mut Call<'_>) -> Result<Plan, Failure> {
@@ -55,8 +55,8 @@ async fn carry_out(
     });
     let mut next = Registrations::clone(&unit.volume().reservations());
     let by = by.ok_or(Failure::ReservationConflict)?;
-    let around = Around { by: &by, attached: &attached, can_persist: unit.volume().can_save() };
-    let change = request.read(&list, &around)?;
+    let context = ListContext { by: &by, attached: &attached, can_persist: unit.volume().can_save() };
+    let change = request.read(&list, &context)?;
     let abort = matches!(change, Change::Preempt { abort: true, .. });
     let changed = next.change(&by, change)?;
     unit.commit();
@@ -70,7 +70,7 @@ async fn carry_out(
     Ok(Outcome { data: DataIn::None, effects })
 }
 
-impl State {
+impl UnitState {
     /// Tells those whom a change of reservations concerns. Returns the preempted nexuses, `by` never among them.
     fn tell(&mut self, by: NexusId, changed: &Changed) -> Vec<NexusId> {
         for notice in &changed.notices {

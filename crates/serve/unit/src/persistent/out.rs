@@ -17,7 +17,7 @@ pub(crate) struct Request {
 }
 
 /// What a parameter list is read against.
-pub(crate) struct Around<'a> {
+pub(crate) struct ListContext<'a> {
     /// The nexus that sent it.
     pub(crate) by: &'a NexusName,
     /// All I_T nexuses that are there: a TransportID without ISID, or a relative port, means some of them.
@@ -61,7 +61,7 @@ impl Request {
     }
 
     /// Reads the parameter list.
-    pub(crate) fn read(&self, list: &[u8], around: &Around<'_>) -> Result<Change, Condition> {
+    pub(crate) fn read(&self, list: &[u8], context: &ListContext<'_>) -> Result<Change, Condition> {
         if list.len() < self.length {
             return Err(Condition::parameter_list_length());
         }
@@ -69,9 +69,9 @@ impl Request {
         let ReserveOutList { key, service_action_key: second, .. } = basic;
         match (self.action, self.kind) {
             (ReserveOut::Register | ReserveOut::RegisterAndIgnoreExistingKey, _) => {
-                self.register(basic, list, around).map(Change::Register)
+                self.register(basic, list, context).map(Change::Register)
             }
-            (ReserveOut::RegisterAndMove, _) => moved(list, around).map(Change::Move),
+            (ReserveOut::RegisterAndMove, _) => moved(list, context).map(Change::Move),
             (ReserveOut::Clear, _) => Ok(Change::Clear { key }),
             (ReserveOut::Preempt | ReserveOut::PreemptAndAbort, kind) => {
                 let abort = self.action == ReserveOut::PreemptAndAbort;
@@ -87,7 +87,7 @@ impl Request {
         &self,
         basic: ReserveOutList,
         list: &[u8],
-        around: &Around<'_>,
+        context: &ListContext<'_>,
     ) -> Result<Register, Condition> {
         let (ids, registers) = (basic.specify_initiator_ports, self.action == ReserveOut::Register);
         if ids && !registers {
@@ -100,14 +100,14 @@ impl Request {
             existing: registers.then_some(basic.key),
             key: basic.service_action_key,
             all_ports: basic.all_target_ports,
-            persist_through_power_loss: persists(basic.persist, bit(20, 0), around)?,
-            others: ids.then(|| initiators(list, around)).transpose()?,
+            persist_through_power_loss: persists(basic.persist, bit(20, 0), context)?,
+            others: ids.then(|| initiators(list, context)).transpose()?,
         })
     }
 }
 
 /// The list of TransportIDs behind SPEC_I_PT, from byte 24 on.
-fn initiators(list: &[u8], around: &Around<'_>) -> Result<Vec<InitiatorPort>, Condition> {
+fn initiators(list: &[u8], context: &ListContext<'_>) -> Result<Vec<InitiatorPort>, Condition> {
     let mut rest = list.get(28..).ok_or(Condition::parameter_list_length())?;
     if u32_at(list, 24) as usize != rest.len() {
         return Err(Condition::parameter_list_length());
@@ -116,7 +116,7 @@ fn initiators(list: &[u8], around: &Around<'_>) -> Result<Vec<InitiatorPort>, Co
     while !rest.is_empty() {
         let at = list.len() - rest.len();
         let (id, tail) = TransportId::parse_strictly(rest).ok_or(wrong(at))?;
-        let ports = ports_of(&id, around);
+        let ports = ports_of(&id, context);
         if ports.is_empty() {
             return Err(wrong(at));
         }
@@ -128,12 +128,12 @@ fn initiators(list: &[u8], around: &Around<'_>) -> Result<Vec<InitiatorPort>, Co
 }
 
 /// A TransportID without ISID stands for the ports of that initiator that are there (SPC-4 7.6.4.6).
-fn ports_of(id: &TransportId, around: &Around<'_>) -> Vec<InitiatorPort> {
+fn ports_of(id: &TransportId, context: &ListContext<'_>) -> Vec<InitiatorPort> {
     if let Some(port) = port_of(id) {
         return vec![port];
     }
     let TransportId::Iscsi { name, .. } = id else { return Vec::new() };
-    let here = around.attached.iter().map(|nexus| &nexus.host);
+    let here = context.attached.iter().map(|nexus| &nexus.host);
     let mut ports: Vec<InitiatorPort> =
         here.filter(|port| port.name == name.to_lowercase()).cloned().collect();
     ports.sort_unstable_by_key(|port| port.qualifier);
@@ -152,7 +152,7 @@ fn port_of(id: &TransportId) -> Option<InitiatorPort> {
 }
 
 /// The parameter list of REGISTER AND MOVE.
-fn moved(list: &[u8], around: &Around<'_>) -> Result<Move, Condition> {
+fn moved(list: &[u8], context: &ListContext<'_>) -> Result<Move, Condition> {
     let (list, id) = (ReserveMoveList::parse(list), list.get(LIST_BYTES..).unwrap_or_default());
     if list.transport_id_bytes as usize != id.len() {
         return Err(Condition::parameter_list_length());
@@ -161,25 +161,25 @@ fn moved(list: &[u8], around: &Around<'_>) -> Result<Move, Condition> {
         Some((id, [])) => port_of(&id).ok_or(wrong(LIST_BYTES))?,
         _ => return Err(wrong(LIST_BYTES)),
     };
-    let service = target_port(list.relative_port, around).ok_or(wrong(18))?;
+    let service = target_port(list.relative_port, context).ok_or(wrong(18))?;
     Ok(Move {
         existing: list.key,
         key: list.new_key,
         to: NexusName { host, service },
         unregister: list.unregister,
-        persist_through_power_loss: persists(list.persist, bit(17, 0), around)?,
+        persist_through_power_loss: persists(list.persist, bit(17, 0), context)?,
     })
 }
 
 /// The target port with this RELATIVE TARGET PORT IDENTIFIER, as far as it is in use.
-fn target_port(relative: u16, around: &Around<'_>) -> Option<TargetPort> {
-    let mut ports = around.attached.iter().chain([around.by]).map(|nexus| &nexus.service);
-    ports.find(|port| port.name == around.by.service.name && port.relative_port == relative).cloned()
+fn target_port(relative: u16, context: &ListContext<'_>) -> Option<TargetPort> {
+    let mut ports = context.attached.iter().chain([context.by]).map(|nexus| &nexus.service);
+    ports.find(|port| port.name == context.by.service.name && port.relative_port == relative).cloned()
 }
 
 /// APTPL, which is refused where nothing can be kept.
-fn persists(wanted: bool, field: Condition, around: &Around<'_>) -> Result<bool, Condition> {
-    if wanted && !around.can_persist { Err(field) } else { Ok(wanted) }
+fn persists(wanted: bool, field: Condition, context: &ListContext<'_>) -> Result<bool, Condition> {
+    if wanted && !context.can_persist { Err(field) } else { Ok(wanted) }
 }
 
 fn wrong(at: usize) -> Condition {
@@ -208,8 +208,8 @@ mod tests {
     fn read(action: u8, scope_type: u8, list: &[u8]) -> Result<Change, Condition> {
         let by = nexus(1);
         let attached = [nexus(1), nexus(2), through(2, 2)];
-        let around = Around { by: &by, attached: &attached, can_persist: true };
-        Request::parse(&cdb(action, scope_type, list.len() as u32))?.read(list, &around)
+        let context = ListContext { by: &by, attached: &attached, can_persist: true };
+        Request::parse(&cdb(action, scope_type, list.len() as u32))?.read(list, &context)
     }
 
     #[test]
@@ -255,9 +255,9 @@ mod tests {
     #[test]
     fn a_list_the_initiator_cut_short_is_wrong() {
         let by = nexus(1);
-        let around = Around { by: &by, attached: &[], can_persist: true };
+        let context = ListContext { by: &by, attached: &[], can_persist: true };
         let request = Request::parse(&cdb(3, 0, 24)).unwrap();
-        assert_eq!(request.read(&list(1, 0, 0)[..20], &around), Err(Condition::parameter_list_length()));
+        assert_eq!(request.read(&list(1, 0, 0)[..20], &context), Err(Condition::parameter_list_length()));
     }
 
     #[test]
@@ -310,9 +310,9 @@ mod tests {
     #[test]
     fn persistence_is_refused_where_nothing_can_be_kept() {
         let by = nexus(1);
-        let around = Around { by: &by, attached: &[], can_persist: false };
+        let context = ListContext { by: &by, attached: &[], can_persist: false };
         let request = Request::parse(&cdb(0, 0, 24)).unwrap();
-        assert_eq!(request.read(&list(0, 1, 0x01), &around), Err(bit(20, 0)));
+        assert_eq!(request.read(&list(0, 1, 0x01), &context), Err(bit(20, 0)));
     }
 
     fn move_list(flags: u8, relative: u16, id: &[u8]) -> Vec<u8> {

@@ -81,7 +81,7 @@ pub(crate) struct DeviceAccess {
 }
 
 /// A request while its device has it. Dropped before its end, it was given up.
-pub(crate) struct Asking<'a, T> {
+pub(crate) struct OutstandingRequest<'a, T> {
     access: &'a DeviceAccess,
     /// Nothing is asked of the device if the medium may not be used so any more.
     request: Result<Pending<'a, T>, Condition>,
@@ -90,7 +90,7 @@ pub(crate) struct Asking<'a, T> {
     changes: Option<Extent>,
 }
 
-impl<T> Future for Asking<'_, T> {
+impl<T> Future for OutstandingRequest<'_, T> {
     type Output = Result<T, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, Failure>> {
@@ -106,7 +106,7 @@ impl<T> Future for Asking<'_, T> {
     }
 }
 
-impl<T> Drop for Asking<'_, T> {
+impl<T> Drop for OutstandingRequest<'_, T> {
     fn drop(&mut self) {
         self.access.watch.asked.set(None);
         if let Some(extent) = self.changes {
@@ -149,24 +149,29 @@ impl DeviceAccess {
         kind: RequestKind,
         changes: Option<Extent>,
         request: impl FnOnce() -> Pending<'a, T>,
-    ) -> Asking<'a, T> {
+    ) -> OutstandingRequest<'a, T> {
         if let Err(refused) = self.unit.still_permits(self.accepted, kind) {
-            return Asking { access: self, request: Err(refused), kind, changes: None };
+            return OutstandingRequest { access: self, request: Err(refused), kind, changes: None };
         }
         self.watch.requests.set(self.watch.requests.get().wrapping_add(1));
         self.watch.asked.set(Some(self.index));
-        Asking { access: self, request: Ok(request()), kind, changes }
+        OutstandingRequest { access: self, request: Ok(request()), kind, changes }
     }
 
     /// The blocks of `extent`, which must be short enough to be held at once.
-    pub(crate) fn fetch(&self, extent: Extent) -> Asking<'_, Buffer> {
+    pub(crate) fn fetch(&self, extent: Extent) -> OutstandingRequest<'_, Buffer> {
         let length = self.device().geometry().length(extent) as usize;
         self.ask(RequestKind::Read, None, || self.device().read(extent, Buffer::recycled(length)))
     }
 
     /// Writes `data`, which are as long as `extent`. A stable write that the device carries out fails if the nexus has not
     /// been told of lost writes yet; one that fails by itself is not taken for that.
-    pub(crate) fn store(&self, extent: Extent, data: Slice, durability: Durability) -> Asking<'_, ()> {
+    pub(crate) fn store(
+        &self,
+        extent: Extent,
+        data: Slice,
+        durability: Durability,
+    ) -> OutstandingRequest<'_, ()> {
         self.ask(RequestKind::Change, Some(extent), || {
             let write = self.device().write(extent, data, durability);
             match durability {
@@ -181,24 +186,24 @@ impl DeviceAccess {
     }
 
     /// Makes the blocks read as zeros ([`block::BlockDevice::write_zeroes`]).
-    pub(crate) fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Asking<'_, ()> {
+    pub(crate) fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> OutstandingRequest<'_, ()> {
         self.ask(RequestKind::Change, Some(extent), || self.device().write_zeroes(extent, may_unmap))
     }
 
     /// Gives space back ([`block::BlockDevice::unmap`]).
-    pub(crate) fn unmap(&self, extent: Extent) -> Asking<'_, ()> {
+    pub(crate) fn unmap(&self, extent: Extent) -> OutstandingRequest<'_, ()> {
         self.ask(RequestKind::Change, Some(extent), || self.device().unmap(extent))
     }
 
     /// Brings what was acknowledged to stable storage, and tells the nexus of writes that were lost.
-    pub(crate) fn flush(&self) -> Asking<'_, ()> {
+    pub(crate) fn flush(&self) -> OutstandingRequest<'_, ()> {
         self.ask(RequestKind::Flush, None, || {
             Box::pin(async { self.flushed(self.unit.volume().flush().await) })
         })
     }
 
     /// The same without reporting lost writes: the initiator would take the error for one of this command's own.
-    pub(crate) fn flush_untold(&self) -> Asking<'_, ()> {
+    pub(crate) fn flush_untold(&self) -> OutstandingRequest<'_, ()> {
         self.ask(RequestKind::Flush, None, || Box::pin(self.unit.volume().flush()))
     }
 
@@ -228,12 +233,12 @@ impl DeviceAccess {
     }
 
     /// Which blocks take space ([`block::BlockDevice::allocation`]).
-    pub(crate) fn allocation(&self, extent: Extent, runs_max: usize) -> Asking<'_, Vec<Run>> {
+    pub(crate) fn allocation(&self, extent: Extent, runs_max: usize) -> OutstandingRequest<'_, Vec<Run>> {
         self.ask(RequestKind::Read, None, || self.device().allocation(extent, runs_max))
     }
 
     /// How much space there is ([`block::BlockDevice::space`]), if that can be told.
-    pub(crate) fn space(&self) -> Asking<'_, Option<Space>> {
+    pub(crate) fn space(&self) -> OutstandingRequest<'_, Option<Space>> {
         self.ask(RequestKind::Inspect, None, || Box::pin(async { Ok(self.device().space().await.ok()) }))
     }
 

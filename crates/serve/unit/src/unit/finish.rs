@@ -31,20 +31,20 @@ impl LogicalUnit {
             Work::Write(extent, durability) => {
                 let data = buffer(data);
                 if self.write_nowait(extent, &data, durability, job.accepted) {
-                    return Step::Now(Reply::of(Ok(Outcome::default()), ended));
+                    return Step::Now(Reply::from_outcome(Ok(Outcome::default()), ended));
                 }
                 self.later(job.nexus, job.accepted, |access| async move {
-                    Reply::of(access.write(extent, data, durability).await, ended)
+                    Reply::from_outcome(access.write(extent, data, durability).await, ended)
                 })
             }
             Work::Read { extent, bytes, flush } => {
                 if !flush && let Some(outcome) = self.read_nowait(extent, bytes, job.accepted) {
-                    return Step::Now(Reply::of(Ok(outcome), ended));
+                    return Step::Now(Reply::from_outcome(Ok(outcome), ended));
                 }
                 self.later(job.nexus, job.accepted, move |access| async move {
                     match access.read(extent, bytes, flush).await {
                         // What is asked for may be more than what is read, if the initiator has no room for it.
-                        Ok(outcome) => Reply::of(Ok(outcome), ended),
+                        Ok(outcome) => Reply::from_outcome(Ok(outcome), ended),
                         Err(failure) => Reply::failure(failure, ended.format),
                     }
                 })
@@ -53,13 +53,17 @@ impl LogicalUnit {
                 let watch = Rc::default();
                 let access = DeviceAccess::new(Arc::clone(self), job.nexus, job.accepted, Rc::clone(&watch));
                 let ending = deferred(access, buffer(data));
-                Step::Later(Running { reply: Box::pin(async move { Reply::of(ending.await, ended) }), watch })
+                Step::Later(Running {
+                    reply: Box::pin(async move { Reply::from_outcome(ending.await, ended) }),
+                    watch,
+                })
             }
             Work::Lasting(start) => match start(Arc::clone(self), buffer(data)) {
-                Err(failure) => Step::Now(Reply::of(Err(failure), ended)),
-                Ok((work, ending)) => {
-                    Step::Lasting { reply: Box::pin(async move { Reply::of(ending.await, ended) }), work }
-                }
+                Err(failure) => Step::Now(Reply::from_outcome(Err(failure), ended)),
+                Ok((work, ending)) => Step::Lasting {
+                    reply: Box::pin(async move { Reply::from_outcome(ending.await, ended) }),
+                    work,
+                },
             },
         }
     }

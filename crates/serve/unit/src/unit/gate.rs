@@ -14,7 +14,7 @@ use crate::unit::LogicalUnit;
 impl LogicalUnit {
     /// Finds the command and, if nothing forbids it, plans it.
     pub(crate) fn admit(self: &Arc<Self>, call: &mut Call<'_>) -> Result<Plan, Failure> {
-        let command = find(call.cdb, self.kind())?;
+        let command = find(call.cdb, self.traits())?;
         self.check(call, command)?;
         if call.cdb.naca() {
             // INQUIRY says NORMACA = 0 (SAM-5 5.10.2).
@@ -73,7 +73,7 @@ impl LogicalUnit {
     /// The next unit attention of the caller's nexus, which is then done with.
     pub(crate) fn take_attention(&self, call: &mut Call<'_>) -> Option<Condition> {
         let id = call.nexus.id;
-        let quiet = |state: &super::State| {
+        let quiet = |state: &super::UnitState| {
             state.nexuses.iter().all(|nexus| nexus.id != id || nexus.attentions.is_empty())
         };
         if self.look(quiet) {

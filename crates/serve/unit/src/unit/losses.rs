@@ -10,18 +10,18 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::nexus::{Nexus, NexusId, NexusName};
-use crate::unit::{LogicalUnit, State};
+use crate::unit::{LogicalUnit, UnitState};
 
 /// What nexuses that are gone had been told.
 #[derive(Default)]
 pub(crate) struct Departed {
-    nexuses: VecDeque<Gone>,
+    nexuses: VecDeque<DepartedNexus>,
     /// The lowest count of those that are not remembered any more. Every nexus that is not known may be one of them.
     forgotten: Option<u64>,
 }
 
 /// A nexus by hashes of its names, which are up to 500 bytes long. Where two share a hash, one may be told twice.
-struct Gone {
+struct DepartedNexus {
     name: u64,
     initiator: u64,
     told: u64,
@@ -55,7 +55,7 @@ impl Nexus {
     }
 }
 
-impl State {
+impl UnitState {
     /// What a nexus of this name has been told, if it was here before; else what its initiator port has been told by
     /// another target port, since an initiator may have been sent from there.
     pub(super) fn losses_told(&mut self, name: &NexusName) -> Option<u64> {
@@ -73,11 +73,11 @@ impl Departed {
     pub(super) fn note(&mut self, name: &NexusName, told: u64) {
         let told = self.take(name).map_or(told, |before| before.min(told));
         if self.nexuses.len() == DEPARTED_MAX
-            && let Some(Gone { told, .. }) = self.nexuses.pop_front()
+            && let Some(DepartedNexus { told, .. }) = self.nexuses.pop_front()
         {
             self.forgotten = Some(self.forgotten.map_or(told, |lowest| lowest.min(told)));
         }
-        self.nexuses.push_back(Gone { name: hash(name), initiator: hash(&name.host), told });
+        self.nexuses.push_back(DepartedNexus { name: hash(name), initiator: hash(&name.host), told });
     }
 
     fn take(&mut self, name: &NexusName) -> Option<u64> {

@@ -21,7 +21,7 @@ use volume::{Damaged, Volume};
 
 use crate::attention::Attention;
 use crate::cdb::Cdb;
-use crate::command::{self, Call, Kind};
+use crate::command::{self, Call, UnitTraits};
 use crate::identity::Identity;
 use crate::mode::{Facts, Pages};
 use crate::nexus::{Counters, InitiatorPort, Nexus, NexusId, TargetPort, View};
@@ -33,7 +33,7 @@ pub use finish::AT_ONCE_BYTES_MAX;
 pub use front_end::{Misdeclared, TransferFault};
 pub(crate) use losses::Departed;
 pub(crate) use pieces::{PIECE_BYTES, give_way};
-pub(crate) use state::{Medium, Reserved, State};
+pub(crate) use state::{Medium, Reserved, UnitState};
 
 /// How a logical unit presents itself.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ pub struct LogicalUnitOptions {
 pub struct LogicalUnit {
     volume: Arc<Volume>,
     options: LogicalUnitOptions,
-    state: Lock<State>,
+    state: Lock<UnitState>,
 }
 
 impl fmt::Debug for LogicalUnit {
@@ -69,7 +69,7 @@ impl LogicalUnit {
         modes.restore(&volume.front_end_state())?;
         volume.set_front_end_state(modes.to_bytes());
         volume.set_write_protected(modes.write_protect());
-        let state = Lock::new(State::new(Arc::clone(&volume), modes));
+        let state = Lock::new(UnitState::new(Arc::clone(&volume), modes));
         Ok(Arc::new(LogicalUnit { volume, options, state }))
     }
 
@@ -172,18 +172,18 @@ impl LogicalUnit {
     }
 
     /// What commands there are.
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn traits(&self) -> UnitTraits {
         let thin = self.thin();
-        Kind { thin, forgetful: thin && !self.device().profile().durable }
+        UnitTraits { thin, volatile: thin && !self.device().profile().durable }
     }
 
     /// Changes the state, and has every nexus look again before its next command.
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut UnitState) -> T) -> T {
         self.change_in_generation(|state, _| change(state))
     }
 
     /// The same for a change that must know the generation that it ends.
-    pub(crate) fn change_in_generation<T>(&self, change: impl FnOnce(&mut State, u64) -> T) -> T {
+    pub(crate) fn change_in_generation<T>(&self, change: impl FnOnce(&mut UnitState, u64) -> T) -> T {
         // A panic while the lock was held left a state that is whole: its methods assign, they do not tear.
         // The volume's own lock comes after this one.
         let mut state = self.state.lock();
@@ -195,12 +195,12 @@ impl LogicalUnit {
     }
 
     /// Notes down how something goes that takes long: nothing for which a nexus would have to look again.
-    pub(crate) fn note<T>(&self, note: impl FnOnce(&mut State) -> T) -> T {
+    pub(crate) fn note<T>(&self, note: impl FnOnce(&mut UnitState) -> T) -> T {
         note(&mut self.state.lock())
     }
 
     /// Looks at the state.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&UnitState) -> T) -> T {
         look(&self.state.lock())
     }
 }

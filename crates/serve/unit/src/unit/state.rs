@@ -37,7 +37,7 @@ pub(crate) struct Attached {
 }
 
 /// All of it, behind the unit's lock.
-pub(crate) struct State {
+pub(crate) struct UnitState {
     pub(crate) volume: Arc<Volume>,
     pub(crate) nexuses: Vec<Attached>,
     pub(crate) departed: Departed,
@@ -53,9 +53,9 @@ pub(crate) struct State {
     pub(crate) blocks_told: Blocks,
 }
 
-impl State {
-    pub(crate) fn new(volume: Arc<Volume>, modes: Pages) -> State {
-        State {
+impl UnitState {
+    pub(crate) fn new(volume: Arc<Volume>, modes: Pages) -> UnitState {
+        UnitState {
             blocks_told: volume.device().geometry().blocks,
             volume,
             nexuses: Vec::new(),

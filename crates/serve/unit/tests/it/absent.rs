@@ -11,16 +11,22 @@ fn asked(
     cdb: &[u8],
     data_out_bytes: u32,
     data_in_bytes: u32,
-) -> Answer {
+) -> CommandResult {
     let luns: Arc<dyn SiblingUnits> = Arc::new(TwoLuns);
-    Answer::of(answer(&CommandIn { cdb, data_out_bytes, data_in_bytes, luns: &luns, stage: false }))
+    CommandResult::from_reply(answer(&CommandIn {
+        cdb,
+        data_out_bytes,
+        data_in_bytes,
+        luns: &luns,
+        stage: false,
+    }))
 }
 
-fn absent(cdb: &[u8], room: u32) -> Answer {
+fn absent(cdb: &[u8], room: u32) -> CommandResult {
     asked(unit::absent, cdb, 0, room)
 }
 
-fn well_known(cdb: &[u8], room: u32) -> Answer {
+fn well_known(cdb: &[u8], room: u32) -> CommandResult {
     asked(unit::well_known, cdb, 0, room)
 }
 

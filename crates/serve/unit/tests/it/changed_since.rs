@@ -231,12 +231,12 @@ impl Bench {
     }
 
     /// Its data are there.
-    fn complete(&self, job: Job, data: &[u8]) -> Answer {
-        Answer::of(self.end(job, Data::Buffer(block::Buffer::from(data))))
+    fn complete(&self, job: Job, data: &[u8]) -> CommandResult {
+        CommandResult::from_reply(self.end(job, Data::Buffer(block::Buffer::from(data))))
     }
 }
 
-impl Answer {
+impl CommandResult {
     #[track_caller]
     fn check_of(self, (key, code): (u8, u16), cdb: &[u8]) {
         let told = self.sense.map(|sense| (sense.key(), sense.asc()));

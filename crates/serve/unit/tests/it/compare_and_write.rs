@@ -76,7 +76,7 @@ fn it_waits_for_a_write_under_way_and_sees_all_of_it() {
     let unit::Landing::Memory(mut blocks) = write.place else { panic!("memory") };
     blocks.put(0, &[6; 512]);
     assert!(matches!(bench.unit.finish(write.job, Data::Placed), Step::Now(_)));
-    Answer::of(poll(&mut compared).expect("nothing is in the way")).good();
+    CommandResult::from_reply(poll(&mut compared).expect("nothing is in the way")).good();
     drop(compared);
     assert_eq!(bench.read(0, 1), vec![7; 512]);
 }
@@ -95,7 +95,7 @@ fn of_two_that_expect_the_same_one_wins() {
         future
     };
     let (mut first, mut second) = (begin(1), begin(2));
-    Answer::of(poll(&mut second).expect("free")).good();
+    CommandResult::from_reply(poll(&mut second).expect("free")).good();
     drop(second);
-    Answer::of(poll(&mut first).expect("free again")).check(0xe, 0x1d00);
+    CommandResult::from_reply(poll(&mut first).expect("free again")).check(0xe, 0x1d00);
 }

@@ -67,7 +67,7 @@ fn bench(in_memory: bool) -> Bench {
     bench
 }
 
-fn is_misdeclared(answer: &Answer) -> bool {
+fn is_misdeclared(answer: &CommandResult) -> bool {
     let told = answer.sense.map(|sense| (sense.key(), sense.asc()));
     told == Some((5, INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT))
 }

@@ -50,7 +50,7 @@ fn segment(ends: (u16, u16), blocks: u16, lbas: (u64, u64)) -> Vec<u8> {
     bytes
 }
 
-fn copy(bench: &mut Bench, usage: u8, targets: &[Vec<u8>], segments: &[Vec<u8>]) -> Answer {
+fn copy(bench: &mut Bench, usage: u8, targets: &[Vec<u8>], segments: &[Vec<u8>]) -> CommandResult {
     let list = list_of(if usage == 3 { 0 } else { 1 }, usage, targets, segments);
     bench.send(&cdb(0x83, 0, list.len() as u32), &list)
 }
@@ -141,7 +141,7 @@ fn a_destination_that_is_formatted_during_a_copy_stays_empty() {
         assert!(poll(&mut work).is_none(), "the copy has the first piece locked");
         assert!(poll(&mut copying.reply).is_none(), "and waits for the second");
         finish(work);
-        Answer::of(finish(copying.reply)).check(0xa, 0x0d01);
+        CommandResult::from_reply(finish(copying.reply)).check(0xa, 0x0d01);
         assert_eq!(formatted.read(0, 4096), vec![0; 4096 * 512]);
     }
 }

@@ -48,7 +48,7 @@ fn an_immediate_one_is_answered_first_and_tells_how_far_it_is() {
         let Plan::Receive(receive) = bench.begin(&cdb, list.len() as u32, 0) else { panic!("a list") };
         let data = Data::Buffer(block::Buffer::from(&list[..]));
         let Step::Lasting { reply, work } = bench.unit.finish(receive.job, data) else { panic!("it lasts") };
-        Answer::of(finish(reply)).good();
+        CommandResult::from_reply(finish(reply)).good();
         bench.command(&TEST_UNIT_READY).check(2, 0x0404);
         bench.command(&sixteen(0x88, 0, 0, 1)).check(2, 0x0404);
         bench.command(&FORMAT).check(2, 0x0404);
@@ -74,7 +74,7 @@ fn it_waits_for_writes_that_are_under_way() {
     assert!(poll(&mut write.reply).is_some());
     drop(write);
     finish(work);
-    Answer::of(finish(reply)).good();
+    CommandResult::from_reply(finish(reply)).good();
     assert_eq!(bench.read(0, 1), [0; 512]);
 }
 
@@ -93,9 +93,9 @@ fn a_command_is_answered_for_its_own_operation_while_the_next_runs() {
     finish(work);
     let (mut second, work) = begun(&mut bench);
     assert!(poll(&mut second).is_none());
-    Answer::of(poll(&mut first).expect("its operation has ended")).good();
+    CommandResult::from_reply(poll(&mut first).expect("its operation has ended")).good();
     finish(work);
-    Answer::of(poll(&mut second).expect("its operation has ended")).good();
+    CommandResult::from_reply(poll(&mut second).expect("its operation has ended")).good();
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_command_is_told_of_its_own_operation_s_failure_when_the_next_has_succeeded(
     let (first, work) = begun(&mut bench);
     finish(work);
     bench.command(&FORMAT).good();
-    Answer::of(finish(first)).check(3, 0x3101);
+    CommandResult::from_reply(finish(first)).check(3, 0x3101);
 }
 
 /// Begins a FORMAT UNIT as soon as another has ended, before the first has been dropped: as another core may.

@@ -9,12 +9,12 @@ use crate::support::*;
 
 const FLUSH: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-fn flush(bench: &mut Bench, nexus: &mut Nexus) -> Answer {
+fn flush(bench: &mut Bench, nexus: &mut Nexus) -> CommandResult {
     bench.by(nexus, &FLUSH)
 }
 
 /// WRITE(16) of block 0 with FUA.
-fn stable_write(bench: &mut Bench) -> Answer {
+fn stable_write(bench: &mut Bench) -> CommandResult {
     bench.send(&sixteen(0x8a, 0x08, 0, 1), &[1; 512])
 }
 
@@ -83,7 +83,7 @@ fn a_loss_is_noted_for_the_next_start_once_and_before_anybody_is_told() {
     let mut flush = bench.start(&FLUSH, &[]);
     assert!(poll(&mut flush.reply).is_none(), "the note is being written");
     paper.dry();
-    Answer::of(poll(&mut flush.reply).expect("it is written")).check(3, 0x0c00);
+    CommandResult::from_reply(poll(&mut flush.reply).expect("it is written")).check(3, 0x0c00);
     assert_eq!(paper.losses(), 1);
     bench.disk.lose_writes();
     bench.disk.fail(DeviceError::Unwritable(Lba(0)));
@@ -219,6 +219,6 @@ fn unacknowledged(bench: &mut Bench) -> u64 {
     let Step::Later(Running { reply, watch }) = bench.unit.finish(job, Data::None) else {
         panic!("a flush goes to the device")
     };
-    Answer::of(finish(reply)).check(3, 0x0c00);
+    CommandResult::from_reply(finish(reply)).check(3, 0x0c00);
     watch.reported_losses()
 }

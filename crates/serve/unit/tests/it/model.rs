@@ -126,8 +126,8 @@ fn begin(bench: &mut Bench, action: Action) -> Begun {
     }
 }
 
-fn end(bench: &Bench, begun: Begun) -> Answer {
-    Answer::of(match begun {
+fn end(bench: &Bench, begun: Begun) -> CommandResult {
+    CommandResult::from_reply(match begun {
         Begun::Ended(reply) => reply,
         Begun::Job(job, data) => match bench.unit.finish(job, data) {
             Step::Now(reply) => reply,
@@ -137,7 +137,7 @@ fn end(bench: &Bench, begun: Begun) -> Answer {
     })
 }
 
-fn check(action: Action, answer: Answer, model: &mut [u8]) {
+fn check(action: Action, answer: CommandResult, model: &mut [u8]) {
     match action.apply(model) {
         Some(data) => assert_eq!(answer.good().data, data, "{action:?}"),
         None => drop(answer.check(0xe, 0x1d00)),

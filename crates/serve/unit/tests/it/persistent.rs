@@ -249,7 +249,7 @@ fn damaged_reservations_refuse_the_volume() {
     let text = paper.text().expect("it was written");
     for damaged in [&text[..text.len() - 1], &text[..3], &[]] {
         let disk = Arc::new(Disk::new(DiskOptions::default()));
-        let paper = Arc::new(Paper::of(damaged.to_vec()));
+        let paper = Arc::new(Paper::with(damaged.to_vec()));
         assert!(unit_over(disk, kept_on(&paper), unit_options()).is_err());
     }
 }
@@ -263,5 +263,5 @@ fn of_two_that_reserve_at_once_one_wins() {
     let first = bench.begin(&cdb, 24, 0);
     bench.send_by(&mut other, &cdb, &list(2, 0, 0)).good();
     let Plan::Receive(_) = &first else { panic!("it waits for its list") };
-    Answer::of(bench.carry_out(first, &list(1, 0, 0))).conflict();
+    CommandResult::from_reply(bench.carry_out(first, &list(1, 0, 0))).conflict();
 }

@@ -25,7 +25,7 @@ fn pattern_list(flags: u8, pattern: &[u8]) -> Vec<u8> {
     [&[flags, 0, high, low], pattern].concat()
 }
 
-fn overwrite(bench: &mut Bench, flags: u8, pattern: &[u8]) -> Answer {
+fn overwrite(bench: &mut Bench, flags: u8, pattern: &[u8]) -> CommandResult {
     let list = pattern_list(flags, pattern);
     bench.send(&sanitize(OVERWRITE, list.len() as u16), &list)
 }
@@ -105,7 +105,7 @@ fn while_it_runs_only_questions_about_the_device_are_answered() {
     let sense = bench.command(&REQUEST_SENSE).good().data;
     assert_eq!((sense[2], &sense[12..14], sense[15]), (2, &[0x04, 0x1b][..], 0x80), "with progress");
     finish(work);
-    Answer::of(finish(reply)).good();
+    CommandResult::from_reply(finish(reply)).good();
     bench.command(&TEST_UNIT_READY).good();
 }
 
@@ -130,7 +130,7 @@ fn neither_abort_nor_reset_nor_nexus_loss_stops_it() {
 fn an_immediate_one_is_answered_before_it_is_done() {
     let mut bench = Bench::new();
     let (reply, work) = begun(&mut bench, IMMED);
-    Answer::of(finish(reply)).good();
+    CommandResult::from_reply(finish(reply)).good();
     bench.command(&TEST_UNIT_READY).check(2, 0x041b);
     finish(work);
     bench.command(&TEST_UNIT_READY).good();

@@ -2,15 +2,15 @@ use unit::{DataIn, Reply, SenseData, Status};
 
 /// A reply, with its data in one place.
 #[derive(Debug)]
-pub struct Answer {
+pub struct CommandResult {
     pub status: Status,
     pub sense: Option<SenseData>,
     pub data: Vec<u8>,
     pub expected_bytes: u64,
 }
 
-impl Answer {
-    pub fn of(reply: Reply) -> Answer {
+impl CommandResult {
+    pub fn from_reply(reply: Reply) -> CommandResult {
         let data = match reply.data {
             DataIn::None => vec![],
             DataIn::Bytes(bytes) => bytes,
@@ -21,18 +21,18 @@ impl Answer {
                 bytes
             }
         };
-        Answer { status: reply.status, sense: reply.sense, data, expected_bytes: reply.expected_bytes }
+        CommandResult { status: reply.status, sense: reply.sense, data, expected_bytes: reply.expected_bytes }
     }
 
     #[track_caller]
-    pub fn good(self) -> Answer {
+    pub fn good(self) -> CommandResult {
         assert_eq!((self.status, self.sense), (Status::Good, None));
         self
     }
 
     /// CHECK CONDITION with this sense key and additional sense code.
     #[track_caller]
-    pub fn check(self, key: u8, asc: u16) -> Answer {
+    pub fn check(self, key: u8, asc: u16) -> CommandResult {
         let sense = self.sense.unwrap_or_else(|| panic!("{:?} without sense data", self.status));
         assert_eq!((self.status, sense.key(), sense.asc()), (Status::CheckCondition, key, asc));
         self

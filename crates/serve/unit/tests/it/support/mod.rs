@@ -6,7 +6,7 @@ mod disk;
 mod feed;
 mod paper;
 
-pub use answer::Answer;
+pub use answer::CommandResult;
 pub use cdb::*;
 pub use disk::{Disk, DiskOptions};
 pub use feed::feed;
@@ -67,7 +67,7 @@ impl Bench {
     pub fn with(disk: DiskOptions, options: LogicalUnitOptions) -> Bench {
         let disk = Arc::new(Disk::new(disk));
         let unit = unit_over(Arc::clone(&disk) as _, VolumeOptions::default(), options);
-        Bench::of(disk, unit.expect("nothing was kept"))
+        Bench::over(disk, unit.expect("nothing was kept"))
     }
 
     /// A logical unit over a volume that may not be written.
@@ -75,17 +75,17 @@ impl Bench {
         let disk = Arc::new(Disk::new(DiskOptions::default()));
         let volume = VolumeOptions { read_only: true, ..VolumeOptions::default() };
         let unit = unit_over(Arc::clone(&disk) as _, volume, unit_options());
-        Bench::of(disk, unit.expect("nothing was kept"))
+        Bench::over(disk, unit.expect("nothing was kept"))
     }
 
     /// A logical unit that keeps what must survive a restart on this piece of paper.
     pub fn keeping(paper: &Arc<Paper>) -> Bench {
         let disk = Arc::new(Disk::new(DiskOptions::default()));
         let unit = unit_over(Arc::clone(&disk) as _, kept_on(paper), unit_options());
-        Bench::of(disk, unit.expect("what was kept is whole"))
+        Bench::over(disk, unit.expect("what was kept is whole"))
     }
 
-    fn of(disk: Arc<Disk>, unit: Arc<LogicalUnit>) -> Bench {
+    fn over(disk: Arc<Disk>, unit: Arc<LogicalUnit>) -> Bench {
         let nexus = attach(&unit, 1);
         let mut bench = Bench { disk, unit, nexus, luns: Arc::new(TwoLuns) };
         bench.hear_attentions();
@@ -109,12 +109,12 @@ impl Bench {
     }
 
     /// A command that moves no data to the unit, with room for all it may send.
-    pub fn command(&mut self, cdb: &[u8]) -> Answer {
+    pub fn command(&mut self, cdb: &[u8]) -> CommandResult {
         self.exchange(cdb, &[], 1 << 24)
     }
 
     /// The same from another initiator.
-    pub fn by(&mut self, nexus: &mut Nexus, cdb: &[u8]) -> Answer {
+    pub fn by(&mut self, nexus: &mut Nexus, cdb: &[u8]) -> CommandResult {
         std::mem::swap(&mut self.nexus, nexus);
         let answer = self.command(cdb);
         std::mem::swap(&mut self.nexus, nexus);
@@ -122,7 +122,7 @@ impl Bench {
     }
 
     /// A command with data from another initiator.
-    pub fn send_by(&mut self, nexus: &mut Nexus, cdb: &[u8], data: &[u8]) -> Answer {
+    pub fn send_by(&mut self, nexus: &mut Nexus, cdb: &[u8], data: &[u8]) -> CommandResult {
         std::mem::swap(&mut self.nexus, nexus);
         let answer = self.send(cdb, data);
         std::mem::swap(&mut self.nexus, nexus);
@@ -130,13 +130,13 @@ impl Bench {
     }
 
     /// A command with data for the unit.
-    pub fn send(&mut self, cdb: &[u8], data: &[u8]) -> Answer {
+    pub fn send(&mut self, cdb: &[u8], data: &[u8]) -> CommandResult {
         self.exchange(cdb, data, 0)
     }
 
-    pub fn exchange(&mut self, cdb: &[u8], data_out: &[u8], room: u32) -> Answer {
+    pub fn exchange(&mut self, cdb: &[u8], data_out: &[u8], room: u32) -> CommandResult {
         let plan = self.begin(cdb, data_out.len() as u32, room);
-        Answer::of(self.carry_out(plan, data_out))
+        CommandResult::from_reply(self.carry_out(plan, data_out))
     }
 
     pub fn begin(&mut self, cdb: &[u8], data_out_bytes: u32, data_in_bytes: u32) -> Plan {

@@ -16,7 +16,7 @@ pub struct Paper {
 }
 
 impl Paper {
-    pub fn of(text: Vec<u8>) -> Paper {
+    pub fn with(text: Vec<u8>) -> Paper {
         Paper { text: Mutex::new(Some(text)), ..Paper::default() }
     }
 
