@@ -44,7 +44,7 @@ pub(crate) struct Admitted {
     /// The target as it was when the login began; none for a discovery session.
     pub(crate) target: Option<Arc<Target>>,
     pub(crate) tag: u16,
-    pub(crate) seat: SessionSlot,
+    pub(crate) slot: SessionSlot,
     /// The first connection of a new session.
     pub(crate) leading: bool,
 }
@@ -74,19 +74,19 @@ pub(crate) struct LoginDriver {
     booking: PendingSlot,
 }
 
-/// The seat that a login has, which is vacated unless it logs in.
+/// The slot that a login has, which is vacated unless it logs in.
 struct PendingSlot {
     context: Context,
-    seat: Option<SessionSlot>,
-    /// The seat is that of a new session.
+    slot: Option<SessionSlot>,
+    /// The slot is that of a new session.
     leading: bool,
     kept: bool,
 }
 
 impl Drop for PendingSlot {
     fn drop(&mut self) {
-        if let (Some(seat), true, false) = (self.seat, self.leading, self.kept) {
-            self.context.registry().vacate(seat);
+        if let (Some(slot), true, false) = (self.slot, self.leading, self.kept) {
+            self.context.registry().vacate(slot);
         }
     }
 }
@@ -96,7 +96,7 @@ impl LoginDriver {
     pub(crate) fn new(core: &Rc<CoreSessions>, accepted: Accepted) -> LoginDriver {
         let Accepted { portal, stream, permit } = accepted;
         let core = Rc::clone(core);
-        let booking = PendingSlot { context: core.context.clone(), seat: None, leading: false, kept: false };
+        let booking = PendingSlot { context: core.context.clone(), slot: None, leading: false, kept: false };
         let mut first = [0; 4];
         (core.context.config().random)(&mut first);
         let policy = TargetPolicy { first_stat_sn: Sn(u32::from_ne_bytes(first)) };
@@ -338,7 +338,7 @@ impl LoginDriver {
         })
     }
 
-    /// A seat for the session, or the session that the connection joins.
+    /// A slot for the session, or the session that the connection joins.
     async fn find_session(&mut self, request: &SessionRequest) -> Result<Grant, Refusal> {
         self.check_user(request)?;
         let user = request.authenticated_as.clone();
@@ -346,13 +346,13 @@ impl LoginDriver {
         if request.request.tsih != Tsih::NEW {
             return self.find_existing(request, claim).await;
         }
-        let seat = self.find_seat(claim, &request.parameters).await?;
-        (self.booking.seat, self.booking.leading) = (Some(seat), true);
+        let slot = self.find_seat(claim, &request.parameters).await?;
+        (self.booking.slot, self.booking.leading) = (Some(slot), true);
         let window = match self.target {
             Some(_) => self.core.context.config().limits.window,
             None => SessionConfig::DISCOVERY_WINDOW,
         };
-        Ok(Grant { tsih: seat.tsih, exp_cmd_sn: request.cmd_sn, max_cmd_sn: request.cmd_sn.plus(window - 1) })
+        Ok(Grant { tsih: slot.tsih, exp_cmd_sn: request.cmd_sn, max_cmd_sn: request.cmd_sn.plus(window - 1) })
     }
 
     /// Whether the user that was proved may come as this initiator.
@@ -372,8 +372,8 @@ impl LoginDriver {
         let from = AddressBlock::containing(self.stream.peer().ip());
         let mut newcomer = NewSession { claim, from, reinstates: false };
         for _ in 0..REINSTATEMENTS {
-            match self.core.context.registry().seat(&newcomer, parameters) {
-                SlotOutcome::Seated(seat) => return Ok(seat),
+            match self.core.context.registry().allocate(&newcomer, parameters) {
+                SlotOutcome::Allocated(slot) => return Ok(slot),
                 SlotOutcome::OfAnother { user } => return Err(Refusal::SessionOfAnother(user)),
                 SlotOutcome::Full => return Err(Refusal::ServerIsFull),
                 SlotOutcome::Replaces(old) => {
@@ -395,21 +395,21 @@ impl LoginDriver {
     ) -> Result<Grant, Refusal> {
         let tsih = request.request.tsih;
         let missing = || Refusal::NoSuchSession(tsih);
-        let seat = claim.and_then(|claim| self.core.context.registry().find(tsih, &claim));
-        let seat = seat.ok_or_else(missing)?;
+        let slot = claim.and_then(|claim| self.core.context.registry().find(tsih, &claim));
+        let slot = slot.ok_or_else(missing)?;
         let (answer, mut answers) = reactor::mailbox();
         let cid = request.request.cid;
-        self.core.context.tell(seat.core, move |core| {
+        self.core.context.tell(slot.core, move |core| {
             // The login that asked may be gone by now.
             let _ = answer.send(core.reserve(tsih, cid));
         });
         let window = answers.recv().await.ok_or_else(missing)??;
-        self.booking.seat = Some(seat);
+        self.booking.slot = Some(slot);
         Ok(Grant { tsih, exp_cmd_sn: window.0, max_cmd_sn: window.1 })
     }
 
     fn hand_over(mut self, login: LoggedIn) {
-        let Some(seat) = self.booking.seat else { return };
+        let Some(slot) = self.booking.slot else { return };
         self.booking.kept = true;
         let admitted = Admitted {
             peer: self.stream.peer(),
@@ -419,10 +419,10 @@ impl LoginDriver {
             login,
             target: self.target,
             tag: self.tag,
-            seat,
+            slot,
             leading: self.booking.leading,
         };
-        self.core.context.tell(seat.core, move |core| core.join(admitted));
+        self.core.context.tell(slot.core, move |core| core.join(admitted));
     }
 
     fn give_up(self, failure: &Failure) {

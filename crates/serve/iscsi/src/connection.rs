@@ -24,7 +24,7 @@ use crate::session::{Outgoing, SLOW, SharedSession};
 
 /// Why a connection ended.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum ConnectionEnd {
     /// As agreed: a logout, or a request of ours.
     Closed(Closing),
     /// The peer hung up.
@@ -56,25 +56,31 @@ pub(crate) struct Connection {
     backlog: Option<(Instant, u64)>,
 }
 
-impl fmt::Display for End {
+impl fmt::Display for ConnectionEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            End::Closed(Closing::Polite(CloseReason::Logout)) => f.write_str("logout"),
-            End::Closed(Closing::Polite(CloseReason::LogoutOverdue)) => {
+            ConnectionEnd::Closed(Closing::Polite(CloseReason::Logout)) => f.write_str("logout"),
+            ConnectionEnd::Closed(Closing::Polite(CloseReason::LogoutOverdue)) => {
                 f.write_str("did not log out when asked to")
             }
-            End::Closed(Closing::Polite(CloseReason::Silent)) => f.write_str("silent, even when asked"),
-            End::Closed(Closing::Polite(CloseReason::Dropped)) => f.write_str("dropped as announced"),
-            End::Closed(Closing::Polite(CloseReason::Reset)) => f.write_str("the target was reset"),
-            End::Closed(Closing::Abrupt) => f.write_str("replaced, or the server ends"),
-            End::Closed(Closing::TooLong) => f.write_str("the discovery session has lasted too long"),
-            End::Closed(Closing::TooSlow) => f.write_str(
+            ConnectionEnd::Closed(Closing::Polite(CloseReason::Silent)) => {
+                f.write_str("silent, even when asked")
+            }
+            ConnectionEnd::Closed(Closing::Polite(CloseReason::Dropped)) => {
+                f.write_str("dropped as announced")
+            }
+            ConnectionEnd::Closed(Closing::Polite(CloseReason::Reset)) => f.write_str("the target was reset"),
+            ConnectionEnd::Closed(Closing::Abrupt) => f.write_str("replaced, or the server ends"),
+            ConnectionEnd::Closed(Closing::TooLong) => {
+                f.write_str("the discovery session has lasted too long")
+            }
+            ConnectionEnd::Closed(Closing::TooSlow) => f.write_str(
                 "sent nothing of the data it owed, or was slow while others waited for its blocks or memory",
             ),
-            End::PeerClosed => f.write_str("closed by the initiator without logout"),
-            End::Socket(error) => write!(f, "{error}"),
-            End::Violation(fatal) => write!(f, "{fatal}"),
-            End::Stalled => f.write_str("took nothing of what was sent for too long"),
+            ConnectionEnd::PeerClosed => f.write_str("closed by the initiator without logout"),
+            ConnectionEnd::Socket(error) => write!(f, "{error}"),
+            ConnectionEnd::Violation(fatal) => write!(f, "{fatal}"),
+            ConnectionEnd::Stalled => f.write_str("took nothing of what was sent for too long"),
         }
     }
 }
@@ -117,7 +123,7 @@ impl Connection {
     }
 
     /// Runs it to its end.
-    pub(crate) async fn run(&mut self) -> End {
+    pub(crate) async fn run(&mut self) -> ConnectionEnd {
         loop {
             if let Err(end) = self.round() {
                 return end;
@@ -130,42 +136,42 @@ impl Connection {
         }
     }
 
-    fn round(&mut self) -> Result<(), End> {
+    fn round(&mut self) -> Result<(), ConnectionEnd> {
         let now = reactor::now();
         match self.link.closing() {
             // A peer that does not take what it is sent is not listened to.
             None if self.readable && self.outbox.has_room() => self.receive(now)?,
             None | Some(Closing::Polite(_)) => self.readable = false,
-            Some(closing) => return Err(End::Closed(closing)),
+            Some(closing) => return Err(ConnectionEnd::Closed(closing)),
         }
         self.send(now)?;
         match self.link.closing() {
-            Some(closing) if self.outbox.is_empty() => Err(End::Closed(closing)),
+            Some(closing) if self.outbox.is_empty() => Err(ConnectionEnd::Closed(closing)),
             _ => Ok(()),
         }
     }
 
-    fn receive(&mut self, now: Instant) -> Result<(), End> {
+    fn receive(&mut self, now: Instant) -> Result<(), ConnectionEnd> {
         let session = &mut *self.session.borrow_mut();
         let scratch = &mut *self.scratch.borrow_mut();
         session.grant_room();
         let kept = self.inbox.restore(scratch);
         let received = self.inbox.receive(session, self.framing, &*self.stream, &mut scratch[kept..]);
         let received = match received {
-            Ok(Received { placed: 0, scratch: 0, .. }) => return Err(End::PeerClosed),
+            Ok(Received { placed: 0, scratch: 0, .. }) => return Err(ConnectionEnd::PeerClosed),
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Received::default(),
-            Err(error) => return Err(End::Socket(error)),
+            Err(error) => return Err(ConnectionEnd::Socket(error)),
         };
         self.readable = received.is_full;
         let input = Input { now, connection: self.id, framing: self.framing };
-        self.inbox.placed(&input, session, received.placed).map_err(End::Violation)?;
+        self.inbox.placed(&input, session, received.placed).map_err(ConnectionEnd::Violation)?;
         let taken = self.inbox.take(&input, session, &scratch[..kept + received.scratch]);
         session.settle_kept();
-        taken.map_err(End::Violation)
+        taken.map_err(ConnectionEnd::Violation)
     }
 
-    fn send(&mut self, now: Instant) -> Result<(), End> {
+    fn send(&mut self, now: Instant) -> Result<(), ConnectionEnd> {
         loop {
             self.fill(now);
             if self.outbox.is_empty() {
@@ -173,19 +179,19 @@ impl Connection {
                 self.backlog = None;
                 return Ok(());
             }
-            let moved = self.outbox.send(&*self.stream).map_err(End::Socket)?;
+            let moved = self.outbox.send(&*self.stream).map_err(ConnectionEnd::Socket)?;
             if !self.outbox.is_empty() {
                 let since = *self.stuck.get_or_insert(now);
                 self.stuck = (!moved).then_some(since);
                 let stalled = !moved && now.duration_since(since) > self.send_stall;
-                return if stalled { Err(End::Stalled) } else { self.make_way(now) };
+                return if stalled { Err(ConnectionEnd::Stalled) } else { self.make_way(now) };
             }
         }
     }
 
     /// The socket is full. What has been waiting to be sent from the medium for a while is copied if it is in the way of
     /// others, so that its peer may take its time.
-    fn make_way(&mut self, now: Instant) -> Result<(), End> {
+    fn make_way(&mut self, now: Instant) -> Result<(), ConnectionEnd> {
         let (sent, queued) = self.outbox.position();
         let since = match self.backlog {
             Some((since, end)) if end > sent => since,
@@ -197,7 +203,7 @@ impl Connection {
         let is_slow = now.duration_since(since) > SLOW && self.outbox.is_in_the_way();
         self.link.note_copies(now, self.outbox.has_copies());
         if self.link.take_withdrawal() || is_slow {
-            self.withdraw().ok_or(End::Closed(Closing::TooSlow))?;
+            self.withdraw().ok_or(ConnectionEnd::Closed(Closing::TooSlow))?;
             self.link.note_copies(now, self.outbox.has_copies());
         }
         Ok(())

@@ -71,14 +71,14 @@ impl CoreSessions {
         if !self.is_current(&mut admitted) {
             // What is served has changed since the login began. The initiator tries again, and is told by that login.
             if admitted.leading {
-                self.context.registry().vacate(admitted.seat);
+                self.context.registry().vacate(admitted.slot);
             }
             return;
         }
         let session = match (admitted.leading, self.session(tsih)) {
-            (true, _) if self.context.registry().holds(admitted.seat) => self.begin_session(&admitted),
+            (true, _) if self.context.registry().holds(admitted.slot) => self.begin_session(&admitted),
             (false, Some(session)) if session.borrow().has_room_for(admitted.login.request.cid) => session,
-            // Another login has taken its seat, or its session has ended, or others have joined, since the login looked.
+            // Another login has taken its slot, or its session has ended, or others have joined, since the login looked.
             _ => return,
         };
         match Connection::new(self, &session, admitted) {
@@ -111,32 +111,32 @@ impl CoreSessions {
 
     /// Ends a session once its last connection is gone.
     fn end_session_without_links(&self, session: &SharedSession) {
-        let seat = session.borrow().identity.seat;
+        let slot = session.borrow().identity.slot;
         if session.borrow().links().next().is_none()
-            && self.sessions.borrow_mut().remove(&seat.tsih.0).is_some()
+            && self.sessions.borrow_mut().remove(&slot.tsih.0).is_some()
         {
-            self.context.registry().vacate(seat);
+            self.context.registry().vacate(slot);
         }
     }
 
-    /// Cuts a session's connections; their tasks end it, which ends the wait of `done`. A seat whose login
+    /// Cuts a session's connections; their tasks end it, which ends the wait of `done`. A slot whose login
     /// is not over yet has no session and is vacated at once: its initiator, which may never read what it is told, must
     /// not hold it against others.
-    pub(crate) fn end(&self, seat: SessionSlot, done: Sender<()>) {
-        match self.session(seat.tsih) {
-            Some(session) if session.borrow().identity.seat == seat => {
+    pub(crate) fn end(&self, slot: SessionSlot, done: Sender<()>) {
+        match self.session(slot.tsih) {
+            Some(session) if session.borrow().identity.slot == slot => {
                 let mut session = session.borrow_mut();
                 session.on_end(done);
                 session.links().for_each(|link| link.cut());
             }
-            _ => self.context.registry().vacate(seat),
+            _ => self.context.registry().vacate(slot),
         }
     }
 
     pub(crate) fn close_target(&self, target: &str, except: Tsih) {
         for session in self.all() {
             let session = session.borrow();
-            if session.target_name() == target && session.identity.seat.tsih != except {
+            if session.target_name() == target && session.identity.slot.tsih != except {
                 session.links().for_each(|link| link.cut());
             }
         }
@@ -259,8 +259,8 @@ async fn serve(
     session.borrow_mut().lose_link(reactor::now(), id);
     drop(permit);
     // Another session of this nexus must not begin while commands of this one can still reach the medium.
-    let given_up = session.borrow_mut().take_given_up();
-    quiesce(&core.context.server, given_up).await;
+    let aborted_units = session.borrow_mut().take_aborted_units();
+    quiesce(&core.context.server, aborted_units).await;
     core.end_session_without_links(&session);
 }
 
@@ -274,7 +274,7 @@ fn tick_session(session: &SharedSession, now: Instant, stall: Duration) -> bool 
     session.end_discovery(now);
     session.sweep_luns();
     session.settle_kept();
-    session.feed_starved();
+    session.resume_waiting_for_memory();
     if session.machine.poll_timeout().is_some_and(|due| due <= now) {
         session.machine.handle_timeout(now);
         session.handle_events(now);

@@ -8,27 +8,30 @@ use server::Portal;
 use crate::config::{Config, Target};
 
 /// Who asks, and from where.
-pub(crate) struct Asker<'a> {
+pub(crate) struct SendTargetsRequester<'a> {
     pub(crate) initiator: &'a str,
     pub(crate) address: IpAddr,
     /// Our end of its connection: known to be reachable.
     pub(crate) local: SocketAddr,
 }
 
-/// The targets that `asker` may know of. One it may not log in to does not exist for it.
-pub(crate) fn visible<'a>(config: &'a Config, asker: &'a Asker<'a>) -> impl Iterator<Item = &'a Target> + 'a {
+/// The targets that `requester` may know of. One it may not log in to does not exist for it.
+pub(crate) fn visible<'a>(
+    config: &'a Config,
+    requester: &'a SendTargetsRequester<'a>,
+) -> impl Iterator<Item = &'a Target> + 'a {
     config
         .targets
         .iter()
         .map(|target| &**target)
-        .filter(|target| target.access.admits(asker.initiator, asker.address))
+        .filter(|target| target.access.admits(requester.initiator, requester.address))
 }
 
 /// The text of a SendTargets answer: `TargetName` and its `TargetAddress`es, each ended by a NUL.
 pub(crate) fn describe<'a>(
     targets: impl Iterator<Item = &'a Target>,
     portals: &[Portal],
-    asker: &Asker<'_>,
+    requester: &SendTargetsRequester<'_>,
 ) -> Vec<u8> {
     let mut text = Vec::new();
     for target in targets {
@@ -37,7 +40,7 @@ pub(crate) fn describe<'a>(
             line(&mut text, "TargetAlias", alias);
         }
         for portal in portals.iter().filter(|portal| target.is_reached_by(portal.tag)) {
-            if let Some(address) = address_for(portal, asker.local) {
+            if let Some(address) = address_for(portal, requester.local) {
                 line(&mut text, "TargetAddress", &format!("{address},{}", portal.tag));
             }
         }
@@ -52,14 +55,14 @@ fn address_for(portal: &Portal, local: SocketAddr) -> Option<String> {
     }
     let (listen, here) = (portal.listen.ip(), local.ip().to_canonical());
     if listen.is_unspecified() {
-        // The address the asker used is one that works; it must be of the family the portal accepts.
+        // The address the requester used is one that works; it must be of the family the portal accepts.
         return (listen.is_ipv6() == here.is_ipv6()).then(|| with_port(here, portal.listen.port()));
     }
     let near = listen == here || (listen.is_loopback() == here.is_loopback() && !link_local(listen));
     near.then(|| with_port(listen, portal.listen.port()))
 }
 
-/// IPv6 link-local addresses need a zone that means nothing on the asker's side.
+/// IPv6 link-local addresses need a zone that means nothing on the requester's side.
 fn link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
@@ -108,8 +111,8 @@ mod tests {
 
     fn ask((portals, config): &(Vec<Portal>, Config), initiator: &str, local: &str) -> String {
         let local: SocketAddr = local.parse().expect("an address");
-        let asker = Asker { initiator, address: local.ip(), local };
-        let text = describe(visible(config, &asker), portals, &asker);
+        let requester = SendTargetsRequester { initiator, address: local.ip(), local };
+        let text = describe(visible(config, &requester), portals, &requester);
         String::from_utf8(text).expect("UTF-8").replace('\0', "\n")
     }
 

@@ -37,7 +37,7 @@ pub(crate) fn start(session: &mut Session, request: TmfRequest) {
 
 /// Answers the logout of a connection that was lost, when none of the session's devices is at work any more on what
 /// was given up.
-pub(crate) fn let_go_of_connection(session: &mut Session, logout: LogoutId) {
+pub(crate) fn quiesce_connection(session: &mut Session, logout: LogoutId) {
     let (context, units, session) = (session.context(), session.units(), session.weak());
     drop(reactor::spawn(async move {
         quiesce(&context.server, units).await;
@@ -162,7 +162,7 @@ fn yes(found: bool) -> Outcome {
 /// TARGET COLD RESET ends all sessions of the target: the others at once, this one when it has had its answer, which is the
 /// machine's business.
 fn close_others(context: &Context, session: &Weak<RefCell<Session>>) {
-    let own = with(session, |session| (session.identity.target.clone(), session.identity.seat.tsih));
+    let own = with(session, |session| (session.identity.target.clone(), session.identity.slot.tsih));
     if let Some((Some(target), tsih)) = own {
         for core in 0..context.server.cores() {
             let target = Arc::clone(&target);

@@ -75,11 +75,11 @@ struct Segment {
     /// What of the payload is not sent.
     rest: Range<usize>,
     /// Held until it is sent.
-    keep: Option<Keep>,
+    keep: Option<HeldUntilSent>,
 }
 
 /// What a payload needs as long as it is not sent.
-enum Keep {
+enum HeldUntilSent {
     /// Its blocks, against atomic writes.
     Range(block::Shared),
     /// Memory for its copy.
@@ -174,7 +174,12 @@ impl Outbox {
         self.queued_bytes += self.arena.len() - arena_end;
         if let Some((payload, rest, keep)) = segment {
             self.queued_bytes += rest.len();
-            self.segments.push_back(Segment { arena_end, payload, rest, keep: keep.map(Keep::Range) });
+            self.segments.push_back(Segment {
+                arena_end,
+                payload,
+                rest,
+                keep: keep.map(HeldUntilSent::Range),
+            });
         }
     }
 
@@ -204,7 +209,12 @@ impl Outbox {
     pub(crate) fn keep(&mut self, lock: block::Shared) {
         if !self.framing.data_digest && !self.segments.is_empty() {
             let (arena_end, payload, rest) = (self.arena.len(), Payload::None, 0..0);
-            self.segments.push_back(Segment { arena_end, payload, rest, keep: Some(Keep::Range(lock)) });
+            self.segments.push_back(Segment {
+                arena_end,
+                payload,
+                rest,
+                keep: Some(HeldUntilSent::Range(lock)),
+            });
         }
     }
 
@@ -212,12 +222,12 @@ impl Outbox {
     pub(crate) fn is_in_the_way(&self) -> bool {
         self.segments
             .iter()
-            .any(|segment| matches!(&segment.keep, Some(Keep::Range(lock)) if lock.is_contended()))
+            .any(|segment| matches!(&segment.keep, Some(HeldUntilSent::Range(lock)) if lock.is_contended()))
     }
 
     /// Whether some of what is to be sent was copied by [`Outbox::withdraw`].
     pub(crate) fn has_copies(&self) -> bool {
-        self.segments.iter().any(|segment| matches!(segment.keep, Some(Keep::Memory { .. })))
+        self.segments.iter().any(|segment| matches!(segment.keep, Some(HeldUntilSent::Memory { .. })))
     }
 
     /// How many bytes are to be sent from the medium.
@@ -230,7 +240,7 @@ impl Outbox {
     /// Copies what is to be sent from the medium, which `charge` pays for, and lets its blocks go.
     pub(crate) fn withdraw(&mut self, mut charge: Charge) {
         for segment in &mut self.segments {
-            if matches!(segment.keep, Some(Keep::Range(_))) {
+            if matches!(segment.keep, Some(HeldUntilSent::Range(_))) {
                 segment.keep = None;
             }
             if let Payload::Memory(region) = &segment.payload {
@@ -239,7 +249,7 @@ impl Outbox {
                 segment.rest = 0..copy.len();
                 segment.payload = Payload::Buffer(Rc::new(copy));
                 let charge = charge.split(segment.rest.len());
-                segment.keep = Some(Keep::Memory { _charge: charge });
+                segment.keep = Some(HeldUntilSent::Memory { _charge: charge });
             }
         }
     }

@@ -28,7 +28,7 @@ pub(crate) struct NexusName {
 pub(crate) struct SessionSlot {
     pub(crate) tsih: Tsih,
     pub(crate) core: usize,
-    /// How many seats were given before this one: handles are used again.
+    /// How many slots were given before this one: handles are used again.
     number: u64,
 }
 
@@ -53,8 +53,8 @@ pub(crate) struct NewSession {
 /// The answer to a login that names no session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SlotOutcome {
-    /// It has a seat now.
-    Seated(SessionSlot),
+    /// It has a slot now.
+    Allocated(SessionSlot),
     /// Another session of the same nexus must end first (session reinstatement), or one that gives way to it.
     Replaces(SessionSlot),
     /// Another user has a session of the same nexus, which stays.
@@ -87,7 +87,7 @@ struct Book {
 struct Entry {
     claim: Option<Claim>,
     from: AddressBlock,
-    seat: SessionSlot,
+    slot: SessionSlot,
     /// What further connections must fit.
     parameters: Parameters,
 }
@@ -122,8 +122,8 @@ impl Registry {
         self.book().normal.count_of(from) > 0
     }
 
-    /// A seat for a new session, on the core with the fewest.
-    pub(crate) fn seat(&self, newcomer: &NewSession, parameters: &Parameters) -> SlotOutcome {
+    /// A slot for a new session, on the core with the fewest.
+    pub(crate) fn allocate(&self, newcomer: &NewSession, parameters: &Parameters) -> SlotOutcome {
         let mut book = self.book();
         if let Some(claim) = &newcomer.claim
             && let Some((old, of)) = book.of_nexus(&claim.nexus)
@@ -149,18 +149,18 @@ impl Registry {
         let tsih = book.free_tsih();
         book.per_core[core] += 1;
         let (claim, from) = (newcomer.claim.clone(), newcomer.from);
-        let seat = SessionSlot { tsih: Tsih(tsih), core, number: book.next };
+        let slot = SessionSlot { tsih: Tsih(tsih), core, number: book.next };
         book.next += 1;
         book.counts(claim.is_none()).add(from);
-        book.sessions.insert(tsih, Entry { claim, from, seat, parameters: parameters.clone() });
-        SlotOutcome::Seated(seat)
+        book.sessions.insert(tsih, Entry { claim, from, slot, parameters: parameters.clone() });
+        SlotOutcome::Allocated(slot)
     }
 
     /// The session that a further connection names, if it is of the same nexus and user.
     pub(crate) fn find(&self, tsih: Tsih, claim: &Claim) -> Option<SessionSlot> {
         let book = self.book();
         let entry = book.sessions.get(&tsih.0)?;
-        (entry.claim.as_ref() == Some(claim)).then_some(entry.seat)
+        (entry.claim.as_ref() == Some(claim)).then_some(entry.slot)
     }
 
     /// What the session has agreed on that a connection of this nexus names.
@@ -171,18 +171,18 @@ impl Registry {
         same.then(|| entry.parameters.clone())
     }
 
-    /// Whether a seat has not been vacated since it was given.
-    pub(crate) fn holds(&self, seat: SessionSlot) -> bool {
-        self.book().sessions.get(&seat.tsih.0).is_some_and(|entry| entry.seat == seat)
+    /// Whether a slot has not been vacated since it was given.
+    pub(crate) fn holds(&self, slot: SessionSlot) -> bool {
+        self.book().sessions.get(&slot.tsih.0).is_some_and(|entry| entry.slot == slot)
     }
 
-    /// The session is over, or will not begin. A seat that is vacated already stays so, whoever has its handle now.
-    pub(crate) fn vacate(&self, seat: SessionSlot) {
+    /// The session is over, or will not begin. A slot that is vacated already stays so, whoever has its handle now.
+    pub(crate) fn vacate(&self, slot: SessionSlot) {
         let mut book = self.book();
-        if book.sessions.get(&seat.tsih.0).is_some_and(|entry| entry.seat == seat)
-            && let Some(entry) = book.sessions.remove(&seat.tsih.0)
+        if book.sessions.get(&slot.tsih.0).is_some_and(|entry| entry.slot == slot)
+            && let Some(entry) = book.sessions.remove(&slot.tsih.0)
         {
-            book.per_core[seat.core] -= 1;
+            book.per_core[slot.core] -= 1;
             book.counts(entry.claim.is_none()).remove(entry.from);
         }
     }
@@ -201,15 +201,15 @@ impl Book {
     fn oldest_discovery(&self) -> Option<SessionSlot> {
         let discovery = self.sessions.values().filter(|entry| entry.claim.is_none());
         discovery
-            .min_by_key(|entry| (std::cmp::Reverse(self.discovery.count_of(entry.from)), entry.seat.number))
-            .map(|entry| entry.seat)
+            .min_by_key(|entry| (std::cmp::Reverse(self.discovery.count_of(entry.from)), entry.slot.number))
+            .map(|entry| entry.slot)
     }
 
     /// The session of a nexus.
     fn of_nexus(&self, nexus: &NexusName) -> Option<(SessionSlot, &Claim)> {
         self.sessions.values().find_map(|entry| {
             let claim = entry.claim.as_ref().filter(|claim| claim.nexus == *nexus)?;
-            Some((entry.seat, claim))
+            Some((entry.slot, claim))
         })
     }
 
@@ -256,12 +256,12 @@ mod tests {
     }
 
     fn come(registry: &Registry, newcomer: &NewSession) -> SlotOutcome {
-        registry.seat(newcomer, &Parameters::defaults(SessionType::Normal))
+        registry.allocate(newcomer, &Parameters::defaults(SessionType::Normal))
     }
 
-    fn seated(registry: &Registry, claim: Option<Claim>) -> SessionSlot {
+    fn allocated(registry: &Registry, claim: Option<Claim>) -> SessionSlot {
         match attempt(registry, claim) {
-            SlotOutcome::Seated(seat) => seat,
+            SlotOutcome::Allocated(slot) => slot,
             other => panic!("{other:?}"),
         }
     }
@@ -269,72 +269,72 @@ mod tests {
     #[test]
     fn the_same_nexus_replaces_its_session_and_another_isid_does_not() {
         let registry = registry(2, 8, 8);
-        let first = seated(&registry, Some(open("iqn.a", 1)));
+        let first = allocated(&registry, Some(open("iqn.a", 1)));
         assert_eq!(attempt(&registry, Some(open("iqn.a", 1))), SlotOutcome::Replaces(first));
-        let second = seated(&registry, Some(open("iqn.a", 2)));
+        let second = allocated(&registry, Some(open("iqn.a", 2)));
         assert_ne!(first.tsih, second.tsih);
         assert_ne!(first.core, second.core, "sessions spread over the cores");
         registry.vacate(first);
-        seated(&registry, Some(open("iqn.a", 1)));
+        allocated(&registry, Some(open("iqn.a", 1)));
     }
 
     #[test]
     fn discovery_sessions_live_side_by_side() {
         let registry = registry(1, 8, 8);
-        assert_ne!(seated(&registry, None), seated(&registry, None));
+        assert_ne!(allocated(&registry, None), allocated(&registry, None));
     }
 
     #[test]
     fn a_connection_joins_only_a_session_of_its_own_nexus() {
         let registry = registry(1, 8, 8);
-        let seat = seated(&registry, Some(open("iqn.a", 1)));
-        assert_eq!(registry.find(seat.tsih, &open("iqn.a", 1)), Some(seat));
-        assert_eq!(registry.find(seat.tsih, &open("iqn.thief", 1)), None);
+        let slot = allocated(&registry, Some(open("iqn.a", 1)));
+        assert_eq!(registry.find(slot.tsih, &open("iqn.a", 1)), Some(slot));
+        assert_eq!(registry.find(slot.tsih, &open("iqn.thief", 1)), None);
         assert_eq!(registry.find(Tsih(999), &open("iqn.a", 1)), None);
     }
 
     #[test]
     fn a_session_is_joined_and_replaced_by_its_own_user_alone() {
         let registry = registry(1, 8, 8);
-        let seat = seated(&registry, Some(proved("alice", "iqn.a", 1)));
+        let slot = allocated(&registry, Some(proved("alice", "iqn.a", 1)));
         let of_alice = SlotOutcome::OfAnother { user: "alice".into() };
         for other in [proved("bob", "iqn.a", 1), open("iqn.a", 1)] {
             assert_eq!(attempt(&registry, Some(other.clone())), of_alice);
-            assert_eq!(registry.find(seat.tsih, &other), None);
+            assert_eq!(registry.find(slot.tsih, &other), None);
         }
         let again = proved("alice", "iqn.a", 1);
-        assert_eq!(registry.find(seat.tsih, &again), Some(seat));
-        assert_eq!(attempt(&registry, Some(again)), SlotOutcome::Replaces(seat));
-        seated(&registry, Some(proved("bob", "iqn.a", 2))); // another ISID is another nexus
+        assert_eq!(registry.find(slot.tsih, &again), Some(slot));
+        assert_eq!(attempt(&registry, Some(again)), SlotOutcome::Replaces(slot));
+        allocated(&registry, Some(proved("bob", "iqn.a", 2))); // another ISID is another nexus
     }
 
     /// Its target may have begun to ask for proof since.
     #[test]
     fn a_session_that_proved_nothing_is_replaced_by_whoever_may_log_in_and_joined_by_its_like() {
         let registry = registry(1, 8, 8);
-        let seat = seated(&registry, Some(open("iqn.a", 1)));
-        assert_eq!(registry.find(seat.tsih, &proved("alice", "iqn.a", 1)), None);
-        assert_eq!(attempt(&registry, Some(proved("alice", "iqn.a", 1))), SlotOutcome::Replaces(seat));
+        let slot = allocated(&registry, Some(open("iqn.a", 1)));
+        assert_eq!(registry.find(slot.tsih, &proved("alice", "iqn.a", 1)), None);
+        assert_eq!(attempt(&registry, Some(proved("alice", "iqn.a", 1))), SlotOutcome::Replaces(slot));
     }
 
     #[test]
     fn limits_hold_and_are_given_back() {
         let registry = registry(1, 1, 1);
-        let seat = seated(&registry, Some(open("iqn.a", 1)));
+        let slot = allocated(&registry, Some(open("iqn.a", 1)));
         assert_eq!(attempt(&registry, Some(open("iqn.a", 2))), SlotOutcome::Full);
-        registry.vacate(seat);
-        seated(&registry, Some(open("iqn.a", 2)));
+        registry.vacate(slot);
+        allocated(&registry, Some(open("iqn.a", 2)));
     }
 
-    /// A login that has not ended may keep its seat no longer than others let it.
+    /// A login that has not ended may keep its slot no longer than others let it.
     #[test]
     fn a_seat_that_was_vacated_is_lost_to_its_login_though_its_handle_comes_again() {
         let registry = registry(1, 1, 1);
-        let lost = seated(&registry, None);
+        let lost = allocated(&registry, None);
         assert!(registry.holds(lost));
         registry.vacate(lost);
         registry.book().last_tsih = lost.tsih.0 - 1;
-        let another = seated(&registry, None);
+        let another = allocated(&registry, None);
         assert_eq!(another.tsih, lost.tsih);
         assert!(registry.holds(another) && !registry.holds(lost));
         registry.vacate(lost);
@@ -344,9 +344,9 @@ mod tests {
     #[test]
     fn discovery_sessions_take_no_seat_of_others() {
         let registry = registry(1, 2, 2);
-        assert_ne!(seated(&registry, None), seated(&registry, None));
-        seated(&registry, Some(open("iqn.a", 1)));
-        seated(&registry, Some(open("iqn.a", 2)));
+        assert_ne!(allocated(&registry, None), allocated(&registry, None));
+        allocated(&registry, Some(open("iqn.a", 1)));
+        allocated(&registry, Some(open("iqn.a", 2)));
         assert_eq!(attempt(&registry, Some(open("iqn.a", 3))), SlotOutcome::Full);
     }
 
@@ -354,40 +354,40 @@ mod tests {
     fn a_crowd_from_one_address_ends_its_own_discovery_sessions() {
         let registry = registry(1, 2, 3);
         let ask = |number| NewSession { claim: None, from: from(number), reinstates: false };
-        let seats: Vec<SessionSlot> = [7, 9, 9]
+        let slots: Vec<SessionSlot> = [7, 9, 9]
             .into_iter()
             .map(|number| match come(&registry, &ask(number)) {
-                SlotOutcome::Seated(seat) => seat,
+                SlotOutcome::Allocated(slot) => slot,
                 other => panic!("{other:?}"),
             })
             .collect();
-        assert_eq!(come(&registry, &ask(9)), SlotOutcome::Replaces(seats[1]));
-        assert_eq!(come(&registry, &ask(8)), SlotOutcome::Replaces(seats[1]), "and others are let in");
-        registry.vacate(seats[1]);
-        assert!(matches!(come(&registry, &ask(8)), SlotOutcome::Seated(_)));
-        assert_eq!(come(&registry, &ask(8)), SlotOutcome::Replaces(seats[0]), "all have one: the oldest");
+        assert_eq!(come(&registry, &ask(9)), SlotOutcome::Replaces(slots[1]));
+        assert_eq!(come(&registry, &ask(8)), SlotOutcome::Replaces(slots[1]), "and others are let in");
+        registry.vacate(slots[1]);
+        assert!(matches!(come(&registry, &ask(8)), SlotOutcome::Allocated(_)));
+        assert_eq!(come(&registry, &ask(8)), SlotOutcome::Replaces(slots[0]), "all have one: the oldest");
     }
 
     #[test]
     fn a_session_that_is_reinstated_has_its_seat_though_somebody_was_faster() {
         let registry = registry(1, 1, 1);
         let mine = |reinstates| NewSession { claim: Some(open("iqn.a", 1)), from: from(1), reinstates };
-        let seat = seated(&registry, Some(open("iqn.a", 1)));
-        assert_eq!(come(&registry, &mine(false)), SlotOutcome::Replaces(seat));
-        registry.vacate(seat);
-        seated(&registry, Some(open("iqn.thief", 1)));
+        let slot = allocated(&registry, Some(open("iqn.a", 1)));
+        assert_eq!(come(&registry, &mine(false)), SlotOutcome::Replaces(slot));
+        registry.vacate(slot);
+        allocated(&registry, Some(open("iqn.thief", 1)));
         assert_eq!(come(&registry, &mine(false)), SlotOutcome::Full);
-        assert!(matches!(come(&registry, &mine(true)), SlotOutcome::Seated(_)));
+        assert!(matches!(come(&registry, &mine(true)), SlotOutcome::Allocated(_)));
     }
 
     #[test]
     fn who_has_a_session_is_known_by_its_address() {
         let registry = registry(1, 2, 2);
-        seated(&registry, None);
+        allocated(&registry, None);
         assert!(!registry.has_sessions(from(1)), "discovery is for anybody");
-        let seat = seated(&registry, Some(open("iqn.a", 1)));
+        let slot = allocated(&registry, Some(open("iqn.a", 1)));
         assert!(registry.has_sessions(from(1)) && !registry.has_sessions(from(2)));
-        registry.vacate(seat);
+        registry.vacate(slot);
         assert!(!registry.has_sessions(from(1)));
     }
 }

@@ -16,7 +16,7 @@ use unit::{
     TransferFault,
 };
 
-use super::{Outgoing, Session, State, Task, Waiting, Work};
+use super::{Outgoing, Session, Task, TaskState, Waiting, Work};
 use crate::inbox::Landing;
 use crate::management;
 use crate::outbox::Payload;
@@ -55,21 +55,21 @@ impl Session {
 
     /// Finishes a command that takes nothing from the initiator, once there is memory for what it reads.
     fn run_with_memory(&mut self, id: TaskId, job: Job) {
-        if self.starved.is_empty() && self.charge(id, job.working_bytes()) {
+        if self.waiting_for_memory.is_empty() && self.charge(id, job.working_bytes()) {
             self.finish(id, job, Data::None);
         } else {
-            self.starved.push_back((id, job));
+            self.waiting_for_memory.push_back((id, job));
         }
     }
 
     /// Lets commands go that waited for memory, in their order.
-    pub(crate) fn feed_starved(&mut self) {
-        while let Some((id, job)) = self.starved.pop_front() {
+    pub(crate) fn resume_waiting_for_memory(&mut self) {
+        while let Some((id, job)) = self.waiting_for_memory.pop_front() {
             if self.waiting_task(id).is_none() {
                 continue; // ended while it waited
             }
             if !self.charge(id, job.working_bytes()) {
-                return self.starved.push_front((id, job));
+                return self.waiting_for_memory.push_front((id, job));
             }
             self.finish(id, job, Data::None);
         }
@@ -107,7 +107,7 @@ impl Session {
             attribute: command.attribute,
             entered,
             started,
-            state: State::Held,
+            state: TaskState::Held,
             charge: None,
         });
     }
@@ -118,7 +118,7 @@ impl Session {
 
     /// A task that waits for its turn or for memory. One that has been ended meanwhile never begins.
     pub(super) fn waiting_task(&mut self, id: TaskId) -> Option<&mut Task> {
-        self.task(id).filter(|task| matches!(task.state, State::Held))
+        self.task(id).filter(|task| matches!(task.state, TaskState::Held))
     }
 
     pub(super) fn receive(&mut self, command: &Command, receive: Receive) {
@@ -141,7 +141,7 @@ impl Session {
             unit::Landing::Buffer => Landing::Buffer { start: 0, buffer: Buffer::recycled(bytes as usize) },
         };
         if let Some(task) = self.task(command.task) {
-            task.state = State::Receiving(job, landing);
+            task.state = TaskState::Receiving(job, landing);
         }
         self.machine.expect_data(command.task, bytes);
     }
@@ -149,7 +149,7 @@ impl Session {
     /// The place for a piece of a task's data, while anybody wants them.
     pub(crate) fn landing(&mut self, id: TaskId) -> Option<&mut Landing> {
         match &mut self.task(id)?.state {
-            State::Receiving(_, landing) => Some(landing),
+            TaskState::Receiving(_, landing) => Some(landing),
             _ => None,
         }
     }
@@ -178,10 +178,12 @@ impl Session {
     }
 
     pub(super) fn data_complete(&mut self, id: TaskId) {
-        let Some(task) = self.task(id).filter(|task| matches!(task.state, State::Receiving(..))) else {
+        let Some(task) = self.task(id).filter(|task| matches!(task.state, TaskState::Receiving(..))) else {
             return;
         };
-        let State::Receiving(job, landing) = std::mem::replace(&mut task.state, State::Held) else { return };
+        let TaskState::Receiving(job, landing) = std::mem::replace(&mut task.state, TaskState::Held) else {
+            return;
+        };
         let (slot, attribute, entered) = (task.slot, task.attribute, task.entered);
         let data = self.unstage(landing);
         let Some(index) = slot else { return };
@@ -234,13 +236,13 @@ impl Session {
                     Some(Poll::Pending) | None => reply,
                 };
                 let task = self.spawn(id, reply);
-                self.set_state(id, State::Running(Work { task, watch }));
+                self.set_state(id, TaskState::Running(Work { task, watch }));
             }
             Step::Lasting { reply, work } => {
                 // A dropped handle lets the task run on: no command owns this work.
                 drop(reactor::spawn(work));
                 let task = self.spawn(id, reply);
-                self.set_state(id, State::Lasting(task));
+                self.set_state(id, TaskState::Lasting(task));
             }
         }
     }
@@ -248,7 +250,7 @@ impl Session {
     /// A device at work, which speaks when it is done. What the command asks for besides is done before it is answered,
     /// and even if it is not: it may have been given up since.
     fn spawn(&self, id: TaskId, work: Pin<Box<dyn Future<Output = Reply>>>) -> JoinHandle<()> {
-        let (session, server) = (Weak::clone(&self.me), Arc::clone(&self.context.server));
+        let (session, server) = (Weak::clone(&self.this), Arc::clone(&self.context.server));
         reactor::spawn(async move {
             let mut reply = work.await;
             if let Some(effects) = reply.effects.take() {
@@ -261,7 +263,7 @@ impl Session {
         })
     }
 
-    fn set_state(&mut self, id: TaskId, state: State) {
+    fn set_state(&mut self, id: TaskId, state: TaskState) {
         if let Some(task) = self.task(id) {
             task.state = state;
         }
@@ -271,8 +273,8 @@ impl Session {
     fn complete(&mut self, id: TaskId, reply: Reply) {
         // One that another initiator has ended is told that, when everything is told so.
         let losses = match self.task(id).map(|task| &task.state) {
-            None | Some(State::Cleared) => return,
-            Some(State::Running(work)) => work.watch.reported_losses(),
+            None | Some(TaskState::Cleared) => return,
+            Some(TaskState::Running(work)) => work.watch.reported_losses(),
             Some(_) => 0,
         };
         self.answer_reporting(id, reply, losses);
@@ -301,12 +303,12 @@ impl Session {
         {
             return self.answer(id, Reply::status(Status::TaskSetFull));
         }
-        let Some(task) = self.task(id).filter(|task| !matches!(task.state, State::Answered(_))) else {
+        let Some(task) = self.task(id).filter(|task| !matches!(task.state, TaskState::Answered(_))) else {
             return;
         };
         let outgoing = outgoing(reply.data);
         let data_in = outgoing.payload.len();
-        task.state = State::Answered(outgoing);
+        task.state = TaskState::Answered(outgoing);
         let (slot, entered) = (task.slot, std::mem::take(&mut task.entered));
         self.traffic.read_bytes += data_in as u64;
         self.machine.respond(
@@ -337,7 +339,7 @@ impl Session {
     /// The payload of a task that is being sent.
     pub(crate) fn outgoing(&mut self, id: TaskId) -> Payload {
         match self.task(id).map(|task| &task.state) {
-            Some(State::Answered(outgoing)) => outgoing.payload.clone(),
+            Some(TaskState::Answered(outgoing)) => outgoing.payload.clone(),
             _ => Payload::None,
         }
     }
@@ -346,11 +348,11 @@ impl Session {
     pub(crate) fn sent(&mut self, id: TaskId) -> Option<Outgoing> {
         let task = self.take(id)?;
         drop(task.charge);
-        if !self.starved.is_empty() {
-            self.feed_starved();
+        if !self.waiting_for_memory.is_empty() {
+            self.resume_waiting_for_memory();
         }
         match task.state {
-            State::Answered(outgoing) => Some(outgoing),
+            TaskState::Answered(outgoing) => Some(outgoing),
             _ => None,
         }
     }

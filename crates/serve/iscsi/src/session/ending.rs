@@ -7,19 +7,19 @@ use iscsi::target::TaskId;
 use unit::{LogicalUnit, NexusId, Reply, Status};
 use volume::Volume;
 
-use super::{Session, State, Task};
+use super::{Session, Task, TaskState};
 use crate::management;
 
 impl Task {
     /// A part of it is begun, and the rest is not wanted. Returns the units it uses besides its LUN's.
-    fn give_up(&mut self, state: State) -> Option<Vec<Arc<LogicalUnit>>> {
+    fn give_up(&mut self, state: TaskState) -> Option<Vec<Arc<LogicalUnit>>> {
         match std::mem::replace(&mut self.state, state) {
-            State::Running(work) => Some(work.give_up()),
-            State::Lasting(reply) => {
+            TaskState::Running(work) => Some(work.give_up()),
+            TaskState::Lasting(reply) => {
                 reply.abort();
                 None // what goes on is the logical unit's
             }
-            State::Receiving(..) | State::Held | State::Cleared | State::Answered(_) => None,
+            TaskState::Receiving(..) | TaskState::Held | TaskState::Cleared | TaskState::Answered(_) => None,
         }
     }
 }
@@ -28,9 +28,9 @@ impl Session {
     /// The machine has already forgotten it. Returns the units, besides its LUN's, that may still be at work on it.
     pub(super) fn forget(&mut self, id: TaskId) -> Vec<Arc<LogicalUnit>> {
         let Some(mut task) = self.take(id) else { return Vec::new() };
-        let others = task.give_up(State::Cleared);
+        let others = task.give_up(TaskState::Cleared);
         if let Some(others) = &others {
-            self.remember_given_up(task.slot, others);
+            self.add_aborted_units(task.slot, others);
         }
         if let (Some(index), true) = (task.slot, task.entered) {
             self.leave(index);
@@ -38,15 +38,15 @@ impl Session {
         others.unwrap_or_default()
     }
 
-    pub(super) fn remember_given_up(&mut self, slot: Option<usize>, others: &[Arc<LogicalUnit>]) {
+    pub(super) fn add_aborted_units(&mut self, slot: Option<usize>, others: &[Arc<LogicalUnit>]) {
         let own = slot.map(|index| self.luns.unit(index));
-        management::add_units(&mut self.given_up, own.as_slice());
-        management::add_units(&mut self.given_up, others);
+        management::add_units(&mut self.aborted_units, own.as_slice());
+        management::add_units(&mut self.aborted_units, others);
     }
 
     /// Units whose devices may still be at work on what was given up.
-    pub(crate) fn take_given_up(&mut self) -> Vec<Arc<LogicalUnit>> {
-        std::mem::take(&mut self.given_up)
+    pub(crate) fn take_aborted_units(&mut self) -> Vec<Arc<LogicalUnit>> {
+        std::mem::take(&mut self.aborted_units)
     }
 
     /// Gives a command up: no answer, no further effect once its devices have quiesced. Those besides its LUN's are
@@ -70,7 +70,7 @@ impl Session {
         // The waiting first, so that nothing begins because something else was aborted.
         for id in &doomed {
             if let Some(task) = self.waiting_task(*id) {
-                task.state = State::Cleared;
+                task.state = TaskState::Cleared;
             }
         }
         let (mut units, mut untold) = (vec![Arc::clone(unit)], Vec::new());
@@ -98,7 +98,7 @@ impl Session {
         unit: &Arc<LogicalUnit>,
         units: &mut Vec<Arc<LogicalUnit>>,
     ) -> Vec<TaskId> {
-        let unanswered = self.tasks_of(unit).filter(|task| !matches!(task.state, State::Answered(_)));
+        let unanswered = self.tasks_of(unit).filter(|task| !matches!(task.state, TaskState::Answered(_)));
         let cleared: Vec<TaskId> = unanswered.map(|task| task.id).collect();
         for id in &cleared {
             self.clear(*id, units);
@@ -111,8 +111,8 @@ impl Session {
         let Some(task) = self.task(id) else { return };
         task.charge = None;
         let slot = task.slot;
-        if let Some(others) = task.give_up(State::Cleared) {
-            self.remember_given_up(slot, &others);
+        if let Some(others) = task.give_up(TaskState::Cleared) {
+            self.add_aborted_units(slot, &others);
             let received = slot.map(|index| self.luns.unit(index));
             management::add_units(units, received.as_slice());
             management::add_units(units, &others);
@@ -143,7 +143,7 @@ impl Session {
         let same = |other: &Arc<LogicalUnit>| Arc::ptr_eq(other, unit);
         self.tasks.iter().flatten().filter(move |task| {
             let others = match &task.state {
-                State::Running(work) => work.watch.others(),
+                TaskState::Running(work) => work.watch.others(),
                 _ => &[],
             };
             task.slot.is_some_and(|index| same(self.luns.unit_at(index))) || others.iter().any(same)

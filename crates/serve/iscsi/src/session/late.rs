@@ -23,7 +23,7 @@ use block::{Buffer, DeviceError};
 use iscsi::target::{ConnectionId, TaskId};
 use unit::{DeviceRequest, LogicalUnit, Reply, Status};
 
-use super::{Session, State, Task};
+use super::{Session, Task, TaskState};
 use crate::inbox::Landing;
 use crate::outbox::Payload;
 use server::Charge;
@@ -32,14 +32,14 @@ use server::Charge;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observed {
     task: TaskId,
-    stage: Stage,
+    stage: WaitingFor,
     /// Since when it has stood so, as far as was seen.
     since: Instant,
 }
 
 /// What a task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum WaitingFor {
     /// Its turn, memory, or blocks that another command has.
     Others,
     /// Its initiator's data.
@@ -53,13 +53,13 @@ enum Stage {
 }
 
 impl Task {
-    fn stage(&self) -> Stage {
+    fn stage(&self) -> WaitingFor {
         match &self.state {
-            State::Receiving(..) => Stage::Data,
-            State::Held => Stage::Others,
-            State::Running(work) => work.watch.request().map_or(Stage::Others, Stage::Device),
-            State::Lasting(_) | State::Cleared => Stage::Unit,
-            State::Answered(_) => Stage::Sending,
+            TaskState::Receiving(..) => WaitingFor::Data,
+            TaskState::Held => WaitingFor::Others,
+            TaskState::Running(work) => work.watch.request().map_or(WaitingFor::Others, WaitingFor::Device),
+            TaskState::Lasting(_) | TaskState::Cleared => WaitingFor::Unit,
+            TaskState::Answered(_) => WaitingFor::Sending,
         }
     }
 
@@ -69,7 +69,7 @@ impl Task {
         let since = match before.filter(|before| before.task == self.id) {
             Some(before) if before.stage == stage => before.since,
             // It came since the last look; what it waits for first, it waits for since then.
-            None if stage == Stage::Others => self.started,
+            None if stage == WaitingFor::Others => self.started,
             _ => now,
         };
         Observed { task: self.id, stage, since }
@@ -111,15 +111,15 @@ impl Session {
         let mut hung: Vec<(Arc<LogicalUnit>, Duration)> = Vec::new();
         for (id, index, stage, time) in late {
             match stage {
-                Stage::Device(request) => {
+                WaitingFor::Device(request) => {
                     let Some(unit) = self.fail_late(id, index, Some(request)) else { continue };
                     unit.volume().health().timed_out();
                     if !hung.iter().any(|(known, _)| Arc::ptr_eq(known, &unit)) {
                         hung.push((unit, time));
                     }
                 }
-                Stage::Others => drop(self.fail_late(id, index, None)),
-                Stage::Data | Stage::Unit | Stage::Sending => {}
+                WaitingFor::Others => drop(self.fail_late(id, index, None)),
+                WaitingFor::Data | WaitingFor::Unit | WaitingFor::Sending => {}
             }
         }
         hung
@@ -134,7 +134,7 @@ impl Session {
     ) -> Option<Arc<LogicalUnit>> {
         let unit = self.luns.unit(index);
         let task = self.task(id)?;
-        let State::Running(work) = std::mem::replace(&mut task.state, State::Held) else {
+        let TaskState::Running(work) = std::mem::replace(&mut task.state, TaskState::Held) else {
             // It has not begun: nothing of it has happened (SAM-5 5.3.1, BUSY).
             self.answer(id, Reply::status(Status::Busy));
             return None;
@@ -144,7 +144,7 @@ impl Session {
             None => Arc::clone(&unit),
             Some(other) => others.get(other).map_or_else(|| Arc::clone(&unit), Arc::clone),
         });
-        self.remember_given_up(Some(index), &others);
+        self.add_aborted_units(Some(index), &others);
         self.answer(id, unit.gave_up(DeviceError::TimedOut));
         hung
     }
@@ -159,8 +159,8 @@ impl Session {
                 continue;
             }
             match &task.state {
-                State::Receiving(job, _) if job.is_in_the_way() => writes.push(task.id),
-                State::Answered(outgoing)
+                TaskState::Receiving(job, _) if job.is_in_the_way() => writes.push(task.id),
+                TaskState::Answered(outgoing)
                     if outgoing.lock.as_ref().is_some_and(block::Shared::is_contended) =>
                 {
                     reads.push(task.id);
@@ -188,11 +188,13 @@ impl Session {
             return self.cut_slow(id.connection());
         }
         let Some(task) = self.task(id) else { return };
-        task.state = match std::mem::replace(&mut task.state, State::Held) {
-            State::Receiving(job, Landing::Memory { blocks, is_charged }) => match job.withdraw(&blocks) {
-                Ok((job, buffer)) => State::Receiving(job, Landing::Buffer { start, buffer }),
-                Err(job) => State::Receiving(job, Landing::Memory { blocks, is_charged }),
-            },
+        task.state = match std::mem::replace(&mut task.state, TaskState::Held) {
+            TaskState::Receiving(job, Landing::Memory { blocks, is_charged }) => {
+                match job.withdraw(&blocks) {
+                    Ok((job, buffer)) => TaskState::Receiving(job, Landing::Buffer { start, buffer }),
+                    Err(job) => TaskState::Receiving(job, Landing::Memory { blocks, is_charged }),
+                }
+            }
             other => other,
         };
     }
@@ -207,7 +209,7 @@ impl Session {
     pub(crate) fn withdraw_reads(&mut self, id: ConnectionId) -> Option<()> {
         let is_on_the_medium = |task: &&Task| {
             task.id.connection() == id
-                && matches!(&task.state, State::Answered(outgoing) if outgoing.lock.is_some())
+                && matches!(&task.state, TaskState::Answered(outgoing) if outgoing.lock.is_some())
         };
         let tasks: Vec<TaskId> =
             self.tasks.iter().flatten().filter(is_on_the_medium).map(|task| task.id).collect();
@@ -216,7 +218,9 @@ impl Session {
             if !self.charge(id, bytes) {
                 return None;
             }
-            let Some(State::Answered(outgoing)) = self.task(id).map(|task| &mut task.state) else { continue };
+            let Some(TaskState::Answered(outgoing)) = self.task(id).map(|task| &mut task.state) else {
+                continue;
+            };
             if let Payload::Memory(region) = &outgoing.payload {
                 let mut copy = Buffer::recycled(region.len());
                 region.load(0, &mut copy);
@@ -241,11 +245,10 @@ impl Session {
     /// Cuts the connections of peers that owe data and have sent none of it for `stall`.
     pub(crate) fn cut_stalled(&mut self, now: Instant, stall: Duration) {
         for (id, link) in self.links.iter().flatten() {
-            let owed = self
-                .tasks
-                .iter()
-                .flatten()
-                .filter(|task| task.id.connection() == *id && matches!(task.state, State::Receiving(..)));
+            let owed =
+                self.tasks.iter().flatten().filter(|task| {
+                    task.id.connection() == *id && matches!(task.state, TaskState::Receiving(..))
+                });
             let received =
                 owed.map(|task| 1 + u64::from(self.machine.data_received(task.id))).reduce(u64::wrapping_add);
             if link.observe_owed(now, received).is_some_and(|since| now.duration_since(since) > stall) {
@@ -258,7 +261,7 @@ impl Session {
     /// go on, if that is longer than [`PATIENCE`]: since when, and the connection.
     pub(crate) fn slowest_holder(&self, now: Instant) -> Option<(Instant, ConnectionId)> {
         let held = self.observed().filter(|(task, Observed { stage, .. })| {
-            let by_its_peer = matches!(stage, Stage::Data | Stage::Sending);
+            let by_its_peer = matches!(stage, WaitingFor::Data | WaitingFor::Sending);
             task.charge.is_some() && by_its_peer
         });
         let held = held.map(|(task, observed)| (observed.since, task.id.connection()));

@@ -58,7 +58,7 @@ pub(crate) struct Session {
     pub(crate) luns: Luns,
     pub(crate) traffic: Traffic,
     pub(crate) identity: Identity,
-    me: Weak<RefCell<Session>>,
+    this: Weak<RefCell<Session>>,
     context: Context,
     /// By the index of their [`TaskId`].
     tasks: Vec<Option<Task>>,
@@ -69,13 +69,13 @@ pub(crate) struct Session {
     /// What the machine keeps.
     kept: Charge,
     /// Commands that wait for memory.
-    starved: VecDeque<(TaskId, Job)>,
+    waiting_for_memory: VecDeque<(TaskId, Job)>,
     /// How tasks stood when they were last looked at, by the index of their [`TaskId`].
     observed: Vec<Option<Observed>>,
     /// What a data segment that waits for its digest takes at most; zero without data digests.
     checked_bytes_max: u32,
     /// Units that were at work on commands which have been given up.
-    given_up: Vec<Arc<LogicalUnit>>,
+    aborted_units: Vec<Arc<LogicalUnit>>,
     /// Who waits for the session's end; told by being dropped.
     ending: Vec<Sender<()>>,
 }
@@ -86,7 +86,7 @@ pub(crate) struct Identity {
     /// The CHAP name that was proved.
     pub(crate) user: Option<String>,
     pub(crate) isid: iscsi::pdu::Isid,
-    pub(crate) seat: SessionSlot,
+    pub(crate) slot: SessionSlot,
     /// `None` for a discovery session.
     pub(crate) target: Option<Arc<Target>>,
     /// The portal group that it came by.
@@ -103,12 +103,12 @@ struct Task {
     /// It has its turn at the LUN; counted there.
     entered: bool,
     started: Instant,
-    state: State,
+    state: TaskState,
     /// Memory held for its data.
     charge: Option<Charge>,
 }
 
-enum State {
+enum TaskState {
     /// Its data is on the way, and lands here.
     Receiving(Job, Landing),
     /// It waits for its turn, or for memory.
@@ -183,7 +183,7 @@ impl Session {
             group: admitted.tag,
             relative_port: admitted.tag,
         };
-        Rc::new_cyclic(|me| {
+        Rc::new_cyclic(|this| {
             RefCell::new(Session {
                 machine: iscsi::target::Session::new(config),
                 luns: Luns::new(target, port, target_port),
@@ -192,31 +192,31 @@ impl Session {
                     initiator,
                     user: login.authenticated_as.clone(),
                     isid: login.request.isid,
-                    seat: admitted.seat,
+                    slot: admitted.slot,
                     target: admitted.target.clone(),
                     tag: admitted.tag,
                     started: reactor::now(),
                 },
-                me: Weak::clone(me),
+                this: Weak::clone(this),
                 context: context.clone(),
                 tasks: Vec::new(),
                 links: Vec::new(),
                 kept: budget.hold(0),
                 budget,
-                starved: VecDeque::new(),
+                waiting_for_memory: VecDeque::new(),
                 observed: Vec::new(),
                 checked_bytes_max: match login.parameters.data_digest {
                     DigestKind::None => 0,
                     DigestKind::Crc32c => login.parameters.local_max_recv_data_segment_length,
                 },
-                given_up: Vec::new(),
+                aborted_units: Vec::new(),
                 ending: Vec::new(),
             })
         })
     }
 
     pub(crate) fn weak(&self) -> Weak<RefCell<Session>> {
-        Weak::clone(&self.me)
+        Weak::clone(&self.this)
     }
 
     pub(crate) fn context(&self) -> Context {
@@ -232,7 +232,7 @@ impl Session {
                 Event::DataComplete { task } => self.data_complete(task),
                 Event::DataFailed { task, fault } => self.data_failed(task, fault),
                 Event::TaskManagement(request) => management::start(self, request),
-                Event::LogoutPending { logout } => management::let_go_of_connection(self, logout),
+                Event::LogoutPending { logout } => management::quiesce_connection(self, logout),
                 Event::SendTargets { connection, which } => self.send_targets(connection, &which),
                 Event::TaskGone { task } => drop(self.forget(task)),
                 Event::TransmitReady { connection } => self.wake(connection),

@@ -3,8 +3,8 @@
 use iscsi::target::{ConnectionId, TextQuery};
 
 use super::Session;
-use crate::connection::End;
-use crate::directory::{self, Asker};
+use crate::connection::ConnectionEnd;
+use crate::directory::{self, SendTargetsRequester};
 use crate::link::Link;
 use crate::status::{self, ConnectionStatus, SessionStatus};
 use server::LOG;
@@ -13,17 +13,17 @@ impl Session {
     pub(super) fn send_targets(&mut self, id: ConnectionId, which: &TextQuery) {
         let Some((address, local)) = self.link(id).map(|link| (link.peer.ip(), link.local)) else { return };
         let config = self.context.config();
-        let asker = Asker { initiator: &self.identity.initiator, address, local };
+        let requester = SendTargetsRequester { initiator: &self.identity.initiator, address, local };
         let own = self.identity.target.as_ref().map(|target| target.name.as_str());
         // A session with a target "MUST NOT return targets other than the one to which the session is logged in"
         // (appendix C), whatever it is asked for.
-        let wanted = directory::visible(&config, &asker)
+        let wanted = directory::visible(&config, &requester)
             .filter(|target| own.is_none_or(|own| target.name == own))
             .filter(|target| match which {
                 TextQuery::All | TextQuery::Own => true,
                 TextQuery::One(name) => target.name.eq_ignore_ascii_case(name),
             });
-        let text = directory::describe(wanted, &self.context.portals(), &asker);
+        let text = directory::describe(wanted, &self.context.portals(), &requester);
         self.machine.text_reply(id, text);
         self.wake(id);
     }
@@ -44,7 +44,7 @@ impl Session {
             initiator = self.identity.initiator,
             user = self.identity.user,
             target = self.target_name(),
-            session = self.identity.seat.tsih.0,
+            session = self.identity.slot.tsih.0,
             cid = link.cid.0,
             peer = %link.peer,
             %keys,
@@ -53,7 +53,7 @@ impl Session {
     }
 
     /// One line for the end of a connection.
-    pub(crate) fn log_out(&self, link: &Link, end: &End) {
+    pub(crate) fn log_out(&self, link: &Link, end: &ConnectionEnd) {
         if !self.may_log(link) {
             return;
         }
@@ -63,7 +63,7 @@ impl Session {
             initiator = identity.initiator,
             user = identity.user,
             target = self.target_name(),
-            session = identity.seat.tsih.0,
+            session = identity.slot.tsih.0,
             cid = link.cid.0,
             peer = %link.peer,
             commands = traffic.commands,
@@ -86,7 +86,7 @@ impl Session {
             initiator: identity.initiator.clone(),
             user: identity.user.clone(),
             isid: identity.isid.0.iter().map(|byte| format!("{byte:02x}")).collect(),
-            tsih: identity.seat.tsih.0,
+            tsih: identity.slot.tsih.0,
             target,
             age: reactor::now().duration_since(identity.started),
             core,
