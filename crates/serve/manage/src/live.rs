@@ -18,14 +18,14 @@ use crate::config::{Config, VolumeName};
 use crate::desired::Desired;
 use crate::difference::Difference;
 use crate::join::{self, Served};
-use crate::state::State;
+use crate::state::ServerState;
 use crate::volumes::{self, Opened, Volumes};
 use backends::Failure;
 use volume::spec::Bytes;
 
 /// A server, and what it is made of.
 pub struct Live {
-    state: State,
+    state: ServerState,
     server: Arc<Server>,
     iscsi: Arc<Iscsi>,
     now: Mutex<Now>,
@@ -71,7 +71,7 @@ struct Reopened {
 impl Live {
     pub(crate) fn new(
         desired: Desired,
-        state: State,
+        state: ServerState,
         server: Arc<Server>,
         iscsi: Arc<Iscsi>,
         config: Config,

@@ -46,10 +46,10 @@ impl Gather {
     pub fn of_microseconds(text: &str) -> Result<Gather, String> {
         let microseconds: u32 =
             text.parse().map_err(|_| "write a whole number of microseconds".to_owned())?;
-        Gather::of(Duration::from_micros(microseconds.into()))
+        Gather::new(Duration::from_micros(microseconds.into()))
     }
 
-    fn of(span: Duration) -> Result<Gather, String> {
+    fn new(span: Duration) -> Result<Gather, String> {
         if span <= GATHER_MAX {
             Ok(Gather(span))
         } else {
@@ -62,7 +62,7 @@ impl FromStr for Gather {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Gather, String> {
-        Gather::of(text.parse::<Time>().map_err(|error| error.to_string())?.0)
+        Gather::new(text.parse::<Time>().map_err(|error| error.to_string())?.0)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::control::{BindError, Socket, SocketFile};
 use crate::desired::Desired;
 use crate::live::Live;
-use crate::state::{self, CONTROL, State};
+use crate::state::{self, CONTROL, ServerState};
 use crate::{join, volumes};
 
 /// A server that has been started. Dropping it leaves its threads to themselves.
@@ -93,12 +93,12 @@ impl Started {
     }
 }
 
-fn open_state(config: &Config) -> Result<State, Failure> {
+fn open_state(config: &Config) -> Result<ServerState, Failure> {
     let directory = match &config.state {
         Some(directory) => directory.clone(),
         None => state::usual_directory().map_err(Failure::refused)?,
     };
-    State::open(&directory).map_err(Failure::refused)
+    ServerState::open(&directory).map_err(Failure::refused)
 }
 
 type Bound = Receiver<io::Result<Vec<SocketAddr>>>;
@@ -157,7 +157,7 @@ fn remedy(kind: io::ErrorKind) -> &'static str {
 
 /// The control socket. Two servers may share a state directory as long as their volumes differ; then the
 /// second has no socket, unless it was named.
-fn control(config: &Config, state: &State) -> Result<Option<Socket>, Failure> {
+fn control(config: &Config, state: &ServerState) -> Result<Option<Socket>, Failure> {
     let usual = state.directory().join(CONTROL);
     match (Socket::bind(config.control.as_ref().unwrap_or(&usual)), &config.control) {
         (Ok(socket), _) => Ok(Some(socket)),

@@ -17,7 +17,7 @@ use backends::Failure;
 
 /// The directory, there and writable.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct ServerState {
     directory: PathBuf,
 }
 
@@ -78,13 +78,13 @@ const UUID: &str = "uuid";
 const UNIT: &str = "unit";
 const LOST: &str = "lost";
 
-impl State {
+impl ServerState {
     /// Makes the directory if it is not there, for its owner only.
-    pub(crate) fn open(directory: &Path) -> Result<State, StateError> {
+    pub(crate) fn open(directory: &Path) -> Result<ServerState, StateError> {
         use std::os::unix::fs::DirBuilderExt;
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory.join("volumes"));
         made.map_err(|error| StateError::Io("make the state directory", directory.to_owned(), error))?;
-        Ok(State { directory: directory.to_owned() })
+        Ok(ServerState { directory: directory.to_owned() })
     }
 
     /// Where it is.
@@ -189,7 +189,7 @@ impl PersistentState for UnitState {
 
 impl UnitState {
     /// Moves it to the folder of a volume of this name, which nothing may be kept under yet.
-    pub(crate) async fn rename(&self, state: &State, to: &VolumeName) -> io::Result<()> {
+    pub(crate) async fn rename(&self, state: &ServerState, to: &VolumeName) -> io::Result<()> {
         self.folder.keep.rename(state.path_of(to)).await
     }
 
@@ -258,13 +258,13 @@ mod tests {
         Volume::new(name.parse().expect("a name"), spec)
     }
 
-    fn state() -> (tempfile::TempDir, State) {
+    fn state() -> (tempfile::TempDir, ServerState) {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let state = State::open(&directory.path().join("a/b")).expect("a state directory");
+        let state = ServerState::open(&directory.path().join("a/b")).expect("a state directory");
         (directory, state)
     }
 
-    fn identity(state: &State, volume: &Volume) -> Uuid {
+    fn identity(state: &ServerState, volume: &Volume) -> Uuid {
         state.folder(volume).and_then(|folder| folder.identity(volume.uuid)).expect("an identity")
     }
 
@@ -272,7 +272,7 @@ mod tests {
     fn an_identity_survives_a_restart_and_is_nobody_elses() {
         let (_directory, state) = state();
         let uuid = identity(&state, &volume("vm1"));
-        let again = State::open(state.directory()).expect("again");
+        let again = ServerState::open(state.directory()).expect("again");
         assert_eq!(identity(&again, &volume("vm1")), uuid);
         assert_ne!(identity(&again, &volume("vm2")), uuid);
     }

@@ -75,6 +75,6 @@ target iqn.2026-01.com.example:disks for any initiator in listed networks
 volume spare is under no LUN and will not be opened
 the configuration is good
 ";
-        assert_eq!(of(&config), expected);
+        assert_eq!(super::text(&config), expected);
     }
 }

@@ -12,7 +12,7 @@ use volume::{NamedVolumes, PersistentState, VolumeOptions};
 
 use crate::config::{Config, Uuid, Volume, VolumeName};
 use crate::control::FaultMode;
-use crate::state::{State, UnitState};
+use crate::state::{ServerState, UnitState};
 use backends::Failure;
 use volume::spec::Spec;
 
@@ -102,17 +102,21 @@ impl Opened {
 }
 
 /// Opens every volume that is under a LUN; if some cannot be, the first of them says why.
-pub(crate) fn open(config: &Config, state: &State) -> Result<Volumes, Failure> {
+pub(crate) fn open(config: &Config, state: &ServerState) -> Result<Volumes, Failure> {
     let shown = crate::summary::shown(config);
     open_all(config.volumes.iter().filter(|volume| shown.contains(volume.name.as_str())), state)
 }
 
 /// Opens the volumes of these names.
-pub(crate) fn open_these(config: &Config, names: &[VolumeName], state: &State) -> Result<Volumes, Failure> {
+pub(crate) fn open_these(
+    config: &Config,
+    names: &[VolumeName],
+    state: &ServerState,
+) -> Result<Volumes, Failure> {
     open_all(config.volumes.iter().filter(|volume| names.contains(&volume.name)), state)
 }
 
-fn open_all<'a>(used: impl Iterator<Item = &'a Volume>, state: &State) -> Result<Volumes, Failure> {
+fn open_all<'a>(used: impl Iterator<Item = &'a Volume>, state: &ServerState) -> Result<Volumes, Failure> {
     // What was kept under a previous name must be taken over before that name's new volume finds it.
     let (renamed, others): (Vec<&Volume>, Vec<&Volume>) =
         used.partition(|volume| volume.previous_name.is_some());
@@ -170,11 +174,15 @@ fn remotes<'a>(volumes: impl Iterator<Item = &'a &'a Volume>) -> Result<Remotes,
     named.collect()
 }
 
-fn open_named(volume: &Volume, state: &State, remote: &Remotes) -> Result<(VolumeName, Opened), Failure> {
+fn open_named(
+    volume: &Volume,
+    state: &ServerState,
+    remote: &Remotes,
+) -> Result<(VolumeName, Opened), Failure> {
     Ok((volume.name.clone(), open_one(volume, state, remote)?))
 }
 
-fn open_one(volume: &Volume, state: &State, remote: &Remotes) -> Result<Opened, Failure> {
+fn open_one(volume: &Volume, state: &ServerState, remote: &Remotes) -> Result<Opened, Failure> {
     let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
     let folder = state.folder(volume).map_err(Failure::refused)?;
     let uuid = folder.identity(volume.uuid).map_err(Failure::refused)?;
@@ -253,7 +261,7 @@ mod tests {
         let config = config(&volumes, &names.iter().map(String::as_str).collect::<Vec<_>>());
         let directory = tempfile::tempdir().expect("a temporary directory");
         let identities = || {
-            let state = State::open(directory.path()).expect("a state directory");
+            let state = ServerState::open(directory.path()).expect("a state directory");
             let volumes = open(&config, &state).unwrap_or_else(|_| panic!("opened"));
             let of = |name: &String| volumes.named(name).expect("opened").unit.identity().uuid;
             names.iter().map(of).collect::<Vec<_>>()
@@ -266,7 +274,7 @@ mod tests {
     #[test]
     fn a_new_volume_under_the_old_name_of_another_does_not_get_its_identity() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let state = State::open(directory.path()).expect("a state directory");
+        let state = ServerState::open(directory.path()).expect("a state directory");
         let before = open(&config(&ram("old", ""), &["old"]), &state).unwrap_or_else(|_| panic!("opened"));
         let identity = before.named("old").expect("opened").unit.identity().uuid;
         drop(before);
@@ -282,7 +290,7 @@ mod tests {
     fn the_first_volume_that_cannot_be_opened_says_why() {
         let volumes = "[volume.a]\nspec = \"/nowhere/a\"\n[volume.b]\nspec = \"/nowhere/b\"\n";
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let state = State::open(directory.path()).expect("a state directory");
+        let state = ServerState::open(directory.path()).expect("a state directory");
         let failure = open(&config(volumes, &["a", "b"]), &state).err().expect("there is no such file");
         assert!(failure.to_string().contains("volume a:"), "{failure}");
     }

@@ -35,7 +35,7 @@ pub(crate) enum Source {
 }
 
 /// A user and its secret.
-struct Found<'a> {
+struct UserAndSecret<'a> {
     user: Placed<&'a str>,
     credentials: Credentials,
     source: Source,
@@ -103,7 +103,7 @@ pub(super) fn read(section: &Section<'_>, protected: Protected) -> Option<Chap> 
     let sources =
         found.iter().map(|(found, _)| found).chain(&mutual).map(|found| found.source.clone()).collect();
     let account =
-        |(found, initiators): (Found<'_>, _)| Account { credentials: found.credentials, initiators };
+        |(found, initiators): (UserAndSecret<'_>, _)| Account { credentials: found.credentials, initiators };
     Some(Chap {
         accounts: found.into_iter().map(account).collect(),
         mutual: mutual.map(|found| found.credentials),
@@ -116,7 +116,7 @@ pub(super) fn read(section: &Section<'_>, protected: Protected) -> Option<Chap> 
 }
 
 /// An account's user and secret, and its initiator names.
-type FoundAccount<'a> = (Found<'a>, Option<Vec<NamePattern>>);
+type FoundAccount<'a> = (UserAndSecret<'a>, Option<Vec<NamePattern>>);
 
 fn each_user_once(section: &Section<'_>, accounts: &[FoundAccount<'_>]) {
     for (index, (found, _)) in accounts.iter().enumerate() {
@@ -145,7 +145,7 @@ fn each_user_has_its_names(section: &Section<'_>, accounts: &[FoundAccount<'_>])
 
 /// With one secret for both directions an attacker can answer our challenge with our own response ("the secret
 /// used by the initiator MUST be different", RFC 7143 section 9.2.1).
-fn mutual_differs(section: &Section<'_>, accounts: &[FoundAccount<'_>], mutual: Option<&Found<'_>>) {
+fn mutual_differs(section: &Section<'_>, accounts: &[FoundAccount<'_>], mutual: Option<&UserAndSecret<'_>>) {
     let Some(mutual) = mutual else { return };
     if accounts.iter().any(|(found, _)| found.credentials.secret == mutual.credentials.secret) {
         let sentence = "the target's secret is also an initiator's; give the target one of its own";
@@ -160,13 +160,13 @@ fn account<'a>(section: &Section<'a>) -> Option<FoundAccount<'a>> {
     found.map(|found| (found, initiators))
 }
 
-fn mutual<'a>(section: &Section<'a>) -> Option<Found<'a>> {
+fn mutual<'a>(section: &Section<'a>) -> Option<UserAndSecret<'a>> {
     let found = found(section);
     section.done();
     found
 }
 
-fn found<'a>(section: &Section<'a>) -> Option<Found<'a>> {
+fn found<'a>(section: &Section<'a>) -> Option<UserAndSecret<'a>> {
     let user = section.required("user", section.text("user"), "\"alice\"");
     let secret = match (section.text("secret"), section.text("secret-file")) {
         (Some(_), Some(file)) => {
@@ -184,7 +184,7 @@ fn found<'a>(section: &Section<'a>) -> Option<Found<'a>> {
         return refuse(section, &user, "a user needs a name; write one such as \"alice\"");
     }
     let credentials = Credentials { name: user.value.to_owned(), secret };
-    Some(Found { user, credentials, source })
+    Some(UserAndSecret { user, credentials, source })
 }
 
 fn refuse<T>(section: &Section<'_>, place: &Placed<&str>, sentence: impl Into<String>) -> Option<T> {

@@ -35,12 +35,12 @@ impl ConfigFile {
         self.edited(|root| {
             volumes(root)?.remove(name.as_str()).ok_or_else(|| no_such(name))?;
             let is_it = |lun: &dyn TableLike| text_of(lun, "volume") == Some(name.as_str());
-            let mut targets = Tables::of(root, "target")?;
+            let mut targets = Tables::under(root, "target")?;
             targets.retain(|target| {
                 if !target.contains_key("lun") {
                     return true; // it sends initiators elsewhere
                 }
-                let Ok(mut luns) = Tables::of(target, "lun") else { return true };
+                let Ok(mut luns) = Tables::under(target, "lun") else { return true };
                 luns.retain(|lun| !is_it(&*lun));
                 luns.any(|_| true) || target.contains_key("redirect")
             });
@@ -123,13 +123,13 @@ impl Addition<'_> {
             return Err(format!("there is a volume {} already", self.volume));
         }
         volumes.insert(self.volume.as_str(), Item::Table(table([("spec", self.spec.into())])));
-        let mut targets = Tables::of(root, "target")?;
+        let mut targets = Tables::under(root, "target")?;
         let is_it = |target: &dyn TableLike| text_of(target, "name") == Some(self.target);
         if !targets.any(is_it) {
             targets.push([("name", self.target.into())]);
         }
         let target = targets.tables().into_iter().find(|target| is_it(&**target)).ok_or_else(odd)?;
-        let mut luns = Tables::of(target, "lun")?;
+        let mut luns = Tables::under(target, "lun")?;
         let taken: Vec<i64> = luns.tables().iter().filter_map(|lun| lun.get("lun")?.as_integer()).collect();
         let free = (0..).find(|number| !taken.contains(number)).unwrap_or_default();
         let lun = self.lun.map_or(free, i64::from);
@@ -155,7 +155,7 @@ enum Tables<'a> {
 
 impl Tables<'_> {
     /// Those under `key`, which may be none yet.
-    fn of<'a>(parent: &'a mut dyn TableLike, key: &str) -> Result<Tables<'a>, String> {
+    fn under<'a>(parent: &'a mut dyn TableLike, key: &str) -> Result<Tables<'a>, String> {
         if !parent.contains_key(key) {
             parent.insert(key, Item::ArrayOfTables(ArrayOfTables::new()));
         }

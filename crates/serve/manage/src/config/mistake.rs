@@ -74,7 +74,7 @@ impl<'a> Mistakes<'a> {
 fn shown(file: &str, text: &str, list: &[Mistake]) -> String {
     let mut shown = String::new();
     for (index, mistake) in list.iter().enumerate() {
-        let place = Place::of(text, &mistake.at);
+        let place = SourceLine::at(text, &mistake.at);
         let margin = place.line.to_string().len();
         let lead = if index > 0 { "\n" } else { "" };
         // Writing into a String does not fail.
@@ -96,7 +96,7 @@ fn shown(file: &str, text: &str, list: &[Mistake]) -> String {
 }
 
 /// A line and what of it is meant; both counted from 1, columns in letters.
-struct Place {
+struct SourceLine {
     line: usize,
     column: usize,
     /// As it is shown.
@@ -106,8 +106,8 @@ struct Place {
     carets: usize,
 }
 
-impl Place {
-    fn of(text: &str, at: &Range<usize>) -> Place {
+impl SourceLine {
+    fn at(text: &str, at: &Range<usize>) -> SourceLine {
         let before = text.get(..at.start).unwrap_or(text);
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let rest = text.get(start..).unwrap_or("");
@@ -115,7 +115,7 @@ impl Place {
         let column = before.get(start..).unwrap_or("").chars().count() + 1;
         let meant = text.get(at.clone()).unwrap_or("").lines().next().unwrap_or("");
         let (before_it, carets) = (column - 1, meant.chars().count().max(1));
-        let place = Place {
+        let place = SourceLine {
             line: before.matches('\n').count() + 1,
             column,
             source: String::new(),
@@ -123,12 +123,12 @@ impl Place {
             carets,
         };
         match harmless_part(text.get(..start).unwrap_or(""), source) {
-            None => Place { source: secrets::masked(source), ..place },
+            None => SourceLine { source: secrets::masked(source), ..place },
             Some(part) if before_it < part.chars().count() => {
                 let carets = carets.min(part.chars().count() - before_it);
-                Place { source: format!("{part}{NOT_SHOWN}"), carets, ..place }
+                SourceLine { source: format!("{part}{NOT_SHOWN}"), carets, ..place }
             }
-            Some(part) => Place {
+            Some(part) => SourceLine {
                 source: format!("{part}{NOT_SHOWN}"),
                 before: part.chars().count(),
                 carets: NOT_SHOWN.len(),
