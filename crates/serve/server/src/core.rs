@@ -19,11 +19,11 @@ use crate::server::Server;
 use crate::{growth, storage};
 
 /// Something to be run on the thread of a core.
-type Errand = Box<dyn FnOnce(&Rc<RunningCore>) + Send>;
+type CoreTask = Box<dyn FnOnce(&Rc<RunningCore>) + Send>;
 
 /// What reaches a core from other threads.
 pub(crate) enum Message {
-    Run(Errand),
+    Run(CoreTask),
     /// The server ends: ask hosts to leave, and end within so long.
     Drain(Duration),
 }

@@ -25,8 +25,8 @@ pub(crate) async fn watch(name: String, volume: Weak<Volume>) {
         let Some(volume) = volume.upgrade() else { return };
         match observed.look(reactor::now(), &volume.health().condition()) {
             None => {}
-            Some(Line::Fails { cause }) => tracing::error!(volume = name, cause, "storage fails"),
-            Some(Line::Works { cause, failed, time }) => {
+            Some(LogLine::Failing { cause }) => tracing::error!(volume = name, cause, "storage fails"),
+            Some(LogLine::Recovered { cause, failed, time }) => {
                 let seconds = time.as_secs_f64().round() as u64;
                 tracing::warn!(
                     volume = name,
@@ -55,13 +55,13 @@ struct Episode {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Line {
-    Fails { cause: String },
-    Works { cause: String, failed: u64, time: Duration },
+enum LogLine {
+    Failing { cause: String },
+    Recovered { cause: String, failed: u64, time: Duration },
 }
 
 impl Observed {
-    fn look(&mut self, now: Instant, condition: &StorageCondition) -> Option<Line> {
+    fn look(&mut self, now: Instant, condition: &StorageCondition) -> Option<LogLine> {
         let failed_before = std::mem::replace(&mut self.failed, condition.failed);
         let fails = condition.is_failing || condition.silent.is_some() || condition.failed > failed_before;
         match &mut self.episode {
@@ -70,7 +70,7 @@ impl Observed {
                 let cause = cause(condition);
                 let begun = Episode { begun: now, failed_before, cause: cause.clone(), works_since: None };
                 self.episode = Some(begun);
-                Some(Line::Fails { cause })
+                Some(LogLine::Failing { cause })
             }
             Some(episode) if fails => {
                 episode.works_since = None;
@@ -83,7 +83,7 @@ impl Observed {
                 }
                 let Episode { begun, failed_before, cause, .. } = self.episode.take()?;
                 let failed = condition.failed - failed_before;
-                Some(Line::Works { cause, failed, time: since.duration_since(begun) })
+                Some(LogLine::Recovered { cause, failed, time: since.duration_since(begun) })
             }
         }
     }
@@ -109,7 +109,7 @@ mod tests {
     const FULL: Option<StorageError> = Some(StorageError { error: DeviceError::NoSpace, os_error: Some(28) });
     const CAUSE: &str = "no space left for the device's data: No space left on device (os error 28)";
 
-    fn lines(looks: impl IntoIterator<Item = StorageCondition>) -> Vec<(u64, Line)> {
+    fn lines(looks: impl IntoIterator<Item = StorageCondition>) -> Vec<(u64, LogLine)> {
         let (begin, mut observed) = (Instant::now(), Observed::default());
         let looks = (0..).zip(looks);
         looks
@@ -128,7 +128,8 @@ mod tests {
         let fails = (1..=1000).map(|count| full(100 * count, true));
         let works = std::iter::repeat_n(full(100_000, false), 1000);
         let told = lines([StorageCondition::default()].into_iter().chain(fails).chain(works));
-        let [(1, Line::Fails { cause }), (1006, Line::Works { failed, time, .. })] = &told[..] else {
+        let [(1, LogLine::Failing { cause }), (1006, LogLine::Recovered { failed, time, .. })] = &told[..]
+        else {
             panic!("{told:?}")
         };
         assert_eq!(cause, CAUSE);
@@ -145,7 +146,7 @@ mod tests {
     fn a_failure_that_is_over_before_anybody_looks_is_told() {
         let told = lines([full(1, false)].into_iter().chain(std::iter::repeat_n(full(1, false), 10)));
         assert!(
-            matches!(&told[..], [(0, Line::Fails { .. }), (6, Line::Works { failed: 1, .. })]),
+            matches!(&told[..], [(0, LogLine::Failing { .. }), (6, LogLine::Recovered { failed: 1, .. })]),
             "{told:?}"
         );
     }
@@ -156,6 +157,6 @@ mod tests {
             StorageCondition { silent: Some(Duration::from_secs(30)), ..StorageCondition::default() };
         let told = lines([silent]);
         let cause = "the device does not answer for 30 s".to_owned();
-        assert_eq!(told, [(0, Line::Fails { cause })]);
+        assert_eq!(told, [(0, LogLine::Failing { cause })]);
     }
 }
