@@ -22,7 +22,7 @@ use scsi::{
 use crate::caches::CachedWrites;
 use crate::effect::Effect;
 use crate::error::{CommandError, OpenError};
-use crate::probe::{self, GiveBack, Limits};
+use crate::probe::{self, Deallocation, Limits};
 use crate::remote_target::{Attempt, RemoteTarget};
 use crate::session::CommandSpec;
 use crate::tasks::{Ended, Status, Transfer};
@@ -291,16 +291,21 @@ impl RemoteLun {
         piece: Extent,
         buffer: Buffer,
         range: Range<usize>,
-    ) -> Result<Piece<'_, Buffer>, DeviceError> {
+    ) -> Result<ReadOrWrite<'_, Buffer>, DeviceError> {
         let info = RequestInfo { extent: piece, writing: false };
         let command = self.carry_out(info, self.read_cdb(piece)?, Transfer::In { buffer, range });
-        Ok(Piece { command, outcome: Completion::has_read })
+        Ok(ReadOrWrite { command, outcome: Completion::has_read })
     }
 
-    fn write_piece(&self, piece: Extent, data: Slice, stable: bool) -> Result<Piece<'_, ()>, DeviceError> {
+    fn write_piece(
+        &self,
+        piece: Extent,
+        data: Slice,
+        stable: bool,
+    ) -> Result<ReadOrWrite<'_, ()>, DeviceError> {
         let info = RequestInfo { extent: piece, writing: true };
         let command = self.carry_out(info, self.write_cdb(piece, stable)?, Transfer::Out(data));
-        Ok(Piece { command, outcome: Completion::has_written })
+        Ok(ReadOrWrite { command, outcome: Completion::has_written })
     }
 
     fn is_one_piece(&self, extent: Extent) -> bool {
@@ -462,10 +467,10 @@ impl BlockDevice for RemoteLun {
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(async move {
             self.check(extent)?;
-            match self.limits.give_back {
-                GiveBack::ByWriteSame => self.write_same(extent, true).await,
-                GiveBack::ByUnmap => self.unmap_blocks(extent).await,
-                GiveBack::No => Err(DeviceError::Unsupported),
+            match self.limits.deallocation {
+                Deallocation::ByWriteSame => self.write_same(extent, true).await,
+                Deallocation::ByUnmap => self.unmap_blocks(extent).await,
+                Deallocation::No => Err(DeviceError::Unsupported),
             }
         })
     }
@@ -588,12 +593,12 @@ impl Future for CarryOut<'_> {
 
 /// The future of a READ or WRITE, the most frequent requests: without an async block around it, which would
 /// move it twice more.
-struct Piece<'a, T> {
+struct ReadOrWrite<'a, T> {
     command: CarryOut<'a>,
     outcome: fn(Completion, RequestInfo) -> Result<T, DeviceError>,
 }
 
-impl<T> Future for Piece<'_, T> {
+impl<T> Future for ReadOrWrite<'_, T> {
     type Output = Result<T, DeviceError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

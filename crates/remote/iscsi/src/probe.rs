@@ -37,14 +37,14 @@ pub(crate) struct Limits {
     pub(crate) force_unit_access: bool,
     /// LBPRZ: deallocated blocks read as zeros.
     pub(crate) holes_are_zeros: bool,
-    pub(crate) give_back: GiveBack,
+    pub(crate) deallocation: Deallocation,
     /// The limits of UNMAP as reported.
     pub(crate) block: BlockLimits,
 }
 
 /// How blocks are deallocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GiveBack {
+pub(crate) enum Deallocation {
     /// Not at all.
     No,
     /// By WRITE SAME with UNMAP, which leaves zeros, whether the blocks can be deallocated or not.
@@ -84,17 +84,17 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
     // After TEST UNIT READY: a later unit attention is about a later loss.
     let cache_generation = cache_generation_by(unit, &pages).await?;
     let identity = unit.identity_by(&pages).await.map_err(|error| failed("INQUIRY", error))?;
-    let give_back = give_back(&capacity, provisioning);
+    let deallocation = deallocation(&capacity, provisioning);
     let block = block_limits.unwrap_or_default();
     let limits = Limits {
         force_unit_access: modes.as_ref().is_some_and(|modes| modes.force_unit_access),
-        give_back,
+        deallocation,
         ..limits(block, &capacity, geometry)
     };
     let write_cache = modes.as_ref().and_then(write_cache);
     let profile = Profile {
         read_only: modes.as_ref().is_some_and(|modes| modes.write_protected),
-        thin: give_back == GiveBack::ByWriteSame,
+        thin: deallocation == Deallocation::ByWriteSame,
         granularity: Blocks(u64::from(block.unmap_granularity_blocks.max(1))),
         volatile_cache: write_cache == Some(true),
         durable: true,
@@ -185,13 +185,13 @@ fn failed(name: &'static str, error: VerbError) -> OpenError {
 }
 
 /// A target without the Logical Block Provisioning page is taken for one that knows WRITE SAME: it says so if not.
-fn give_back(capacity: &Capacity, provisioning: Option<Provisioning>) -> GiveBack {
+fn deallocation(capacity: &Capacity, provisioning: Option<Provisioning>) -> Deallocation {
     let by_write_same = provisioning.is_none_or(|ways| ways.by_write_same_16);
     match provisioning {
-        _ if !capacity.thin => GiveBack::No,
-        _ if capacity.read_zeros && by_write_same => GiveBack::ByWriteSame,
-        Some(ways) if ways.by_unmap => GiveBack::ByUnmap,
-        _ => GiveBack::No,
+        _ if !capacity.thin => Deallocation::No,
+        _ if capacity.read_zeros && by_write_same => Deallocation::ByWriteSame,
+        Some(ways) if ways.by_unmap => Deallocation::ByUnmap,
+        _ => Deallocation::No,
     }
 }
 
@@ -208,7 +208,7 @@ fn limits(block: BlockLimits, capacity: &Capacity, geometry: Geometry) -> Limits
         short_commands,
         force_unit_access: false,
         holes_are_zeros: capacity.thin && capacity.read_zeros,
-        give_back: GiveBack::No,
+        deallocation: Deallocation::No,
         block,
     }
 }
@@ -254,12 +254,12 @@ mod tests {
         let ways = |by_write_same_16, by_unmap| {
             Some(Provisioning { by_write_same_16, by_unmap, ..Provisioning::default() })
         };
-        assert_eq!(give_back(&disk(), ways(true, true)), GiveBack::ByWriteSame);
-        assert_eq!(give_back(&disk(), None), GiveBack::ByWriteSame);
-        assert_eq!(give_back(&disk(), ways(false, true)), GiveBack::ByUnmap);
+        assert_eq!(deallocation(&disk(), ways(true, true)), Deallocation::ByWriteSame);
+        assert_eq!(deallocation(&disk(), None), Deallocation::ByWriteSame);
+        assert_eq!(deallocation(&disk(), ways(false, true)), Deallocation::ByUnmap);
         let pattern = Capacity { read_zeros: false, ..disk() };
-        assert_eq!(give_back(&pattern, ways(true, true)), GiveBack::ByUnmap);
-        assert_eq!(give_back(&pattern, None), GiveBack::No);
-        assert_eq!(give_back(&Capacity { thin: false, ..disk() }, ways(true, true)), GiveBack::No);
+        assert_eq!(deallocation(&pattern, ways(true, true)), Deallocation::ByUnmap);
+        assert_eq!(deallocation(&pattern, None), Deallocation::No);
+        assert_eq!(deallocation(&Capacity { thin: false, ..disk() }, ways(true, true)), Deallocation::No);
     }
 }

@@ -91,7 +91,7 @@ impl RemoteTarget {
         let key = NEXT_KEY.fetch_add(1, Relaxed);
         let (jobs, receiver) = mailbox();
         let shared = Arc::clone(session.shared());
-        let listed = Listed::new(key, &session);
+        let listed = SessionEntry::new(key, &session);
         reactor::spawn(attend(session, listed, receiver));
         Arc::new(RemoteTarget { key, jobs, shared, timeouts, recorder })
     }
@@ -263,7 +263,7 @@ impl RemoteTarget {
 }
 
 /// Serves requests of other threads, and ends the session when it has no holder.
-async fn attend(session: Rc<Session>, listed: Listed, mut jobs: Receiver<Job>) {
+async fn attend(session: Rc<Session>, listed: SessionEntry, mut jobs: Receiver<Job>) {
     while let Some(job) = jobs.recv().await {
         let session = Rc::clone(&session);
         reactor::spawn(async move {
@@ -300,18 +300,18 @@ async fn attend(session: Rc<Session>, listed: Listed, mut jobs: Receiver<Job>) {
 
 /// A session's place in the list of its thread. It ends with the task that attends to the session, also when that is
 /// dropped because the thread's executor has ended: a thread may have another.
-struct Listed(u64);
+struct SessionEntry(u64);
 
-impl Listed {
-    fn new(key: u64, session: &Rc<Session>) -> Listed {
+impl SessionEntry {
+    fn new(key: u64, session: &Rc<Session>) -> SessionEntry {
         let session = Rc::clone(session);
         LOCAL_SESSIONS
             .with_borrow_mut(|here| here.push(LocalSession { key, executor: reactor::executor(), session }));
-        Listed(key)
+        SessionEntry(key)
     }
 }
 
-impl Drop for Listed {
+impl Drop for SessionEntry {
     fn drop(&mut self) {
         let taken = LOCAL_SESSIONS.try_with(|here| {
             let mut here = here.borrow_mut();

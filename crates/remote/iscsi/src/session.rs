@@ -115,7 +115,7 @@ impl Session {
 
     /// Sends a command and returns its result.
     pub(crate) fn request(self: &Rc<Session>, spec: CommandSpec) -> Request {
-        Request { session: Rc::clone(self), spec, step: Step::Asked }
+        Request { session: Rc::clone(self), spec, stage: RequestStage::New }
     }
 
     /// Sends SendTargets and returns the text.
@@ -251,16 +251,16 @@ pub(crate) struct Request {
     session: Rc<Session>,
     /// Without its data once it is sent.
     spec: CommandSpec,
-    step: Step,
+    stage: RequestStage,
 }
 
 #[derive(Clone, Copy)]
-enum Step {
-    Asked,
+enum RequestStage {
+    New,
     /// Not sent; since when it waits for room in the window.
     Waiting(Instant),
     Sent(Ticket),
-    Over,
+    Ended,
 }
 
 impl Future for Request {
@@ -269,16 +269,16 @@ impl Future for Request {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
         let this = &mut *self;
         let mut inner = this.session.inner.borrow_mut();
-        let since = match this.step {
-            Step::Sent(ticket) => {
+        let since = match this.stage {
+            RequestStage::Sent(ticket) => {
                 let Some(ended) = inner.tasks.poll(ticket, cx.waker()) else { return Poll::Pending };
-                this.step = Step::Over;
+                this.stage = RequestStage::Ended;
                 return Poll::Ready(ended);
             }
             // Polled again after its end, which must not happen.
-            Step::Over => return Poll::Pending,
-            Step::Waiting(since) => Some(since),
-            Step::Asked => None,
+            RequestStage::Ended => return Poll::Pending,
+            RequestStage::Waiting(since) => Some(since),
+            RequestStage::New => None,
         };
         // The last iteration may be long ago.
         inner.now = reactor::now();
@@ -291,11 +291,11 @@ impl Future for Request {
         match submitted {
             Submitted::Sent(ticket) => {
                 since.into_iter().for_each(|since| inner.note_wait(ticket, since));
-                this.step = Step::Sent(ticket);
+                this.stage = RequestStage::Sent(ticket);
             }
-            Submitted::NoRoom => this.step = Step::Waiting(since.unwrap_or(inner.now)),
+            Submitted::NoRoom => this.stage = RequestStage::Waiting(since.unwrap_or(inner.now)),
             Submitted::Failed(error) => {
-                this.step = Step::Over;
+                this.stage = RequestStage::Ended;
                 return Poll::Ready(Ended::unsent(mem::take(&mut this.spec.transfer), error));
             }
         }
@@ -305,11 +305,11 @@ impl Future for Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        match self.step {
-            Step::Sent(ticket) => self.session.inner().abandon(ticket),
+        match self.stage {
+            RequestStage::Sent(ticket) => self.session.inner().abandon(ticket),
             // It may have been woken for room that another request can use.
-            Step::Waiting(_) => self.session.inner().wake_waiting(),
-            Step::Asked | Step::Over => {}
+            RequestStage::Waiting(_) => self.session.inner().wake_waiting(),
+            RequestStage::New | RequestStage::Ended => {}
         }
     }
 }

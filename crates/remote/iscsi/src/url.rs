@@ -160,9 +160,9 @@ impl fmt::Display for Url {
 }
 
 /// Everything before the path, the settings behind it, and the path itself.
-fn front(text: &str) -> Result<(Portal, Settings, Part<'_>), UrlError> {
+fn front(text: &str) -> Result<(Portal, Settings, UrlPart<'_>), UrlError> {
     let rest = text.strip_prefix(SCHEME).ok_or(UrlError { at: 0, problem: UrlProblem::Scheme })?;
-    let rest = Part { at: SCHEME.len(), text: rest };
+    let rest = UrlPart { at: SCHEME.len(), text: rest };
     let (rest, query) = rest.split_or_end('?');
     let (authority, path) = rest.split_or_end('/');
     let mut settings = Settings::default();
@@ -183,7 +183,7 @@ fn front(text: &str) -> Result<(Portal, Settings, Part<'_>), UrlError> {
     Ok((portal, settings, path))
 }
 
-fn account(part: Part<'_>) -> Result<Credentials, UrlError> {
+fn account(part: UrlPart<'_>) -> Result<Credentials, UrlError> {
     let (user, secret) = part.split_or_end('%');
     if user.text.is_empty() {
         return Err(user.wrong(UrlProblem::NoUser));
@@ -194,7 +194,7 @@ fn account(part: Part<'_>) -> Result<Credentials, UrlError> {
     Ok(Credentials { name: user.text.to_owned(), secret: Secret::new(secret.decoded()?.as_bytes()) })
 }
 
-fn portal(part: Part<'_>) -> Result<Portal, UrlError> {
+fn portal(part: UrlPart<'_>) -> Result<Portal, UrlError> {
     let (host, port) = match part.text.strip_prefix('[') {
         Some(inside) => {
             let end = inside.find(']').ok_or_else(|| part.wrong(UrlProblem::Brackets))?;
@@ -226,33 +226,33 @@ fn portal(part: Part<'_>) -> Result<Portal, UrlError> {
 
 /// A part of the URL that knows where it stands.
 #[derive(Clone, Copy)]
-struct Part<'a> {
+struct UrlPart<'a> {
     at: usize,
     text: &'a str,
 }
 
-impl<'a> Part<'a> {
+impl<'a> UrlPart<'a> {
     fn wrong(self, problem: UrlProblem) -> UrlError {
         UrlError { at: self.at, problem }
     }
 
-    fn before(self, at: usize) -> Part<'a> {
-        Part { at: self.at, text: &self.text[..at] }
+    fn before(self, at: usize) -> UrlPart<'a> {
+        UrlPart { at: self.at, text: &self.text[..at] }
     }
 
-    fn after(self, at: usize) -> Part<'a> {
-        Part { at: self.at + at, text: &self.text[at..] }
+    fn after(self, at: usize) -> UrlPart<'a> {
+        UrlPart { at: self.at + at, text: &self.text[at..] }
     }
 
     /// What is before the first `separator` and what is behind it: nothing, if there is none.
-    fn split_or_end(self, separator: char) -> (Part<'a>, Part<'a>) {
+    fn split_or_end(self, separator: char) -> (UrlPart<'a>, UrlPart<'a>) {
         match self.text.find(separator) {
             Some(at) => (self.before(at), self.after(at + separator.len_utf8())),
             None => (self, self.after(self.text.len())),
         }
     }
 
-    fn split_at_last_slash(self, otherwise: UrlProblem) -> Result<(Part<'a>, Part<'a>), UrlError> {
+    fn split_at_last_slash(self, otherwise: UrlProblem) -> Result<(UrlPart<'a>, UrlPart<'a>), UrlError> {
         if self.text.is_empty() {
             return Err(self.wrong(UrlProblem::NoTarget));
         }
@@ -260,10 +260,10 @@ impl<'a> Part<'a> {
         Ok((self.before(at), self.after(at + 1)))
     }
 
-    fn split(self, separator: char) -> impl Iterator<Item = Part<'a>> {
+    fn split(self, separator: char) -> impl Iterator<Item = UrlPart<'a>> {
         let mut at = self.at;
         self.text.split(separator).map(move |text| {
-            let part = Part { at, text };
+            let part = UrlPart { at, text };
             at += text.len() + separator.len_utf8();
             part
         })

@@ -1,7 +1,7 @@
 //! The last bytes of many pieces, in memory that does not grow.
 //!
 //! Every piece lies in one stretch; one that does not fit before the end of the memory begins at its start again,
-//! over the oldest pieces. A piece is found by its [`Place`] for as long as nothing lies over it.
+//! over the oldest pieces. A piece is found by its [`RingRange`] for as long as nothing lies over it.
 
 /// What a ring holds at most, in bytes.
 pub(super) const RING_BYTES: usize = 64 << 10;
@@ -17,14 +17,14 @@ pub(super) struct ByteRing {
 
 /// Where a piece was put.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RingRange {
     start: u64,
     length: usize,
 }
 
 impl ByteRing {
     /// Keeps a piece; of one longer than the ring, its beginning.
-    pub(super) fn put(&mut self, piece: &[u8]) -> Place {
+    pub(super) fn put(&mut self, piece: &[u8]) -> RingRange {
         let piece = &piece[..piece.len().min(RING_BYTES)];
         let mut at = index(self.written);
         if at + piece.len() > RING_BYTES {
@@ -35,11 +35,11 @@ impl ByteRing {
         self.bytes.resize(self.bytes.len().max(end), 0);
         self.bytes[at..end].copy_from_slice(piece);
         self.written += piece.len() as u64;
-        Place { start, length: piece.len() }
+        RingRange { start, length: piece.len() }
     }
 
     /// A piece, unless something lies over it by now.
-    pub(super) fn get(&self, place: Place) -> Option<&[u8]> {
+    pub(super) fn get(&self, place: RingRange) -> Option<&[u8]> {
         if self.written - place.start > RING_BYTES as u64 {
             return None;
         }

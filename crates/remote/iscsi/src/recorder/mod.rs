@@ -47,12 +47,12 @@ struct Shared {
     clock: OnceLock<Clock>,
     /// Where files are written when a connection ends as it should not.
     folder: OnceLock<PathBuf>,
-    shelf: Lock<Shelf>,
+    tapes: Lock<Tapes>,
 }
 
 /// Where the tapes are, each in the order of its connections' beginnings or endings.
 #[derive(Default)]
-struct Shelf {
+struct Tapes {
     running: Vec<Arc<Lock<Tape>>>,
     ended: VecDeque<Arc<Lock<Tape>>>,
 }
@@ -75,7 +75,7 @@ impl FlightRecorder {
             pdus: pdus.min(FlightRecorder::PDUS_MAX),
             clock: OnceLock::new(),
             folder: OnceLock::new(),
-            shelf: Lock::default(),
+            tapes: Lock::default(),
         }))
     }
 
@@ -101,20 +101,20 @@ impl FlightRecorder {
         self.0.clock.get_or_init(|| Clock { instant: now, wall });
         let tape = Arc::new(Lock::new(Tape::new(ends, self.0.pdus)));
         if self.0.pdus > 0 {
-            self.shelf().running.push(Arc::clone(&tape));
+            self.lock_tapes().running.push(Arc::clone(&tape));
         }
         Recording { recorder: self.clone(), tape }
     }
 
-    fn shelf(&self) -> LockGuard<'_, Shelf> {
-        self.0.shelf.lock()
+    fn lock_tapes(&self) -> LockGuard<'_, Tapes> {
+        self.0.tapes.lock()
     }
 
     /// A copy of every tape, so that no connection waits while they are read.
     fn tapes(&self) -> Vec<(Tape, Clock)> {
         let Some(clock) = self.0.clock.get() else { return Vec::new() };
-        let shelf = self.shelf();
-        shelf.ended.iter().chain(&shelf.running).map(|tape| (tape.lock().clone(), *clock)).collect()
+        let tapes = self.lock_tapes();
+        tapes.ended.iter().chain(&tapes.running).map(|tape| (tape.lock().clone(), *clock)).collect()
     }
 
     /// Writes the tape of a connection that ended as it should not, if there is a folder for that.
@@ -210,15 +210,15 @@ impl Recording {
 /// However it went, nobody writes to the tape any more.
 impl Drop for Recording {
     fn drop(&mut self) {
-        let mut shelf = self.recorder.shelf();
+        let mut tapes = self.recorder.lock_tapes();
         let ended = |tape: &Arc<Lock<Tape>>| Arc::ptr_eq(tape, &self.tape);
-        if let Some(at) = shelf.running.iter().position(ended) {
-            let tape = shelf.running.remove(at);
-            shelf.ended.push_back(tape);
+        if let Some(at) = tapes.running.iter().position(ended) {
+            let tape = tapes.running.remove(at);
+            tapes.ended.push_back(tape);
         }
-        if shelf.ended.len() > ENDED_MAX {
-            let least = least_telling(&shelf.ended);
-            shelf.ended.remove(least);
+        if tapes.ended.len() > ENDED_MAX {
+            let least = least_telling(&tapes.ended);
+            tapes.ended.remove(least);
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use iscsi::framing::Framing;
 use iscsi::pdu::{BHS_BYTES, Bhs};
 
-use super::byte_ring::{ByteRing, Place};
+use super::byte_ring::{ByteRing, RingRange};
 use super::whole::Whole;
 
 /// Who said it.
@@ -78,7 +78,7 @@ struct Pdu {
     at: Instant,
     direction: Direction,
     bhs: Bhs,
-    ahs: Option<Place>,
+    ahs: Option<RingRange>,
     header_digest: [u8; DIGEST_BYTES],
     data: Data,
 }
@@ -89,7 +89,7 @@ struct Data {
     head: [u8; HEAD_BYTES],
     head_bytes: u8,
     /// Where there is more of it than the head.
-    more: Option<Place>,
+    more: Option<RingRange>,
     /// Padding and digest.
     trailer: [u8; TRAILER_BYTES_MAX],
     trailer_bytes: u8,

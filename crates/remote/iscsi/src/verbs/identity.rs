@@ -21,7 +21,7 @@ pub enum Identity {
 }
 
 impl Identity {
-    fn of(designators: Vec<Designator>) -> Option<Identity> {
+    fn from_designators(designators: Vec<Designator>) -> Option<Identity> {
         let unit = designators.into_iter().filter(|one| one.association == Association::LogicalUnit);
         // A group is no name: other logical units are in it.
         let names: BTreeSet<Name> =
@@ -54,7 +54,7 @@ impl Unit {
     pub(crate) async fn identity_by(&self, pages: &[u8]) -> Result<Identity, VerbError> {
         if pages.contains(&0x83)
             && let VpdContent::Designators(designators) = self.content(0x83).await?
-            && let Some(identity) = Identity::of(designators)
+            && let Some(identity) = Identity::from_designators(designators)
         {
             return Ok(identity);
         }
@@ -93,14 +93,18 @@ mod tests {
     fn a_unit_is_known_by_its_own_names_and_not_by_its_port() {
         let naa = Name::Naa(vec![0x60; 16]);
         let by_port = |port| {
-            Identity::of(vec![
+            Identity::from_designators(vec![
                 designator(Association::LogicalUnit, naa.clone()),
                 designator(Association::TargetPort, Name::RelativeTargetPort(port)),
             ])
         };
         assert_eq!(by_port(1), by_port(2));
         assert!(
-            Identity::of(vec![designator(Association::TargetPort, Name::RelativeTargetPort(1))]).is_none()
+            Identity::from_designators(vec![designator(
+                Association::TargetPort,
+                Name::RelativeTargetPort(1)
+            )])
+            .is_none()
         );
     }
 
@@ -108,7 +112,7 @@ mod tests {
     fn the_order_of_names_does_not_matter_and_their_number_does() {
         let known = |names: &[u8]| {
             let of_unit = |name: &u8| designator(Association::LogicalUnit, Name::Eui64(vec![*name; 8]));
-            Identity::of(names.iter().map(of_unit).collect())
+            Identity::from_designators(names.iter().map(of_unit).collect())
         };
         assert_eq!(known(&[1, 2]), known(&[2, 1]));
         assert_ne!(known(&[1]), known(&[1, 2]));

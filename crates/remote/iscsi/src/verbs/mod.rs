@@ -171,10 +171,10 @@ impl Unit {
             let answer = ended.outcome?;
             transfer = ended.transfer;
             let sense = Sense::parse(&answer.sense);
-            match next(answer.status, sense) {
-                Next::Done => return Ok((answer, transfer)),
-                Next::AtOnce if tries > 0 => {}
-                Next::Later if tries > 0 => {
+            match disposition(answer.status, sense) {
+                Disposition::Done => return Ok((answer, transfer)),
+                Disposition::RetryNow if tries > 0 => {}
+                Disposition::RetryLater if tries > 0 => {
                     reactor::sleep(pause).await;
                     pause = (pause * 2).min(PAUSE_LONGEST);
                 }
@@ -183,7 +183,7 @@ impl Unit {
                 {
                     return Err(VerbError::Orphaned(name));
                 }
-                Next::AtOnce | Next::Later | Next::Refused => {
+                Disposition::RetryNow | Disposition::RetryLater | Disposition::Refused => {
                     return Err(VerbError::Refused { name, status: answer.status, sense });
                 }
             }
@@ -194,22 +194,24 @@ impl Unit {
 
 /// What to do after an answer.
 #[derive(Debug, PartialEq, Eq)]
-enum Next {
+enum Disposition {
     Done,
-    AtOnce,
-    Later,
+    RetryNow,
+    RetryLater,
     Refused,
 }
 
-fn next(answered: u8, sense: Option<Sense>) -> Next {
+fn disposition(answered: u8, sense: Option<Sense>) -> Disposition {
     match (answered, sense) {
-        (status::GOOD | status::CONDITION_MET, _) => Next::Done,
+        (status::GOOD | status::CONDITION_MET, _) => Disposition::Done,
         // It was carried out, and there is something to tell.
-        (status::CHECK_CONDITION, Some(sense)) if sense.was_carried_out() => Next::Done,
+        (status::CHECK_CONDITION, Some(sense)) if sense.was_carried_out() => Disposition::Done,
         // A unit attention and an error of an earlier command are reported instead of carrying this one out.
-        (status::CHECK_CONDITION, Some(sense)) if sense.is_unit_attention() || sense.deferred => Next::AtOnce,
-        (status::BUSY | status::TASK_SET_FULL, _) => Next::Later,
-        _ => Next::Refused,
+        (status::CHECK_CONDITION, Some(sense)) if sense.is_unit_attention() || sense.deferred => {
+            Disposition::RetryNow
+        }
+        (status::BUSY | status::TASK_SET_FULL, _) => Disposition::RetryLater,
+        _ => Disposition::Refused,
     }
 }
 
@@ -230,20 +232,20 @@ mod tests {
 
     #[test]
     fn what_is_only_put_off_is_sent_again() {
-        assert_eq!(next(status::CHECK_CONDITION, sense(6)), Next::AtOnce);
-        assert_eq!(next(status::BUSY, None), Next::Later);
-        assert_eq!(next(status::TASK_SET_FULL, None), Next::Later);
+        assert_eq!(disposition(status::CHECK_CONDITION, sense(6)), Disposition::RetryNow);
+        assert_eq!(disposition(status::BUSY, None), Disposition::RetryLater);
+        assert_eq!(disposition(status::TASK_SET_FULL, None), Disposition::RetryLater);
     }
 
     #[test]
     fn what_is_refused_stays_refused() {
-        assert_eq!(next(status::CHECK_CONDITION, sense(5)), Next::Refused);
-        assert_eq!(next(status::CHECK_CONDITION, None), Next::Refused);
-        assert_eq!(next(status::RESERVATION_CONFLICT, None), Next::Refused);
+        assert_eq!(disposition(status::CHECK_CONDITION, sense(5)), Disposition::Refused);
+        assert_eq!(disposition(status::CHECK_CONDITION, None), Disposition::Refused);
+        assert_eq!(disposition(status::RESERVATION_CONFLICT, None), Disposition::Refused);
     }
 
     #[test]
     fn a_recovered_error_is_no_refusal() {
-        assert_eq!(next(status::CHECK_CONDITION, sense(1)), Next::Done);
+        assert_eq!(disposition(status::CHECK_CONDITION, sense(1)), Disposition::Done);
     }
 }
