@@ -48,7 +48,7 @@ use reactor::mailbox;
 use disk::Disk;
 use file::{File, Owner};
 use mount_point::{MountPoint, Terms};
-use record::{Kept, Record};
+use record::{OwnRecord, Record};
 
 pub use detach::detach;
 
@@ -98,7 +98,7 @@ pub async fn attach(
         log: notes.log,
         failure: None,
     };
-    let kept = Kept::begin(notes.records, record.clone()).map_err(Failure::failed)?;
+    let kept = OwnRecord::begin(notes.records, record.clone()).map_err(Failure::failed)?;
     ready(&record)?;
 
     request::carry_out(Rc::clone(&disk), requests, Owner::this_process()).await;
@@ -112,7 +112,7 @@ pub async fn attach(
     ended(kept, flushed)
 }
 
-fn ended(kept: Kept, flushed: Result<(), DeviceError>) -> Result<(), Failure> {
+fn ended(kept: OwnRecord, flushed: Result<(), DeviceError>) -> Result<(), Failure> {
     let Err(error) = flushed else {
         kept.remove();
         return Ok(());

@@ -30,7 +30,7 @@ pub struct Record {
 }
 
 /// The record of this process.
-pub(crate) struct Kept {
+pub(crate) struct OwnRecord {
     record: Record,
     at: PathBuf,
     file: File,
@@ -54,16 +54,16 @@ pub fn directory(runtime: &Path) -> io::Result<PathBuf> {
     Ok(directory)
 }
 
-impl Kept {
+impl OwnRecord {
     /// Writes the record: others see all of it, or nothing.
-    pub(crate) fn begin(directory: &Path, record: Record) -> io::Result<Kept> {
+    pub(crate) fn begin(directory: &Path, record: Record) -> io::Result<OwnRecord> {
         let at = directory.join(format!("{}.json", record.pid));
         let unfinished = at.with_extension("new");
         let mut file = File::create(&unfinished)?;
         file.lock()?;
         serde_json::to_writer(&mut file, &record)?;
         fs::rename(unfinished, &at)?;
-        Ok(Kept { record, at, file })
+        Ok(OwnRecord { record, at, file })
     }
 
     /// The attachment has ended in good order.
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn a_record_is_alive_as_long_as_it_is_held() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let kept = Kept::begin(directory.path(), record("/mnt/disk")).expect("written");
+        let kept = OwnRecord::begin(directory.path(), record("/mnt/disk")).expect("written");
         let found = FoundRecord::at(directory.path(), Path::new("/mnt/disk")).expect("read").expect("there");
         assert!(found.is_alive() && found.is_alive());
         drop(kept); // killed
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn who_waits_for_the_end_is_told_what_went_wrong() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let kept = Kept::begin(directory.path(), record("/mnt/disk")).expect("written");
+        let kept = OwnRecord::begin(directory.path(), record("/mnt/disk")).expect("written");
         let mut found =
             FoundRecord::at(directory.path(), Path::new("/mnt/disk")).expect("read").expect("there");
         kept.fail("the flush failed".to_owned()).expect("written");
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn who_waits_for_a_good_end_is_told_nothing() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let kept = Kept::begin(directory.path(), record("/mnt/disk")).expect("written");
+        let kept = OwnRecord::begin(directory.path(), record("/mnt/disk")).expect("written");
         let mut found =
             FoundRecord::at(directory.path(), Path::new("/mnt/disk")).expect("read").expect("there");
         kept.remove();

@@ -83,29 +83,29 @@ async fn answer(disk: &Disk, request: Request, health: &Health, owner: file::Own
             _ => reply.error(Errno::EPERM),
         },
         Request::Read { offset, length, reply } => {
-            match health.of(disk.read(offset, length).await, "read", offset) {
+            match health.note(disk.read(offset, length).await, "read", offset) {
                 Ok(data) => reply.data(&data),
                 Err(error) => reply.error(error),
             }
         }
         Request::Write { offset, data, durability, reply } => {
-            match health.of(disk.write(offset, data, durability).await, "write", offset) {
+            match health.note(disk.write(offset, data, durability).await, "write", offset) {
                 // A request of the kernel has far less than 4 GiB.
                 Ok(bytes) => reply.written(bytes as u32),
                 Err(error) => reply.error(error),
             }
         }
         Request::Open(reply) => reply.opened(FileHandle(disk.open()), file::OPEN_FLAGS),
-        Request::Flush { file, reply } => end(reply, health.of(disk.flush(file.0).await, "flush", 0)),
+        Request::Flush { file, reply } => end(reply, health.note(disk.flush(file.0).await, "flush", 0)),
         Request::Close { file, reply } => {
             disk.close(file.0);
-            end(reply, health.of(disk.flush_if_written().await, "flush", 0));
+            end(reply, health.note(disk.flush_if_written().await, "flush", 0));
         }
         Request::Clear { offset, length, how, reply } => {
-            end(reply, health.of(disk.clear(offset, length, how).await, "zero", offset));
+            end(reply, health.note(disk.clear(offset, length, how).await, "zero", offset));
         }
         Request::Seek { offset, wanted, reply } => {
-            match health.of(disk.seek(offset, wanted).await, "look for holes", offset) {
+            match health.note(disk.seek(offset, wanted).await, "look for holes", offset) {
                 Ok(Some(found)) => reply.offset(found.cast_signed()),
                 Ok(None) => reply.error(Errno::ENXIO),
                 Err(error) => reply.error(error),
@@ -132,7 +132,7 @@ struct Health {
 }
 
 impl Health {
-    fn of<T>(&self, outcome: Result<T, DeviceError>, doing: &str, offset: u64) -> Result<T, Errno> {
+    fn note<T>(&self, outcome: Result<T, DeviceError>, doing: &str, offset: u64) -> Result<T, Errno> {
         match outcome {
             Ok(value) => {
                 if self.fails.replace(false) {

@@ -12,7 +12,7 @@ use crate::offload::Offload;
 use crate::pieces::Piece;
 use crate::source::Source;
 use crate::stream::requests;
-use crate::zeros::{self, Part};
+use crate::zeros::{self, DataRun};
 
 /// What is the same for all pieces.
 pub(crate) struct Carrier {
@@ -104,17 +104,17 @@ impl Carrier {
     }
 
     async fn store(&self, at: u64, data: &Slice, tally: &mut Tally) -> Result<(), Failure> {
-        let parts = match self.detect_zeros {
-            true => zeros::parts(data),
-            false => vec![Part { range: 0..data.len(), is_zero: false }],
+        let runs = match self.detect_zeros {
+            true => zeros::runs(data),
+            false => vec![DataRun { range: 0..data.len(), is_zero: false }],
         };
-        for Part { range, is_zero } in parts {
+        for DataRun { range, is_zero } in runs {
             let start = at + range.start as u64;
             if is_zero {
                 tally.cleared += self.clear(start..at + range.end as u64).await?;
                 continue;
             }
-            let part = data.part(range).expect("parts of these data");
+            let part = data.part(range).expect("runs of these data");
             tally.written += part.len() as u64;
             let written = self.destination.write(start, part).await;
             written.map_err(|error| self.unwritten(start, error))?;

@@ -48,7 +48,7 @@ impl Destination {
         };
         let is_fresh = Cell::new(path.is_some() && begun.is_none());
         let file = path.map(Path::to_owned);
-        let destination = Destination { file, is_fresh, ..Destination::of(opened, name) };
+        let destination = Destination { file, is_fresh, ..Destination::from_opened(opened, name) };
         let checked = destination.check(source, begun, consent).await;
         if checked.is_err() {
             destination.close().await;
@@ -57,7 +57,7 @@ impl Destination {
     }
 
     /// A device, with whatever is on it.
-    pub(crate) fn of(opened: Opened, name: String) -> Destination {
+    pub(crate) fn from_opened(opened: Opened, name: String) -> Destination {
         Destination { opened, name, file: None, is_fresh: Cell::new(false) }
     }
 

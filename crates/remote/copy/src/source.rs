@@ -31,12 +31,12 @@ impl Source {
         let name = place.to_string();
         match place {
             Location::Path(path) if !is_block_device(path) => of_file(path, name),
-            _ => Ok(Source::of(place.open(true).await?, name)),
+            _ => Ok(Source::from_opened(place.open(true).await?, name)),
         }
     }
 
     /// All of a device.
-    pub(crate) fn of(opened: Opened, name: String) -> Source {
+    pub(crate) fn from_opened(opened: Opened, name: String) -> Source {
         let bytes = opened.device.geometry().bytes();
         Source { opened, name, bytes, tail: None, modified: None }
     }

@@ -39,8 +39,8 @@ impl Scene {
             )
         };
         Scene {
-            source: Rc::new(Source::of(fault(&from, &reading), "from".to_owned())),
-            destination: Rc::new(Destination::of(fault(&to, &writing), "to".to_owned())),
+            source: Rc::new(Source::from_opened(fault(&from, &reading), "from".to_owned())),
+            destination: Rc::new(Destination::from_opened(fault(&to, &writing), "to".to_owned())),
             behind: to,
             reading,
             writing,
@@ -54,7 +54,8 @@ impl Scene {
             inner: Arc::clone(&scene.behind),
             cache: Mutex::new(Cache { crashes: crashes.to_vec(), ..Cache::default() }),
         };
-        let destination = Rc::new(Destination::of(Opened::local(Arc::new(device), None), "to".to_owned()));
+        let destination =
+            Rc::new(Destination::from_opened(Opened::local(Arc::new(device), None), "to".to_owned()));
         Scene { destination, ..scene }
     }
 

@@ -8,23 +8,23 @@ const GRAIN_BYTES: usize = 64 << 10;
 
 /// A part of some data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct DataRun {
     pub(crate) range: Range<usize>,
     pub(crate) is_zero: bool,
 }
 
-/// The data cut into parts that are zero and parts that are not.
-pub(crate) fn parts(data: &[u8]) -> Vec<Part> {
-    let mut parts: Vec<Part> = Vec::new();
+/// The data cut into runs that are zero and runs that are not.
+pub(crate) fn runs(data: &[u8]) -> Vec<DataRun> {
+    let mut runs: Vec<DataRun> = Vec::new();
     for (index, grain) in data.chunks(GRAIN_BYTES).enumerate() {
         let start = index * GRAIN_BYTES;
         let (end, is_zero) = (start + grain.len(), is_zero(grain));
-        match parts.last_mut().filter(|last| last.is_zero == is_zero) {
+        match runs.last_mut().filter(|last| last.is_zero == is_zero) {
             Some(last) => last.range.end = end,
-            None => parts.push(Part { range: start..end, is_zero }),
+            None => runs.push(DataRun { range: start..end, is_zero }),
         }
     }
-    parts
+    runs
 }
 
 /// Data mostly show in their first bytes that they are none; what does not is folded in strides that the compiler turns
@@ -47,12 +47,12 @@ mod tests {
             (GRAIN_BYTES..2 * GRAIN_BYTES, false),
             (2 * GRAIN_BYTES..bytes.len(), true),
         ];
-        let expected = expected.map(|(range, is_zero)| Part { range, is_zero });
-        assert_eq!(parts(&bytes), expected);
+        let expected = expected.map(|(range, is_zero)| DataRun { range, is_zero });
+        assert_eq!(runs(&bytes), expected);
     }
 
     #[test]
     fn no_data_have_no_parts() {
-        assert_eq!(parts(&[]), []);
+        assert_eq!(runs(&[]), []);
     }
 }
