@@ -17,7 +17,7 @@ const HEAD_BYTES: u64 = 2 << 20;
 const TAIL_BYTES: u64 = 1 << 20;
 
 impl Ends {
-    pub(super) async fn of(device: &dyn BlockDevice) -> Result<Ends, DeviceError> {
+    pub(super) async fn read(device: &dyn BlockDevice) -> Result<Ends, DeviceError> {
         let geometry = device.geometry();
         let blocks = |bytes: u64| (bytes >> geometry.block_size.shift()).min(geometry.blocks.0);
         let (head, tail) = (blocks(HEAD_BYTES), blocks(TAIL_BYTES));

@@ -31,11 +31,11 @@ pub use consent::{Consent, Overwritten, Refused};
 
 /// What was recognised; at least one thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Contents(Vec<Found>);
+pub struct Contents(Vec<Recognised>);
 
 /// One thing that was recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Found {
+struct Recognised {
     /// With its article: "an ext4 file system".
     what: &'static str,
     detail: Option<Detail>,
@@ -58,7 +58,7 @@ enum Detail {
 /// # Errors
 /// Those of the device.
 pub async fn contents(device: &dyn BlockDevice) -> Result<Option<Contents>, DeviceError> {
-    Ok(recognised(&Ends::of(device).await?))
+    Ok(recognised(&Ends::read(device).await?))
 }
 
 /// The same of a device in memory, all of whose bytes these are, in blocks of `block_bytes`.
@@ -72,19 +72,19 @@ fn recognised(ends: &Ends) -> Option<Contents> {
     found.extend(systems);
     found.extend(sets::found(ends));
     if found.is_empty() && !ends.are_zero() {
-        found.push(Found::new("data of an unknown kind"));
+        found.push(Recognised::new("data of an unknown kind"));
     }
     (!found.is_empty()).then_some(Contents(found))
 }
 
-impl Found {
-    fn new(what: &'static str) -> Found {
-        Found { what, detail: None }
+impl Recognised {
+    fn new(what: &'static str) -> Recognised {
+        Recognised { what, detail: None }
     }
 
     /// With its label, if it has one that can be read.
-    fn labelled(what: &'static str, label: &[u8]) -> Found {
-        Found { what, detail: readable(label).map(Detail::Label) }
+    fn labelled(what: &'static str, label: &[u8]) -> Recognised {
+        Recognised { what, detail: readable(label).map(Detail::Label) }
     }
 }
 
@@ -112,7 +112,7 @@ impl fmt::Display for Contents {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for Recognised {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.what)?;
         match &self.detail {

@@ -1,21 +1,21 @@
 //! Partition tables: GUID (UEFI 2.10, chapter 5) and the master boot record.
 
 use super::ends::Ends;
-use super::{Detail, Found};
+use super::{Detail, Recognised};
 
 /// The tables there are. `has_boot_sector` says that the first sector is a file system's.
-pub(super) fn found(ends: &Ends, has_boot_sector: bool) -> Vec<Found> {
+pub(super) fn found(ends: &Ends, has_boot_sector: bool) -> Vec<Recognised> {
     if let Some(count) = guid_partitions(ends) {
         return vec![with_partitions("a GPT partition table", count)];
     }
     if has_second_guid_header(ends) {
-        return vec![Found::new("the second copy of a GPT partition table, without the first")];
+        return vec![Recognised::new("the second copy of a GPT partition table, without the first")];
     }
     if has_boot_sector { Vec::new() } else { master_boot_record(ends).into_iter().collect() }
 }
 
-fn with_partitions(what: &'static str, count: usize) -> Found {
-    Found { what, detail: Some(Detail::Partitions(count)) }
+fn with_partitions(what: &'static str, count: usize) -> Recognised {
+    Recognised { what, detail: Some(Detail::Partitions(count)) }
 }
 
 const GUID_MAGIC: &[u8] = b"EFI PART";
@@ -47,7 +47,7 @@ fn has_second_guid_header(ends: &Ends) -> bool {
 }
 
 /// Four entries of 16 bytes, each with a boot flag, which is 0 or 80h in a table and anything in other data.
-fn master_boot_record(ends: &Ends) -> Option<Found> {
+fn master_boot_record(ends: &Ends) -> Option<Recognised> {
     const BOOT_FLAG: usize = 0;
     const KIND: usize = 4;
     if !ends.has(510, &[0x55, 0xaa]) {
@@ -59,6 +59,6 @@ fn master_boot_record(ends: &Ends) -> Option<Found> {
     Some(if is_table && partitions > 0 {
         with_partitions("an MBR partition table", partitions)
     } else {
-        Found::new("a boot sector")
+        Recognised::new("a boot sector")
     })
 }

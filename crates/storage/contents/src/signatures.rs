@@ -1,7 +1,7 @@
 //! File systems, volumes and disk images that are known by a few bytes at a fixed place.
 
 use super::ends::Ends;
-use super::{Detail, Found};
+use super::{Detail, Recognised};
 
 /// Bytes at their place, and what they mean.
 struct Signature {
@@ -56,9 +56,9 @@ const SIGNATURES: &[Signature] = &[
     signature(64, &[0x7f, 0x10, 0xda, 0xbe], "a VDI image"),
 ];
 
-pub(super) fn found(ends: &Ends) -> Vec<Found> {
+pub(super) fn found(ends: &Ends) -> Vec<Recognised> {
     let plain = SIGNATURES.iter().filter(|signature| ends.has(signature.at, signature.magic));
-    let mut found: Vec<Found> = plain.map(|signature| of(signature, ends)).collect();
+    let mut found: Vec<Recognised> = plain.map(|signature| recognise(signature, ends)).collect();
     found.extend(ext(ends));
     found.extend(swap(ends));
     found
@@ -69,13 +69,13 @@ pub(super) fn in_the_boot_sector(ends: &Ends) -> bool {
     SIGNATURES.iter().any(|signature| signature.at < 510 && ends.has(signature.at, signature.magic))
 }
 
-fn of(signature: &Signature, ends: &Ends) -> Found {
+fn recognise(signature: &Signature, ends: &Ends) -> Recognised {
     let label = signature.label.and_then(|(at, length)| ends.get(at, length));
-    Found::labelled(signature.what, label.unwrap_or_default())
+    Recognised::labelled(signature.what, label.unwrap_or_default())
 }
 
 /// ext2, ext3 and ext4 share a superblock; which of them it is, its feature flags tell, as mount and blkid see it.
-fn ext(ends: &Ends) -> Option<Found> {
+fn ext(ends: &Ends) -> Option<Recognised> {
     const SUPERBLOCK: u64 = 1024;
     const MAGIC: u16 = 0xef53;
     const HAS_JOURNAL: u32 = 0x4;
@@ -99,7 +99,7 @@ fn ext(ends: &Ends) -> Option<Found> {
     } else {
         "an ext2 file system"
     };
-    let mut found = Found::labelled(what, ends.get(SUPERBLOCK + 120, 16)?);
+    let mut found = Recognised::labelled(what, ends.get(SUPERBLOCK + 120, 16)?);
     if found.detail.is_none() {
         let uuid = ends.get(SUPERBLOCK + 104, 16)?.first_chunk()?;
         found.detail = Some(Detail::Uuid(*uuid));
@@ -108,9 +108,9 @@ fn ext(ends: &Ends) -> Option<Found> {
 }
 
 /// Its signature ends the first page, whose length is that of the machine which made it.
-fn swap(ends: &Ends) -> Option<Found> {
+fn swap(ends: &Ends) -> Option<Recognised> {
     const LABEL_AT: u64 = 1024 + 28;
     let is_swap = |page: u64| ends.has(page - 10, b"SWAPSPACE2") || ends.has(page - 10, b"SWAP-SPACE");
     [4096, 8192, 16_384, 65_536].into_iter().find(|page| is_swap(*page))?;
-    Some(Found::labelled("swap space", ends.get(LABEL_AT, 16)?))
+    Some(Recognised::labelled("swap space", ends.get(LABEL_AT, 16)?))
 }

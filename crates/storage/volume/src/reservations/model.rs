@@ -19,7 +19,7 @@ struct Model {
 
 /// What the model answers: a conflict, another refusal, or whom to tell what.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Answer {
+enum ModelResult {
     Conflict,
     Refused,
     Good { told: BTreeSet<(u8, Event)>, preempted: BTreeSet<u8> },
@@ -40,11 +40,11 @@ impl Model {
         self.keys.keys().copied().filter(move |&who| who != by)
     }
 
-    fn good(told: BTreeSet<(u8, Event)>) -> Answer {
-        Answer::Good { told, preempted: BTreeSet::new() }
+    fn good(told: BTreeSet<(u8, Event)>) -> ModelResult {
+        ModelResult::Good { told, preempted: BTreeSet::new() }
     }
 
-    fn carry_out(&mut self, by: u8, change: &Change) -> Answer {
+    fn carry_out(&mut self, by: u8, change: &Change) -> ModelResult {
         let own = self.keys.get(&by).copied();
         match change {
             Change::Register(register) => self.register(by, register),
@@ -54,9 +54,9 @@ impl Model {
             | Change::Preempt { key, .. }
                 if own != Some(*key) =>
             {
-                Answer::Conflict
+                ModelResult::Conflict
             }
-            Change::Move(Move { existing, .. }) if own != Some(*existing) => Answer::Conflict,
+            Change::Move(Move { existing, .. }) if own != Some(*existing) => ModelResult::Conflict,
             Change::Reserve { kind, .. } => self.reserve(by, *kind),
             Change::Release { kind, .. } => self.release(by, *kind),
             Change::Clear { .. } => {
@@ -69,10 +69,10 @@ impl Model {
         }
     }
 
-    fn register(&mut self, by: u8, register: &Register) -> Answer {
+    fn register(&mut self, by: u8, register: &Register) -> ModelResult {
         let own = self.keys.get(&by).copied().unwrap_or(0);
         if register.existing.is_some_and(|existing| existing != own) {
-            return Answer::Conflict;
+            return ModelResult::Conflict;
         }
         if register.key != 0 {
             self.keys.insert(by, register.key);
@@ -98,36 +98,36 @@ impl Model {
         Model::good(told)
     }
 
-    fn reserve(&mut self, by: u8, kind: ReservationType) -> Answer {
+    fn reserve(&mut self, by: u8, kind: ReservationType) -> ModelResult {
         match self.reservation {
             None => self.reservation = Some((kind, by)),
             Some((held, _)) if held == kind && self.holders().contains(&by) => {}
-            Some(_) => return Answer::Conflict,
+            Some(_) => return ModelResult::Conflict,
         }
         Model::good(BTreeSet::new())
     }
 
-    fn release(&mut self, by: u8, kind: ReservationType) -> Answer {
+    fn release(&mut self, by: u8, kind: ReservationType) -> ModelResult {
         let Some((held, _)) = self.reservation.filter(|_| self.holders().contains(&by)) else {
             return Model::good(BTreeSet::new());
         };
         if held != kind {
-            return Answer::Refused;
+            return ModelResult::Refused;
         }
         self.reservation = None;
         let told = self.others(by).map(|who| (who, Event::ReservationReleased));
         Model::good(if held.registrants_have_access() { told.collect() } else { BTreeSet::new() })
     }
 
-    fn preempt(&mut self, by: u8, victims: u64, kind: ReservationType) -> Answer {
+    fn preempt(&mut self, by: u8, victims: u64, kind: ReservationType) -> ModelResult {
         let all = self.reservation.is_some_and(|(held, _)| held.all_registrants());
         let holder_key = self.reservation.and_then(|(_, holder)| self.keys.get(&holder).copied());
         let takes_over = if all { victims == 0 } else { victims != 0 && holder_key == Some(victims) };
         if !takes_over && victims == 0 {
-            return Answer::Refused;
+            return ModelResult::Refused;
         }
         if !takes_over && !self.keys.values().any(|&key| key == victims) {
-            return Answer::Conflict;
+            return ModelResult::Conflict;
         }
         let everyone = takes_over && all;
         let preempted: BTreeSet<u8> =
@@ -142,17 +142,17 @@ impl Model {
             }
             self.reservation = Some((kind, by));
         }
-        Answer::Good { told, preempted }
+        ModelResult::Good { told, preempted }
     }
 
-    fn hand_over(&mut self, by: u8, command: &Move) -> Answer {
+    fn hand_over(&mut self, by: u8, command: &Move) -> ModelResult {
         let to = command.to.host.qualifier[5];
-        let Some((kind, holder)) = self.reservation else { return Answer::Conflict };
+        let Some((kind, holder)) = self.reservation else { return ModelResult::Conflict };
         if holder != by || kind.all_registrants() {
-            return Answer::Conflict;
+            return ModelResult::Conflict;
         }
         if command.key == 0 || to == by {
-            return Answer::Refused;
+            return ModelResult::Refused;
         }
         self.keys.insert(to, command.key);
         if command.unregister {
@@ -172,15 +172,15 @@ impl Model {
 }
 
 /// The answer of what is tested, in the model's words. The sender hears nothing, covered or not.
-fn answer(by: u8, outcome: Result<Changed, Refusal>) -> Answer {
+fn answer(by: u8, outcome: Result<Changed, Refusal>) -> ModelResult {
     let number = |registration: &super::Registration| registration.host.qualifier[5];
     match outcome {
-        Err(Refusal::Conflict) => Answer::Conflict,
-        Err(_) => Answer::Refused,
+        Err(Refusal::Conflict) => ModelResult::Conflict,
+        Err(_) => ModelResult::Refused,
         Ok(changed) => {
             let told = changed.notices.iter().map(|notice| (number(&notice.who), notice.what));
             let preempted = changed.preempted.iter().map(number).collect();
-            Answer::Good { told: told.filter(|(who, _)| *who != by).collect(), preempted }
+            ModelResult::Good { told: told.filter(|(who, _)| *who != by).collect(), preempted }
         }
     }
 }
@@ -230,7 +230,7 @@ proptest! {
             let before = state.clone();
             let seen = answer(by, state.change(&path(by), change.clone()));
             prop_assert_eq!(&seen, &model.carry_out(by, &change), "{:?} by {}", change, by);
-            if !matches!(seen, Answer::Good { .. }) {
+            if !matches!(seen, ModelResult::Good { .. }) {
                 prop_assert_eq!(&state, &before, "a refusal changes nothing");
             }
             prop_assert_eq!(state.generation, model.generation);

@@ -10,18 +10,18 @@ use super::syntax::{Choice, Node, Token};
 use crate::backend::Options;
 use crate::nearest::hint;
 
-type Meant<T> = Result<T, Problem>;
+type Parsed<T> = Result<T, Problem>;
 
 /// What every volume has.
 const OF_ALL: [&str; 3] = ["readonly", "removable", "thick"];
 
 /// A whole volume.
-pub(super) fn whole(node: &Node) -> Meant<Spec> {
+pub(super) fn whole(node: &Node) -> Parsed<Spec> {
     let spec = volume(node)?;
     inner_of(node).try_for_each(none_of_a_whole_volume).map(|()| spec)
 }
 
-fn volume(node: &Node) -> Meant<Spec> {
+fn volume(node: &Node) -> Parsed<Spec> {
     check_options(node)?;
     let written = Written { node };
     Ok(Spec {
@@ -33,7 +33,7 @@ fn volume(node: &Node) -> Meant<Spec> {
 }
 
 /// Each of them known, none of them twice.
-fn check_options(node: &Node) -> Meant<()> {
+fn check_options(node: &Node) -> Parsed<()> {
     for (index, choice) in node.options.iter().enumerate() {
         let key = &choice.key;
         if let Options::Known(own) = node.kind.options
@@ -57,7 +57,7 @@ fn inner_of(node: &Node) -> impl Iterator<Item = &Node> {
     node.members.iter().flat_map(|members| &members.nodes)
 }
 
-fn none_of_a_whole_volume(node: &Node) -> Meant<()> {
+fn none_of_a_whole_volume(node: &Node) -> Parsed<()> {
     let whole = ["removable", "thick"];
     if let Some(choice) = node.options.iter().find(|choice| whole.contains(&choice.key.text.as_str())) {
         let sentence =
@@ -67,7 +67,7 @@ fn none_of_a_whole_volume(node: &Node) -> Meant<()> {
     inner_of(node).try_for_each(none_of_a_whole_volume)
 }
 
-pub(super) fn parsed<T: FromStr<Err: ToString>>(word: &Token) -> Meant<T> {
+pub(super) fn parsed<T: FromStr<Err: ToString>>(word: &Token) -> Parsed<T> {
     word.text.parse().map_err(|error: T::Err| Problem::new(word.at.clone(), error.to_string()))
 }
 
@@ -88,7 +88,7 @@ impl<'a> Written<'a> {
     ///
     /// # Errors
     /// It is not there, or no such value.
-    pub fn before_brackets<T: FromStr<Err: ToString>>(&self, wants: &str, example: &str) -> Meant<T> {
+    pub fn before_brackets<T: FromStr<Err: ToString>>(&self, wants: &str, example: &str) -> Parsed<T> {
         let argument = self.argument();
         match argument.text.strip_suffix(':') {
             Some(text) => {
@@ -105,7 +105,7 @@ impl<'a> Written<'a> {
     ///
     /// # Errors
     /// It is told something.
-    pub fn nothing_before_brackets(&self, layer: &str, example: &str) -> Meant<()> {
+    pub fn nothing_before_brackets(&self, layer: &str, example: &str) -> Parsed<()> {
         match self.argument().text.is_empty() {
             true => Ok(()),
             false => Err(Problem::new(
@@ -119,7 +119,7 @@ impl<'a> Written<'a> {
     ///
     /// # Errors
     /// There are no brackets, or a mistake is in one of them.
-    pub fn members(&self) -> Meant<Vec<Spec>> {
+    pub fn members(&self) -> Parsed<Vec<Spec>> {
         let Some(members) = &self.node.members else {
             let end = self.argument().at.end;
             return Err(Problem::new(end..end, "a volume in brackets is missing here, such as [ram:1GiB]"));
@@ -131,7 +131,7 @@ impl<'a> Written<'a> {
     ///
     /// # Errors
     /// There is none, or more than one, or a mistake is in it.
-    pub fn member(&self) -> Meant<Spec> {
+    pub fn member(&self) -> Parsed<Spec> {
         if inner_of(self.node).count() > 1 {
             return Err(Problem::new(
                 self.place_of_members(),
@@ -164,7 +164,7 @@ impl<'a> Written<'a> {
     ///
     /// # Errors
     /// It stands there without one.
-    pub fn value(&self, key: &str) -> Meant<Option<&'a Token>> {
+    pub fn value(&self, key: &str) -> Parsed<Option<&'a Token>> {
         let Some(choice) = self.find(key) else { return Ok(None) };
         choice
             .value
@@ -178,7 +178,7 @@ impl<'a> Written<'a> {
     ///
     /// # Errors
     /// It has no value, or one that is none.
-    pub fn parsed<T: FromStr<Err: ToString>>(&self, key: &str) -> Meant<Option<T>> {
+    pub fn parsed<T: FromStr<Err: ToString>>(&self, key: &str) -> Parsed<Option<T>> {
         self.value(key)?.map(parsed).transpose()
     }
 
@@ -186,7 +186,7 @@ impl<'a> Written<'a> {
     ///
     /// # Errors
     /// It says something else.
-    pub fn flag(&self, key: &str) -> Meant<bool> {
+    pub fn flag(&self, key: &str) -> Parsed<bool> {
         let Some(choice) = self.find(key) else { return Ok(false) };
         match choice.value.as_ref().map(|value| value.text.as_str()) {
             None | Some("on") => Ok(true),
@@ -206,7 +206,7 @@ impl<'a> Written<'a> {
     ///
     /// # Errors
     /// One stands alone.
-    pub fn both(&self, one: &str, other: &str) -> Meant<Option<(&'a Token, &'a Token)>> {
+    pub fn both(&self, one: &str, other: &str) -> Parsed<Option<(&'a Token, &'a Token)>> {
         match (self.value(one)?, self.value(other)?) {
             (Some(first), Some(second)) => Ok(Some((first, second))),
             (None, None) => Ok(None),
@@ -225,7 +225,7 @@ impl Token {
     ///
     /// # Errors
     /// It is none.
-    pub fn parsed<T: FromStr<Err: ToString>>(&self) -> Meant<T> {
+    pub fn parsed<T: FromStr<Err: ToString>>(&self) -> Parsed<T> {
         parsed(self)
     }
 }
