@@ -12,7 +12,7 @@ use volume::{Volume, VolumeOptions};
 
 use crate::cores::Machine;
 use crate::pdu::{self, Header, get_32, pdu, set_32};
-use crate::scenario::{BLOCK, GROUPS, Stage, TARGET, portal};
+use crate::scenario::{BLOCK, GROUPS, Simulation, TARGET, portal};
 use crate::simple::SILENCE_MAX;
 use crate::universe::{draw, note};
 use crate::volume::ram;
@@ -31,23 +31,23 @@ pub(crate) fn export() -> Export {
     Export { lun: LUN, volume: "adversary".to_owned(), unit, initiators: None, deadline }
 }
 
-/// Begins one that is at it until the stage is over.
-pub(crate) fn begin(stage: &Rc<Stage>) -> Machine {
+/// Begins one that is at it until the simulation is over.
+pub(crate) fn begin(simulation: &Rc<Simulation>) -> Machine {
     let machine = Machine::new("adversary");
-    let stage = Rc::clone(stage);
-    machine.run(move || live(stage));
+    let simulation = Rc::clone(simulation);
+    machine.run(move || live(simulation));
     machine
 }
 
-async fn live(stage: Rc<Stage>) {
-    while !stage.is_over.get() {
+async fn live(simulation: Rc<Simulation>) {
+    while !simulation.is_over.get() {
         let wait = draw(|random| random.delay(100_000, 5_000_000_000));
         reactor::sleep(Duration::from_nanos(wait)).await;
         let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
         let Ok(stream) = reactor::world().connect(portal(group), &Default::default()) else { continue };
         let attack = Attack { stream, cmd_sn: 1, exp_stat_sn: 1 };
         // Only on a calm day can it be seen what that does to others.
-        let holds = stage.is_calm && draw(|random| random.once_in(2));
+        let holds = simulation.is_calm && draw(|random| random.once_in(2));
         let kind = if holds { HOLDS } else { draw(|random| random.below(7)) };
         note(&[60, kind], || format!("the adversary begins, in its way {kind}"));
         // Whatever it does, it does it for so long at most.
@@ -55,7 +55,7 @@ async fn live(stage: Rc<Stage>) {
             HOLDS => HOLD,
             _ => Duration::from_nanos(draw(|random| random.delay(100_000_000, 60_000_000_000))),
         };
-        let _ = reactor::timeout(time, attack.go_on(&stage, kind)).await;
+        let _ = reactor::timeout(time, attack.go_on(&simulation, kind)).await;
     }
 }
 
@@ -74,23 +74,23 @@ struct Attack {
 struct Closed;
 
 impl Attack {
-    async fn go_on(mut self, stage: &Stage, kind: u64) -> Result<(), Closed> {
+    async fn go_on(mut self, simulation: &Simulation, kind: u64) -> Result<(), Closed> {
         match kind {
             0 => return self.babble().await,
             1 => return self.stay_silent().await,
             _ => self.log_in().await?,
         }
         if kind == HOLDS {
-            return self.hold(stage).await;
+            return self.hold(simulation).await;
         }
         // Answers are read now and then, or never: what the server has to say stays with it.
         let reads_once_in = *draw(|random| random.pick(&[1, 8, crate::disk::NEVER]));
         loop {
-            if stage.is_over.get() {
+            if simulation.is_over.get() {
                 return Ok(());
             }
             for _ in 0..draw(|random| random.delay(1, 64)) {
-                let (header, data) = self.anything(stage);
+                let (header, data) = self.anything(simulation);
                 self.send(&header, &data).await?;
             }
             if draw(|random| random.once_in(reads_once_in)) {
@@ -119,8 +119,8 @@ impl Attack {
 
     /// Asks for all of all volumes and for ever smaller parts of them, until no memory is left, and takes nothing of it. It says
     /// something now and then, so that nobody thinks it gone.
-    async fn hold(&mut self, stage: &Stage) -> Result<(), Closed> {
-        for (number, volume) in stage.volumes.iter().cycle().take(READS_HELD).enumerate() {
+    async fn hold(&mut self, simulation: &Simulation) -> Result<(), Closed> {
+        for (number, volume) in simulation.volumes.iter().cycle().take(READS_HELD).enumerate() {
             let blocks = (volume.blocks >> (number % 8)).max(1) as u32;
             let mut header = [0; 48];
             header[0] = 0x01;
@@ -164,7 +164,7 @@ impl Attack {
     }
 
     /// A PDU that is right, nearly right, or wrong.
-    fn anything(&mut self, stage: &Stage) -> (Header, Vec<u8>) {
+    fn anything(&mut self, simulation: &Simulation) -> (Header, Vec<u8>) {
         let mut header = [0; 48];
         let mut data = Vec::new();
         let lun = draw(|random| {
@@ -172,7 +172,7 @@ impl Attack {
             if random.once_in(2) {
                 *random.pick(&own)
             } else {
-                random.below(stage.volumes.len() as u64) as u16
+                random.below(simulation.volumes.len() as u64) as u16
             }
         });
         let task = draw(|random| random.below(16)) as u32;

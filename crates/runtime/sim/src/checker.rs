@@ -114,7 +114,7 @@ struct Entry {
     /// Until it is seen, it may show any write of that volume, and of those before it.
     copied_from: Option<u64>,
     /// What a failed sync has done to it.
-    doom: Doom,
+    loss: Loss,
     /// Its writer was found to know of that.
     told: bool,
     /// It had ended when the power was cut.
@@ -125,16 +125,16 @@ struct Entry {
 
 /// Whether a sync that was to make a write last has failed: no later one does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Doom {
+enum Loss {
     None,
     /// It was under way then, and nobody knows whether it had landed, or does so again.
-    Perhaps,
+    Possible,
     Certain,
 }
 
 /// What a write is like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct WriteKind {
     /// Of zeros only.
     pub(crate) zeros: bool,
     /// Sent again if it is aborted.
@@ -145,14 +145,14 @@ pub(crate) struct Kind {
 
 /// A block that should not be as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub(crate) struct BlockFault {
     /// Which.
     pub(crate) lba: u64,
     /// What is wrong about it.
     pub(crate) what: String,
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for BlockFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "block {}: {}", self.lba, self.what)
     }
@@ -212,10 +212,10 @@ impl Checker {
     }
 
     /// Somebody is about to ask for a write of `blocks` blocks, of data that [`Checker::fill`] makes if not of zeros.
-    pub(crate) fn begin_write(&mut self, writer: Writer, lba: u64, blocks: u64, what: Kind) -> WriteId {
+    pub(crate) fn begin_write(&mut self, writer: Writer, lba: u64, blocks: u64, what: WriteKind) -> WriteId {
         let (id, begun) = (WriteId(self.next), self.tick());
         self.next += 1;
-        let Kind { zeros, repeats, copied_from } = what;
+        let WriteKind { zeros, repeats, copied_from } = what;
         self.open.insert(id, OpenWrite { writer, lba, blocks, begun, repeats });
         let value = if zeros { 0 } else { id.0 };
         let entry = Entry {
@@ -228,7 +228,7 @@ impl Checker {
             writer,
             repeats,
             copied_from,
-            doom: Doom::None,
+            loss: Loss::None,
             told: false,
             cut: false,
             superseded: None,
@@ -326,7 +326,7 @@ impl Checker {
     }
 
     /// It was answered with `data`.
-    pub(crate) fn read(&mut self, begun: Now, lba: u64, data: &[u8]) -> Result<(), Wrong> {
+    pub(crate) fn read(&mut self, begun: Now, lba: u64, data: &[u8]) -> Result<(), BlockFault> {
         let now = self.tick();
         self.reads.0.remove(&begun.0);
         if begun.0 < self.epoch {
@@ -338,16 +338,16 @@ impl Checker {
                 Err(_) if self.tears && self.blocks[lba as usize].changes_since(begun.0) => {
                     continue;
                 }
-                value => value.map_err(|what| Wrong { lba, what: what.to_string() })?,
+                value => value.map_err(|what| BlockFault { lba, what: what.to_string() })?,
             };
-            self.blocks[lba as usize].shows(value, begun.0, now).map_err(|what| Wrong { lba, what })?;
+            self.blocks[lba as usize].shows(value, begun.0, now).map_err(|what| BlockFault { lba, what })?;
             self.blocks[lba as usize].forget(|| self.reads.horizon(lba, now), self.keeps);
         }
         Ok(())
     }
 
     /// `found` was at a block, and was exchanged for something else by one command that was asked for then.
-    pub(crate) fn exchanged(&mut self, begun: Now, lba: u64, found: &[u8]) -> Result<(), Wrong> {
+    pub(crate) fn exchanged(&mut self, begun: Now, lba: u64, found: &[u8]) -> Result<(), BlockFault> {
         let Ok(found) = value(found, lba) else { return Ok(()) }; // a read has told
         let block = &mut self.blocks[lba as usize];
         // Zeros come again, and so does what is sent or copied again.
@@ -357,7 +357,7 @@ impl Checker {
         }
         if block.exchanged.contains(&found) {
             let what = format!("write {found} was found and exchanged twice");
-            return Err(Wrong { lba, what });
+            return Err(BlockFault { lba, what });
         }
         block.exchanged.push_back(found);
         if block.exchanged.len() > EXCHANGES {
@@ -367,7 +367,7 @@ impl Checker {
     }
 
     /// A flush that `writer` had asked for then was answered: what had been answered before that lasts.
-    pub(crate) fn flushed(&mut self, writer: Writer, begun: Now) -> Result<(), Wrong> {
+    pub(crate) fn flushed(&mut self, writer: Writer, begun: Now) -> Result<(), BlockFault> {
         if begun.0 < self.epoch {
             return Ok(());
         }
@@ -378,13 +378,13 @@ impl Checker {
                     block.settled &= entry.effective.is_none();
                     continue;
                 }
-                match entry.doom {
-                    Doom::None => {
+                match entry.loss {
+                    Loss::None => {
                         entry.lasts = true;
                         continue;
                     }
-                    Doom::Perhaps => continue,
-                    Doom::Certain => {}
+                    Loss::Possible => continue,
+                    Loss::Certain => {}
                 }
                 let (restart, looks_closer) = self.restarted;
                 entry.told |= self.told.get(&entry.writer).is_some_and(|at| entry.begun < *at)
@@ -395,7 +395,7 @@ impl Checker {
                         "write {} was lost, and its writer's flush is answered as if it were not",
                         entry.id.0
                     );
-                    return Err(Wrong { lba, what });
+                    return Err(BlockFault { lba, what });
                 }
             }
         }
@@ -453,9 +453,9 @@ impl Checker {
             };
             // What is sent again may land again.
             let lands_again = entry.repeats && entry.ended.is_none();
-            let doom = if is_newer && has_landed && !lands_again { Doom::Certain } else { Doom::Perhaps };
+            let loss = if is_newer && has_landed && !lands_again { Loss::Certain } else { Loss::Possible };
             if !entry.lasts && may_be_newer {
-                entry.doom = entry.doom.max(doom);
+                entry.loss = entry.loss.max(loss);
             }
         }
     }
@@ -522,7 +522,7 @@ impl Entry {
             writer: 0,
             repeats: false,
             copied_from: None,
-            doom: Doom::None,
+            loss: Loss::None,
             told: false,
             cut: false,
             superseded: None,
@@ -672,9 +672,9 @@ mod tests {
     #[test]
     fn what_was_answered_is_shown_and_nothing_older() {
         let mut checker = checker();
-        let first = checker.begin_write(1, 0, 1, Kind::default());
+        let first = checker.begin_write(1, 0, 1, WriteKind::default());
         checker.wrote(first);
-        let second = checker.begin_write(1, 0, 1, Kind::default());
+        let second = checker.begin_write(1, 0, 1, WriteKind::default());
         checker.wrote(second);
         let (first, second) = (data(&checker, first), data(&checker, second));
         assert!(reads(&mut checker, &second));
@@ -685,8 +685,10 @@ mod tests {
     #[test]
     fn of_writes_under_way_either_may_be_shown_but_not_in_turns() {
         let mut checker = checker();
-        let (one, two) =
-            (checker.begin_write(1, 0, 1, Kind::default()), checker.begin_write(2, 0, 1, Kind::default()));
+        let (one, two) = (
+            checker.begin_write(1, 0, 1, WriteKind::default()),
+            checker.begin_write(2, 0, 1, WriteKind::default()),
+        );
         checker.wrote(one);
         checker.wrote(two);
         let (one, two) = (data(&checker, one), data(&checker, two));
@@ -698,12 +700,12 @@ mod tests {
     #[test]
     fn what_two_commands_found_and_exchanged_was_not_alone_with_either() {
         let mut checker = checker();
-        let first = checker.begin_write(1, 0, 1, Kind::default());
+        let first = checker.begin_write(1, 0, 1, WriteKind::default());
         checker.wrote(first);
         let found = data(&checker, first);
         let begun = checker.now();
         for writer in [1, 2] {
-            let exchange = checker.begin_write(writer, 0, 1, Kind::default());
+            let exchange = checker.begin_write(writer, 0, 1, WriteKind::default());
             checker.wrote(exchange);
         }
         checker.exchanged(begun, 0, &found).expect("one may");
@@ -716,7 +718,7 @@ mod tests {
     #[test]
     fn what_is_over_does_not_land_later() {
         let mut checker = checker();
-        let aborted = checker.begin_write(1, 0, 1, Kind::default());
+        let aborted = checker.begin_write(1, 0, 1, WriteKind::default());
         checker.is_over(aborted);
         assert!(reads(&mut checker, &[0; 512]));
         let aborted = data(&checker, aborted);
@@ -726,7 +728,7 @@ mod tests {
     #[test]
     fn what_is_over_may_have_landed_before() {
         let mut checker = checker();
-        let aborted = checker.begin_write(1, 0, 1, Kind::default());
+        let aborted = checker.begin_write(1, 0, 1, WriteKind::default());
         checker.is_over(aborted);
         let aborted = data(&checker, aborted);
         assert!(reads(&mut checker, &aborted));
@@ -736,9 +738,9 @@ mod tests {
     #[test]
     fn an_aborted_write_does_not_land_on_a_newer_one() {
         let mut checker = checker();
-        let aborted = checker.begin_write(1, 0, 1, Kind::default());
+        let aborted = checker.begin_write(1, 0, 1, WriteKind::default());
         checker.is_over(aborted);
-        let newer = checker.begin_write(2, 0, 1, Kind::default());
+        let newer = checker.begin_write(2, 0, 1, WriteKind::default());
         checker.wrote(newer);
         let aborted = data(&checker, aborted);
         assert!(!reads(&mut checker, &aborted));
@@ -747,11 +749,11 @@ mod tests {
     #[test]
     fn a_power_cut_takes_back_what_was_not_flushed() {
         let mut checker = checker();
-        let kept = checker.begin_write(1, 0, 1, Kind::default());
+        let kept = checker.begin_write(1, 0, 1, WriteKind::default());
         checker.wrote(kept);
         let flush = checker.now();
         checker.flushed(1, flush).expect("nothing was lost");
-        let lost = checker.begin_write(1, 0, 1, Kind::default());
+        let lost = checker.begin_write(1, 0, 1, WriteKind::default());
         checker.wrote(lost);
         let (kept, lost) = (data(&checker, kept), data(&checker, lost));
         assert!(reads(&mut checker, &lost));
@@ -764,7 +766,7 @@ mod tests {
     #[test]
     fn a_power_cut_takes_nothing_back_that_was_flushed() {
         let mut checker = checker();
-        let kept = checker.begin_write(1, 0, 1, Kind::default());
+        let kept = checker.begin_write(1, 0, 1, WriteKind::default());
         checker.wrote(kept);
         let flush = checker.now();
         checker.flushed(1, flush).expect("nothing was lost");
@@ -776,8 +778,8 @@ mod tests {
     fn what_is_under_way_when_a_sync_fails_may_have_been_lost_with_it() {
         let mut checker = checker();
         let kept = [0; 512];
-        let one = checker.begin_write(1, 0, 1, Kind::default());
-        let other = checker.begin_write(1, 0, 1, Kind::default());
+        let one = checker.begin_write(1, 0, 1, WriteKind::default());
+        let other = checker.begin_write(1, 0, 1, WriteKind::default());
         let lost = data(&checker, other);
         checker.sync_failed(0, &lost, &kept);
         checker.wrote(one);
@@ -794,7 +796,7 @@ mod tests {
     fn what_a_cache_above_the_disk_still_has_is_not_lost_with_what_is_older() {
         let mut checker = checker();
         let [older, _] = [1, 2].map(|writer| {
-            let write = checker.begin_write(writer, 0, 1, Kind::default());
+            let write = checker.begin_write(writer, 0, 1, WriteKind::default());
             checker.wrote(write);
             write
         });
@@ -809,7 +811,7 @@ mod tests {
     #[test]
     fn what_is_sent_again_is_not_lost_with_the_first_try() {
         let mut checker = checker();
-        let write = checker.begin_write(1, 0, 1, Kind { repeats: true, ..Kind::default() });
+        let write = checker.begin_write(1, 0, 1, WriteKind { repeats: true, ..WriteKind::default() });
         let lost = data(&checker, write);
         checker.sync_failed(0, &lost, &[0; 512]);
         checker.wrote(write);
@@ -822,11 +824,11 @@ mod tests {
     #[test]
     fn what_a_copy_brought_may_be_lost_before_it_is_answered() {
         let mut checker = Checker::new(1, 512, 8, false, true);
-        let older = checker.begin_write(1, 0, 1, Kind::default());
+        let older = checker.begin_write(1, 0, 1, WriteKind::default());
         checker.wrote(older);
         let flush = checker.now();
         checker.flushed(1, flush).expect("nothing was lost");
-        let copy = checker.begin_write(1, 0, 1, Kind { copied_from: Some(0), ..Kind::default() });
+        let copy = checker.begin_write(1, 0, 1, WriteKind { copied_from: Some(0), ..WriteKind::default() });
         let (older, copied) = (data(&checker, older), data(&checker, WriteId(7)));
         checker.sync_failed(0, &copied, &older);
         checker.flush_failed(1);
@@ -842,7 +844,8 @@ mod tests {
     fn what_is_kept_was_not_copied_from_a_volume_that_has_no_such_thing() {
         let mut checker = Checker::new(2, 512, 8, false, true);
         let mut copied = |source: u64| {
-            let copy = checker.begin_write(1, 0, 1, Kind { copied_from: Some(source), ..Kind::default() });
+            let copy =
+                checker.begin_write(1, 0, 1, WriteKind { copied_from: Some(source), ..WriteKind::default() });
             checker.wrote(copy);
             let flush = checker.now();
             (data(&checker, WriteId(source << VOLUME_SHIFT | 7)), flush)
@@ -879,7 +882,7 @@ mod tests {
     #[test]
     fn a_torn_block_is_wrong() {
         let mut checker = checker();
-        let write = checker.begin_write(1, 0, 1, Kind::default());
+        let write = checker.begin_write(1, 0, 1, WriteKind::default());
         checker.wrote(write);
         let mut torn = data(&checker, write);
         torn[256..].fill(0);

@@ -44,7 +44,7 @@ struct CoreState {
     /// What it is to do, until it begins.
     main: Option<Box<dyn FnOnce()>>,
     body: Option<Body>,
-    state: State,
+    state: RunState,
     /// It is to be woken then, if it sleeps at all.
     wakes_at: u64,
     /// When an event looks whether it is to be woken. There is one at most that is not later than that.
@@ -58,7 +58,7 @@ struct Body {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum RunState {
     /// On the list of those that can go on.
     Ready,
     Running,
@@ -107,7 +107,7 @@ impl Machine {
         });
         with(|universe| {
             let body = Some(Body { coroutine, executor: Suspended::default() });
-            let (main, state) = (Some(main as Box<dyn FnOnce()>), State::Ready);
+            let (main, state) = (Some(main as Box<dyn FnOnce()>), RunState::Ready);
             universe.cores.all.push(CoreState {
                 machine: self,
                 main,
@@ -131,7 +131,7 @@ impl Machine {
         network::close_all_of(self);
         let cores = with(|universe| {
             let all = universe.cores.all.iter().enumerate();
-            let own = all.filter(|(_, core)| core.machine == self && core.state != State::Ended);
+            let own = all.filter(|(_, core)| core.machine == self && core.state != RunState::Ended);
             own.map(|(number, _)| Core(number)).collect::<Vec<_>>()
         });
         cores.into_iter().for_each(drop_core);
@@ -145,7 +145,7 @@ impl Machine {
     /// Whether anything still runs on it.
     pub(crate) fn is_busy(self) -> bool {
         with(|universe| {
-            universe.cores.all.iter().any(|core| core.machine == self && core.state != State::Ended)
+            universe.cores.all.iter().any(|core| core.machine == self && core.state != RunState::Ended)
         })
     }
 }
@@ -159,7 +159,7 @@ impl fmt::Display for Machine {
 
 /// Runs the simulation until `done`, or until something is found to be wrong, but not beyond `end`.
 pub(crate) fn run_until(mut done: impl FnMut() -> bool, end: u64) {
-    enum Next {
+    enum Choice {
         Core(Core),
         Event(Box<dyn FnOnce()>),
         Nothing,
@@ -169,17 +169,17 @@ pub(crate) fn run_until(mut done: impl FnMut() -> bool, end: u64) {
             let ready = universe.cores.ready.len() as u64;
             let event = universe.has_due();
             match universe.random.below((ready + u64::from(event)).max(1)) {
-                place if place < ready => Next::Core(universe.cores.ready.swap_remove(place as usize)),
+                place if place < ready => Choice::Core(universe.cores.ready.swap_remove(place as usize)),
                 _ => match universe.due() {
-                    Some(act) => Next::Event(act),
-                    None => Next::Nothing,
+                    Some(act) => Choice::Event(act),
+                    None => Choice::Nothing,
                 },
             }
         });
         match next {
-            Next::Core(core) => step(core),
-            Next::Event(act) => act(),
-            Next::Nothing => {
+            Choice::Core(core) => step(core),
+            Choice::Event(act) => act(),
+            Choice::Nothing => {
                 if !with(|universe| universe.skip(end)) {
                     return;
                 }
@@ -195,12 +195,12 @@ fn step(core: Core) {
         let stall = universe::draw(|random| random.delay(STALL.0, STALL.1));
         with(|universe| {
             let place = &mut universe.cores.all[core.0];
-            (place.body, place.state) = (Some(body), State::Stalled);
+            (place.body, place.state) = (Some(body), RunState::Stalled);
         });
-        return universe::after(stall, move || ready_from(core, State::Stalled));
+        return universe::after(stall, move || ready_from(core, RunState::Stalled));
     }
     with(|universe| {
-        universe.cores.all[core.0].state = State::Running;
+        universe.cores.all[core.0].state = RunState::Running;
         universe.cores.running = Some(core);
     });
     body.executor.resume();
@@ -213,11 +213,11 @@ fn step(core: Core) {
         let place = &mut universe.cores.all[core.0];
         let ended = body.coroutine.is_done();
         match ended {
-            true => place.state = State::Ended,
+            true => place.state = RunState::Ended,
             false => place.body = Some(body),
         }
-        if place.state == State::Running {
-            place.state = State::Ready;
+        if place.state == RunState::Running {
+            place.state = RunState::Ready;
             universe.cores.ready.push(core);
         }
     });
@@ -231,7 +231,7 @@ fn take_body(core: Core) -> Option<Body> {
 fn drop_core(core: Core) {
     let (body, main) = with(|universe| {
         let place = &mut universe.cores.all[core.0];
-        place.state = State::Ended;
+        place.state = RunState::Ended;
         let taken = (place.body.take(), place.main.take());
         universe.cores.ready.retain(|ready| *ready != core);
         taken
@@ -266,7 +266,7 @@ pub(crate) fn stop(core: Core, park: Park) {
         let now = universe.time();
         let place = &mut universe.cores.all[core.0];
         if park != Park::No {
-            place.state = State::Asleep;
+            place.state = RunState::Asleep;
         }
         place.wakes_at = match park {
             Park::For(wait) => now.saturating_add(wait.as_nanos() as u64),
@@ -314,7 +314,7 @@ fn alarm(core: Core, at: u64) {
             return false; // an earlier one has come in between, and a later one will
         }
         place.looked_at = NEVER;
-        let sleeps = place.state == State::Asleep;
+        let sleeps = place.state == RunState::Asleep;
         let is_due = sleeps && place.wakes_at <= now;
         if sleeps && !is_due {
             look_at_alarm(universe, core);
@@ -327,14 +327,14 @@ fn alarm(core: Core, at: u64) {
 }
 
 fn make_ready(core: Core) {
-    ready_from(core, State::Asleep);
+    ready_from(core, RunState::Asleep);
 }
 
-fn ready_from(core: Core, state: State) {
+fn ready_from(core: Core, state: RunState) {
     universe::try_with(|universe| {
         let place = &mut universe.cores.all[core.0];
         if place.state == state {
-            place.state = State::Ready;
+            place.state = RunState::Ready;
             universe.cores.ready.push(core);
         }
     });

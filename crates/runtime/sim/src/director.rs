@@ -4,44 +4,44 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::network::{self, Trouble};
-use crate::scenario::{Part, Stage};
+use crate::scenario::{Feature, Simulation};
 use crate::universe::{self, draw};
 
 /// Has one thing after the other go wrong.
-pub(crate) async fn direct(stage: Rc<Stage>) {
+pub(crate) async fn direct(simulation: Rc<Simulation>) {
     // In some simulations there is hardly time to log in, in others hardly anything goes wrong.
     let often = draw(|random| {
-        random.of_any_size(5_000_000, if stage.is_long { 60_000_000_000 } else { 10_000_000_000 })
+        random.of_any_size(5_000_000, if simulation.is_long { 60_000_000_000 } else { 10_000_000_000 })
     });
     // Servers die in some simulations only: others are to go on for long.
-    let crashes = stage.has(Part::Crashes) && draw(|random| random.once_in(2));
-    let ends = stage.has(Part::Ends) && (stage.is_calm || draw(|random| random.once_in(2)));
-    let network = stage.has(Part::NetworkTrouble);
+    let crashes = simulation.has(Feature::Crashes) && draw(|random| random.once_in(2));
+    let ends = simulation.has(Feature::Ends) && (simulation.is_calm || draw(|random| random.once_in(2)));
+    let network = simulation.has(Feature::NetworkTrouble);
     // No server ends that has only just begun: others are to see something of it.
     let life = draw(|random| random.of_any_size(20_000_000, 10_000_000_000));
-    if stage.is_moving {
-        return isolate_again_and_again(&stage).await;
+    if simulation.is_moving {
+        return isolate_again_and_again(&simulation).await;
     }
     loop {
         let wait = draw(|random| random.between(1, often));
         reactor::sleep(Duration::from_nanos(wait)).await;
         let kind = draw(|random| random.below(12));
-        let longest = if stage.is_long { 200_000_000_000 } else { 40_000_000_000 };
+        let longest = if simulation.is_long { 200_000_000_000 } else { 40_000_000_000 };
         let time = draw(|random| random.of_any_size(1_000_000, longest));
-        let later = Rc::clone(&stage);
-        let is_young = universe::nanoseconds() < stage.started.get() + life;
+        let later = Rc::clone(&simulation);
+        let is_young = universe::nanoseconds() < simulation.started.get() + life;
         match kind {
-            11 if stage.has(Part::Changes) => universe::after(0, move || later.change_luns()),
+            11 if simulation.has(Feature::Changes) => universe::after(0, move || later.change_luns()),
             11 => {}
             8.. if is_young => {}
             10 if ends => universe::after(0, move || later.replace_server()),
             10 => {}
-            _ if stage.is_calm => {}
+            _ if simulation.is_calm => {}
             0..8 if !network => {}
             0..3 => universe::after(0, || network::trouble(Trouble::Cut)),
             3..5 => universe::after(0, move || network::trouble(Trouble::Stall(time))),
             5 => universe::after(0, || network::trouble(Trouble::HalfOpen)),
-            6..8 => isolate_server(&stage, time),
+            6..8 => isolate_server(&simulation, time),
             _ if crashes => universe::after(0, move || {
                 later.crash_server(draw(|random| random.once_in(2)));
                 let pause = draw(|random| random.delay(1_000_000, 20_000_000_000));
@@ -56,18 +56,18 @@ pub(crate) async fn direct(stage: Rc<Stage>) {
     }
 }
 
-async fn isolate_again_and_again(stage: &Stage) {
+async fn isolate_again_and_again(simulation: &Simulation) {
     loop {
         let wait = draw(|random| random.between(100_000_000, 3_000_000_000));
         reactor::sleep(Duration::from_nanos(wait)).await;
         let time = draw(|random| random.of_any_size(200_000_000, 30_000_000_000));
-        isolate_server(stage, time);
+        isolate_server(simulation, time);
     }
 }
 
 /// Nothing goes to the server or from it for so many nanoseconds.
-fn isolate_server(stage: &Stage, time: u64) {
-    if let Some(machine) = stage.server.borrow().as_ref().map(|running| running.machine) {
+fn isolate_server(simulation: &Simulation, time: u64) {
+    if let Some(machine) = simulation.server.borrow().as_ref().map(|running| running.machine) {
         universe::after(0, move || network::trouble(Trouble::Isolate(machine, time)));
     }
 }

@@ -24,7 +24,7 @@ use crate::universe::{self, note};
 
 /// What a disk is like.
 #[derive(Clone, Debug)]
-pub(crate) struct Habits {
+pub(crate) struct DiskBehaviour {
     /// A request takes from so many nanoseconds.
     pub(crate) least_time: u64,
     /// To so many.
@@ -46,9 +46,9 @@ pub(crate) struct Habits {
 /// So seldom that it never happens.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-impl Default for Habits {
-    fn default() -> Habits {
-        Habits {
+impl Default for DiskBehaviour {
+    fn default() -> DiskBehaviour {
+        DiskBehaviour {
             least_time: 5_000,
             most_time: 20_000_000,
             hangs_once_in: NEVER,
@@ -63,9 +63,9 @@ impl Default for Habits {
 
 /// A disk. It outlives the machines that use it.
 #[derive(Clone)]
-pub(crate) struct Disk(Arc<Mutex<Platter>>);
+pub(crate) struct Disk(Arc<Mutex<DiskState>>);
 
-struct Platter {
+struct DiskState {
     name: String,
     geometry: Geometry,
     /// What reads return.
@@ -76,7 +76,7 @@ struct Platter {
     dirty: Vec<bool>,
     /// By block: takes space.
     mapped: Vec<bool>,
-    habits: Habits,
+    habits: DiskBehaviour,
     /// Syncs that did nothing may have been answered.
     has_lied: bool,
     requests: BTreeMap<u64, Request>,
@@ -105,14 +105,14 @@ struct Change {
     lba: u64,
     blocks: u64,
     /// Their contents; zeros if `None`.
-    data: Option<Part>,
+    data: Option<WriteData>,
     /// Whether they take space afterwards.
     maps: bool,
 }
 
 /// A part of what is to be written.
 #[derive(Clone, Debug)]
-struct Part {
+struct WriteData {
     data: Arc<Vec<u8>>,
     from: usize,
 }
@@ -121,14 +121,14 @@ impl Disk {
     /// A new disk of so many blocks, all zeros.
     pub(crate) fn new(name: impl Into<String>, block_size: BlockSize, blocks: u64) -> Disk {
         let bytes = (blocks << block_size.shift()) as usize;
-        Disk(Arc::new(Mutex::new(Platter {
+        Disk(Arc::new(Mutex::new(DiskState {
             name: name.into(),
             geometry: Geometry { block_size, blocks: Blocks(blocks), physical_exponent: 0 },
             cache: vec![0; bytes],
             stable: vec![0; bytes],
             dirty: vec![false; blocks as usize],
             mapped: vec![false; blocks as usize],
-            habits: Habits::default(),
+            habits: DiskBehaviour::default(),
             has_lied: false,
             requests: BTreeMap::new(),
             next: 0,
@@ -140,7 +140,7 @@ impl Disk {
     }
 
     /// What it is like from now on.
-    pub(crate) fn set_habits(&self, habits: Habits) {
+    pub(crate) fn set_habits(&self, habits: DiskBehaviour) {
         let mut platter = self.platter();
         platter.has_lied |= habits.lies;
         platter.habits = habits;
@@ -163,7 +163,7 @@ impl Disk {
         let mut platter = self.platter();
         platter.power_cuts += 1;
         let shift = platter.geometry.block_size.shift();
-        let Platter { cache, stable, dirty, .. } = &mut *platter;
+        let DiskState { cache, stable, dirty, .. } = &mut *platter;
         for (block, dirty) in dirty.iter_mut().enumerate() {
             let bytes = block << shift..(block + 1) << shift;
             match std::mem::take(dirty) && universe::draw(|random| random.once_in(2)) {
@@ -188,7 +188,7 @@ impl Disk {
         std::mem::take(&mut self.platter().lost)
     }
 
-    fn platter(&self) -> MutexGuard<'_, Platter> {
+    fn platter(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -314,7 +314,7 @@ impl Disk {
             return Err(DeviceError::WritesLost);
         }
         let shift = platter.geometry.block_size.shift();
-        let Platter { cache, stable, dirty, .. } = &mut *platter;
+        let DiskState { cache, stable, dirty, .. } = &mut *platter;
         for block in meant {
             let bytes = block << shift..(block + 1) << shift;
             if std::mem::take(&mut dirty[block]) {
@@ -342,7 +342,7 @@ impl Disk {
             let blocks =
                 universe::draw(|random| if random.once_in(2) { left } else { random.between(1, left) });
             let data =
-                data.as_ref().map(|data| Part { data: Arc::clone(data), from: (at << shift) as usize });
+                data.as_ref().map(|data| WriteData { data: Arc::clone(data), from: (at << shift) as usize });
             changes.push(Change { lba: extent.lba.0 + at, blocks, data, maps });
             at += blocks;
         }
@@ -350,7 +350,7 @@ impl Disk {
     }
 }
 
-impl Habits {
+impl DiskBehaviour {
     fn time(&self, random: &mut Random) -> u64 {
         random.delay(self.least_time, self.most_time)
     }
@@ -360,12 +360,12 @@ impl Habits {
     }
 }
 
-impl Platter {
+impl DiskState {
     fn carry_out(&mut self, change: &Change) {
         let shift = self.geometry.block_size.shift();
         let bytes = (change.lba << shift) as usize..((change.lba + change.blocks) << shift) as usize;
         match &change.data {
-            Some(Part { data, from }) => {
+            Some(WriteData { data, from }) => {
                 let length = bytes.len();
                 self.cache[bytes].copy_from_slice(&data[*from..from + length]);
             }
@@ -452,7 +452,7 @@ impl BlockDevice for Disk {
     fn write_nowait(&self, extent: Extent, data: &[u8]) -> bool {
         let takes_it = universe::draw(|random| random.once_in(4));
         if takes_it {
-            let data = Some(Part { data: Arc::new(data.to_vec()), from: 0 });
+            let data = Some(WriteData { data: Arc::new(data.to_vec()), from: 0 });
             let change = Change { lba: extent.lba.0, blocks: extent.blocks.0, data, maps: true };
             self.platter().carry_out(&change);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use scsi::{Cdb, RegisteredKeys, ReservationType, ReserveIn, ReserveOut, ReserveOutList, cdb};
 
 use crate::cores::Machine;
-use crate::scenario::{Stage, TARGET, portal};
+use crate::scenario::{Simulation, TARGET, portal};
 use crate::simple::{Command, GOOD, Lost, Simple, Slowness, Terms};
 use crate::universe::{self, draw, note};
 use crate::volume::Volume;
@@ -15,15 +15,15 @@ use crate::writing::{self, register};
 /// Who it is.
 const NUMBER: u64 = 14;
 
-/// Begins one that fences until the stage is over.
-pub(crate) fn begin(stage: &Rc<Stage>) -> Machine {
+/// Begins one that fences until the simulation is over.
+pub(crate) fn begin(simulation: &Rc<Simulation>) -> Machine {
     let machine = Machine::new("fencer");
-    let stage = Rc::clone(stage);
-    machine.run(move || live(stage));
+    let simulation = Rc::clone(simulation);
+    machine.run(move || live(simulation));
     machine
 }
 
-async fn live(stage: Rc<Stage>) {
+async fn live(simulation: Rc<Simulation>) {
     let never = crate::disk::NEVER;
     let terms = Terms {
         initiator: "iqn.2026-01.io.linerate:fencer".to_owned(),
@@ -33,36 +33,36 @@ async fn live(stage: Rc<Stage>) {
         immediate_data: true,
         segment_bytes: 8 << 10,
         slow: Slowness { reads_once_in: never, sends_once_in: never, longest: 1_000_000 },
-        is_calm: stage.is_calm,
+        is_calm: simulation.is_calm,
     };
-    while !stage.is_over.get() {
+    while !simulation.is_over.get() {
         let login = reactor::timeout(Duration::from_secs(20), Simple::log_in(portal(1), &terms));
         let Ok(Ok(session)) = login.await else {
             reactor::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        for volume in &stage.volumes {
+        for volume in &simulation.volumes {
             let mut registrations = volume.registrations.borrow_mut();
             registrations.begins_anew(writing::writer(NUMBER, 1));
             registrations.preemptor_begins_anew();
         }
-        let _ = fence_all(&stage, &session).await;
+        let _ = fence_all(&simulation, &session).await;
         session.leave();
     }
 }
 
-async fn fence_all(stage: &Stage, session: &Simple) -> Result<(), Lost> {
+async fn fence_all(simulation: &Simulation, session: &Simple) -> Result<(), Lost> {
     let own = writing::writer(NUMBER, 1);
-    let fenced: Vec<_> = stage.volumes.iter().filter(|volume| volume.is_fenced).collect();
+    let fenced: Vec<_> = simulation.volumes.iter().filter(|volume| volume.is_fenced).collect();
     // Before anything is saved anew: what the last session did not see the end of, what a restart has left.
     for volume in &fenced {
         keys(session, volume).await?;
     }
-    while !stage.is_over.get() && !session.is_asked_to_leave() {
+    while !simulation.is_over.get() && !session.is_asked_to_leave() {
         let wait = draw(|random| random.delay(1_000_000, 4_000_000_000));
         reactor::sleep(Duration::from_nanos(wait)).await;
         let volume = Rc::clone(draw(|random| random.pick(&fenced)));
-        stage.count_command();
+        simulation.count_command();
         if draw(|random| random.once_in(2)) {
             keys(session, &volume).await?;
             continue;
@@ -119,7 +119,7 @@ async fn preempt(session: &Simple, volume: &Volume, own: u64, victim: u64) -> Re
     // Without a reservation the victim could go on writing.
     reserve(session, volume, own).await?;
     let begun = volume.check(|checker| checker.now());
-    let known = || volume.registrations.borrow().of(victim);
+    let known = || volume.registrations.borrow().known(victim);
     let before = known();
     let (cdb, out) = out(ReserveOut::PreemptAndAbort, own, victim);
     volume.registrations.borrow_mut().is_preempted(victim);

@@ -29,4 +29,4 @@ mod world;
 mod writing;
 
 pub use coverage::Coverage;
-pub use scenario::{Outcome, Part, Run, run};
+pub use scenario::{Feature, Outcome, Run, run};

@@ -28,12 +28,12 @@ pub(crate) struct Network {
     connections: BTreeMap<u64, Connection>,
     next: u64,
     next_port: u16,
-    pub(crate) weather: Weather,
+    pub(crate) conditions: NetworkConditions,
 }
 
 /// How the network is today.
 #[derive(Clone, Debug)]
-pub(crate) struct Weather {
+pub(crate) struct NetworkConditions {
     /// The way of a piece from one end to the other takes from so many nanoseconds.
     pub(crate) least_delay: u64,
     /// To so many.
@@ -44,9 +44,14 @@ pub(crate) struct Weather {
     pub(crate) most_buffer: u64,
 }
 
-impl Default for Weather {
-    fn default() -> Weather {
-        Weather { least_delay: 20_000, most_delay: 2_000_000, lost_once_in: 2_000, most_buffer: 256 << 10 }
+impl Default for NetworkConditions {
+    fn default() -> NetworkConditions {
+        NetworkConditions {
+            least_delay: 20_000,
+            most_delay: 2_000_000,
+            lost_once_in: 2_000,
+            most_buffer: 256 << 10,
+        }
     }
 }
 
@@ -55,7 +60,7 @@ const RETRANSMISSION: (u64, u64) = (200_000_000, 3_000_000_000);
 
 struct Listening {
     machine: Machine,
-    backlog: VecDeque<End>,
+    backlog: VecDeque<StreamEnd>,
     waker: Option<Waker>,
 }
 
@@ -65,7 +70,7 @@ struct Connection {
 
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct End {
+pub(crate) struct StreamEnd {
     connection: u64,
     side: usize,
 }
@@ -74,7 +79,7 @@ struct EndState {
     machine: Machine,
     address: SocketAddr,
     /// What it has sent, in order.
-    wire: VecDeque<(u64, Piece)>,
+    wire: VecDeque<(u64, Segment)>,
     /// Bytes of that.
     wire_bytes: usize,
     /// Whether an event is on its way that looks after `wire`.
@@ -95,7 +100,7 @@ struct EndState {
     writer: Option<Waker>,
 }
 
-enum Piece {
+enum Segment {
     Bytes(Vec<u8>),
     /// The end of the stream.
     Fin,
@@ -104,16 +109,16 @@ enum Piece {
 }
 
 impl Network {
-    fn end(&mut self, end: End) -> Option<&mut EndState> {
+    fn end(&mut self, end: StreamEnd) -> Option<&mut EndState> {
         self.connections.get_mut(&end.connection).map(|connection| &mut connection.ends[end.side])
     }
 
-    fn other(&mut self, end: End) -> Option<&mut EndState> {
+    fn other(&mut self, end: StreamEnd) -> Option<&mut EndState> {
         self.end(end.other())
     }
 
     /// Takes a connection off the books that nobody holds any more and that carries nothing.
-    fn forget(&mut self, end: End) {
+    fn forget(&mut self, end: StreamEnd) {
         let over = |state: &EndState| state.closed && state.wire.is_empty();
         if self.connections.get(&end.connection).is_some_and(|connection| connection.ends.iter().all(over)) {
             self.connections.remove(&end.connection);
@@ -121,9 +126,9 @@ impl Network {
     }
 }
 
-impl End {
-    fn other(self) -> End {
-        End { connection: self.connection, side: 1 - self.side }
+impl StreamEnd {
+    fn other(self) -> StreamEnd {
+        StreamEnd { connection: self.connection, side: 1 - self.side }
     }
 }
 
@@ -180,19 +185,19 @@ pub(crate) fn connect(machine: Machine, to: SocketAddr) -> io::Result<Box<dyn St
         network.next += 1;
         network.next_port = network.next_port.wrapping_add(1) | 0x8000;
         let from = address(machine, network.next_port);
-        let most = network.weather.most_buffer;
+        let most = network.conditions.most_buffer;
         let mut buffer = || universe.random.delay(1 << 10, most) as usize;
         let ends = [EndState::new(machine, from, buffer()), EndState::new(machine, to, buffer())];
         universe.network.connections.insert(number, Connection { ends });
-        let delay = universe.network.weather.least_delay * 2;
-        (End { connection: number, side: 0 }, universe.random.delay(delay, delay * 8))
+        let delay = universe.network.conditions.least_delay * 2;
+        (StreamEnd { connection: number, side: 0 }, universe.random.delay(delay, delay * 8))
     });
     universe::after(delay, move || arrive(end, to));
     Ok(Box::new(SimStream(end)))
 }
 
 /// A connection's first packet has come to whoever listens there.
-fn arrive(end: End, to: SocketAddr) {
+fn arrive(end: StreamEnd, to: SocketAddr) {
     let wakers = with(|universe| {
         let network = &mut universe.network;
         if network.end(end).is_none_or(|state| state.closed) {
@@ -225,7 +230,7 @@ fn arrive(end: End, to: SocketAddr) {
 pub(crate) fn close_all_of(machine: Machine) {
     let ends = with(|universe| {
         let network = &mut universe.network;
-        let gone: Vec<End> = network
+        let gone: Vec<StreamEnd> = network
             .listeners
             .extract_if(.., |_, listening| listening.machine == machine)
             .flat_map(|(_, listening)| listening.backlog)
@@ -233,7 +238,7 @@ pub(crate) fn close_all_of(machine: Machine) {
         drop(gone); // they are among those below
         let of = |(number, connection): (&u64, &Connection)| {
             let own = move |side: &usize| connection.ends[*side].machine == machine;
-            (0..2).filter(own).map(|side| End { connection: *number, side }).collect::<Vec<_>>()
+            (0..2).filter(own).map(|side| StreamEnd { connection: *number, side }).collect::<Vec<_>>()
         };
         network.connections.iter().flat_map(of).collect::<Vec<_>>()
     });
@@ -241,15 +246,15 @@ pub(crate) fn close_all_of(machine: Machine) {
 }
 
 /// Nobody holds this end any more. What was not read makes it a reset, as in Linux.
-fn close(end: End) {
+fn close(end: StreamEnd) {
     universe::try_with(|universe| {
         let Some(state) = universe.network.end(end) else { return };
         if std::mem::replace(&mut state.closed, true) {
             return;
         }
         let last = match state.inbox.is_empty() && state.broken.is_none() {
-            true => Piece::Fin,
-            false => Piece::Reset,
+            true => Segment::Fin,
+            false => Segment::Reset,
         };
         if state.connected && state.broken.is_none() {
             send(universe, end, last);
@@ -259,16 +264,16 @@ fn close(end: End) {
 }
 
 /// Puts a piece on the wire, behind all before it.
-fn send(universe: &mut universe::Universe, end: End, piece: Piece) {
+fn send(universe: &mut universe::Universe, end: StreamEnd, piece: Segment) {
     let now = universe.time();
-    let weather = universe.network.weather.clone();
-    let mut delay = universe.random.delay(weather.least_delay, weather.most_delay);
-    if universe.random.once_in(weather.lost_once_in) {
+    let conditions = universe.network.conditions.clone();
+    let mut delay = universe.random.delay(conditions.least_delay, conditions.most_delay);
+    if universe.random.once_in(conditions.lost_once_in) {
         delay += universe.random.delay(RETRANSMISSION.0, RETRANSMISSION.1);
     }
     let Some(state) = universe.network.end(end) else { return };
     let after = state.wire.back().map_or(0, |(at, _)| *at);
-    if let Piece::Bytes(bytes) = &piece {
+    if let Segment::Bytes(bytes) = &piece {
         state.wire_bytes += bytes.len();
     }
     state.wire.push_back(((now + delay).max(after), piece));
@@ -276,7 +281,7 @@ fn send(universe: &mut universe::Universe, end: End, piece: Piece) {
 }
 
 /// Has `pump` look at the wire of `end` when its first piece is due, if that is not arranged yet.
-fn pump_later(universe: &mut universe::Universe, end: End) {
+fn pump_later(universe: &mut universe::Universe, end: StreamEnd) {
     let now = universe.time();
     let Some(state) = universe.network.end(end) else { return };
     let Some((at, _)) = state.wire.front() else { return };
@@ -290,7 +295,7 @@ fn pump_later(universe: &mut universe::Universe, end: End) {
 }
 
 /// Lets what is due arrive, as far as there is room for it.
-fn pump(end: End) {
+fn pump(end: StreamEnd) {
     let wakers = with(|universe| {
         let now = universe.time();
         let network = &mut universe.network;
@@ -305,7 +310,7 @@ fn pump(end: End) {
                 break;
             }
             match piece {
-                Piece::Bytes(_) if to.closed || to.broken.is_some() => {
+                Segment::Bytes(_) if to.closed || to.broken.is_some() => {
                     // The receiver's kernel knows nothing of the connection any more, and says so.
                     from.wire.clear();
                     from.wire_bytes = 0;
@@ -316,7 +321,7 @@ fn pump(end: End) {
                     (wakers[0], wakers[1]) = (reader, writer);
                     break;
                 }
-                Piece::Bytes(bytes) => {
+                Segment::Bytes(bytes) => {
                     let room = to.buffer_bytes.saturating_sub(to.inbox.len()).min(bytes.len());
                     to.inbox.extend(bytes.drain(..room));
                     from.wire_bytes -= room;
@@ -328,8 +333,8 @@ fn pump(end: End) {
                         break;
                     }
                 }
-                Piece::Fin => to.finished = true,
-                Piece::Reset => {
+                Segment::Fin => to.finished = true,
+                Segment::Reset => {
                     to.broken.get_or_insert(ErrorKind::ConnectionReset);
                 }
             }
@@ -339,7 +344,7 @@ fn pump(end: End) {
             }
             from.wire.pop_front();
         }
-        let waits_for_room = matches!(from.wire.front(), Some((at, Piece::Bytes(_))) if *at <= now && from.stalled_until <= now);
+        let waits_for_room = matches!(from.wire.front(), Some((at, Segment::Bytes(_))) if *at <= now && from.stalled_until <= now);
         if !waits_for_room {
             pump_later(universe, end);
         }
@@ -386,7 +391,7 @@ pub(crate) fn trouble(trouble: Trouble) {
         }
     });
     let Some(connection) = drawn else { return };
-    let both = [0, 1].map(|side| End { connection, side });
+    let both = [0, 1].map(|side| StreamEnd { connection, side });
     note(&[2, connection], || format!("network: {trouble:?} ({connection})"));
     match trouble {
         Trouble::Cut => {
@@ -414,13 +419,13 @@ pub(crate) fn trouble(trouble: Trouble) {
                 universe.network.connections.keys().filter(with_it).copied().collect::<Vec<_>>()
             });
             for connection in all {
-                (0..2).for_each(|side| stall(End { connection, side }, time));
+                (0..2).for_each(|side| stall(StreamEnd { connection, side }, time));
             }
         }
     }
 }
 
-fn stall(end: End, time: u64) {
+fn stall(end: StreamEnd, time: u64) {
     with(|universe| {
         let until = universe.time().saturating_add(time);
         if let Some(state) = universe.network.end(end) {
@@ -448,7 +453,7 @@ pub(crate) fn heal() {
         }
         let all = universe.network.connections.keys().copied().collect::<Vec<_>>();
         for connection in all {
-            (0..2).for_each(|side| pump_later(universe, End { connection, side }));
+            (0..2).for_each(|side| pump_later(universe, StreamEnd { connection, side }));
         }
         reset
     });
@@ -456,11 +461,11 @@ pub(crate) fn heal() {
 }
 
 /// How the network is from now on.
-pub(crate) fn set_weather(weather: Weather) {
-    with(|universe| universe.network.weather = weather);
+pub(crate) fn set_weather(conditions: NetworkConditions) {
+    with(|universe| universe.network.conditions = conditions);
 }
 
-struct SimStream(End);
+struct SimStream(StreamEnd);
 
 impl SimStream {
     fn look<T>(&self, look: impl FnOnce(&mut EndState) -> T) -> io::Result<T> {
@@ -557,7 +562,7 @@ impl Stream for SimStream {
                 return Err(ErrorKind::WouldBlock.into());
             }
             let taken = bytes.len();
-            send(universe, self.0, Piece::Bytes(bytes));
+            send(universe, self.0, Segment::Bytes(bytes));
             Ok(taken)
         })
     }
@@ -596,7 +601,7 @@ impl Stream for SimStream {
         let wakers = with(|universe| {
             let Some(state) = universe.network.end(self.0) else { return [None, None] };
             if state.broken.is_none() && state.connected {
-                send(universe, self.0, Piece::Fin);
+                send(universe, self.0, Segment::Fin);
             }
             let Some(state) = universe.network.end(self.0) else { return [None, None] };
             state.broken.get_or_insert(ErrorKind::BrokenPipe);
@@ -609,7 +614,7 @@ impl Stream for SimStream {
     fn detach(self: Box<Self>) -> Detached {
         let end = self.0;
         std::mem::forget(self); // it is not closed, but elsewhere
-        Box::new(Travelling(Some(end)))
+        Box::new(DetachedStream(Some(end)))
     }
 }
 
@@ -620,9 +625,9 @@ impl Drop for SimStream {
 }
 
 /// A stream between two cores.
-struct Travelling(Option<End>);
+struct DetachedStream(Option<StreamEnd>);
 
-impl Drop for Travelling {
+impl Drop for DetachedStream {
     fn drop(&mut self) {
         if let Some(end) = self.0.take() {
             close(end);
@@ -631,7 +636,7 @@ impl Drop for Travelling {
 }
 
 pub(crate) fn adopt(stream: Detached) -> io::Result<Box<dyn Stream>> {
-    let mut travelling = stream.downcast::<Travelling>().map_err(|_| ErrorKind::InvalidInput)?;
+    let mut travelling = stream.downcast::<DetachedStream>().map_err(|_| ErrorKind::InvalidInput)?;
     let end = travelling.0.take().ok_or(ErrorKind::InvalidInput)?;
     Ok(Box::new(SimStream(end)))
 }

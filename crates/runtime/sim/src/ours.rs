@@ -7,10 +7,10 @@ use std::time::Duration;
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
 use initiator::{RemoteLun, Settings, Url};
 
-use crate::checker::{Kind, Writer};
+use crate::checker::{WriteKind, Writer};
 use crate::cores::Machine;
 use crate::redirector;
-use crate::scenario::{BLOCK, Part, Stage, TARGET, portal};
+use crate::scenario::{BLOCK, Feature, Simulation, TARGET, portal};
 use crate::universe::{self, draw, note};
 use crate::volume::Volume;
 use crate::writing;
@@ -23,31 +23,33 @@ pub(crate) fn is_ours(writer: Writer) -> bool {
     writer >= FIRST_WRITER
 }
 
-/// Begins one that reads and writes until the stage is over.
-pub(crate) fn begin(stage: &Rc<Stage>, number: u64) -> Machine {
+/// Begins one that reads and writes until the simulation is over.
+pub(crate) fn begin(simulation: &Rc<Simulation>, number: u64) -> Machine {
     let machine = Machine::new(format!("ours {number}"));
-    let stage = Rc::clone(stage);
-    machine.run(move || live(stage, number));
+    let simulation = Rc::clone(simulation);
+    machine.run(move || live(simulation, number));
     machine
 }
 
-async fn live(stage: Rc<Stage>, number: u64) {
-    let volumes: Vec<_> = stage.volumes.iter().filter(|volume| !volume.is_fenced).cloned().collect();
+async fn live(simulation: Rc<Simulation>, number: u64) {
+    let volumes: Vec<_> = simulation.volumes.iter().filter(|volume| !volume.is_fenced).cloned().collect();
     if volumes.is_empty() {
         return;
     }
     // Its requests may be sent again by another nexus: they belong to it, not to that.
     let writer = FIRST_WRITER + number;
-    while !stage.is_over.get() {
+    while !simulation.is_over.get() {
         let volume = Rc::clone(draw(|random| random.pick(&volumes)));
-        let Some(lun) = open(&stage, &volume, number).await else {
+        let Some(lun) = open(&simulation, &volume, number).await else {
             reactor::sleep(Duration::from_millis(100)).await;
             continue;
         };
         let lun = Arc::new(lun);
-        let depth = if stage.has(Part::Depth) { draw(|random| random.between(1, 16)) } else { 1 };
+        let depth = if simulation.has(Feature::Depth) { draw(|random| random.between(1, 16)) } else { 1 };
         let hands: Vec<_> = (0..depth)
-            .map(|_| reactor::spawn(work(Rc::clone(&stage), Rc::clone(&volume), Arc::clone(&lun), writer)))
+            .map(|_| {
+                reactor::spawn(work(Rc::clone(&simulation), Rc::clone(&volume), Arc::clone(&lun), writer))
+            })
             .collect();
         for hand in hands {
             hand.await;
@@ -60,13 +62,13 @@ async fn live(stage: Rc<Stage>, number: u64) {
     }
 }
 
-async fn open(stage: &Stage, volume: &Volume, number: u64) -> Option<RemoteLun> {
-    let portal = portal(redirector::any_group(stage));
+async fn open(simulation: &Simulation, volume: &Volume, number: u64) -> Option<RemoteLun> {
+    let portal = portal(redirector::any_group(simulation));
     let url = format!("iscsi://{portal}/{TARGET}/{}", volume.lun);
     let mut url = Url::parse(&url).ok()?;
     url.settings = draw(|random| Settings {
         initiator: format!("iqn.2026-01.io.linerate:ours{number}"),
-        connections: if stage.is_moving { 1 } else { random.between(1, 4) as u16 },
+        connections: if simulation.is_moving { 1 } else { random.between(1, 4) as u16 },
         header_digest: random.once_in(4),
         data_digest: random.once_in(4),
         immediate_data: random.once_in(2),
@@ -76,12 +78,13 @@ async fn open(stage: &Stage, volume: &Volume, number: u64) -> Option<RemoteLun> 
         max_segment_bytes: *random.pick(&[512, 4 << 10, 256 << 10]),
         max_outstanding_r2t: *random.pick(&[1, 8]),
         gather: random.once_in(2),
-        command_time: Duration::from_secs(if stage.is_calm { 60 } else { random.between(5, 60) }),
+        command_time: Duration::from_secs(if simulation.is_calm { 60 } else { random.between(5, 60) }),
         nop_interval: Duration::from_nanos(
-            random.of_any_size(100_000_000, if stage.is_moving { 1_000_000_000 } else { 20_000_000_000 }),
+            random
+                .of_any_size(100_000_000, if simulation.is_moving { 1_000_000_000 } else { 20_000_000_000 }),
         ),
-        command_tries: if stage.is_calm { None } else { *random.pick(&[None, Some(3)]) },
-        reconnect_time: Duration::from_secs(if stage.is_calm { 300 } else { random.between(0, 120) }),
+        command_tries: if simulation.is_calm { None } else { *random.pick(&[None, Some(3)]) },
+        reconnect_time: Duration::from_secs(if simulation.is_calm { 300 } else { random.between(0, 120) }),
         ..Settings::default()
     });
     match initiator::open(&url, universe::fill_random).await {
@@ -93,19 +96,19 @@ async fn open(stage: &Stage, volume: &Volume, number: u64) -> Option<RemoteLun> 
     }
 }
 
-async fn work(stage: Rc<Stage>, volume: Rc<Volume>, lun: Arc<RemoteLun>, writer: u64) {
+async fn work(simulation: Rc<Simulation>, volume: Rc<Volume>, lun: Arc<RemoteLun>, writer: u64) {
     for _ in 0..draw(|random| random.delay(10, 5_000)) {
-        if stage.is_over.get() {
+        if simulation.is_over.get() {
             return;
         }
-        stage.pause().await;
-        stage.count_command();
+        simulation.pause().await;
+        simulation.count_command();
         let (lba, blocks) = volume.place();
         let extent = Extent::new(lba, blocks);
         let outcome = match draw(|random| random.below(10)) {
-            0..4 => write(&stage, &volume, &lun, writer, extent).await,
-            4 if !stage.has(Part::Zeros) => continue,
-            5 if !stage.has(Part::Flushes) => continue,
+            0..4 => write(&simulation, &volume, &lun, writer, extent).await,
+            4 if !simulation.has(Feature::Zeros) => continue,
+            5 if !simulation.has(Feature::Flushes) => continue,
             4 => zero(&volume, &lun, writer, extent).await,
             5 => flush(&volume, &lun, writer).await,
             _ => read(&volume, &lun, writer, extent).await,
@@ -115,7 +118,7 @@ async fn work(stage: Rc<Stage>, volume: Rc<Volume>, lun: Arc<RemoteLun>, writer:
             | Err(DeviceError::Unreadable(_) | DeviceError::Unwritable(_) | DeviceError::WritesLost) => {}
             Err(error) => {
                 note(&[41, writer], || format!("writer {writer}: {error}"));
-                if stage.is_calm {
+                if simulation.is_calm {
                     universe::fault(format!(
                         "writer {writer} is told \"{error}\", and nothing befell the server but orderly ends"
                     ));
@@ -127,20 +130,21 @@ async fn work(stage: Rc<Stage>, volume: Rc<Volume>, lun: Arc<RemoteLun>, writer:
 }
 
 async fn write(
-    stage: &Stage,
+    simulation: &Simulation,
     volume: &Volume,
     lun: &RemoteLun,
     writer: u64,
     extent: Extent,
 ) -> Result<(), DeviceError> {
     let (lba, blocks) = (extent.lba.0, extent.blocks.0);
-    let id = volume
-        .check(|checker| checker.begin_write(writer, lba, blocks, Kind { repeats: true, ..Kind::default() }));
+    let id = volume.check(|checker| {
+        checker.begin_write(writer, lba, blocks, WriteKind { repeats: true, ..WriteKind::default() })
+    });
     let mut buffer = Buffer::zeroed(blocks as usize * BLOCK);
     volume.check(|checker| checker.fill(id, lba, &mut buffer));
     note(&[42, writer, lba, blocks], || format!("writer {writer}: {id:?} LUN {} {extent}", volume.lun));
     let request = lun.write(extent, buffer.share(), Durability::Cached);
-    let outcome = match writing::patience(stage) {
+    let outcome = match writing::patience(simulation) {
         None => request.await,
         Some(patience) => match reactor::timeout(patience, request).await {
             Ok(outcome) => outcome,
@@ -160,7 +164,12 @@ async fn write(
 async fn zero(volume: &Volume, lun: &RemoteLun, writer: u64, extent: Extent) -> Result<(), DeviceError> {
     let (lba, blocks) = (extent.lba.0, extent.blocks.0);
     let id = volume.check(|checker| {
-        checker.begin_write(writer, lba, blocks, Kind { zeros: true, repeats: true, ..Kind::default() })
+        checker.begin_write(
+            writer,
+            lba,
+            blocks,
+            WriteKind { zeros: true, repeats: true, ..WriteKind::default() },
+        )
     });
     note(&[44, writer, lba, blocks], || format!("writer {writer}: zeros {id:?} LUN {} {extent}", volume.lun));
     let outcome = lun.write_zeroes(extent, draw(|random| random.once_in(2))).await;

@@ -8,7 +8,7 @@ use reactor::Stream;
 
 use crate::cores::Machine;
 use crate::pdu::{self, pdu};
-use crate::scenario::{GROUPS, Stage, portal};
+use crate::scenario::{GROUPS, Simulation, portal};
 use crate::universe::{draw, note};
 
 /// The portal group that it has to itself.
@@ -22,9 +22,9 @@ pub(crate) fn begin() -> Machine {
 }
 
 /// Where an initiator asks: at a portal group of the server, or at the redirector.
-pub(crate) fn any_group(stage: &Stage) -> u16 {
+pub(crate) fn any_group(simulation: &Simulation) -> u16 {
     let direct = || draw(|random| random.between(1, u64::from(GROUPS))) as u16;
-    if stage.redirects && !draw(|random| random.once_in(4)) { GROUP } else { direct() }
+    if simulation.redirects && !draw(|random| random.once_in(4)) { GROUP } else { direct() }
 }
 
 async fn live() {

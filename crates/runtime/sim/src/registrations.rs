@@ -30,7 +30,7 @@ pub(crate) struct Known {
 }
 
 impl Registrations {
-    pub(crate) fn of(&self, writer: Writer) -> Known {
+    pub(crate) fn known(&self, writer: Writer) -> Known {
         self.all.get(&writer).copied().unwrap_or_default()
     }
 

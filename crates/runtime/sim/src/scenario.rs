@@ -13,8 +13,8 @@ use target::Limits;
 
 use crate::cores::{self, Machine};
 use crate::director::direct;
-use crate::disk::{Disk, Habits};
-use crate::network::{self, Weather};
+use crate::disk::{Disk, DiskBehaviour};
+use crate::network::{self, NetworkConditions};
 use crate::server::Running;
 use crate::universe::{self, draw, note};
 use crate::volume::Volume;
@@ -24,7 +24,7 @@ use crate::{adversary, fencing, ours, redirector, writing};
 pub(crate) const TARGET: &str = "iqn.2026-01.io.linerate:simulated";
 
 /// What everybody in a simulation shares.
-pub(crate) struct Stage {
+pub(crate) struct Simulation {
     pub(crate) volumes: Vec<Rc<Volume>>,
     pub(crate) is_over: Cell<bool>,
     pub(crate) commands: Cell<u64>,
@@ -48,7 +48,7 @@ pub(crate) struct Stage {
     pub(crate) is_moving: bool,
     /// Nothing but as many commands as possible: [`Run::dense`].
     pub(crate) is_dense: bool,
-    without: Vec<Part>,
+    without: Vec<Feature>,
 }
 
 /// Bytes of a block.
@@ -88,7 +88,7 @@ pub(crate) fn portal(group: u16) -> SocketAddr {
 
 /// What a simulation can be without: so that a fault is found again in a smaller one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum Feature {
     /// Servers that are killed, and power cuts.
     Crashes,
     /// Servers that end as they are asked to, and others in their place.
@@ -137,40 +137,40 @@ pub enum Part {
     Want,
 }
 
-impl Part {
+impl Feature {
     /// All of them, those that matter most for who reads a trace first.
-    pub const ALL: [Part; 23] = [
-        Part::Crashes,
-        Part::Ends,
-        Part::Changes,
-        Part::NetworkTrouble,
-        Part::DiskTrouble,
-        Part::Ours,
-        Part::Fencing,
-        Part::Adversary,
-        Part::Redirections,
-        Part::Resets,
-        Part::Aborts,
-        Part::Copies,
-        Part::Volumes,
-        Part::Cores,
-        Part::Writers,
-        Part::SlowPeers,
-        Part::Exchanges,
-        Part::Zeros,
-        Part::Flushes,
-        Part::Memory,
-        Part::Layers,
-        Part::Want,
-        Part::Depth,
+    pub const ALL: [Feature; 23] = [
+        Feature::Crashes,
+        Feature::Ends,
+        Feature::Changes,
+        Feature::NetworkTrouble,
+        Feature::DiskTrouble,
+        Feature::Ours,
+        Feature::Fencing,
+        Feature::Adversary,
+        Feature::Redirections,
+        Feature::Resets,
+        Feature::Aborts,
+        Feature::Copies,
+        Feature::Volumes,
+        Feature::Cores,
+        Feature::Writers,
+        Feature::SlowPeers,
+        Feature::Exchanges,
+        Feature::Zeros,
+        Feature::Flushes,
+        Feature::Memory,
+        Feature::Layers,
+        Feature::Want,
+        Feature::Depth,
     ];
 }
 
-impl FromStr for Part {
+impl FromStr for Feature {
     type Err = String;
 
-    fn from_str(name: &str) -> Result<Part, String> {
-        let all = || Part::ALL.into_iter().map(|part| (format!("{part:?}"), part));
+    fn from_str(name: &str) -> Result<Feature, String> {
+        let all = || Feature::ALL.into_iter().map(|part| (format!("{part:?}"), part));
         let known = || all().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
         let found = all().find(|(known, _)| known == name);
         found.map(|(_, part)| part).ok_or_else(|| format!("there are {}", known()))
@@ -185,7 +185,7 @@ pub struct Run {
     /// Prints its steps.
     pub shown: bool,
     /// What it is to be without.
-    pub without: Vec<Part>,
+    pub without: Vec<Feature>,
     /// Its busy part ends after so many commands, if not before.
     pub commands: Option<u64>,
     /// A day on which nothing goes wrong and initiators ask for as much as they can: a volume in memory, a quick network, many
@@ -209,8 +209,8 @@ pub fn run(run: &Run) -> Outcome {
 fn play(run: &Run) -> Outcome {
     let seed = run.seed;
     universe::begin(seed, run.shown);
-    let stage = if run.dense { Stage::dense() } else { Stage::set(run.without.clone()) };
-    let busy = match (stage.is_dense, stage.is_long) {
+    let simulation = if run.dense { Simulation::dense() } else { Simulation::set(run.without.clone()) };
+    let busy = match (simulation.is_dense, simulation.is_long) {
         (true, _) => DENSE_SECONDS,
         (false, true) => draw(|random| random.between(100, 600)),
         (false, false) => draw(|random| random.between(5, 60)),
@@ -218,29 +218,30 @@ fn play(run: &Run) -> Outcome {
     note(&[10, busy], || {
         format!(
             "seed {seed}: {busy} s, {} cores, volumes: {:?}{}",
-            stage.core_count,
-            stage.volumes.iter().map(|volume| volume.kind()).collect::<Vec<_>>(),
-            if stage.is_calm { "; a calm day" } else { "" }
+            simulation.core_count,
+            simulation.volumes.iter().map(|volume| volume.kind()).collect::<Vec<_>>(),
+            if simulation.is_calm { "; a calm day" } else { "" }
         )
     });
-    stage.start_server();
-    if stage.redirects {
+    simulation.start_server();
+    if simulation.redirects {
         redirector::begin();
     }
-    let actors = begin_actors(&stage);
+    let actors = begin_actors(&simulation);
     let director = Machine::new("director");
     director.run({
-        let stage = Rc::clone(&stage);
-        move || direct(stage)
+        let simulation = Rc::clone(&simulation);
+        move || direct(simulation)
     });
     let end = universe::nanoseconds() + busy * 1_000_000_000;
-    let enough = run.commands.unwrap_or(if stage.is_dense { u64::MAX } else { COMMANDS_MAX });
-    cores::run_until(|| universe::nanoseconds() >= end || stage.commands.get() >= enough, end);
-    stage.is_over.set(true);
+    let enough = run.commands.unwrap_or(if simulation.is_dense { u64::MAX } else { COMMANDS_MAX });
+    cores::run_until(|| universe::nanoseconds() >= end || simulation.commands.get() >= enough, end);
+    simulation.is_over.set(true);
     director.kill();
-    finish(&stage, &actors);
-    let (commands, crashes, ends) = (stage.commands.get(), stage.crashes.get(), stage.ends.get());
-    let checks = stage.volumes.iter().map(|volume| volume.checks()).sum();
+    finish(&simulation, &actors);
+    let (commands, crashes, ends) =
+        (simulation.commands.get(), simulation.crashes.get(), simulation.ends.get());
+    let checks = simulation.volumes.iter().map(|volume| volume.checks()).sum();
     let ended = universe::end();
     Outcome {
         seed,
@@ -256,44 +257,44 @@ fn play(run: &Run) -> Outcome {
     }
 }
 
-fn begin_actors(stage: &Rc<Stage>) -> Vec<Machine> {
+fn begin_actors(simulation: &Rc<Simulation>) -> Vec<Machine> {
     let mut actors = Vec::new();
-    let writers = if stage.is_dense {
+    let writers = if simulation.is_dense {
         DENSE_WRITERS
-    } else if stage.has(Part::Writers) {
+    } else if simulation.has(Feature::Writers) {
         draw(|random| random.between(1, 3))
     } else {
         1
     };
     for number in 0..writers {
-        actors.push(writing::begin(stage, number + 1));
+        actors.push(writing::begin(simulation, number + 1));
     }
-    let least = u64::from(stage.redirects); // nobody else follows a redirection
-    let ours = if stage.has(Part::Ours) { draw(|random| random.between(least, 2)) } else { 0 };
+    let least = u64::from(simulation.redirects); // nobody else follows a redirection
+    let ours = if simulation.has(Feature::Ours) { draw(|random| random.between(least, 2)) } else { 0 };
     for number in 0..ours {
-        actors.push(ours::begin(stage, number + 1));
+        actors.push(ours::begin(simulation, number + 1));
     }
-    if stage.volumes.iter().any(|volume| volume.is_fenced) {
-        actors.push(fencing::begin(stage));
+    if simulation.volumes.iter().any(|volume| volume.is_fenced) {
+        actors.push(fencing::begin(simulation));
     }
     // On a calm day nobody may notice it.
-    if stage.has(Part::Adversary) && (stage.is_calm || draw(|random| random.once_in(3))) {
-        actors.push(adversary::begin(stage));
+    if simulation.has(Feature::Adversary) && (simulation.is_calm || draw(|random| random.once_in(3))) {
+        actors.push(adversary::begin(simulation));
     }
     actors
 }
 
 /// Everything is made whole; whoever is at work ends; and what is there is looked at.
-fn finish(stage: &Rc<Stage>, actors: &[Machine]) {
+fn finish(simulation: &Rc<Simulation>, actors: &[Machine]) {
     if universe::is_faulty() {
         return;
     }
     note(&[11], || "everything is made whole".to_owned());
     network::heal();
-    network::set_weather(Weather::default());
-    stage.disks().for_each(|disk| disk.set_habits(Habits::default()));
-    if stage.server.borrow().is_none() {
-        stage.start_server();
+    network::set_weather(NetworkConditions::default());
+    simulation.disks().for_each(|disk| disk.set_habits(DiskBehaviour::default()));
+    if simulation.server.borrow().is_none() {
+        simulation.start_server();
     }
     let patience = universe::nanoseconds() + PATIENCE.as_nanos() as u64;
     cores::run_until(|| !actors.iter().any(|actor| actor.is_busy()), patience);
@@ -309,14 +310,14 @@ fn finish(stage: &Rc<Stage>, actors: &[Machine]) {
         return;
     }
     let reader = Machine::new("reader");
-    let last = Rc::clone(stage);
+    let last = Rc::clone(simulation);
     reader.run(move || writing::read_everything(last));
     let patience = universe::nanoseconds() + PATIENCE.as_nanos() as u64;
     cores::run_until(|| !reader.is_busy(), patience);
     if reader.is_busy() && !universe::is_faulty() {
         universe::fault("the last look at the volumes has not come to its end".to_owned());
     }
-    stage.stop_server();
+    simulation.stop_server();
 }
 
 /// Initiators on a dense day.
@@ -324,20 +325,20 @@ const DENSE_WRITERS: u64 = 4;
 /// How long a dense day lasts.
 const DENSE_SECONDS: u64 = 3;
 /// Parts that keep initiators from asking for as much as they can.
-const NOT_DENSE: [Part; 13] = [
-    Part::Crashes,
-    Part::Ends,
-    Part::Changes,
-    Part::NetworkTrouble,
-    Part::DiskTrouble,
-    Part::Ours,
-    Part::Fencing,
-    Part::Adversary,
-    Part::Redirections,
-    Part::Resets,
-    Part::Aborts,
-    Part::SlowPeers,
-    Part::Want,
+const NOT_DENSE: [Feature; 13] = [
+    Feature::Crashes,
+    Feature::Ends,
+    Feature::Changes,
+    Feature::NetworkTrouble,
+    Feature::DiskTrouble,
+    Feature::Ours,
+    Feature::Fencing,
+    Feature::Adversary,
+    Feature::Redirections,
+    Feature::Resets,
+    Feature::Aborts,
+    Feature::SlowPeers,
+    Feature::Want,
 ];
 
 /// With quick disks and a quick network a world ends after so many commands: another one shows more.
@@ -351,17 +352,17 @@ const CALM_STALL: Duration = Duration::from_secs(90);
 /// After all was made whole everything ends in this time: the longest hang of a disk, and all deadlines after it.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-impl Stage {
-    fn set(without: Vec<Part>) -> Rc<Stage> {
-        let has = |part: Part| !without.contains(&part);
-        let is_calm = has(Part::Ends) && draw(|random| random.once_in(6));
+impl Simulation {
+    fn set(without: Vec<Feature>) -> Rc<Simulation> {
+        let has = |part: Feature| !without.contains(&part);
+        let is_calm = has(Feature::Ends) && draw(|random| random.once_in(6));
         let is_long = draw(|random| random.once_in(3));
-        let redirects = has(Part::Redirections) && draw(|random| random.once_in(2));
+        let redirects = has(Feature::Redirections) && draw(|random| random.once_in(2));
         let is_moving =
-            redirects && !is_calm && has(Part::NetworkTrouble) && draw(|random| random.once_in(3));
-        let count = if has(Part::Volumes) { draw(|random| random.between(1, 3)) as u16 } else { 1 };
+            redirects && !is_calm && has(Feature::NetworkTrouble) && draw(|random| random.once_in(3));
+        let count = if has(Feature::Volumes) { draw(|random| random.between(1, 3)) as u16 } else { 1 };
         let volumes = (0..count).map(|lun| Rc::new(Volume::drawn(lun, &without, is_calm))).collect();
-        let core_count = if has(Part::Cores) { draw(|random| random.between(1, 3)) as usize } else { 1 };
+        let core_count = if has(Feature::Cores) { draw(|random| random.between(1, 3)) as usize } else { 1 };
         let staging_bytes = draw(|random| *random.pick(&[256 << 10, 4 << 20, 1 << 30]));
         let limits = draw(|random| Limits {
             session_staging_bytes: *random.pick(&[256 << 10, 256 << 20]),
@@ -377,13 +378,13 @@ impl Stage {
             false => (staging_bytes, limits),
         };
         let server_limits = server::Limits { staging_bytes, ..server::Limits::default() };
-        network::set_weather(draw(|random| Weather {
+        network::set_weather(draw(|random| NetworkConditions {
             least_delay: random.delay(5_000, 5_000_000),
             most_delay: random.delay(5_000_000, 200_000_000),
             lost_once_in: random.between(100, 20_000),
             most_buffer: random.between(2 << 10, 1 << 20),
         }));
-        Rc::new(Stage {
+        Rc::new(Simulation {
             volumes,
             is_over: Cell::new(false),
             commands: Cell::new(0),
@@ -393,8 +394,8 @@ impl Stage {
             crashes: Cell::new(0),
             ends: Cell::new(0),
             core_count,
-            limits: if has(Part::Want) { limits } else { Limits::default() },
-            server_limits: if has(Part::Want) { server_limits } else { server::Limits::default() },
+            limits: if has(Feature::Want) { limits } else { Limits::default() },
+            server_limits: if has(Feature::Want) { server_limits } else { server::Limits::default() },
             is_calm,
             is_long,
             redirects,
@@ -404,19 +405,19 @@ impl Stage {
         })
     }
 
-    /// The stage of [`Run::dense`].
-    fn dense() -> Rc<Stage> {
-        let mut stage = Stage::set(NOT_DENSE.to_vec());
-        network::set_weather(Weather {
+    /// The simulation of [`Run::dense`].
+    fn dense() -> Rc<Simulation> {
+        let mut simulation = Simulation::set(NOT_DENSE.to_vec());
+        network::set_weather(NetworkConditions {
             least_delay: 1_000,
             most_delay: 10_000,
             lost_once_in: crate::disk::NEVER,
             most_buffer: 1 << 20,
         });
-        let set = Rc::get_mut(&mut stage).expect("nobody else has it yet");
+        let set = Rc::get_mut(&mut simulation).expect("nobody else has it yet");
         (set.is_dense, set.is_long, set.is_moving, set.core_count) = (true, false, false, 1);
         set.volumes = vec![Rc::new(Volume::dense())];
-        stage
+        simulation
     }
 
     fn disks(&self) -> impl Iterator<Item = &Disk> {
@@ -424,7 +425,7 @@ impl Stage {
     }
 
     /// Whether it is not without that.
-    pub(crate) fn has(&self, part: Part) -> bool {
+    pub(crate) fn has(&self, part: Feature) -> bool {
         !self.without.contains(&part)
     }
 

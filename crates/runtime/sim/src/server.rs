@@ -12,7 +12,7 @@ use unit::LogicalUnit;
 
 use crate::adversary;
 use crate::cores::{self, Machine};
-use crate::scenario::{GROUPS, Stage, TARGET, portal};
+use crate::scenario::{GROUPS, Simulation, TARGET, portal};
 use crate::universe::{self, draw, note};
 
 /// A server that runs, or is about to end.
@@ -30,7 +30,7 @@ pub(crate) struct Running {
 /// Who asked it to end has this long until it has, beyond the time that commands under way are given.
 const END_MAX: Duration = Duration::from_secs(120);
 
-impl Stage {
+impl Simulation {
     pub(crate) fn start_server(&self) {
         let number = self.servers.get() + 1;
         self.servers.set(number);
@@ -129,7 +129,7 @@ impl Stage {
     }
 
     /// Asks the server to end, as SIGTERM does, and has another take its place when it has.
-    pub(crate) fn replace_server(self: Rc<Stage>) {
+    pub(crate) fn replace_server(self: Rc<Simulation>) {
         let machine = match self.server.borrow_mut().as_mut() {
             Some(running) if !running.ends => {
                 running.ends = true;
@@ -146,7 +146,7 @@ impl Stage {
         universe::after(1_000_000, move || self.await_end(machine, until));
     }
 
-    fn await_end(self: Rc<Stage>, machine: Machine, until: u64) {
+    fn await_end(self: Rc<Simulation>, machine: Machine, until: u64) {
         if !machine.is_alive() {
             return; // it was killed meanwhile, and who did that has another start
         }

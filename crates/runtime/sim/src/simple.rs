@@ -46,7 +46,7 @@ pub(crate) struct Simple(Rc<Inner>);
 
 struct Inner {
     stream: Box<dyn Stream>,
-    state: RefCell<State>,
+    state: RefCell<SessionState>,
     slow: Slowness,
     is_calm: bool,
     immediate_bytes: usize,
@@ -55,7 +55,7 @@ struct Inner {
 }
 
 #[derive(Default)]
-struct State {
+struct SessionState {
     next_itt: u32,
     cmd_sn: u32,
     max_cmd_sn: u32,
@@ -76,13 +76,13 @@ struct Task {
     cmd_sn: u32,
     data_out: Vec<u8>,
     data_in: Vec<u8>,
-    answer: Option<Answer>,
+    answer: Option<CommandResult>,
     waker: Option<Waker>,
 }
 
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct CommandResult {
     /// SCSI status, or the response of a task management function.
     pub(crate) status: u8,
     /// Sense key, ASC and ASCQ.
@@ -146,7 +146,12 @@ impl Simple {
         set_32(&mut bhs, 24, 1); // CmdSN
         let simple = Simple(Rc::new(Inner {
             stream,
-            state: RefCell::new(State { next_itt: 1, cmd_sn: 1, segment_bytes: 8192, ..State::default() }),
+            state: RefCell::new(SessionState {
+                next_itt: 1,
+                cmd_sn: 1,
+                segment_bytes: 8192,
+                ..SessionState::default()
+            }),
             slow: terms.slow,
             is_calm: terms.is_calm,
             immediate_bytes: if terms.immediate_data { 8192 } else { 0 },
@@ -205,7 +210,7 @@ impl Simple {
     }
 
     /// Sends a command and waits for its end.
-    pub(crate) async fn execute(&self, command: Command) -> Result<Answer, Lost> {
+    pub(crate) async fn execute(&self, command: Command) -> Result<CommandResult, Lost> {
         self.execute_for(command, None).await
     }
 
@@ -214,7 +219,7 @@ impl Simple {
         &self,
         command: Command,
         patience: Option<Duration>,
-    ) -> Result<Answer, Lost> {
+    ) -> Result<CommandResult, Lost> {
         self.window().await;
         let lun = command.lun;
         let itt = {
@@ -309,7 +314,7 @@ impl Simple {
         self.0.state.borrow().asked_to_leave
     }
 
-    async fn answer(&self, itt: u32) -> Result<Answer, Lost> {
+    async fn answer(&self, itt: u32) -> Result<CommandResult, Lost> {
         let answer = poll_fn(|cx| {
             let mut state = self.0.state.borrow_mut();
             let lost = self.0.lost.get();
@@ -352,7 +357,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl State {
+impl SessionState {
     fn send(&mut self, mut bhs: Header, immediate: usize, task: Task) -> u32 {
         let itt = self.next_itt;
         self.next_itt += 1;
@@ -512,14 +517,14 @@ impl Simple {
     }
 }
 
-impl State {
+impl SessionState {
     fn end(&mut self, itt: u32, status: u8, sense: Option<(u8, u8, u8)>) {
         if let Some(task) = self.tasks.get_mut(&itt) {
             let data = std::mem::take(&mut task.data_in);
             if status != ENDED {
                 self.answered = self.answered.max(task.cmd_sn);
             }
-            task.answer = Some(Answer { status, sense, data });
+            task.answer = Some(CommandResult { status, sense, data });
             if let Some(waker) = task.waker.take() {
                 waker.wake();
             }

@@ -11,12 +11,12 @@ use target::Export;
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use volume::{PersistentState, VolumeOptions};
 
-use crate::checker::{Checker, Now, WriteId, Writer, Wrong};
-use crate::disk::{Disk, Habits, Lost, NEVER};
+use crate::checker::{BlockFault, Checker, Now, WriteId, Writer};
+use crate::disk::{Disk, DiskBehaviour, Lost, NEVER};
 use crate::keep::SimKeep;
 use crate::ours;
 use crate::registrations::Registrations;
-use crate::scenario::{BLOCK, Part};
+use crate::scenario::{BLOCK, Feature};
 use crate::universe::{self, draw};
 
 /// A LUN, and what is known of it.
@@ -63,15 +63,15 @@ pub(crate) fn ram(bytes: u64) -> Arc<dyn BlockDevice> {
 }
 
 impl Volume {
-    pub(crate) fn drawn(lun: u16, without: &[Part], is_calm: bool) -> Volume {
-        let has = |part: Part| !without.contains(&part);
+    pub(crate) fn drawn(lun: u16, without: &[Feature], is_calm: bool) -> Volume {
+        let has = |part: Feature| !without.contains(&part);
         let blocks = draw(|random| random.between(32, 512));
-        let medium = match has(Part::Memory) && draw(|random| random.once_in(2)) {
+        let medium = match has(Feature::Memory) && draw(|random| random.once_in(2)) {
             true => Medium::Ram,
             false => {
                 let disk = Disk::new(format!("disk {lun}"), BlockSize::B512, blocks);
-                let is_buffered = has(Part::Layers) && draw(|random| random.once_in(3));
-                let habits = draw(|random| Habits {
+                let is_buffered = has(Feature::Layers) && draw(|random| random.once_in(3));
+                let habits = draw(|random| DiskBehaviour {
                     least_time: random.of_any_size(1_000, 1_000_000),
                     most_time: random.delay(1_000_000, 100_000_000),
                     hangs_once_in: *random.pick(&[NEVER, NEVER, 1_000, 10_000]),
@@ -79,14 +79,14 @@ impl Volume {
                     sync_fails_once_in: *random.pick(&[NEVER, NEVER, 4, 50]),
                     full_once_in: *random.pick(&[NEVER, NEVER, NEVER, 300]),
                     lies: random.once_in(8),
-                    ..Habits::default()
+                    ..DiskBehaviour::default()
                 });
                 // What a cache cannot write back is lost, and the disk, which tells the checker of losses, knows nothing of it.
                 let habits = match is_buffered {
-                    true => Habits { fails_once_in: NEVER, full_once_in: NEVER, ..habits },
+                    true => DiskBehaviour { fails_once_in: NEVER, full_once_in: NEVER, ..habits },
                     false => habits,
                 };
-                if has(Part::DiskTrouble) && !is_calm {
+                if has(Feature::DiskTrouble) && !is_calm {
                     disk.set_habits(habits);
                 }
                 if is_buffered { Medium::Buffered(disk) } else { Medium::Disk(disk) }
@@ -97,7 +97,7 @@ impl Volume {
             Medium::Disk(disk) | Medium::Buffered(disk) => (false, !disk.lies()),
         };
         let checker = RefCell::new(Checker::new(u64::from(lun), BLOCK, blocks, tears, keeps));
-        let is_fenced = has(Part::Fencing) && draw(|random| random.once_in(3));
+        let is_fenced = has(Feature::Fencing) && draw(|random| random.once_in(3));
         let (keep, registrations, copies) = (SimKeep::default(), RefCell::default(), RefCell::default());
         let long_once_in = *draw(|random| random.pick(&[2, 16, 64, 64]));
         Volume { lun, blocks, medium, keep, checker, long_once_in, is_fenced, registrations, copies }
@@ -213,7 +213,7 @@ impl Volume {
         if self.disk().is_some_and(Disk::lies) {
             return; // nothing lasts, whatever it says
         }
-        if let Err(Wrong { lba, what }) = self.check(|checker| checker.flushed(by, begun)) {
+        if let Err(BlockFault { lba, what }) = self.check(|checker| checker.flushed(by, begun)) {
             universe::fault(format!("LUN {}: block {lba}: {what}", self.lun));
         }
     }

@@ -8,21 +8,23 @@ use scsi::{
     commands,
 };
 
-use crate::checker::Kind;
+use crate::checker::WriteKind;
 use crate::cores::Machine;
-use crate::scenario::{BLOCK, GROUPS, Part, Stage, TARGET, portal};
-use crate::simple::{Answer, CHECK_CONDITION, Command, ENDED, Function, GOOD, Lost, Simple, Slowness, Terms};
+use crate::scenario::{BLOCK, Feature, GROUPS, Simulation, TARGET, portal};
+use crate::simple::{
+    CHECK_CONDITION, Command, CommandResult, ENDED, Function, GOOD, Lost, Simple, Slowness, Terms,
+};
 use crate::universe::{self, draw, note};
 use crate::volume::Volume;
 
 /// RESERVATION CONFLICT.
 const CONFLICT: u8 = 0x18;
 
-/// Begins one that does so until the stage is over.
-pub(crate) fn begin(stage: &Rc<Stage>, number: u64) -> Machine {
+/// Begins one that does so until the simulation is over.
+pub(crate) fn begin(simulation: &Rc<Simulation>, number: u64) -> Machine {
     let machine = Machine::new(format!("writer {number}"));
-    let stage = Rc::clone(stage);
-    machine.run(move || live(stage, number));
+    let simulation = Rc::clone(simulation);
+    machine.run(move || live(simulation, number));
     machine
 }
 
@@ -31,9 +33,9 @@ pub(crate) fn writer(number: u64, group: u16) -> u64 {
     number * 16 + u64::from(group)
 }
 
-fn terms(stage: &Stage, number: u64) -> Terms {
+fn terms(simulation: &Simulation, number: u64) -> Terms {
     // Who is slow for so long at every step waits longest for himself.
-    let longest = if stage.is_calm { 1_000_000_000 } else { 90_000_000_000 };
+    let longest = if simulation.is_calm { 1_000_000_000 } else { 90_000_000_000 };
     draw(|random| Terms {
         initiator: format!("iqn.2026-01.io.linerate:writer{number}"),
         target: TARGET.to_owned(),
@@ -46,33 +48,34 @@ fn terms(stage: &Stage, number: u64) -> Terms {
             sends_once_in: *random.pick(&[crate::disk::NEVER, 50, 1_000]),
             longest: random.delay(10_000_000, longest),
         },
-        is_calm: stage.is_calm,
+        is_calm: simulation.is_calm,
     })
 }
 
-async fn live(stage: Rc<Stage>, number: u64) {
-    let mut terms = terms(&stage, number);
-    if !stage.has(Part::SlowPeers) {
+async fn live(simulation: Rc<Simulation>, number: u64) {
+    let mut terms = terms(&simulation, number);
+    if !simulation.has(Feature::SlowPeers) {
         terms.slow = Slowness {
             reads_once_in: crate::disk::NEVER,
             sends_once_in: crate::disk::NEVER,
             longest: 1_000_000,
         };
     }
-    while !stage.is_over.get() {
+    while !simulation.is_over.get() {
         let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
         let writer = writer(number, group);
         // What is asked for in the old session from now on cannot be: it is lost, and nobody waits any more.
-        let Some(session) = log_in(&stage, &terms, group, writer).await else { continue };
-        let depth = if stage.is_dense {
+        let Some(session) = log_in(&simulation, &terms, group, writer).await else { continue };
+        let depth = if simulation.is_dense {
             DENSE_DEPTH
-        } else if stage.has(Part::Depth) {
+        } else if simulation.has(Feature::Depth) {
             draw(|random| random.between(1, 12))
         } else {
             1
         };
-        let hands: Vec<_> =
-            (0..depth).map(|_| reactor::spawn(work(Rc::clone(&stage), session.clone(), writer))).collect();
+        let hands: Vec<_> = (0..depth)
+            .map(|_| reactor::spawn(work(Rc::clone(&simulation), session.clone(), writer)))
+            .collect();
         for hand in hands {
             hand.await;
         }
@@ -84,7 +87,7 @@ async fn live(stage: Rc<Stage>, number: u64) {
 const DENSE_DEPTH: u64 = 64;
 
 /// A new session. Where it takes the place of an earlier one of its nexus, what that one had asked for is over.
-async fn log_in(stage: &Stage, terms: &Terms, group: u16, writer: u64) -> Option<Simple> {
+async fn log_in(simulation: &Simulation, terms: &Terms, group: u16, writer: u64) -> Option<Simple> {
     let login = reactor::timeout(Duration::from_secs(20), Simple::log_in(portal(group), terms));
     let session = match login.await {
         Ok(Ok(session)) => session,
@@ -97,7 +100,7 @@ async fn log_in(stage: &Stage, terms: &Terms, group: u16, writer: u64) -> Option
         }
     };
     note(&[21, writer], || format!("nexus {writer} logs in"));
-    for volume in &stage.volumes {
+    for volume in &simulation.volumes {
         volume.check(|checker| {
             let now = checker.now();
             checker.are_over(writer, now);
@@ -107,33 +110,40 @@ async fn log_in(stage: &Stage, terms: &Terms, group: u16, writer: u64) -> Option
     Some(session)
 }
 
-async fn work(stage: Rc<Stage>, session: Simple, writer: u64) {
+async fn work(simulation: Rc<Simulation>, session: Simple, writer: u64) {
     let leaves_after = draw(|random| random.delay(10, 5_000));
     for _ in 0..leaves_after {
-        if stage.is_over.get() || session.is_lost() || session.is_asked_to_leave() {
+        if simulation.is_over.get() || session.is_lost() || session.is_asked_to_leave() {
             return;
         }
-        stage.pause().await;
-        stage.count_command();
-        let volume = stage.any_volume();
+        simulation.pause().await;
+        simulation.count_command();
+        let volume = simulation.any_volume();
         let lot = draw(|random| random.below(100));
         let outcome = match lot {
-            38..45 if !stage.has(Part::Zeros) => continue,
-            45..47 if !stage.has(Part::Exchanges) => continue,
-            47..50 if !stage.has(Part::Copies) => continue,
-            90..96 if !stage.has(Part::Flushes) => continue,
-            96 if !stage.has(Part::Resets) => continue,
-            0..38 => write(&stage, &session, &volume, writer, Way::Write, volume.place()).await,
-            38..42 => write(&stage, &session, &volume, writer, Way::WriteSame, volume.place()).await,
-            42..45 => write(&stage, &session, &volume, writer, Way::Unmap, volume.place()).await,
-            45..47 => write(&stage, &session, &volume, writer, Way::Exchange, volume.lock_block()).await,
-            47..49 => write(&stage, &session, &volume, writer, Way::Copy, volume.place()).await,
-            49 if !stage.has(Part::Resets) => continue,
-            49 => copy_into_a_reset(&stage, &session, &volume, writer).await,
+            38..45 if !simulation.has(Feature::Zeros) => continue,
+            45..47 if !simulation.has(Feature::Exchanges) => continue,
+            47..50 if !simulation.has(Feature::Copies) => continue,
+            90..96 if !simulation.has(Feature::Flushes) => continue,
+            96 if !simulation.has(Feature::Resets) => continue,
+            0..38 => write(&simulation, &session, &volume, writer, WriteCommand::Write, volume.place()).await,
+            38..42 => {
+                write(&simulation, &session, &volume, writer, WriteCommand::WriteSame, volume.place()).await
+            }
+            42..45 => {
+                write(&simulation, &session, &volume, writer, WriteCommand::Unmap, volume.place()).await
+            }
+            45..47 => {
+                write(&simulation, &session, &volume, writer, WriteCommand::Exchange, volume.lock_block())
+                    .await
+            }
+            47..49 => write(&simulation, &session, &volume, writer, WriteCommand::Copy, volume.place()).await,
+            49 if !simulation.has(Feature::Resets) => continue,
+            49 => copy_into_a_reset(&simulation, &session, &volume, writer).await,
             50..90 => read(&session, &volume, writer).await,
             90..96 => flush(&session, &volume, writer).await,
-            96..97 => reset(&stage, &session, &volume, writer).await,
-            _ if stage.is_dense => continue,
+            96..97 => reset(&simulation, &session, &volume, writer).await,
+            _ if simulation.is_dense => continue,
             _ => {
                 let wait = draw(|random| random.delay(1_000, 1_000_000_000));
                 reactor::sleep(Duration::from_nanos(wait)).await;
@@ -148,7 +158,7 @@ async fn work(stage: Rc<Stage>, session: Simple, writer: u64) {
 
 /// Ways to change blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum WriteCommand {
     Write,
     WriteSame,
     Unmap,
@@ -159,33 +169,33 @@ enum Way {
 }
 
 async fn write(
-    stage: &Stage,
+    simulation: &Simulation,
     session: &Simple,
     volume: &Volume,
     writer: u64,
-    way: Way,
+    operation: WriteCommand,
     (lba, mut blocks): (u64, u64),
 ) -> Result<(), Lost> {
     let mut expected = None;
     let mut source = None;
-    match way {
-        Way::Exchange => {
+    match operation {
+        WriteCommand::Exchange => {
             blocks = 1;
             let Some(read) = read_at(session, volume, writer, lba, 1).await? else { return Ok(()) };
             expected = Some(read);
         }
-        Way::Copy => {
-            let other = stage.any_volume();
+        WriteCommand::Copy => {
+            let other = simulation.any_volume();
             if other.lun >= volume.lun || lba + blocks > other.blocks {
                 return Ok(());
             }
             source = Some(other);
         }
-        Way::Write | Way::WriteSame | Way::Unmap => {}
+        WriteCommand::Write | WriteCommand::WriteSame | WriteCommand::Unmap => {}
     }
     session.window().await;
-    let kind = Kind {
-        zeros: matches!(way, Way::WriteSame | Way::Unmap),
+    let kind = WriteKind {
+        zeros: matches!(operation, WriteCommand::WriteSame | WriteCommand::Unmap),
         repeats: false,
         copied_from: source.as_ref().map(|source| u64::from(source.lun)),
     };
@@ -193,30 +203,30 @@ async fn write(
         .check(|checker| (checker.begin_read(lba, blocks), checker.begin_write(writer, lba, blocks, kind)));
     let mut data = vec![0; blocks as usize * BLOCK];
     volume.check(|checker| checker.fill(id, lba, &mut data));
-    let (cdb, out) = match way {
-        Way::Write => (cdb::write_16(lba, blocks as u32, false), data),
-        Way::WriteSame => {
+    let (cdb, out) = match operation {
+        WriteCommand::Write => (cdb::write_16(lba, blocks as u32, false), data),
+        WriteCommand::WriteSame => {
             let unmap = draw(|random| random.once_in(2));
             (cdb::write_same_16(lba, blocks as u32, unmap), vec![0; BLOCK])
         }
-        Way::Unmap => unmap(lba, blocks),
-        Way::Exchange => {
+        WriteCommand::Unmap => unmap(lba, blocks),
+        WriteCommand::Exchange => {
             (cdb::compare_and_write(lba, 1), [expected.clone().unwrap_or_default(), data].concat())
         }
-        Way::Copy => extended_copy(source.as_deref().unwrap_or(volume), volume, lba, blocks),
+        WriteCommand::Copy => extended_copy(source.as_deref().unwrap_or(volume), volume, lba, blocks),
     };
     note(&[22, writer, lba, blocks], || {
-        format!("nexus {writer}: {way:?} {id:?} LUN {} {lba}+{blocks}", volume.lun)
+        format!("nexus {writer}: {operation:?} {id:?} LUN {} {lba}+{blocks}", volume.lun)
     });
     let lun =
         source.as_ref().map_or(volume.lun, |source| draw(|random| *random.pick(&[source.lun, volume.lun])));
     if lun != volume.lun {
         volume.copies.borrow_mut().push((id, session.next_cmd_sn()));
     }
-    let answer = session.execute_for(Command { lun, cdb, out, in_bytes: 0 }, patience(stage)).await;
+    let answer = session.execute_for(Command { lun, cdb, out, in_bytes: 0 }, patience(simulation)).await;
     note(&[23, writer, lba], || format!("nexus {writer}: {id:?} ends: {answer:?}"));
     volume.copies.borrow_mut().retain(|(copy, _)| *copy != id);
-    if let (Some(expected), Ok(Answer { status: GOOD, .. })) = (&expected, &answer) {
+    if let (Some(expected), Ok(CommandResult { status: GOOD, .. })) = (&expected, &answer) {
         volume.check_read(writer, begun, lba, expected);
         volume.check_exchange(writer, begun, lba, expected);
     }
@@ -230,15 +240,15 @@ async fn write(
     if answer.status == CONFLICT {
         register(session, volume, writer).await?;
     }
-    if way != Way::Copy {
+    if operation != WriteCommand::Copy {
         expect_plain(&answer);
     }
     Ok(())
 }
 
 /// How long a command is waited for, if it is to be aborted after that.
-pub(crate) fn patience(stage: &Stage) -> Option<Duration> {
-    let aborts = stage.has(Part::Aborts) && draw(|random| random.once_in(30));
+pub(crate) fn patience(simulation: &Simulation) -> Option<Duration> {
+    let aborts = simulation.has(Feature::Aborts) && draw(|random| random.once_in(30));
     aborts.then(|| Duration::from_nanos(draw(|random| random.delay(10_000, 100_000_000))))
 }
 
@@ -325,11 +335,11 @@ async fn flush(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Los
 
 /// Resets the logical unit. What this nexus had asked for is over then; what others had may still be on its way. Then the nexus
 /// may return to the blocks of what is over: if something of that lands all the same, it meets something newer.
-async fn reset(stage: &Stage, session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
+async fn reset(simulation: &Simulation, session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
     let (begun, given_up) = volume.check(|checker| (checker.now(), checker.under_way(writer)));
     // A copy that another LUN receives ends with this if it is at work here, and goes on if it has not begun.
     let not_begun: Vec<_> = {
-        let begins = |cmd_sn: u32| stage.is_roomy() && session.has_begun(cmd_sn);
+        let begins = |cmd_sn: u32| simulation.is_roomy() && session.has_begun(cmd_sn);
         let copies = volume.copies.borrow();
         copies.iter().filter(|(_, cmd_sn)| !begins(*cmd_sn)).map(|(copy, _)| *copy).collect()
     };
@@ -347,7 +357,7 @@ async fn reset(stage: &Stage, session: &Simple, volume: &Volume, writer: u64) ->
     for (lba, blocks) in given_up.into_iter().rev().take(returns) {
         read_at(session, volume, writer, lba, blocks).await?;
         if draw(|random| random.once_in(2)) {
-            write(stage, session, volume, writer, Way::Write, (lba, blocks)).await?;
+            write(simulation, session, volume, writer, WriteCommand::Write, (lba, blocks)).await?;
         }
         let wait = draw(|random| random.delay(1_000, 100_000_000));
         reactor::sleep(Duration::from_nanos(wait)).await;
@@ -358,14 +368,14 @@ async fn reset(stage: &Stage, session: &Simple, volume: &Volume, writer: u64) ->
 
 /// A copy, and a reset of its destination on its heels.
 async fn copy_into_a_reset(
-    stage: &Rc<Stage>,
+    simulation: &Rc<Simulation>,
     session: &Simple,
     volume: &Rc<Volume>,
     writer: u64,
 ) -> Result<(), Lost> {
     let copy = {
-        let (stage, session, volume) = (Rc::clone(stage), session.clone(), Rc::clone(volume));
-        async move { write(&stage, &session, &volume, writer, Way::Copy, volume.place()).await }
+        let (simulation, session, volume) = (Rc::clone(simulation), session.clone(), Rc::clone(volume));
+        async move { write(&simulation, &session, &volume, writer, WriteCommand::Copy, volume.place()).await }
     };
     let copying = reactor::spawn(copy);
     let wait = draw(|random| random.of_any_size(1_000, 100_000_000));
@@ -375,7 +385,7 @@ async fn copy_into_a_reset(
         let ready = Command { lun: volume.lun, cdb: cdb::test_unit_ready(), out: Vec::new(), in_bytes: 0 };
         session.execute(ready).await?;
     }
-    reset(stage, session, volume, writer).await?;
+    reset(simulation, session, volume, writer).await?;
     copying.await
 }
 
@@ -398,20 +408,20 @@ pub(crate) async fn register(session: &Simple, volume: &Volume, writer: u64) -> 
 }
 
 /// An answer such as a healthy server may give on a bad day.
-fn expect_plain(answer: &Answer) {
+fn expect_plain(answer: &CommandResult) {
     if answer.status == CHECK_CONDITION && answer.sense.is_some_and(|(key, ..)| key == 5) {
         universe::fault(format!("a legal command is refused: {answer:?}"));
     }
 }
 
 /// Reads all blocks of all volumes, as often as it takes.
-pub(crate) async fn read_everything(stage: Rc<Stage>) {
+pub(crate) async fn read_everything(simulation: Rc<Simulation>) {
     let slow =
         Slowness { reads_once_in: crate::disk::NEVER, sends_once_in: crate::disk::NEVER, longest: 1_000_000 };
-    let terms = Terms { slow, ..terms(&stage, 15) };
+    let terms = Terms { slow, ..terms(&simulation, 15) };
     'again: loop {
-        let Some(session) = log_in(&stage, &terms, 1, writer(15, 1)).await else { continue };
-        for volume in &stage.volumes {
+        let Some(session) = log_in(&simulation, &terms, 1, writer(15, 1)).await else { continue };
+        for volume in &simulation.volumes {
             let mut lba = 0;
             while lba < volume.blocks {
                 let blocks = (volume.blocks - lba).min(64);

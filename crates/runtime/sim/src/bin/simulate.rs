@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use host::cputime;
-use sim::{Coverage, Outcome, Part, Run, run};
+use sim::{Coverage, Feature, Outcome, Run, run};
 
 /// Runs simulations; exits with 1 if one has a fault
 #[derive(Parser)]
@@ -15,17 +15,17 @@ enum Task {
     Show {
         seed: u64,
         /// What it is to be without
-        without: Vec<Part>,
+        without: Vec<Feature>,
     },
     /// One after the other, until so much CPU time was used
     Many {
         first: u64,
         seconds: u64,
         /// What they are to be without
-        without: Vec<Part>,
+        without: Vec<Feature>,
     },
     /// The same, but no further than the first with a fault
-    Find { first: u64, seconds: u64, without: Vec<Part> },
+    Find { first: u64, seconds: u64, without: Vec<Feature> },
     /// These
     Each {
         #[arg(required = true)]
@@ -56,13 +56,13 @@ fn main() -> ExitCode {
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn show(seed: u64, without: Vec<Part>) -> bool {
+fn show(seed: u64, without: Vec<Feature>) -> bool {
     let outcome = run(&Run { seed, shown: true, without, ..Run::default() });
     println!("{outcome:#?}");
     outcome.fault.is_none()
 }
 
-fn many(first: u64, seconds: u64, without: &[Part]) -> bool {
+fn many(first: u64, seconds: u64, without: &[Feature]) -> bool {
     let mut coverage = Coverage::default();
     let sum = play(first, seconds, without, |outcome| {
         coverage.add(outcome);
@@ -72,7 +72,7 @@ fn many(first: u64, seconds: u64, without: &[Part]) -> bool {
     sum.tell() && coverage.is_sound()
 }
 
-fn find(first: u64, seconds: u64, without: &[Part]) -> bool {
+fn find(first: u64, seconds: u64, without: &[Feature]) -> bool {
     let until_fault = |outcome: &Outcome| match outcome.fault {
         Some(_) => ControlFlow::Break(()),
         None => ControlFlow::Continue(()),
@@ -84,7 +84,7 @@ fn find(first: u64, seconds: u64, without: &[Part]) -> bool {
 fn play(
     first: u64,
     seconds: u64,
-    without: &[Part],
+    without: &[Feature],
     mut look: impl FnMut(&Outcome) -> ControlFlow<()>,
 ) -> Sum {
     let mut sum = Sum::new();
@@ -197,7 +197,7 @@ fn minimize(seed: u64) -> bool {
     };
     println!("seed {seed}: {fault}");
     let (mut best, mut run_of_it) = (first, Run { seed, ..Run::default() });
-    for part in Part::ALL {
+    for part in Feature::ALL {
         let mut without = run_of_it.without.clone();
         without.push(part);
         let tried = (0..TRIES).map(|turn| Run {
