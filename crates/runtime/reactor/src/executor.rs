@@ -26,7 +26,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use crate::join::{self, JoinHandle};
-use crate::task::{Handle, Home};
+use crate::task::{ExecutorHandle, Handle};
 use crate::timers::Timers;
 use crate::{Park, SharedWorld};
 
@@ -38,7 +38,7 @@ use crate::{Park, SharedWorld};
 pub fn block_on<F: Future>(world: SharedWorld, future: F) -> F::Output {
     let core = Core::enter(world);
     let _exit = Exit(Rc::clone(&core));
-    let main = Handle::new(Handle::MAIN, &core.home);
+    let main = Handle::new(Handle::MAIN, &core.executor_handle);
     let waker = Waker::from(Arc::clone(&main));
     let mut future = pin!(future);
     waker.wake_by_ref();
@@ -142,9 +142,9 @@ pub(crate) fn current() -> Rc<Core> {
     CURRENT.with_borrow(|core| core.clone()).expect(OUTSIDE)
 }
 
-/// Whether this is the thread of the executor that others know as `home`.
-pub(crate) fn is_current_executor(home: &Arc<Home>) -> bool {
-    let here = |core: &Rc<Core>| Arc::ptr_eq(&core.home, home);
+/// Whether this is the thread of the executor that others know as `executor_handle`.
+pub(crate) fn is_current_executor(executor_handle: &Arc<ExecutorHandle>) -> bool {
+    let here = |core: &Rc<Core>| Arc::ptr_eq(&core.executor_handle, executor_handle);
     // The variable may be gone while the thread ends.
     CURRENT.try_with(|current| current.borrow().as_ref().is_some_and(here)).unwrap_or(false)
 }
@@ -152,10 +152,12 @@ pub(crate) fn is_current_executor(home: &Arc<Home>) -> bool {
 /// Puts a woken task on this thread's ready queue, or gives it back if it belongs to another.
 pub(crate) fn queue_local(task: Arc<Handle>) -> Option<Arc<Handle>> {
     let mut task = Some(task);
-    // A waker may be used while its thread ends and this variable is gone: then the task has no home either.
+    // A waker may be used while its thread ends and this variable is gone: then the task has no executor_handle either.
     let _ = CURRENT.try_with(|current| {
         let current = current.borrow();
-        let here = |core: &&Rc<Core>| task.as_ref().is_some_and(|task| Arc::ptr_eq(&core.home, &task.home));
+        let here = |core: &&Rc<Core>| {
+            task.as_ref().is_some_and(|task| Arc::ptr_eq(&core.executor_handle, &task.executor_handle))
+        };
         if let Some(core) = current.as_ref().filter(here)
             && let Some(task) = task.take()
         {
@@ -168,7 +170,7 @@ pub(crate) fn queue_local(task: Arc<Handle>) -> Option<Arc<Handle>> {
 /// Removes a task from its executor, so that it never runs again, and drops it.
 pub(crate) fn abort(task: &Arc<Handle>) {
     let core = CURRENT.with_borrow(|core| core.clone());
-    if let Some(core) = core.filter(|core| Arc::ptr_eq(&core.home, &task.home)) {
+    if let Some(core) = core.filter(|core| Arc::ptr_eq(&core.executor_handle, &task.executor_handle)) {
         let removed = core.tasks.borrow_mut().remove(task);
         drop(removed); // after the borrow: its destructor may spawn or wake
     }
@@ -177,7 +179,7 @@ pub(crate) fn abort(task: &Arc<Handle>) {
 /// One thread's executor.
 pub(crate) struct Core {
     world: SharedWorld,
-    home: Arc<Home>,
+    executor_handle: Arc<ExecutorHandle>,
     ready: RefCell<VecDeque<Arc<Handle>>>,
     tasks: RefCell<Tasks>,
     pub(crate) timers: RefCell<Timers>,
@@ -186,7 +188,7 @@ pub(crate) struct Core {
 impl Core {
     fn enter(world: SharedWorld) -> Rc<Core> {
         let core = Rc::new(Core {
-            home: Home::new(world.unpark()),
+            executor_handle: ExecutorHandle::new(world.unpark()),
             world,
             ready: RefCell::default(),
             tasks: RefCell::default(),
@@ -204,7 +206,7 @@ impl Core {
     }
 
     fn start(&self, future: LocalFuture) -> Arc<Handle> {
-        let handle = self.tasks.borrow_mut().insert(&self.home, future);
+        let handle = self.tasks.borrow_mut().insert(&self.executor_handle, future);
         Waker::from(Arc::clone(&handle)).wake();
         handle
     }
@@ -225,15 +227,15 @@ impl Core {
     }
 
     fn turn(&self) {
-        self.home.drain_remote_queue(|task| self.ready.borrow_mut().push_back(task));
+        self.executor_handle.drain_remote_queue(|task| self.ready.borrow_mut().push_back(task));
         let now = self.fire_timers();
         let park = self.park(now);
-        if park == Park::No || !self.home.begin_park() {
+        if park == Park::No || !self.executor_handle.begin_park() {
             return self.world.turn(Park::No);
         }
         self.world.turn(park);
-        self.home.end_park();
-        self.home.drain_remote_queue(|task| self.ready.borrow_mut().push_back(task));
+        self.executor_handle.end_park();
+        self.executor_handle.drain_remote_queue(|task| self.ready.borrow_mut().push_back(task));
         self.fire_timers();
     }
 
@@ -279,7 +281,7 @@ impl Drop for Exit {
             drop(left);
         }
         CURRENT.with_borrow_mut(Option::take);
-        self.0.home.close();
+        self.0.executor_handle.close();
         self.0.ready.borrow_mut().clear();
     }
 }
@@ -307,9 +309,9 @@ struct Task {
 }
 
 impl Tasks {
-    fn insert(&mut self, home: &Arc<Home>, future: LocalFuture) -> Arc<Handle> {
+    fn insert(&mut self, executor_handle: &Arc<ExecutorHandle>, future: LocalFuture) -> Arc<Handle> {
         let place = self.vacant.pop().unwrap_or(self.places.len());
-        let handle = Handle::new(place, home);
+        let handle = Handle::new(place, executor_handle);
         let body = Some(Body { future, waker: Waker::from(Arc::clone(&handle)) });
         let task = Some(Task { handle: Arc::clone(&handle), body });
         match self.places.get_mut(place) {

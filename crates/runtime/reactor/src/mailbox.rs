@@ -15,17 +15,17 @@ pub fn mailbox<T: Send>() -> (Sender<T>, Receiver<T>) {
 
 /// A mailbox that holds at most `limit` values.
 pub fn bounded_mailbox<T: Send>(limit: usize) -> (Sender<T>, Receiver<T>) {
-    let state = State { values: VecDeque::new(), receiver: None, senders: 1, open: true };
+    let state = MailboxState { values: VecDeque::new(), receiver: None, senders: 1, open: true };
     let shared = Arc::new(Shared { state: Lock::new(state), limit });
     (Sender { shared: Arc::clone(&shared) }, Receiver { shared })
 }
 
 struct Shared<T> {
-    state: Lock<State<T>>,
+    state: Lock<MailboxState<T>>,
     limit: usize,
 }
 
-struct State<T> {
+struct MailboxState<T> {
     values: VecDeque<T>,
     receiver: Option<Waker>,
     senders: usize,
@@ -79,7 +79,7 @@ impl<T: Send> Sender<T> {
 }
 
 /// Wakes after the lock is given back, so that the receiver does not run into it.
-fn wake_receiver<T>(mut state: LockGuard<'_, State<T>>) {
+fn wake_receiver<T>(mut state: LockGuard<'_, MailboxState<T>>) {
     let receiver = state.receiver.take();
     drop(state);
     if let Some(receiver) = receiver {

@@ -17,15 +17,19 @@ pub(crate) struct Handle {
     pub(crate) place: usize,
     /// Whether the task stands in a queue already: a task is woken once however often its waker is used.
     queued: AtomicBool,
-    pub(crate) home: Arc<Home>,
+    pub(crate) executor_handle: Arc<ExecutorHandle>,
 }
 
 impl Handle {
     pub(crate) const MAIN: usize = usize::MAX;
 
     /// A task that stands in no queue yet.
-    pub(crate) fn new(place: usize, home: &Arc<Home>) -> Arc<Handle> {
-        Arc::new(Handle { place, queued: AtomicBool::new(false), home: Arc::clone(home) })
+    pub(crate) fn new(place: usize, executor_handle: &Arc<ExecutorHandle>) -> Arc<Handle> {
+        Arc::new(Handle {
+            place,
+            queued: AtomicBool::new(false),
+            executor_handle: Arc::clone(executor_handle),
+        })
     }
 
     /// To be called before the task is polled: wakes from now on queue it again. A swap rather than a store, so
@@ -40,8 +44,8 @@ impl Handle {
 
     fn queue(self: Arc<Self>) {
         if let Some(foreign) = executor::queue_local(self) {
-            let home = Arc::clone(&foreign.home);
-            home.queue_remote(foreign);
+            let executor_handle = Arc::clone(&foreign.executor_handle);
+            executor_handle.queue_remote(foreign);
         }
     }
 }
@@ -56,7 +60,8 @@ impl Wake for Handle {
     fn wake_by_ref(self: &Arc<Self>) {
         // Many tell a connection's task what there is to send, and only the first has to queue it. That a task of this
         // very thread stands in the queue stays true until the thread comes to it: no swap is needed to see that.
-        let is_queued = self.queued.load(Ordering::Relaxed) && executor::is_current_executor(&self.home);
+        let is_queued =
+            self.queued.load(Ordering::Relaxed) && executor::is_current_executor(&self.executor_handle);
         if !is_queued && self.enters_queue() {
             Arc::clone(self).queue();
         }
@@ -64,7 +69,7 @@ impl Wake for Handle {
 }
 
 /// A thread's executor as other threads know it.
-pub(crate) struct Home {
+pub(crate) struct ExecutorHandle {
     queue_remote: Lock<RemoteQueue>,
     has_mail: AtomicBool,
     /// The thread sleeps or is about to: mail must be followed by an unpark.
@@ -79,9 +84,9 @@ struct RemoteQueue {
     closed: bool,
 }
 
-impl Home {
-    pub(crate) fn new(unpark: Arc<dyn Unpark>) -> Arc<Home> {
-        Arc::new(Home {
+impl ExecutorHandle {
+    pub(crate) fn new(unpark: Arc<dyn Unpark>) -> Arc<ExecutorHandle> {
+        Arc::new(ExecutorHandle {
             queue_remote: Lock::default(),
             has_mail: AtomicBool::new(false),
             asleep: AtomicBool::new(false),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{Advice, fadvise};
 
 use super::failure::LatestError;
-use super::{FileDevice, FileOptions, Kind};
+use super::{FileDevice, FileOptions, FileProperties};
 use crate::OpenError;
 use crate::files::AsyncFile;
 
@@ -27,7 +27,7 @@ impl FileDevice {
             file,
             options,
             blocks: AtomicU64::new(self.blocks.load(Ordering::Relaxed)),
-            kind: Kind { buffer_alignment: 1, ..self.kind },
+            properties: FileProperties { buffer_alignment: 1, ..self.properties },
             latest_error: LatestError::default(),
         })
     }

@@ -63,13 +63,13 @@ pub struct FileDevice {
     options: FileOptions,
     /// Grows with the file, unless the options fix it, and never shrinks: blocks that are gone fail instead.
     blocks: AtomicU64,
-    kind: Kind,
+    properties: FileProperties,
     latest_error: LatestError,
 }
 
 /// What was found when the file was opened.
 #[derive(Clone, Copy, Debug)]
-struct Kind {
+struct FileProperties {
     block_device: bool,
     /// Space can be given back.
     thin: bool,
@@ -146,7 +146,7 @@ impl FileDevice {
 
     /// Direct writes come from aligned memory only; a part of a buffer may have to be copied for that.
     fn aligned(&self, data: Slice) -> Slice {
-        if data.as_ptr().addr().is_multiple_of(self.kind.buffer_alignment) {
+        if data.as_ptr().addr().is_multiple_of(self.properties.buffer_alignment) {
             return data;
         }
         Buffer::from(&*data).share()
@@ -204,8 +204,8 @@ impl FileDevice {
     /// back and zeroes whole sectors only.
     fn whole_sectors(&self, extent: Extent) -> (Extent, [Extent; 2]) {
         let (first, end) = (extent.lba.0, extent.lba.0 + extent.blocks.0);
-        let begin = first.next_multiple_of(self.kind.sector.0).min(end);
-        let last = (end - end % self.kind.sector.0).max(begin);
+        let begin = first.next_multiple_of(self.properties.sector.0).min(end);
+        let last = (end - end % self.properties.sector.0).max(begin);
         let between = |from: u64, to: u64| Extent::new(from, to - from);
         (between(begin, last), [between(first, begin), between(last, end)])
     }
@@ -240,7 +240,7 @@ impl FileDevice {
         if extent.is_empty() {
             return Ok(Vec::new());
         }
-        let (geometry, sparse) = (self.geometry(), !self.kind.block_device);
+        let (geometry, sparse) = (self.geometry(), !self.properties.block_device);
         let found =
             self.file.blocking(move |file| space::runs(file, geometry, sparse, extent, runs_max)).await;
         found.map_err(|error| self.latest_error.told(&error, Verb::Read, extent.lba))
@@ -262,11 +262,11 @@ impl BlockDevice for FileDevice {
     fn profile(&self) -> Profile {
         Profile {
             read_only: self.options.read_only,
-            thin: self.kind.thin && !self.options.read_only,
-            granularity: self.kind.granularity,
+            thin: self.properties.thin && !self.options.read_only,
+            granularity: self.properties.granularity,
             volatile_cache: true,
             durable: true,
-            solid_state: self.kind.solid_state,
+            solid_state: self.properties.solid_state,
         }
     }
 
@@ -311,7 +311,7 @@ impl BlockDevice for FileDevice {
     /// For a file: a block device does not report its allocation.
     fn space(&self) -> Pending<'_, Space> {
         Box::pin(async {
-            if self.kind.block_device {
+            if self.properties.block_device {
                 return Err(DeviceError::Unsupported);
             }
             let found = self.file.blocking(open::space).await;

@@ -17,7 +17,7 @@ use rustix::fs::{
 };
 
 use super::failure::LatestError;
-use super::{FileDevice, FileOptions, Kind};
+use super::{FileDevice, FileOptions, FileProperties};
 use crate::OpenError;
 use crate::files::AsyncFile;
 
@@ -34,14 +34,14 @@ impl FileDevice {
             make(&file, &options.path, bytes).map_err(|source| failed(&options.path, source))?;
         }
         let blocks = capacity(&file, &options)?;
-        let kind = inspect(&file, &options).map_err(|source| failed(&options.path, source))?;
+        let properties = inspect(&file, &options).map_err(|source| failed(&options.path, source))?;
         check_direct(&file, &options)?;
         let file = AsyncFile::new(file).map_err(|source| failed(&options.path, source))?;
         Ok(FileDevice {
             file,
             options,
             blocks: AtomicU64::new(blocks.0),
-            kind,
+            properties,
             latest_error: LatestError::default(),
         })
     }
@@ -211,7 +211,7 @@ pub(super) fn space(file: &File) -> io::Result<Space> {
     Ok(Space { used_bytes: taken.blocks() * 512, available_bytes })
 }
 
-fn inspect(file: &File, options: &FileOptions) -> io::Result<Kind> {
+fn inspect(file: &File, options: &FileOptions) -> io::Result<FileProperties> {
     let metadata = file.metadata()?;
     let block_device = metadata.file_type().is_block_device();
     let device = if block_device { metadata.rdev() } else { metadata.dev() };
@@ -224,7 +224,7 @@ fn inspect(file: &File, options: &FileOptions) -> io::Result<Kind> {
         false => (!options.read_only && punches_holes(file, metadata.len()), metadata.blksize(), 0),
     };
     let blocks = |bytes: u64| Blocks((bytes >> options.block_size.shift()).max(1));
-    Ok(Kind {
+    Ok(FileProperties {
         block_device,
         thin,
         granularity: blocks(granule),

@@ -45,7 +45,7 @@ impl Lane {
 
     /// Runs `work` on one of the threads. Dropping the future takes work back that has not begun.
     pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Running<T> {
-        let state = State { stage: Stage::Waiting(Box::new(work)), waiter: None };
+        let state = TaskState { stage: Stage::Waiting(Box::new(work)), waiter: None };
         let task = Arc::new(Task { state: Mutex::new(state) });
         self.shared.push(Arc::clone(&task) as Arc<dyn Job>);
         Running { lane: Arc::clone(&self.shared), task }
@@ -130,10 +130,10 @@ impl Shared {
 }
 
 struct Task<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<TaskState<T>>,
 }
 
-struct State<T> {
+struct TaskState<T> {
     stage: Stage<T>,
     waiter: Option<Waker>,
 }
@@ -147,7 +147,7 @@ enum Stage<T> {
 }
 
 impl<T> Task<T> {
-    fn state(&self) -> MutexGuard<'_, State<T>> {
+    fn state(&self) -> MutexGuard<'_, TaskState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -28,7 +28,7 @@ pub(crate) use lane::Lane;
 use nowait::Nowait;
 use operation::Operation;
 use orphans::Orphans;
-use syncs::{Stable, Syncs, Turn};
+use syncs::{Stable, SyncStep, Syncs};
 
 /// A file with asynchronous operations.
 pub struct AsyncFile {
@@ -149,8 +149,8 @@ impl AsyncFile {
         let wanted = self.syncs.next();
         let outcome = loop {
             match self.syncs.turn(wanted).await {
-                Turn::Ended(outcome) => break outcome,
-                Turn::Sync(sync) => drop(self.perform(Operation::SyncData(sync)).await),
+                SyncStep::Ended(outcome) => break outcome,
+                SyncStep::Sync(sync) => drop(self.perform(Operation::SyncData(sync)).await),
             }
         };
         if outcome.is_err() && !Arc::ptr_eq(&self.file, &self.synced) {

@@ -14,11 +14,11 @@ use std::task::{Poll, Waker};
 /// The orphans of one file.
 #[derive(Default)]
 pub(crate) struct Orphans {
-    state: Mutex<State>,
+    state: Mutex<OrphanSet>,
 }
 
 #[derive(Default)]
-struct State {
+struct OrphanSet {
     /// Numbers start at 2: 0 and 1 are states of an operation that is no orphan.
     entered: u64,
     running: BTreeSet<u64>,
@@ -66,7 +66,7 @@ impl Orphans {
         .await;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, OrphanSet> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

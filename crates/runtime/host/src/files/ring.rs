@@ -71,11 +71,11 @@ pub(crate) fn current() -> Option<Rc<Ring>> {
 /// An io_uring for the thread that made it.
 pub(crate) struct Ring {
     ring: RefCell<IoUring>,
-    state: RefCell<State>,
+    state: RefCell<Slots>,
 }
 
 #[derive(Default)]
-struct State {
+struct Slots {
     slots: Vec<Option<Slot>>,
     vacant: Vec<usize>,
     queued: VecDeque<usize>,
@@ -257,7 +257,7 @@ struct Completed {
     orphan: Option<Slot>,
 }
 
-impl State {
+impl Slots {
     fn insert(&mut self, slot: Slot) -> usize {
         match self.vacant.pop() {
             Some(place) => {

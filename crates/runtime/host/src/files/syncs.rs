@@ -30,11 +30,11 @@ use rustix::io::Errno;
 /// The syncs and stable writes of one file.
 #[derive(Debug, Default)]
 pub(super) struct Syncs {
-    state: Mutex<State>,
+    state: Mutex<SyncState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct SyncState {
     losses: u64,
     /// How many syncs have begun.
     begun: u64,
@@ -49,9 +49,9 @@ struct State {
     waiters: Vec<Waker>,
 }
 
-impl Default for State {
-    fn default() -> State {
-        State {
+impl Default for SyncState {
+    fn default() -> SyncState {
+        SyncState {
             losses: 0,
             begun: 0,
             ended: 0,
@@ -65,7 +65,7 @@ impl Default for State {
 }
 
 /// The next step for a request to sync.
-pub(super) enum Turn {
+pub(super) enum SyncStep {
     /// To carry one out.
     Sync(Sync),
     /// Nothing more: one that began after he asked has ended so.
@@ -100,17 +100,17 @@ impl Syncs {
     }
 
     /// Waits until a sync of this number or a later one has ended, or is to be carried out by the caller.
-    pub(super) async fn turn(self: &Arc<Self>, wanted: u64) -> Turn {
+    pub(super) async fn turn(self: &Arc<Self>, wanted: u64) -> SyncStep {
         self.until(|state| {
             if state.ended >= wanted {
-                return Some(Turn::Ended(state.outcome.map_err(io::Error::from)));
+                return Some(SyncStep::Ended(state.outcome.map_err(io::Error::from)));
             }
             if state.under_way.is_some() {
                 return None;
             }
             state.begun += 1;
             state.under_way = Some(state.begun);
-            Some(Turn::Sync(Sync { syncs: Arc::clone(self), number: state.begun }))
+            Some(SyncStep::Sync(Sync { syncs: Arc::clone(self), number: state.begun }))
         })
         .await
     }
@@ -130,7 +130,7 @@ impl Syncs {
         self.until(|state| state.stable.first().is_none_or(|&first| first > last).then_some(())).await;
     }
 
-    async fn until<T>(&self, mut look: impl FnMut(&mut State) -> Option<T>) -> T {
+    async fn until<T>(&self, mut look: impl FnMut(&mut SyncState) -> Option<T>) -> T {
         poll_fn(|cx| {
             let mut state = self.state();
             if let Some(found) = look(&mut state) {
@@ -144,13 +144,13 @@ impl Syncs {
     }
 
     /// Changes the state; returns the tasks to wake.
-    fn change(&self, change: impl FnOnce(&mut State)) -> Woken {
+    fn change(&self, change: impl FnOnce(&mut SyncState)) -> Woken {
         let mut state = self.state();
         change(&mut state);
         Woken(mem::take(&mut state.waiters))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SyncState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn one_sync_is_for_all_who_asked_before_it_began() {
         let syncs = Arc::new(Syncs::default());
-        let Some(Turn::Sync(first)) = poll(pin!(syncs.turn(syncs.next()))) else { panic!("it begins") };
+        let Some(SyncStep::Sync(first)) = poll(pin!(syncs.turn(syncs.next()))) else { panic!("it begins") };
         let wanted = syncs.next();
         let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(syncs.turn(wanted))).collect();
         assert!(
@@ -279,12 +279,12 @@ mod tests {
         first.note(&Ok(0)).wake();
         drop(first);
         let turn = poll(waiting[0].as_mut());
-        let Some(Turn::Sync(second)) = turn else { panic!("the second is for all three") };
+        let Some(SyncStep::Sync(second)) = turn else { panic!("the second is for all three") };
         assert!(poll(waiting[1].as_mut()).is_none());
         second.note(&failed()).wake();
         drop(second);
         for turn in &mut waiting[1..] {
-            assert!(matches!(poll(turn.as_mut()), Some(Turn::Ended(Err(_)))));
+            assert!(matches!(poll(turn.as_mut()), Some(SyncStep::Ended(Err(_)))));
         }
         assert_eq!((syncs.losses(), syncs.state().begun), (1, 2));
     }
@@ -292,12 +292,12 @@ mod tests {
     #[test]
     fn a_sync_that_nobody_waits_for_counts_and_the_next_one_waits_for_it() {
         let syncs = Arc::new(Syncs::default());
-        let Some(Turn::Sync(orphan)) = poll(pin!(syncs.turn(syncs.next()))) else { panic!("it begins") };
+        let Some(SyncStep::Sync(orphan)) = poll(pin!(syncs.turn(syncs.next()))) else { panic!("it begins") };
         let mut next = pin!(syncs.turn(syncs.next()));
         assert!(poll(next.as_mut()).is_none());
         orphan.note(&failed()).wake();
         drop(orphan);
-        assert!(matches!(poll(next.as_mut()), Some(Turn::Sync(_))));
+        assert!(matches!(poll(next.as_mut()), Some(SyncStep::Sync(_))));
         assert_eq!(syncs.losses(), 1);
     }
 
@@ -306,7 +306,7 @@ mod tests {
         let syncs = Arc::new(Syncs::default());
         let wanted = syncs.next();
         drop(poll(pin!(syncs.turn(wanted))));
-        assert!(matches!(poll(pin!(syncs.turn(wanted))), Some(Turn::Sync(_))));
+        assert!(matches!(poll(pin!(syncs.turn(wanted))), Some(SyncStep::Sync(_))));
         assert_eq!(syncs.losses(), 0);
     }
 
@@ -341,11 +341,11 @@ mod tests {
     #[test]
     fn what_the_kernel_has_answered_holds_nobody_up_though_it_was_not_taken_from_its_engine() {
         let syncs = Arc::new(Syncs::default());
-        let Some(Turn::Sync(first)) = poll(pin!(syncs.turn(syncs.next()))) else { panic!("it begins") };
+        let Some(SyncStep::Sync(first)) = poll(pin!(syncs.turn(syncs.next()))) else { panic!("it begins") };
         let mut next = pin!(syncs.turn(syncs.next()));
         assert!(poll(next.as_mut()).is_none());
         first.note(&Ok(0)).wake();
-        let Some(Turn::Sync(second)) = poll(next.as_mut()) else { panic!("the first has ended") };
+        let Some(SyncStep::Sync(second)) = poll(next.as_mut()) else { panic!("the first has ended") };
         drop(first);
         assert!(poll(pin!(syncs.turn(syncs.next()))).is_none(), "the second has not");
         drop(second);
