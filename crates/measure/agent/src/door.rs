@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub type Work = Pin<Box<dyn Future<Output = ()>>>;
 
 /// What all connections share.
-struct House {
+struct Door {
     secret: Secret,
     work: Box<dyn Fn(Channel) -> Work>,
     coordinator: Cell<Option<SocketAddr>>,
@@ -41,7 +41,7 @@ pub async fn keep(
     secret: Secret,
     work: impl Fn(Channel) -> Work + 'static,
 ) -> Infallible {
-    let house = Rc::new(House { secret, work: Box::new(work), coordinator: Cell::new(None) });
+    let door = Rc::new(Door { secret, work: Box::new(work), coordinator: Cell::new(None) });
     let mut strangers: VecDeque<JoinHandle<()>> = VecDeque::new();
     loop {
         let stream = match listener.accept().await {
@@ -57,27 +57,27 @@ pub async fn keep(
         if strangers.len() >= STRANGERS_MAX {
             strangers.pop_front().into_iter().for_each(JoinHandle::abort);
         }
-        strangers.push_back(reactor::spawn(open(Rc::clone(&house), stream)));
+        strangers.push_back(reactor::spawn(open(Rc::clone(&door), stream)));
     }
 }
 
-async fn open(house: Rc<House>, stream: Box<dyn Stream>) {
+async fn open(door: Rc<Door>, stream: Box<dyn Stream>) {
     let peer = stream.peer();
-    match Channel::accept(stream, &house.secret, Notification::Alive.text()).await {
-        Ok(channel) => drop(reactor::spawn(let_in(house, channel))),
+    match Channel::accept(stream, &door.secret, Notification::Alive.text()).await {
+        Ok(channel) => drop(reactor::spawn(let_in(door, channel))),
         Err(why @ Broken::Refused(Refusal::WrongSecret)) => tracing::warn!("{peer} was not let in: {why}"),
         Err(why) => tracing::debug!("{peer} was not let in: {why}"),
     }
 }
 
 /// One who knows the secret. He is a stranger no more, and not in the way of others who come.
-async fn let_in(house: Rc<House>, channel: Channel) {
+async fn let_in(door: Rc<Door>, channel: Channel) {
     let peer = channel.peer();
-    if let Some(coordinator) = house.coordinator.get() {
+    if let Some(coordinator) = door.coordinator.get() {
         channel.sender.send(Notification::Busy { coordinator: coordinator.to_string() }.text());
         return channel.sender.close().await;
     }
-    house.coordinator.set(Some(peer));
-    (house.work)(channel).await;
-    house.coordinator.set(None);
+    door.coordinator.set(Some(peer));
+    (door.work)(channel).await;
+    door.coordinator.set(None);
 }

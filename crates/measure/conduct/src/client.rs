@@ -17,7 +17,7 @@ use host::{Epoll, EpollOptions};
 use reactor::{Receiver, Sender, mailbox};
 
 use super::costs::{Cost, Costs};
-use super::ways::{Source, Ways, settle};
+use super::ways::{Source, StoragePaths, settle};
 use crate::journal;
 use crate::site::Site;
 use backends::Failure;
@@ -171,7 +171,7 @@ fn live(options: &ClientOptions, orders: Receiver<Order>) {
 }
 
 async fn obey(options: &ClientOptions, mut orders: Receiver<Order>) {
-    let mut ways = Ways::none(&options.source);
+    let mut ways = StoragePaths::none(&options.source);
     while let Some(order) = orders.recv().await {
         match order {
             Order::Prepare { sessions, done } => {
@@ -193,7 +193,7 @@ async fn obey(options: &ClientOptions, mut orders: Receiver<Order>) {
 
 async fn carry_out(
     options: &ClientOptions,
-    ways: &Ways,
+    ways: &StoragePaths,
     task: &Task,
     tell: impl Fn(Report) + Clone + 'static,
 ) -> Result<RoleResult, Failure> {

@@ -10,7 +10,7 @@ use bench::schedule::{Schedule, Work};
 use super::client::RoleResult;
 use super::crew::{CellOutcome, Crew, Progress};
 use super::keeper::Keeper;
-use super::stop::Judge;
+use super::stop::StopRule;
 use super::view::{RunStart, View};
 use backends::Failure;
 use bench::Extent;
@@ -101,7 +101,7 @@ impl<C: Crew> Conductor<'_, C> {
         stop: Stop,
         round: u32,
     ) -> Result<(CellRun, Option<Failure>), Failure> {
-        let mut judge = Judge::new(stop, cell.roles.len());
+        let mut judge = StopRule::new(stop, cell.roles.len());
         let mut counting = Instant::now();
         let server = self.server.clone();
         let mut clocks = None;

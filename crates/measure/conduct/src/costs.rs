@@ -9,7 +9,7 @@ use host::{cputime, threads};
 use initiator::Statistics;
 use reactor::JoinHandle;
 
-use super::ways::{Ways, told};
+use super::ways::{StoragePaths, told};
 
 /// Under way.
 pub(crate) struct Costs {
@@ -41,7 +41,12 @@ struct Clocks {
 
 impl Costs {
     /// Looks at the clocks when counting begins, and says so.
-    pub(crate) fn begin(alone: bool, counting: Instant, ways: &Ways, say: impl FnOnce() + 'static) -> Costs {
+    pub(crate) fn begin(
+        alone: bool,
+        counting: Instant,
+        ways: &StoragePaths,
+        say: impl FnOnce() + 'static,
+    ) -> Costs {
         let targets = ways.targets().to_vec();
         let before = reactor::spawn(async move {
             reactor::sleep_until(counting).await;
@@ -58,7 +63,7 @@ impl Costs {
     }
 
     /// All of it. Nothing, if it ended before anything was counted.
-    pub(crate) async fn end(self, ways: &Ways) -> Cost {
+    pub(crate) async fn end(self, ways: &StoragePaths) -> Cost {
         let after = self.last.get().unwrap_or_else(Clocks::now);
         if !self.before.is_finished() {
             self.before.abort();

@@ -6,7 +6,7 @@ use bench::record::{Ended, Run, Sample};
 use stats::known_well_enough;
 
 /// Hears every sample of a run.
-pub(crate) struct Judge {
+pub(crate) struct StopRule {
     stop: Stop,
     /// Of each role, requests a second in each interval.
     rates: Vec<Vec<f64>>,
@@ -15,10 +15,10 @@ pub(crate) struct Judge {
     known: bool,
 }
 
-impl Judge {
+impl StopRule {
     /// Of a run by so many roles.
-    pub(crate) fn new(stop: Stop, roles: usize) -> Judge {
-        Judge { stop, rates: vec![Vec::new(); roles], judged: 0, known: false }
+    pub(crate) fn new(stop: Stop, roles: usize) -> StopRule {
+        StopRule { stop, rates: vec![Vec::new(); roles], judged: 0, known: false }
     }
 
     /// One more sample of a role's. Stops when the rate of all together is known well enough.
@@ -62,8 +62,8 @@ mod tests {
 
     use super::*;
 
-    fn judge(rule: Rule, roles: usize) -> Judge {
-        Judge::new(Stop { warm_up_s: 0.0, min_s: 1.0, max_s: 10.0, rule }, roles)
+    fn judge(rule: Rule, roles: usize) -> StopRule {
+        StopRule::new(Stop { warm_up_s: 0.0, min_s: 1.0, max_s: 10.0, rule }, roles)
     }
 
     fn sample(index: usize, reads: u64) -> Sample {

@@ -24,17 +24,17 @@ pub enum Source {
     },
 }
 
-/// Ways that are open. They live on the thread that opened them.
-pub struct Ways {
+/// StoragePaths that are open. They live on the thread that opened them.
+pub struct StoragePaths {
     source: Source,
     devices: Vec<Arc<dyn BlockDevice>>,
     targets: Vec<Arc<RemoteTarget>>,
 }
 
-impl Ways {
+impl StoragePaths {
     /// None yet.
-    pub fn none(source: &Source) -> Ways {
-        Ways { source: source.clone(), devices: Vec::new(), targets: Vec::new() }
+    pub fn none(source: &Source) -> StoragePaths {
+        StoragePaths { source: source.clone(), devices: Vec::new(), targets: Vec::new() }
     }
 
     /// Opens those that are missing. Sessions that are not needed this time stay: the next role may need them.

@@ -92,11 +92,11 @@ const BUSY_SHARE: f64 = 0.5;
 
 #[cfg(test)]
 mod tests {
-    use super::super::system::Made;
+    use super::super::system::TestSystem;
     use super::*;
 
-    fn of(files: &[(&str, &str)]) -> Vec<(String, String, bool)> {
-        let facts = facts(&Made::of(files).system);
+    fn facts_of(files: &[(&str, &str)]) -> Vec<(String, String, bool)> {
+        let facts = facts(&TestSystem::with(files).system);
         facts.into_iter().map(|fact| (fact.name, fact.value, fact.better.is_some())).collect()
     }
 
@@ -106,27 +106,30 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_left_out() {
-        assert_eq!(of(&[]), []);
-        assert_eq!(of(&[("proc/meminfo", "MemTotal: lots"), ("proc/loadavg", "low")]), []);
+        assert_eq!(facts_of(&[]), []);
+        assert_eq!(facts_of(&[("proc/meminfo", "MemTotal: lots"), ("proc/loadavg", "low")]), []);
     }
 
     #[test]
     fn what_makes_latencies_unsteady_is_marked() {
         let clock = "sys/devices/system/clocksource/clocksource0/current_clocksource";
         let governor = "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
-        assert_eq!(of(&[(clock, "tsc\n")]), [told("clock source", "tsc", false)]);
-        assert_eq!(of(&[(clock, "hpet\n")]), [told("clock source", "hpet", true)]);
-        assert_eq!(of(&[(governor, "powersave\n")]), [told("CPU governor", "powersave", true)]);
-        assert_eq!(of(&[("proc/loadavg", "999.00 1 1 1/1 1")]), [told("load at the start", "999.00", true)]);
+        assert_eq!(facts_of(&[(clock, "tsc\n")]), [told("clock source", "tsc", false)]);
+        assert_eq!(facts_of(&[(clock, "hpet\n")]), [told("clock source", "hpet", true)]);
+        assert_eq!(facts_of(&[(governor, "powersave\n")]), [told("CPU governor", "powersave", true)]);
+        assert_eq!(
+            facts_of(&[("proc/loadavg", "999.00 1 1 1/1 1")]),
+            [told("load at the start", "999.00", true)]
+        );
     }
 
     #[test]
     fn a_virtual_machine_is_seen_by_its_cpu_and_named_by_its_firmware() {
         let cpu = ("proc/cpuinfo", "processor : 0\nmodel name : X\nflags\t\t: fpu hypervisor sse\n");
         let dmi = ("sys/class/dmi/id/sys_vendor", "QEMU\n");
-        assert_eq!(of(&[cpu, dmi])[1], told("virtualisation", "virtual machine (QEMU)", false));
+        assert_eq!(facts_of(&[cpu, dmi])[1], told("virtualisation", "virtual machine (QEMU)", false));
         assert_eq!(
-            of(&[cpu, (".dockerenv", "")])[1],
+            facts_of(&[cpu, (".dockerenv", "")])[1],
             told("virtualisation", "container in a virtual machine", false)
         );
     }

@@ -76,7 +76,7 @@ fn fact(group: Group, name: &str, value: impl Into<String>, better: Option<Strin
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Facts {
+    fn facts_of(text: &str) -> Facts {
         let place = Location::parse(text).unwrap_or_else(|failure| panic!("{failure}"));
         backends::remote::run(async {
             let opened = place.open(true).await?;
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn this_machine_and_a_volume_are_known() {
-        let facts = of("delay:1ms:[ram:1MiB]");
+        let facts = facts_of("delay:1ms:[ram:1MiB]");
         assert!(facts.value(Group::Client, "kernel").is_some_and(|kernel| kernel.starts_with("Linux ")));
         assert!(facts.value(Group::Client, "CPUs").is_some());
         assert_eq!(facts.value(Group::Storage, "volume"), Some("delay:1ms:[ram:1MiB]"));
@@ -99,7 +99,7 @@ mod tests {
     fn the_file_system_of_a_file_is_known() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         file.as_file().set_len(1 << 20).expect("long enough");
-        let facts = of(file.path().to_str().expect("text"));
+        let facts = facts_of(file.path().to_str().expect("text"));
         assert!(facts.value(Group::Storage, "file system").is_some(), "{facts:?}");
     }
 }

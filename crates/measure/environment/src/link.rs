@@ -46,10 +46,10 @@ impl LinkWatch {
         let addresses = interfaces::addresses().map_err(|error| format!("no list of interfaces: {error}"))?;
         let name = interface(&addresses, connection.local.ip(), connection.peer.ip());
         let name = name.ok_or("no interface of this machine has the address that we come from")?;
-        Ok(LinkWatch::of(System::this(), name))
+        Ok(LinkWatch::new(System::this(), name))
     }
 
-    fn of(system: System, name: String) -> LinkWatch {
+    fn new(system: System, name: String) -> LinkWatch {
         let faults = faults(&system, &name);
         LinkWatch { system, name, faults }
     }
@@ -97,11 +97,11 @@ fn faults(system: &System, name: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::system::Made;
+    use super::super::system::TestSystem;
     use super::*;
 
     fn watched(name: &str, files: &[(&str, &str)]) -> Result<LinkLayer, String> {
-        known(&Made::of(files).system, name.to_owned(), 7)
+        known(&TestSystem::with(files).system, name.to_owned(), 7)
     }
 
     #[test]

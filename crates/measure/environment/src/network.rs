@@ -117,7 +117,7 @@ fn tcp(path: &PathInfo, interface: Option<&str>, mtu: Option<i64>) -> Vec<Fact> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::system::Made;
+    use super::super::system::TestSystem;
     use super::*;
 
     fn addresses() -> Vec<(String, IpAddr)> {
@@ -152,7 +152,7 @@ mod tests {
             ("sys/class/net/veth0/mtu", "1500"),
             ("proc/sys/net/ipv4/tcp_timestamps", "1"),
         ];
-        let made = Made::of(&files);
+        let made = TestSystem::with(&files);
         let link = Link { timestamps: true, ..Link::ethernet(1e9, 9000) };
         assert_eq!(ethernet_of(&made.system, "eth0"), Some(link));
         assert_eq!(ethernet_of(&made.system, "veth0"), None);
@@ -160,7 +160,7 @@ mod tests {
 
     fn speeds(speed: &str, duplex: &str) -> Option<(String, bool)> {
         let files = [("sys/class/net/eth0/speed", speed), ("sys/class/net/eth0/duplex", duplex)];
-        let fact = super::speed(&Made::of(&files).system, "eth0")?;
+        let fact = super::speed(&TestSystem::with(&files).system, "eth0")?;
         Some((fact.value, fact.better.is_some()))
     }
 
@@ -174,7 +174,10 @@ mod tests {
 
     #[test]
     fn an_interface_has_a_driver() {
-        let made = Made::of(&[("sys/class/net/eth0/device/driver", "->../../bus/virtio/drivers/virtio_net")]);
+        let made = TestSystem::with(&[(
+            "sys/class/net/eth0/device/driver",
+            "->../../bus/virtio/drivers/virtio_net",
+        )]);
         assert_eq!(link(&made.system, "eth0", Some(9000))[0].value, "eth0 (virtio_net)");
     }
 

@@ -154,7 +154,7 @@ fn holder(proc: &Path, inode: u64) -> Option<u32> {
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
-    use super::super::system::Made;
+    use super::super::system::TestSystem;
     use super::*;
 
     fn at(text: &str) -> SocketAddr {
@@ -169,7 +169,7 @@ mod tests {
         let v4 = format!("{heading}\n   0: 0100007F:0CBC 0100007F:9C40 {rest} 4711 1 0 20 4 1 64 -1\n");
         let mapped = "0000000000000000FFFF0000";
         let v6 = format!("{heading}\n   0: {mapped}0100007F:0CBD {mapped}0100007F:9C41 {rest} 4712 1 0 20\n");
-        let made = Made::of(&[("proc/net/tcp", &v4), ("proc/net/tcp6", &v6)]);
+        let made = TestSystem::with(&[("proc/net/tcp", &v4), ("proc/net/tcp6", &v6)]);
         let find = |local, peer| server_socket(&made.system, at(local), at(peer));
         assert_eq!(find("127.0.0.1:40000", "127.0.0.1:3260"), Some(4711));
         assert_eq!(find("127.0.0.1:40001", "127.0.0.1:3261"), Some(4712));

@@ -127,7 +127,7 @@ fn chosen(all: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::system::Made;
+    use super::super::system::TestSystem;
     use super::*;
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_partition_is_on_a_disk() {
-        let made = Made::of(&[
+        let made = TestSystem::with(&[
             ("sys/block/sda/queue/rotational", "1\n"),
             ("sys/block/sda/queue/write_cache", "write back\n"),
             ("sys/block/sda/queue/scheduler", "none [mq-deadline]\n"),

@@ -52,15 +52,15 @@ impl System {
 
 /// A made-up machine.
 #[cfg(test)]
-pub(super) struct Made {
+pub(super) struct TestSystem {
     pub(super) system: System,
     _folder: tempfile::TempDir,
 }
 
 #[cfg(test)]
-impl Made {
+impl TestSystem {
     /// Of these files, and links whose targets begin with `->`.
-    pub(super) fn of(files: &[(&str, &str)]) -> Made {
+    pub(super) fn with(files: &[(&str, &str)]) -> TestSystem {
         let folder = tempfile::tempdir().expect("a folder");
         for (path, content) in files {
             let path = folder.path().join(path);
@@ -70,6 +70,6 @@ impl Made {
                 None => fs::write(path, content).expect("a file"),
             }
         }
-        Made { system: System::below(folder.path().to_owned()), _folder: folder }
+        TestSystem { system: System::below(folder.path().to_owned()), _folder: folder }
     }
 }

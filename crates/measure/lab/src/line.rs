@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 /// Packets in flight, with their bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
+pub(crate) struct InFlightQueue {
     heap: BinaryHeap<InFlight>,
     bytes: usize,
     /// How many were ever sent: breaks ties, so that what was sent first arrives first.
@@ -28,7 +28,7 @@ pub(crate) struct Packet {
     pub(crate) frame_bytes: u32,
 }
 
-impl Line {
+impl InFlightQueue {
     pub(crate) fn send(&mut self, due_ns: u64, packet: Packet) {
         self.bytes += packet.bytes.len();
         self.sent += 1;
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn packets_arrive_by_time_and_then_in_the_order_they_were_sent() {
-        let mut line = Line::default();
+        let mut line = InFlightQueue::default();
         for (due_ns, byte) in [(30, 1), (10, 2), (10, 3), (20, 4)] {
             line.send(due_ns, packet(byte));
         }

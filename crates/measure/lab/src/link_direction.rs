@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::conditions::{Conditions, Spread};
 use crate::counts::Counts;
 use crate::frame::{Shape, cut, frame_bytes, wire_bytes};
-use crate::line::{Line, Packet};
+use crate::line::{InFlightQueue, Packet};
 use crate::pipe::{FrameOutcome, Pipe};
 use crate::random::{Purpose, number};
 
@@ -21,7 +21,7 @@ pub(crate) struct LinkDirection {
     flows: Vec<u64>,
     /// The longest packet that the receiving interface takes.
     receiver_mtu: u32,
-    line: Line,
+    line: InFlightQueue,
     pub(crate) counts: Counts,
 }
 
@@ -34,7 +34,7 @@ impl LinkDirection {
             spread: conditions.spread,
             flows: Vec::new(),
             receiver_mtu,
-            line: Line::default(),
+            line: InFlightQueue::default(),
             counts: Counts::default(),
         }
     }

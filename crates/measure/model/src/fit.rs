@@ -68,7 +68,7 @@ pub struct Fitted {
 /// measurements that the model cannot explain count little (Cauchy's loss): a knee that it makes too sharp is no reason to
 /// be wrong everywhere else. What limits reads and writes differs, so that each have a path of their own.
 pub fn fit(known: &Path, measured: &[Measured], free: &[Constant]) -> Option<Fitted> {
-    let usable: Vec<Cell> = measured.iter().filter(|one| one.is_usable()).map(Cell::of).collect();
+    let usable: Vec<Cell> = measured.iter().filter(|one| one.is_usable()).map(Cell::new).collect();
     if usable.is_empty() {
         return None;
     }
@@ -107,8 +107,10 @@ const BEYOND: f64 = 1000.0;
 
 /// The best path that differs from the known one in these constants only; `near` has most of them already.
 fn search(known: &Path, cells: &[Cell], free: &[Constant], near: Option<&Path>) -> Path {
-    let ranges: Vec<Range> =
-        free.iter().map(|constant| constant.range(cells, near.and_then(|near| constant.of(near)))).collect();
+    let ranges: Vec<Range> = free
+        .iter()
+        .map(|constant| constant.range(cells, near.and_then(|near| constant.value_in(near))))
+        .collect();
     let with = |values: &[f64]| {
         let mut path = *known;
         free.iter().zip(values).for_each(|(constant, value)| constant.set(&mut path, *value));
@@ -143,8 +145,8 @@ struct Cell {
 }
 
 impl Cell {
-    fn of(measured: &Measured) -> Cell {
-        let demand = measured.load.map(|load| Demand::of(&measured.keys, &load));
+    fn new(measured: &Measured) -> Cell {
+        let demand = measured.load.map(|load| Demand::new(&measured.keys, &load));
         Cell { measured: *measured, demand }
     }
 
@@ -175,7 +177,7 @@ impl Measured {
 
     /// What a path gives under the same conditions, in bytes a second.
     pub fn modelled(&self, path: &Path) -> f64 {
-        Cell::of(self).modelled(path)
+        Cell::new(self).modelled(path)
     }
 }
 
@@ -224,7 +226,7 @@ impl Constant {
     }
 
     /// What a path has of it.
-    fn of(self, path: &Path) -> Option<f64> {
+    fn value_in(self, path: &Path) -> Option<f64> {
         match self {
             Constant::Link => path.payload_per_s,
             Constant::Window => path.window_bytes,

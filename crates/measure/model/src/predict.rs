@@ -41,7 +41,7 @@ impl Prediction {
 /// A request that is alone takes T = n (RTT + r) + a + B / b: n exchanges, and what the ends take for each, for the command
 /// and for its data. So many at once give so many times B / T, unless something is used up before.
 pub fn predict(path: &Path, keys: &Keys, load: &Load) -> Prediction {
-    let demand = Demand::of(keys, load);
+    let demand = Demand::new(keys, load);
     demand.on(path, demand.limits(path))
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    pub(super) fn of(keys: &Keys, load: &Load) -> Demand {
+    pub(super) fn new(keys: &Keys, load: &Load) -> Demand {
         let traffic = Traffic::of_request(load.direction, load.block_bytes, keys);
         Demand {
             load: *load,

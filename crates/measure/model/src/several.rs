@@ -13,7 +13,7 @@ pub fn predict_sessions(path: &Path, keys: &Keys, load: &Load, law: &Scalability
     let sessions = f64::from(load.sessions.max(1));
     let alike = sessions * law.at(1.0);
     let share = if alike > 0.0 { law.at(sessions) / alike } else { 1.0 };
-    let demand = Demand::of(keys, load);
+    let demand = Demand::new(keys, load);
     let shrunk = demand.limits(path).map(|(term, limit)| match term {
         Term::Depth | Term::WritesUnderWay | Term::Exchanges => (term, limit * share),
         Term::Link | Term::Window | Term::Medium => (term, limit),

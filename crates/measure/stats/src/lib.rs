@@ -43,7 +43,7 @@ pub use figures::printable;
 pub use histogram::Histogram;
 pub use interval::{Interval, MeanEstimate};
 pub use latencies::Latencies;
-pub use line::{Line, line};
+pub use line::{FittedLine, line};
 pub use little::{drained_mean, little};
 pub use random::{GOLDEN_GAMMA, Random, mix};
 pub use runs::{median_coverage, median_interval};

@@ -4,7 +4,7 @@ use super::mean;
 
 /// y = `at_zero` + `slope` x.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Line {
+pub struct FittedLine {
     /// y where x is 0.
     pub at_zero: f64,
     /// How much y rises when x does by 1.
@@ -12,7 +12,7 @@ pub struct Line {
 }
 
 /// The line with the least sum of squared distances in y; flat if all x are the same, `None` through nothing.
-pub fn line(points: &[(f64, f64)]) -> Option<Line> {
+pub fn line(points: &[(f64, f64)]) -> Option<FittedLine> {
     if points.is_empty() {
         return None;
     }
@@ -21,7 +21,7 @@ pub fn line(points: &[(f64, f64)]) -> Option<Line> {
     let together: f64 = points.iter().map(|(x, y)| (x - x_mean) * (y - y_mean)).sum();
     let squares: f64 = xs.iter().map(|x| (x - x_mean).powi(2)).sum();
     let slope = if squares > 0.0 { together / squares } else { 0.0 };
-    Some(Line { at_zero: y_mean - slope * x_mean, slope })
+    Some(FittedLine { at_zero: y_mean - slope * x_mean, slope })
 }
 
 #[cfg(test)]
@@ -31,7 +31,7 @@ mod tests {
     #[test]
     fn points_on_a_line_give_the_line() {
         let points: Vec<(f64, f64)> = (0..5).map(f64::from).map(|x| (x, 3.0 - 2.0 * x)).collect();
-        assert_eq!(line(&points), Some(Line { at_zero: 3.0, slope: -2.0 }));
+        assert_eq!(line(&points), Some(FittedLine { at_zero: 3.0, slope: -2.0 }));
     }
 
     #[test]
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn a_single_place_has_no_slope() {
-        assert_eq!(line(&[(2.0, 1.0), (2.0, 3.0)]), Some(Line { at_zero: 2.0, slope: 0.0 }));
+        assert_eq!(line(&[(2.0, 1.0), (2.0, 3.0)]), Some(FittedLine { at_zero: 2.0, slope: 0.0 }));
         assert_eq!(line(&[]), None);
     }
 }

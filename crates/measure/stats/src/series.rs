@@ -17,7 +17,7 @@ use super::{ALPHA, MeanEstimate, mean};
 /// The mean of a series with its error, corrected for autocorrelation. `None` for fewer than two samples.
 pub fn series_mean(samples: &[f64]) -> Option<MeanEstimate> {
     let folded = folded(samples);
-    let memory = Memory::of(&folded)?;
+    let memory = Autocorrelation::new(&folded)?;
     let count = folded.len() as f64;
     // The estimated mean lies nearer to its samples than the true one does: what is left of the variance is 1 - τ/n.
     let variance = memory.variance * memory.time / (1.0 - memory.time / count);
@@ -33,7 +33,7 @@ pub fn series_mean(samples: &[f64]) -> Option<MeanEstimate> {
 pub fn autocorrelation_time(samples: &[f64]) -> f64 {
     let folded = folded(samples);
     let per_fold = (samples.len() as f64 / folded.len().max(1) as f64).max(1.0);
-    Memory::of(&folded).map_or(1.0, |memory| memory.time * per_fold)
+    Autocorrelation::new(&folded).map_or(1.0, |memory| memory.time * per_fold)
 }
 
 /// Whether half of the 95 % interval of the mean is at most so many percent of it: when a run that is to
@@ -55,13 +55,13 @@ pub fn known_well_enough(samples: &[f64], percent: f64) -> bool {
 }
 
 /// The variance of a series, and over how many samples it remembers.
-struct Memory {
+struct Autocorrelation {
     variance: f64,
     time: f64,
 }
 
-impl Memory {
-    fn of(samples: &[f64]) -> Option<Memory> {
+impl Autocorrelation {
+    fn new(samples: &[f64]) -> Option<Autocorrelation> {
         let count = samples.len();
         if count < 2 || samples.iter().any(|sample| !sample.is_finite()) {
             return None;
@@ -70,11 +70,11 @@ impl Memory {
         let distances: Vec<f64> = samples.iter().map(|sample| sample - mean).collect();
         let variance = autocovariance(&distances, 0);
         if variance <= mean * mean * f64::EPSILON {
-            return Some(Memory { variance: 0.0, time: 1.0 });
+            return Some(Autocorrelation { variance: 0.0, time: 1.0 });
         }
         let time = 2.0 * positive_pairs(&distances) / variance - 1.0;
         // A time beyond half of the series cannot be told from a trend.
-        Some(Memory { variance, time: time.clamp(1.0, count as f64 / 2.0) })
+        Some(Autocorrelation { variance, time: time.clamp(1.0, count as f64 / 2.0) })
     }
 }
 

@@ -2,7 +2,7 @@
 //! over five rounds one after the other, the tracked rate stays within 20 % of its mean, and the line fitted to it rises or
 //! falls by at most 10 % of that over the whole window.
 
-use crate::Line;
+use crate::FittedLine;
 
 /// Rounds that are looked at together.
 pub const WINDOW: usize = 5;
@@ -23,7 +23,7 @@ pub struct Window {
     /// How far the fitted line rises or falls over the window, in percent of the mean.
     pub excursion_percent: f64,
     /// The line: the rate over the number of the round in the window, from 0.
-    pub line: Line,
+    pub line: FittedLine,
 }
 
 /// The last five of the rounds; `None` if there are fewer, or nothing moved.

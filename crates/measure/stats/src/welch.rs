@@ -74,7 +74,7 @@ mod tests {
     use super::super::{mean, standard_deviation};
     use super::*;
 
-    fn of(values: &[f64]) -> MeanEstimate {
+    fn estimate_of(values: &[f64]) -> MeanEstimate {
         let count = values.len() as f64;
         let error = standard_deviation(values) / count.sqrt();
         MeanEstimate { mean: mean(values), error, freedom: count - 1.0 }
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn the_test_gives_what_the_formula_does() {
         // Variances 2.5 and 10 of five each: t = 2 / sqrt(2.5), 4 (12.5)^2 / (2.5^2 + 10^2) = 5.882 degrees of freedom.
-        let welch = welch(of(&[1.0, 2.0, 3.0, 4.0, 5.0]), of(&[1.0, 3.0, 5.0, 7.0, 9.0]));
+        let welch = welch(estimate_of(&[1.0, 2.0, 3.0, 4.0, 5.0]), estimate_of(&[1.0, 3.0, 5.0, 7.0, 9.0]));
         assert_eq!(welch.difference, 2.0);
         assert!((welch.error - 2.5f64.sqrt()).abs() < 1e-12, "{welch:?}");
         assert!((welch.freedom - 4.0 * 156.25 / 106.25).abs() < 1e-9, "{welch:?}");
@@ -95,13 +95,13 @@ mod tests {
 
     #[test]
     fn means_without_error_differ_or_do_not() {
-        assert_eq!(welch(of(&[2.0, 2.0]), of(&[2.0, 2.0])).p(), 1.0);
-        assert_eq!(welch(of(&[2.0, 2.0]), of(&[3.0, 3.0])).p(), 0.0);
+        assert_eq!(welch(estimate_of(&[2.0, 2.0]), estimate_of(&[2.0, 2.0])).p(), 1.0);
+        assert_eq!(welch(estimate_of(&[2.0, 2.0]), estimate_of(&[3.0, 3.0])).p(), 0.0);
     }
 
     #[test]
     fn what_is_detectable_is_more_than_what_is_significant() {
-        let welch = welch(of(&[99.0, 101.0, 100.0]), of(&[99.5, 100.5, 100.0]));
+        let welch = welch(estimate_of(&[99.0, 101.0, 100.0]), estimate_of(&[99.5, 100.5, 100.0]));
         assert!(welch.detectable(ALPHA) > welch.interval(ALPHA).half());
     }
 

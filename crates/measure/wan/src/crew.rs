@@ -4,7 +4,7 @@ use bench::Go;
 use bench::plan::{Cell, Setting, Span, Stop, Way};
 use bench::raw::Direction;
 
-use super::ground::{self, Ground};
+use super::ground::{self, TestBed};
 use super::tcp::TcpFlow;
 use backends::Failure;
 use backends::recorders;
@@ -13,7 +13,7 @@ use conduct::ways::Source;
 
 /// The ground, and whoever works on it.
 pub struct WanCrew {
-    ground: Ground,
+    ground: TestBed,
     /// Who is logged in, and by which setting.
     crew: Option<(LocalCrew, SessionKey)>,
 }
@@ -26,7 +26,7 @@ struct SessionKey {
 }
 
 impl SessionKey {
-    fn of(setting: &Setting) -> SessionKey {
+    fn from_setting(setting: &Setting) -> SessionKey {
         SessionKey { way: setting.way, connections: setting.connections }
     }
 }
@@ -34,13 +34,13 @@ impl SessionKey {
 impl WanCrew {
     /// Nobody yet, and nothing to work on.
     pub fn new() -> Result<WanCrew, Failure> {
-        Ok(WanCrew { ground: Ground::new()?, crew: None })
+        Ok(WanCrew { ground: TestBed::new()?, crew: None })
     }
 
     /// Sees to it that the ground and the sessions are as the setting says.
     async fn prepare(&mut self, setting: &Setting) -> Result<(), Failure> {
         let fits = self.ground.fits(setting);
-        let stays = |(_, key): &(LocalCrew, SessionKey)| fits && *key == SessionKey::of(setting);
+        let stays = |(_, key): &(LocalCrew, SessionKey)| fits && *key == SessionKey::from_setting(setting);
         if !self.crew.as_ref().is_some_and(stays) {
             // Connections that were made over another way would remember it.
             self.log_out().await;
@@ -60,7 +60,7 @@ impl WanCrew {
         };
         recorders::keep(&url.settings);
         let crew = LocalCrew::new(Source::Lun(Box::new(url)), ground::SPIN);
-        Ok(Some((crew.beside_its_server().at(site), SessionKey::of(setting))))
+        Ok(Some((crew.beside_its_server().at(site), SessionKey::from_setting(setting))))
     }
 
     async fn log_out(&mut self) {

@@ -33,7 +33,7 @@ const SERVER: &str = "server";
 const WIRE: &str = "wire";
 
 /// It, as it is.
-pub(crate) struct Ground {
+pub(crate) struct TestBed {
     unit: Arc<LogicalUnit>,
     wire: Option<Wire>,
     service: Option<Service>,
@@ -45,7 +45,7 @@ pub(crate) struct Ground {
 struct Wire {
     lab: Arc<Lab>,
     link: LinkKey,
-    way: WayKey,
+    way: PathKey,
 }
 
 /// What serves in it.
@@ -65,7 +65,7 @@ struct LinkKey {
 
 /// What can be changed while it runs.
 #[derive(Clone, PartialEq)]
-struct WayKey {
+struct PathKey {
     rtt_ms: f64,
     loss: f64,
 }
@@ -79,7 +79,7 @@ struct ServiceKey {
 }
 
 impl LinkKey {
-    fn of(setting: &Setting) -> LinkKey {
+    fn from_setting(setting: &Setting) -> LinkKey {
         LinkKey {
             bits_per_s: setting.link_bits_per_s,
             mtu: setting.mtu,
@@ -88,41 +88,44 @@ impl LinkKey {
     }
 }
 
-impl WayKey {
-    fn of(setting: &Setting) -> WayKey {
-        WayKey { rtt_ms: setting.rtt_ms, loss: setting.loss }
+impl PathKey {
+    fn from_setting(setting: &Setting) -> PathKey {
+        PathKey { rtt_ms: setting.rtt_ms, loss: setting.loss }
     }
 }
 
 impl ServiceKey {
-    fn of(setting: &Setting) -> ServiceKey {
+    fn from_setting(setting: &Setting) -> ServiceKey {
         ServiceKey {
-            link: LinkKey::of(setting),
+            link: LinkKey::from_setting(setting),
             congestion: setting.congestion.clone(),
             command_window: setting.command_window,
         }
     }
 }
 
-impl Ground {
+impl TestBed {
     /// Nothing yet but the volume.
-    pub(crate) fn new() -> Result<Ground, Failure> {
+    pub(crate) fn new() -> Result<TestBed, Failure> {
         let unit = own_target::memory(VOLUME_BYTES)?;
-        Ok(Ground { unit, wire: None, service: None, before: Counts::default() })
+        Ok(TestBed { unit, wire: None, service: None, before: Counts::default() })
     }
 
     /// Whether anything has to be made anew for this. Nobody may be connected then.
     pub(crate) fn fits(&self, setting: &Setting) -> bool {
-        let wire = self
-            .wire
-            .as_ref()
-            .is_some_and(|wire| (&wire.link, &wire.way) == (&LinkKey::of(setting), &WayKey::of(setting)));
-        wire && self.service.as_ref().is_some_and(|service| service.key == ServiceKey::of(setting))
+        let wire = self.wire.as_ref().is_some_and(|wire| {
+            (&wire.link, &wire.way) == (&LinkKey::from_setting(setting), &PathKey::from_setting(setting))
+        });
+        wire && self.service.as_ref().is_some_and(|service| service.key == ServiceKey::from_setting(setting))
     }
 
     /// Makes what does not fit.
     pub(crate) fn make(&mut self, setting: &Setting) -> Result<(), Failure> {
-        let (link, way, key) = (LinkKey::of(setting), WayKey::of(setting), ServiceKey::of(setting));
+        let (link, way, key) = (
+            LinkKey::from_setting(setting),
+            PathKey::from_setting(setting),
+            ServiceKey::from_setting(setting),
+        );
         if self.service.as_ref().is_some_and(|service| service.key != key) {
             self.end_service()?;
         }

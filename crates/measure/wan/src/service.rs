@@ -22,7 +22,9 @@ pub async fn keep(listener: &dyn Listener) -> Result<(), Failure> {
     let present = Rc::new(Cell::new(0));
     loop {
         match listener.accept().await {
-            Ok(stream) => drop(Guest::enter(&present).map(|guest| reactor::spawn(answer(guest, stream)))),
+            Ok(stream) => {
+                drop(ConnectionSlot::enter(&present).map(|guest| reactor::spawn(answer(guest, stream))))
+            }
             Err(error) => {
                 // No file descriptors or no memory: there may be some later.
                 tracing::warn!(%error, "cannot accept a connection");
@@ -32,7 +34,7 @@ pub async fn keep(listener: &dyn Listener) -> Result<(), Failure> {
     }
 }
 
-async fn answer(_guest: Guest, stream: Box<dyn Stream>) {
+async fn answer(_guest: ConnectionSlot, stream: Box<dyn Stream>) {
     let mut memory = vec![0x5a; MEMORY_BYTES];
     if let Err(error) = raw::serve(&*stream, &mut memory).await {
         // One who has measured enough goes away in the middle, which is no failure.
@@ -41,19 +43,19 @@ async fn answer(_guest: Guest, stream: Box<dyn Stream>) {
 }
 
 /// The place of one who is answered.
-struct Guest(Rc<Cell<u32>>);
+struct ConnectionSlot(Rc<Cell<u32>>);
 
-impl Guest {
-    fn enter(present: &Rc<Cell<u32>>) -> Option<Guest> {
+impl ConnectionSlot {
+    fn enter(present: &Rc<Cell<u32>>) -> Option<ConnectionSlot> {
         let count = present.get();
         (count < CONNECTIONS_MAX).then(|| {
             present.set(count + 1);
-            Guest(Rc::clone(present))
+            ConnectionSlot(Rc::clone(present))
         })
     }
 }
 
-impl Drop for Guest {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
@@ -66,10 +68,11 @@ mod tests {
     #[test]
     fn a_full_house_lets_nobody_in_until_somebody_leaves() {
         let present = Rc::default();
-        let mut guests: Vec<Guest> = (0..CONNECTIONS_MAX).filter_map(|_| Guest::enter(&present)).collect();
+        let mut guests: Vec<ConnectionSlot> =
+            (0..CONNECTIONS_MAX).filter_map(|_| ConnectionSlot::enter(&present)).collect();
         assert_eq!(guests.len(), CONNECTIONS_MAX as usize);
-        assert!(Guest::enter(&present).is_none());
+        assert!(ConnectionSlot::enter(&present).is_none());
         guests.pop();
-        assert!(Guest::enter(&present).is_some());
+        assert!(ConnectionSlot::enter(&present).is_some());
     }
 }

@@ -7,7 +7,7 @@ use bench::plan::{Cell, Setting, Stop, Suite};
 use bench::record::{CellRun, Ended};
 use bench::suite::wan::{WanPlan, suite};
 
-use super::ground::Ground;
+use super::ground::TestBed;
 use super::*;
 use conduct::crew::Crew;
 
@@ -61,7 +61,7 @@ fn a_distance_that_no_lab_has_is_refused() {
     }
     let near = *cells()["read, 2 ms, 1 KiB × 1"].setting.clone().expect("all have one");
     for rtt_ms in [-1.0, 1e300, f64::NAN, 60_000.0] {
-        let why = Ground::new().expect("memory").make(&Setting { rtt_ms, ..near.clone() });
+        let why = TestBed::new().expect("memory").make(&Setting { rtt_ms, ..near.clone() });
         assert!(why.is_err_and(|why| why.to_string().contains("at most 10 s")), "{rtt_ms}");
     }
 }
@@ -105,7 +105,7 @@ fn only_what_a_setting_changes_is_made_anew() {
     }
     let cells = cells();
     let setting = |name: &str| -> Setting { *cells[name].setting.clone().expect("all have one") };
-    let mut ground = Ground::new().expect("memory");
+    let mut ground = TestBed::new().expect("memory");
     let near = setting("read, 2 ms, 1 KiB × 1");
     ground.make(&near).expect("a lab");
     let target = ground.url(&near).expect("a URL");

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// A question for the time, and its answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Trip {
+pub(super) struct RoundTrip {
     pub(super) sent: Instant,
     /// Since the other clock's zero.
     pub(super) theirs: Duration,
@@ -32,7 +32,7 @@ pub(super) struct Clock {
 
 impl Clock {
     /// By the shortest of these trips. `None` without any, or if they tell a time that cannot be.
-    pub(super) fn compared(trips: &[Trip]) -> Option<Clock> {
+    pub(super) fn compared(trips: &[RoundTrip]) -> Option<Clock> {
         let best = trips.iter().min_by_key(|trip| trip.round())?;
         let error = best.round() / 2;
         let zero = (best.sent + error).checked_sub(best.theirs)?;
@@ -50,7 +50,7 @@ impl Clock {
     }
 }
 
-impl Trip {
+impl RoundTrip {
     fn round(&self) -> Duration {
         self.heard.saturating_duration_since(self.sent)
     }
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn a_time_that_cannot_be_is_not_believed() {
         let now = Instant::now();
-        let lie = Trip { sent: now, theirs: Duration::MAX, heard: now + us(10) };
+        let lie = RoundTrip { sent: now, theirs: Duration::MAX, heard: now + us(10) };
         assert_eq!(Clock::compared(&[lie]), None);
         assert_eq!(Clock::compared(&[]), None);
     }
@@ -80,7 +80,7 @@ mod tests {
             let zero = Instant::now() + us(123_456_789);
             let trips = ways.iter().zip(1u64..).map(|(&(to, from), turn)| {
                 let sent = zero + us(turn * 20_000);
-                Trip { sent, theirs: us(turn * 20_000 + to), heard: sent + us(to + from) }
+                RoundTrip { sent, theirs: us(turn * 20_000 + to), heard: sent + us(to + from) }
             });
             let clock = Clock::compared(&trips.collect::<Vec<_>>()).expect("trips");
             let at = zero + us(1_000_000);

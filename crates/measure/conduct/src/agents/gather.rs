@@ -18,7 +18,7 @@ pub(super) struct Gathering<'a> {
     post: &'a mut Post,
     shares: Vec<Share>,
     stop: Stop,
-    roles: Vec<Told>,
+    roles: Vec<RoleProgress>,
     counting: bool,
     /// Whether all have been asked to end.
     ending: bool,
@@ -37,7 +37,7 @@ struct Share {
 }
 
 /// What was told of one role.
-struct Told {
+struct RoleProgress {
     name: String,
     agent: usize,
     samples: Vec<Sample>,
@@ -63,7 +63,7 @@ impl<'a> Gathering<'a> {
             let of_agent = |at: &usize| usize::from(cell.roles[*at].client) == agent;
             Share { agent, clock, roles: (0..cell.roles.len()).filter(of_agent).collect(), ended: false }
         };
-        let told = |role: &bench::plan::Role| Told {
+        let told = |role: &bench::plan::Role| RoleProgress {
             name: role.name.clone(),
             agent: usize::from(role.client),
             samples: Vec::new(),
@@ -179,11 +179,12 @@ impl<'a> Gathering<'a> {
         if let Some(failure) = self.failed {
             return Err(failure);
         }
-        let begun = |told: &Told| told.part.as_ref().map(|part| (part.started, told.agent, told.clock_error));
+        let begun =
+            |told: &RoleProgress| told.part.as_ref().map(|part| (part.started, told.agent, told.clock_error));
         let first = self.roles.iter().filter_map(begun).min();
         let post = self.post;
         let parts = self.roles.into_iter().map(|told| {
-            let Told { name, agent, samples, part, clock_error } = told;
+            let RoleProgress { name, agent, samples, part, clock_error } = told;
             let Some(mut part) = part else { return fragment(name, post.name(agent), samples) };
             if let Some((first, first_agent, first_error)) = first {
                 part.run.late_us = us(part.started.saturating_duration_since(first));

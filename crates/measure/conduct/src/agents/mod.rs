@@ -59,7 +59,7 @@ impl AgentCrew {
         for (agent, news) in post.ask(orders, &mut |_| Go::On).await?.into_iter().enumerate() {
             let Notification::Opened(opened) = news else { return Err(post.astray(agent)) };
             same(&post.name(agent), &opened, subject)?;
-            facts.0.extend(opened.facts.0.into_iter().map(|fact| of(&post.name(agent), fact)));
+            facts.0.extend(opened.facts.0.into_iter().map(|fact| named(&post.name(agent), fact)));
         }
         Ok(AgentCrew { post, facts })
     }
@@ -153,6 +153,6 @@ fn same(agent: &str, opened: &Opened, subject: &Subject) -> Result<(), Failure> 
     Ok(())
 }
 
-fn of(agent: &str, fact: Fact) -> Fact {
+fn named(agent: &str, fact: Fact) -> Fact {
     Fact { name: format!("{agent}: {}", fact.name), ..fact }
 }

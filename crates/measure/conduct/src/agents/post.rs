@@ -9,7 +9,7 @@ use agent::wire::message::{Notification, Order};
 use bench::Go;
 use reactor::{JoinHandle, Receiver, Sender, mailbox};
 
-use super::clock::{Clock, Trip};
+use super::clock::{Clock, RoundTrip};
 use super::name::AgentName;
 use backends::{Failure, Kind};
 use stats::printable;
@@ -17,7 +17,7 @@ use stats::printable;
 /// Connections to all agents.
 pub(super) struct Post {
     agents: Vec<Agent>,
-    heard: Receiver<Heard>,
+    heard: Receiver<Received>,
 }
 
 /// One agent, as far as it can be spoken to.
@@ -30,7 +30,7 @@ struct Agent {
 }
 
 /// Something that an agent said.
-struct Heard {
+struct Received {
     agent: usize,
     at: Instant,
     news: Result<Notification, Broken>,
@@ -41,7 +41,7 @@ struct Heard {
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Round trips to compare clocks by. On a quiet network one would do.
-const TRIPS: usize = 16;
+const ROUND_TRIPS: usize = 16;
 
 impl Post {
     /// Connects to all of them, one after the other.
@@ -74,7 +74,7 @@ impl Post {
         &mut self,
         patience: Duration,
     ) -> Option<(usize, Result<Notification, Failure>)> {
-        let Heard { agent, news, .. } = self.next(patience).await?;
+        let Received { agent, news, .. } = self.next(patience).await?;
         Some((agent, self.judged(agent, news)))
     }
 
@@ -115,14 +115,14 @@ impl Post {
     /// Compares an agent's clock with ours.
     pub(super) async fn compare_clocks(&mut self, agent: usize) -> Result<Clock, Failure> {
         self.check(agent)?;
-        let mut trips = Vec::with_capacity(TRIPS);
-        while trips.len() < TRIPS {
+        let mut trips = Vec::with_capacity(ROUND_TRIPS);
+        while trips.len() < ROUND_TRIPS {
             let sent = Instant::now();
             self.say(agent, &Order::Time);
-            let Some(Heard { agent: who, at, news }) = self.next(PATIENCE).await else { break };
+            let Some(Received { agent: who, at, news }) = self.next(PATIENCE).await else { break };
             match self.judged(who, news)? {
                 Notification::Time { ns } if who == agent => {
-                    trips.push(Trip { sent, theirs: Duration::from_nanos(ns), heard: at });
+                    trips.push(RoundTrip { sent, theirs: Duration::from_nanos(ns), heard: at });
                 }
                 _ => return Err(self.astray(who)),
             }
@@ -141,7 +141,7 @@ impl Post {
         Failure::failed(format_args!("agent {} says what it was not asked for", self.name(agent)))
     }
 
-    async fn next(&mut self, patience: Duration) -> Option<Heard> {
+    async fn next(&mut self, patience: Duration) -> Option<Received> {
         reactor::timeout(patience, self.heard.recv()).await.ok().flatten()
     }
 
@@ -198,7 +198,7 @@ fn lost(name: &AgentName, why: &Broken) -> Failure {
 }
 
 /// Hears until there is nothing more to hear, or nobody who wants to.
-async fn hear(agent: usize, mut receiver: MessageReceiver, tell: Sender<Heard>) {
+async fn hear(agent: usize, mut receiver: MessageReceiver, tell: Sender<Received>) {
     loop {
         let message = receiver.receive().await;
         let at = Instant::now();
@@ -207,7 +207,7 @@ async fn hear(agent: usize, mut receiver: MessageReceiver, tell: Sender<Heard>) 
         if matches!(news, Ok(Notification::Alive)) {
             continue;
         }
-        if tell.send(Heard { agent, at, news }).is_err() || is_last {
+        if tell.send(Received { agent, at, news }).is_err() || is_last {
             return;
         }
     }

@@ -13,7 +13,7 @@ use super::{CellOutcome, Crew, Progress, Purged};
 use crate::client::{Client, ClientOptions, Report, RoleResult, StopFlag, Task};
 use crate::purge::purge;
 use crate::site::Site;
-use crate::ways::{Source, Ways};
+use crate::ways::{Source, StoragePaths};
 use backends::Failure;
 
 /// A thread for each role; those of earlier cells stay for later ones.
@@ -119,7 +119,7 @@ impl Crew for LocalCrew {
     }
 
     async fn purge(&mut self, span: Span, progress: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure> {
-        let mut ways = Ways::none(&self.source);
+        let mut ways = StoragePaths::none(&self.source);
         ways.prepare(1).await?;
         let outcome = match ways.first() {
             Some(device) => purge(&**device, span, progress).await,

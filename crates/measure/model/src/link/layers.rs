@@ -28,7 +28,7 @@ const FRAME_BYTES_MIN: u32 = 64;
 
 impl Layers {
     /// Of a frame that carries so many bytes of TCP payload.
-    pub fn of(link: Link, payload: u32) -> Layers {
+    pub fn for_payload(link: Link, payload: u32) -> Layers {
         let bare = Layers {
             ethernet: 14,
             vlan_tag: if link.vlan { 4 } else { 0 },

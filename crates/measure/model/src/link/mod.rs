@@ -51,17 +51,17 @@ impl Link {
 
     /// What a full frame consists of.
     pub fn data_layers(self) -> Layers {
-        Layers::of(self, self.payload_bytes())
+        Layers::for_payload(self, self.payload_bytes())
     }
 
     /// What a frame with an acknowledgement and nothing else consists of.
     pub fn ack_layers(self) -> Layers {
-        Layers::of(self, 0)
+        Layers::for_payload(self, 0)
     }
 
     /// TCP payload of a full frame, in bytes; 0 if the headers leave nothing.
     pub fn payload_bytes(self) -> u32 {
-        let empty = Layers::of(self, 0);
+        let empty = Layers::for_payload(self, 0);
         self.mtu.saturating_sub(empty.ip + empty.tcp)
     }
 
