@@ -5,13 +5,13 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
-/// Addresses that count as one where the connections or mistakes of an address are counted: an IPv4 address, or the
-/// 2^64 addresses of an IPv6 network, any of which a host in it can take.
+/// Addresses that count as one where the connections or mistakes of an address are counted: an IPv4 address,
+/// or the 2^64 addresses of an IPv6 network, any of which a host in it can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressBlock(IpAddr);
 
 impl AddressBlock {
-    /// What `address` counts as.
+    /// The block that contains `address`.
     pub fn containing(address: IpAddr) -> AddressBlock {
         match address.to_canonical() {
             IpAddr::V6(v6) => AddressBlock(Ipv6Addr::from_bits(v6.to_bits() & !0 << 64).into()),
@@ -83,7 +83,7 @@ impl FromStr for Network {
     }
 }
 
-/// Numbers of things by address.
+/// Counters per address block.
 #[derive(Default)]
 pub struct Counts {
     all: usize,
@@ -91,23 +91,23 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// How many there are of all addresses.
+    /// The sum over all address blocks.
     pub fn all(&self) -> usize {
         self.all
     }
 
-    /// How many there are of this address.
+    /// The count of this address block.
     pub fn count_of(&self, block: AddressBlock) -> usize {
         self.per_block.get(&block).copied().unwrap_or(0)
     }
 
-    /// One more.
+    /// Adds one to the count of the block.
     pub fn add(&mut self, block: AddressBlock) {
         self.all += 1;
         *self.per_block.entry(block).or_default() += 1;
     }
 
-    /// One less.
+    /// Subtracts one from the count of the block.
     pub fn remove(&mut self, block: AddressBlock) {
         if let Some(count) = self.per_block.get_mut(&block) {
             self.all -= 1;

@@ -1,5 +1,5 @@
-//! Memory that commands may hold, so that no initiator takes that of others: a budget for each session, within
-//! one for each core.
+//! A limit of memory that commands may hold, so that one initiator cannot use up the memory of others: a
+//! budget per session within one per core.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use std::rc::Rc;
 pub struct Budget {
     limit: Cell<usize>,
     used: Cell<usize>,
-    /// Something was refused for want of it since [`Budget::take_refusal`].
+    /// A request for memory was refused since the last [`Budget::take_refusal`].
     refused: Cell<bool>,
     /// The budget that this one's bytes count against, too.
     within: Option<Rc<Budget>>,
@@ -21,18 +21,18 @@ pub struct Charge {
 }
 
 impl Budget {
-    /// So many bytes, which also count against `within`.
+    /// A budget of `limit` bytes, which also count against `within`.
     pub fn new(limit: usize, within: Option<Rc<Budget>>) -> Rc<Budget> {
         Rc::new(Budget { limit: Cell::new(limit), used: Cell::new(0), refused: Cell::new(false), within })
     }
 
-    /// Another limit, for what is taken from now on.
+    /// Changes the limit for later requests.
     pub fn set_limit(&self, limit: usize) {
         self.limit.set(limit);
     }
 
-    /// Takes `bytes`, if they are there. Who holds nothing yet gets any amount: a command larger than the limit
-    /// must not wait for ever.
+    /// Takes `bytes` if they are available. A budget of which nothing is taken grants any amount: a command
+    /// larger than the limit must not wait forever.
     pub fn take(self: &Rc<Self>, bytes: usize) -> Option<Charge> {
         self.has(bytes).then(|| {
             self.add(bytes);
@@ -40,13 +40,13 @@ impl Budget {
         })
     }
 
-    /// Takes `bytes` whether they are there or not: they are held already.
+    /// Takes `bytes` regardless of the limit: they are allocated already.
     pub fn hold(self: &Rc<Self>, bytes: usize) -> Charge {
         self.add(bytes);
         Charge { budget: Rc::clone(self), bytes }
     }
 
-    /// How many bytes are there to take.
+    /// Bytes that are available.
     pub fn free(&self) -> usize {
         let free = self.limit.get().saturating_sub(self.used.get());
         self.within.as_ref().map_or(free, |within| free.min(within.free()))
@@ -82,7 +82,7 @@ impl Budget {
 }
 
 impl Charge {
-    /// Holds so many bytes from now on, whether they are there or not.
+    /// Changes the size of the charge, regardless of the limit.
     pub fn set(&mut self, bytes: usize) {
         if bytes > self.bytes {
             self.budget.add(bytes - self.bytes);
@@ -92,14 +92,14 @@ impl Charge {
         self.bytes = bytes;
     }
 
-    /// A part of it by itself: all of it, if it is no more than that.
+    /// Splits off a charge of `bytes`, or of all if it is smaller.
     pub fn split(&mut self, bytes: usize) -> Charge {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         Charge { budget: Rc::clone(&self.budget), bytes }
     }
 
-    /// Holds what another charge of the same budget holds, too.
+    /// Adds another charge of the same budget to this one.
     pub fn merge(&mut self, mut other: Charge) {
         self.bytes += std::mem::take(&mut other.bytes);
     }

@@ -1,4 +1,5 @@
-//! A reactor thread's share of the server: the front ends' parts that live on it, the messages that reach it, and its clock.
+//! A reactor thread of the server: the front ends' parts on it, its messages from other threads, and its
+//! periodic tick.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -18,13 +19,13 @@ use crate::listener::{Listeners, Portal};
 use crate::server::Server;
 use crate::{growth, storage};
 
-/// Something to be run on the thread of a core.
+/// A closure that runs on a core's thread.
 type CoreTask = Box<dyn FnOnce(&Rc<RunningCore>) + Send>;
 
-/// What reaches a core from other threads.
+/// A message to a core from another thread.
 pub(crate) enum Message {
     Run(CoreTask),
-    /// The server ends: ask hosts to leave, and end within so long.
+    /// The server ends: ask hosts to log out, and end within this time.
     Drain(Duration),
 }
 
@@ -35,7 +36,7 @@ pub struct Core {
     pub(crate) messages: Receiver<Message>,
 }
 
-/// Where a front end's part lives.
+/// What a front end's part of a core has access to.
 #[derive(Clone)]
 pub struct CoreHandle {
     /// The number of the core, from 0.
@@ -46,21 +47,22 @@ pub struct CoreHandle {
     pub memory: Rc<Budget>,
 }
 
-/// What a core consists of while it runs.
+/// A core while it runs.
 pub struct RunningCore {
     index: usize,
     server: Arc<Server>,
     memory: Rc<Budget>,
     front_ends: Vec<Rc<dyn CoreFrontEnd>>,
-    /// The first core has all of them.
+    /// All listeners are on the first core.
     listeners: RefCell<Listeners>,
-    /// The volumes that this core, the first one, looks after.
+    /// The volumes that this core monitors; only the first core does.
     watched: RefCell<Vec<Weak<Volume>>>,
 }
 
 impl Core {
-    /// Serves until [`Server::shutdown`]. The first core binds the portals and reports their addresses, or why
-    /// it could not, to `bound`; the others report nothing. True if all volumes were flushed before the end.
+    /// Serves until [`Server::shutdown`]. The first core binds the portals and reports their addresses, or
+    /// why it could not, to `bound`; the others report nothing. True if all volumes were flushed before the
+    /// end.
     pub async fn run(self, bound: std::sync::mpsc::Sender<io::Result<Vec<SocketAddr>>>) -> bool {
         let Core { index, server, mut messages } = self;
         let memory = Budget::new(server.memory_of_a_core(), None);
@@ -122,7 +124,7 @@ impl RunningCore {
         self.front_ends.iter().for_each(|front_end| Rc::clone(front_end).abort(order, done));
     }
 
-    /// What is served has changed: front ends tell their sessions, each as far as it is concerned.
+    /// The configuration has changed: each front end adapts its sessions on this core.
     pub(crate) fn adapt(self: &Rc<Self>, done: &Sender<()>) {
         self.memory.set_limit(self.server.memory_of_a_core());
         if self.index == 0 {
@@ -132,7 +134,7 @@ impl RunningCore {
         self.front_ends.iter().for_each(|front_end| Rc::clone(front_end).adapt(done));
     }
 
-    /// Looks after the volumes that are served, those that are new.
+    /// Starts monitoring volumes that were added.
     fn watch_volumes(&self) {
         let mut watched = self.watched.borrow_mut();
         watched.retain(|volume| volume.strong_count() > 0);
@@ -147,8 +149,8 @@ impl RunningCore {
         }
     }
 
-    /// A command found no memory on this core since the last look: of the peers that are slow to send or to read, the one that
-    /// has held memory longest loses its connection.
+    /// If a command was refused memory on this core since the last tick, cuts the connection of the slow peer
+    /// that has held memory longest.
     fn reclaim_memory(&self, now: Instant) {
         if !self.memory.take_refusal() {
             return;
@@ -159,8 +161,8 @@ impl RunningCore {
         }
     }
 
-    /// Asks hosts to leave, lets commands end, then cuts what is left. Says whether the flush, which is the first core's,
-    /// went well.
+    /// Asks hosts to log out, waits for commands to end, then cuts the remaining connections. Returns whether
+    /// the flush, which the first core does, succeeded.
     async fn drain(self: &Rc<Self>, grace: Duration) -> bool {
         let end = reactor::now() + grace;
         self.front_ends.iter().for_each(|front_end| front_end.ask_to_leave(grace));
@@ -173,8 +175,8 @@ impl RunningCore {
         self.index != 0 || self.flush_all().await
     }
 
-    /// What was acknowledged is kept: the last flush is ours. All volumes at once, so that one that hangs costs
-    /// the others nothing.
+    /// Flushes all volumes, so that acknowledged writes are on stable storage. Concurrently, so that a
+    /// hanging volume does not delay the others.
     async fn flush_all(&self) -> bool {
         let mut all = true;
         let end = reactor::now() + FLUSH_TIME;
@@ -199,7 +201,7 @@ async fn flush(volume: Arc<Volume>) -> Result<(), DeviceError> {
     volume.flush().await
 }
 
-/// Handles what no arrival wakes: commands that take too long, peers that are silent, sockets that take nothing.
+/// Handles timeouts: commands that take too long, silent peers, sockets that accept no data.
 async fn tick(local: Rc<RunningCore>) {
     loop {
         let now = reactor::now();
@@ -215,10 +217,10 @@ async fn tick(local: Rc<RunningCore>) {
     }
 }
 
-/// Deadlines are seconds; a quarter of one is fine enough.
+/// Deadlines are in seconds; a resolution of a quarter is enough.
 const BUSY_TICK: Duration = Duration::from_millis(250);
-/// With nothing in flight only silence is timed.
+/// With no command in flight only silent peers are timed.
 const IDLE_TICK: Duration = Duration::from_secs(1);
 const DRAIN_STEP: Duration = Duration::from_millis(20);
-/// The process promises to end within ten seconds.
+/// The process is documented to end within ten seconds.
 const FLUSH_TIME: Duration = Duration::from_secs(4);

@@ -1,9 +1,16 @@
-//! Commands that were aborted while a device had their requests: when they can no longer reach the medium, and what holds
-//! others off until then.
+//! Quiescing of devices after an abort, and fencing of volumes whose device does not quiesce.
 //!
-//! Who aborts commands answers when the devices have quiesced: what was aborted cannot change the medium any more. A device
-//! that does not come to that in time leaves its volume fenced, not ready for any host, until it does; then the answer is given
-//! all the same, because the fence keeps the promise.
+//! A front end that aborts commands reports it when the devices have quiesced: then no aborted request can
+//! change the medium any more. If a device does not quiesce within
+//! [`Limits::fence_time`](crate::Limits::fence_time), its volume is fenced (not ready for any host) until it
+//! does, and the abort is reported at once, since no request can pass the fence.
+//!
+//! ```text
+//!                quiesced in time
+//!            ┌──────────────────────► report the abort; volume in service
+//!  quiescing ┤
+//!            └─ fence_time passed ──► fenced, report the abort ── quiesced ──► volume in service
+//! ```
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +20,11 @@ use volume::Volume;
 use crate::server::Server;
 
 impl Server {
-    /// Waits until nothing that was aborted before this call can reach these volumes' media any more, or they are fenced
-    /// until then: for as long as [`Limits::fence_time`](crate::Limits::fence_time) at most.
+    /// Waits until no request aborted before this call can reach the media of these volumes any more, at most
+    /// [`Limits::fence_time`](crate::Limits::fence_time). A volume that has not quiesced by then is fenced.
     pub async fn quiesce(&self, volumes: Vec<Arc<Volume>>) {
         let limit = self.limits().fence_time;
-        // All at once: several that hang take no longer than one.
+        // Concurrently: several hanging devices take no longer than one.
         let waits: Vec<_> =
             volumes.into_iter().map(|volume| reactor::spawn(quiesce(volume, limit))).collect();
         for wait in waits {
@@ -32,8 +39,8 @@ async fn quiesce(volume: Arc<Volume>, limit: Duration) {
     }
 }
 
-/// Takes `volume` out of service until its device, which has not answered for so long, has ended everything that was aborted
-/// up to now. The log tells of it (`storage`).
+/// Fences `volume` until its device, which has not answered for `silent`, has completed or cancelled all
+/// requests aborted so far. `storage` logs it.
 pub fn fence(volume: &Arc<Volume>, silent: Duration) {
     let fence = volume.fence();
     let volume = Arc::clone(volume);

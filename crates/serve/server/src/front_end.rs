@@ -1,4 +1,4 @@
-//! What a protocol has to do to serve volumes.
+//! The interface of a protocol that serves volumes.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -14,44 +14,47 @@ use crate::core::CoreHandle;
 use crate::listener::Portal;
 use crate::server::ConnectionPermit;
 
-/// A protocol joined to volumes: what all cores share of it.
+/// A protocol that serves volumes: the part that all cores share.
 pub trait FrontEnd: Send + Sync {
     /// Its name, which [`Portal::front_end`] repeats.
     fn name(&self) -> &'static str;
 
-    /// Its part of one core, made on the thread of that core before the first connection.
+    /// Makes its part of one core, on the thread of that core and before the first connection.
     fn begin(self: Arc<Self>, handle: CoreHandle) -> Rc<dyn CoreFrontEnd>;
 
-    /// Whether hosts of this address have sessions: their further connections are the last to give way to others.
+    /// Whether hosts at this address have sessions: their connections that have not logged in are evicted
+    /// last.
     fn has_sessions(&self, from: AddressBlock) -> bool;
 
-    /// A volume has become larger. Hosts that use it are told.
+    /// A volume has grown: notifies the hosts that use it.
     fn volume_grew(&self, volume: &Arc<Volume>);
 }
 
-/// A front end's part of one core: the sessions that live there. Everything is called on the thread of that core.
+/// A front end's part of one core: the sessions that live there. Everything is called on the thread of that
+/// core.
 pub trait CoreFrontEnd: Any {
-    /// Takes a connection in that has come by one of its portals, as far as its session; connections come in on the first
-    /// core, and the front end moves them. The future is dropped when the connection has to give way to others.
+    /// Takes an accepted connection through its login to its session. Connections are accepted on the first
+    /// core, and the front end moves them to the core of their session. The future is dropped if the
+    /// connection is evicted.
     fn accept(self: Rc<Self>, accepted: Accepted) -> Pin<Box<dyn Future<Output = ()>>>;
 
-    /// Ends the commands that the order is about: none of them begins any more, and hosts are told of the end of theirs as
-    /// their protocol wants it. The caller waits until they cannot change the order's volume any more, and by
-    /// `done` for the other volumes that they were at work on: a sender is dropped when those are quiesced.
+    /// Aborts the commands that the order names: none of them starts any more, and hosts are notified as
+    /// their protocol demands. The caller waits until the order's volume has quiesced. For other volumes that
+    /// the commands used it waits for `done`: drop it when those have quiesced.
     fn abort(self: Rc<Self>, order: &AbortOrder, done: &Sender<()>);
 
-    /// What is served has changed: sessions that it concerns are told. `done` is dropped when volumes that are not served any
-    /// more are not used any more.
+    /// The configuration has changed: adapts the sessions that it affects. Drop `done` when removed volumes
+    /// are no longer in use.
     fn adapt(self: Rc<Self>, done: &Sender<()>);
 
-    /// Looks at what no arrival wakes: commands that take too long, peers that are silent. True if commands are under way,
-    /// so that it is to be called again soon.
+    /// Handles timeouts of commands and of silent peers. Returns true if commands are outstanding, so that
+    /// the next tick comes soon.
     fn tick(&self, now: Instant) -> bool;
 
-    /// Of the peers that hold memory of this core and are slow to send or to read, the one that has held some longest.
+    /// Of the slow peers that hold this core's memory, the one that has held it longest.
     fn slowest_holder(&self, now: Instant) -> Option<SlowHolder>;
 
-    /// The server ends: hosts are asked to leave within this time.
+    /// The server ends: asks hosts to log out within this time.
     fn ask_to_leave(&self, grace: Duration);
 
     /// Whether there is no session here.
@@ -61,38 +64,38 @@ pub trait CoreFrontEnd: Any {
     fn close_all(&self);
 }
 
-/// A connection that has come in.
+/// An accepted connection.
 pub struct Accepted {
-    /// By which portal, with its real port.
+    /// The portal that accepted it, with its bound port.
     pub portal: Portal,
     /// The connection.
     pub stream: Box<dyn Stream>,
-    /// Its place in the count of connections; kept as long as the connection is.
+    /// Counts the connection against the limit of its address; kept as long as the connection.
     pub permit: ConnectionPermit,
 }
 
-/// Commands that have to end.
+/// The commands to be aborted.
 #[derive(Clone)]
 pub struct AbortOrder {
-    /// Those that use this volume.
+    /// The volume that they use.
     pub volume: Arc<Volume>,
-    /// Whose.
+    /// The attachments that issued them.
     pub owners: Owners,
-    /// The attachment that ordered it: it has ended its own commands itself, and what it began since is not meant.
+    /// The attachment that ordered it: it has aborted its own commands itself, and its later ones continue.
     pub spared: Option<AttachmentId>,
 }
 
-/// Whose commands for a volume are to end.
+/// Attachments whose commands for a volume are to be aborted.
 #[derive(Clone, Debug)]
 pub enum Owners {
-    /// Everybody's.
+    /// All attachments.
     All,
-    /// Those of these attachments.
+    /// These attachments.
     These(Vec<AttachmentId>),
 }
 
 impl AbortOrder {
-    /// Whether commands of this attachment are meant.
+    /// Whether commands of this attachment are to be aborted.
     pub fn is_about(&self, attachment: AttachmentId) -> bool {
         let is_meant = match &self.owners {
             Owners::All => true,
@@ -104,7 +107,7 @@ impl AbortOrder {
 
 /// A peer that holds memory and is slow.
 pub struct SlowHolder {
-    /// Since when.
+    /// When it began to hold memory.
     pub since: Instant,
     /// Cuts its connection, which frees the memory.
     pub cut: Box<dyn FnOnce()>,

@@ -1,7 +1,7 @@
-//! Volumes that grow while they are served.
+//! Detection of volumes that grow while they are served.
 //!
-//! The kernel does not report that a file grows, so its size is polled. Front ends tell their hosts: by the unit attention CAPACITY DATA
-//! HAS CHANGED in SCSI (SBC-3 4.10).
+//! The kernel sends no notification when a file grows, so its size is polled. Front ends notify their hosts;
+//! in SCSI by the unit attention CAPACITY DATA HAS CHANGED (SBC-3 4.10).
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -10,10 +10,11 @@ use volume::Volume;
 
 use crate::server::Server;
 
-/// An administrator waits so long for a volume to grow; a volume that does not grow costs one stat(2) in this time.
+/// Polling interval: the longest delay until a grown volume is noticed, at a cost of one stat(2) per volume.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Looks at a volume for as long as it is served, each by itself: one that hangs keeps no other from growing.
+/// Polls the size of a volume as long as it is served, in a task of its own: a hanging volume does not delay
+/// others.
 pub(crate) async fn watch(server: Arc<Server>, name: String, volume: Weak<Volume>) {
     let mut known = match volume.upgrade() {
         Some(volume) => volume.device().geometry().blocks,

@@ -1,10 +1,11 @@
-//! What all front ends of a server share: cores, portals, limits, memory, the volumes that are served, and how all of that
-//! changes while it is served.
+//! The part of a server that all front ends share: cores, portals, limits, memory, the served volumes, and
+//! reconfiguration while they are in use.
 //!
-//! A front end joins a protocol to volumes. It is a [`FrontEnd`], of which all cores share one, and makes a [`CoreFrontEnd`]
-//! on each core, which has the sessions that live there. A [`Server`] is made of a [`Config`] and front ends, together with
-//! one [`Core`] for each reactor thread; each core is moved to its thread and run there. A core runs every front end: one
-//! reactor, one budget of memory, and one mailbox whose messages are closures, so that no protocol's types are in it.
+//! A front end serves volumes by a protocol. Its [`FrontEnd`] is shared by all cores and makes a
+//! [`CoreFrontEnd`] on each core, which owns the sessions there. A [`Server`] is made from a [`Config`] and
+//! its front ends, together with one [`Core`] per reactor thread; each core is moved to its thread and run
+//! there. A core runs all front ends with one reactor, one memory budget and one mailbox. Its messages are
+//! closures, so the mailbox depends on no protocol.
 //!
 //! ```text
 //!                        ┌─ core 0: reactor ── listeners ── watched volumes ── last flush
@@ -15,11 +16,11 @@
 //!     └── FrontEnd of each protocol: configuration, who is logged in
 //! ```
 //!
-//! What it leaves out: every protocol, where configuration comes from, what a volume is made of, and every system call.
+//! Not here: protocols, the source of the configuration, the back ends of volumes, system calls.
 //!
-//! Reading order: [`FrontEnd`] (what a protocol has to do), [`Server`] and [`Core`] (the threads and what they share),
-//! `listener` and `logins` (connections that have not logged in), [`Budget`] (memory), `fence` (how commands end that a device
-//! does not answer), `storage` and `growth` (volumes that fail and that become larger), `log_limit`.
+//! Reading order: [`FrontEnd`] (the interface of a protocol), [`Server`] and [`Core`] (the threads and their
+//! shared state), `listener` and `logins` (connections that have not logged in), [`Budget`] (memory), `fence`
+//! (quiescing after an abort), `storage` and `growth` (volumes that fail or grow), `log_limit`.
 
 mod address;
 mod budget;

@@ -1,4 +1,4 @@
-//! The portals: listening on them, and taking in what connects.
+//! Portals: listening sockets, and accepting connections.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -22,7 +22,8 @@ pub struct Portal {
     pub front_end: &'static str,
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// A number that means something to the front end: its portal group tag, at least 1, in iSCSI (RFC 7143 section 4.4.1).
+    /// A number that means something to the front end: its portal group tag, at least 1, in iSCSI (RFC 7143
+    /// section 4.4.1).
     pub tag: u16,
     /// What discovery says instead of the address, for targets behind address translation: `host:port`.
     pub advertise: Option<String>,
@@ -31,14 +32,14 @@ pub struct Portal {
 }
 
 impl Portal {
-    /// Whether a connection whose end here is `local` came in by it.
+    /// Whether a connection with the local address `local` was accepted by this portal.
     pub fn took_in(&self, local: SocketAddr) -> bool {
         let (listen, here) = (self.listen.ip().to_canonical(), local.ip().to_canonical());
         self.listen.port() == local.port() && (listen.is_unspecified() || listen == here)
     }
 }
 
-/// The portals that are listened on, and the connections that came by them and have not logged in.
+/// The listening portals, and their connections that have not logged in.
 pub(crate) struct Listeners {
     listening: Vec<Listening>,
     logins: SharedLogins,
@@ -54,18 +55,18 @@ struct Listening {
 }
 
 impl Listeners {
-    /// None yet, and room for so many logins.
+    /// No portal yet; at most `logins` connections that have not logged in.
     pub(crate) fn new(logins: usize) -> Listeners {
         Listeners { listening: Vec::new(), logins: Rc::new(RefCell::new(Logins::new(logins))) }
     }
 
-    /// Room for so many logins from now on.
+    /// Changes the limit of connections that have not logged in.
     pub(crate) fn set_limit(&self, logins: usize) {
         self.logins.borrow_mut().set_limit(logins);
     }
 
-    /// Listens on these portals and on no others; or on those of before, and says which one failed. A portal that stays
-    /// what it was misses no connection. Returns their addresses.
+    /// Listens on exactly these portals and returns their addresses. On an error, which names the portal, the
+    /// previous portals stay. A portal that is unchanged stays open and loses no connection.
     pub(crate) fn set(&mut self, local: &Rc<RunningCore>, portals: &[Portal]) -> io::Result<Vec<SocketAddr>> {
         let mut before = std::mem::take(&mut self.listening);
         // Those that stay take their place again; the others are closed before others may have their address.
@@ -124,7 +125,7 @@ impl Listeners {
 }
 
 impl Listening {
-    /// Whether it can be `wanted` without being opened again.
+    /// Whether its socket can serve `wanted` without being reopened.
     fn stays_for(&self, wanted: &Portal) -> bool {
         Portal { advertise: wanted.advertise.clone(), ..self.wanted.clone() } == *wanted
     }
@@ -135,7 +136,7 @@ impl Listening {
         self
     }
 
-    /// Connections that came by it stay.
+    /// Stops listening; accepted connections stay.
     fn close(self) -> Portal {
         self.task.abort();
         self.wanted
@@ -219,6 +220,6 @@ struct Login {
 
 type SharedLogins = Rc<RefCell<Logins<Login>>>;
 
-/// Connections taken in at once.
+/// Connections accepted in a row before other tasks run.
 const BURST: u32 = 16;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -1,5 +1,5 @@
-//! How much strangers may have written into the log: so many lines of an address in a while, and of all together. What is
-//! left out is counted, and told.
+//! Rate limit for log lines about connections that have not logged in: a number of lines per address and time
+//! window, and one for all addresses together. Suppressed lines are counted, and the counts are logged.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,8 +1,9 @@
-//! Connections that have not logged in yet: a bounded number, and who gives way when it is reached.
+//! Connections that have not logged in yet: their number is bounded, and a new one may evict an older one.
 //!
-//! No connection is refused, since a stranger that opens connections and sends nothing would then keep others out. Of the
-//! address with the most of them the oldest is closed: a crowd from one address takes its own places. Addresses that
-//! have sessions keep theirs as long as others can give way, so that they can add connections and reinstate sessions.
+//! No connection is refused: a peer that opens connections and sends nothing would otherwise keep others out.
+//! At the limit the oldest connection of the address with the most of them is closed, so a flood from one
+//! address evicts its own connections. Addresses that have sessions are evicted last, so that they can add
+//! connections and reinstate sessions.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,12 +17,12 @@ pub(crate) struct Logins<T> {
     waiting: BTreeMap<u64, (AddressBlock, T)>,
     /// The numbers of each address, in the order in which they came.
     per_block: BTreeMap<AddressBlock, BTreeSet<u64>>,
-    /// The same addresses; the last one gives way first.
+    /// The same addresses; the last one is evicted first.
     ranks: BTreeSet<Rank>,
 }
 
-/// How many logins an address has, and the number of the oldest of them: of two with as many, the one with the older login
-/// ranks higher.
+/// How many logins an address has, and the number of the oldest of them: of two with as many, the one with
+/// the older login ranks higher.
 type Rank = (usize, Reverse<u64>, AddressBlock);
 
 impl<T> Logins<T> {
@@ -41,7 +42,7 @@ impl<T> Logins<T> {
         self.most = most.max(1);
     }
 
-    /// One more has come. If there were too many, another has to end.
+    /// Adds a connection. Returns the one to be closed if the limit is exceeded.
     pub(crate) fn add(
         &mut self,
         from: AddressBlock,
@@ -57,7 +58,7 @@ impl<T> Logins<T> {
         ended
     }
 
-    /// One has logged in, or failed to.
+    /// Removes a connection whose login succeeded or failed.
     pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
         let (from, login) = self.waiting.remove(&number)?;
         self.change(from, |numbers| numbers.remove(&number));

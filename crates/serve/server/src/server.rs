@@ -1,4 +1,5 @@
-//! What all cores of a server share, and how the rest of the program speaks to it.
+//! The handle of a server: configuration, limits and counters that all cores share, and messages to the
+//! cores.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,10 +18,10 @@ use crate::front_end::{AbortOrder, FrontEnd};
 use crate::listener::Portal;
 use crate::log_limit::{LOG, LogLimit};
 
-/// What a server serves, whatever the protocol. It takes another by [`Server::reconfigure`].
+/// The configuration of a server that does not depend on a protocol. [`Server::reconfigure`] replaces it.
 #[derive(Clone)]
 pub struct Config {
-    /// What is served.
+    /// The volumes that are served.
     pub volumes: NamedVolumes,
     /// Where hosts connect.
     pub portals: Vec<Portal>,
@@ -33,13 +34,14 @@ pub struct Config {
 pub struct Limits {
     /// Connections at once, of one address or IPv6 network (/64), those still logging in included.
     pub connections_per_address: usize,
-    /// Connections at once that have not logged in yet, all together. One more closes the oldest of the address with the
-    /// most.
+    /// Connections at once that have not logged in yet, all together. One more closes the oldest of the
+    /// address with the most.
     pub logins: usize,
-    /// How long task management waits for a device to quiesce before it answers with the volume fenced instead.
+    /// How long task management waits for a device to quiesce before it answers with the volume fenced
+    /// instead.
     pub fence_time: Duration,
-    /// Memory that the commands of all sessions may hold, in bytes: data of volumes that are not memory themselves, and
-    /// working buffers. Reads beyond it wait; writes are told to come again.
+    /// Memory that the commands of all sessions may hold, in bytes: data of volumes that are not memory
+    /// themselves, and working buffers. Reads beyond it wait; writes are told to come again.
     pub staging_bytes: usize,
 }
 
@@ -54,31 +56,31 @@ impl Default for Limits {
     }
 }
 
-/// A server. Its work is done by its [`Core`]s; this is the handle to it.
+/// The handle of a server. Its [`Core`]s do the work.
 pub struct Server {
     registry: Registry,
     pub(crate) front_ends: Vec<Arc<dyn FrontEnd>>,
     limits: Lock<Limits>,
     connections: Lock<Counts>,
     log_limit: Lock<LogLimit>,
-    /// The portals with the ports that were really taken.
+    /// The portals with the ports that were bound.
     portals: Lock<Arc<[Portal]>>,
     phase: AtomicU8,
     cores: Vec<Sender<Message>>,
 }
 
-/// How far a server's life has come.
+/// The phase of a server: `Starting` → `Open` → `Draining`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Hosts are told to try again, not that what they want is not here.
+    /// Logins are refused with a temporary status, so that hosts try again.
     Starting,
-    /// Hosts are let in.
+    /// Logins are accepted.
     Open,
-    /// As `Starting`, on the way out.
+    /// The server ends; logins are refused as in `Starting`.
     Draining,
 }
 
-/// A connection's place in the count of its address; given back on drop.
+/// A connection counted against the limit of its address until it is dropped.
 pub struct ConnectionPermit {
     server: Arc<Server>,
     from: AddressBlock,
@@ -112,26 +114,27 @@ impl Server {
         (server, cores)
     }
 
-    /// Lets hosts in.
+    /// Accepts logins from now on.
     pub fn open(&self) {
         self.phase.store(Phase::Open as u8, Ordering::Release);
     }
 
-    /// Asks hosts to leave, lets commands in flight end for at most `grace`, flushes all volumes, and ends the cores. Returns
-    /// at once.
+    /// Asks hosts to log out, waits at most `grace` for commands in flight, flushes all volumes, and ends the
+    /// cores. Returns at once.
     pub fn shutdown(&self, grace: Duration) {
         self.phase.store(Phase::Draining as u8, Ordering::Release);
         (0..self.cores.len()).for_each(|core| self.send(core, Message::Drain(grace)));
     }
 
-    /// Serves something else from now on. Sessions that it does not concern go on undisturbed; each front end tells the
-    /// others. Once the portals are listened on, `adopt` has the front ends take over what is to be served by them; then all
-    /// cores go by that. Commands for what is gone are ended, and their devices quiesced, as after an abort.
+    /// Replaces the configuration. Sessions that are not affected continue; each front end notifies the
+    /// others. Order: the portals are opened; `adopt` gives the front ends their new configuration; every
+    /// core adapts its sessions. Commands for removed volumes are aborted, and their devices quiesced.
     ///
-    /// Ends when all cores have done so. Two calls must not overlap.
+    /// Completes when all cores have adapted. Two calls must not overlap.
     ///
     /// # Errors
-    /// A portal cannot be listened on, which the text names. Then nothing has changed, and `adopt` was not called.
+    /// A portal cannot be listened on; the text names it. Then nothing has changed, and `adopt` was not
+    /// called.
     pub async fn reconfigure(&self, config: Config, adopt: impl FnOnce()) -> io::Result<Vec<SocketAddr>> {
         let Config { volumes, portals, limits } = config;
         let (answer, mut answers) = reactor::mailbox();
@@ -148,8 +151,9 @@ impl Server {
         Ok(addresses)
     }
 
-    /// Ends the commands that the order is about, on every core and in every front end. Ends when none of them begins any
-    /// more and the other volumes that they used are quiesced; [`Server::quiesce`] waits for the order's own.
+    /// Aborts the commands that the order names, on every core and in every front end. Completes when none of
+    /// them can start any more and the other volumes that they used have quiesced; [`Server::quiesce`] waits
+    /// for the order's own volume.
     pub async fn abort(&self, order: AbortOrder) {
         self.on_all(|done| {
             let order = order.clone();
@@ -158,7 +162,8 @@ impl Server {
         .await;
     }
 
-    /// Has every core run a closure, which `order` makes of what it drops when it is done; ends when all have.
+    /// Runs a closure on every core. `order` makes it from a sender, which the closure drops when it is done;
+    /// completes when all have.
     async fn on_all<F: FnOnce(&Rc<RunningCore>) + Send + 'static>(&self, order: impl Fn(Sender<()>) -> F) {
         let (done, mut all_done) = reactor::mailbox();
         (0..self.cores.len()).for_each(|core| self.run_on(core, order(Sender::clone(&done))));
@@ -167,8 +172,8 @@ impl Server {
         while let Some(()) = all_done.recv().await {}
     }
 
-    /// Has a core run a closure on its thread: soon, in the order in which these calls come, or not at all if the core has
-    /// ended. [`RunningCore::front_end`] finds the front end that it is for.
+    /// Runs a closure on a core's thread, asynchronously and in the order of the calls; it is dropped if the
+    /// core has ended. [`RunningCore::front_end`] finds the front end there.
     pub fn run_on(&self, core: usize, run: impl FnOnce(&Rc<RunningCore>) + Send + 'static) {
         self.send(core, Message::Run(Box::new(run)));
     }
@@ -184,7 +189,7 @@ impl Server {
         self.cores.len()
     }
 
-    /// How far its life has come.
+    /// The phase of the server.
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Acquire) {
             phase if phase == Phase::Open as u8 => Phase::Open,
@@ -212,7 +217,7 @@ impl Server {
         *self.portals.lock() = portals.into();
     }
 
-    /// A place for a connection from `address`, unless it has as many as it may.
+    /// Counts a connection from `address`; `None` if the address has reached its limit.
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let (most, from) = (self.limits().connections_per_address, AddressBlock::containing(address));
         let mut connections = self.connections.lock();
@@ -232,13 +237,14 @@ impl Server {
         self.front_ends.iter().for_each(|front_end| front_end.volume_grew(volume));
     }
 
-    /// Whether a line about a stranger from this address may be written into the log. It is counted if not.
+    /// Whether a log line about a peer at this address that has not logged in may be written. A suppressed
+    /// line is counted.
     pub fn may_log(&self, from: IpAddr) -> bool {
         let mut limit = self.log_limit.lock();
         limit.admits(reactor::now(), AddressBlock::containing(from))
     }
 
-    /// Says how much was left out of the log.
+    /// Logs how many lines were suppressed.
     pub(crate) fn log_left_out(&self) {
         let mut limit = self.log_limit.lock();
         for left_out in limit.left_out(reactor::now()) {
@@ -247,7 +253,7 @@ impl Server {
         }
     }
 
-    /// What the commands of one core may hold.
+    /// Bytes that the commands of one core may hold.
     pub(crate) fn memory_of_a_core(&self) -> usize {
         self.limits().staging_bytes / self.cores.len()
     }

@@ -1,6 +1,6 @@
-//! Storage that fails, hangs or fills up, as the log tells of it: one line when that begins, and one when the storage has
-//! worked again for a while, with how many requests failed in between and for how long. Hence a volume cannot fill the log,
-//! however much is asked of it.
+//! Logging of storage failures: one line when a volume begins to fail, to hang or to run out of space, and
+//! one when it has worked again for a while, with the number of failed requests and the duration. The number
+//! of lines does not depend on the load, so a failing volume cannot fill the log.
 //!
 //! ```text
 //!   well ── a request fails, or the device does not answer ──► ERROR ──► failing
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use volume::{StorageCondition, StorageError, Volume};
 
-/// How often volumes are looked at: `volume` records the results of requests of all front ends.
+/// Polling interval of [`Volume::health`], which records the results of the requests of all front ends.
 const LOOK: Duration = Duration::from_secs(1);
-/// Storage that fails now and then is one episode.
+/// Failures less than this apart are one episode.
 const QUIET: Duration = Duration::from_secs(5);
 
 /// Logs the failures of a volume for as long as it is served.
@@ -40,7 +40,7 @@ pub(crate) async fn watch(name: String, volume: Weak<Volume>) {
     }
 }
 
-/// A volume as it was when it was last looked at.
+/// The state of a volume at the last poll.
 #[derive(Default)]
 struct Observed {
     failed: u64,
