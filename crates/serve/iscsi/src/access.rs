@@ -1,10 +1,10 @@
-//! Who may come in: initiator names, networks, and which LUNs each one sees.
+//! Access control of targets and LUNs: initiator name patterns and networks.
 
 use std::net::IpAddr;
 
 use server::Network;
 
-/// What an initiator must be to log in to a target. Both lists must let it in.
+/// Access control of a target: both lists must admit the initiator.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     /// Names the initiator may have; `None` is any.
@@ -43,7 +43,7 @@ impl NamePattern {
         NamePattern { stem: stem.unwrap_or(pattern).to_ascii_lowercase(), open_ended: stem.is_some() }
     }
 
-    /// Whether `name` is, or begins, so.
+    /// Whether `name` matches.
     pub fn matches(&self, name: &str) -> bool {
         let name = name.to_ascii_lowercase();
         if self.open_ended { name.starts_with(&self.stem) } else { name == self.stem }

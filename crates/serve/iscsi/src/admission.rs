@@ -1,8 +1,17 @@
-//! A connection from its first byte to its session: the login machine's driver.
+//! The login of a connection: the driver of the login machine, from the first byte to the session.
 //!
-//! Everything here is bounded, for nothing is known of the peer yet: time by [`Limits::login_time`], connections by
-//! [`Limits::logins`] and the server's listener, PDUs and text by the machine. All of it together takes no more than
-//! [`LOGIN_MEMORY_BYTES_MAX`] of memory for a connection.
+//! All resources are bounded, since the peer is not authenticated yet: time by [`Limits::login_time`],
+//! connections by [`Limits::logins`] and the server's listener, PDUs and text by the machine. In total a
+//! connection takes at most [`LOGIN_MEMORY_BYTES_MAX`] of memory.
+//!
+//! ```text
+//!  accepted ─► security and operational negotiation (`iscsi::login::TargetLogin`)
+//!               ├─ admission: does the initiator have access, and how must it authenticate?  ── no ──► refused
+//!               ├─ CHAP, unless the user is delayed (`backoff`)                              ── no ──► refused
+//!               ├─ slot: new session, further connection, or reinstatement, which first ends
+//!               │  the old session of the nexus (`registry`)                                 ── no ──► refused
+//!               └─ last response sent ─► Admitted, handed to the core of the session
+//! ```
 //!
 //! [`Limits::login_time`]: crate::config::Limits::login_time
 //! [`Limits::logins`]: server::Limits::logins
@@ -58,7 +67,7 @@ enum Failure {
     TooLong,
 }
 
-/// A connection that has not logged in: what its login needs while it lasts. Dropped, it leaves nothing behind.
+/// A login in progress. Dropping it releases everything that it holds.
 pub(crate) struct LoginDriver {
     core: Rc<CoreSessions>,
     tag: u16,
@@ -67,14 +76,14 @@ pub(crate) struct LoginDriver {
     machine: TargetLogin,
     received: Vec<u8>,
     target: Option<Arc<Target>>,
-    /// Who the initiator said it was when it proved, or did not.
+    /// The CHAP user that the initiator claimed, authenticated or not.
     user: Option<String>,
     /// Our own reason to refuse it.
     refusal: Option<Refusal>,
     booking: PendingSlot,
 }
 
-/// The slot that a login has, which is vacated unless it logs in.
+/// The slot allocated to a login; vacated on drop unless the login succeeded.
 struct PendingSlot {
     context: Context,
     slot: Option<SessionSlot>,
@@ -92,7 +101,7 @@ impl Drop for PendingSlot {
 }
 
 impl LoginDriver {
-    /// A connection that has just come in.
+    /// A connection that has just been accepted.
     pub(crate) fn new(core: &Rc<CoreSessions>, accepted: Accepted) -> LoginDriver {
         let Accepted { portal, stream, permit } = accepted;
         let core = Rc::clone(core);
@@ -149,7 +158,7 @@ impl LoginDriver {
         }
     }
 
-    /// What there is to say goes out before anything is acted on.
+    /// The next event of the machine; queued responses are sent first.
     async fn next_event(&mut self) -> Result<Option<TargetEvent>, Failure> {
         while let Some(transmit) = self.machine.poll_transmit() {
             let mut bytes = transmit.bhs.0.to_vec();
@@ -167,7 +176,7 @@ impl LoginDriver {
         bhs.0.copy_from_slice(&self.received[..BHS_BYTES]);
         let (header, data) = (framing.header_bytes(&bhs), bhs.data_segment_length() as usize);
         if data > LOGIN_DATA_BYTES_MAX {
-            // The machine answers what it can without the data, which nobody will read.
+            // The machine answers what it can without the data, which are not read.
             self.machine.handle_pdu(&bhs, &[]);
             return Ok(());
         }
@@ -177,7 +186,7 @@ impl LoginDriver {
         Ok(())
     }
 
-    /// Reads until `length` bytes are there, and no more: what follows the login is the session's.
+    /// Reads exactly up to `length` bytes: what follows the login belongs to the session.
     async fn fill(&mut self, length: usize) -> Result<(), Failure> {
         while self.received.len() < length {
             match self.read_some(length - self.received.len()) {
@@ -192,7 +201,7 @@ impl LoginDriver {
         Ok(())
     }
 
-    /// Takes memory for what has come, not for what has been announced.
+    /// Allocates for the bytes received, not for the length announced.
     fn read_some(&mut self, most: usize) -> io::Result<usize> {
         let mut piece = [0; 4096];
         let length = most.min(piece.len());
@@ -215,7 +224,7 @@ impl LoginDriver {
         Ok(())
     }
 
-    /// Remembers why, and says what the initiator is told.
+    /// Records the reason and returns the login status.
     fn refused(&mut self, refusal: Refusal) -> LoginStatus {
         let status = refusal.status();
         self.refusal = Some(refusal);
@@ -262,7 +271,7 @@ impl LoginDriver {
         Ok(())
     }
 
-    /// What must be proved for the target, or for discovery.
+    /// The authentication of the target, or of discovery.
     fn authentication(&self) -> Option<Authentication> {
         match &self.target {
             Some(target) => target.authentication.clone(),
@@ -307,7 +316,7 @@ impl LoginDriver {
         }
     }
 
-    /// Lets a proof be looked at, unless there were too many wrong ones for this user from this address.
+    /// Allows a CHAP response to be checked, unless this user is delayed at this address.
     fn judge(&mut self, user: &str) {
         self.user = Some(bounded(user));
         let context = self.core.context.clone();
@@ -355,7 +364,7 @@ impl LoginDriver {
         Ok(Grant { tsih: slot.tsih, exp_cmd_sn: request.cmd_sn, max_cmd_sn: request.cmd_sn.plus(window - 1) })
     }
 
-    /// Whether the user that was proved may come as this initiator.
+    /// Whether the authenticated user may log in with this initiator name.
     fn check_user(&self, request: &SessionRequest) -> Result<(), Refusal> {
         let initiator = request.request.initiator_name.as_str();
         match (self.authentication(), &request.authenticated_as) {
@@ -447,16 +456,17 @@ impl LoginDriver {
     }
 }
 
-/// The beginning of what a peer said, as long as a name may be.
+/// The beginning of a peer's text, up to the length of a name.
 fn bounded(text: &str) -> String {
     text[..text.floor_char_boundary(NAME_BYTES_MAX)].to_owned()
 }
 
-/// What a connection takes of our memory at most before it has logged in. The kernel's socket buffers are not in it.
+/// The largest amount of memory of a connection before it has logged in, without the kernel's socket buffers.
 pub const LOGIN_MEMORY_BYTES_MAX: usize = 64 << 10;
-/// What a discovery session takes at most, besides its answers to SendTargets: nobody need have proved anything for it.
+/// The largest amount of memory of a discovery session, which may be unauthenticated, without its SendTargets
+/// responses.
 pub const DISCOVERY_MEMORY_BYTES_MAX: usize = 128 << 10;
 /// Challenges must be at least 16 bytes, or as long as the hash (RFC 7143 section 12.1.3).
 const CHALLENGE_BYTES: usize = 32;
-/// A nexus that is replaced over and over by two of its own kind does not keep this core busy for ever.
+/// Reinstatements that a login waits for: two initiators that replace each other must not keep the core busy.
 const REINSTATEMENTS: usize = 8;

@@ -1,13 +1,13 @@
-//! Wrong secrets are put off, longer each time, so that they cannot be guessed in numbers.
+//! Delays login attempts after wrong CHAP secrets, longer each time, against guessing.
 //!
-//! Counted is by address, target and user together: whoever guesses somebody's secret puts off that user from its own
-//! address, and nowhere else. While a user is put off no proof is looked at, right or wrong, so that nothing is learnt
-//! from the answer.
+//! Wrong secrets are counted per address, target and user together: guessing a user's secret delays that user
+//! from the guesser's address only. While a user is delayed no proof is checked, right or wrong, so that the
+//! response reveals nothing.
 //!
-//! The number of entries is bounded. When all are taken, the address with the most of them loses one: its user with the
-//! fewest wrong secrets is counted together with all users of that address that have no entry, from the highest count that
-//! any of them had. So invented names, in any number, never lower what was counted of a real one, and they take entries from
-//! other addresses only while these have more.
+//! The number of entries is bounded. When all are taken, the address with the most entries loses one: its
+//! user with the fewest wrong secrets is merged into one entry for all users of that address without an
+//! entry, which keeps the highest count of any of them. So invented user names never lower the count of a
+//! real one, and evict entries of other addresses only while those have more.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -16,25 +16,26 @@ use std::time::{Duration, Instant};
 
 use server::AddressBlock;
 
-/// Who proves to be whom.
+/// A login attempt: address, target and user.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct Attempt<'a> {
     pub(crate) from: AddressBlock,
     /// Its index; `None` is discovery. Targets may have different accounts for users of one name.
     pub(crate) target: Option<&'a str>,
-    /// As it says. Any text.
+    /// The user as the peer claims it: any text.
     pub(crate) user: &'a str,
 }
 
-/// What is remembered of wrong secrets.
+/// Counts of wrong secrets.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
-    /// Users are anything that anybody says, so that their hashes are kept, under a key that nobody knows.
+    /// User names are chosen by peers, so hashes of them are kept, with a secret key.
     hasher: RandomState,
     entries: BTreeMap<Key, Entry>,
 }
 
-/// An address and a hash of target and user; `None` are all users of that address without an entry of their own.
+/// An address and a hash of target and user; `None` are all users of that address without an entry of their
+/// own.
 type Key = (AddressBlock, Option<u64>);
 
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +44,7 @@ struct Entry {
     last: Instant,
 }
 
-/// As many people may mistype a secret before they are put off.
+/// Wrong secrets without a delay, for typing errors.
 pub(crate) const FREE_FAILURES: u32 = 5;
 /// The first wait; each further wrong secret doubles it.
 pub(crate) const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -55,7 +56,7 @@ pub(crate) const FORGOTTEN: Duration = Duration::from_secs(600);
 pub(crate) const ENTRIES_MAX: usize = 4096;
 
 impl Backoff {
-    /// How long an attempt is put off; `None` if its proof may be looked at.
+    /// The remaining delay of an attempt; `None` if its proof may be checked.
     pub(crate) fn wait(&self, now: Instant, attempt: &Attempt<'_>) -> Option<Duration> {
         let entry = self.entries.get(&self.key(now, attempt))?;
         let left = entry.wait().checked_sub(now.saturating_duration_since(entry.last))?;
@@ -65,7 +66,8 @@ impl Backoff {
     /// The proof was wrong.
     pub(crate) fn failed(&mut self, now: Instant, attempt: &Attempt<'_>) {
         let mut key = self.key(now, attempt);
-        // Twice at most: the first time the address may get an entry for its other users, which takes the place.
+        // Twice at most: the first time the address may get an entry for its other users, which takes the
+        // place.
         while !self.entries.contains_key(&key) && self.entries.len() >= ENTRIES_MAX {
             self.make_room(now);
             key = self.key(now, attempt);
@@ -77,7 +79,7 @@ impl Backoff {
         *entry = Entry { failures: entry.failures.saturating_add(1), last: now };
     }
 
-    /// The proof was right: its user is at this address. That says nothing of the users it may be counted with.
+    /// The proof was right: removes the user's own entry. The shared entry of other users stays.
     pub(crate) fn succeeded(&mut self, attempt: &Attempt<'_>) {
         self.entries.remove(&self.own_key(attempt));
     }
@@ -86,7 +88,7 @@ impl Backoff {
         (attempt.from, Some(self.hasher.hash_one(attempt)))
     }
 
-    /// Where an attempt is counted.
+    /// The entry that counts an attempt.
     fn key(&self, now: Instant, attempt: &Attempt<'_>) -> Key {
         let (own, others) = (self.own_key(attempt), (attempt.from, None));
         let is_one_of_others = !self.entries.contains_key(&own)
@@ -213,8 +215,8 @@ mod tests {
         assert_eq!(backoff.wait(now + seconds(601), &alice), None, "one again");
     }
 
-    /// All entries are taken by users with five wrong secrets each: a user with four was the least guessed at, and one more
-    /// invented user made it forgotten.
+    /// All entries are taken by users with five wrong secrets each: a user with four was the least guessed
+    /// at, and one more invented user made it forgotten.
     #[test]
     fn invented_users_do_not_make_guesses_at_a_real_one_forgotten() {
         let (mut backoff, now) = (Backoff::default(), Instant::now());

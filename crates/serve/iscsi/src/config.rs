@@ -1,4 +1,4 @@
-//! What a server serves, as values: the binary reads files and arguments, this crate never does.
+//! The configuration of the front end as values. The caller reads files and arguments.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,12 +11,13 @@ use unit::LogicalUnit;
 
 use crate::access::{Access, NamePattern};
 
-/// All of it. The front end takes another by [`Iscsi::adopt`](crate::Iscsi::adopt), but for `random`.
+/// The configuration of the front end. [`Iscsi::adopt`](crate::Iscsi::adopt) replaces it, except `random`.
 #[derive(Clone)]
 pub struct Config {
-    /// What initiators find.
+    /// The targets.
     pub targets: Vec<Arc<Target>>,
-    /// What discovery sessions must prove; `None` lets every initiator ask, and answers only with what it may use.
+    /// Authentication of discovery sessions; `None` admits every initiator. Either way only targets that it
+    /// may use are reported.
     pub discovery_authentication: Option<Authentication>,
     /// Limits.
     pub limits: Limits,
@@ -31,7 +32,7 @@ impl Config {
     }
 }
 
-/// A target: a name, its logical units, and who may use them.
+/// A target: its name, LUNs and access control.
 #[derive(Clone)]
 pub struct Target {
     /// Its iSCSI name.
@@ -40,26 +41,26 @@ pub struct Target {
     pub alias: Option<String>,
     /// Its LUNs.
     pub exports: Vec<Export>,
-    /// Who may log in.
+    /// Access control by name and network.
     pub access: Access,
-    /// What they must prove; `None` is no proof.
+    /// Authentication; `None` for none.
     pub authentication: Option<Authentication>,
-    /// What it offers and accepts at login. The alias in it counts for nothing, and neither does MaxConnections: those are
-    /// [`Target::alias`]'s and [`Limits::connections_per_session`]'s.
+    /// The keys that it offers and accepts at login. Alias and MaxConnections in it are ignored:
+    /// [`Target::alias`] and [`Limits::connections_per_session`] replace them.
     pub offers: Offers,
-    /// The portal groups that reach it; `None` is all.
+    /// The portal groups that it is accessible through; `None` for all.
     pub portal_groups: Option<Vec<u16>>,
-    /// Send initiators elsewhere at login.
+    /// Redirects logins to another address.
     pub redirect: Option<Redirect>,
 }
 
 impl Target {
-    /// Whether portals of this group lead to it.
+    /// Whether it is accessible through portals of this group.
     pub(crate) fn is_reached_by(&self, tag: u16) -> bool {
         self.portal_groups.as_ref().is_none_or(|groups| groups.contains(&tag))
     }
 
-    /// Whether an initiator that has logged in may stay: what a login asks for, but the proof itself.
+    /// Whether a logged-in initiator still has access: the checks of a login without authentication.
     pub(crate) fn keeps(&self, initiator: &str, address: IpAddr, user: Option<&str>, tag: u16) -> bool {
         let proved = match (&self.authentication, user) {
             (None, _) => true,
@@ -71,49 +72,49 @@ impl Target {
 }
 
 impl Export {
-    /// Whether this initiator sees it.
+    /// Whether it is visible to this initiator.
     pub(crate) fn is_seen_by(&self, initiator: &str) -> bool {
         self.initiators.as_ref().is_none_or(|names| names.iter().any(|name| name.matches(initiator)))
     }
 }
 
-/// A logical unit under a number.
+/// A LUN of a target.
 #[derive(Clone)]
 pub struct Export {
     /// 0 to 16,383 (SAM-5 4.7: what flat space addressing can say).
     pub lun: u16,
-    /// What people call the volume.
+    /// The name of the volume.
     pub volume: String,
-    /// What answers there.
+    /// The logical unit.
     pub unit: Arc<LogicalUnit>,
-    /// Who sees it; `None` is everybody who may log in.
+    /// The initiators that it is visible to; `None` for all that may log in.
     pub initiators: Option<Vec<NamePattern>>,
-    /// How long a command may take before it is given up and its LUN is taken out of service until the device
-    /// answers again.
+    /// The deadline of a device request. When it has passed, the command fails and the volume is fenced until
+    /// the device answers again.
     pub deadline: Duration,
 }
 
 /// CHAP (RFC 7143 section 12.1).
 #[derive(Clone)]
 pub struct Authentication {
-    /// Whom the target believes. Secrets are at least 96 bits long (RFC 7143 section 9.2.1); the binary's
-    /// configuration sees to that.
+    /// The accounts. Secrets must be at least 96 bits long (RFC 7143 section 9.2.1); `manage::config` checks
+    /// that.
     pub accounts: Arc<[Credentials]>,
-    /// Which initiator names a user may present. A user that is not in it may present any.
+    /// Initiator names that a user may use. A user without an entry may use any.
     pub initiators: BTreeMap<String, Vec<NamePattern>>,
-    /// What it answers to an initiator that wants proof in turn.
+    /// The target's own credentials, for mutual authentication.
     pub mutual: Option<Credentials>,
-    /// The hashes it accepts.
+    /// The accepted hash algorithms.
     pub algorithms: Vec<Algorithm>,
 }
 
 impl Authentication {
-    /// Whether there is an account of this name.
+    /// Whether an account with this name exists.
     pub(crate) fn knows(&self, user: &str) -> bool {
         self.accounts.iter().any(|account| account.name == user)
     }
 
-    /// Whether `user`, who has proved to be that, may come as the initiator of this name.
+    /// Whether the authenticated `user` may log in with this initiator name.
     pub(crate) fn lets_present(&self, user: &str, initiator: &str) -> bool {
         let names = self.initiators.get(user);
         names.is_none_or(|names| names.iter().any(|name| name.matches(initiator)))
@@ -129,13 +130,12 @@ pub struct Redirect {
     pub permanent: bool,
 }
 
-/// Limits besides [`server::Limits`], so that neither a crowd nor a hostile peer takes the memory or the time of
-/// others.
+/// Limits besides [`server::Limits`], against overload and hostile peers.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Normal sessions at once, all together.
+    /// Normal sessions in total.
     pub sessions: usize,
-    /// Discovery sessions at once, all together. One more ends the oldest of the address with the most.
+    /// Discovery sessions in total. One more ends the oldest of the address with the most.
     pub discovery_sessions: usize,
     /// How long a discovery session may last.
     pub discovery_time: Duration,
@@ -145,10 +145,10 @@ pub struct Limits {
     pub login_time: Duration,
     /// Commands a session may have in flight: the command window (RFC 7143 section 4.2.2.1).
     pub window: u32,
-    /// Silence after which an initiator is asked whether it is alive; no answer for as long ends its
-    /// connection.
+    /// Idle time after which a NOP-In is sent; without an answer within the same time the connection is
+    /// closed.
     pub nop_interval: Duration,
-    /// How long a peer may take nothing of what is being sent to it, or send nothing of the data it owes.
+    /// How long a peer may neither receive queued data nor send the data of its outstanding writes.
     pub send_stall: Duration,
     /// Memory that the commands of one session may hold, in bytes, within [`server::Limits::staging_bytes`].
     pub session_staging_bytes: usize,

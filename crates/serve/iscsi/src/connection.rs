@@ -1,7 +1,7 @@
-//! One connection in full feature phase: the loop between a socket and its session.
+//! A connection in full feature phase: the loop between its socket and its session.
 //!
-//! Each round reads what is there once, does what it asks for, and sends what there is to say: with work in
-//! sight, two system calls for any number of commands.
+//! Each round reads once what is available, handles it, and sends the responses: under load, two system calls
+//! for any number of commands.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -25,15 +25,15 @@ use crate::session::{Outgoing, SLOW, SharedSession};
 /// Why a connection ended.
 #[derive(Debug)]
 pub(crate) enum ConnectionEnd {
-    /// As agreed: a logout, or a request of ours.
+    /// Closed by this side, or after a logout.
     Closed(Closing),
-    /// The peer hung up.
+    /// The peer closed the connection.
     PeerClosed,
     /// The socket failed.
     Socket(io::Error),
     /// The peer broke a rule that cannot be answered otherwise.
     Violation(Fatal),
-    /// The peer took nothing of what was sent for too long.
+    /// The peer has not received any data for too long.
     Stalled,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Connection {
     readable: bool,
     /// Since when the socket has taken nothing.
     stuck: Option<Instant>,
-    /// A moment when the socket was full, and how far all goes that was to be sent then.
+    /// When the socket became full, and the end of the bytes that were queued then.
     backlog: Option<(Instant, u64)>,
 }
 
@@ -86,7 +86,8 @@ impl fmt::Display for ConnectionEnd {
 }
 
 impl Connection {
-    /// A connection that has just logged in, on the core of its session. What came behind its login is taken in.
+    /// A connection that has just logged in, on the core of its session. Bytes received after the login are
+    /// handled first.
     pub(crate) fn new(
         core: &Rc<CoreSessions>,
         session: &SharedSession,
@@ -139,7 +140,7 @@ impl Connection {
     fn round(&mut self) -> Result<(), ConnectionEnd> {
         let now = reactor::now();
         match self.link.closing() {
-            // A peer that does not take what it is sent is not listened to.
+            // Nothing is received from a peer that does not read its responses.
             None if self.readable && self.outbox.has_room() => self.receive(now)?,
             None | Some(Closing::Polite(_)) => self.readable = false,
             Some(closing) => return Err(ConnectionEnd::Closed(closing)),
@@ -189,8 +190,8 @@ impl Connection {
         }
     }
 
-    /// The socket is full. What has been waiting to be sent from the medium for a while is copied if it is in the way of
-    /// others, so that its peer may take its time.
+    /// The socket is full: blocks in the volume's memory that have been queued for a while are copied if
+    /// other commands wait for them.
     fn make_way(&mut self, now: Instant) -> Result<(), ConnectionEnd> {
         let (sent, queued) = self.outbox.position();
         let since = match self.backlog {
@@ -209,8 +210,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Copies what is to be sent from the medium; `None` if there is no memory for it. What is queued comes first: the rest
-    /// of a transfer holds the lock of its beginning.
+    /// Copies queued blocks from the volume's memory; `None` if there is no memory for it. Queued data first:
+    /// the rest of a transfer holds the lock of its beginning.
     fn withdraw(&mut self) -> Option<()> {
         let session = &mut *self.session.borrow_mut();
         let charge = session.charge_copy(self.outbox.medium_bytes())?;
@@ -218,7 +219,7 @@ impl Connection {
         session.withdraw_reads(self.id)
     }
 
-    /// Moves what the session has to say into the outbox.
+    /// Moves the session's PDUs to the outbox.
     fn fill(&mut self, now: Instant) {
         let session = &mut *self.session.borrow_mut();
         while self.outbox.has_room() {
@@ -245,7 +246,7 @@ impl Connection {
         session.handle_events(now);
     }
 
-    /// Waits until the socket or the session has something.
+    /// Waits for the socket or the session.
     async fn idle(&mut self) {
         let blocked = !self.outbox.is_empty();
         self.link.set_blocked(blocked);

@@ -1,4 +1,4 @@
-//! The front end's part of one core: the sessions that live there.
+//! The front end's part of one core: its sessions.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use crate::registry::SessionSlot;
 use crate::session::{Removed, Session, SharedSession};
 use crate::status::SessionStatus;
 
-/// What the tasks of a core share.
+/// State shared by the tasks of a core.
 pub(crate) struct CoreSessions {
     index: usize,
     pub(crate) context: Context,
@@ -53,8 +53,8 @@ impl CoreSessions {
         self.sessions.borrow().values().cloned().collect()
     }
 
-    /// Whether a session has room for a connection, or has one of this CID already, which the new one replaces
-    /// (RFC 7143 section 6.3.4).
+    /// Whether a session has room for a connection, or has one of this CID already, which the new one
+    /// replaces (RFC 7143 section 6.3.4).
     pub(crate) fn reserve(&self, tsih: Tsih, cid: Cid) -> Result<(Sn, Sn), Refusal> {
         let session = self.session(tsih).ok_or(Refusal::NoSuchSession(tsih))?;
         let session = session.borrow();
@@ -64,12 +64,13 @@ impl CoreSessions {
         }
     }
 
-    /// A connection has logged in: its session begins, or has one connection more.
+    /// Starts the session of a connection that has logged in, or adds the connection to its session.
     pub(crate) fn join(self: &Rc<Self>, mut admitted: Admitted) {
         let tsih = admitted.login.request.tsih;
         let peer = admitted.peer;
         if !self.is_current(&mut admitted) {
-            // What is served has changed since the login began. The initiator tries again, and is told by that login.
+            // What is served has changed since the login began. The initiator tries again, and is told by
+            // that login.
             if admitted.leading {
                 self.context.registry().vacate(admitted.slot);
             }
@@ -78,7 +79,8 @@ impl CoreSessions {
         let session = match (admitted.leading, self.session(tsih)) {
             (true, _) if self.context.registry().holds(admitted.slot) => self.begin_session(&admitted),
             (false, Some(session)) if session.borrow().has_room_for(admitted.login.request.cid) => session,
-            // Another login has taken its slot, or its session has ended, or others have joined, since the login looked.
+            // Another login has taken its slot, or its session has ended, or others have joined, since the
+            // login looked.
             _ => return,
         };
         match Connection::new(self, &session, admitted) {
@@ -92,7 +94,8 @@ impl CoreSessions {
         }
     }
 
-    /// Whether the target is there still for who has logged in to it, and as it is now.
+    /// Whether the target still exists and still admits the initiator; updates `admitted` to its current
+    /// configuration.
     fn is_current(&self, admitted: &mut Admitted) -> bool {
         let Some(before) = &admitted.target else { return true };
         let config = self.context.config();
@@ -119,9 +122,9 @@ impl CoreSessions {
         }
     }
 
-    /// Cuts a session's connections; their tasks end it, which ends the wait of `done`. A slot whose login
-    /// is not over yet has no session and is vacated at once: its initiator, which may never read what it is told, must
-    /// not hold it against others.
+    /// Ends a session by cutting its connections; `done` is dropped when it has ended. A slot whose login is
+    /// not complete has no session and is vacated at once: an initiator that does not read its responses must
+    /// not hold the slot.
     pub(crate) fn end(&self, slot: SessionSlot, done: Sender<()>) {
         match self.session(slot.tsih) {
             Some(session) if session.borrow().identity.slot == slot => {
@@ -229,7 +232,7 @@ impl CoreFrontEnd for CoreSessions {
     }
 }
 
-/// Commands for LUNs that are gone are answered once the devices have quiesced; the LUNs' places are free then.
+/// Answers commands for removed LUNs once the devices have quiesced, and frees the LUNs' slots.
 async fn tell_removed(
     session: Weak<RefCell<Session>>,
     context: Context,
@@ -245,7 +248,7 @@ async fn tell_removed(
     drop(done);
 }
 
-/// A connection's life in full feature phase.
+/// Runs a connection in full feature phase until its end.
 async fn serve(
     core: Rc<CoreSessions>,
     session: SharedSession,
@@ -279,7 +282,7 @@ fn tick_session(session: &SharedSession, now: Instant, stall: Duration) -> bool 
         session.machine.handle_timeout(now);
         session.handle_events(now);
     }
-    // Whether a socket has taken nothing for too long is for its connection to find.
+    // Blocked connections check themselves how long the socket has accepted no data.
     session.links().filter(|link| link.is_blocked()).for_each(|link| link.wake());
     session.in_flight() > 0
 }

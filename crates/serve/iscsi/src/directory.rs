@@ -1,5 +1,4 @@
-//! What SendTargets answers (RFC 7143 appendix C): the targets an initiator may use, and the portals by which
-//! it can reach them.
+//! SendTargets responses (RFC 7143 appendix C): the targets that an initiator may use, and their portals.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,15 +6,15 @@ use server::Portal;
 
 use crate::config::{Config, Target};
 
-/// Who asks, and from where.
+/// The requester of SendTargets: its name and addresses.
 pub(crate) struct SendTargetsRequester<'a> {
     pub(crate) initiator: &'a str,
     pub(crate) address: IpAddr,
-    /// Our end of its connection: known to be reachable.
+    /// The local address of its connection: known to be reachable.
     pub(crate) local: SocketAddr,
 }
 
-/// The targets that `requester` may know of. One it may not log in to does not exist for it.
+/// The targets that `requester` may log in to; the others are not reported.
 pub(crate) fn visible<'a>(
     config: &'a Config,
     requester: &'a SendTargetsRequester<'a>,
@@ -48,7 +47,7 @@ pub(crate) fn describe<'a>(
     text
 }
 
-/// What to say of a portal to somebody who reached us at `local`; `None` if it would not get there.
+/// The address to report for a portal to a requester connected to `local`; `None` if it could not reach it.
 fn address_for(portal: &Portal, local: SocketAddr) -> Option<String> {
     if let Some(advertised) = &portal.advertise {
         return Some(advertised.clone());

@@ -1,4 +1,4 @@
-//! The document about security tells the truth: the figures in it that nobody can configure are those of the code.
+//! Tests that the fixed limits printed in the security document are those of the code.
 
 use std::time::Duration;
 

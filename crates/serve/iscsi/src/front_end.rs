@@ -1,4 +1,4 @@
-//! iSCSI as a front end of a server: what all cores share of it.
+//! iSCSI as a front end: the part that all cores share.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -17,18 +17,18 @@ use crate::loss::{Loss, losses};
 use crate::registry::Registry;
 use crate::status::SessionStatus;
 
-/// What portals of this front end are marked with ([`Portal::front_end`]).
+/// The name of this front end in [`Portal::front_end`].
 pub const ISCSI: &str = "iscsi";
 
-/// The iSCSI front end: targets, LUN maps, access control and who is logged in.
+/// The iSCSI front end: targets, LUN maps, access control and sessions.
 pub struct Iscsi {
-    /// What is served now. A change makes another one; sessions hold what they use of it by `Arc`.
+    /// The current configuration. A change replaces it; sessions hold what they use of it by `Arc`.
     config: Lock<Arc<Config>>,
     registry: Registry,
     backoff: Lock<Backoff>,
 }
 
-/// What everything of the front end reaches: the server that it is part of, and what all cores share of it.
+/// The server and the shared part of the front end, for all of its objects.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) server: Arc<Server>,
@@ -50,21 +50,22 @@ impl Iscsi {
         Arc::clone(&self.config.lock())
     }
 
-    /// Serves something else from now on: to be called from within [`Server::reconfigure`], which has sessions adapt to it.
-    /// An initiator is told what it sees of it: of LUNs that have come or gone (REPORTED LUNS DATA HAS CHANGED), or that it has
-    /// to log out, since its target is gone or not for it any more. `random` stays what it was; limits of memory within a
-    /// session are those of its login.
+    /// Replaces the configuration. To be called from within [`Server::reconfigure`], which lets sessions
+    /// adapt. Initiators are notified of added and removed LUNs (REPORTED LUNS DATA HAS CHANGED), and are
+    /// asked to log out if they have lost their target. `random` stays; memory limits of existing sessions
+    /// stay those of their login.
     pub fn adopt(&self, config: Config) {
         self.registry.set_limits(&config.limits);
         *self.config.lock() = Arc::new(config);
     }
 
-    /// What the sessions of now would lose if `wanted` were served by `portals`. Blocks as [`Iscsi::sessions`] does.
+    /// What current sessions would lose if `wanted` were served by `portals`. Blocks as [`Iscsi::sessions`]
+    /// does.
     pub fn losses(&self, server: &Server, wanted: &Config, portals: &[Portal]) -> Vec<Loss> {
         losses(&self.sessions(server), &self.config(), &server.portals(), wanted, portals)
     }
 
-    /// All sessions now. Blocks for at most a second; not for reactor threads.
+    /// The status of all sessions. Blocks for at most a second; not for reactor threads.
     pub fn sessions(&self, server: &Server) -> Vec<SessionStatus> {
         let (answer, answers) = std::sync::mpsc::channel();
         for core in 0..server.cores() {
@@ -116,7 +117,7 @@ impl Context {
         &self.iscsi.registry
     }
 
-    /// What is known of wrong secrets.
+    /// Counts of wrong secrets.
     pub(crate) fn backoff(&self) -> LockGuard<'_, Backoff> {
         self.iscsi.backoff.lock()
     }
@@ -125,12 +126,12 @@ impl Context {
         self.server.may_log(from)
     }
 
-    /// The portals that lead here, with real ports once they are bound.
+    /// The portals of this front end, with their bound ports.
     pub(crate) fn portals(&self) -> Vec<Portal> {
         self.server.portals().iter().filter(|portal| portal.front_end == ISCSI).cloned().collect()
     }
 
-    /// Has another core do something with its part of the front end.
+    /// Runs a closure on another core with that core's part of the front end.
     pub(crate) fn tell(&self, core: usize, what: impl FnOnce(&Rc<CoreSessions>) + Send + 'static) {
         self.server.run_on(core, move |local| {
             if let Some(core) = local.front_end::<CoreSessions>() {
@@ -140,7 +141,7 @@ impl Context {
     }
 }
 
-/// Waits until the devices of these units have quiesced what was aborted, or are fenced until then.
+/// Waits until the devices of these units have quiesced, or their volumes are fenced.
 pub(crate) async fn quiesce(server: &Server, units: Vec<Arc<LogicalUnit>>) {
     server.quiesce(units.iter().map(|unit| Arc::clone(unit.volume())).collect()).await;
 }

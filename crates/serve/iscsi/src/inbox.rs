@@ -1,21 +1,21 @@
-//! What a connection has received: whole headers one after the other, and the data segments behind them
-//! brought to their places.
+//! Reception of a connection: headers are parsed one after the other, and data segments are moved to their
+//! destinations.
 //!
-//! Everything that is there is read into the core's one scratch buffer and taken apart in place. Only when a
-//! large rest of a data segment is missing is it received straight to where it belongs. Between two reads a
-//! connection keeps nothing but an incomplete header: an idle session costs no receive buffer.
+//! Everything available is read into the core's one scratch buffer and parsed in place. Only a large rest of
+//! a data segment is received directly into its destination. Between two reads a connection keeps nothing but
+//! an incomplete header, so an idle session costs no receive buffer.
 //!
-//! Onto a medium that is memory only whole blocks are received ([`WholeBlocks`]), wherever a PDU, a read or the
+//! Only whole blocks are stored in a volume's own memory ([`WholeBlocks`]), wherever a PDU, a read or the
 //! connection ends. The beginning of an incomplete block is kept with its command.
 //!
-//! With data digests, what belongs on a medium that is memory gets there when its digest has been seen to match:
-//! out of the scratch buffer, if the segment lies there in one piece, else out of a buffer that takes the segment
-//! meanwhile. Each piece is summed as it comes, while it is in the cache.
+//! With data digests, data are stored in a volume's own memory only after their digest has been checked: from
+//! the scratch buffer if the whole segment is there, else from a buffer that collects it. Each piece is
+//! summed on arrival, while it is in the cache.
 //!
 //! ```text
-//!   scratch   | hdr | data | hdr | data…          one read, many PDUs: data is copied to its place
-//!   place                        |  …data  |      the rest, when it is large: no copy of ours
-//!   scratch                                | hdr  and what follows it, in the same system call
+//!   scratch      | hdr | data | hdr | data…          one read, many PDUs: data are copied to their destination
+//!   destination                     |  …data  |      the rest, if it is large: no copy of ours
+//!   scratch                                   | hdr  and what follows it, by the same system call
 //! ```
 
 use std::io;
@@ -31,25 +31,26 @@ use reactor::{InSlice, Stream};
 
 use crate::session::Session;
 
-/// What one read takes at most. Two commands of 128 KiB, or sixty of 4 KiB.
+/// The size of one read: two commands of 128 KiB, or sixty of 4 KiB.
 pub(crate) const SCRATCH_BYTES: usize = 256 << 10;
-/// A rest of this size is received in place. Below, the copy costs less than a short read does (measured).
+/// A rest from this size on is received in place. Below, the copy costs less than a short read (measured).
 const DIRECT_BYTES: usize = 32 << 10;
 
-/// Where a data segment's bytes go.
+/// The destination of a data segment.
 pub(crate) enum Landing {
-    /// To blocks where they lie.
+    /// Blocks in the volume's own memory.
     Memory {
         blocks: WholeBlocks,
-        /// Memory for an incomplete block counts among what the command holds.
+        /// Memory for an incomplete block is charged to the command.
         is_charged: bool,
     },
-    /// Into a buffer that a request will carry, from this offset on. What is before it has landed already.
+    /// A buffer that a request will carry, from this offset on. The data before it have been stored already.
     Buffer { start: usize, buffer: Buffer },
 }
 
 impl Landing {
-    /// Puts `bytes` at `offset`, where those before ended. What lies beyond was not asked for, and is dropped.
+    /// Stores `bytes` at `offset`, the end of the previous ones. Bytes beyond the end were not requested and
+    /// are dropped.
     pub(crate) fn put(&mut self, offset: usize, bytes: &[u8]) {
         match self {
             Landing::Memory { blocks, .. } => blocks.put(offset, bytes),
@@ -65,7 +66,7 @@ impl Landing {
 /// The core's scratch buffer, shared by its connections, which use it one at a time.
 pub(crate) type Scratch = std::cell::RefCell<Box<[u8]>>;
 
-/// What comes with every piece of input.
+/// Parameters of every call with received bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Input {
     pub(crate) now: Instant,
@@ -73,26 +74,26 @@ pub(crate) struct Input {
     pub(crate) framing: Framing,
 }
 
-/// How far a connection has received.
+/// The receive state of a connection.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    /// The beginning of a header whose rest has not come.
+    /// The beginning of an incomplete header.
     stash: Vec<u8>,
     segment: Option<Segment>,
 }
 
-/// What one read has brought.
+/// The result of one read.
 #[derive(Default)]
 pub(crate) struct Received {
-    /// Bytes of the current data segment, where they belong.
+    /// Bytes of the current data segment at their destination.
     pub(crate) placed: usize,
     /// Bytes in the scratch buffer.
     pub(crate) scratch: usize,
-    /// There was no room for more.
+    /// The read filled all its buffers.
     pub(crate) is_full: bool,
 }
 
-/// A data segment on its way in.
+/// A data segment that is being received.
 struct Segment {
     destination: Destination,
     /// Without padding.
@@ -103,14 +104,14 @@ struct Segment {
     trailer_length: usize,
     trailer_received: usize,
     digest: RunningDigest,
-    /// The data, if the medium itself is their place and their digest is still to come.
+    /// The data until their digest is checked, if their destination is the volume's own memory.
     unchecked: Option<Buffer>,
-    /// All of the data, for places that are no task's.
+    /// All of the data, if they do not belong to a task.
     kept: Vec<u8>,
 }
 
 impl Inbox {
-    /// Puts what was kept at the front of `scratch`, and says how much it is.
+    /// Copies the incomplete header to the front of `scratch` and returns its length.
     pub(crate) fn restore(&mut self, scratch: &mut [u8]) -> usize {
         let kept = self.stash.len();
         scratch[..kept].copy_from_slice(&self.stash);
@@ -118,7 +119,8 @@ impl Inbox {
         kept
     }
 
-    /// Receives what is there: the rest of a large data segment where it belongs, and what follows it into `scratch`.
+    /// Receives what is available: the rest of a large data segment to its destination, and what follows it
+    /// into `scratch`.
     pub(crate) fn receive(
         &mut self,
         session: &mut Session,
@@ -134,7 +136,7 @@ impl Inbox {
         }
     }
 
-    /// `length` bytes of the current data segment have been received where they belong.
+    /// `length` bytes of the current data segment have been received at their destination.
     pub(crate) fn placed(
         &mut self,
         input: &Input,
@@ -149,7 +151,7 @@ impl Inbox {
         self.end_segment(input, session)
     }
 
-    /// Takes received bytes apart, and keeps the beginning of a header that is not all there.
+    /// Parses received bytes, and keeps the beginning of an incomplete header.
     pub(crate) fn take(
         &mut self,
         input: &Input,
@@ -172,7 +174,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// `None` if the header is not all there.
+    /// `None` if the header is incomplete.
     fn take_header<'b>(
         &mut self,
         input: &Input,
@@ -195,7 +197,7 @@ impl Inbox {
         Ok(Some(&bytes[length..]))
     }
 
-    /// If the segment is complete, says so.
+    /// Ends the segment if it is complete.
     fn end_segment(&mut self, input: &Input, session: &mut Session) -> Result<(), Fatal> {
         let Some(segment) = self.segment.take_if(|segment| segment.is_complete()) else { return Ok(()) };
         let holds = !input.framing.data_digest || segment.digest_holds();
@@ -204,8 +206,8 @@ impl Inbox {
         }
         session.machine.handle_segment(input.now, input.connection, holds, &segment.kept)?;
         if let Destination::Task { task, .. } = segment.destination {
-            // Nobody knows when the rest of its last block comes. For a connection's current segment a part of one may wait
-            // uncounted, but not for every command.
+            // The rest of its last block may arrive at any time. The incomplete block of a connection's
+            // current segment is not charged, but that of every other command is.
             session.charge_incomplete(task);
         }
         session.handle_events(input.now);
@@ -244,7 +246,7 @@ impl Segment {
         rest
     }
 
-    /// Receives the rest where it belongs, as far as it can be, and what follows into `scratch`.
+    /// Receives the rest at its destination as far as possible, and what follows into `scratch`.
     fn receive(
         &mut self,
         session: &mut Session,
@@ -299,18 +301,18 @@ impl Segment {
         }
     }
 
-    /// Whether the data have to wait for their digest. Those that began to wait go on, even if their place is no
-    /// longer the medium (`Session::withdraw_slow_transfers`).
+    /// Whether the data are buffered until their digest is checked. Once begun this continues, even if the
+    /// destination is no longer the volume's memory (`Session::withdraw_slow_transfers`).
     fn is_to_be_checked(&self, landing: &Landing, framing: Framing) -> bool {
         self.unchecked.is_some() || framing.data_digest && matches!(landing, Landing::Memory { .. })
     }
 
-    /// Where they wait.
+    /// The buffer of unchecked data.
     fn unchecked(&mut self) -> &mut Buffer {
         self.unchecked.get_or_insert_with(|| Buffer::recycled(self.length))
     }
 
-    /// Sums `length` bytes that the kernel has put behind those received before.
+    /// Sums `length` bytes that were received behind the previous ones.
     fn sum_placed(&mut self, session: &mut Session, length: usize) {
         let placed = self.received..self.received + length;
         if let Some(unchecked) = &self.unchecked {
@@ -322,7 +324,7 @@ impl Segment {
         }
     }
 
-    /// The digest matches: what waited for it goes where it belongs.
+    /// The digest matches: moves the buffered data to their destination.
     fn release(&self, session: &mut Session) {
         if let Destination::Task { task, offset } = self.destination
             && let Some(unchecked) = &self.unchecked
@@ -346,7 +348,7 @@ impl Segment {
     }
 }
 
-/// One read: two places of the current data segment, and what follows.
+/// One read into the destination of the current data segment (two slices) and the scratch buffer.
 fn receive_into(
     stream: &dyn Stream,
     bytes: &mut [u8],

@@ -1,13 +1,13 @@
 //! iSCSI as a front end: targets, LUN maps, access control and sessions, joined to logical units.
 //!
-//! [`Iscsi`] is made from a [`Config`] and handed to a [`server::Server`], whose cores run it beside other front ends. What
-//! this crate leaves out: threads, portals and the memory of a core, which are `server`'s; where configuration comes from;
-//! what a device is made of; and every system call.
+//! [`Iscsi`] is made from a [`Config`] and handed to a [`server::Server`], whose cores run it beside other
+//! front ends. Not here: threads, portals and the memory of a core (`server`), the source of the
+//! configuration, devices, system calls.
 //!
-//! Reading order: [`Config`] (what is served), `front_end` and `core` (what all cores share, and each core's part),
-//! `admission` (how a connection gets in; `refusal` and `backoff` for those that do not), `registry` (who is logged in),
-//! `connection`, `inbox` and `outbox` (its bytes), `session` and `luns` (its commands), `management` (how commands end
-//! otherwise), `loss` (who uses what a change would take away).
+//! Reading order: [`Config`] (targets, LUN maps, limits), `front_end` and `core` (shared by all cores, and
+//! per core), `admission` (login; `refusal` and `backoff` for logins that fail), `registry` (all sessions),
+//! `connection`, `inbox` and `outbox` (bytes), `session` and `luns` (commands), `management` (task
+//! management), `loss` (sessions that a configuration change would affect).
 
 mod access;
 mod admission;

@@ -1,4 +1,4 @@
-//! What the rest of a session knows of one of its connections: how to wake it, and whether it is to end.
+//! The shared state of a connection, by which the rest of its session wakes or ends it.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use iscsi::pdu::Cid;
 use iscsi::target::CloseReason;
 
-/// A connection as others see it. Its own task runs in `connection`.
+/// The shared state of a connection. Its task is in `connection`.
 pub(crate) struct Link {
     pub(crate) cid: Cid,
     pub(crate) peer: SocketAddr,
@@ -16,13 +16,13 @@ pub(crate) struct Link {
     woken: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     closing: Cell<Option<Closing>>,
-    /// The socket does not take what is to be sent.
+    /// The socket is full.
     blocked: Cell<bool>,
-    /// What it sends from the medium is in the way of others.
+    /// Other commands wait for blocks that it sends from the volume's memory.
     to_withdraw: Cell<bool>,
-    /// Since when copies of what was on the medium have waited for its socket. It is looked after while that is full.
+    /// Since when copies of blocks have waited for its socket; updated while the socket is full.
     copies: Cell<Option<Instant>>,
-    /// How much of what its peer owes had come, and since when.
+    /// Bytes of outstanding Data-Out received so far, and when the last of them arrived.
     owed: Cell<Option<(u64, Instant)>>,
 }
 
@@ -31,11 +31,11 @@ pub(crate) struct Link {
 pub(crate) enum Closing {
     /// After what is queued has been sent.
     Polite(CloseReason),
-    /// At once: another connection or session takes its place, or the server ends.
+    /// At once: it is replaced by another connection or session, or the server ends.
     Abrupt,
-    /// At once: others wait for what its peer is too slow to let go of.
+    /// At once: other commands wait for resources that its slow peer holds.
     TooSlow,
-    /// At once: its time is up.
+    /// At once: its time limit has passed.
     TooLong,
 }
 
@@ -55,7 +55,7 @@ impl Link {
         }
     }
 
-    /// Lets its task look at the session again.
+    /// Wakes its task.
     pub(crate) fn wake(&self) {
         if !self.woken.replace(true)
             && let Some(waker) = self.waker.borrow().as_ref()
@@ -77,7 +77,7 @@ impl Link {
         Poll::Pending
     }
 
-    /// Ends it once it has said everything.
+    /// Closes it once everything queued is sent.
     pub(crate) fn close(&self, reason: CloseReason) {
         if self.closing.get().is_none() {
             self.closing.set(Some(Closing::Polite(reason)));
@@ -91,30 +91,30 @@ impl Link {
         self.wake();
     }
 
-    /// The same, because its peer is slow.
+    /// Cuts it because its peer is slow.
     pub(crate) fn cut_slow(&self) {
         self.closing.set(Some(Closing::TooSlow));
         self.wake();
     }
 
-    /// Ends it now: its time is up.
+    /// Cuts it because its time limit has passed.
     pub(crate) fn cut_late(&self) {
         self.closing.set(Some(Closing::TooLong));
         self.wake();
     }
 
-    /// Has it copy what it sends from the medium.
+    /// Requests that it copies the blocks it sends from the volume's memory.
     pub(crate) fn withdraw(&self) {
         self.to_withdraw.set(true);
         self.wake();
     }
 
-    /// Whether it is to do that.
+    /// Whether that was requested; resets the request.
     pub(crate) fn take_withdrawal(&self) -> bool {
         self.to_withdraw.take()
     }
 
-    /// Its socket is full, and there are copies to be sent, or none.
+    /// Records whether copies are queued while its socket is full.
     pub(crate) fn note_copies(&self, now: Instant, are_there: bool) {
         self.copies.set(are_there.then(|| self.copies.get().unwrap_or(now)));
     }
@@ -124,7 +124,8 @@ impl Link {
         self.copies.get().filter(|_| self.is_blocked())
     }
 
-    /// Its peer owes data of which `received` bytes have come, or none at all: since when it has sent nothing of it.
+    /// Records that `received` bytes of outstanding Data-Out have arrived (`None`: nothing is outstanding).
+    /// Returns since when none has.
     pub(crate) fn observe_owed(&self, now: Instant, received: Option<u64>) -> Option<Instant> {
         let owed = received.map(|received| match self.owed.get() {
             Some((before, since)) if before == received => (before, since),

@@ -1,5 +1,5 @@
-//! Who would lose something if something else were served: asked before a change, so that what is in use is not taken away
-//! by mistake.
+//! Sessions that a configuration change would affect: checked before the change, so that nothing in use is
+//! removed by mistake.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ pub struct Loss {
     pub initiator: String,
     /// With which target.
     pub target: String,
-    /// What of it.
+    /// What it would lose.
     pub what: Lost,
 }
 
 /// What can be lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// The target is gone, or not for this initiator any more.
+    /// The target, or access to it.
     Target,
-    /// These LUNs are gone, or are other volumes.
+    /// These LUNs: removed, or mapped to other volumes.
     Luns(Vec<u16>),
     /// The portal by which it is connected.
     Portal,
@@ -45,7 +45,8 @@ impl fmt::Display for Loss {
     }
 }
 
-/// What these sessions would lose if `wanted` were served instead of `now`, by `wanted_portals` instead of `portals`.
+/// What these sessions would lose if `wanted` were served instead of `now`, by `wanted_portals` instead of
+/// `portals`.
 pub(crate) fn losses(
     sessions: &[SessionStatus],
     now: &Config,

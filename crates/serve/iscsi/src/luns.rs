@@ -22,13 +22,13 @@ pub(crate) struct Slot {
     pub(crate) active: usize,
     /// One of them is ORDERED: nothing overtakes it.
     pub(crate) ordered: bool,
-    /// What must wait for its turn (SAM-5 section 8.6, task attributes).
+    /// Commands that wait for their turn (SAM-5 section 8.6, task attributes).
     pub(crate) waiting: VecDeque<Waiting>,
 }
 
 impl Slot {
-    /// Whether a command of this attribute may go now (SAM-5 section 8.6): HEAD OF QUEUE always, ORDERED alone,
-    /// others unless something ORDERED is at work or waits.
+    /// Whether a command with this attribute may start now (SAM-5 section 8.6): HEAD OF QUEUE always, ORDERED
+    /// if no other command is active, others unless an ORDERED command is active or waits.
     pub(crate) fn may_enter(&self, attribute: TaskAttribute) -> bool {
         match attribute {
             TaskAttribute::HeadOfQueue => true,
@@ -37,7 +37,7 @@ impl Slot {
         }
     }
 
-    /// Lets a newcomer in, unless it or somebody before it must wait.
+    /// Starts a new command, unless it or an earlier one must wait.
     pub(crate) fn enter(&mut self, attribute: TaskAttribute) -> bool {
         let overtakes = !self.waiting.is_empty() && attribute != TaskAttribute::HeadOfQueue;
         let enters = !overtakes && self.may_enter(attribute);
@@ -47,13 +47,13 @@ impl Slot {
         enters
     }
 
-    /// Counts a command that may go.
+    /// Counts a command that starts.
     pub(crate) fn take_turn(&mut self, attribute: TaskAttribute) {
         self.active += 1;
         self.ordered |= attribute == TaskAttribute::Ordered;
     }
 
-    /// A command has been answered or given up. An ORDERED one was alone.
+    /// A command was answered or aborted. An ORDERED one was the only active one.
     pub(crate) fn leave(&mut self) {
         self.active -= 1;
         self.ordered &= self.active > 0;
@@ -70,18 +70,19 @@ impl Waiting {
     }
 }
 
-/// All LUNs of a session. Commands know theirs by its place, which it keeps as long as there are any.
+/// All LUNs of a session. A command refers to its LUN by index, which stays valid as long as the LUN has
+/// commands.
 pub(crate) struct Luns {
     places: Vec<Option<Slot>>,
-    /// The places of the LUNs that there are, in the order of their numbers. A LUN that was removed keeps its place for a
-    /// while and is not among them.
+    /// Indices of the LUNs, in the order of their numbers. A removed LUN keeps its slot for a while and is
+    /// not among them.
     by_number: Vec<(u16, usize)>,
     visible: Arc<dyn SiblingUnits>,
     initiator: InitiatorPort,
     port: TargetPort,
 }
 
-/// What commands that look beyond their own logical unit may see.
+/// The LUNs that are visible to commands that address several of them (REPORT LUNS, EXTENDED COPY).
 struct Visible {
     units: Vec<(u16, Arc<LogicalUnit>)>,
 }
@@ -106,8 +107,8 @@ impl Luns {
         luns
     }
 
-    /// Takes out of the numbers what `target` does not show any more, and adopts the deadlines of the rest. Returns the
-    /// units behind what was taken out; [`Luns::sweep`] frees their places.
+    /// Removes LUNs that `target` does not have any more, and adopts the deadlines of the others. Returns the
+    /// units of the removed LUNs; [`Luns::sweep`] frees their slots.
     pub(crate) fn remove_gone(&mut self, target: Option<&Target>) -> Vec<Arc<LogicalUnit>> {
         let exports = target.map_or(&[][..], |target| &target.exports);
         let mut gone = Vec::new();
@@ -126,7 +127,7 @@ impl Luns {
         gone
     }
 
-    /// Adds what `target` shows and is not there. Returns how many LUNs these are.
+    /// Adds the LUNs of `target` that are missing. Returns their number.
     pub(crate) fn add_missing(&mut self, target: Option<&Target>) -> usize {
         let before = self.by_number.len();
         for export in target.into_iter().flat_map(|target| &target.exports) {
@@ -155,17 +156,17 @@ impl Luns {
         self.by_number.len() - before
     }
 
-    /// Tells the initiator, at its next command for any of them, that there are other LUNs than before.
+    /// Reports REPORTED LUNS DATA HAS CHANGED at the next command for each LUN.
     pub(crate) fn tell_changed(&self) {
         self.iter().for_each(|slot| slot.unit.luns_changed(slot.nexus.id()));
     }
 
-    /// Whether a LUN that was removed has its place still.
+    /// Whether a removed LUN still has its slot.
     pub(crate) fn are_some_gone(&self) -> bool {
         self.places.iter().flatten().count() > self.by_number.len()
     }
 
-    /// Frees the places of LUNs that were removed, unless a command needs them.
+    /// Frees the slots of removed LUNs that no command needs.
     pub(crate) fn sweep(&mut self, is_needed: impl Fn(usize) -> bool) {
         let Luns { places, by_number, .. } = self;
         for (place, slot) in places.iter_mut().enumerate() {
@@ -174,7 +175,7 @@ impl Luns {
         }
     }
 
-    /// The place of the LUN that a LUN field addresses.
+    /// The index of the LUN that a LUN field addresses.
     pub(crate) fn find(&self, lun: Lun) -> Option<usize> {
         let number = flat_number(lun.0)?;
         // LUNs mostly count up from 0: look there first.
@@ -191,7 +192,7 @@ impl Luns {
         self.places[place].as_mut().expect(KEPT)
     }
 
-    /// A slot, and what its commands may see of the others.
+    /// A slot, and the units that are visible to its commands.
     pub(crate) fn slot_among(&mut self, place: usize) -> (&mut Slot, &Arc<dyn SiblingUnits>) {
         (self.places[place].as_mut().expect(KEPT), &self.visible)
     }
@@ -212,19 +213,19 @@ impl Luns {
         self.places[place].as_ref().expect(KEPT)
     }
 
-    /// Those that there are, in the order of their numbers.
+    /// The LUNs in the order of their numbers, without removed ones.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
         self.by_number.iter().filter_map(|(_, place)| self.places[*place].as_ref())
     }
 
-    /// The unit of `volume` and the nexus there, of a LUN that was removed and has commands, too.
+    /// The unit of `volume` and the nexus there; also of a removed LUN that still has commands.
     pub(crate) fn user_of(&self, volume: &Arc<Volume>) -> Option<(Arc<LogicalUnit>, NexusId)> {
         let mut slots = self.iter().chain(self.places.iter().flatten());
         let slot = slots.find(|slot| Arc::ptr_eq(slot.unit.volume(), volume))?;
         Some((Arc::clone(&slot.unit), slot.nexus.id()))
     }
 
-    /// The nexus of this name, if its LUN is there still.
+    /// The nexus with this id, if its LUN still exists.
     pub(crate) fn nexus(&self, id: u64) -> Option<&Nexus> {
         self.places.iter().flatten().map(|slot| &slot.nexus).find(|nexus| nexus.id().number() == id)
     }

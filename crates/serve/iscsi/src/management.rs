@@ -1,9 +1,9 @@
-//! Task management (RFC 7143 section 11.5): which commands end, on which cores, and when that may be said.
+//! Task management (RFC 7143 section 11.5): which commands a function aborts, on which cores, and when its
+//! response is sent.
 //!
-//! A function is answered when the commands it ended can no longer touch the medium: they are gone from every
-//! core, and their devices have quiesced. A device that does not quiesce in time leaves its
-//! logical unit fenced, not ready for any initiator, until it does; then the answer is given all the same, because
-//! the fence keeps the promise.
+//! The response is sent when the aborted commands can no longer touch the medium: they are removed on every
+//! core, and their devices have quiesced. If a device does not quiesce in time, its volume is fenced (not
+//! ready for any initiator) until it does, and the response is sent at once (`server::fence`).
 
 use std::cell::RefCell;
 use std::rc::Weak;
@@ -17,9 +17,8 @@ use unit::{Effect, LogicalUnit};
 use crate::front_end::{Context, quiesce};
 use crate::session::Session;
 
-/// Carries a function out and answers it. What the session itself has under way ends at once, since a command
-/// that follows on the heels of the function is not meant by it; the rest goes on aside from the session's other
-/// work.
+/// Carries out a function and sends its response. The session's own commands are aborted at once, since
+/// commands that arrive after the function are not affected by it; the rest runs as a task.
 pub(crate) fn start(session: &mut Session, request: TmfRequest) {
     let (units, untold) = end_own(session, &request);
     let (context, session) = (session.context(), session.weak());
@@ -35,8 +34,7 @@ pub(crate) fn start(session: &mut Session, request: TmfRequest) {
     }));
 }
 
-/// Answers the logout of a connection that was lost, when none of the session's devices is at work any more on what
-/// was given up.
+/// Answers the logout of a lost connection when the devices of its aborted commands have quiesced.
 pub(crate) fn quiesce_connection(session: &mut Session, logout: LogoutId) {
     let (context, units, session) = (session.context(), session.units(), session.weak());
     drop(reactor::spawn(async move {
@@ -49,8 +47,9 @@ pub(crate) fn quiesce_connection(session: &mut Session, logout: LogoutId) {
     }));
 }
 
-/// Ends the commands that the function is about. Returns two lists: the units whose devices must quiesce
-/// before the function is answered, and the copies that another LUN received, whose end the initiator is yet to be told.
+/// Aborts the session's own commands that the function names. Returns the units whose devices must quiesce
+/// before the response, and the copies that were addressed to another LUN, whose initiator must still be
+/// answered.
 fn end_own(session: &mut Session, request: &TmfRequest) -> (Vec<Arc<LogicalUnit>>, Vec<TaskId>) {
     let unit = session.unit(request.lun);
     match (request.function, unit) {
@@ -81,7 +80,7 @@ fn end_own(session: &mut Session, request: &TmfRequest) -> (Vec<Arc<LogicalUnit>
     }
 }
 
-/// Adds those that are not there yet.
+/// Adds the units that are not in the list yet.
 pub(crate) fn add_units(units: &mut Vec<Arc<LogicalUnit>>, more: &[Arc<LogicalUnit>]) {
     for unit in more {
         if !units.iter().any(|known| Arc::ptr_eq(known, unit)) {
@@ -90,7 +89,7 @@ pub(crate) fn add_units(units: &mut Vec<Arc<LogicalUnit>>, more: &[Arc<LogicalUn
     }
 }
 
-/// Carries out what a command asks for beyond its own logical unit, before it is answered.
+/// Carries out the effects of a command on other commands and sessions, before it is answered.
 pub(crate) async fn settle(
     server: Arc<Server>,
     session: Weak<RefCell<Session>>,
@@ -159,8 +158,8 @@ fn yes(found: bool) -> Outcome {
     if found { Outcome::FunctionSucceeded } else { Outcome::FunctionComplete }
 }
 
-/// TARGET COLD RESET ends all sessions of the target: the others at once, this one when it has had its answer, which is the
-/// machine's business.
+/// TARGET COLD RESET ends all sessions of the target: the others at once; the machine ends this one after its
+/// response.
 fn close_others(context: &Context, session: &Weak<RefCell<Session>>) {
     let own = with(session, |session| (session.identity.target.clone(), session.identity.slot.tsih));
     if let Some((Some(target), tsih)) = own {
@@ -171,14 +170,14 @@ fn close_others(context: &Context, session: &Weak<RefCell<Session>>) {
     }
 }
 
-/// Ends all commands for `unit` but those of the session that asked: what it had under way has ended already, and what came
-/// since is to be carried out.
+/// Aborts all commands for `unit` of other sessions. The requesting session's own have been aborted already,
+/// and its later ones are carried out.
 async fn end_everybodys(server: &Server, session: &Weak<RefCell<Session>>, unit: &Arc<LogicalUnit>) {
     let spared = with(session, |session| session.nexus_of(unit)).flatten();
     server.abort(AbortOrder { volume: Arc::clone(unit.volume()), owners: Owners::All, spared }).await;
 }
 
-/// Does something with a session, if it is still there.
+/// Calls `what` with the session if it still exists.
 fn with<T>(session: &Weak<RefCell<Session>>, what: impl FnOnce(&mut Session) -> T) -> Option<T> {
     session.upgrade().map(|session| what(&mut session.borrow_mut()))
 }

@@ -1,11 +1,12 @@
-//! What a connection has yet to say: headers from one arena, payload from where it lies, in one system call.
+//! The send queue of a connection: headers in one arena, payloads in place, sent by one vectored system call.
 //!
-//! Filled from the session's machine up to a limit, then sent until empty; the socket's own buffer keeps the
-//! wire busy meanwhile.
+//! It is filled from the session's machine up to a limit, then sent until it is empty; the socket's buffer
+//! keeps the wire busy meanwhile.
 //!
-//! With data digests, blocks of a medium that is memory are copied when it is their turn, since another session may
-//! overwrite them between the sum and the kernel's copy, and their reader would close its connection for that. Of
-//! such copies the queue has few: they are taken from the buffers that were sent last, and stay in the cache.
+//! With data digests, blocks of a volume in memory are copied when they are queued: another session could
+//! overwrite them between the digest and the kernel's copy, and the initiator would close the connection
+//! because of a digest error. The amount of such copies is small and their buffers are reused, so that they
+//! stay in the cache.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -23,18 +24,18 @@ use server::Charge;
 
 /// Beyond this many bytes the machine is not asked for more until the socket has taken them.
 const FILL_BYTES: usize = 1 << 20;
-/// The same of a discovery session, whose answers are short but for one.
+/// The limit of a discovery session, whose responses are short except SendTargets.
 const DISCOVERY_FILL_BYTES: usize = 16 << 10;
-/// What one system call takes at most: what the world's streams pass on at once.
+/// Slices per system call: the limit of streams.
 const SLICES: usize = 64;
 
-/// The same with data digests: the copies are to be in the second-level cache still when the kernel takes them.
+/// The limit with data digests: the copies should still be in the L2 cache when the kernel copies them.
 const STAGED_BYTES: usize = 256 << 10;
-/// Copies this short go among the headers: one slice for the kernel instead of two for each PDU.
+/// Copies up to this length go into the arena: one slice per PDU for the kernel instead of two.
 const ARENA_COPY_BYTES_MAX: usize = 8 << 10;
-/// What a connection keeps of its arena when all is sent: the headers of a whole window.
+/// Capacity of an idle arena: the headers of a whole command window.
 const ARENA_KEPT_BYTES: usize = 16 << 10;
-/// What is copied and then summed at once: a part of the first-level cache.
+/// Bytes that are copied and then summed at once: a part of the L1 cache.
 const PIECE_BYTES: usize = 16 << 10;
 
 /// Data on its way to an initiator.
@@ -46,7 +47,7 @@ pub(crate) enum Payload {
     Bytes(Rc<[u8]>),
     /// Blocks read into a buffer.
     Buffer(Rc<Buffer>),
-    /// Blocks where they lie.
+    /// Blocks in the volume's own memory.
     Memory(Region),
 }
 
@@ -62,31 +63,32 @@ impl Payload {
     }
 }
 
-/// How long a data segment may be, if the peer takes `peer_max`: no longer than what is copied for it may be.
+/// The longest data segment to a peer with the limit `peer_max`: with data digests not longer than the limit
+/// of copies.
 pub(crate) fn segment_max(peer_max: u32, framing: Framing) -> u32 {
     if framing.data_digest { peer_max.min(STAGED_BYTES as u32) } else { peer_max }
 }
 
-/// A payload on its way, and the place among the bytes of the arena where its turn is.
+/// A queued payload, and its position among the bytes of the arena.
 struct Segment {
-    /// What of the arena comes before it.
+    /// The end of the arena bytes before it.
     arena_end: usize,
     payload: Payload,
-    /// What of the payload is not sent.
+    /// The part of the payload that is not sent yet.
     rest: Range<usize>,
     /// Held until it is sent.
     keep: Option<HeldUntilSent>,
 }
 
-/// What a payload needs as long as it is not sent.
+/// Resources that a payload holds until it is sent.
 enum HeldUntilSent {
-    /// Its blocks, against atomic writes.
+    /// The lock of its blocks, against atomic writes.
     Range(block::Shared),
     /// Memory for its copy.
     Memory { _charge: Charge },
 }
 
-/// The queue: all of the arena, with the segments where they belong between its bytes.
+/// The send queue: the arena, with payload segments at positions between its bytes.
 ///
 /// ```text
 ///   arena      | header | header | trailer, header | header |
@@ -128,7 +130,8 @@ impl Outbox {
         self.queued_bytes == 0
     }
 
-    /// Whether more may be put in. The arena counts as long as a part of it is not sent: it is emptied as a whole.
+    /// Whether more may be queued. The whole arena counts until all of it is sent, as it is emptied as a
+    /// whole.
     pub(crate) fn has_room(&self) -> bool {
         self.queued_bytes.max(self.arena.len()) < self.fill_bytes
     }
@@ -141,7 +144,7 @@ impl Outbox {
         self.queued_bytes += self.arena.len() - start;
     }
 
-    /// Adds a data segment of the machine's own making.
+    /// Queues a data segment that the machine made.
     pub(crate) fn push_inline(&mut self, data: &[u8]) {
         let start = self.arena.len();
         self.arena.extend_from_slice(data);
@@ -183,8 +186,8 @@ impl Outbox {
         }
     }
 
-    /// Copies blocks and sums the copy; nothing has to be kept for it. A short one goes among the headers with its
-    /// digest, of a long one that is all that does. Whole blocks need no padding.
+    /// Copies blocks and sums the copy, which holds no lock. A short copy goes into the arena with its
+    /// digest; of a long one only the digest does. Whole blocks need no padding.
     fn push_copy(
         &mut self,
         region: &Region,
@@ -205,7 +208,7 @@ impl Outbox {
         Some((Payload::Buffer(Rc::new(copy)), whole, None))
     }
 
-    /// Keeps `lock` until all that is queued so far is sent, or not at all if that was copied.
+    /// Holds `lock` until everything queued so far is sent; not at all if that was copied.
     pub(crate) fn keep(&mut self, lock: block::Shared) {
         if !self.framing.data_digest && !self.segments.is_empty() {
             let (arena_end, payload, rest) = (self.arena.len(), Payload::None, 0..0);
@@ -218,7 +221,7 @@ impl Outbox {
         }
     }
 
-    /// Whether somebody may be waiting for blocks that are being sent from where they lie.
+    /// Whether another command waits for blocks that are being sent in place.
     pub(crate) fn is_in_the_way(&self) -> bool {
         self.segments
             .iter()
@@ -230,14 +233,14 @@ impl Outbox {
         self.segments.iter().any(|segment| matches!(segment.keep, Some(HeldUntilSent::Memory { .. })))
     }
 
-    /// How many bytes are to be sent from the medium.
+    /// Queued bytes in the volume's own memory.
     pub(crate) fn medium_bytes(&self) -> usize {
         let on_the_medium =
             self.segments.iter().filter(|segment| matches!(segment.payload, Payload::Memory(_)));
         on_the_medium.map(|segment| segment.rest.len()).sum()
     }
 
-    /// Copies what is to be sent from the medium, which `charge` pays for, and lets its blocks go.
+    /// Copies the queued blocks from the volume's memory and unlocks them. `charge` accounts for the copy.
     pub(crate) fn withdraw(&mut self, mut charge: Charge) {
         for segment in &mut self.segments {
             if matches!(segment.keep, Some(HeldUntilSent::Range(_))) {
@@ -269,8 +272,8 @@ impl Outbox {
         }
     }
 
-    /// Nothing is queued. A large arena is for whoever needs one next: connections that are idle cost no memory, and
-    /// it is in the cache.
+    /// Nothing is queued. A large arena goes to the next connection that needs one: idle connections cost no
+    /// memory, and it is in the cache.
     fn clear_arena(&mut self) {
         self.arena.clear();
         self.arena_sent = 0;
@@ -451,7 +454,8 @@ mod tests {
     #[test]
     fn bytes_leave_in_their_order_however_few_are_taken_at_once() {
         let header = Bhs::new(Opcode::DataIn);
-        // Headers alone, data of which a part is left out and that need padding, data without a header between.
+        // Headers alone, data of which a part is left out and that need padding, data without a header
+        // between.
         let mut expected = [&header.0[..], &header.0, &[7; 5], &[0; 3], &header.0, &[8; 4]].concat();
         expected.extend([9; 6].iter().chain(&[0; 2]).chain(&header.0));
         for width in 1..=expected.len() {

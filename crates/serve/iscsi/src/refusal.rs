@@ -1,4 +1,4 @@
-//! Why a login is refused: what the initiator is told of it, and what the log says, which is more.
+//! Reasons to refuse a login: the status that the initiator gets, and the more detailed log text.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,32 +10,33 @@ use iscsi::pdu::{LoginStatus, Tsih};
 pub(crate) enum Refusal {
     /// The server does not accept logins yet, or any more.
     NotOpen,
-    /// The name of a target that is not served.
+    /// The target does not exist.
     NoSuchTarget,
-    /// The target is not reached by this portal group.
+    /// The target is not accessible through this portal group.
     PortalGroup(u16),
     /// The target's `initiators` do not list the initiator.
     InitiatorNotListed,
-    /// The target's `networks` do not hold its address.
+    /// The target's `networks` do not contain its address.
     NetworkNotListed,
     /// The account's `initiators` do not list the initiator.
     NotTheUsersName,
     /// The session of the same name and ISID belongs to this user.
     SessionOfAnother(String),
-    /// It names a session that does not exist, or that is not of its nexus and user.
+    /// Its TSIH names no session of its nexus and user.
     NoSuchSession(Tsih),
-    /// The session has as many connections as it may.
+    /// The session's limit of connections is reached.
     SessionIsFull,
-    /// There are as many sessions as there may be.
+    /// The server's limit of sessions is reached.
     ServerIsFull,
-    /// The session of its nexus was replaced again and again meanwhile.
+    /// The session of its nexus was reinstated too often while this login waited.
     ReplacedTooOften,
-    /// Its address has got this user's secret wrong too often, and is put off for so long.
+    /// Too many wrong secrets for this user from its address; the remaining delay.
     TooManyGuesses(Duration),
 }
 
 impl Refusal {
-    /// What the initiator is told. Who may not log in to a target is told the same as if it were not there.
+    /// The login status. An initiator without access gets the same status as for a target that does not
+    /// exist.
     pub(crate) fn status(&self) -> LoginStatus {
         match self {
             Refusal::NotOpen | Refusal::TooManyGuesses(_) => LoginStatus::ServiceUnavailable,

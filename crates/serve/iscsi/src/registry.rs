@@ -1,8 +1,14 @@
-//! Who is logged in, for all cores: the one place where session identity is decided (RFC 7143 sections 6.3.5
-//! and 6.3.6). Touched at login, logout and on request, never by a command.
+//! All logged-in sessions of all cores: the one place where session identity is decided (RFC 7143 sections
+//! 6.3.5 and 6.3.6). Accessed at login, at logout and for status, never by a command.
 //!
-//! A nexus is named by what any peer may claim. The user that was proved (CHAP_N) is kept beside it, and a session is
-//! joined or replaced by that user alone.
+//! A nexus name is whatever a peer claims. The authenticated user (CHAP_N) is kept with it: only the same
+//! user may join or reinstate a session.
+//!
+//! ```text
+//!          allocate (login)          join (full feature phase)          vacate (last connection gone)
+//!   free ────────────────► pending ─────────────────────────► session ───────────────────────────► free
+//!                             └─ vacate: the login failed, or another login of the nexus ended it ──► free
+//! ```
 
 use std::collections::BTreeMap;
 
@@ -13,8 +19,8 @@ use server::{AddressBlock, Counts};
 
 use crate::config::Limits;
 
-/// What makes two sessions the same one: an I_T nexus (RFC 7143 section 4.4.2). Discovery sessions have none,
-/// and never replace each other.
+/// The I_T nexus that identifies a normal session (RFC 7143 section 4.4.2). Discovery sessions have none and
+/// never replace each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NexusName {
     pub(crate) initiator: String,
@@ -23,20 +29,20 @@ pub(crate) struct NexusName {
     pub(crate) tag: u16,
 }
 
-/// Where a session lives, or will live once its login is over.
+/// The TSIH and core of a session, allocated during its login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionSlot {
     pub(crate) tsih: Tsih,
     pub(crate) core: usize,
-    /// How many slots were given before this one: handles are used again.
+    /// Sequence number of the allocation: TSIHs are reused.
     number: u64,
 }
 
-/// Who logs in: the nexus that is claimed, and what was proved about the initiator.
+/// The identity of a login: the claimed nexus and the authenticated user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) nexus: NexusName,
-    /// The CHAP name that was proved; none at a target that asks for no proof.
+    /// The authenticated CHAP name; none at a target without authentication.
     pub(crate) user: Option<String>,
 }
 
@@ -46,27 +52,28 @@ pub(crate) struct NewSession {
     /// `None` is a discovery session.
     pub(crate) claim: Option<Claim>,
     pub(crate) from: AddressBlock,
-    /// A session of its own has just ended for it, whose slot it gets even if another login was faster.
+    /// A session of the same nexus has just been ended for it: it gets the slot even if the limit was reached
+    /// meanwhile.
     pub(crate) reinstates: bool,
 }
 
-/// The answer to a login that names no session.
+/// The result of allocating a slot for a new session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SlotOutcome {
-    /// It has a slot now.
+    /// A slot was allocated.
     Allocated(SessionSlot),
-    /// Another session of the same nexus must end first (session reinstatement), or one that gives way to it.
+    /// This session must end first: it has the same nexus (session reinstatement), or is evicted.
     Replaces(SessionSlot),
-    /// Another user has a session of the same nexus, which stays.
+    /// A session of the same nexus belongs to another user and stays.
     OfAnother {
         /// Who.
         user: String,
     },
-    /// There are as many sessions as there may be.
+    /// The limit of sessions is reached.
     Full,
 }
 
-/// Who is logged in.
+/// All sessions of the front end.
 pub(crate) struct Registry {
     book: Lock<Book>,
 }
@@ -76,7 +83,7 @@ struct Book {
     discovery_max: usize,
     sessions: BTreeMap<u16, Entry>,
     last_tsih: u16,
-    /// Seats given so far.
+    /// Slots allocated so far.
     next: u64,
     per_core: Vec<usize>,
     /// Normal sessions.
@@ -88,7 +95,7 @@ struct Entry {
     claim: Option<Claim>,
     from: AddressBlock,
     slot: SessionSlot,
-    /// What further connections must fit.
+    /// The negotiated parameters, which further connections must match.
     parameters: Parameters,
 }
 
@@ -107,7 +114,7 @@ impl Registry {
         Registry { book: Lock::new(book) }
     }
 
-    /// Other limits, for those that come from now on.
+    /// Changes the limits for later logins.
     pub(crate) fn set_limits(&self, limits: &Limits) {
         let mut book = self.book();
         (book.sessions_max, book.discovery_max) = (limits.sessions, limits.discovery_sessions.max(1));
@@ -117,12 +124,12 @@ impl Registry {
         self.book.lock()
     }
 
-    /// Whether there is a session from that address other than for discovery.
+    /// Whether a normal session from this address exists.
     pub(crate) fn has_sessions(&self, from: AddressBlock) -> bool {
         self.book().normal.count_of(from) > 0
     }
 
-    /// A slot for a new session, on the core with the fewest.
+    /// Allocates a slot for a new session, on the core with the fewest sessions.
     pub(crate) fn allocate(&self, newcomer: &NewSession, parameters: &Parameters) -> SlotOutcome {
         let mut book = self.book();
         if let Some(claim) = &newcomer.claim
@@ -163,7 +170,7 @@ impl Registry {
         (entry.claim.as_ref() == Some(claim)).then_some(entry.slot)
     }
 
-    /// What the session has agreed on that a connection of this nexus names.
+    /// The negotiated parameters of the session `tsih`, if it has this nexus.
     pub(crate) fn parameters(&self, tsih: Tsih, nexus: &NexusName) -> Option<Parameters> {
         let book = self.book();
         let entry = book.sessions.get(&tsih.0)?;
@@ -171,12 +178,13 @@ impl Registry {
         same.then(|| entry.parameters.clone())
     }
 
-    /// Whether a slot has not been vacated since it was given.
+    /// Whether a slot is still allocated.
     pub(crate) fn holds(&self, slot: SessionSlot) -> bool {
         self.book().sessions.get(&slot.tsih.0).is_some_and(|entry| entry.slot == slot)
     }
 
-    /// The session is over, or will not begin. A slot that is vacated already stays so, whoever has its handle now.
+    /// Frees the slot of a session that has ended, or whose login failed. No effect if it is free already,
+    /// even if its TSIH has been reused.
     pub(crate) fn vacate(&self, slot: SessionSlot) {
         let mut book = self.book();
         if book.sessions.get(&slot.tsih.0).is_some_and(|entry| entry.slot == slot)
@@ -196,8 +204,8 @@ impl Book {
         if is_discovery { &mut self.discovery } else { &mut self.normal }
     }
 
-    /// The discovery session that gives way to another: the oldest of the address with the most of them, so that a
-    /// crowd from one address keeps out nobody but itself.
+    /// The discovery session to evict: the oldest of the address with the most of them, so that a flood from
+    /// one address evicts its own.
     fn oldest_discovery(&self) -> Option<SessionSlot> {
         let discovery = self.sessions.values().filter(|entry| entry.claim.is_none());
         discovery

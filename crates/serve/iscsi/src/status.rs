@@ -1,4 +1,4 @@
-//! What a server tells about its sessions: plain values, made on request.
+//! Status of sessions: plain values, made on request.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use iscsi::negotiate::{DigestKind, Parameters};
 pub struct SessionStatus {
     /// The initiator's iSCSI name.
     pub initiator: String,
-    /// The CHAP name that it has proved; none where no proof is asked for.
+    /// The authenticated CHAP name; none without authentication.
     pub user: Option<String>,
     /// The initiator's half of the session's identity, in hexadecimal.
     pub isid: String,
@@ -30,7 +30,7 @@ pub struct SessionStatus {
     pub luns: Vec<u16>,
     /// Commands in flight now.
     pub in_flight: usize,
-    /// What it has moved so far.
+    /// Its traffic so far.
     pub traffic: Traffic,
 }
 
@@ -39,9 +39,9 @@ pub struct SessionStatus {
 pub struct ConnectionStatus {
     /// The CID.
     pub cid: u16,
-    /// The initiator's end.
+    /// The initiator's address.
     pub peer: SocketAddr,
-    /// Our end.
+    /// The local address.
     pub local: SocketAddr,
 }
 
@@ -52,11 +52,11 @@ pub struct Traffic {
     pub commands: u64,
     /// Data-In, in bytes.
     pub read_bytes: u64,
-    /// Data-Out that was wanted, in bytes.
+    /// Data-Out that was requested, in bytes.
     pub written_bytes: u64,
 }
 
-/// What a session has agreed on, as `Key=Value`, the keys that matter to its speed first.
+/// Negotiated keys as `Key=Value`, those that matter to performance first.
 pub(crate) fn keys(parameters: &Parameters) -> Vec<String> {
     let yes = |on: bool| if on { "Yes" } else { "No" };
     let digest = |kind: DigestKind| if kind == DigestKind::None { "None" } else { "CRC32C" };

@@ -1,4 +1,4 @@
-//! What is served changes while a session is there.
+//! Adapts a session to a changed configuration.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use unit::LogicalUnit;
 use super::Session;
 use crate::config::{Config, Target};
 
-/// Commands that ended because their LUNs are gone.
+/// Commands that were aborted because their LUNs were removed.
 #[derive(Default)]
 pub(crate) struct Removed {
-    /// Whose devices may still be at work on them.
+    /// The units whose devices may still carry them out.
     pub(crate) units: Vec<Arc<LogicalUnit>>,
     /// To be answered by [`Session::tell_aborted`] when these have quiesced.
     pub(crate) tasks: Vec<TaskId>,
@@ -27,8 +27,8 @@ impl Removed {
 }
 
 impl Session {
-    /// Goes by what is served now. A session whose target is gone, or not for it any more, has no LUNs from now on and is
-    /// asked to log out. Returns what ended.
+    /// Adapts to the current configuration. A session that has lost its target, or access to it, has no LUNs
+    /// any more and is asked to log out. Returns the aborted commands.
     #[must_use]
     pub(crate) fn adapt(&mut self, now: Instant, config: &Config, portals: &[Portal]) -> Removed {
         let Some(before) = &self.identity.target else { return Removed::default() };
@@ -60,7 +60,7 @@ impl Session {
         self.links().all(|link| target.keeps(initiator, link.peer.ip(), user, self.identity.tag))
     }
 
-    /// Ends connections whose portal is gone; another portal takes them in, if there is one.
+    /// Cuts connections whose portal was removed.
     fn cut_strays(&self, portals: &[Portal]) {
         let is_there = |local: SocketAddr| {
             portals.iter().any(|portal| portal.tag == self.identity.tag && portal.took_in(local))

@@ -1,4 +1,4 @@
-//! A command's way through a session: begun, its data landed, finished, answered.
+//! Commands of a session: begun, their data received, finished, answered.
 
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -62,7 +62,7 @@ impl Session {
         }
     }
 
-    /// Lets commands go that waited for memory, in their order.
+    /// Starts commands that waited for memory, in order.
     pub(crate) fn resume_waiting_for_memory(&mut self) {
         while let Some((id, job)) = self.waiting_for_memory.pop_front() {
             if self.waiting_task(id).is_none() {
@@ -75,7 +75,7 @@ impl Session {
         }
     }
 
-    /// Takes memory for a command's data; it is given back with the task.
+    /// Charges memory for a command's data; it is returned with the task.
     pub(super) fn charge(&mut self, id: TaskId, bytes: usize) -> bool {
         if bytes == 0 {
             return true;
@@ -116,7 +116,7 @@ impl Session {
         self.tasks.get_mut(id.index())?.as_mut().filter(|task| task.id == id)
     }
 
-    /// A task that waits for its turn or for memory. One that has been ended meanwhile never begins.
+    /// A task that waits for its turn or for memory; `None` if it was aborted meanwhile.
     pub(super) fn waiting_task(&mut self, id: TaskId) -> Option<&mut Task> {
         self.task(id).filter(|task| matches!(task.state, TaskState::Held))
     }
@@ -146,7 +146,7 @@ impl Session {
         self.machine.expect_data(command.task, bytes);
     }
 
-    /// The place for a piece of a task's data, while anybody wants them.
+    /// The destination of a task's data; `None` if they are no longer wanted.
     pub(crate) fn landing(&mut self, id: TaskId) -> Option<&mut Landing> {
         match &mut self.task(id)?.state {
             TaskState::Receiving(_, landing) => Some(landing),
@@ -154,7 +154,7 @@ impl Session {
         }
     }
 
-    /// Data that came before their command's turn.
+    /// Stores data that arrived before their command's turn.
     pub(super) fn land(&mut self, id: TaskId, offset: u32, bytes: &[u8]) {
         if let Some(landing) = self.landing(id) {
             landing.put(offset as usize, bytes);
@@ -162,9 +162,9 @@ impl Session {
         }
     }
 
-    /// A piece of a command's data may have ended inside a block: what has come of that waits in memory, which is charged.
-    /// A command for which there is none is answered, so that nothing of it lands any more; whole blocks that have landed
-    /// stay, and land again when it is retried.
+    /// Charges memory for an incomplete block at the end of the data received so far. If there is none, the
+    /// command is answered and its further data are dropped; whole blocks that were stored stay, and are
+    /// written again when it is retried.
     pub(crate) fn charge_incomplete(&mut self, id: TaskId) {
         let Some(Landing::Memory { blocks, is_charged: charged @ false }) = self.landing(id) else { return };
         let bytes = blocks.incomplete_bytes();
@@ -194,7 +194,7 @@ impl Session {
         }
     }
 
-    /// What has landed, as the logical unit takes it.
+    /// The received data in the form that the logical unit takes.
     fn unstage(&mut self, landing: Landing) -> Data {
         match landing {
             Landing::Memory { blocks, .. } => {
@@ -225,8 +225,8 @@ impl Session {
         match self.luns.slot(index).unit.finish(job, data) {
             Step::Now(reply) => self.answer(id, reply),
             Step::Later(Running { mut reply, watch }) => {
-                // Begun here, a request is with its device before this round's answers are sent, and what a device ends
-                // at once needs no task.
+                // Begun here, a request is with its device before this round's answers are sent, and what a
+                // device ends at once needs no task.
                 let begun = is_short.then(|| reply.as_mut().poll(&mut Context::from_waker(Waker::noop())));
                 let reply: Pin<Box<dyn Future<Output = Reply>>> = match begun {
                     Some(Poll::Ready(reply)) if reply.effects.is_none() => {
@@ -247,8 +247,8 @@ impl Session {
         }
     }
 
-    /// A device at work, which speaks when it is done. What the command asks for besides is done before it is answered,
-    /// and even if it is not: it may have been given up since.
+    /// Spawns a task that awaits the device and completes the command. The command's other effects are
+    /// carried out before its response, also if it was aborted meanwhile.
     fn spawn(&self, id: TaskId, work: Pin<Box<dyn Future<Output = Reply>>>) -> JoinHandle<()> {
         let (session, server) = (Weak::clone(&self.this), Arc::clone(&self.context.server));
         reactor::spawn(async move {
@@ -269,7 +269,7 @@ impl Session {
         }
     }
 
-    /// The device spoke.
+    /// The device has completed a command.
     fn complete(&mut self, id: TaskId, reply: Reply) {
         // One that another initiator has ended is told that, when everything is told so.
         let losses = match self.task(id).map(|task| &task.state) {
@@ -290,7 +290,7 @@ impl Session {
         self.answer(command.task, reply);
     }
 
-    /// Answers a task. The first answer counts: its data may be on their way already.
+    /// Answers a task. Only the first answer counts: its data may be queued already.
     pub(super) fn answer(&mut self, id: TaskId, reply: Reply) {
         self.answer_reporting(id, reply, 0);
     }
@@ -344,7 +344,7 @@ impl Session {
         }
     }
 
-    /// The last of a task goes to its connection, which keeps the lock until all is sent.
+    /// The last PDU of a task is queued; its connection holds the lock until all is sent.
     pub(crate) fn sent(&mut self, id: TaskId) -> Option<Outgoing> {
         let task = self.take(id)?;
         drop(task.charge);
@@ -382,7 +382,8 @@ fn command_in<'a>(command: &'a Command, luns: &'a Arc<dyn SiblingUnits>, stage: 
     }
 }
 
-/// Parameter data up to this length count as a part of the task itself, as sense data do: INQUIRY, REQUEST SENSE.
+/// Parameter data up to this length count as a part of the task itself, as sense data do: INQUIRY, REQUEST
+/// SENSE.
 const SMALL_BYTES: usize = 512;
 
 /// The data of a reply, on their way to the initiator.

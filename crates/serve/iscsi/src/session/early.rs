@@ -1,19 +1,20 @@
-//! What the machine keeps of a session by itself: data that came before their command's turn, pings and texts that are on
-//! their way in, and answers to them that are yet to be sent. It counts as memory of the session's commands does.
+//! Memory that the iSCSI machine of a session holds: data that arrived before their command's turn, pings and
+//! texts that are being received, and responses to them that are queued. It is charged like the memory of
+//! commands.
 //!
-//! Data come early when several connections carry one order of commands, and another one is late. An initiator that
-//! leaves a command out, or does not send the rest of a ping, keeps memory for as long as it likes. It loses the connection
-//! if others find none (`Session::slowest_holder`).
+//! Data arrive early when several connections carry one command sequence and one of them is late. An
+//! initiator that omits a command, or does not send the rest of a ping, would hold memory without limit; it
+//! loses the connection when others need the memory (`Session::slowest_holder`).
 
 use super::Session;
 
 impl Session {
-    /// Lets the machine keep as much as there is memory for.
+    /// Allows the machine to hold as much as the budget has.
     pub(crate) fn grant_room(&mut self) {
         self.machine.set_staging_limit(self.budget.free());
     }
 
-    /// Counts what it keeps now.
+    /// Charges what it holds now.
     pub(crate) fn settle_kept(&mut self) {
         self.kept.set(self.machine.staged_bytes());
     }

@@ -1,4 +1,5 @@
-//! Commands that end otherwise than by an answer of their device: aborted, ended by others, lost with their connection.
+//! Aborted commands of a session: by task management, by other initiators, and by the loss of their
+//! connection.
 
 use std::sync::Arc;
 
@@ -25,7 +26,8 @@ impl Task {
 }
 
 impl Session {
-    /// The machine has already forgotten it. Returns the units, besides its LUN's, that may still be at work on it.
+    /// Removes a task that the machine has removed. Returns the units, besides that of its LUN, whose devices
+    /// may still carry it out.
     pub(super) fn forget(&mut self, id: TaskId) -> Vec<Arc<LogicalUnit>> {
         let Some(mut task) = self.take(id) else { return Vec::new() };
         let others = task.give_up(TaskState::Cleared);
@@ -44,21 +46,21 @@ impl Session {
         management::add_units(&mut self.aborted_units, others);
     }
 
-    /// Units whose devices may still be at work on what was given up.
+    /// Takes the units whose devices may still carry out aborted commands.
     pub(crate) fn take_aborted_units(&mut self) -> Vec<Arc<LogicalUnit>> {
         std::mem::take(&mut self.aborted_units)
     }
 
-    /// Gives a command up: no answer, no further effect once its devices have quiesced. Those besides its LUN's are
-    /// returned.
+    /// Aborts a command: no response, and no further effect once its devices have quiesced. Returns the units
+    /// besides that of its LUN.
     pub(crate) fn abort(&mut self, id: TaskId) -> Vec<Arc<LogicalUnit>> {
         self.machine.abort(id);
         self.forget(id)
     }
 
-    /// Gives up every command that uses `unit`, but `except`. Returns two lists: all units that these commands used, and the
-    /// commands that another LUN received (copies). Their initiator still waits for the latter: answer them with
-    /// [`Session::tell_aborted`] once the devices have quiesced.
+    /// Aborts every command that uses `unit` except `except`. Returns all units that these commands used, and
+    /// those commands that were addressed to another LUN (copies): their initiator waits for a response, so
+    /// answer them with [`Session::tell_aborted`] once the devices have quiesced.
     #[must_use]
     pub(crate) fn abort_unit(
         &mut self,
@@ -89,9 +91,9 @@ impl Session {
         (units, untold)
     }
 
-    /// Another initiator ends every command that uses `unit`. They have no further effect once the devices have quiesced,
-    /// and are then to be answered by [`Session::tell_aborted`]; what has its answer already keeps it. Units that
-    /// they used are added to `units`.
+    /// Aborts every command that uses `unit` for another initiator, except those already answered. They have
+    /// no further effect once the devices have quiesced; then answer them by [`Session::tell_aborted`]. Adds
+    /// the units that they used to `units`.
     #[must_use]
     pub(crate) fn clear_unit(
         &mut self,
@@ -106,7 +108,7 @@ impl Session {
         cleared
     }
 
-    /// What the device does for a command is given up, data that still come for it are dropped, and its memory is free.
+    /// Aborts a command's device requests, drops its further data, and frees its memory.
     fn clear(&mut self, id: TaskId, units: &mut Vec<Arc<LogicalUnit>>) {
         let Some(task) = self.task(id) else { return };
         task.charge = None;
@@ -119,7 +121,8 @@ impl Session {
         }
     }
 
-    /// Answers commands that another initiator has ended: TAS is set in the control mode page (SPC-4 7.5.8).
+    /// Answers commands that another initiator has aborted with TASK ABORTED: TAS is set in the control mode
+    /// page (SPC-4 7.5.8).
     pub(crate) fn tell_aborted(&mut self, cleared: &[TaskId]) {
         for id in cleared {
             self.answer(*id, Reply::status(Status::TaskAborted));

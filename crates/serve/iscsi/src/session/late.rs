@@ -1,4 +1,4 @@
-//! What takes too long, and whose fault that is: looked at by the core's clock, never on a command's way.
+//! Timeouts of a session, by cause. They are checked by the core's tick, not on the path of a command.
 //!
 //! ```text
 //!   a device has a request      for longer than the LUN's deadline    the command fails, the device's unit is fenced
@@ -12,8 +12,8 @@
 //!   have no memory for it       for five seconds                      its connection is closed
 //! ```
 //!
-//! A deadline counts from when the device was asked: a command that waits for its turn, for memory or for its
-//! initiator's data says nothing about a device, and must not take it away from others.
+//! A deadline counts from the request to the device: a command that waits for its turn, for memory or for its
+//! initiator's data is no sign of a hanging device, and must not fence it.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,12 +28,12 @@ use crate::inbox::Landing;
 use crate::outbox::Payload;
 use server::Charge;
 
-/// How a task stood when it was last looked at.
+/// What a task waited for at the last tick.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observed {
     task: TaskId,
     stage: WaitingFor,
-    /// Since when it has stood so, as far as was seen.
+    /// Since when, as observed by ticks.
     since: Instant,
 }
 
@@ -63,7 +63,7 @@ impl Task {
         }
     }
 
-    /// How it stands now, and since when.
+    /// What it waits for now, and since when.
     fn observe(&self, before: Option<Observed>, now: Instant) -> Observed {
         let stage = self.stage();
         let since = match before.filter(|before| before.task == self.id) {
@@ -76,13 +76,14 @@ impl Task {
     }
 }
 
-/// Transfers whose peer is this late are taken off the medium if others wait for their blocks.
+/// Transfers of a peer that is this late are moved from the volume's memory to a buffer if others wait for
+/// their blocks.
 pub(crate) const SLOW: Duration = Duration::from_secs(1);
-/// Memory that a slow peer holds for this long is taken back if others find none.
+/// A slow peer that has held memory for this long loses its connection if others need the memory.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Session {
-    /// Looks how every task stands: what follows goes by that.
+    /// Observes what every task waits for; the following checks use the result.
     pub(crate) fn observe(&mut self, now: Instant) {
         self.observed.resize(self.tasks.len(), None);
         for (task, observed) in self.tasks.iter().zip(&mut self.observed) {
@@ -90,15 +91,15 @@ impl Session {
         }
     }
 
-    /// Each task that is still there, and how it stood when it was last looked at.
+    /// Each task that still exists, with its last observation.
     fn observed(&self) -> impl Iterator<Item = (&Task, Observed)> {
         let tasks = self.tasks.iter().zip(&self.observed);
         let tasks = tasks.filter_map(|(task, observed)| Some((task.as_ref()?, (*observed)?)));
         tasks.filter(|(task, observed)| task.id == observed.task)
     }
 
-    /// Ends commands that have waited too long. Returns the units whose devices do not answer, and for how
-    /// long they have not, for the caller to fence.
+    /// Ends commands that have waited too long. Returns the units whose devices do not answer, with the time
+    /// since the request, for the caller to fence.
     pub(crate) fn expire(&mut self, now: Instant) -> Vec<(Arc<LogicalUnit>, Duration)> {
         let mut late = Vec::new();
         for (task, Observed { stage, since, .. }) in self.observed() {
@@ -149,9 +150,10 @@ impl Session {
         hung
     }
 
-    /// Takes transfers off the medium whose peer is slow, if they are in the way: an initiator that has died in the middle
-    /// of one, or reads nothing of what it asked for, must not keep a COMPARE AND WRITE of another waiting (ESXi gives
-    /// those eight seconds). What finds no memory elsewhere costs its peer the connection.
+    /// Moves transfers of slow peers from the volume's memory to buffers if other commands wait for their
+    /// blocks: an initiator that has died during a transfer, or does not read its data, must not delay a
+    /// COMPARE AND WRITE of another (ESXi waits eight seconds for those). If there is no memory for the
+    /// buffer, the connection is cut.
     pub(crate) fn withdraw_slow_transfers(&mut self, now: Instant) {
         let (mut writes, mut reads) = (Vec::new(), Vec::new());
         for (task, Observed { since, .. }) in self.observed() {
@@ -179,7 +181,8 @@ impl Session {
         }
     }
 
-    /// The blocks of a write that have yet to land go to a buffer. If there is no memory for it, its connection is cut.
+    /// Redirects the missing blocks of a write to a buffer. If there is no memory for it, its connection is
+    /// cut.
     fn withdraw_write(&mut self, id: TaskId) {
         let Some(Landing::Memory { blocks, .. }) = self.landing(id) else { return };
         let start = blocks.rest_start();
@@ -204,8 +207,8 @@ impl Session {
         self.budget.take(bytes)
     }
 
-    /// Copies what a connection has yet to queue from the medium, and lets its blocks go; `None` if there is not enough
-    /// memory.
+    /// Copies the data that a connection has not queued yet from the volume's memory, and unlocks the blocks;
+    /// `None` if there is not enough memory.
     pub(crate) fn withdraw_reads(&mut self, id: ConnectionId) -> Option<()> {
         let is_on_the_medium = |task: &&Task| {
             task.id.connection() == id
@@ -257,8 +260,8 @@ impl Session {
         }
     }
 
-    /// The transfer, the copies, the segment or the early data that have held memory longest because their peer does not
-    /// go on, if that is longer than [`PATIENCE`]: since when, and the connection.
+    /// The connection whose slow peer has held memory longest (by a transfer, copies, a segment or early
+    /// data), if that is longer than [`PATIENCE`], and since when.
     pub(crate) fn slowest_holder(&self, now: Instant) -> Option<(Instant, ConnectionId)> {
         let held = self.observed().filter(|(task, Observed { stage, .. })| {
             let by_its_peer = matches!(stage, WaitingFor::Data | WaitingFor::Sending);

@@ -1,4 +1,4 @@
-//! The connections of a session, as it sees them.
+//! The connections of a session.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use super::Session;
 use crate::link::Link;
 
 impl Session {
-    /// A connection has joined. An older one of the same CID, which it replaces, is gone with its commands.
+    /// Adds a connection. It replaces one with the same CID, whose commands are aborted.
     pub(crate) fn open_link(&mut self, now: Instant, link: Rc<Link>, start: ConnectionStart) -> ConnectionId {
         let older = self.links.iter().flatten().find(|(_, other)| other.cid == link.cid).cloned();
         if let Some((id, older)) = older {
@@ -26,7 +26,7 @@ impl Session {
         id
     }
 
-    /// A connection is gone: its commands die with it (ErrorRecoveryLevel 0).
+    /// Removes a lost connection and aborts its commands (ErrorRecoveryLevel 0).
     pub(crate) fn lose_link(&mut self, now: Instant, id: ConnectionId) {
         if let Some(place) = self.links.get_mut(id.index()) {
             place.take_if(|(known, _)| *known == id);
@@ -36,7 +36,7 @@ impl Session {
         self.wake_all();
     }
 
-    /// Whether a connection of this CID may join; one that has it already makes room.
+    /// Whether a connection with this CID may join; it replaces one with the same CID.
     pub(crate) fn has_room_for(&self, cid: Cid) -> bool {
         let others = self.links().filter(|link| link.cid != cid).count();
         others < usize::from(self.machine.parameters().max_connections)
@@ -71,7 +71,7 @@ impl Session {
         }
     }
 
-    /// Lets every connection look whether there is something to send.
+    /// Wakes every connection to send what is queued.
     pub(crate) fn wake_all(&self) {
         self.links().for_each(|link| link.wake());
     }

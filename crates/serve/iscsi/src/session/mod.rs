@@ -1,14 +1,27 @@
-//! A session on its core: the iSCSI machine on one side, logical units on the other, and the commands between
+//! A session on its core: connects the iSCSI machine to the logical units and holds the commands between
 //! them.
 //!
-//! A command goes through here in this order: the machine announces it ([`Event::Command`]); the logical unit
-//! plans it; its data, if it takes any, lands; the logical unit finishes it, at once or as a task of the
-//! executor; the reply goes back to the machine, and connections send it. Nothing here waits.
+//! The machine announces a command ([`Event::Command`]); the logical unit plans it; its data, if any, are
+//! received; the logical unit finishes it, at once or as a task of the executor; the reply goes to the
+//! machine, and connections send it. Nothing here blocks.
 //!
 //! ```text
-//!   Event::Command ─► begin ─┬─ Plan::Reply ──────────────────────────────► answer
-//!                            ├─ Plan::Receive ─► data lands ─► finish ─┬─ Now ─► answer
-//!                            └─ Plan::Run ───────────────────► finish ─┴─ Later ─► (executor) ─► answer
+//!   Event::Command ─► begin ─┬─ Plan::Reply ────────────────────────────────────► answer
+//!                            ├─ Plan::Receive ─► data received ─► finish ─┬─ Now ─► answer
+//!                            └─ Plan::Run ──────────────────────► finish ─┴─ Later ─► (executor) ─► answer
+//! ```
+//!
+//! The states of a task ([`TaskState`]):
+//!
+//! ```text
+//!           waits for its turn or memory
+//!      ┌─► Held ──────────────┐
+//!  new ┼─► Receiving ─────────┼─► Running (device) ────────────────┬─► Answered ── last PDU sent ──► gone
+//!      │   (data of a WRITE)  └─► Lasting (the unit's own work) ───┤
+//!      └───────────────────────────────────────────────────────────┘ answered at once
+//!
+//!  Held, Receiving, Running, Lasting ── aborted by its own session ──► gone
+//!  Held, Receiving, Running, Lasting ── aborted by another initiator ──► Cleared ── devices quiesced ──► Answered
 //! ```
 
 mod change;
@@ -49,7 +62,7 @@ use crate::outbox::Payload;
 use crate::registry::SessionSlot;
 use crate::status::Traffic;
 
-/// A session as its connections and its running commands share it.
+/// A session, shared by its connections and running commands.
 pub(crate) type SharedSession = Rc<RefCell<Session>>;
 
 /// A session.
@@ -66,30 +79,30 @@ pub(crate) struct Session {
     links: Vec<Option<(ConnectionId, Rc<Link>)>>,
     /// Memory its commands may hold.
     budget: Rc<Budget>,
-    /// What the machine keeps.
+    /// Memory that the machine holds.
     kept: Charge,
     /// Commands that wait for memory.
     waiting_for_memory: VecDeque<(TaskId, Job)>,
-    /// How tasks stood when they were last looked at, by the index of their [`TaskId`].
+    /// What each task waited for at the last tick, by the index of its [`TaskId`].
     observed: Vec<Option<Observed>>,
-    /// What a data segment that waits for its digest takes at most; zero without data digests.
+    /// The largest data segment that is buffered until its digest is checked; zero without data digests.
     checked_bytes_max: u32,
-    /// Units that were at work on commands which have been given up.
+    /// Units whose devices may still carry out aborted commands.
     aborted_units: Vec<Arc<LogicalUnit>>,
-    /// Who waits for the session's end; told by being dropped.
+    /// Dropped when the session ends, which wakes those that wait for that.
     ending: Vec<Sender<()>>,
 }
 
-/// Whose session it is, as people and the registry know it.
+/// The identity of the session, for the registry and for status.
 pub(crate) struct Identity {
     pub(crate) initiator: String,
-    /// The CHAP name that was proved.
+    /// The authenticated CHAP name.
     pub(crate) user: Option<String>,
     pub(crate) isid: iscsi::pdu::Isid,
     pub(crate) slot: SessionSlot,
     /// `None` for a discovery session.
     pub(crate) target: Option<Arc<Target>>,
-    /// The portal group that it came by.
+    /// The portal group of its login.
     pub(crate) tag: u16,
     pub(crate) started: Instant,
 }
@@ -100,7 +113,7 @@ struct Task {
     /// `None`: addressed to a LUN that does not exist.
     slot: Option<usize>,
     attribute: TaskAttribute,
-    /// It has its turn at the LUN; counted there.
+    /// It has begun and is counted at its LUN.
     entered: bool,
     started: Instant,
     state: TaskState,
@@ -109,17 +122,18 @@ struct Task {
 }
 
 enum TaskState {
-    /// Its data is on the way, and lands here.
+    /// Its data are being received to this destination.
     Receiving(Job, Landing),
     /// It waits for its turn, or for memory.
     Held,
-    /// A task of the executor works on it.
+    /// A task of the executor awaits its device.
     Running(Work),
-    /// The same, for work of the logical unit's own that takes as long as it takes.
+    /// A task of the executor awaits the logical unit's own work (SANITIZE, FORMAT UNIT), which has no
+    /// deadline.
     Lasting(JoinHandle<()>),
-    /// Another initiator has ended it: nothing of it begins any more. It is answered once the device has quiesced.
+    /// Aborted by another initiator; answered once the device has quiesced.
     Cleared,
-    /// Answered; what is left is sending.
+    /// Answered; its data and response are being sent.
     Answered(Outgoing),
 }
 
@@ -130,15 +144,15 @@ pub(crate) struct Outgoing {
     pub(crate) lock: Option<block::Shared>,
 }
 
-/// A command at work.
+/// A running command.
 struct Work {
     task: JoinHandle<()>,
     watch: Rc<Watch>,
 }
 
 impl Work {
-    /// Its answer is not wanted any more. What must be run to its end continues by itself. Returns the units, besides its
-    /// LUN's, that may still be at work on it.
+    /// Aborts it; work that must run to its end continues by itself. Returns the units, besides that of its
+    /// LUN, whose devices may still carry it out.
     fn give_up(self) -> Vec<Arc<LogicalUnit>> {
         if !self.watch.is_committed() {
             self.task.abort();
@@ -151,7 +165,7 @@ impl Work {
 pub(crate) enum Waiting {
     /// A command that has not begun.
     Begin(Command),
-    /// A write whose data is there.
+    /// A write whose data have arrived.
     Finish(TaskId, Job, Data),
 }
 
@@ -174,7 +188,8 @@ impl Session {
             abort_of_finished: abort_of_finished(&initiator),
             ..usual
         };
-        // Strangers take nothing from the memory of others: what a discovery session may keep is little and bounded.
+        // A discovery session needs no authentication and does not use the memory of others: its own limit is
+        // small.
         let within = target.map(|_| Rc::clone(memory));
         let budget = Budget::new(limits.session_staging_bytes, within);
         let port = InitiatorPort { name: initiator.clone(), qualifier: login.request.isid.0 };
@@ -223,7 +238,7 @@ impl Session {
         self.context.clone()
     }
 
-    /// Does all that the machine asks for.
+    /// Handles the machine's events.
     pub(crate) fn handle_events(&mut self, now: Instant) {
         while let Some(event) = self.machine.poll_event() {
             match event {

@@ -1,4 +1,4 @@
-//! What others want to know of a session: initiators which targets there are, people who is logged in.
+//! What a session reports: SendTargets responses to its initiator, log lines, and its status.
 
 use iscsi::target::{ConnectionId, TextQuery};
 
@@ -15,8 +15,8 @@ impl Session {
         let config = self.context.config();
         let requester = SendTargetsRequester { initiator: &self.identity.initiator, address, local };
         let own = self.identity.target.as_ref().map(|target| target.name.as_str());
-        // A session with a target "MUST NOT return targets other than the one to which the session is logged in"
-        // (appendix C), whatever it is asked for.
+        // A session with a target "MUST NOT return targets other than the one to which the session is logged
+        // in" (appendix C), whatever it is asked for.
         let wanted = directory::visible(&config, &requester)
             .filter(|target| own.is_none_or(|own| target.name == own))
             .filter(|target| match which {
@@ -28,7 +28,7 @@ impl Session {
         self.wake(id);
     }
 
-    /// Discovery is open to strangers unless the configuration says otherwise.
+    /// Discovery needs no authentication unless it is configured, so its log lines are limited.
     fn may_log(&self, link: &Link) -> bool {
         self.identity.target.is_some() || self.context.may_log(link.peer.ip())
     }
@@ -78,7 +78,7 @@ impl Session {
         self.identity.target.as_ref().map_or("(discovery)", |target| target.name.as_str())
     }
 
-    /// Itself as others see it.
+    /// The status of the session.
     pub(crate) fn status(&self, core: usize) -> SessionStatus {
         let identity = &self.identity;
         let target = identity.target.as_ref().map(|target| target.name.clone());

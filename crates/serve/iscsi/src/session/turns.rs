@@ -1,4 +1,4 @@
-//! Who may go when at a LUN: the order that task attributes demand (SAM-5 section 8.6).
+//! Order of the commands of a LUN by task attribute (SAM-5 section 8.6).
 
 use iscsi::pdu::TaskAttribute;
 use iscsi::target::TaskId;
@@ -14,7 +14,7 @@ impl Session {
         entered
     }
 
-    /// A command has left its LUN: whoever waited may go, in the order they came.
+    /// A command has left its LUN: starts waiting commands, in the order of their arrival.
     pub(super) fn leave(&mut self, index: usize) {
         self.luns.slot(index).leave();
         while let Some(next) = self.luns.slot(index).waiting.pop_front() {
