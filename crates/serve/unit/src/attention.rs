@@ -1,9 +1,10 @@
-//! Unit attentions: what an initiator must hear before its next command is carried out (SAM-5 5.14).
+//! Unit attentions: conditions that are reported to an initiator before its next command is carried out
+//! (SAM-5 5.14).
 
 use scsi::{Condition, SenseKey, asc};
 
-/// A reason for a unit attention. They are reported in the order of this list, whatever came first: what tells
-/// an initiator to forget everything comes before what tells it to look at one thing again.
+/// A cause of a unit attention. They are reported in the order of this list, not of their arrival: resets
+/// come before changes of a single property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Attention {
     PowerOn,
@@ -34,7 +35,7 @@ impl Attention {
     }
 }
 
-/// The unit attentions that one I_T nexus has still to hear. Each reason waits there once at most.
+/// The pending unit attentions of one I_T nexus. Each cause is pending at most once.
 #[derive(Debug, Default)]
 pub(crate) struct Attentions {
     waiting: Vec<Attention>,
@@ -47,7 +48,7 @@ impl Attentions {
         }
     }
 
-    /// The next to report, which is then done with.
+    /// Takes the next one to report.
     pub(crate) fn take(&mut self) -> Option<Attention> {
         (!self.waiting.is_empty()).then(|| self.waiting.remove(0))
     }

@@ -1,10 +1,10 @@
-//! Why a command is not carried out, and how each kind of trouble is told to the initiator.
+//! Errors of commands, and their sense data.
 
 use block::DeviceError;
 use scsi::{Condition, SenseKey, asc};
 use volume::Unsaved;
 
-/// A command that ends with something other than success.
+/// The status of a command that does not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// CHECK CONDITION with these sense data.
@@ -31,10 +31,11 @@ impl From<Unsaved> for Failure {
     }
 }
 
-/// What the initiator is told when the device failed.
+/// The sense data for a device error.
 ///
 /// A full thin pool is never a medium error: ESXi pauses the virtual machine on 07/27/07 and loses it on 03.
-/// A device that is away is "becoming ready", which initiators wait for; other qualifiers they give up on.
+/// A device that does not answer is reported as "becoming ready", for which initiators wait; at other
+/// qualifiers they give up.
 pub(crate) fn condition(error: DeviceError) -> Condition {
     match error {
         DeviceError::OutOfRange => Condition::new(SenseKey::IllegalRequest, asc::LBA_OUT_OF_RANGE),
@@ -57,7 +58,8 @@ pub(crate) fn condition(error: DeviceError) -> Condition {
             Condition::new(SenseKey::AbortedCommand, asc::COMMAND_TIMEOUT_DURING_PROCESSING)
         }
         DeviceError::Cancelled => Condition::new(SenseKey::AbortedCommand, asc::IO_PROCESS_TERMINATED),
-        // No block is named: which writes are lost is not known. Linux makes EIO of it, and does not try again.
+        // No block is named: which writes are lost is not known. Linux makes EIO of it, and does not try
+        // again.
         DeviceError::WritesLost => Condition::new(SenseKey::MediumError, asc::WRITE_ERROR),
         // As little to be tried again: a newer write could be written over.
         DeviceError::Unsettled => Condition::new(SenseKey::HardwareError, asc::INTERNAL_TARGET_FAILURE),

@@ -1,7 +1,8 @@
-//! FORMAT UNIT (SBC-3 5.3): zeros in every block, and the space given back on thin volumes.
+//! FORMAT UNIT (SBC-3 5.3): writes zeros to every block, and deallocates the blocks of thin volumes.
 //!
-//! There is neither protection information nor a defect list, so all that may be asked for is a format as it is: with FMTDATA
-//! zero, or with a parameter list that names no defects. Protection types, defects and initialization patterns are refused.
+//! There is neither protection information nor a defect list, so all that may be asked for is a format as it
+//! is: with FMTDATA zero, or with a parameter list that names no defects. Protection types, defects and
+//! initialization patterns are refused.
 
 use scsi::{Condition, SenseKey, asc};
 
@@ -21,14 +22,15 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     })
 }
 
-/// The length of the parameter list header. A command that destroys all data is refused if any field of its CDB is not
-/// supported.
+/// The length of the parameter list header. A command that destroys all data is refused if any field of its
+/// CDB is not supported.
 fn parameter_list_length(call: &Call<'_>) -> Result<u32, Condition> {
     let cdb = call.cdb;
     if cdb.byte(1) & FMTPINFO != 0 {
         return Err(Condition::invalid_bit(1, 7));
     }
-    // Vendor specific, the interleave of SBC-2, and FFMT of SBC-4: a fast format would leave what was written.
+    // Vendor specific, the interleave of SBC-2, and FFMT of SBC-4: a fast format would leave what was
+    // written.
     if let Some(at) = (2..=4).find(|&at| cdb.byte(at) != 0) {
         return Err(Condition::invalid_field(at as u16));
     }
@@ -42,8 +44,8 @@ fn parameter_list_length(call: &Call<'_>) -> Result<u32, Condition> {
     }
 }
 
-/// Whether the header (SBC-3 tables 32 and 33) asks for an answer before the end. DPRY, DCRT and STPF say what is to be done
-/// about defects and about lists of them that cannot be read, and there are none.
+/// Whether the header (SBC-3 tables 32 and 33) asks for an answer before the end. DPRY, DCRT and STPF say
+/// what is to be done about defects and about lists of them that cannot be read, and there are none.
 fn immediate(list: &[u8], length: usize) -> Result<bool, Condition> {
     let header = list.get(..length).ok_or(Condition::parameter_list_length())?;
     let flags = header[1];

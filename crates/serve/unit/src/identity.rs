@@ -1,8 +1,9 @@
-//! Who a logical unit is: names that survive restarts and renames, because they come from a stored UUID.
+//! The identity of a logical unit: names that are stable across restarts and renames, since they derive from
+//! a stored UUID.
 
 use scsi::Name;
 
-/// What INQUIRY tells about a logical unit.
+/// The identity of a logical unit as INQUIRY and its VPD pages report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Stored with the volume.
@@ -13,13 +14,13 @@ pub struct Identity {
     pub product: [u8; 16],
     /// PRODUCT REVISION LEVEL.
     pub revision: [u8; 4],
-    /// Changes whenever acknowledged writes that were not flushed may have been lost (VPD page C0h); `None` if that is
-    /// not known.
+    /// Changes whenever acknowledged writes that were not flushed may have been lost (VPD page C0h); `None`
+    /// if that is not known.
     pub cache_generation: Option<[u8; 16]>,
 }
 
 impl Identity {
-    /// Ours, for a volume with this UUID.
+    /// The default identity of a volume with this UUID.
     pub fn new(uuid: [u8; 16]) -> Identity {
         Identity {
             uuid,
@@ -49,9 +50,10 @@ impl Identity {
         (0x3000_0000_0000_0000 | local).to_be_bytes()
     }
 
-    /// The names by which the logical unit goes in VPD page 83h. The T10 vendor ID based one (SPC-4 7.8.6.4) is vendor and a
-    /// part of ours. ESXi and Hyper-V compare no more than the first eight characters of that part, so those must differ
-    /// between volumes: they come from a hash of the UUID, whose own beginning may be a date.
+    /// The designators of the logical unit in VPD page 83h. The T10 vendor ID based one (SPC-4 7.8.6.4) is
+    /// the vendor and a vendor-specific part. ESXi and Hyper-V compare no more than the first eight
+    /// characters of that part, so those must differ between volumes: they come from a hash of the UUID,
+    /// whose own beginning may be a date.
     pub fn names(&self) -> [Name; 2] {
         let naa = self.naa();
         let unique = naa[2..].iter().rev().map(|byte| format!("{byte:02x}")).collect();
@@ -59,14 +61,14 @@ impl Identity {
         [Name::Naa(naa.to_vec()), Name::T10 { vendor, name: unique }]
     }
 
-    /// Whether this is one of the [`Identity::names`], as it travels.
+    /// Whether this is one of the [`Identity::names`] in its encoding of VPD page 83h.
     pub fn has_designator(&self, designator: &[u8]) -> bool {
         self.names().iter().any(|name| name.designator() == designator)
     }
 }
 
 /// FNV-1a over the whole UUID, whose version and variant bits are the same in all. It must never change: the
-/// names of volumes in use hang on it.
+/// names of existing volumes depend on it.
 struct Fnv(u64);
 
 impl Fnv {

@@ -1,12 +1,14 @@
-//! The SCSI logical unit over a volume: commands, sense, pages, reservations and copies; knows no transport.
+//! The SCSI logical unit over a volume: commands, sense data, pages, reservations and copies, independent of
+//! the transport.
 //!
 //! A [`LogicalUnit`] stands between a transport and a [`block::BlockDevice`]. A front end attaches each I_T
-//! nexus ([`LogicalUnit::attach`]), hands commands to [`LogicalUnit::begin`], moves data as the [`Plan`] says,
-//! and lets [`LogicalUnit::finish`] do the rest. Task management, the order of commands and the limits of time
-//! are the front end's; unit attentions, mode pages and everything a CDB can say are decided here. Who may use the volume is the
-//! volume's to know ([`volume::Volume::permits`]), so that other protocols obey what was reserved or protected by SCSI.
+//! nexus ([`LogicalUnit::attach`]), hands commands to [`LogicalUnit::begin`], moves data as the [`Plan`]
+//! says, and calls [`LogicalUnit::finish`]. The front end is responsible for task management, the order of
+//! commands and timeouts; unit attentions, mode pages and the interpretation of CDBs are here. Access control
+//! of the volume is in `volume` ([`volume::Volume::permits`]), so that other protocols obey reservations and
+//! write protection of SCSI.
 //!
-//! This crate does no I/O but through the device, never asks the time and spawns nothing.
+//! This crate does no I/O except through the device, reads no clock and spawns no tasks.
 
 mod attention;
 mod cdb;

@@ -1,10 +1,18 @@
-//! Operations over the whole medium that belong to the logical unit, not to the command that began them: SANITIZE (SBC-4
-//! 4.11) and FORMAT UNIT (SBC-3 5.3).
+//! Operations over the whole medium that belong to the logical unit, not to the command that started them:
+//! SANITIZE (SBC-4 4.11) and FORMAT UNIT (SBC-3 5.3).
 //!
-//! Aborting the command, a reset or the loss of the nexus do not stop one. While it runs, all commands but INQUIRY, REPORT
-//! LUNS and REQUEST SENSE end with NOT READY and tell how far it is; if it fails, the medium stays out of reach until another
-//! succeeds. A restart of the process ends one without a trace: memory is gone by then, and for other volumes the initiator,
-//! which has not seen it end, must begin it again.
+//! ```text
+//!         start                    succeeded
+//!   Idle ───────► Running ───────────────────────► Idle
+//!                    │ failed             start or EXIT FAILURE MODE
+//!                    └──────────► Failed ─────────► Running / Idle
+//! ```
+//!
+//! Aborting the command, a reset or the loss of the nexus do not stop an operation. While it runs, all
+//! commands except INQUIRY, REPORT LUNS and REQUEST SENSE end with NOT READY and report its progress; after a
+//! failure the medium is inaccessible until another operation succeeds. A restart of the process ends an
+//! operation without a trace: volumes in memory are empty then, and for others the initiator, which has not
+//! seen it end, must start it again.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -87,7 +95,7 @@ enum OperationState {
 }
 
 impl Operations {
-    /// What stops every command while an operation runs.
+    /// An error while an operation runs, for every command.
     pub(crate) fn in_progress(&self) -> Result<(), Condition> {
         match &self.state {
             OperationState::Running { kind, progress } => {
@@ -97,7 +105,7 @@ impl Operations {
         }
     }
 
-    /// What stops a command that needs the medium.
+    /// An error while an operation runs or after it failed, for commands that need the medium.
     pub(crate) fn passable(&self) -> Result<(), Condition> {
         match &self.state {
             OperationState::Idle => Ok(()),
@@ -106,8 +114,8 @@ impl Operations {
         }
     }
 
-    /// What stops a command that would change the medium and was accepted in generation `accepted`, before the latest
-    /// operation: its data would be on a medium of which the initiator was told that it is formatted or sanitized.
+    /// An error for a command that would change the medium and was accepted in generation `accepted`, before
+    /// the latest operation: its data would be on a medium that was reported as formatted or sanitized.
     pub(crate) fn none_since(&self, accepted: u64) -> Result<(), Condition> {
         match self.began_in {
             Some(began_in) if accepted <= began_in => {
@@ -117,7 +125,8 @@ impl Operations {
         }
     }
 
-    /// Begins an operation in this generation. A SANITIZE that failed is not made good by a FORMAT UNIT (SBC-4 4.11.4).
+    /// Begins an operation in this generation. A SANITIZE that failed is not made good by a FORMAT UNIT
+    /// (SBC-4 4.11.4).
     fn start(&mut self, kind: OperationKind, generation: u64) -> Result<(), Condition> {
         self.in_progress()?;
         if let (OperationKind::Format, OperationState::Failed { kind: OperationKind::Sanitize { .. } }) =
@@ -182,8 +191,8 @@ fn writable(state: &UnitState) -> Result<(), Condition> {
     state.writable()
 }
 
-/// Begins an operation for the nexus `by`. Its parameter list may have come long after the command, so everything that could
-/// forbid it is checked again. With `immediate` its command ends at once.
+/// Begins an operation for the nexus `by`. Its parameter list may have come long after the command, so
+/// everything that could forbid it is checked again. With `immediate` its command ends at once.
 pub(crate) fn start(
     unit: Arc<LogicalUnit>,
     by: NexusId,
@@ -211,8 +220,8 @@ pub(crate) fn start(
     Ok((Box::pin(operation.run(methods)), end))
 }
 
-/// How one operation ended, for the command that began it. The state of the logical unit does not tell: by the time the
-/// command is polled, another core may have begun the next operation.
+/// How one operation ended, for the command that began it. The state of the logical unit does not tell: by
+/// the time the command is polled, another core may have begun the next operation.
 #[derive(Default)]
 struct Completion {
     succeeded: Option<bool>,
@@ -229,7 +238,8 @@ impl Completion {
     }
 }
 
-/// An operation under way. It ends when this is dropped, and only then: after that another core may begin the next.
+/// An operation under way. It ends when this is dropped, and only then: after that another core may begin the
+/// next.
 struct Operation {
     unit: Arc<LogicalUnit>,
     succeeded: bool,
@@ -268,9 +278,9 @@ impl Operation {
         Extent::new(0, geometry.blocks.0).chunks(bytes >> geometry.block_size.shift())
     }
 
-    /// Waits for the commands that hold a range lock on the piece, then overwrites what they wrote. A command that was
-    /// accepted before the operation and takes its lock later, because its data are still to come, is refused under that lock
-    /// ([`Operations::none_since`]).
+    /// Waits for the commands that hold a range lock on the piece, then overwrites what they wrote. A command
+    /// that was accepted before the operation and takes its lock later, because its data are still to come,
+    /// is refused under that lock ([`Operations::none_since`]).
     async fn pass(&self, method: &Method, piece: Extent) -> Result<(), DeviceError> {
         let device = self.unit.device();
         let _alone = self.unit.locks().exclude(piece).await;

@@ -1,4 +1,4 @@
-//! I_T nexuses: an initiator port that comes through a target port (SAM-5 4.6).
+//! I_T nexuses: pairs of an initiator port and a target port (SAM-5 4.6).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +10,8 @@ pub use volume::{AttachmentId as NexusId, HostPort as InitiatorPort, ServicePort
 
 use crate::unit::LogicalUnit;
 
-/// An I_T nexus at a logical unit: what a session holds for each LUN it uses. Dropping it is the loss of the
-/// nexus, which releases what only lives with it.
+/// An I_T nexus at a logical unit; a session holds one per LUN. Dropping it is an I_T nexus loss, which
+/// releases what belongs to the nexus.
 pub struct Nexus {
     pub(crate) unit: Arc<LogicalUnit>,
     pub(crate) id: NexusId,
@@ -19,7 +19,8 @@ pub struct Nexus {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// What a nexus reads and writes. Nobody but its session counts, so counting takes no lock; others look on.
+/// Traffic counters of a nexus. Only its session writes them, so counting takes no lock; other threads read
+/// them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     reads: AtomicU64,
@@ -28,16 +29,16 @@ pub(crate) struct Counters {
     blocks_received: AtomicU64,
 }
 
-/// What was read and written (LOG SENSE, page 19h).
+/// Totals of reads and writes (LOG SENSE, page 19h).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
     /// Read commands.
     pub(crate) reads: u64,
     /// Write commands.
     pub(crate) writes: u64,
-    /// What the former ask for and the initiator has room for.
+    /// Blocks sent for read commands.
     pub(crate) blocks_sent: u64,
-    /// What the latter ask for and the initiator offers.
+    /// Blocks received for write commands.
     pub(crate) blocks_received: u64,
 }
 
@@ -78,17 +79,16 @@ impl Traffic {
     }
 }
 
-/// What a nexus knows of the logical unit's state, so that reads and writes need not look: true as long as the
-/// unit's generation is the one it was taken in.
+/// The cached result of the checks for reads and writes, valid as long as the unit's generation is unchanged.
 #[derive(Clone, Copy)]
 pub(crate) struct View {
     pub(crate) generation: u64,
     pub(crate) geometry: Geometry,
     /// Reads pass without further checks: no unit attention, no reservation, medium ready, no fence.
     pub(crate) reads: bool,
-    /// And so do writes, which write protection would forbid too.
+    /// Writes pass without further checks: also no write protection.
     pub(crate) writes: bool,
-    /// A write cache must be reckoned with: FUA is more than an ordinary write.
+    /// The device has a volatile write cache, so FUA differs from an ordinary write.
     pub(crate) volatile_cache: bool,
     /// The write cache is switched off (caching mode page, WCE = 0): every write is stable.
     pub(crate) write_through: bool,
@@ -96,7 +96,7 @@ pub(crate) struct View {
 }
 
 impl Nexus {
-    /// Its name in task management and in [`crate::Effect`]s.
+    /// Its id in task management and in [`crate::Effect`]s.
     pub fn id(&self) -> NexusId {
         self.id
     }
@@ -106,7 +106,7 @@ impl Nexus {
         &self.unit
     }
 
-    /// The format of sense data that this logical unit is set to: for those that the front end makes itself.
+    /// The configured format of sense data, for those that the front end makes itself.
     pub fn sense_format(&self) -> SenseFormat {
         self.unit.look(|state| state.sense_format())
     }

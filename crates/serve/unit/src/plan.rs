@@ -1,5 +1,5 @@
-//! What passes between a logical unit and the front end that serves it: a command comes in, a plan goes out,
-//! data are moved as the plan says, a reply ends it.
+//! The interface between a logical unit and its front end: a command comes in, a plan goes out, data are
+//! transferred as the plan says, and a reply ends the command.
 //!
 //! ```text
 //!  CommandIn ── begin ──> Plan ─┬─ Reply                                     done
@@ -29,7 +29,7 @@ pub struct CommandIn<'a> {
     pub data_in_bytes: u32,
     /// The other logical units that this nexus sees.
     pub luns: &'a Arc<dyn SiblingUnits>,
-    /// Data must neither land on the medium before they have been checked nor be sent from where they may change
+    /// Received data must be checked before they are stored, and data must be copied before they are sent
     /// (data digests are in use).
     pub stage: bool,
 }
@@ -46,7 +46,7 @@ impl CommandIn<'_> {
     }
 }
 
-/// What a logical unit may learn about the others at the same target.
+/// Access of a logical unit to the others of the same target.
 pub trait SiblingUnits: Send + Sync {
     /// The LUNs this nexus sees, in the eight-byte form of REPORT LUNS (SAM-5 4.7), in ascending order.
     fn luns(&self) -> Vec<u64>;
@@ -55,41 +55,41 @@ pub trait SiblingUnits: Send + Sync {
     fn by_designator(&self, designator: &[u8]) -> Option<Arc<LogicalUnit>>;
 }
 
-/// What is to be done about a command.
+/// How a command is to be carried out.
 pub enum Plan {
-    /// Nothing more: it has ended.
+    /// The command has ended.
     Reply(Reply),
-    /// Bring data from the initiator, then [`LogicalUnit::finish`].
+    /// Receive data from the initiator, then call [`LogicalUnit::finish`].
     Receive(Receive),
-    /// [`LogicalUnit::finish`] it with [`Data::None`].
+    /// Call [`LogicalUnit::finish`] with [`Data::None`].
     Run(Job),
 }
 
-/// Data that a command wants from the initiator.
+/// Data to receive from the initiator.
 pub struct Receive {
-    /// How many, never more than the initiator offers, never none.
+    /// Their length in bytes: at least one, and at most what the initiator offers.
     pub bytes: u32,
-    /// Where to put them.
+    /// Their destination.
     pub place: Landing,
-    /// What to finish then. Dropping it gives the command up.
+    /// The job to finish then. Dropping it aborts the command.
     pub job: Job,
 }
 
-/// Where data from the initiator go.
+/// The destination of data from the initiator.
 pub enum Landing {
-    /// Straight onto the medium, which is memory of just this length.
+    /// The volume's own memory, exactly this long.
     Memory(WholeBlocks),
-    /// Into a buffer of just this length.
+    /// A buffer of exactly this length.
     Buffer,
 }
 
 /// Data that have arrived.
 pub enum Data {
-    /// None were asked for.
+    /// None were requested.
     None,
-    /// They lie in [`Landing::Memory`].
+    /// They were stored in [`Landing::Memory`].
     Placed,
-    /// They lie here.
+    /// They are in this buffer.
     Buffer(Buffer),
 }
 
@@ -103,28 +103,29 @@ impl Data {
     }
 }
 
-/// How a command goes on.
+/// The result of [`LogicalUnit::finish`].
 pub enum Step {
-    /// It has ended.
+    /// The command has ended.
     Now(Reply),
-    /// It is at work.
+    /// The command waits for a device.
     Later(Running),
-    /// It ends when `reply` does, and has set off something of the logical unit's own (SANITIZE, SBC-3 4.11):
-    /// `work` must be run to its end, whatever becomes of the command, its task set or its nexus.
+    /// The command ends with `reply`, and has started an operation of the logical unit (SANITIZE, SBC-3
+    /// 4.11): `work` must be run to its end, even if the command, its task set or its nexus ends.
     Lasting {
         /// The rest of the command, as with `Later`.
         reply: Pin<Box<dyn Future<Output = Reply>>>,
-        /// What goes on.
+        /// The operation.
         work: Background,
     },
 }
 
-/// A command at work.
+/// A running command.
 pub struct Running {
-    /// Ends with the command. Dropping it gives the command up, unless [`Watch::is_committed`] says that it must be run to
-    /// its end; what the device cannot take back any more is what [`LogicalUnit::quiesced`] waits for.
+    /// Ends with the command. Dropping it gives the command up, unless [`Watch::is_committed`] says that it
+    /// must be run to its end; what the device cannot take back any more is what [`LogicalUnit::quiesced`]
+    /// waits for.
     pub reply: Pin<Box<dyn Future<Output = Reply>>>,
-    /// How it stands.
+    /// Its progress.
     pub watch: Rc<Watch>,
 }
 
@@ -140,10 +141,10 @@ pub struct Reply {
     pub sense: Option<SenseData>,
     /// Data for the initiator, no longer than it has room for.
     pub data: DataIn,
-    /// What the command asks to move in its direction, whatever the initiator has room for or offers: the
-    /// difference is the residual count.
+    /// The length that the command asks to transfer, regardless of what the initiator expects: the difference
+    /// is the residual count.
     pub expected_bytes: u64,
-    /// What the front end has to do besides, before it sends the status.
+    /// What the front end must do before it sends the status.
     pub effects: Option<Box<[Effect]>>,
 }
 
@@ -157,11 +158,11 @@ pub enum DataIn {
     Bytes(Vec<u8>),
     /// Blocks in a buffer.
     Buffer(Buffer),
-    /// Blocks where they lie on the medium, and what keeps atomic writes away from them until they are sent.
+    /// Blocks in the volume's own memory, and their lock against atomic writes until they are sent.
     Region(Region, Option<Shared>),
 }
 
-/// What a command demands of the front end.
+/// An effect of a command that the front end must carry out.
 #[derive(Debug)]
 pub enum Effect {
     /// Abort all other commands of these nexuses (PREEMPT AND ABORT, SPC-4 5.12.11.2.6).
@@ -170,7 +171,7 @@ pub enum Effect {
         unit: Arc<LogicalUnit>,
         /// Whose.
         nexuses: Vec<NexusId>,
-        /// Who demands it.
+        /// The nexus that issued the command.
         by: NexusId,
     },
 }
@@ -178,11 +179,11 @@ pub enum Effect {
 /// A command that has not ended yet.
 pub struct Job {
     pub(crate) work: Work,
-    /// Whose command it is.
+    /// The nexus that sent the command.
     pub(crate) nexus: NexusId,
     /// The generation of the unit's state in which it was accepted.
     pub(crate) accepted: u64,
-    /// What it asks to move from the initiator, whether or not that is offered.
+    /// The length that it asks to receive from the initiator, whether or not that is offered.
     pub(crate) expected_bytes: u64,
     pub(crate) data_in_bytes: u32,
     pub(crate) format: SenseFormat,
@@ -196,14 +197,14 @@ impl Job {
         self.working_bytes
     }
 
-    /// Whether it is a write that receives onto the medium, and another command may be waiting for its blocks.
+    /// Whether it is a write into the volume's own memory for whose blocks another command may be waiting.
     pub fn is_in_the_way(&self) -> bool {
         matches!(&self.work, Work::Placed(_, lock) if lock.is_contended())
     }
 
-    /// Takes a write off the medium whose data are slow to come: its range is free for others again. What has landed so
-    /// far counts as data like any other, and the blocks that have yet to land go to a buffer.
-    /// Others than such writes come back as they are.
+    /// Moves a write whose data arrive slowly from the volume's own memory to a buffer, which unlocks its
+    /// range. Blocks stored so far stay; the missing ones go to the buffer. Any other job is returned
+    /// unchanged.
     pub fn withdraw(self, blocks: &WholeBlocks) -> Result<(Job, Buffer), Job> {
         let Job { work: Work::Placed(extent, lock), .. } = self else {
             return Err(self);
@@ -216,7 +217,7 @@ impl Job {
     }
 }
 
-/// What is left to do. Reading and writing have their own kinds, which need no allocation to describe.
+/// The work of a job. Reads and writes have their own variants, which need no allocation.
 pub(crate) enum Work {
     /// The data are received onto the medium under this lock; when they are there, all is done.
     Placed(Extent, Shared),
@@ -226,7 +227,7 @@ pub(crate) enum Work {
     Read { extent: Extent, bytes: u32, flush: bool },
     /// Anything else.
     Other(Deferred),
-    /// What outlives the command.
+    /// An operation that outlives the command.
     Lasting(Start),
 }
 
@@ -269,7 +270,8 @@ impl DataIn {
         self.len() == 0
     }
 
-    /// Leaves off what the initiator has no room for. A region is never longer: `begin` sees to that.
+    /// Cuts the data to the length that the initiator expects. A region is never longer; `begin` ensures
+    /// that.
     fn truncate(&mut self, room: usize) {
         match self {
             DataIn::None | DataIn::Region(..) => {}
@@ -315,7 +317,8 @@ impl Reply {
         }
     }
 
-    /// The end of a job: what it asked for is told in either case, since data may have been moved for it.
+    /// The reply of a job. Its expected length is reported on an error too, since data may have been
+    /// transferred.
     pub(crate) fn from_outcome(result: Result<Outcome, Failure>, ended: Ended) -> Reply {
         match result {
             Ok(outcome) => {

@@ -1,6 +1,7 @@
-//! RESERVE and RELEASE, 6 and 10 bytes long (SPC-2 7.21 to 7.24): the reservation of old, which belongs to one
-//! nexus and ends with it. SPC-4 has dropped them; clusters and boot firmware have not. What they do is the volume's to know
-//! ([`volume::Volume::reserve`]). Third-party reservations and extents, optional even then, are refused.
+//! RESERVE and RELEASE, 6 and 10 bytes long (SPC-2 7.21 to 7.24): the SPC-2 reservation, which belongs to one
+//! nexus and ends with it. SPC-4 has removed these commands; clusters and boot firmware still use them. Their
+//! effect is defined by the volume ([`volume::Volume::reserve`]). Third-party reservations and extents, which
+//! were optional, are refused.
 
 use scsi::Condition;
 use volume::reservations::Refusal;

@@ -1,8 +1,8 @@
-//! SANITIZE (SBC-4 5.31, 4.11): making all that was ever written unreadable.
+//! SANITIZE (SBC-4 5.31, 4.11): makes all data ever written unreadable.
 //!
-//! CRYPTOGRAPHIC ERASE would change a key, and we have none. It is offered only where the result is the same, on
-//! volumes in memory, which forget what they give back; for a file, whose old blocks may live on in the disk under
-//! it, it is refused.
+//! CRYPTOGRAPHIC ERASE would change an encryption key, and there is none. It is offered only where
+//! deallocation has the same effect, on volumes in memory; it is refused for files, whose old blocks may
+//! remain on the disk below.
 
 use block::{Buffer, Slice};
 use scsi::Condition;
@@ -57,7 +57,7 @@ fn no_parameters(call: &Call<'_>) -> Result<(), Condition> {
     if call.cdb.u16(7) == 0 { Ok(()) } else { Err(Condition::invalid_field(7)) }
 }
 
-/// Receives the parameter list, if there is one, and starts the operation.
+/// Receives the parameter list, if any, and starts the operation.
 fn set_off(
     call: &Call<'_>,
     length: u32,
@@ -96,7 +96,7 @@ fn passes(unit: &LogicalUnit, list: &[u8], length: usize) -> Result<Vec<Method>,
     Ok((0..count).map(|number| Method::Fill(pass(number))).collect())
 }
 
-/// A piece of the medium in which each block holds the pattern over and over, begun anew with the block.
+/// A buffer in which each block is filled with the repeated pattern, which restarts at each block.
 fn filled(pattern: &[u8], block_bytes: usize, medium_bytes: u64) -> Slice {
     let mut buffer = Buffer::recycled(PIECE_BYTES.min(medium_bytes).max(block_bytes as u64) as usize);
     for block in buffer.chunks_mut(block_bytes) {
@@ -109,7 +109,7 @@ const IMMED: u8 = 7;
 /// Allow unrestricted sanitize exit.
 const AUSE: u8 = 5;
 const HEADER_BYTES: usize = 4;
-/// One write: held in memory once, whatever the number of passes.
+/// The length of one write; the buffer is shared by all passes.
 const PIECE_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]

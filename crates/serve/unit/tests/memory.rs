@@ -1,8 +1,8 @@
-//! What a command says it takes of memory is what it takes: for every command that REPORT SUPPORTED OPERATION CODES tells
-//! of, beside an allocator that counts.
+//! What a command says it takes of memory is what it takes: for every command that REPORT SUPPORTED OPERATION
+//! CODES tells of, beside an allocator that counts.
 //!
-//! Four initiators with 250 VERIFY(16) each once took 1 GiB of a server whose budget was 32 MiB: working buffers were
-//! not counted.
+//! Four initiators with 250 VERIFY(16) each once took 1 GiB of a server whose budget was 32 MiB: working
+//! buffers were not counted.
 
 #[allow(dead_code, unused_imports, unreachable_pub)]
 #[path = "it/support/mod.rs"]
@@ -185,8 +185,8 @@ struct Ended {
     taken: usize,
 }
 
-/// Runs a command. What it takes at most is what `peak` says at its end; what is only answered is there as a whole once
-/// it is.
+/// Runs a command. What it takes at most is what `peak` says at its end; what is only answered is there as a
+/// whole once it is.
 fn run(unit: &Arc<LogicalUnit>, case: &Case, peak: impl Fn() -> usize) -> Ended {
     let mut nexus = attach(unit, 1);
     let luns: Arc<dyn SiblingUnits> = Arc::new(Many);

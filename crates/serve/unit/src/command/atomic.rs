@@ -1,5 +1,5 @@
-//! Commands that have their blocks alone: COMPARE AND WRITE, ORWRITE(16) and WRITE ATOMIC(16) (SBC-4 5.3, 5.16,
-//! 5.48). No overlapping read or write of another command sees or makes a mixture.
+//! Atomic commands: COMPARE AND WRITE, ORWRITE(16) and WRITE ATOMIC(16) (SBC-4 5.3, 5.16, 5.48). They hold an
+//! exclusive range lock, so overlapping commands neither see nor cause a mixture.
 
 use block::{Buffer, Extent};
 use scsi::Condition;
@@ -81,13 +81,13 @@ pub(crate) fn plan_write_atomic(call: &mut Call<'_>) -> Result<Plan, Failure> {
     })
 }
 
-/// A part of what must be done as a whole is refused, before any data: the initiator offers more or less than
-/// the CDB asks for.
+/// Refuses a command whose initiator offers more or less data than the CDB asks for: it cannot be carried out
+/// in part.
 pub(crate) fn exactly(call: &Call<'_>, bytes: u32) -> Result<(), Condition> {
     (call.command.data_out_bytes == bytes).then_some(()).ok_or(Condition::INVALID_INFORMATION_UNIT)
 }
 
-/// The same once they are here, for a front end that brought other data than it was asked for.
+/// The check of the received data, for a front end that passed another length than requested.
 pub(crate) fn whole(data: &Buffer, bytes: usize) -> Result<(), Condition> {
     (data.len() == bytes).then_some(()).ok_or(Condition::INVALID_INFORMATION_UNIT)
 }

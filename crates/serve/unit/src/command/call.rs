@@ -1,4 +1,4 @@
-//! A command on its way through its planner, and the ways a planner can answer.
+//! A command passed to its planner, and the plans that a planner can return.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::plan::{
 };
 use crate::unit::{DeviceAccess, LogicalUnit};
 
-/// What a planner decides about.
+/// A command to be planned.
 pub(crate) struct Call<'a> {
     pub(crate) unit: &'a Arc<LogicalUnit>,
     pub(crate) nexus: &'a mut Nexus,
@@ -40,8 +40,8 @@ impl Call<'_> {
         Ok(Plan::Reply(Reply::data(DataIn::Bytes(data), self.command.data_in_bytes)))
     }
 
-    /// Receive `expected_bytes`, or what the initiator offers of them, and go on with `then`, which takes `working_bytes`
-    /// of memory besides.
+    /// Receive `expected_bytes`, or as many of them as the initiator offers, then run `then`, which needs
+    /// `working_bytes` of memory besides.
     pub(crate) fn receive<F>(
         &self,
         expected_bytes: u32,
@@ -55,7 +55,7 @@ impl Call<'_> {
         self.receive_into(Work::Other(deferred), expected_bytes, working_bytes)
     }
 
-    /// The same for a command that sets off something of the logical unit's own.
+    /// [`Call::receive`] for a command that starts an operation of the logical unit.
     pub(crate) fn receive_and_start(
         &self,
         expected_bytes: u32,
@@ -75,7 +75,7 @@ impl Call<'_> {
         }
     }
 
-    /// Go on with `then` at once, which takes `working_bytes` of memory.
+    /// Run `then` at once, which needs `working_bytes` of memory.
     pub(crate) fn run<F>(
         &self,
         working_bytes: usize,

@@ -1,8 +1,8 @@
-//! SEND DIAGNOSTIC and RECEIVE DIAGNOSTIC RESULTS (SPC-4 6.42, 6.28): self-tests in the foreground, and the list of diagnostic
-//! pages, of which there is no other.
+//! SEND DIAGNOSTIC and RECEIVE DIAGNOSTIC RESULTS (SPC-4 6.42, 6.28): self-tests in the foreground, and the
+//! list of diagnostic pages, of which there is no other.
 //!
-//! A self-test reads from the device. Those in the background and the extended ones are refused: their results are told by
-//! a log page, and their length by a mode page, that are not there.
+//! A self-test reads from the device. Those in the background and the extended ones are refused: their
+//! results are told by a log page, and their length by a mode page, that are not there.
 
 use block::Extent;
 use scsi::{Condition, SenseKey, asc};
@@ -63,7 +63,8 @@ fn samples(blocks: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// RECEIVE DIAGNOSTIC RESULTS. Without PCV it is about what was sent last, and that can have been this page only.
+/// RECEIVE DIAGNOSTIC RESULTS. Without PCV it is about what was sent last, and that can have been this page
+/// only.
 pub(crate) fn plan_receive(call: &mut Call<'_>) -> Result<Plan, Failure> {
     if call.cdb.bit(1, PCV) && call.cdb.byte(2) != SUPPORTED_PAGES {
         return Err(Condition::invalid_field(2).into());

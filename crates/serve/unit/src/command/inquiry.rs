@@ -1,4 +1,4 @@
-//! INQUIRY (SPC-4 6.6): the standard data. The VPD pages are next door.
+//! INQUIRY (SPC-4 6.6): the standard data. The VPD pages are in `vpd`.
 
 use scsi::{Condition, Inquiry};
 

@@ -1,4 +1,4 @@
-//! GET LBA STATUS (SBC-3 5.4): which blocks take space.
+//! GET LBA STATUS (SBC-3 5.4): which blocks are allocated.
 
 use block::{Allocation, Extent, Run};
 use scsi::{LbaStatus, LbaStatusDescriptor};

@@ -1,7 +1,8 @@
-//! LOG SENSE (SPC-4 6.7, 7.3; SBC-3 6.4): counters of reads and writes, the space of thin volumes, and a temperature that
-//! nobody measures.
+//! LOG SENSE (SPC-4 6.7, 7.3; SBC-3 6.4): counters of reads and writes, the space of thin volumes, and an
+//! invalid temperature, since there is no sensor.
 //!
-//! All parameters are lists, so PAGE CONTROL asks for nothing else than what they are now. Nothing can be saved or selected.
+//! All parameters are lists, so PAGE CONTROL asks for nothing else than what they are now. Nothing can be
+//! saved or selected.
 
 use block::Space;
 use scsi::Condition;
@@ -92,13 +93,15 @@ fn from(pointer: u16, parameters: Vec<(u16, Vec<u8>)>) -> Result<Vec<u8>, Condit
         .collect())
 }
 
-/// Temperature and reference temperature (SPC-4 7.3.21): there is no sensor, and no temperature to stay below.
+/// Temperature and reference temperature (SPC-4 7.3.21): there is no sensor, and no temperature to stay
+/// below.
 fn temperature() -> Vec<(u16, Vec<u8>)> {
     vec![(0, vec![0, UNAVAILABLE]), (1, vec![0, UNAVAILABLE])]
 }
 
-/// General statistics and performance (SPC-4 7.3.9): counters, idle time, and the interval in which times are counted. No times
-/// are taken, so those are zero; sg_logs shows a page only if all three parameters are there.
+/// General statistics and performance (SPC-4 7.3.9): counters, idle time, and the interval in which times are
+/// counted. No times are taken, so those are zero; sg_logs shows a page only if all three parameters are
+/// there.
 fn statistics(traffic: Traffic) -> Vec<(u16, Vec<u8>)> {
     let counters = [traffic.reads, traffic.writes, traffic.blocks_received, traffic.blocks_sent, 0, 0, 0, 0];
     let counters = counters.iter().flat_map(|counter| counter.to_be_bytes()).collect();

@@ -1,5 +1,5 @@
-//! REPORT LUNS (SPC-4 6.33), the REPORT LUNS well-known logical unit, and what is answered where there is no
-//! logical unit at all.
+//! REPORT LUNS (SPC-4 6.33), the REPORT LUNS well-known logical unit, and replies at LUNs without a logical
+//! unit.
 
 use scsi::{Condition, LunList, REPORT_LUNS_WELL_KNOWN, SenseFormat, SenseKey, asc};
 

@@ -1,8 +1,8 @@
-//! The commands: one table, one file for each family.
+//! The commands: one table, one file per family.
 //!
-//! The table says of each command everything that is not its own business: which bits of its CDB are
-//! looked at and how long it may take (REPORT SUPPORTED OPERATION CODES tells initiators both), what
-//! reservations think of it, and what must be so before it runs. Its planner decides the rest.
+//! The table has the common properties of each command: the CDB bits that are evaluated and the timeouts
+//! (both for REPORT SUPPORTED OPERATION CODES), how it conflicts with reservations, and its preconditions.
+//! Its planner does the rest.
 
 mod call;
 mod table;
@@ -38,20 +38,20 @@ use crate::plan::Plan;
 use crate::unit::Reserved;
 use table::TABLE;
 
-/// Decides what a command is that has passed the gate.
+/// Plans a command that has passed the gate.
 pub(crate) type Planner = fn(&mut Call<'_>) -> Result<Plan, Failure>;
 
 /// A command, as the table knows it.
 pub(crate) struct Command {
     /// Its codes. All service actions of ours are in bits 4..0 of byte 1.
     pub(crate) kind: CommandCode,
-    /// CDB usage data (SPC-4 6.35.3) behind the operation code: a one for each bit that is looked at, and the service action.
-    /// With the operation code, they are as long as the CDB.
+    /// CDB usage data (SPC-4 6.35.3) behind the operation code: a one for each bit that is looked at, and the
+    /// service action. With the operation code, they are as long as the CDB.
     pub(crate) usage: &'static [u8],
-    /// What it takes as a rule, and when to begin to worry.
+    /// Its nominal and recommended timeouts.
     pub(crate) timeouts: CommandTimeouts,
     pub(crate) reserved: Reserved,
-    /// Waits for unit attentions to be heard; all but INQUIRY, REPORT LUNS and REQUEST SENSE (SAM-5 5.14).
+    /// Reports pending unit attentions instead; all but INQUIRY, REPORT LUNS and REQUEST SENSE (SAM-5 5.14).
     pub(crate) attention: bool,
     /// Needs the medium: not while it is ejected or fenced.
     pub(crate) medium: bool,
@@ -63,7 +63,7 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// A command that neither reads nor writes the medium nor minds persistent reservations.
+    /// A command that neither accesses the medium nor conflicts with persistent reservations.
     const fn new(kind: CommandCode, usage: &'static [u8], plan: Planner) -> Command {
         Command {
             kind,
@@ -118,13 +118,13 @@ impl Command {
 pub(crate) enum Exists {
     /// All.
     Always,
-    /// Those whose space can be given back.
+    /// Those whose blocks can be deallocated.
     Thin,
-    /// Those whose space is gone for good when it is given back, because it is memory.
+    /// Those in memory, where deallocated data are destroyed.
     Volatile,
 }
 
-/// What a logical unit is, as far as the choice of its commands goes.
+/// Properties of a logical unit that determine which commands exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnitTraits {
     pub(crate) thin: bool,
@@ -146,7 +146,7 @@ pub(crate) fn commands(traits: UnitTraits) -> impl Iterator<Item = &'static Comm
     TABLE.iter().filter(move |command| traits.has(command.exists))
 }
 
-/// The command that this CDB is, or which field of it names none.
+/// The command of this CDB, or an error that points at the invalid field.
 pub(crate) fn find(cdb: Cdb<'_>, traits: UnitTraits) -> Result<&'static Command, Condition> {
     let mut opcode_known = false;
     for command in commands(traits).filter(|command| command.kind.opcode == cdb.opcode()) {

@@ -34,9 +34,9 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     Ok(Plan::Run(Job { working_bytes: Buffer::memory_bytes(bytes as usize), ..call.job(work, wanted) }))
 }
 
-/// The initiator has declared a write, so no block is read or returned. That cannot damage the medium, so the command ends with
-/// GOOD: its residual count is an overflow by the whole length of the blocks (RFC 7143 11.4.5.1), as libiscsi's
-/// iSCSIResiduals.Read10Invalid expects.
+/// The initiator has declared a write, so no block is read or returned. That cannot damage the medium, so the
+/// command ends with GOOD: its residual count is an overflow by the whole length of the blocks (RFC 7143
+/// 11.4.5.1), as libiscsi's iSCSIResiduals.Read10Invalid expects.
 #[cold]
 fn declared_a_write(call: &Call<'_>, wanted: u64) -> Result<Plan, Failure> {
     call.command.takes_data()?;

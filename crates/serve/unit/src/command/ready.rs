@@ -1,4 +1,4 @@
-//! TEST UNIT READY (SPC-4 6.47). The gate has asked all there is to ask.
+//! TEST UNIT READY (SPC-4 6.47). The gate has made all the checks.
 
 use super::Call;
 use crate::failure::Failure;

@@ -1,4 +1,4 @@
-//! START STOP UNIT (SBC-3 5.25) and PREVENT ALLOW MEDIUM REMOVAL (SPC-4 6.14): the medium that comes and goes.
+//! START STOP UNIT (SBC-3 5.25) and PREVENT ALLOW MEDIUM REMOVAL (SPC-4 6.14).
 
 use scsi::{Condition, SenseKey, asc};
 
@@ -9,11 +9,11 @@ use crate::nexus::NexusId;
 use crate::plan::{Outcome, Plan};
 use crate::unit::{Medium, Reserved, UnitState};
 
-/// There is no spindle to stop, but a stopped unit behaves as if there were: commands that need the medium are refused until
-/// the unit is started again (SBC-3 4.20). Only a fixed medium is stopped: libiscsi's StartStopUnit.NoLoej expects a removable
-/// one to be ready after START=0, like a drive that spins up for the next command. The active, idle and standby power
-/// conditions do not differ here: each of them starts a stopped unit. The command ends when the change is complete, even with
-/// IMMED.
+/// There is no spindle to stop, but a stopped unit behaves as if there were: commands that need the medium
+/// are refused until the unit is started again (SBC-3 4.20). Only a fixed medium is stopped: libiscsi's
+/// StartStopUnit.NoLoej expects a removable one to be ready after START=0, like a drive that spins up for the
+/// next command. The active, idle and standby power conditions do not differ here: each of them starts a
+/// stopped unit. The command ends when the change is complete, even with IMMED.
 pub(crate) fn plan_start_stop(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let (start, load_eject) = (call.cdb.bit(4, START), call.cdb.bit(4, LOEJ));
     let no_power_condition = call.cdb.byte(4) >> 4 == 0;
@@ -61,7 +61,7 @@ fn start_unit(call: &Call<'_>) -> Result<Plan, Failure> {
     call.good()
 }
 
-/// Puts the medium out of reach, once what is cached is on it.
+/// Flushes the cache, then ejects or stops the medium.
 fn plan_flush(
     call: &Call<'_>,
     change: impl FnOnce(&mut UnitState) -> Result<(), Failure> + Send + 'static,
@@ -80,8 +80,8 @@ fn plan_flush(
     })
 }
 
-/// The others must learn that there is a medium again, and that it may be another. PREVENT locks an empty drive too:
-/// libiscsi's PreventAllow.Eject loads in vain.
+/// The others must learn that there is a medium again, and that it may be another. PREVENT locks an empty
+/// drive too: libiscsi's PreventAllow.Eject loads in vain.
 fn load(state: &mut UnitState, by: NexusId) -> Result<(), Failure> {
     if state.medium == Medium::Ejected {
         removable_now(state)?;

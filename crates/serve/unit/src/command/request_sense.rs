@@ -1,4 +1,4 @@
-//! REQUEST SENSE (SPC-4 6.39): with autosense, it tells what no command has been told yet.
+//! REQUEST SENSE (SPC-4 6.39): with autosense, it returns pending unit attentions and pollable sense data.
 
 use scsi::{Condition, SenseFormat, SenseKey, asc};
 

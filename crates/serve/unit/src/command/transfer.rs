@@ -1,4 +1,4 @@
-//! What READ, WRITE, VERIFY and their kin have in common: the blocks they name, and when those are refused.
+//! Checks common to READ, WRITE, VERIFY and similar commands: the extent they name, protection fields, FUA.
 
 use block::{Durability, Extent, Geometry};
 use scsi::{Condition, SenseKey, asc};
@@ -6,9 +6,9 @@ use scsi::{Condition, SenseKey, asc};
 use crate::cdb::{Cdb, Layout};
 use crate::nexus::View;
 
-/// What one command may move at most (VPD page B0h, MAXIMUM TRANSFER LENGTH): what a session must be ready to
-/// hold in memory for it. libiscsi's WriteSame16.Unmap takes for granted that 65,536 blocks can be written at once
-/// where WRITE SAME can name as many.
+/// The longest transfer of one command (VPD page B0h, MAXIMUM TRANSFER LENGTH), which a session must be able
+/// to hold in memory. libiscsi's WriteSame16.Unmap assumes that 65,536 blocks can be written at once where
+/// WRITE SAME can name as many.
 pub(crate) const TRANSFER_BYTES_MAX: u64 = 32 << 20;
 
 /// The same in blocks.
@@ -33,8 +33,8 @@ pub(crate) fn unlimited_extent(cdb: Cdb<'_>, geometry: Geometry) -> Result<Exten
     Ok(extent)
 }
 
-/// LBA OUT OF RANGE unless all blocks exist. The block after the last is outside even where no blocks are asked
-/// for (SBC-3 4.4: an LBA names a block).
+/// LBA OUT OF RANGE unless all blocks exist. The block after the last is outside even where no blocks are
+/// asked for (SBC-3 4.4: an LBA names a block).
 pub(crate) fn within(extent: Extent, geometry: Geometry) -> Result<(), Condition> {
     if geometry.contains(extent) && extent.lba.0 < geometry.blocks.0 {
         return Ok(());

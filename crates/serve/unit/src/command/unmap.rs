@@ -1,4 +1,4 @@
-//! UNMAP (SBC-3 5.28): space that is given back.
+//! UNMAP (SBC-3 5.28): deallocates blocks.
 
 use block::{Durability, Extent, Geometry};
 use scsi::{Condition, SenseKey, UnmapDescriptor, asc};

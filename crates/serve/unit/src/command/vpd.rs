@@ -73,8 +73,8 @@ fn device_identification(call: &Call<'_>) -> Vec<Designator> {
     designators
 }
 
-/// SCSI ports (SPC-4 7.8.14): those of the caller's own target through which the logical unit is in use. Another target is
-/// another SCSI device, so its ports are not listed.
+/// SCSI ports (SPC-4 7.8.14): those of the caller's own target through which the logical unit is in use.
+/// Another target is another SCSI device, so its ports are not listed.
 fn scsi_ports(call: &Call<'_>) -> Vec<u8> {
     let mut ports: Vec<TargetPort> = call.unit.look(|state| {
         let target = state.name(call.nexus.id).map(|name| name.service.name.as_str());
@@ -147,8 +147,8 @@ fn provisioning(call: &Call<'_>) -> Provisioning {
     }
 }
 
-/// THRESHOLD EXPONENT: the resource counts of the Logical Block Provisioning log page are numbers of threshold sets, of
-/// 2^exponent blocks each. A set is a mebibyte, and no volume has 2^32 of them.
+/// THRESHOLD EXPONENT: the resource counts of the Logical Block Provisioning log page are numbers of
+/// threshold sets, of 2^exponent blocks each. A set is a mebibyte, and no volume has 2^32 of them.
 fn threshold_exponent(geometry: Geometry) -> u8 {
     THRESHOLD_SET_BYTES.ilog2() as u8 - geometry.block_size.shift() as u8
 }
@@ -165,8 +165,8 @@ pub(crate) fn atomic_blocks_max(geometry: Geometry) -> u64 {
 pub(crate) const TARGET_PORT_GROUP_ID: u16 = 1;
 /// The largest that fits its field in block limits and in the CDB.
 pub(crate) const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 255;
-/// 512 MiB of 512-byte blocks: enough for a discard of a terabyte to take two thousand commands, little enough
-/// for each to end soon.
+/// 512 MiB of 512-byte blocks: enough for a discard of a terabyte to take two thousand commands, little
+/// enough for each to end soon.
 pub(crate) const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
 /// What fits a parameter list of 64 KiB is more than this; what initiators send is far less.
 pub(crate) const UNMAP_DESCRIPTORS_MAX: u32 = 256;

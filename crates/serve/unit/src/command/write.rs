@@ -27,9 +27,10 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     Ok(Plan::Receive(Receive { bytes, place: Landing::Buffer, job }))
 }
 
-/// The place of the blocks on the medium, if it is memory and no atomic write is at work there. Nothing is checked again when
-/// the data have landed, so what was checked before the lock was taken must still hold: a SANITIZE on another core could
-/// have passed these blocks in between. One that begins later waits for the lock.
+/// The place of the blocks on the medium, if it is memory and no atomic write is at work there. Nothing is
+/// checked again when the data have landed, so what was checked before the lock was taken must still hold: a
+/// SANITIZE on another core could have passed these blocks in between. One that begins later waits for the
+/// lock.
 fn onto_memory(call: &Call<'_>, extent: Extent) -> Option<(WholeBlocks, Shared)> {
     let lock = call.unit.locks().try_share(extent)?;
     if call.unit.generation() != call.view.generation {

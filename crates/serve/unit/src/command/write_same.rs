@@ -1,7 +1,7 @@
 //! WRITE SAME(10) and (16) (SBC-4 5.50 and 5.51; SBC-3 5.43 and 5.44): one block of data for many.
 //!
-//! UNMAP is a hint: the blocks may be unmapped only if they read afterwards as if they had been written. Unmapped blocks
-//! read as zeros (LBPRZ), so blocks of zeros are unmapped, and any other data are written.
+//! UNMAP is a hint: the blocks may be unmapped only if they read afterwards as if they had been written.
+//! Unmapped blocks read as zeros (LBPRZ), so blocks of zeros are unmapped, and any other data are written.
 
 use block::{Buffer, Durability, Extent};
 use scsi::Condition;
@@ -25,8 +25,8 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.receive(bytes, call.unit.piece_memory_bytes(extent), move |access, block| async move {
         atomic::whole(&block, bytes as usize)?;
         let _shared = access.locks().share(extent).await;
-        // "Subsequent read operations behave as if the device server wrote the single block of user data received" (SBC-4
-        // 5.50). LIO, tgt and Linux's scsi_debug unmap whatever the data are.
+        // "Subsequent read operations behave as if the device server wrote the single block of user data
+        // received" (SBC-4 5.50). LIO, tgt and Linux's scsi_debug unmap whatever the data are.
         if block.iter().all(|byte| *byte == 0) {
             access.write_zeroes(extent, unmap).await?;
         } else {
@@ -71,8 +71,9 @@ fn extent(call: &Call<'_>) -> Result<Extent, Condition> {
     Ok(extent)
 }
 
-/// WSNZ (VPD page B0h). Programs take a WRITE SAME of zero blocks with UNMAP for "unmap all to the end", whatever the data
-/// (libiscsi's UnmapUntilEnd sends FFh and wants zeros): where blocks can be unmapped, it is not on offer.
+/// WSNZ (VPD page B0h). Programs take a WRITE SAME of zero blocks with UNMAP for "unmap all to the end",
+/// whatever the data (libiscsi's UnmapUntilEnd sends FFh and wants zeros): where blocks can be unmapped, it
+/// is not on offer.
 pub(crate) fn refuses_zero_blocks(call: &Call<'_>) -> bool {
     call.unit.thin()
 }

@@ -1,12 +1,12 @@
-//! EXTENDED COPY and RECEIVE COPY RESULTS (SPC-4 6.3, 6.4, 6.18 to 6.20): blocks that go from one logical unit to
-//! another, or within one, without passing through an initiator.
+//! EXTENDED COPY and RECEIVE COPY RESULTS (SPC-4 6.3, 6.4, 6.18 to 6.20): blocks that go from one logical
+//! unit to another, or within one, without passing through an initiator.
 //!
-//! Of all that the standard has room for, this is what hosts use: a list identifier of one byte (LID1), copy
-//! sources and destinations named by their designation descriptor (E4h), and segments from block device to block
+//! Supported is the part of the standard that hosts use: a list identifier of one byte (LID1), copy sources
+//! and destinations named by their designation descriptor (E4h), and segments from block device to block
 //! device (02h). A list is checked as a whole before the first block moves; the copy then holds one piece of
 //! 1 MiB at a time, and ends with its command when that is aborted.
 //!
-//! [`results`] remembers how copies went, [`run`] does them.
+//! [`run`] carries out copies, [`results`] records their results.
 
 pub(crate) mod results;
 pub(crate) mod run;

@@ -1,4 +1,4 @@
-//! RECEIVE COPY RESULTS: how copies went, and what a copy may be (SPC-4 6.18 to 6.20).
+//! RECEIVE COPY RESULTS: the results of copies, and their operating parameters (SPC-4 6.18 to 6.20).
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! EXTENDED COPY at work.
+//! EXTENDED COPY: carries out a copy.
 
 use std::sync::Arc;
 
@@ -80,9 +80,9 @@ impl Copy {
         Ok(Outcome::default())
     }
 
-    /// Piece by piece. Neither end is locked while the other is worked on: two locks at once could wait for each
-    /// other through a third. A reservation, write protection or a fence may have come since the last piece, so each
-    /// end is asked again for each piece, when nothing is left to wait for.
+    /// Piece by piece. Neither end is locked while the other is worked on: two locks at once could wait for
+    /// each other through a third. A reservation, write protection or a fence may have come since the last
+    /// piece, so each end is asked again for each piece, when nothing is left to wait for.
     async fn copy(&self, step: &Step, progress: &mut Progress) -> Result<(), Failure> {
         let Step { source, destination, .. } = step;
         let by = Requester { attachment: self.record.by, path: &self.by };
@@ -109,8 +109,8 @@ impl Copy {
     }
 }
 
-/// Access to the logical unit that a target descriptor names; `None` if there is none, which matters once it is used. A
-/// unit that is not the command's own is one of `others`.
+/// Access to the logical unit that a target descriptor names; `None` if there is none, which matters once it
+/// is used. A unit that is not the command's own is one of `others`.
 fn end(
     access: &DeviceAccess,
     luns: &dyn SiblingUnits,
@@ -177,8 +177,8 @@ fn aborted(code: u16) -> Condition {
     Condition::new(SenseKey::CopyAborted, code)
 }
 
-/// An end of the copy failed (SPC-4 6.3.3). Lack of space is said as such: it is what a thin volume's host must
-/// hear.
+/// An end of the copy failed (SPC-4 6.3.3). Lack of space is said as such: it is what a thin volume's host
+/// must hear.
 fn third_party(failure: Failure) -> Failure {
     match failure {
         Failure::Check(condition) if condition.key == SenseKey::DataProtect => failure,
@@ -208,8 +208,8 @@ impl LogicalUnit {
     }
 }
 
-/// What RECEIVE COPY RESULTS will know of this copy. Dropped before [`Record::succeed`], by an error or because
-/// the command was aborted, it says so.
+/// What RECEIVE COPY RESULTS will know of this copy. Dropped before [`Record::succeed`], by an error or
+/// because the command was aborted, it says so.
 struct Record {
     unit: Arc<LogicalUnit>,
     by: NexusId,

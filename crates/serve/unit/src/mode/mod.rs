@@ -1,9 +1,9 @@
-//! Mode pages: what the logical unit lets initiators see and set of itself (SPC-4 6.11 to 6.14, 7.5).
+//! Mode pages (SPC-4 6.11 to 6.14, 7.5).
 //!
 //! [`Pages`] holds every page three times (current, saved, default) beside the one mask of what may change.
-//! [`sense`] turns them into mode parameter data, [`select`] turns a parameter list into new pages, all of it or
-//! nothing. What a bit *does* is elsewhere: the logical unit asks [`Pages::write_cache`],
-//! [`Pages::write_protect`] and [`Pages::descriptor_sense`] when it decides about a command.
+//! [`sense`] turns them into mode parameter data, [`select`] turns a parameter list into new pages, all of it
+//! or nothing. The logical unit queries their effect by [`Pages::write_cache`], [`Pages::write_protect`] and
+//! [`Pages::descriptor_sense`].
 //!
 //! TST is 0: one set of pages is shared by all I_T nexuses, so a change by one is a unit attention, MODE
 //! PARAMETERS CHANGED, for all others.
@@ -76,8 +76,8 @@ impl Pages {
         bytes
     }
 
-    /// Takes saved values from a file as saved and current ones. A page this version does not know, or a bit it
-    /// does not let change, keeps its default: the file may be of another version or another device.
+    /// Takes saved values from a file as saved and current ones. A page this version does not know, or a bit
+    /// it does not let change, keeps its default: the file may be of another version or another device.
     pub(crate) fn restore(&mut self, bytes: &[u8]) -> Result<(), Damaged> {
         let mut rest = bytes;
         while let [page, subpage, length, tail @ ..] = rest {

@@ -17,8 +17,8 @@ pub(super) const BYTES_MAX: usize = 32;
 pub(super) const CACHING: usize = 2;
 pub(super) const CONTROL: usize = 3;
 
-/// Each page twice: as it is when nobody has changed it, and a one in every bit that MODE SELECT may change. In ascending
-/// order, as 3Fh returns them (SPC-4 6.11.1).
+/// Each page twice: as it is when nobody has changed it, and a one in every bit that MODE SELECT may change.
+/// In ascending order, as 3Fh returns them (SPC-4 6.11.1).
 pub(super) fn pages(facts: Facts) -> [[Vec<u8>; 2]; COUNT] {
     // A medium without a volatile cache has nothing to switch on: WCE=1 would be a lie.
     let caching = Caching { wce: facts.volatile_cache, ..Caching::default() };
@@ -28,9 +28,10 @@ pub(super) fn pages(facts: Facts) -> [[Vec<u8>; 2]; COUNT] {
         // No limits of its own; RFC 7143 negotiates bursts.
         fixed(&DisconnectReconnect::default().write()),
         [caching.write().to_vec(), caching.write().to_vec()],
-        // GLTSD, there is no log to save; QUEUE ALGORITHM MODIFIER 1, simple commands may be reordered; QERR 0, other
-        // commands go on after a CHECK CONDITION; TAS, a command that another initiator's reset ends is told so, for its own
-        // initiator would else wait for it until it lost patience (30 s in Linux); BUSY TIMEOUT PERIOD without limit.
+        // GLTSD, there is no log to save; QUEUE ALGORITHM MODIFIER 1, simple commands may be reordered; QERR
+        // 0, other commands go on after a CHECK CONDITION; TAS, a command that another initiator's reset ends
+        // is told so, for its own initiator would else wait for it until it lost patience (30 s in Linux);
+        // BUSY TIMEOUT PERIOD without limit.
         [
             Control {
                 gltsd: true,

@@ -39,8 +39,8 @@ impl Select {
         Ok((Select { form, save }, length))
     }
 
-    /// Changes `pages` as the parameter list says, and tells whether any current value is another one now. On a
-    /// refusal nothing has changed.
+    /// Changes `pages` as the parameter list says, and tells whether any current value is another one now. On
+    /// a refusal nothing has changed.
     pub(crate) fn apply(&self, pages: &mut Pages, list: &[u8], medium: Medium) -> Result<bool, Condition> {
         if list.is_empty() {
             return Ok(false); // SPC-4 6.13: not an error, and nothing is transferred.
@@ -98,8 +98,8 @@ impl Pages {
         }
         let sent = list.get(at..at + length).ok_or(Condition::parameter_list_length())?;
         let (current, mask): (&Page, &Page) = (&self.current[index], &self.changeable[index]);
-        // Where it differs from the current values although it may not (SPC-4 6.11.3). PS is reserved in MODE SELECT;
-        // initiators send back the one they got, so it is not looked at.
+        // Where it differs from the current values although it may not (SPC-4 6.11.3). PS is reserved in MODE
+        // SELECT; initiators send back the one they got, so it is not looked at.
         if let Some(offset) = (header_bytes..length).find(|&at| (sent[at] ^ current[at]) & !mask[at] != 0) {
             return Err(wrong(at + offset));
         }

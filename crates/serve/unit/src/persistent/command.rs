@@ -1,4 +1,5 @@
-//! PERSISTENT RESERVE IN and OUT at a logical unit: the state is its, and so are the nexuses to tell.
+//! PERSISTENT RESERVE IN and OUT at a logical unit: the commands, and the notification of the nexuses
+//! concerned.
 
 use std::sync::Arc;
 
@@ -31,8 +32,8 @@ pub(crate) fn plan_out(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.receive(request.length as u32, 0, move |access, list| carry_out(access, id, request, list))
 }
 
-/// While any nexus holds the unit by RESERVE, PERSISTENT RESERVE IN and OUT conflict (SPC-2 5.5.3), whoever
-/// sends them.
+/// While any nexus holds the unit by RESERVE, PERSISTENT RESERVE IN and OUT from every nexus conflict (SPC-2
+/// 5.5.3).
 fn not_reserved(volume: &Volume) -> Result<(), Failure> {
     match volume.reserved_by() {
         None => Ok(()),
@@ -40,8 +41,8 @@ fn not_reserved(volume: &Volume) -> Result<(), Failure> {
     }
 }
 
-/// Saves before it changes, and changes before it answers: what is acknowledged is kept, what could not be kept
-/// has not happened. Once it saves it is run to its end.
+/// Saves the new state, then changes it, then answers: an acknowledged change is saved, and a change that
+/// could not be saved has no effect. Once saving has begun the command is run to its end.
 async fn carry_out(
     unit: DeviceAccess,
     id: NexusId,
@@ -71,7 +72,8 @@ async fn carry_out(
 }
 
 impl UnitState {
-    /// Tells those whom a change of reservations concerns. Returns the preempted nexuses, `by` never among them.
+    /// Establishes unit attentions for the nexuses that a change of reservations affects. Returns the
+    /// preempted nexuses without `by`.
     fn tell(&mut self, by: NexusId, changed: &Changed) -> Vec<NexusId> {
         for notice in &changed.notices {
             for id in self.covered(&notice.who, by) {
@@ -81,7 +83,7 @@ impl UnitState {
         changed.preempted.iter().flat_map(|preempted| self.covered(preempted, by)).collect()
     }
 
-    /// The nexuses that are here of those that a registration covers, but for `by`.
+    /// The attached nexuses that a registration covers, without `by`.
     fn covered(&self, registration: &Registration, by: NexusId) -> Vec<NexusId> {
         let others = self.nexuses.iter().filter(|nexus| nexus.id != by);
         others.filter(|nexus| registration.covers(&nexus.name)).map(|nexus| nexus.id).collect()

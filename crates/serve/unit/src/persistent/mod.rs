@@ -1,7 +1,7 @@
 //! PERSISTENT RESERVE IN and OUT: SCSI's encoding of [`volume::reservations`].
 //!
-//! Reading order: [`command`] (the commands at a logical unit), [`out`] and [`report`] (parameter lists and parameter data).
-//! What a change does, and what a reservation forbids, is the volume's to know.
+//! Reading order: [`command`] (the commands at a logical unit), [`out`] and [`report`] (parameter lists and
+//! parameter data). The effect of a change, and what a reservation forbids, are in `volume`.
 
 pub(crate) mod command;
 pub(crate) mod out;

@@ -6,7 +6,7 @@ use volume::reservations::{Change, Move, Register, ReservationType};
 
 use crate::nexus::{InitiatorPort, NexusName, TargetPort};
 
-/// What the CDB says.
+/// The fields of the CDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     action: ReserveOut,
@@ -16,13 +16,13 @@ pub(crate) struct Request {
     pub(crate) length: usize,
 }
 
-/// What a parameter list is read against.
+/// The context in which a parameter list is interpreted.
 pub(crate) struct ListContext<'a> {
     /// The nexus that sent it.
     pub(crate) by: &'a NexusName,
-    /// All I_T nexuses that are there: a TransportID without ISID, or a relative port, means some of them.
+    /// All attached I_T nexuses: a TransportID without ISID, or a relative port, stands for some of them.
     pub(crate) attached: &'a [NexusName],
-    /// There is a place to keep registrations in through a loss of power.
+    /// Registrations can be saved through a loss of power.
     pub(crate) can_persist: bool,
 }
 
@@ -177,7 +177,7 @@ fn target_port(relative: u16, context: &ListContext<'_>) -> Option<TargetPort> {
     ports.find(|port| port.name == context.by.service.name && port.relative_port == relative).cloned()
 }
 
-/// APTPL, which is refused where nothing can be kept.
+/// APTPL, which is refused where registrations cannot be saved.
 fn persists(wanted: bool, field: Condition, context: &ListContext<'_>) -> Result<bool, Condition> {
     if wanted && !context.can_persist { Err(field) } else { Ok(wanted) }
 }

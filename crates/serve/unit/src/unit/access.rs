@@ -1,12 +1,11 @@
-//! A command at its devices: every request that a command makes goes through its [`DeviceAccess`].
+//! Device requests of a command: all of them go through its [`DeviceAccess`], which knows each outstanding
+//! request. Hence
+//! - the front end sees in the [`Watch`] which request of which device a command waits for: a deadline counts
+//!   from the request, not from the arrival of the command;
+//! - an aborted change keeps its blocks locked until the device has completed or cancelled it
+//!   ([`volume::Volume::quiesced`]): the kernel may carry it out after later requests.
 //!
-//! This is the one place that knows of a request while a device has it. Hence
-//! - the front end sees in the [`Watch`] which device a command is waiting for, and for which request: a deadline counts
-//!   from when the device was asked, not from when the command came;
-//! - a change that is given up keeps its blocks from later commands until the device has let go of it
-//!   ([`volume::Volume::quiesced`]): the kernel may carry it out after what came later.
-//!
-//! What it leaves out: order and exclusion among commands, which are the range locks'.
+//! Order and exclusion among commands are not here; range locks provide them.
 
 use std::cell::{Cell, OnceCell};
 use std::future::Future;
@@ -24,7 +23,7 @@ use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::unit::{LogicalUnit, give_way};
 
-/// How a command that has begun stands, for its front end.
+/// The progress of a running command, for its front end.
 #[derive(Default)]
 pub struct Watch {
     requests: Cell<u32>,
@@ -34,41 +33,43 @@ pub struct Watch {
     reported_losses: Cell<u64>,
 }
 
-/// A request that a device has.
+/// An outstanding device request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceRequest {
     /// Its number among the command's requests: another number is another request.
     pub number: u32,
-    /// Whose device: 0 is the unit that received the command, 1 the first of [`Watch::others`], and so on.
+    /// The unit of the device: 0 is the unit that received the command, 1 the first of [`Watch::others`], and
+    /// so on.
     pub unit: usize,
 }
 
 impl Watch {
-    /// The request that a device has now. None while the command waits for something else: a range that another command
-    /// has alone, or a place to save what must be kept.
+    /// The outstanding request. `None` while the command waits for something else: a range lock, or the
+    /// saving of persistent state.
     pub fn request(&self) -> Option<DeviceRequest> {
         self.asked.get().map(|unit| DeviceRequest { number: self.requests.get(), unit })
     }
 
-    /// Whether the command is changing what is kept on disk and in memory. Then it must be run to its end even if nobody
-    /// wants its reply any more, or the two would differ; effects of the reply are to be carried out all the same.
+    /// Whether the command is changing persistent state and its copy in memory. Then it must be run to its
+    /// end even if it was aborted, or the two would differ; the effects of its reply must be carried out too.
     pub fn is_committed(&self) -> bool {
         self.committed.get()
     }
 
-    /// Units that the command uses besides the one that received it (EXTENDED COPY): it belongs to their task sets, too.
+    /// Units that the command uses besides the one that received it (EXTENDED COPY): it belongs to their task
+    /// sets, too.
     pub fn others(&self) -> &[Arc<LogicalUnit>] {
         self.others.get().map_or(&[], |others| others)
     }
 
-    /// How many losses of acknowledged writes the command's reply reports; 0 if it reports none. The nexus counts as told
-    /// once [`crate::Nexus::note_told`] was called with it.
+    /// The count of lost acknowledged writes that the command's reply reports; 0 if it reports none. It
+    /// counts as reported once [`crate::Nexus::note_told`] was called with it.
     pub fn reported_losses(&self) -> u64 {
         self.reported_losses.get()
     }
 }
 
-/// The devices as one command uses them: its own unit's, or that of another unit that the command names.
+/// A command's access to the device of its own unit, or of another unit that it names.
 #[derive(Clone)]
 pub(crate) struct DeviceAccess {
     unit: Arc<LogicalUnit>,
@@ -76,14 +77,14 @@ pub(crate) struct DeviceAccess {
     index: usize,
     /// The generation in which the unit accepted the command.
     accepted: u64,
-    /// Who is told of lost writes by what the command brings to stable storage.
+    /// The nexus to which the command's flushes and stable writes report lost writes.
     nexus: Option<NexusId>,
 }
 
-/// A request while its device has it. Dropped before its end, it was given up.
+/// An outstanding device request. Dropping it early aborts it.
 pub(crate) struct OutstandingRequest<'a, T> {
     access: &'a DeviceAccess,
-    /// Nothing is asked of the device if the medium may not be used so any more.
+    /// The error, if the medium may no longer be used so and the device was not asked.
     request: Result<Pending<'a, T>, Condition>,
     kind: RequestKind,
     /// The blocks that it changes, until it ends.
@@ -126,20 +127,20 @@ impl DeviceAccess {
         DeviceAccess { unit, watch, index: 0, accepted, nexus: Some(nexus) }
     }
 
-    /// The same command's access to another unit, or to this one among others, which has this index in [`Watch::request`].
-    /// Nobody is told of lost writes by that. Another unit accepts the command now.
+    /// The access of the same command to another unit (or to its own, among several), with this index in
+    /// [`Watch::request`]. It reports no lost writes. Another unit accepts the command now.
     pub(crate) fn to(&self, unit: Arc<LogicalUnit>, index: usize) -> DeviceAccess {
         let accepted = if Arc::ptr_eq(&unit, &self.unit) { self.accepted } else { unit.generation() };
         DeviceAccess { unit, watch: Rc::clone(&self.watch), index, accepted, nexus: None }
     }
 
-    /// The command uses these units besides its own. Said once, before it begins.
+    /// Declares the other units that the command uses; once, before it begins.
     pub(crate) fn uses(&self, others: Vec<Arc<LogicalUnit>>) {
         let told = self.watch.others.set(others.into_boxed_slice());
         debug_assert!(told.is_ok(), "told twice");
     }
 
-    /// From here on the command is run to its end.
+    /// From now on the command must be run to its end.
     pub(crate) fn commit(&self) {
         self.watch.committed.set(true);
     }
@@ -158,14 +159,14 @@ impl DeviceAccess {
         OutstandingRequest { access: self, request: Ok(request()), kind, changes }
     }
 
-    /// The blocks of `extent`, which must be short enough to be held at once.
+    /// Reads the blocks of `extent`, which must be short enough for one buffer.
     pub(crate) fn fetch(&self, extent: Extent) -> OutstandingRequest<'_, Buffer> {
         let length = self.device().geometry().length(extent) as usize;
         self.ask(RequestKind::Read, None, || self.device().read(extent, Buffer::recycled(length)))
     }
 
-    /// Writes `data`, which are as long as `extent`. A stable write that the device carries out fails if the nexus has not
-    /// been told of lost writes yet; one that fails by itself is not taken for that.
+    /// Writes `data`, which are as long as `extent`. A stable write that succeeds is failed if lost writes
+    /// were not reported to the nexus yet; one that the device fails does not count as that report.
     pub(crate) fn store(
         &self,
         extent: Extent,
@@ -190,24 +191,24 @@ impl DeviceAccess {
         self.ask(RequestKind::Change, Some(extent), || self.device().write_zeroes(extent, may_unmap))
     }
 
-    /// Gives space back ([`block::BlockDevice::unmap`]).
+    /// Deallocates blocks ([`block::BlockDevice::unmap`]).
     pub(crate) fn unmap(&self, extent: Extent) -> OutstandingRequest<'_, ()> {
         self.ask(RequestKind::Change, Some(extent), || self.device().unmap(extent))
     }
 
-    /// Brings what was acknowledged to stable storage, and tells the nexus of writes that were lost.
+    /// Flushes acknowledged writes to stable storage, and reports lost writes to the nexus.
     pub(crate) fn flush(&self) -> OutstandingRequest<'_, ()> {
         self.ask(RequestKind::Flush, None, || {
             Box::pin(async { self.flushed(self.unit.volume().flush().await) })
         })
     }
 
-    /// The same without reporting lost writes: the initiator would take the error for one of this command's own.
+    /// A flush that does not report lost writes: the initiator would take the error for one of this command.
     pub(crate) fn flush_untold(&self) -> OutstandingRequest<'_, ()> {
         self.ask(RequestKind::Flush, None, || Box::pin(self.unit.volume().flush()))
     }
 
-    /// How a flush ends that the device ended so.
+    /// The result of a flush, given that of the device.
     fn flushed(&self, ended: Result<(), DeviceError>) -> Result<(), DeviceError> {
         if ended.is_err_and(|error| !error.is_loss()) {
             return ended;
@@ -232,12 +233,12 @@ impl DeviceAccess {
         }
     }
 
-    /// Which blocks take space ([`block::BlockDevice::allocation`]).
+    /// Which blocks are allocated ([`block::BlockDevice::allocation`]).
     pub(crate) fn allocation(&self, extent: Extent, runs_max: usize) -> OutstandingRequest<'_, Vec<Run>> {
         self.ask(RequestKind::Read, None, || self.device().allocation(extent, runs_max))
     }
 
-    /// How much space there is ([`block::BlockDevice::space`]), if that can be told.
+    /// Free and used space ([`block::BlockDevice::space`]), if known.
     pub(crate) fn space(&self) -> OutstandingRequest<'_, Option<Space>> {
         self.ask(RequestKind::Inspect, None, || Box::pin(async { Ok(self.device().space().await.ok()) }))
     }
@@ -251,8 +252,8 @@ impl DeviceAccess {
         Ok(())
     }
 
-    /// MISCOMPARE unless all of `extent` holds `expected`, over and over. `offset` is what the command has compared
-    /// before.
+    /// MISCOMPARE unless all of `extent` holds `expected`, over and over. `offset` is what the command has
+    /// compared before.
     pub(crate) async fn compare(&self, extent: Extent, expected: &[u8], offset: u64) -> Result<(), Failure> {
         if expected.is_empty() {
             return Ok(());
@@ -280,8 +281,8 @@ impl Deref for DeviceAccess {
     }
 }
 
-/// Where `found`, which begins `at` bytes into the repetition of `expected`, first differs from it. Compares runs
-/// rather than bytes: a megabyte at a time where `expected` is that long.
+/// Where `found`, which begins `at` bytes into the repetition of `expected`, first differs from it. Compares
+/// runs rather than bytes: a megabyte at a time where `expected` is that long.
 fn first_difference(found: &[u8], expected: &[u8], at: usize) -> Option<usize> {
     let mut done = 0;
     while done < found.len() {

@@ -1,4 +1,4 @@
-//! The second half of a command: its data are here, now it touches the device.
+//! The second half of a command: its data have arrived, and it accesses the device.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use crate::nexus::NexusId;
 use crate::plan::{Data, DataIn, Ended, Job, Outcome, Reply, Running, Step, Work};
 use crate::unit::{DeviceAccess, LogicalUnit};
 
-/// Longer requests are for tasks, so that others have their turn in between: a copy of 256 KiB takes some 30 µs.
+/// Longer requests become tasks, so that others run in between: a copy of 256 KiB takes some 30 µs.
 pub const AT_ONCE_BYTES_MAX: usize = 256 << 10;
 
 impl LogicalUnit {
@@ -43,7 +43,8 @@ impl LogicalUnit {
                 }
                 self.later(job.nexus, job.accepted, move |access| async move {
                     match access.read(extent, bytes, flush).await {
-                        // What is asked for may be more than what is read, if the initiator has no room for it.
+                        // What is asked for may be more than what is read, if the initiator has no room for
+                        // it.
                         Ok(outcome) => Reply::from_outcome(Ok(outcome), ended),
                         Err(failure) => Reply::failure(failure, ended.format),
                     }
@@ -81,7 +82,7 @@ impl LogicalUnit {
         Step::Later(Running { reply, watch })
     }
 
-    /// A write that need not wait needs no task either. False if there is anything to wait for, or to refuse.
+    /// Completes a write that need not wait without a task. False if it must wait or be refused.
     fn write_nowait(&self, extent: Extent, data: &[u8], durability: Durability, accepted: u64) -> bool {
         let whole = self.device().geometry().length(extent) == data.len() as u64;
         let is_written = durability == Durability::Cached
@@ -97,7 +98,7 @@ impl LogicalUnit {
         is_written
     }
 
-    /// The same for a read.
+    /// Completes a read that need not wait without a task; `None` if it must wait or be refused.
     fn read_nowait(&self, extent: Extent, bytes: u32, accepted: u64) -> Option<Outcome> {
         let length = usize::try_from(self.device().geometry().length(extent)).ok()?;
         if length > AT_ONCE_BYTES_MAX {
@@ -139,7 +140,7 @@ impl DeviceAccess {
     }
 }
 
-/// The data received. A front end that received none, though asked to, has given nothing to write.
+/// The received data; empty if the front end passed none although it was asked to.
 fn buffer(data: Data) -> Buffer {
     match data {
         Data::Buffer(buffer) => buffer,

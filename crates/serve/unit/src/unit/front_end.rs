@@ -1,4 +1,4 @@
-//! Replies to commands that a front end ends of its own accord: their transfer failed, or they were given up.
+//! Replies to commands that the front end ends: their transfer failed, or they were aborted.
 
 use block::DeviceError;
 use scsi::{Condition, SenseKey, asc};
@@ -7,19 +7,19 @@ use crate::failure;
 use crate::plan::Reply;
 use crate::unit::LogicalUnit;
 
-/// Why the data of a command did not arrive. The sense data are those of RFC 7143 section 11.4.7.2, the sense key
-/// is always ABORTED COMMAND.
+/// Why the data of a command did not arrive. The sense data are those of RFC 7143 section 11.4.7.2, the sense
+/// key is always ABORTED COMMAND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferFault {
     /// A digest did not match.
     Digest,
-    /// Data that were not asked for, or not agreed on.
+    /// Data that were not requested, or not negotiated.
     UnexpectedUnsolicited,
     /// Less than was announced.
     NotEnoughUnsolicited,
 }
 
-/// What a transport may say of a command that no CDB can make right.
+/// Errors in the declaration of a command by its transport, regardless of the CDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misdeclared {
     /// It moves data both ways: no command of ours does.
@@ -39,12 +39,12 @@ impl LogicalUnit {
         self.refuse(&Condition::new(SenseKey::AbortedCommand, code))
     }
 
-    /// The reply to a command that was given up while the device worked on it.
+    /// The reply to a command that was aborted during a device request.
     pub fn gave_up(&self, error: DeviceError) -> Reply {
         self.refuse(&failure::condition(error))
     }
 
-    /// The reply to a command that its transport declares to be what it cannot be.
+    /// The reply to a command with an invalid declaration.
     pub fn misdeclared(&self, fault: Misdeclared) -> Reply {
         self.refuse(&match fault {
             Misdeclared::BothDirections => Condition::INVALID_INFORMATION_UNIT,

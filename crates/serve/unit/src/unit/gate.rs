@@ -1,5 +1,6 @@
-//! What every command but the quickest must pass before it is planned, in the order of SAM-5 5.3.3: unit
-//! attentions, then reservations, then a SANITIZE or FORMAT UNIT under way, then whether the medium is there and may be written.
+//! The checks before a command is planned, in the order of SAM-5 5.3.3: unit attentions, reservations, a
+//! SANITIZE or FORMAT UNIT in progress, and the state and write protection of the medium. Reads and writes
+//! skip them while the cached view of their nexus is valid.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::plan::Plan;
 use crate::unit::LogicalUnit;
 
 impl LogicalUnit {
-    /// Finds the command and, if nothing forbids it, plans it.
+    /// Finds the command, checks whether it is allowed, and plans it.
     pub(crate) fn admit(self: &Arc<Self>, call: &mut Call<'_>) -> Result<Plan, Failure> {
         let command = find(call.cdb, self.traits())?;
         self.check(call, command)?;
@@ -45,13 +46,14 @@ impl LogicalUnit {
         })
     }
 
-    /// Checks again, before a device is asked for something on behalf of a command that was accepted in generation `accepted`,
-    /// whether the medium may be used so. The data of the command may have come at any later time. Reservations are not among
-    /// it: a command that did not conflict when it was accepted is not affected by those that come later (SPC-4 5.12.1).
+    /// Checks again, before a device request of a command that was accepted in generation `accepted`, whether
+    /// the medium may still be used so: the data of the command may have arrived much later. Reservations are
+    /// not checked again: a command that did not conflict when it was accepted is not affected by later ones
+    /// (SPC-4 5.12.1).
     ///
-    /// A caller that is about to change blocks holds its range lock, and so no operation is missed: one that begins after
-    /// this check waits for that lock and then overwrites the blocks; one that had the range before has changed the
-    /// generation before it took its own lock.
+    /// A caller that will change blocks holds its range lock, so no operation is missed: one that begins
+    /// after this check waits for that lock and then overwrites the blocks; one that held the range before
+    /// has changed the generation before it took its own lock.
     #[inline]
     pub(crate) fn still_permits(&self, accepted: u64, kind: RequestKind) -> Result<(), Condition> {
         if self.generation() == accepted { Ok(()) } else { self.permits_now(accepted, kind) }
@@ -70,7 +72,7 @@ impl LogicalUnit {
         })
     }
 
-    /// The next unit attention of the caller's nexus, which is then done with.
+    /// Takes the next unit attention of the caller's nexus.
     pub(crate) fn take_attention(&self, call: &mut Call<'_>) -> Option<Condition> {
         let id = call.nexus.id;
         let quiet = |state: &super::UnitState| {

@@ -1,10 +1,10 @@
-//! Which nexuses have been told of the losses of acknowledged writes that the volume counts.
+//! Reports of lost acknowledged writes, per nexus; the volume counts the losses.
 //!
-//! Any nexus may have written what could not be brought to stable storage, or read it and relied on it. Each is told: its
-//! flushes and its writes with FUA fail with MEDIUM ERROR, WRITE ERROR until the initiator has acknowledged one of these
-//! answers. An answer can be lost with its connection, or be discarded with a task that is aborted, so building it is not
-//! enough; and of two flushes under way at once both fail. A nexus that comes later is not told; one that comes back is,
-//! since its initiator continues with the writes of the session that it lost.
+//! Any nexus may have written the lost data, or read them and relied on them, so a loss is reported to each:
+//! its flushes and writes with FUA fail with MEDIUM ERROR, WRITE ERROR until the initiator has acknowledged
+//! one of these responses. A response can be lost with its connection, or discarded with an aborted task, so
+//! sending it is not enough; and of two outstanding flushes both fail. A nexus that attaches after the loss
+//! gets no report; one that returns does, since its initiator continues with the writes of its lost session.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,27 +12,28 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use crate::nexus::{Nexus, NexusId, NexusName};
 use crate::unit::{LogicalUnit, UnitState};
 
-/// What nexuses that are gone had been told.
+/// Losses that were reported to nexuses which have detached since.
 #[derive(Default)]
 pub(crate) struct Departed {
     nexuses: VecDeque<DepartedNexus>,
-    /// The lowest count of those that are not remembered any more. Every nexus that is not known may be one of them.
+    /// The lowest count among entries that were dropped. Every unknown nexus may be one of them.
     forgotten: Option<u64>,
 }
 
-/// A nexus by hashes of its names, which are up to 500 bytes long. Where two share a hash, one may be told twice.
+/// A nexus by hashes of its names, which are up to 500 bytes long. If two have the same hash, a loss may be
+/// reported to one of them twice.
 struct DepartedNexus {
     name: u64,
     initiator: u64,
     told: u64,
 }
 
-/// So many are remembered, those that left last. Beyond that a nexus that is new may be told of a loss from before its time,
-/// once: a spurious error is better than none.
+/// The number of entries, the latest to detach. Beyond it a loss may be reported once to a nexus that
+/// attached later: a spurious error is better than a missing one.
 const DEPARTED_MAX: usize = 4096;
 
 impl LogicalUnit {
-    /// The losses so far, if this nexus has not been told of all of them.
+    /// The count of losses, if not all of them were reported to this nexus.
     pub(super) fn untold_losses(&self, nexus: NexusId) -> Option<u64> {
         let losses = self.volume().lost_writes();
         let is_untold = losses > 0
@@ -45,7 +46,8 @@ impl LogicalUnit {
 }
 
 impl Nexus {
-    /// The initiator has acknowledged an answer that reported so many losses ([`super::Watch::reported_losses`]).
+    /// The initiator has acknowledged a response that reported this count of losses
+    /// ([`super::Watch::reported_losses`]).
     pub fn note_told(&self, losses: u64) {
         self.unit.note(|state| {
             if let Some(nexus) = state.nexus(self.id) {
@@ -56,8 +58,8 @@ impl Nexus {
 }
 
 impl UnitState {
-    /// What a nexus of this name has been told, if it was here before; else what its initiator port has been told by
-    /// another target port, since an initiator may have been sent from there.
+    /// The count reported to a nexus of this name, if it was attached before; else that reported to its
+    /// initiator port through another target port, since the initiator may have been redirected from there.
     pub(super) fn losses_told(&mut self, name: &NexusName) -> Option<u64> {
         let present = |is_meant: &dyn Fn(&NexusName) -> bool| {
             let meant = self.nexuses.iter().filter(|nexus| is_meant(&nexus.name));
@@ -86,7 +88,7 @@ impl Departed {
         self.nexuses.remove(place).map(|gone| gone.told)
     }
 
-    /// By any target port. One that is not known may have been forgotten.
+    /// The count reported through any target port. An unknown nexus may have been dropped.
     fn by_initiator(&self, name: &NexusName) -> Option<u64> {
         let initiator = hash(&name.host);
         let gone = self.nexuses.iter().filter(|gone| gone.initiator == initiator);

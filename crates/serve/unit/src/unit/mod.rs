@@ -1,9 +1,9 @@
 //! The logical unit: a CDB in, block requests and a status out.
 //!
-//! [`LogicalUnit::begin`] decides at once what a command is; [`LogicalUnit::finish`] carries out what needs data
-//! from the initiator or the device. Reads and writes take a path of their own: one generation number stands for
-//! everything that could forbid them (unit attentions, reservations, write protection, a fence), so as long as
-//! it has not moved since this nexus last looked, they touch nothing that another core may hold.
+//! [`LogicalUnit::begin`] plans a command at once; [`LogicalUnit::finish`] carries out the part that needs
+//! data from the initiator or the device. Reads and writes have a fast path: one generation number stands for
+//! everything that could forbid them (unit attentions, reservations, write protection, a fence). While it is
+//! unchanged since this nexus last checked, they access nothing that is shared with other cores.
 
 mod access;
 mod finish;
@@ -35,14 +35,14 @@ pub(crate) use losses::Departed;
 pub(crate) use pieces::{PIECE_BYTES, give_way};
 pub(crate) use state::{Medium, Reserved, UnitState};
 
-/// How a logical unit presents itself.
+/// Options of a logical unit.
 #[derive(Clone, Copy, Debug)]
 pub struct LogicalUnitOptions {
     /// Its names.
     pub identity: Identity,
     /// The medium can be ejected and loaded (INQUIRY, RMB).
     pub removable: bool,
-    /// Whether space can be given back; `None` for what the device says.
+    /// Whether blocks can be deallocated; `None`: as the device reports.
     pub thin: Option<bool>,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Debug for LogicalUnit {
 }
 
 impl LogicalUnit {
-    /// A logical unit over `volume`. The mode pages that were saved in an earlier life are taken over.
+    /// A logical unit over `volume`, with its saved mode pages.
     ///
     /// # Errors
     /// What was saved is damaged.
@@ -73,8 +73,8 @@ impl LogicalUnit {
         Ok(Arc::new(LogicalUnit { volume, options, state }))
     }
 
-    /// An initiator port begins to use this logical unit through a target port. The first thing it hears is
-    /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
+    /// Attaches the nexus of an initiator port and a target port. Its first unit attention is POWER ON,
+    /// RESET, OR BUS DEVICE RESET OCCURRED.
     pub fn attach(self: &Arc<Self>, initiator: InitiatorPort, target_port: TargetPort) -> Nexus {
         let id = NexusId::next();
         let (counters, losses) = (Arc::<Counters>::default(), self.volume.lost_writes());
@@ -88,7 +88,7 @@ impl LogicalUnit {
         self.change(|state| state.detach(id));
     }
 
-    /// Decides what a command is. Nothing waits here.
+    /// Plans a command. Never blocks.
     pub fn begin(self: &Arc<Self>, nexus: &mut Nexus, command: &CommandIn<'_>) -> Plan {
         if nexus.view.generation != self.generation() {
             self.look_again(nexus);
@@ -112,13 +112,13 @@ impl LogicalUnit {
         nexus.view = self.look(|state| state.view(id, geometry, generation));
     }
 
-    /// Logical unit reset (SAM-5 6.3.3), for task management. All nexuses hear of it, the one that asked too:
-    /// an initiator with several paths must learn of it on each.
+    /// Logical unit reset (SAM-5 6.3.3), for task management. It is reported to all nexuses including the
+    /// requester: an initiator with several paths must learn of it on each.
     pub fn reset(&self) {
         self.change(|state| state.reset());
     }
 
-    /// Tells all nexuses if the device has grown since they were told last. Returns how large it is, if so.
+    /// If the device has grown since the last report, reports that to all nexuses and returns the new size.
     pub fn tell_growth(&self) -> Option<Blocks> {
         let blocks = self.device().geometry().blocks;
         let told = self.note(|state| std::mem::replace(&mut state.blocks_told, blocks));
@@ -128,12 +128,12 @@ impl LogicalUnit {
         })
     }
 
-    /// Tells all nexuses that the capacity is not what it was.
+    /// Reports CAPACITY DATA HAS CHANGED to all nexuses.
     pub fn capacity_changed(&self) {
         self.change(|state| state.raise_all(Attention::CapacityChanged));
     }
 
-    /// The set of LUNs that this nexus sees has changed.
+    /// Reports REPORTED LUNS DATA HAS CHANGED to this nexus.
     pub fn luns_changed(&self, nexus: NexusId) {
         self.change(|state| state.raise(nexus, Attention::ReportedLunsChanged));
     }
@@ -166,40 +166,41 @@ impl LogicalUnit {
         &self.options
     }
 
-    /// Whether space can be given back.
+    /// Whether blocks can be deallocated.
     pub(crate) fn thin(&self) -> bool {
         self.options.thin.unwrap_or_else(|| self.device().profile().thin)
     }
 
-    /// What commands there are.
+    /// The traits that determine which commands exist.
     pub(crate) fn traits(&self) -> UnitTraits {
         let thin = self.thin();
         UnitTraits { thin, volatile: thin && !self.device().profile().durable }
     }
 
-    /// Changes the state, and has every nexus look again before its next command.
+    /// Changes the state and advances the generation, so that every nexus checks again before its next
+    /// command.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut UnitState) -> T) -> T {
         self.change_in_generation(|state, _| change(state))
     }
 
-    /// The same for a change that must know the generation that it ends.
+    /// [`LogicalUnit::change`] for a change that needs the generation before it.
     pub(crate) fn change_in_generation<T>(&self, change: impl FnOnce(&mut UnitState, u64) -> T) -> T {
         // A panic while the lock was held left a state that is whole: its methods assign, they do not tear.
         // The volume's own lock comes after this one.
         let mut state = self.state.lock();
-        // A fence advances the generation without this lock. A nexus that reads that later generation still waits for the lock
-        // before it looks at the state, and so sees this change.
+        // A fence advances the generation without this lock. A nexus that reads that later generation still
+        // waits for the lock before it looks at the state, and so sees this change.
         let result = change(&mut state, self.generation());
         self.volume.advance_generation();
         result
     }
 
-    /// Notes down how something goes that takes long: nothing for which a nexus would have to look again.
+    /// Changes state that no cached view depends on, such as progress; the generation stays.
     pub(crate) fn note<T>(&self, note: impl FnOnce(&mut UnitState) -> T) -> T {
         note(&mut self.state.lock())
     }
 
-    /// Looks at the state.
+    /// Reads the state.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&UnitState) -> T) -> T {
         look(&self.state.lock())
     }

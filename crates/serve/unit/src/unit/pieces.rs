@@ -1,4 +1,5 @@
-//! Long requests in pieces of bounded size, so that no command holds much memory or keeps its thread for long.
+//! Long operations in pieces of bounded size, so that no command holds much memory or blocks its thread for
+//! long.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -7,7 +8,7 @@ use block::{Buffer, Chunks, Extent};
 
 use crate::unit::LogicalUnit;
 
-/// The largest piece that is held in memory on behalf of a command whose data did not come from outside.
+/// The largest piece held in memory for a command without data from the initiator.
 pub(crate) const PIECE_BYTES: u64 = 1 << 20;
 
 impl LogicalUnit {
@@ -24,8 +25,9 @@ impl LogicalUnit {
     }
 }
 
-/// Lets others use this thread between two pieces. A device in memory ends each request at once, so without it a
-/// command over many pieces would keep its reactor, and with it everybody's NOP-Ins, for as long as it takes.
+/// Yields to other tasks of this thread between two pieces. A device in memory completes each request at
+/// once, so without it a command over many pieces would block its reactor, and with it the NOP-Ins of all
+/// sessions.
 pub(crate) async fn give_way() {
     let mut given = false;
     poll_fn(|context| {

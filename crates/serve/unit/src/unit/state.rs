@@ -1,4 +1,11 @@
-//! What a logical unit remembers between commands, other than blocks.
+//! The state of a logical unit besides its blocks.
+//!
+//! ```text
+//!             stop (START=0)                    eject (LOEJ=1, START=0)
+//!   Loaded ───────────────────► Stopped   Loaded ───────────────────────► Ejected
+//!          ◄─────────────────── fixed           ◄─────────────────────── removable
+//!             start, reset      medium            load (LOEJ=1, START=1)  medium
+//! ```
 
 use std::sync::Arc;
 
@@ -14,13 +21,13 @@ use crate::mode::Pages;
 use crate::nexus::{Counters, InitiatorPort, NexusId, NexusName, TargetPort, Traffic, View};
 use crate::unit::Departed;
 
-/// Whether there is a medium, and whether it can be used.
+/// The state of the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Medium {
     Loaded,
-    /// It is there, and START STOP UNIT has stopped it. Only in a unit whose medium cannot be ejected.
+    /// Stopped by START STOP UNIT. Only in a unit with a fixed medium.
     Stopped,
-    /// Only in a unit whose medium can be ejected.
+    /// Ejected by START STOP UNIT. Only in a unit with a removable medium.
     Ejected,
 }
 
@@ -32,24 +39,24 @@ pub(crate) struct Attached {
     /// PREVENT ALLOW MEDIUM REMOVAL, per nexus (SPC-4 6.14).
     pub(crate) prevents_removal: bool,
     pub(crate) counters: Arc<Counters>,
-    /// The losses of acknowledged writes that it has been told of.
+    /// The count of lost acknowledged writes that was reported to it.
     pub(crate) losses_told: u64,
 }
 
-/// All of it, behind the unit's lock.
+/// The whole state, protected by the unit's lock.
 pub(crate) struct UnitState {
     pub(crate) volume: Arc<Volume>,
     pub(crate) nexuses: Vec<Attached>,
     pub(crate) departed: Departed,
     pub(crate) medium: Medium,
     pub(crate) modes: Pages,
-    /// What RECEIVE COPY RESULTS tells of.
+    /// Results for RECEIVE COPY RESULTS.
     pub(crate) copies: Copies,
-    /// Of nexuses that are gone.
+    /// Traffic of detached nexuses.
     pub(crate) past_traffic: Traffic,
     /// SANITIZE or FORMAT UNIT.
     pub(crate) operations: Operations,
-    /// The size of the device that nexuses know.
+    /// The size of the device last reported to nexuses.
     pub(crate) blocks_told: Blocks,
 }
 
@@ -83,7 +90,7 @@ impl UnitState {
         self.raise(id, Attention::PowerOn);
     }
 
-    /// I_T nexus loss: what lives with the nexus ends.
+    /// I_T nexus loss: releases everything that belongs to the nexus.
     pub(crate) fn detach(&mut self, id: NexusId) {
         if let Some(at) = self.nexuses.iter().position(|nexus| nexus.id == id) {
             let nexus = self.nexuses.remove(at);
@@ -94,13 +101,14 @@ impl UnitState {
         self.copies.forget_all(id);
     }
 
-    /// What was read and written since the unit was made.
+    /// Reads and writes since the unit was created.
     pub(crate) fn traffic(&self) -> Traffic {
         let present = self.nexuses.iter().map(|nexus| nexus.counters.traffic());
         present.fold(self.past_traffic, Traffic::plus)
     }
 
-    /// Logical unit reset. The medium stays where it is, but no longer stopped; persistent reservations stay.
+    /// Logical unit reset. A stopped medium is started, an ejected one stays ejected; persistent reservations
+    /// stay.
     pub(crate) fn reset(&mut self) {
         for nexus in &mut self.nexuses {
             nexus.prevents_removal = false;
@@ -119,7 +127,7 @@ impl UnitState {
         }
     }
 
-    /// It ends.
+    /// The stopped power condition ends.
     pub(crate) fn start(&mut self) {
         if self.medium == Medium::Stopped {
             self.medium = Medium::Loaded;
@@ -159,13 +167,13 @@ impl UnitState {
         if self.modes.descriptor_sense() { SenseFormat::Descriptor } else { SenseFormat::Fixed }
     }
 
-    /// Why a command cannot use the medium, if it cannot.
+    /// An error if a command cannot use the medium.
     pub(crate) fn ready(&self) -> Result<(), Condition> {
         self.accessible()?;
         self.operations.passable()
     }
 
-    /// Whether there is a medium that runs, and a device that answers.
+    /// An error if the medium is stopped or ejected, or the volume is fenced.
     pub(crate) fn accessible(&self) -> Result<(), Condition> {
         match self.medium {
             _ if self.volume.is_fenced() => Err(Condition::new(SenseKey::NotReady, asc::BECOMING_READY)),
@@ -175,7 +183,7 @@ impl UnitState {
         }
     }
 
-    /// Why nothing may be written, if it may not.
+    /// An error if the medium is write protected.
     pub(crate) fn writable(&self) -> Result<(), Condition> {
         let protected = |code| Err(Condition::new(SenseKey::DataProtect, code));
         match self.volume.write_protection() {
@@ -185,8 +193,8 @@ impl UnitState {
         }
     }
 
-    /// Whether the reservations there are let this nexus carry out a command of this class. A nexus that is not attached any
-    /// more reads and writes nothing.
+    /// Whether the reservations allow this nexus a command of this class. A detached nexus may neither read
+    /// nor write.
     pub(crate) fn reserved(&self, id: NexusId, class: Reserved) -> Result<(), Failure> {
         let permits = |access| {
             self.requester(id).is_some_and(|requester| self.volume.reservations_permit(&requester, access))
@@ -200,8 +208,8 @@ impl UnitState {
         if is_permitted { Ok(()) } else { Err(Failure::ReservationConflict) }
     }
 
-    /// The same for a command that reaches this logical unit through another one: by its nexus' name, which need
-    /// not be attached here.
+    /// The check for a command that accesses this logical unit through another one: by its nexus name, which
+    /// need not be attached here.
     pub(crate) fn admits(&self, by: &Requester<'_>, access: Access) -> Result<(), Failure> {
         let here = self.nexuses.iter().find(|nexus| nexus.name.is(by.path)).map(|nexus| nexus.id);
         let requester = Requester { attachment: here.unwrap_or(by.attachment), ..*by };
@@ -209,7 +217,7 @@ impl UnitState {
         if is_permitted { Ok(()) } else { Err(Failure::ReservationConflict) }
     }
 
-    /// This nexus as a volume knows it.
+    /// This nexus as a requester of the volume.
     pub(crate) fn requester(&self, id: NexusId) -> Option<Requester<'_>> {
         self.name(id).map(|path| Requester { attachment: id, path })
     }
@@ -218,7 +226,7 @@ impl UnitState {
         self.nexuses.iter().find(|nexus| nexus.id == id).map(|nexus| &nexus.name)
     }
 
-    /// What this nexus may take for granted until the state changes.
+    /// The cached view of a nexus, valid until the generation changes.
     pub(crate) fn view(&self, id: NexusId, geometry: Geometry, generation: u64) -> View {
         let quiet = self.nexuses.iter().find(|nexus| nexus.id == id && nexus.attentions.is_empty());
         let requester = quiet.map(|nexus| Requester { attachment: id, path: &nexus.name });
@@ -237,7 +245,8 @@ impl UnitState {
     }
 }
 
-/// What reservations think of a command (SPC-4 table 66, SBC-3 table 13; SPC-2 tables 9 and B.1 for RESERVE).
+/// How a command conflicts with reservations (SPC-4 table 66, SBC-3 table 13; SPC-2 tables 9 and B.1 for
+/// RESERVE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reserved {
     /// Allowed under any reservation: INQUIRY, READ CAPACITY, REPORT LUNS, REQUEST SENSE.

@@ -1,4 +1,5 @@
-//! Reads and writes of what the device has in a cache: they end in `finish`, without a task, and mean the same.
+//! Reads and writes of what the device has in a cache: they end in `finish`, without a task, and mean the
+//! same.
 
 use crate::support::*;
 use block::{Buffer, DeviceError, Lba};

@@ -1,5 +1,6 @@
-//! Commands whose data are still on their way when the logical unit changes. The data may come late, at the choice of the
-//! initiator, so what the command was accepted under is checked again before it changes the medium.
+//! Commands whose data are still on their way when the logical unit changes. The data may come late, at the
+//! choice of the initiator, so what the command was accepted under is checked again before it changes the
+//! medium.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -85,8 +86,8 @@ fn a_withdrawn_write_does_not_restore_what_a_sanitize_erased() {
     assert_eq!(bench.read(0, 2), [0; 1024]);
 }
 
-/// A write that lands on memory is not checked when its data are there, so it must not take a range that an operation on
-/// another core has passed since the write was accepted.
+/// A write that lands on memory is not checked when its data are there, so it must not take a range that an
+/// operation on another core has passed since the write was accepted.
 #[test]
 fn a_write_that_takes_its_range_after_a_sanitize_has_passed_does_not_land_in_memory() {
     let mut bench = Bench::of_disk(DiskOptions { in_memory: true, ..DiskOptions::default() });
@@ -160,8 +161,8 @@ fn a_read_that_waited_does_not_read_a_stopped_medium() {
     }
 }
 
-/// A command that was accepted as nonconflicting is not affected by a later reservation; PREEMPT AND ABORT aborts it, PREEMPT
-/// does not (SPC-4 5.12.11.2).
+/// A command that was accepted as nonconflicting is not affected by a later reservation; PREEMPT AND ABORT
+/// aborts it, PREEMPT does not (SPC-4 5.12.11.2).
 #[test]
 fn a_write_that_was_accepted_before_a_reservation_is_carried_out() {
     for mut bench in benches() {
@@ -173,8 +174,8 @@ fn a_write_that_was_accepted_before_a_reservation_is_carried_out() {
     }
 }
 
-/// FORMAT UNIT and SANITIZE destroy everything, so they obey reservations until they begin: an initiator that withholds the
-/// parameter list gains nothing.
+/// FORMAT UNIT and SANITIZE destroy everything, so they obey reservations until they begin: an initiator that
+/// withholds the parameter list gains nothing.
 #[test]
 fn an_operation_whose_parameter_list_arrives_after_a_reservation_does_not_begin() {
     for (cdb, list) in [(&FORMAT_WITH_LIST[..], &[0; 4][..]), (&OVERWRITE, &[1, 0, 0, 1, 0])] {

@@ -1,5 +1,6 @@
-//! Data that the initiator declares in the direction in which a command moves none (iSCSI: the R and W bits, RFC 7143
-//! 11.3.1): the command is refused as a whole. Carried out, it would end with GOOD, and without the data.
+//! Data that the initiator declares in the direction in which a command moves none (iSCSI: the R and W bits,
+//! RFC 7143 11.3.1): the command is refused as a whole. Carried out, it would end with GOOD, and without the
+//! data.
 
 use crate::support::*;
 
@@ -103,8 +104,8 @@ fn a_command_that_returns_data_is_refused_where_data_are_offered_to_it() {
     }
 }
 
-/// A READ that is declared a write moves nothing, and what it would return is more than was declared (RFC 7143 11.4.5.1,
-/// overflow). One that is declared both is refused: there are no bidirectional commands here.
+/// A READ that is declared a write moves nothing, and what it would return is more than was declared (RFC
+/// 7143 11.4.5.1, overflow). One that is declared both is refused: there are no bidirectional commands here.
 #[test]
 fn a_read_that_is_declared_a_write_says_that_all_of_it_is_left() {
     for cdb in [six(0x08, 0, 2).to_vec(), sized(0x28, 0, 0, 2), sized(0xa8, 0, 0, 2), sized(0x88, 0, 0, 2)] {

@@ -228,8 +228,8 @@ fn a_copy_whose_command_is_given_up_has_ended_with_errors() {
     assert_eq!(bench.command(&copy_status(1)).good().data[4], 2);
 }
 
-/// A's copy ran on through B's PREEMPT AND ABORT at its destination and overwrote what B wrote then: reservations were
-/// looked at once, before the first piece.
+/// A's copy ran on through B's PREEMPT AND ABORT at its destination and overwrote what B wrote then:
+/// reservations were looked at once, before the first piece.
 #[test]
 fn each_piece_of_a_copy_is_asked_whether_it_may_go() {
     let (mut bench, mut other) = pair(DiskOptions::default());

@@ -62,7 +62,8 @@ fn an_immediate_one_is_answered_first_and_tells_how_far_it_is() {
     }
 }
 
-/// Commands that were accepted before it are waited for, piece by piece: a write that lands later would not be formatted.
+/// Commands that were accepted before it are waited for, piece by piece: a write that lands later would not
+/// be formatted.
 #[test]
 fn it_waits_for_writes_that_are_under_way() {
     let mut bench = Bench::of_disk(DiskOptions { queues: true, ..DiskOptions::default() });
@@ -84,7 +85,8 @@ fn begun(bench: &mut Bench) -> (Pin<Box<dyn Future<Output = Reply>>>, Background
     (reply, work)
 }
 
-/// Another core may begin an operation between the end of one and the moment at which the command that began it is polled.
+/// Another core may begin an operation between the end of one and the moment at which the command that began
+/// it is polled.
 #[test]
 fn a_command_is_answered_for_its_own_operation_while_the_next_runs() {
     let mut bench = Bench::new();

@@ -15,8 +15,8 @@ fn quiesced(bench: &Bench) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move { unit.volume().quiesced().await })
 }
 
-/// A write that a reset had ended was still in the kernel when the next one for its block came behind the reset. The
-/// kernel carried the two out in its own order, and the aborted one was what remained.
+/// A write that a reset had ended was still in the kernel when the next one for its block came behind the
+/// reset. The kernel carried the two out in its own order, and the aborted one was what remained.
 #[test]
 fn a_write_waits_until_the_device_has_let_go_of_an_aborted_one_for_its_blocks() {
     let mut bench = queueing();
@@ -70,7 +70,8 @@ fn every_kind_of_command_waits_for_the_blocks_of_an_aborted_write() {
     }
 }
 
-/// A quiesced that is itself given up (its front end has waited long enough, and fences the unit) lets nothing go.
+/// A quiesced that is itself given up (its front end has waited long enough, and fences the unit) lets
+/// nothing go.
 #[test]
 fn a_wait_that_is_given_up_releases_nothing() {
     let mut bench = queueing();

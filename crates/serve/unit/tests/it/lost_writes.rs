@@ -1,4 +1,5 @@
-//! Acknowledged writes that could not be brought to stable storage: each nexus that could have relied on them is told.
+//! Acknowledged writes that could not be brought to stable storage: each nexus that could have relied on them
+//! is told.
 
 use std::sync::Arc;
 
@@ -104,8 +105,8 @@ fn a_nexus_that_comes_later_is_not_told() {
     bench.command(&FLUSH).check(3, 0x0c00);
 }
 
-/// A session that was lost takes nothing from what its initiator has to hear: the same initiator port goes on with its writes
-/// in the next one.
+/// A session that was lost takes nothing from what its initiator has to hear: the same initiator port goes on
+/// with its writes in the next one.
 #[test]
 fn a_nexus_that_comes_back_is_told_of_what_was_lost_meanwhile() {
     let mut bench = Bench::new();

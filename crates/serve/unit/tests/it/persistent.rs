@@ -200,8 +200,8 @@ fn what_cannot_be_kept_does_not_happen() {
     assert_eq!(bench.command(&reserve_in(1, 255)).good().data, [0, 0, 0, 1, 0, 0, 0, 0]);
 }
 
-/// A registration was aborted while it was saved: it stayed on disk and was not in memory, so that the next restart
-/// brought back what nobody had seen.
+/// A registration was aborted while it was saved: it stayed on disk and was not in memory, so that the next
+/// restart brought back what nobody had seen.
 #[test]
 fn a_registration_that_is_given_up_while_it_is_saved_is_in_memory_as_on_disk() {
     let paper = Arc::new(Paper::default());

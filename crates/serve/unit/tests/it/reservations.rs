@@ -1,5 +1,5 @@
-//! Which commands pass the reservations of others: every command that REPORT SUPPORTED OPERATION CODES lists, as SPC-4 table
-//! 66, SBC-3 table 13 and, for RESERVE, SPC-2 tables 9 and B.1 say.
+//! Which commands pass the reservations of others: every command that REPORT SUPPORTED OPERATION CODES lists,
+//! as SPC-4 table 66, SBC-3 table 13 and, for RESERVE, SPC-2 tables 9 and B.1 say.
 
 use unit::Status;
 
@@ -116,8 +116,8 @@ fn a_command_conflicts_with_the_reservations_that_the_standards_name_and_no_othe
             reserve(&mut bench, &mut holder, *held);
             let cdb = [beginning, &[0; 16][beginning.len()..]].concat();
             let answer = bench.command(&cdb);
-            // Nothing but GOOD shows that it passed: a CDB that is refused, or a unit attention, comes before reservations
-            // are looked at.
+            // Nothing but GOOD shows that it passed: a CDB that is refused, or a unit attention, comes before
+            // reservations are looked at.
             let expected = if allowed.contains(held) { Status::Good } else { Status::ReservationConflict };
             if answer.status != expected {
                 let sense = answer.sense.map(|sense| (sense.key(), sense.asc()));

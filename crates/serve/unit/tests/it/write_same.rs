@@ -70,8 +70,8 @@ fn unmap_gives_zeros_back_their_space() {
     }
 }
 
-/// UNMAP is a hint: "subsequent read operations behave as if the device server wrote the single block of user data
-/// received from the Data-Out Buffer to each logical block" (SBC-3 5.43, SBC-4 5.50).
+/// UNMAP is a hint: "subsequent read operations behave as if the device server wrote the single block of user
+/// data received from the Data-Out Buffer to each logical block" (SBC-3 5.43, SBC-4 5.50).
 #[test]
 fn data_other_than_zeros_are_written_whether_or_not_the_blocks_may_be_unmapped() {
     for opcode in WRITE_SAMES {

@@ -26,7 +26,8 @@ pub struct DiskOptions {
     pub in_memory: bool,
     /// Has all its blocks in a cache, and room in it: nothing needs waiting.
     pub cached: bool,
-    /// Queues writes, as a kernel does, and carries them out at [`Disk::settle`], whether anybody waits for them or not.
+    /// Queues writes, as a kernel does, and carries them out at [`Disk::settle`], whether anybody waits for
+    /// them or not.
     pub queues: bool,
 }
 
