@@ -1,4 +1,4 @@
-//! What a running server answers on its control socket.
+//! Requests on the control socket of a running server, and their replies.
 
 use target::{ConnectionStatus, SessionStatus};
 
@@ -7,7 +7,7 @@ use crate::live::{Live, ReloadOptions, Reloaded};
 use backends::Failure;
 
 impl Live {
-    /// Answers one request. Blocks for at most a second, unless it changes what is served.
+    /// Handles one request. Blocks for at most a second, unless it changes the configuration.
     pub fn answer(&self, request: &Request) -> Reply {
         match request {
             Request::Sessions => {

@@ -1,5 +1,5 @@
-//! One volume more, less or larger, at somebody's wish: the configuration is changed as an editor would change it, served,
-//! and only then written.
+//! Adding, removing and resizing one volume on request: the configuration is changed as an editor would
+//! change it, applied, and only then written to the file.
 
 use crate::config::{Addition, Config, ConfigFile, VolumeName};
 use crate::control::{Change, Lun, Volume};
@@ -18,7 +18,7 @@ struct Changed {
 }
 
 impl Live {
-    /// Serves something else, and has the configuration file say so.
+    /// Applies a change to the running server and to the configuration file.
     ///
     /// # Errors
     /// Nothing has changed, and why.
@@ -119,7 +119,7 @@ impl Changed {
     }
 }
 
-/// A specification that means the same to the server as to whoever wrote it.
+/// Parses a specification whose paths are absolute, so that it means the same to the server as to the client.
 fn read(spec: &str) -> Result<Spec, String> {
     let spec = backends::parse(spec).map_err(|error| error.to_string())?;
     match relative(&spec) {
@@ -136,7 +136,7 @@ fn relative(spec: &Spec) -> Option<String> {
     own.map(|path| path.display().to_string()).or_else(|| spec.backend.members().iter().find_map(relative))
 }
 
-/// A volume grows, or stays as it is: anything else would be another volume.
+/// Refuses a change of the volume other than growth.
 fn check_growth(name: &VolumeName, size: Bytes, difference: &Difference) -> Result<(), Failure> {
     let grows = difference.grown.iter().any(|(grown, _)| grown == name);
     match grows || difference.lines.is_empty() {

@@ -1,5 +1,5 @@
-//! What somebody wants served, before the configuration file has been read: its place, and what goes beside it. Volumes add
-//! to those of the file; everything else goes before what the file says.
+//! The desired configuration before the file has been read: the path of the file, and options of the command
+//! line. Volumes of the command line are added to those of the file; other options replace those of the file.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,7 +10,8 @@ use volume::spec::{Bytes, Spec};
 use crate::config::{self, Address, Config, ConfigFile, Portal, Target, Volume, VolumeName};
 use crate::poll::{Gather, Poll};
 
-/// A configuration file and what goes beside it. With nothing in it a RAM volume is served ([`Desired::or_usual`]).
+/// A configuration file and what goes beside it. With nothing in it a RAM volume is served
+/// ([`Desired::or_usual`]).
 #[derive(Clone, Debug, Default)]
 pub struct Desired {
     /// Where the configuration file is, if there is one.
@@ -62,8 +63,8 @@ impl Desired {
     /// What to serve, all told.
     ///
     /// # Errors
-    /// The mistakes of the file, what contradicts it, and, if this is [`Desired::strict`], files with secrets that others than
-    /// their owner may use.
+    /// The mistakes of the file, what contradicts it, and, if this is [`Desired::strict`], files with secrets
+    /// that others than their owner may use.
     pub fn safe_config(&self) -> Result<Config, Failure> {
         self.safe_config_with(self.file()?.as_ref())
     }

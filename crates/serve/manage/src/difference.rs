@@ -1,4 +1,4 @@
-//! What differs between two configurations: for people, and as what is to be done with volumes.
+//! The difference between two configurations: as text, and as actions on volumes.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub(crate) struct Difference {
 }
 
 impl Difference {
-    /// What there is to do to come from `now` to `wanted`.
+    /// The changes that turn `now` into `wanted`.
     pub(crate) fn between(now: &Config, wanted: &Config) -> Difference {
         let mut difference = Difference::default();
         difference.volumes(now, wanted);
@@ -185,7 +185,7 @@ impl Difference {
     }
 }
 
-/// The volumes that a LUN shows: no other is opened.
+/// The volumes that are mapped to a LUN; others are not opened.
 fn served(config: &Config) -> Vec<&Volume> {
     let shown = shown(config);
     config.volumes.iter().filter(|volume| shown.contains(volume.name.as_str())).collect()

@@ -1,4 +1,5 @@
-//! A checked configuration and opened volumes, as the values that a server and its front ends serve.
+//! Converts a checked configuration and opened volumes into the configurations of the server and its front
+//! ends.
 
 use std::sync::Arc;
 
@@ -62,7 +63,7 @@ fn one(target: &config::Target, config: &Config, volumes: &Volumes) -> target::T
     }
 }
 
-/// A LUN whose volume is not open is left out: that is only so in the middle of a change.
+/// The export of a LUN; `None` if its volume is not open, which happens only during a change.
 fn export(lun: &config::Lun, config: &Config, volumes: &Volumes) -> Option<Export> {
     let opened = volumes.get(&lun.volume)?;
     let volume = config.volumes.iter().find(|volume| volume.name == lun.volume)?;
@@ -89,7 +90,7 @@ fn names(account: &config::Account) -> Option<(String, Vec<NamePattern>)> {
     Some((account.credentials.name.clone(), account.initiators.clone()?))
 }
 
-/// For CHAP challenges. If they could be made to repeat, an eavesdropper could log in by an old answer.
+/// Random bytes for CHAP challenges. If they repeated, an eavesdropper could log in with an old response.
 fn random(bytes: &mut [u8]) {
     // It worked at the start, when identities may have been drawn; Linux does not fail afterwards.
     getrandom::fill(bytes).expect("the system's random source works");

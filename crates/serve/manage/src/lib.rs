@@ -1,10 +1,11 @@
-//! What a configured server is, for any program that runs or manages one: `linerate`, a test, an HTTP API.
+//! A configured server, for any program that runs or manages one: `linerate`, a test, an HTTP API.
 //!
-//! Reading order: [`config`] (what a file says, with its mistakes), [`Desired`] (a file, and what goes beside it), [`state`]
-//! (what outlives a server), `volumes` and `join` (a configuration as devices, and as what front ends serve), [`start()`],
-//! [`Live`] (a server while it runs, and how it becomes another), [`control`] (how it is asked, and both ends of its socket).
+//! Reading order: [`config`] (the file and its mistakes), [`Desired`] (a file and command line options),
+//! [`state`] (persistent state), `volumes` and `join` (opening devices, and the configuration of front ends),
+//! [`start()`], [`Live`] (a running server and its reconfiguration), [`control`] (both sides of the control
+//! socket).
 //!
-//! It prints nothing, reads no arguments and ends no process: what goes wrong is a `backends::Failure`.
+//! It prints nothing, reads no arguments and ends no process; errors are a `backends::Failure`.
 //!
 //! ```
 //! use manage::Config;

@@ -1,9 +1,16 @@
-//! The server while it runs: what it serves, and how that becomes something else.
+//! A running server: its current configuration, and reconfiguration.
 //!
-//! The configuration is what is wanted. [`Live::reload`] reads it again, compares, and carries out the difference, in an order
-//! in which what can fail comes first: new volumes are opened, and whatever is in use is found out, before anything changes;
-//! then the server takes the new configuration as a whole, or not at all if a portal cannot be listened on; then volumes that
-//! are gone are flushed and closed, and files grow. What fails after that is said, and tried again by the next reload.
+//! [`Live::reload`] reads the configuration again, compares it with the current one, and applies the
+//! difference. Steps that can fail come first: new volumes are opened and affected sessions are found before
+//! anything changes. Then the server adopts the new configuration as a whole, or none of it if a portal
+//! cannot be listened on. Finally removed volumes are flushed and closed, and files grow. Failures in this
+//! last step are reported, and the next reload tries it again.
+//!
+//! ```text
+//!   serving ── reload ─► read, compare ─► open new volumes ─► find affected sessions ─► reconfigure ─► close, grow ─► serving
+//!                             └─ mistake       └─ error              └─ in use, no force     └─ portal
+//!                                (nothing has changed, in each of these cases)
+//! ```
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -89,13 +96,14 @@ impl Live {
         self.iscsi.sessions(&self.server)
     }
 
-    /// Does something with the configuration that is served now. A reload waits meanwhile, and it may be one that lasts that
-    /// is waited for.
+    /// Does something with the configuration that is served now. A reload waits meanwhile, and it may be one
+    /// that lasts that is waited for.
     pub fn with_config<T>(&self, what: impl FnOnce(&Config) -> T) -> T {
         what(&self.now().config)
     }
 
-    /// Has the server end in good order: initiators are asked to log out, and commands in flight have so much time.
+    /// Has the server end in good order: initiators are asked to log out, and commands in flight have so much
+    /// time.
     pub fn shutdown(&self, grace: Duration) {
         self.server.shutdown(grace);
     }
@@ -176,7 +184,8 @@ impl Live {
         self.iscsi.losses(&self.server, &iscsi, &server.portals)
     }
 
-    /// What is kept under a name is somebody's identity and reservations: no volume takes them over by being renamed.
+    /// What is kept under a name is somebody's identity and reservations: no volume takes them over by being
+    /// renamed.
     fn check_names(&self, difference: &Difference) -> Result<(), Failure> {
         let is_taken = |(_, to): &&(VolumeName, VolumeName)| self.state.keeps(to);
         match difference.renamed.iter().find(is_taken) {

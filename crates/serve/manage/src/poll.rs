@@ -1,5 +1,5 @@
-//! How a reactor waits, as people write it: how long it looks for events before it sleeps (`50us`, or `always`), and how
-//! long it lets them gather.
+//! How a reactor waits, as people write it: how long it looks for events before it sleeps (`50us`, or
+//! `always`), and how long it lets them gather.
 
 use std::str::FromStr;
 use std::time::Duration;

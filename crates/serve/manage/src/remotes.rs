@@ -1,5 +1,5 @@
-//! Volumes that are reached over a network: this server is a gateway to them. Their sessions live on a reactor of their own,
-//! which runs as long as the process; requests of the cores travel to it and back.
+//! Volumes that are reached over a network, for which this server is a gateway. Their sessions run on a
+//! reactor of their own as long as the process; requests of the cores are passed to it.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};

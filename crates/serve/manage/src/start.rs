@@ -1,4 +1,4 @@
-//! The beginning of a configured server, and its end: volumes are opened, reactor threads listen, and when all of them have
+//! Start and end of a configured server: volumes are opened, reactor threads listen; when all of them have
 //! ended, everything has been flushed.
 
 use std::io;
@@ -28,12 +28,12 @@ pub struct Started {
     socket_file: Option<SocketFile>,
 }
 
-/// Starts the server of `config`, which is what `desired` says. It listens, and tells hosts to try again, until it is
-/// [open](Started::open). The log warns of files with secrets that others may use. This process may have as many open files
-/// from now on as the system allows it.
+/// Starts the server of `config`, which was read from `desired`. Until it is [open](Started::open), it
+/// listens and refuses logins with a temporary status. The log warns of files with secrets that others may
+/// use. This process may have as many open files from now on as the system allows it.
 ///
 /// # Errors
-/// Whatever keeps it from serving all of it.
+/// The reason why the whole configuration cannot be served.
 pub fn start(desired: Desired, config: Config) -> Result<Started, Failure> {
     config.exposed.iter().for_each(|exposed| tracing::warn!("{exposed}"));
     config.io_engine.unwrap_or_default().choose().map_err(|error| {
@@ -59,15 +59,15 @@ impl Started {
         &self.live
     }
 
-    /// The addresses of the portals, in their order, with the ports that were really taken.
+    /// The addresses of the portals, in their order, with the bound ports.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Lets hosts in, and answers on the control socket.
+    /// Accepts logins, and serves the control socket.
     ///
     /// # Errors
-    /// There are no threads to be had.
+    /// A thread cannot be started.
     pub fn open(&mut self) -> Result<(), Failure> {
         if let Some(socket) = self.socket.take() {
             let live = Arc::clone(&self.live);

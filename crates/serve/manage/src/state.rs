@@ -1,7 +1,8 @@
-//! The state directory: what must outlive a server. Each volume has a folder `volumes/NAME` in it: `uuid`, from
-//! which initiators know it again, `unit`, what its logical unit keeps (persistent reservations, saved mode pages), and,
-//! if it ever lost writes that it had acknowledged, `lost`, a number that is another after each such loss. The folder
-//! is locked while the volume is served, so that no two servers give one identity to two disks.
+//! The state directory: data that survive a restart of the server. Each volume has a folder `volumes/NAME`
+//! with the files `uuid`, its identity for initiators; `unit`, the persistent state of its logical unit
+//! (persistent reservations, saved mode pages); and, after acknowledged writes were lost, `lost`, a number
+//! that changes with each loss. The folder is locked while the volume is served, so that two servers never
+//! use one identity for two disks.
 
 use std::fmt;
 use std::fs;
@@ -15,7 +16,7 @@ use volume::PersistentState;
 use crate::config::{Uuid, Volume, VolumeName};
 use backends::Failure;
 
-/// The directory, there and writable.
+/// The state directory, which exists and is writable.
 #[derive(Debug)]
 pub(crate) struct ServerState {
     directory: PathBuf,
@@ -33,7 +34,7 @@ pub(crate) struct UnitState {
     at_start: Option<Vec<u8>>,
 }
 
-/// Why a volume's state is not to be had.
+/// Why a volume's state is unavailable.
 #[derive(Debug)]
 pub enum StateError {
     /// Neither an argument nor the environment names a directory.
@@ -42,7 +43,7 @@ pub enum StateError {
     InUse(VolumeName, PathBuf),
     /// A UUID file that holds no UUID.
     Damaged(PathBuf),
-    /// The system says no.
+    /// An error of the operating system.
     Io(&'static str, PathBuf, io::Error),
 }
 
@@ -92,8 +93,8 @@ impl ServerState {
         &self.directory
     }
 
-    /// A volume's folder, for nobody else. What is kept under the previous name of a volume becomes its own,
-    /// unless something is kept under its name already: the line may stay in the configuration.
+    /// Locks and returns a volume's folder. The folder of its previous name is renamed, unless one of its own
+    /// name exists: `previous-name` may stay in the configuration.
     pub(crate) fn folder(&self, volume: &Volume) -> Result<Folder, StateError> {
         let path = self.path_of(&volume.name);
         if let Some(previous) = volume.previous_name.as_ref().filter(|_| !path.exists()) {
@@ -150,7 +151,7 @@ impl Folder {
         Ok(uuid)
     }
 
-    /// Another after each loss of acknowledged writes; `None` if there was none.
+    /// A number that changes with each loss of acknowledged writes; `None` if there was none.
     pub(crate) fn lost(&self) -> Result<Option<Vec<u8>>, StateError> {
         self.load(LOST)
     }
@@ -203,7 +204,7 @@ impl UnitState {
     }
 }
 
-/// Where the state is if nobody says otherwise: `/var/lib/linerate` for root, `$XDG_STATE_HOME/linerate` or
+/// The default state directory: `/var/lib/linerate` for root, `$XDG_STATE_HOME/linerate` or
 /// `~/.local/state/linerate` for others.
 pub fn usual_directory() -> Result<PathBuf, StateError> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -219,8 +220,8 @@ fn place(root: bool, state_home: Option<PathBuf>, home: Option<PathBuf>) -> Opti
     }
 }
 
-/// Where what does not outlive the machine's run is: `/run/linerate` for root, `$XDG_RUNTIME_DIR/linerate` for others,
-/// or within the state directory.
+/// The directory for files that do not survive a reboot: `/run/linerate` for root,
+/// `$XDG_RUNTIME_DIR/linerate` for others, or within the state directory.
 pub fn runtime_directory() -> Result<PathBuf, StateError> {
     if is_root() {
         return Ok(PathBuf::from("/run/linerate"));

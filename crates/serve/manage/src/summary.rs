@@ -1,4 +1,4 @@
-//! What `linerate serve --check` says about a configuration without mistakes.
+//! The summary that `linerate serve --check` prints of a valid configuration.
 
 use std::collections::HashSet;
 use std::fmt::Write;

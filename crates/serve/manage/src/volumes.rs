@@ -1,4 +1,4 @@
-//! The volumes of a server: devices with their kept identities, as logical units.
+//! The volumes of a server: opened devices with their stored identities, as logical units.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) struct Volumes(HashMap<VolumeName, Opened>);
 /// A volume in use.
 #[derive(Clone)]
 pub(crate) struct Opened {
-    /// What initiators speak to.
+    /// Its logical unit.
     pub(crate) unit: Arc<LogicalUnit>,
     /// What it was opened as, for people.
     pub(crate) spec: String,
@@ -79,7 +79,7 @@ impl Volumes {
         }
     }
 
-    /// The volume that somebody calls `name`.
+    /// The volume with this name.
     pub(crate) fn named(&self, name: &str) -> Option<&Opened> {
         self.0.iter().find(|(known, _)| known.as_str() == name).map(|(_, opened)| opened)
     }
@@ -126,8 +126,8 @@ fn open_all<'a>(used: impl Iterator<Item = &'a Volume>, state: &ServerState) -> 
     renamed.into_iter().chain(others).collect::<Result<_, _>>().map(Volumes)
 }
 
-/// How many volumes are opened at a time. A new volume's identity must be on the disk before it is served, and a file
-/// system commits what waits together: 4,096 of them took 28 s one by one and take below 2 s so.
+/// How many volumes are opened at a time. A new volume's identity must be on the disk before it is served,
+/// and a file system commits what waits together: 4,096 of them took 28 s one by one and take below 2 s so.
 const OPENERS: usize = 32;
 
 /// Does `work` for each of `things` on up to [`OPENERS`] threads; the results are in the order of the things.
@@ -157,7 +157,8 @@ fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + Sync) -> Vec
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// The devices of those volumes that are reached over a network, and what makes their `fault:` layers misbehave.
+/// The devices of those volumes that are reached over a network, and what makes their `fault:` layers
+/// misbehave.
 type Remotes = HashMap<VolumeName, (Arc<dyn BlockDevice>, FaultControl)>;
 
 fn remotes<'a>(volumes: impl Iterator<Item = &'a &'a Volume>) -> Result<Remotes, Failure> {
@@ -216,8 +217,9 @@ fn open_one(volume: &Volume, state: &ServerState, remote: &Remotes) -> Result<Op
     Ok(Opened { unit, spec: volume.spec.to_string(), kept, faults })
 }
 
-/// What changes when acknowledged writes that were not flushed may be lost: with every start of the machine, with every
-/// start of this process where they are in its memory, and with the next start after a loss that was noted ([`Folder::lost`]).
+/// A value that changes when unflushed acknowledged writes may have been lost: at every boot of the machine,
+/// at every start of this process if they are in its memory, and at the next start after a recorded loss
+/// ([`Folder::lost`]).
 ///
 /// [`Folder::lost`]: crate::state::Folder::lost
 fn cache_generation(uuid: &Uuid, spec: &Spec, lost: Option<&[u8]>) -> [u8; 16] {

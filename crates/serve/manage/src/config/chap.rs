@@ -1,4 +1,4 @@
-//! `[target.chap]` and `[discovery.chap]`: who must prove what (RFC 7143 sections 9.2.1 and 12.1.3).
+//! `[target.chap]` and `[discovery.chap]`: CHAP authentication (RFC 7143 sections 9.2.1 and 12.1.3).
 
 use std::path::Path;
 use std::str::FromStr;
@@ -15,9 +15,9 @@ use backends::secrets::{self, Exposed};
 /// CHAP for a target or for discovery.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chap {
-    /// Whom the target believes: at least one.
+    /// The accounts: at least one.
     pub accounts: Vec<Account>,
-    /// What it answers to an initiator that wants proof in turn.
+    /// The target's own credentials, for mutual authentication.
     pub mutual: Option<Credentials>,
     /// The hashes it accepts: at least one.
     pub algorithms: Vec<Algorithm>,
@@ -41,22 +41,22 @@ struct UserAndSecret<'a> {
     source: Source,
 }
 
-/// Somebody who may log in.
+/// An account that may log in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Account {
-    /// What it is called, and what it proves that with.
+    /// Its user name and secret.
     pub credentials: Credentials,
-    /// The initiator names that the user may present; `None` is any. Those of one target have either one account, or
-    /// each its names.
+    /// The initiator names that the user may present; `None` is any. Those of one target have either one
+    /// account, or each its names.
     pub initiators: Option<Vec<NamePattern>>,
 }
 
 /// What a `chap` section protects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protected {
-    /// A target, where an initiator's name is a right: sessions, LUNs and reservations belong to it.
+    /// A target: sessions, LUNs and reservations depend on the initiator's name.
     Target,
-    /// Discovery, which shows no more than names.
+    /// Discovery, which returns only names and addresses.
     Discovery,
 }
 
@@ -127,8 +127,8 @@ fn each_user_once(section: &Section<'_>, accounts: &[FoundAccount<'_>]) {
     }
 }
 
-/// Reservations and LUNs belong to initiator names, which anybody may say. Of several users each therefore has its own,
-/// or the file says that they share them.
+/// Reservations and LUNs depend on initiator names, which are not authenticated. Several users of a target
+/// therefore need their own names each, or an explicit statement that they share them.
 fn each_user_has_its_names(section: &Section<'_>, accounts: &[FoundAccount<'_>]) {
     for (found, _) in accounts.iter().filter(|(_, initiators)| initiators.is_none()) {
         if accounts.iter().all(|(other, _)| other.user.value == found.user.value) {
@@ -143,8 +143,8 @@ fn each_user_has_its_names(section: &Section<'_>, accounts: &[FoundAccount<'_>])
     }
 }
 
-/// With one secret for both directions an attacker can answer our challenge with our own response ("the secret
-/// used by the initiator MUST be different", RFC 7143 section 9.2.1).
+/// With one secret for both directions an attacker can answer our challenge with our own response ("the
+/// secret used by the initiator MUST be different", RFC 7143 section 9.2.1).
 fn mutual_differs(section: &Section<'_>, accounts: &[FoundAccount<'_>], mutual: Option<&UserAndSecret<'_>>) {
     let Some(mutual) = mutual else { return };
     if accounts.iter().any(|(found, _)| found.credentials.secret == mutual.credentials.secret) {

@@ -1,11 +1,11 @@
-//! Changes to the text of a configuration file that somebody else has written: comments, order and layout stay.
+//! Edits of the text of a user's configuration file that preserve comments, order and layout.
 
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
 use super::{ConfigFile, VolumeName};
 use volume::spec::Bytes;
 
-/// A volume that is to be in the file, under a LUN.
+/// A volume to be added to the file, with its LUN.
 #[derive(Clone, Debug)]
 pub(crate) struct Addition<'a> {
     pub(crate) volume: &'a VolumeName,

@@ -1,4 +1,4 @@
-//! The configuration file itself: its text, and another text in its place.
+//! The configuration file: reading it, and replacing its text.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -51,8 +51,8 @@ impl ConfigFile {
         ConfigFile { path: self.path.clone(), mode: self.mode, text: Zeroizing::new(text) }
     }
 
-    /// Writes it in place of what it was `before`, all of it or nothing, with the same owner and mode. What somebody else
-    /// has written meanwhile is not overwritten. A symbolic link stays one.
+    /// Writes it in place of what it was `before`, all of it or nothing, with the same owner and mode. What
+    /// somebody else has written meanwhile is not overwritten. A symbolic link stays one.
     ///
     /// # Errors
     /// What the file system says, or that the file is not as it was.

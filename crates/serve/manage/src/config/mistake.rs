@@ -1,5 +1,5 @@
-//! What is wrong with a configuration file, shown at its place. Values that may be secrets are not shown: what a server
-//! says ends in journals and in reports of faults.
+//! Mistakes in a configuration file, shown with line and column. Values that may be secrets are not shown,
+//! since messages end up in logs and bug reports.
 
 use std::cell::RefCell;
 use std::fmt::{self, Write};
@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use backends::secrets;
 
-/// All mistakes of one file, in the order of the file: people mend them in one go.
+/// All mistakes of one file, in the order of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ConfigError {
     shown: String,
@@ -95,7 +95,7 @@ fn shown(file: &str, text: &str, list: &[Mistake]) -> String {
     shown
 }
 
-/// A line and what of it is meant; both counted from 1, columns in letters.
+/// A source line and the marked part of it. Lines and columns count from 1, columns in characters.
 struct SourceLine {
     line: usize,
     column: usize,
@@ -138,14 +138,14 @@ impl SourceLine {
     }
 }
 
-/// Stands for what is not shown.
+/// Replaces text that is not shown.
 const NOT_SHOWN: &str = "(not shown)";
 
 /// The beginning of a line that can be shown although the rest may be a secret; `None` if all of it can.
 ///
-/// A file with a mistake cannot be trusted to have its secrets where they belong: a quote may be missing, a key may be
-/// misspelt. So this looks at words alone: every value is hidden from the first word that speaks of secrets to the end
-/// of the section.
+/// A file with a mistake cannot be trusted to have its secrets where they belong: a quote may be missing, a
+/// key may be misspelt. So this looks at words alone: every value is hidden from the first word that speaks
+/// of secrets to the end of the section.
 fn harmless_part<'a>(before: &str, line: &'a str) -> Option<&'a str> {
     let section = before.lines().rev().scan(true, |inside, line| {
         let go_on = std::mem::replace(inside, !is_heading(line));

@@ -1,8 +1,8 @@
-//! What a server is to serve: one TOML file, read completely and checked before anything is touched.
+//! The configuration of a server: one TOML file, parsed and checked completely before any of it is applied.
 //!
-//! A [`Config`] is a value without effects: no file of a volume is opened and no address bound for it; secrets
-//! alone are read from the files they are in. Numbers left out stay `None`: their defaults belong to those who
-//! use them.
+//! A [`Config`] is a value without effects: no file of a volume is opened and no address bound for it;
+//! secrets alone are read from the files they are in. Numbers left out stay `None`: their defaults are in the
+//! crates that use them.
 
 mod chap;
 mod document;
@@ -32,18 +32,18 @@ pub use volume::Volume;
 use self::chap::Source;
 use backends::secrets::Exposed;
 
-/// All that can be said in the file.
+/// The configuration file as a value.
 #[derive(Debug, Default)]
 pub struct Config {
     /// Where initiators connect.
     pub portals: Vec<Portal>,
-    /// What there is to serve, each name once.
+    /// The volumes, with unique names.
     pub volumes: Vec<Volume>,
-    /// What initiators find.
+    /// The targets.
     pub targets: Vec<Target>,
-    /// What discovery sessions must prove.
+    /// Authentication of discovery sessions.
     pub discovery: Option<Chap>,
-    /// What nobody may exceed.
+    /// Limits.
     pub limits: Limits,
     /// Where identities and reservations are kept.
     pub state: Option<PathBuf>,
@@ -123,7 +123,8 @@ impl Config {
         }
     }
 
-    /// Files with secrets that others than their owner may use: the configuration (`itself`, if it is one), and what it names.
+    /// Files with secrets that others than their owner may use: the configuration (`itself`, if it is one),
+    /// and what it names.
     fn exposed_by(&self, itself: Option<&Exposed>) -> Vec<Exposed> {
         let chaps = self.targets.iter().filter_map(|target| target.chap.as_ref()).chain(&self.discovery);
         let exposed = chaps.flat_map(|chap| &chap.sources).filter_map(|source| match source {

@@ -1,4 +1,4 @@
-//! Which initiators are meant, as people write it into a configuration.
+//! Initiator name patterns in the configuration.
 
 use std::str::FromStr;
 

@@ -1,7 +1,8 @@
 //! A table of the configuration file, read key by key.
 //!
-//! Not by `serde`: its derive stops at the first mistake and speaks of types; here every mistake of a file is
-//! told at once, an unknown key with the nearest known one, a wrong value with an example of a right one.
+//! `serde` is not used: its derive stops at the first mistake and names Rust types. Here all mistakes of a
+//! file are reported at once, an unknown key with the nearest known one, and an invalid value with a valid
+//! example.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -129,7 +130,7 @@ impl<'a> Section<'a> {
         Some(self.array(key, "write numbers in brackets: [1, 2]")?.filter_map(element).collect())
     }
 
-    /// The elements of an array. An empty one is a mistake: "nobody" and "nothing said" must not look alike, and the key
+    /// The elements of an array. An empty one is a mistake: it could mean "none" or "not set", and the key
     /// can be left out.
     fn array(
         &self,
@@ -200,7 +201,7 @@ impl<'a> Section<'a> {
         read
     }
 
-    /// Every key that nobody asked for is a mistake.
+    /// Reports every key that was not read as a mistake.
     pub(super) fn done(&self) {
         let mut asked = self.asked.borrow().clone();
         asked.sort_unstable();

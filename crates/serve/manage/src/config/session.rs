@@ -1,5 +1,5 @@
-//! `[target.session]`: what a target offers and accepts at login (RFC 7143 section 13). What the two sides then agree on
-//! follows from the standard's rules: the lesser number, "Yes" if either or if both say so.
+//! `[target.session]`: what a target offers and accepts at login (RFC 7143 section 13). The results are
+//! negotiated by the rules of the standard: the minimum of two numbers, and OR or AND of Booleans.
 
 use std::str::FromStr;
 
@@ -22,10 +22,11 @@ impl FromStr for Named {
     }
 }
 
-/// 512 to 2^24 - 1: the lengths that the standard allows for segments and bursts alike (sections 13.12 to 13.14).
+/// 512 to 2^24 - 1: the lengths that the standard allows for segments and bursts alike (sections 13.12 to
+/// 13.14).
 const LENGTHS: std::ops::RangeInclusive<u64> = 512..=0xff_ffff;
 
-/// What the file leaves out is as our target likes it.
+/// Reads the section; keys left out have the target's defaults.
 pub(super) fn read(section: &Section<'_>) -> Offers {
     let usual = Offers::of_target();
     let max_burst_length = length(section, "max-burst").unwrap_or(usual.max_burst_length);

@@ -1,4 +1,4 @@
-//! `[[target]]`: what initiators find, who may use it, and the volumes under its LUNs.
+//! `[[target]]`: a target, its access control and its LUNs.
 
 use iscsi::name::Name;
 use iscsi::negotiate::Offers;
@@ -117,7 +117,7 @@ fn read(section: &Section<'_>, volumes: &[String], portals: &[Portal]) -> Option
     Some((name, target))
 }
 
-/// A group that no portal has would make a target that nobody can reach.
+/// Reports a group without a portal: the target would be unreachable.
 fn groups(section: &Section<'_>, portals: &[Portal]) -> Option<Vec<u16>> {
     let groups = section.counts("groups", 1..=65_535)?;
     for group in

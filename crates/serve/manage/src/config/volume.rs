@@ -1,4 +1,4 @@
-//! `[volume.NAME]`: something to serve.
+//! `[volume.NAME]`: a volume.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use volume::spec::{Spec, Time};
 /// A volume and how it is presented.
 #[derive(Clone, Debug)]
 pub struct Volume {
-    /// What users call it; its identity is kept under this name.
+    /// Its name, under which its identity is stored.
     pub name: VolumeName,
     /// What it is made of.
     pub spec: Spec,
-    /// Its identity, if it is not to be made at random once and kept.
+    /// Its identity; `None`: a random one, made once and stored.
     pub uuid: Option<Uuid>,
     /// The name under which its identity was kept before.
     pub previous_name: Option<VolumeName>,
-    /// How long a command may take before it is given up.
+    /// The deadline of a device request.
     pub deadline: Duration,
 }
 

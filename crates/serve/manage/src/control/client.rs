@@ -1,4 +1,4 @@
-//! The asking end of the control socket.
+//! The client of the control socket.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -11,13 +11,13 @@ use backends::Failure;
 
 /// Ten thousand sessions with all their keys fit into it.
 const REPLY_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// A server answers within a second, unless its machine is in trouble.
+/// Timeout. A server answers within a second unless its machine is overloaded.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why there is no reply.
 #[derive(Debug)]
 pub enum AskError {
-    /// Nobody listens there.
+    /// No server listens there.
     NoServer(PathBuf),
     /// The conversation broke off.
     Io(PathBuf, io::Error),
@@ -58,7 +58,7 @@ pub fn unexpected(reply: Reply) -> Failure {
     }
 }
 
-/// Volumes are opened and closed for a reload, one of which may be far away, or hang.
+/// The timeout of a request. A reload opens and closes volumes, which may be remote or hang.
 fn patience(request: &Request) -> Duration {
     match request {
         Request::Reload { .. } | Request::Change { .. } => Duration::from_secs(300),

@@ -1,7 +1,7 @@
-//! The control socket: how a running server is asked about its sessions and told to make a volume fail.
+//! The control socket of a running server: status, reload, changes of single volumes, and injected faults.
 //!
 //! A UNIX socket that only its owner may open. A request is a line of JSON, and so is the reply; a connection
-//! may carry several, one after the other. It serves people and scripts, never the data path.
+//! may carry several, one after the other. It is for administration, never part of the data path.
 
 mod client;
 mod server;
@@ -73,7 +73,8 @@ pub enum Change {
         /// Its LUN there [default: the first that is free].
         #[serde(default)]
         lun: Option<u16>,
-        /// Who sees it: iSCSI names, or beginnings of names with `*` [default: all who may log in to the target].
+        /// Who sees it: iSCSI names, or beginnings of names with `*` [default: all who may log in to the
+        /// target].
         #[serde(default)]
         initiators: Vec<String>,
     },
@@ -191,7 +192,8 @@ pub struct Connection {
     pub local: SocketAddr,
 }
 
-/// What the requests to a volume with a `fault:` layer meet with: `pass`, `hang`, `fail`, `lose` or `slow=5ms`.
+/// What the requests to a volume with a `fault:` layer meet with: `pass`, `hang`, `fail`, `lose` or
+/// `slow=5ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum FaultMode {

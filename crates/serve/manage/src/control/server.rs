@@ -1,5 +1,5 @@
-//! The server's end of the control socket: a plain thread for each of a few clients, each of them bounded in size and
-//! time. What one asks for may take long (a reload), and keeps no other waiting.
+//! The server side of the control socket: one thread per client, with bounded clients, request length and
+//! time. A long request (a reload) does not delay other clients.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, Permissions};
@@ -15,7 +15,7 @@ use super::{Reply, Request};
 
 /// Longer than any request; a client that sends more is not one of ours.
 const REQUEST_BYTES_MAX: u64 = 64 * 1024;
-/// Clients with a thread of their own. One more is attended to before others are let in.
+/// Clients served concurrently; further ones wait to be accepted.
 const CLIENTS_MAX: usize = 16;
 /// What a client may take to send its next request or to take a reply, while others wait.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -77,7 +77,8 @@ impl Socket {
         let work = move || {
             for client in listener.incoming() {
                 let answer = Arc::clone(&answer);
-                // One more than the clients there are: this thread's own, and the one that is to be attended to.
+                // One more than the clients there are: this thread's own, and the one that is to be attended
+                // to.
                 let is_crowded = Arc::strong_count(&answer) > CLIENTS_MAX + 1;
                 let attend = move || {
                     if let Err(error) = client.and_then(|client| attend(&client, &*answer)) {
