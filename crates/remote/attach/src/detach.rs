@@ -1,4 +1,4 @@
-//! The way back from an attachment.
+//! Detaching: flushes, unmounts, and waits for the end of the process.
 
 use std::fs::File;
 use std::io;
@@ -12,8 +12,8 @@ use crate::mounts::{self, UnmountMode};
 use crate::record::FoundRecord;
 use crate::users;
 
-/// Flushes and takes away what [`attach`](crate::attach()) has made at `path`, and waits until the target has let go; not if
-/// it is taken away [lazily](UnmountMode::Lazy). `records` is the directory of all records.
+/// Flushes and unmounts what [`attach`](crate::attach()) has mounted at `path`, and waits until the session
+/// has ended, except with [`UnmountMode::Lazy`]. `records` is the directory of all records.
 ///
 /// # Errors
 /// Why it stays attached, or what may be lost.
@@ -38,7 +38,7 @@ pub fn detach(records: &Path, path: &Path, way: UnmountMode) -> Result<(), Failu
     if way == UnmountMode::Lazy { Ok(()) } else { tidy(found) }
 }
 
-/// While there is still somebody to tell that it failed.
+/// Flushes before unmounting, so that an error can be reported.
 fn flush(path: &Path) -> Result<(), Failure> {
     let flushed = File::open(path).and_then(|file| file.sync_all());
     flushed.map_err(|error| {

@@ -1,8 +1,8 @@
-//! A block device as a file has it: bytes at any offset.
+//! A block device addressed by bytes, as a file is.
 //!
-//! Whole blocks go to the device as they are. Of a block that is written in part the rest is read first and written
-//! back, while nobody else may write near it: writers of whole blocks share [`RangeLocks`], a writer of parts has its
-//! range for itself. Readers take no lock, since what they read beside a write that is under way may be either.
+//! Whole blocks go to the device unchanged. A block that is written in part is read, changed and written back
+//! under a lock: writers of whole blocks share [`RangeLocks`], a writer of a part locks its range
+//! exclusively. Readers take no lock, since a read concurrent with a write may return either content.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -19,20 +19,20 @@ pub struct Disk {
     device: Arc<dyn BlockDevice>,
     read_only: bool,
     locks: Arc<RangeLocks>,
-    /// Something was written that no flush has followed.
+    /// There are writes since the last flush.
     unflushed: Cell<bool>,
     losses: RefCell<Losses>,
     looked: Cell<Option<Instant>>,
 }
 
-/// Writes that a flush found lost. Everyone who has the file open is told once, by `fsync`, as Linux does for files of its
-/// own (errseq_t). A loss that nobody has been told of is told to who opens the file next.
+/// Lost writes found by flushes. Each open file description gets one error from `fsync`, as for files of
+/// Linux (errseq_t). A loss that was reported to none is reported to the next one to be opened.
 #[derive(Debug, Default)]
 struct Losses {
     count: u64,
-    /// How many of them have been told to anybody.
+    /// The number of losses that were reported at least once.
     reported: u64,
-    /// By opening, how many it has been told of.
+    /// By open file description: the number of losses reported to it.
     told: HashMap<u64, u64>,
     openings: u64,
 }
@@ -55,17 +55,16 @@ impl Losses {
     }
 }
 
-/// What becomes of bytes that are to read as zeros.
+/// How bytes are cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clearing {
-    /// Their space is given back (`FALLOC_FL_PUNCH_HOLE`).
+    /// Deallocated (`FALLOC_FL_PUNCH_HOLE`).
     Punch,
-    /// They keep it (`FALLOC_FL_ZERO_RANGE`).
+    /// Written as zeros and kept allocated (`FALLOC_FL_ZERO_RANGE`).
     Zero,
 }
 
-/// A LUN tells that it has grown only to who asks. Whoever wants to know the size does, but not more often than this,
-/// and waits no longer.
+/// Interval and timeout of size queries: a target reports growth only on request.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The runs that are asked for at once while looking for data or a hole.
@@ -85,12 +84,12 @@ impl Disk {
         }
     }
 
-    /// Its shape as of the last time that anybody looked.
+    /// Its geometry at the last query.
     pub fn geometry(&self) -> Geometry {
         self.device.geometry()
     }
 
-    /// Whether nobody may write.
+    /// Whether writing is refused.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
@@ -99,7 +98,7 @@ impl Disk {
         if self.read_only { Err(DeviceError::ReadOnly) } else { Ok(()) }
     }
 
-    /// Its size as of now, as far as the target tells in time.
+    /// Its current geometry, or that of the last query if the target does not answer in time.
     pub async fn measured(&self) -> Geometry {
         let now = reactor::now();
         let is_stale = self.looked.get().is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK);
@@ -111,7 +110,7 @@ impl Disk {
         self.geometry()
     }
 
-    /// So many bytes from there on, or as many as there are up to the end.
+    /// Reads `length` bytes from `offset` on, or fewer up to the end of the device.
     ///
     /// # Errors
     /// Those of the device.
@@ -127,7 +126,7 @@ impl Disk {
         blocks.part(span.within).ok_or(DeviceError::OutOfRange)
     }
 
-    /// Writes the data there, up to the end of the device; gives how many bytes that were.
+    /// Writes the data at `offset`, up to the end of the device. Returns the number of bytes written.
     ///
     /// # Errors
     /// Those of the device.
@@ -215,17 +214,18 @@ impl Disk {
         self.patch(geometry, &Span::over(geometry, &bytes), &zeros, Durability::Cached).await
     }
 
-    /// The file is opened; gives the opening a number.
+    /// The file was opened; returns a number for the open file description.
     pub fn open(&self) -> u64 {
         self.losses.borrow_mut().open()
     }
 
-    /// What was opened is closed.
+    /// The open file description was closed.
     pub fn close(&self, opening: u64) {
         self.losses.borrow_mut().told.remove(&opening);
     }
 
-    /// Brings what was written to stable storage. Fails if any of it was lost and this opening has not been told yet.
+    /// Flushes writes to stable storage. Fails if any were lost and this open file description has had no
+    /// error for it yet.
     ///
     /// # Errors
     /// Those of the device.
@@ -234,12 +234,12 @@ impl Disk {
         self.losses.borrow_mut().tell(opening, flushed)
     }
 
-    /// Brings what was written to stable storage, if anything was since the last time. Nobody is told what is lost.
+    /// Flushes if there are writes since the last flush. A loss is recorded, not reported.
     pub async fn flush_if_written(&self) -> Result<(), DeviceError> {
         if self.unflushed.get() { self.flush_device().await } else { Ok(()) }
     }
 
-    /// The last flush. Fails also if something was lost before that nobody has been told of.
+    /// The last flush. Also fails if an earlier loss was never reported.
     pub async fn finish(&self) -> Result<(), DeviceError> {
         self.flush_if_written().await?;
         let Losses { count, reported, .. } = *self.losses.borrow();
@@ -261,8 +261,8 @@ impl Disk {
         flushed
     }
 
-    /// Where the next data or the next hole begins, from `offset` on (lseek(2), `SEEK_DATA` and `SEEK_HOLE`); nowhere
-    /// for an offset beyond the end and for data where no more are. A hole follows the last byte.
+    /// Where the next data or the next hole begins, from `offset` on (lseek(2), `SEEK_DATA` and `SEEK_HOLE`);
+    /// nowhere for an offset beyond the end and for data where no more are. A hole follows the last byte.
     pub async fn seek(&self, offset: u64, wanted: Allocation) -> Result<Option<u64>, DeviceError> {
         let geometry = self.geometry();
         let end = geometry.bytes();

@@ -1,8 +1,9 @@
 //! The file system that is one file: its root. Here the kernel's requests are taken apart; [`super::request`]
 //! carries them out.
 //!
-//! Every open is `FOPEN_DIRECT_IO`: the kernel keeps no page of the file, so that a write that has returned is with the
-//! device, and another initiator's is seen. Who wants a cache has the page cache of the loop device's file system.
+//! Every open is `FOPEN_DIRECT_IO`: the kernel keeps no page of the file, so that a write that has returned
+//! is with the device, and another initiator's is seen. A file system on a loop device has its page cache
+//! above.
 
 use std::ffi::OsStr;
 use std::io;
@@ -26,15 +27,15 @@ pub(crate) const ATTRIBUTES_LAST: Duration = Duration::ZERO;
 /// What the kernel puts into one request: 256 pages, the most it does.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
-/// Asynchronous requests that the kernel sends before it waits for answers. Its own default of 12 would be the depth
-/// of the loop device's queue.
+/// Asynchronous requests that the kernel sends before it waits for answers. Its own default of 12 would be
+/// the depth of the loop device's queue.
 const REQUESTS_MAX: u16 = 256;
 
 /// How the kernel treats what is opened.
 pub(crate) const OPEN_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO
     .union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES)
-    // A child that is forked closes what it inherits: that is not to cost it a flush, nor to make it wait for a target
-    // that is away. The last close flushes, see `release`.
+    // A child that is forked closes what it inherits: that is not to cost it a flush, nor to make it wait for
+    // a target that is away. The last close flushes, see `release`.
     .union(FopenFlags::FOPEN_NOFLUSH);
 
 /// The kernel's end of the file.
@@ -53,7 +54,7 @@ impl File {
     }
 }
 
-/// Whose file it is, and since when.
+/// Owner and time of creation of the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     uid: u32,
@@ -62,7 +63,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Whoever runs this process.
+    /// The user of this process.
     pub(crate) fn this_process() -> Owner {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         Owner { uid, gid, since: SystemTime::now() }
@@ -231,7 +232,8 @@ impl Filesystem for File {
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
-/// The kernel adds the flag to the writes of a descriptor with `O_SYNC` or `O_DSYNC`, and to those with `RWF_DSYNC`.
+/// The kernel adds the flag to the writes of a descriptor with `O_SYNC` or `O_DSYNC`, and to those with
+/// `RWF_DSYNC`.
 fn durability(flags: OpenFlags) -> Durability {
     let sync = OFlags::from_bits_retain(flags.0.cast_unsigned()).intersects(OFlags::SYNC | OFlags::DSYNC);
     if sync { Durability::Stable } else { Durability::Cached }

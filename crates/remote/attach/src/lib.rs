@@ -6,10 +6,10 @@
 //!                                     └──────────────── replies, each when it is done ◄──────┘
 //! ```
 //!
-//! Reading order: `file` (what the kernel asks), `request` (on its way), [`disk`] (bytes to blocks); then what is around
-//! them: [`mount_point`] and [`mounts`], [`record`] (what is attached here), [`users`], [`detach`](detach()). That a target
-//! restarts is nothing to any of these: requests wait in the initiator. Signals, logs and going into the background are
-//! the program's.
+//! Reading order: `file` (requests of the kernel), `request` (their tasks), [`disk`] (bytes to blocks); then
+//! [`mount_point`] and [`mounts`], [`record`] (current attachments), [`users`], [`detach`](detach()). While a
+//! target restarts, requests wait in the initiator. Signals, logs and running in the background are up to the
+//! program.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -52,7 +52,7 @@ use record::{OwnRecord, Record};
 
 pub use detach::detach;
 
-/// What is attached, open.
+/// The opened volume to attach.
 pub struct Volume {
     /// Its blocks.
     pub device: Arc<dyn BlockDevice>,
@@ -62,15 +62,16 @@ pub struct Volume {
     pub name: String,
 }
 
-/// Where an attachment is noted, for [`detach`](detach()) and for lists.
+/// Paths for the record of an attachment, for [`detach`](detach()) and `attachments`.
 pub struct RecordPaths<'a> {
     /// The directory of all records.
     pub records: &'a Path,
-    /// Where this process writes what it has to say; nowhere if it runs in the foreground.
+    /// The log file of this process; `None` if it runs in the foreground.
     pub log: Option<PathBuf>,
 }
 
-/// Makes the volume a file until it is unmounted, in the world of this thread. `ready` is called when the file can be used.
+/// Makes the volume a file until it is unmounted, in the world of this thread. `ready` is called when the
+/// file can be used.
 ///
 /// # Errors
 /// Why it cannot be attached; or that what was written last may be lost.
@@ -123,8 +124,9 @@ fn ended(kept: OwnRecord, flushed: Result<(), DeviceError>) -> Result<(), Failur
     Err(failure)
 }
 
-/// When memory is short the kernel writes pages out, perhaps to the very file system that waits for this process: from here
-/// on its own allocations never wait for that (prctl(2), `PR_SET_IO_FLUSHER`). Threads inherit it.
+/// When memory is short the kernel writes pages out, perhaps to the very file system that waits for this
+/// process: from here on its own allocations never wait for that (prctl(2), `PR_SET_IO_FLUSHER`). Threads
+/// inherit it.
 pub fn be_behind_a_disk() {
     if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
         // Without CAP_SYS_RESOURCE nobody can mount what is on the file either.

@@ -1,4 +1,4 @@
-//! The path that the file appears at: an empty file to mount it on.
+//! The mount point: an existing empty file, or one made for it.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -19,20 +19,20 @@ pub struct MountPoint {
     made: bool,
 }
 
-/// Who may use the file, and for what.
+/// Access rights of the mounted file.
 pub struct Terms {
-    /// Nobody may write.
+    /// Writing is refused.
     pub read_only: bool,
-    /// Root too, if somebody else attaches.
+    /// Root has access too if another user attaches.
     pub allow_root: bool,
 }
 
-/// Each reads requests for itself, so that copying a write does not hold up the next request. More are none faster:
-/// behind them is one thread, the device's.
+/// Threads that read requests, so that copying the data of a write does not delay the next request. More
+/// threads are not faster, since the device has one thread.
 const READERS: usize = 2;
 
 impl MountPoint {
-    /// Makes sure that something can be mounted there; cleans up behind a process that was killed.
+    /// Checks that the path can be mounted on; cleans up after a killed process.
     ///
     /// # Errors
     /// Why nothing can be mounted there.

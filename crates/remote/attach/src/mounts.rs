@@ -1,4 +1,4 @@
-//! What is mounted where (proc_pid_mountinfo(5)), and how it is unmounted.
+//! Mounts (proc_pid_mountinfo(5)), and unmounting.
 
 use std::ffi::OsString;
 use std::fs;
@@ -61,15 +61,15 @@ fn octal(digits: &[u8; 3]) -> Option<u8> {
 /// How to unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnmountMode {
-    /// If nobody uses it.
+    /// Only if it is not in use.
     IfUnused,
-    /// From the tree at once; whoever uses it keeps it.
+    /// Removed from the tree at once; current users keep it (MNT_DETACH).
     Lazy,
-    /// Whoever uses it gets errors from now on.
+    /// Current users get errors from now on (MNT_FORCE).
     Force,
 }
 
-/// Unmounts; `ResourceBusy` says that somebody uses it.
+/// Unmounts; `ResourceBusy` if it is in use.
 ///
 /// # Errors
 /// The system's.

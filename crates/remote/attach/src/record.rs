@@ -1,5 +1,5 @@
-//! What is attached, for `detach` and `attachments` to find: a record in the runtime directory for each process,
-//! locked as long as the process lives. A record that nobody holds is of a process that was killed.
+//! Records of attachments, for `detach` and `attachments`: one file per process in the runtime directory,
+//! locked as long as the process lives. An unlocked record is that of a killed process.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -44,7 +44,7 @@ pub struct FoundRecord {
     file: File,
 }
 
-/// Where they are within a directory for what does not outlive the machine's run; made for its owner only.
+/// The directory of the records within the runtime directory; created with access for its owner only.
 ///
 /// # Errors
 /// The system's.
@@ -66,12 +66,12 @@ impl OwnRecord {
         Ok(OwnRecord { record, at, file })
     }
 
-    /// The attachment has ended in good order.
+    /// Removes the record after a successful end.
     pub(crate) fn remove(self) {
         remove(&self.at, self.record.log.as_deref());
     }
 
-    /// The attachment has ended, and whoever waits for that is to know that something is wrong.
+    /// Records that the attachment has ended with an error, for `detach`, which waits for it.
     pub(crate) fn fail(mut self, why: String) -> io::Result<()> {
         self.record.failure = Some(why);
         self.file.set_len(0)?;

@@ -1,5 +1,5 @@
-//! What is asked of the file, on its way from the kernel's threads to the thread of the device, where each request
-//! is a task of its own: as many are under way as the kernel has, and each is answered when its own end comes.
+//! Requests of the kernel for the file, passed from the FUSE threads to the thread of the device. Each
+//! request is a task there, and is answered when it ends.
 
 use std::cell::Cell;
 use std::convert::Infallible;

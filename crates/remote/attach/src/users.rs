@@ -1,11 +1,11 @@
-//! Who uses the file: processes that have it open, and loop devices, as far as /proc and /sys tell.
+//! Users of the file: processes that have it open, and loop devices, from /proc and /sys.
 
 use std::fs;
 use std::path::Path;
 
 use crate::mounts;
 
-/// The users in a sentence's words: "process 81 (fio)", "/dev/loop0, mounted at /mnt (losetup -d /dev/loop0)".
+/// The users as text: "process 81 (fio)", "/dev/loop0, mounted at /mnt (losetup -d /dev/loop0)".
 pub fn list(path: &Path) -> Vec<String> {
     loops(path).into_iter().chain(processes(path)).collect()
 }
