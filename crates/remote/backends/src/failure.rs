@@ -1,7 +1,7 @@
-//! How work on storage fails: one sentence, and a kind with an exit code.
+//! Errors of storage commands: one sentence, and a kind with an exit code.
 //!
-//! The codes are promised, `Kind::ALL` is their table, and `--help` and `docs/initiator.md` print it. What a
-//! target said decides the kind wherever it said something; the sentence keeps its words.
+//! The exit codes are stable: `Kind::ALL` is their table, which `--help` and `docs/initiator.md` print. If a
+//! target reported an error, that determines the kind, and the sentence quotes it.
 
 use std::fmt::{self, Display};
 use std::io::{self, ErrorKind};
@@ -14,17 +14,17 @@ use iscsi::pdu::LoginStatus;
 
 use crate::secrets;
 
-/// Why a command did not do what it was asked to.
+/// The error of a command.
 #[derive(Debug)]
 pub struct Failure {
     kind: Kind,
     sentence: String,
 }
 
-/// What kind of failure it was.
+/// The kind of a failure, with its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Tried, and failed in a way that no other kind names.
+    /// Any failure without a kind of its own.
     Failed,
     /// Refused before anything was done.
     Refused,
@@ -136,13 +136,13 @@ impl Failure {
         Failure::new(of_device(error), format_args!("{doing}: {error}"))
     }
 
-    /// The same, of what it is about.
+    /// The failure with the object that it concerns in front of its sentence.
     pub fn context(mut self, what: impl Display) -> Failure {
         self.sentence = format!("{what}: {}", self.sentence);
         self
     }
 
-    /// The same, with what more there is to say.
+    /// The failure with more text behind its sentence.
     pub fn and(mut self, more: impl Display) -> Failure {
         self.sentence += &format!("; {more}");
         self

@@ -1,11 +1,12 @@
-//! Any storage by its name: the table of all kinds of volumes, with those that need a system or a network; URLs with their
-//! secrets; and how it fails. A test or another program opens here what `linerate` opens.
+//! Opens any storage by its name: the table of all kinds of volumes, with those that need an operating system
+//! or a network; URLs with their secrets; errors. `linerate`, tests and other programs open storage by it.
 //!
-//! Reading order: [`GRAMMAR`] and [`open`] (a specification in, a device out), [`location`] (the same for a URL or a path, as
-//! commands name storage), [`remote`] (sessions with a target), [`secrets`], [`reservation`], [`recorders`], [`failure`].
+//! Reading order: [`GRAMMAR`] and [`open`] (from a specification to a device), [`location`] (also URLs and
+//! paths, as commands name storage), [`remote`] (sessions with a target), [`secrets`], [`reservation`],
+//! [`recorders`], [`failure`].
 //!
-//! It prints nothing and reads no arguments. Secrets come from files and the environment, and any other source of
-//! them is named by [`secrets::ask_by`].
+//! It prints nothing and reads no arguments. Secrets come from files and the environment; [`secrets::ask_by`]
+//! sets another source.
 //!
 //! ```
 //! use block::{Buffer, Extent};
@@ -73,8 +74,8 @@ pub async fn open(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
     Ok(Arc::new(SingleUser::new(spec.open(&opening(FaultControl::default())).await?)))
 }
 
-/// The same for serving: each of its users is told of lost writes by its logical unit. `faults` makes all its `fault:` layers
-/// misbehave.
+/// The same for serving: each of its users is told of lost writes by its logical unit. `faults` makes all its
+/// `fault:` layers misbehave.
 ///
 /// # Errors
 /// As [`open`].

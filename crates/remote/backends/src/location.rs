@@ -1,5 +1,5 @@
-//! Where data are, as a command line names it: the URL of a LUN, a volume specification, or the path of a file or block
-//! device.
+//! Storage as a command line names it: the URL of a LUN, a volume specification, or the path of a file or
+//! block device.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,23 +15,23 @@ use volume::spec::Spec;
 use crate::failure::Failure;
 use crate::remote;
 
-/// A place, named but not yet opened.
+/// The name of storage that is not opened yet.
 pub enum Location {
     /// A LUN of a target.
     Lun(Box<Url>),
-    /// A volume, of whatever layers.
+    /// A volume specification.
     Volume(Spec),
-    /// A regular file or a block device, or nothing yet.
+    /// A path: a regular file, a block device, or a file to be created.
     Path(PathBuf),
 }
 
-/// A place in use.
+/// Opened storage.
 pub struct Opened {
     /// The device.
     pub device: Arc<dyn BlockDevice>,
-    /// The LUN, if it is one: its session is to be closed, and it can do more than block devices in general.
+    /// The LUN, if it is one: its session must be closed, and it has more functions than other block devices.
     lun: Option<Arc<RemoteLun>>,
-    /// What tells it from other places; nothing, if it ends with this process.
+    /// An identity that distinguishes it from other storage; `None` if its data end with this process.
     pub identity: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl Location {
     /// Reads the text of an argument. Looks for secrets, and asks for them if it has to.
     ///
     /// # Errors
-    /// What is wrong with the text, or a secret that is not to be found.
+    /// The mistake in the text, or that a secret is missing.
     pub fn parse(text: &str) -> Result<Location, Failure> {
         if is_url(text) {
             return Ok(Location::Lun(Box::new(remote::url(text)?)));
@@ -50,10 +50,10 @@ impl Location {
         Ok(Location::Path(PathBuf::from(text)))
     }
 
-    /// The same, with so many connections a session and this congestion control of our sockets, if it is a LUN.
+    /// Sets the number of connections per session and the congestion control of our sockets, for a LUN.
     ///
     /// # Errors
-    /// Anything else has no connections.
+    /// It is no LUN and has no connections.
     pub fn reached_by(self, connections: Option<u16>, congestion: Option<&str>) -> Result<Location, Failure> {
         match self {
             Location::Lun(mut url) => {
@@ -70,7 +70,7 @@ impl Location {
         }
     }
 
-    /// Whether whatever is on it ends with this process. A file that does not exist yet is a file.
+    /// Whether its data end with this process. A path is persistent, even if no file exists there yet.
     pub fn is_fleeting(&self) -> bool {
         match self {
             Location::Volume(spec) => !spec.keeps_data(),
@@ -84,7 +84,7 @@ impl Location {
         spec.store().makes_file()
     }
 
-    /// Opens what is there, whole, for reading and, unless `read_only`, for writing.
+    /// Opens it for reading and, unless `read_only`, for writing.
     ///
     /// # Errors
     /// Whatever keeps it from being used.
@@ -133,7 +133,8 @@ async fn serial_number(lun: &RemoteLun) -> String {
     String::from_utf8_lossy(page).trim_matches(['\0', ' ']).to_owned()
 }
 
-/// What tells a file or block device from others. A file keeps it when it is renamed, and loses it when another takes its name.
+/// The identity of a file or block device. A file keeps it when renamed; a replacement under the same name
+/// has another.
 pub fn file_identity(path: &Path) -> Option<String> {
     let metadata = path.metadata().ok()?;
     Some(match metadata.file_type().is_block_device() {
@@ -153,7 +154,7 @@ impl Opened {
         self.lun.clone()
     }
 
-    /// Says good-bye, so that a target need not find out by itself.
+    /// Logs out of its session, if it has one.
     pub async fn close(&self) {
         if let Some(lun) = &self.lun {
             lun.target().close().await;
@@ -166,7 +167,7 @@ impl Opened {
     }
 }
 
-/// Without the user: who logs in is nobody else's business.
+/// Without the user name, which is confidential.
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Before storage is overwritten, of whatever kind: reservations of others first, then what is on it.
+//! Checks before storage of any kind is overwritten: reservations of other initiators, then its content.
 
 use std::fmt::Display;
 
@@ -21,8 +21,8 @@ pub struct Overwritten<'a> {
 }
 
 impl Overwritten<'_> {
-    /// Whether that may be done: it is not write-protected, nobody has reserved it, and there is nothing on it, or it was
-    /// said that it may be lost.
+    /// Checks that it is not write-protected, not reserved, and empty, or that there is consent to lose its
+    /// content.
     ///
     /// # Errors
     /// What keeps it from being overwritten.

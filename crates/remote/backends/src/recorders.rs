@@ -1,4 +1,4 @@
-//! The flight recorders of all URLs of this process: what its sessions have said and heard lately, for Wireshark.
+//! The flight recorders of all URLs of this process: the recent PDUs of its sessions, for Wireshark.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};

@@ -1,7 +1,8 @@
-//! From the text of a URL to an open target: what every command that uses one does first.
+//! Opening a target from the text of a URL.
 //!
-//! A secret never stands on the command line, where anybody who may list processes reads it. It comes from a file
-//! (the keys `secret-file` and `target-secret-file`), from the environment, or from who is asked ([`secrets::ask_by`]).
+//! Secrets are never on the command line, which other users can list. They come from a file (the keys
+//! `secret-file` and `target-secret-file`), from the environment, or from the function set by
+//! [`secrets::ask_by`].
 
 use std::future::Future;
 use std::net::Ipv6Addr;
@@ -22,9 +23,9 @@ use zeroize::Zeroizing;
 use crate::failure::Failure;
 use crate::{recorders, secrets};
 
-/// The secret that we prove ourselves with.
+/// Environment variable: the secret of the initiator.
 const SECRET: &str = "LINERATE_SECRET";
-/// The secret that the target proves itself with.
+/// Environment variable: the secret of the target.
 const TARGET_SECRET: &str = "LINERATE_TARGET_SECRET";
 
 /// The URL of a LUN, with its secrets.
@@ -67,7 +68,8 @@ pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
     Ok((url, Some(lun)))
 }
 
-/// A portal to ask, with its secrets: `HOST`, `HOST:PORT`, an IPv6 address with or without brackets, or a URL.
+/// A portal to ask, with its secrets: `HOST`, `HOST:PORT`, an IPv6 address with or without brackets, or a
+/// URL.
 ///
 /// # Errors
 /// As [`url`].
@@ -112,7 +114,7 @@ pub async fn log_in(
     initiator::open_target(portal, target, settings, random).await.map_err(|error| refused(error, settings))
 }
 
-/// Asks a portal for the targets that we may see.
+/// The targets that a portal reports.
 ///
 /// # Errors
 /// As [`open`].
@@ -120,7 +122,7 @@ pub async fn discover(portal: &Portal, settings: &Settings) -> Result<Vec<Discov
     initiator::discover(portal, settings, random).await.map_err(|error| refused(error, settings))
 }
 
-/// Who is refused for want of a name is told where to write it.
+/// Adds to a refused login without a user name where to give one.
 fn refused(error: OpenError, settings: &Settings) -> Failure {
     let failure = Failure::from(error);
     if failure.is_about_secrets() && settings.account.is_none() {
@@ -143,10 +145,10 @@ pub async fn disk(unit: &Unit) -> Result<RemoteLun, Failure> {
 /// As in URLs: what flat space addressing can say (SAM-5 4.7.7.4).
 const LUN_MAX: u64 = 16_383;
 
-/// Does the work in a world of this thread, from which sessions are made.
+/// Runs the work in a world and an executor on this thread.
 ///
 /// # Errors
-/// The work's, or that the system has no such world to give.
+/// Those of the work, or that a world cannot be opened.
 pub fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
     reactor::block_on(world, work)
@@ -187,7 +189,7 @@ fn sentence(problem: &UrlProblem) -> String {
     }
 }
 
-/// Before anything else is looked at: a mistake that is told may be a part of the secret.
+/// Refuses a text with a secret, before parsing: an error message could quote a part of it.
 fn refuse_secrets(text: &str) -> Result<(), Failure> {
     if !secrets::is_in(text) {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Whether another initiator has reserved the LUN: then it is not written to, or not used at all.
+//! Checks for reservations of other initiators on a LUN, before it is written or used.
 //!
-//! A session of ours is a nexus that nobody knows, so that every reservation is another's. One by RESERVE(6) cannot be
-//! asked for; it is met as a RESERVATION CONFLICT.
+//! A session of ours is a new nexus without a registration, so every reservation belongs to another. A
+//! reservation by RESERVE(6) cannot be queried; it shows as a RESERVATION CONFLICT.
 
 use block::{BlockDevice, Buffer, DeviceError, Extent};
 use initiator::RemoteLun;
@@ -26,7 +26,8 @@ pub async fn check(lun: &RemoteLun, read_only: bool, instead: &str) -> Result<()
     }
 }
 
-/// "another initiator has reserved the LUN: write-exclusive, key 0x…, held by iqn.…; --read-only is possible".
+/// "another initiator has reserved the LUN: write-exclusive, key 0x…, held by iqn.…; --read-only is
+/// possible".
 fn refusal(held: Reservation, registrations: &[Registration], instead: &str) -> Failure {
     let Reservation { key, kind } = held;
     let holder = registrations.iter().find(|registration| registration.holds.is_some());

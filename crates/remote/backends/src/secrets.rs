@@ -1,5 +1,5 @@
-//! Secrets where they must not be: in URLs on a command line, which anybody may list, in files that others may read, and
-//! in what is said to people, which ends in terminals, journals and reports.
+//! Secrets: finding them in URLs of a command line (which other users can list), in files that other users
+//! can read, and masking them in messages, which end up in terminals, logs and bug reports.
 
 use std::env;
 use std::fmt;
@@ -16,27 +16,28 @@ use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 
-/// Asks for a secret with these words, without an echo; `None` where nobody can be asked.
+/// Asks for a secret with this prompt, without echo; `None` if there is no terminal.
 pub type Ask = fn(&str) -> Option<io::Result<String>>;
 
 static ASK: OnceLock<Ask> = OnceLock::new();
 
-/// Names who is asked for secrets that stand neither in a file nor in the environment, once for the process.
+/// Sets the function that asks for secrets which are neither in a file nor in the environment; once per
+/// process.
 pub fn ask_by(ask: Ask) {
     let _ = ASK.set(ask); // who was named first stays
 }
 
-/// Asks for a secret, with these words; `None` where nobody can be asked.
+/// Asks for a secret with this prompt; `None` if there is no terminal.
 ///
 /// # Errors
-/// It was asked for, and not answered.
+/// Reading the answer failed.
 pub fn ask(question: &str) -> Result<Option<Zeroizing<String>>, Failure> {
     let answer = ASK.get().and_then(|ask| ask(question)).transpose();
     let answer = answer.map_err(|error| Failure::refused(format!("cannot ask for the secret: {error}")))?;
     Ok(answer.map(Zeroizing::new))
 }
 
-/// A file with a secret in it that others than its owner may use.
+/// A file with a secret that is accessible to other users than its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exposed {
     path: PathBuf,
@@ -90,7 +91,8 @@ pub fn exposed(path: &Path, mode: u32) -> Option<Exposed> {
 /// A longer file holds something else.
 const SECRET_FILE_BYTES_MAX: usize = 4096;
 
-/// Whether a URL holds a secret: `user%secret@`, as libiscsi writes it, `user:password@`, as the web does, or the target's.
+/// Whether a URL holds a secret: `user%secret@`, as libiscsi writes it, `user:password@`, as the web does, or
+/// the target's.
 pub fn is_in(url: &str) -> bool {
     let begin = authority(url);
     let end = url[begin..].find(['/', '?']).map_or(url.len(), |length| begin + length);
@@ -99,8 +101,8 @@ pub fn is_in(url: &str) -> bool {
     user.is_some_and(|user| user.contains(SEPARATORS)) || target
 }
 
-/// The same URL, and a star for every letter of what is a secret, or may be one in a URL that has a mistake: the letters
-/// keep their columns.
+/// The URL with an asterisk for every character of a secret, or of what may be one in a malformed URL.
+/// Columns stay the same.
 pub fn masked_url(url: &str) -> String {
     let values = query(url).filter_map(|(key, value)| match is_secret(key) {
         true => Some(value.start..url.len()), // it may hold a & as well
@@ -111,8 +113,8 @@ pub fn masked_url(url: &str) -> String {
     url.char_indices().map(|(at, letter)| if is_secret(at) { '*' } else { letter }).collect()
 }
 
-/// Any text with a URL in it, or several. Words of the command line are known as such; elsewhere a secret may have blanks, and
-/// what is doubtful is masked.
+/// Any text with a URL in it, or several. Words of the command line are known as such; elsewhere a secret may
+/// have blanks, and what is doubtful is masked.
 pub fn masked(text: &str) -> String {
     let words: Vec<String> = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     masked_beside(text, &words)
@@ -156,8 +158,8 @@ fn masked_part(part: &str) -> String {
     part.split_inclusive(char::is_whitespace).map(masked_url).collect()
 }
 
-/// Whether an account's secret begins in a URL and may go on behind a blank: up to an `@`, or, as a host has no `%`, without
-/// one. What has been masked is over, and so is a port, behind which a path follows.
+/// Whether an account's secret begins in a URL and may go on behind a blank: up to an `@`, or, as a host has
+/// no `%`, without one. What has been masked is over, and so is a port, behind which a path follows.
 fn has_open_account(url: &str, rest: &str) -> bool {
     let front = &url[authority(url)..];
     let front = &front[..front.find(['/', '?', '[']).unwrap_or(front.len())];
@@ -187,8 +189,8 @@ fn authority(url: &str) -> usize {
     url.find("://").map_or(0, |at| at + 3)
 }
 
-/// What follows the user. A secret may hold any character, so the last `@` counts, wherever it is; without one, a host
-/// has no `%` outside of brackets, and the rest of the text is suspect.
+/// What follows the user. A secret may hold any character, so the last `@` counts, wherever it is; without
+/// one, a host has no `%` outside of brackets, and the rest of the text is suspect.
 fn account_secret(url: &str) -> Option<Range<usize>> {
     let begin = authority(url);
     if let Some(end) = url.rfind('@') {
@@ -201,7 +203,8 @@ fn account_secret(url: &str) -> Option<Range<usize>> {
     Some(begin + percent + 1..url.len())
 }
 
-/// The keys behind the question mark of a URL, and where their values are. Of several URLs in one word, each has one.
+/// The keys behind the question mark of a URL, and where their values are. Of several URLs in one word, each
+/// has one.
 fn query(url: &str) -> impl Iterator<Item = (&str, Range<usize>)> {
     let mark = url.find('?').filter(|_| url.contains("://"));
     let mut at = mark.map_or(url.len(), |mark| mark + 1);
