@@ -1,5 +1,5 @@
-//! A device addressed by bytes. Blocks that a write covers in part are read first and written back whole, so that two
-//! writes into one block must not be under way at once: that is for the caller to see to.
+//! A device addressed by bytes. Blocks that a write covers in part are read, changed and written back, so the
+//! caller must not issue two writes to one block at the same time.
 
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ pub async fn write(device: &dyn BlockDevice, at: u64, data: Slice) -> Result<(),
     device.write(extent, whole, Durability::Cached).await
 }
 
-/// Makes the bytes of `range` zero, without taking space where that is possible.
+/// Zeroes the bytes of `range`, deallocating them where possible.
 ///
 /// # Errors
 /// Those of the device.
@@ -66,7 +66,8 @@ pub fn covering(device: &dyn BlockDevice, range: &Range<u64>) -> Result<Extent, 
     Ok(Extent::new(first, end.saturating_sub(first)))
 }
 
-/// What `range` covers, in whole blocks: the outer ones as they are on the device, with `data` laid over them.
+/// What `range` covers, in whole blocks: the outer ones as they are on the device, with `data` laid over
+/// them.
 async fn with_edges(
     device: &dyn BlockDevice,
     extent: Extent,

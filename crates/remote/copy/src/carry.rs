@@ -1,4 +1,4 @@
-//! One piece: read, and written where it is not zero.
+//! Copying one piece: it is read, and written where it is not zero.
 
 use std::cell::Cell;
 use std::ops::{AddAssign, Range};
@@ -22,33 +22,33 @@ pub(crate) struct Carrier {
     pub(crate) detect_zeros: bool,
     /// What cannot be read is replaced by zeros.
     pub(crate) skip_errors: bool,
-    /// Whoever computes a digest needs the data.
+    /// The data are returned, for the digest.
     pub(crate) keep_data: bool,
-    /// The target that copies by itself, if it does.
+    /// The target that copies by itself, if any.
     pub(crate) offload: Option<Offload>,
-    /// What is read at once at most.
+    /// The longest read in bytes.
     pub(crate) request_bytes: u64,
-    /// What lies before this byte is on the destination for sure, and is not written again.
+    /// Data before this byte are on the destination and are not written again.
     pub(crate) write_from: Cell<u64>,
 }
 
-/// What became of a piece.
+/// The result of a piece.
 #[derive(Default)]
 pub(crate) struct Carried {
-    /// If they were to be kept; of a hole there are none.
+    /// The data, if they were to be kept; a hole has none.
     pub(crate) data: Option<Slice>,
     pub(crate) tally: Tally,
     pub(crate) unreadable: Vec<Range<u64>>,
 }
 
-/// What was moved, in bytes.
+/// Byte counts of a copy.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Tally {
     pub(crate) read: u64,
     pub(crate) written: u64,
     /// Copied by the target itself.
     pub(crate) offloaded: u64,
-    /// Told to the destination to become zeros.
+    /// Zeroed on the destination.
     pub(crate) cleared: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Reading the destination back: everything that is data on either side is read on both.
+//! Verification: everything that is allocated on either end is read from both and compared.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -74,7 +74,8 @@ async fn difference(sides: Rc<Sides>, piece: Piece) -> Result<Option<u64>, Failu
     Ok(Some(at + equal as u64))
 }
 
-/// The first byte that is not zero where a hole was. What the destination itself calls a hole need not be read.
+/// The first byte that is not zero where a hole was. What the destination itself calls a hole need not be
+/// read.
 async fn not_zero(destination: &Destination, range: Range<u64>) -> Result<Option<u64>, Failure> {
     /// A hole may be longer than what is to be read at once.
     const STEP_BYTES: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-//! Where a copy writes.
+//! The destination of a copy.
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -24,15 +24,15 @@ use crate::source::Source;
 pub(crate) struct Destination {
     opened: Opened,
     pub(crate) name: String,
-    /// A file that this copy has made, or goes on with.
+    /// A file that this copy has created or resumes.
     file: Option<PathBuf>,
-    /// It reads as zeros wherever this copy has not written.
+    /// It reads as zeros where this copy has not written.
     is_fresh: Cell<bool>,
 }
 
 impl Destination {
-    /// Opens it, or makes the file, if it is large enough, and not the source, and may be overwritten. `begun` tells
-    /// of an earlier copy that is to be gone on with.
+    /// Opens it, or makes the file, if it is large enough, and not the source, and may be overwritten.
+    /// `begun` tells of an earlier copy that is to be gone on with.
     pub(crate) async fn open(
         place: &Location,
         source: &Source,
@@ -56,7 +56,7 @@ impl Destination {
         checked.map(|()| destination)
     }
 
-    /// A device, with whatever is on it.
+    /// An opened device; its content is unknown.
     pub(crate) fn from_opened(opened: Opened, name: String) -> Destination {
         Destination { opened, name, file: None, is_fresh: Cell::new(false) }
     }
@@ -81,7 +81,7 @@ impl Destination {
         begun.map_or(Ok(()), |begun| begun.is_of(source, self.identity()))
     }
 
-    /// What must be the same if a copy is to be gone on with; nothing, if it cannot be.
+    /// The identity that must match for a copy to be resumed; `None` if it is not resumable.
     pub(crate) fn identity(&self) -> Option<&str> {
         self.opened.identity.as_deref()
     }
@@ -91,7 +91,7 @@ impl Destination {
         u64::from(self.opened.device.geometry().block_size.bytes())
     }
 
-    /// That there is more behind what is written.
+    /// A remark if the destination is longer than the source.
     pub(crate) fn note(&self, source_bytes: u64) -> Option<String> {
         let behind = self.opened.device.geometry().bytes() - source_bytes;
         let left_alone = behind > 0 && self.file.is_none();
@@ -110,17 +110,18 @@ impl Destination {
         self.opened.device.flush().await
     }
 
-    /// Ends when nothing that ended without an answer can change the destination any more.
+    /// Waits until no aborted request can change the destination any more.
     pub(crate) async fn quiesced(&self) -> Result<(), DeviceError> {
         self.opened.device.quiesced().await
     }
 
-    /// What was written may be there or not: a part of it is copied again, and zeros have to be made sure of.
+    /// Data after the checkpoint may have been written or not: that part is copied again, and zeros must be
+    /// written.
     pub(crate) fn copied_again(&self) {
         self.is_fresh.set(false);
     }
 
-    /// Sees to it that `range` reads as zeros; how much of it had to be told to the device, in bytes.
+    /// Makes `range` read as zeros. Returns how many bytes had to be zeroed.
     pub(crate) async fn clear(&self, range: Range<u64>) -> Result<u64, DeviceError> {
         let mut cleared = 0;
         if self.is_fresh.get() {
@@ -205,7 +206,7 @@ fn fresh_file(path: &Path, name: &str, source: &Source, consent: Consent<'_>) ->
     location::file(FileOptions::new(path))
 }
 
-/// Whether the file that is there may lose what is in it: nobody else uses it, and whoever asks agrees.
+/// Checks that an existing file may be overwritten: it is not in use, and there is consent.
 fn give_way(path: &Path, name: &str, consent: Consent<'_>) -> Result<(), Failure> {
     let bytes = fs::metadata(path).map_err(|error| Failure::refused(format!("{name}: {error}")))?.len();
     let block = u64::from(BlockSize::B512.bytes());

@@ -1,4 +1,4 @@
-//! SHA-256 over the source, holes as the zeros that they read as: what `sha256sum` prints for a file of the same.
+//! SHA-256 over the source, with holes as zeros: what `sha256sum` prints for a file with the same content.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

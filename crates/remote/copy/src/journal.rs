@@ -1,8 +1,9 @@
-//! How far a copy is for sure: what the journal says is on the destination's stable storage, since it was flushed
-//! before it was written down.
+//! The durable checkpoint of a copy: all data before the recorded position are on the destination's stable
+//! storage, since it was flushed before the position was recorded.
 //!
-//! One directory is one copy's, locked while it runs. It says between whom the copy is, and one number: the byte
-//! before which all is done. Pieces end in any order, but never far apart, so that little is copied twice.
+//! One directory belongs to one copy and is locked while it runs. It records both ends and one number: the
+//! byte before which everything is copied. Pieces end in any order but close together, so little is copied
+//! twice.
 
 use std::fmt;
 use std::io;
@@ -23,7 +24,7 @@ use crate::options::{JournalPlace, Options};
 use crate::pump::{Mark, Stop, flushed};
 use crate::source::Source;
 
-/// A copy that was begun.
+/// The record of an earlier copy.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Begun {
     source: String,
@@ -46,7 +47,7 @@ pub(crate) struct Journal {
 const NAME: &str = "copy.json";
 
 impl Journal {
-    /// Opens it, and reads what an earlier copy has left; nothing, if the source ends with this process.
+    /// Opens it and reads the record of an earlier copy; `None` if the source's data end with this process.
     pub(crate) async fn open(
         options: &Options<'_>,
         source: &Source,
@@ -78,8 +79,8 @@ impl Journal {
         self.begun.as_ref()
     }
 
-    /// Flushes the destination and writes down that all before the mark is on it, if it is time to; the copy goes on
-    /// meanwhile. Gives what the last such note came to.
+    /// Starts a checkpoint at the mark if one is due: flushes the destination and records the position, while
+    /// the copy continues. Returns the result of the last checkpoint.
     pub(crate) async fn perhaps(
         &mut self,
         mark: Mark,
@@ -99,7 +100,7 @@ impl Journal {
         Ok(noted)
     }
 
-    /// The same, now; ends when it is done.
+    /// Makes a checkpoint now and waits for it.
     pub(crate) async fn last(&mut self, mark: Mark, destination: &Rc<Destination>) -> Result<(), Stop> {
         match self.entry(mark.done, destination) {
             Some(begun) => note(Rc::clone(&self.keep), Rc::clone(destination), begun).await,
@@ -107,7 +108,7 @@ impl Journal {
         }
     }
 
-    /// Ends when no note is being made any more; gives how far the copy is by that one, if there was one.
+    /// Waits for the checkpoint in progress, if any, and returns its position.
     pub(crate) async fn noted(&mut self) -> Result<Option<Mark>, Stop> {
         match self.noting.take() {
             Some(noting) => noting.await.map(Some),
@@ -120,7 +121,7 @@ impl Journal {
         Some(Begun { source: self.source.clone(), destination, done_bytes })
     }
 
-    /// Whether a copy to this destination can be gone on with by means of it.
+    /// Whether a copy to this destination is resumable by it.
     pub(crate) fn serves(&self, destination: &Destination) -> bool {
         destination.identity().is_some()
     }
@@ -133,7 +134,7 @@ impl Journal {
 }
 
 impl Drop for Journal {
-    /// Takes the directory away if nothing is written down in it, nor anything of somebody's own.
+    /// Removes the directory if it has neither a record nor other files.
     fn drop(&mut self) {
         let _ = std::fs::remove_dir(&self.directory);
     }
@@ -157,7 +158,7 @@ impl Begun {
         Ok(())
     }
 
-    /// The byte before which all is done.
+    /// The position: everything before this byte is copied.
     pub(crate) fn done_bytes(&self) -> u64 {
         self.done_bytes
     }
@@ -169,7 +170,7 @@ fn another(end: &str, name: &str) -> Failure {
     ))
 }
 
-/// The destination of a copy to be gone on with is not there any more.
+/// The destination of a copy to be resumed does not exist any more.
 pub(crate) fn gone(name: &str) -> Failure {
     Failure::refused(format!("{name} is gone, to which this copy was begun; say --restart to begin again"))
 }
@@ -202,7 +203,7 @@ fn unusable(directory: &Path, error: &dyn fmt::Display) -> Failure {
     Failure::refused(format!("the journal in {} cannot be used: {error}", directory.display()))
 }
 
-/// Two copies with one journal would each undo what the other has noted.
+/// Two copies with one journal would overwrite each other's checkpoints.
 fn not_opened(directory: &Path, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::WouldBlock => Failure::refused("the same copy is running already"),

@@ -1,11 +1,11 @@
-//! Copies storage, from any place to any other: as fast as both go, holes left out, resumed after an interruption.
+//! Copies any storage to any other: several requests at once, without holes, resumable.
 //!
-//! The order of events is [`copy`]. Reading order: `options` (what can be asked for, and what is told meanwhile), `source`
-//! and `destination` (the two ends), `pieces` (what to do), `carry` and `offload` (one piece), `pump` (many at once),
-//! `journal` (how much is certain to be on the destination), `compare`, `digest`, `report`. [`stream`] copies between storage
-//! and a pipe. All of them address devices by bytes ([`bytewise`]).
+//! The order of events is [`copy`]. Reading order: `options` (options and progress), `source` and
+//! `destination` (the two ends), `pieces` (the work), `carry` and `offload` (one piece), `pump` (several at
+//! once), `journal` (the durable checkpoint), `compare`, `digest`, `report`. [`stream`] copies between
+//! storage and a pipe. All of them address devices by bytes ([`bytewise`]).
 //!
-//! It prints nothing: an [`Observer`] hears how far a copy is.
+//! It prints nothing: an [`Observer`] gets the progress.
 //!
 //! ```
 //! use backends::location::Location;

@@ -1,4 +1,4 @@
-//! Copies that a target makes by itself (EXTENDED COPY, SPC-4 6.4): the data never come here.
+//! Copies by the target itself (EXTENDED COPY, SPC-4 6.4): the data do not pass through this process.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -8,17 +8,17 @@ use initiator::verbs::ExtendedCopy;
 use crate::destination::Destination;
 use crate::source::Source;
 
-/// A target that copies, for as long as it does.
+/// A target that copies, as long as it succeeds.
 pub(crate) struct Offload {
     copy: RefCell<Option<ExtendedCopy>>,
     block_bytes: u64,
 }
 
-/// What one command copies at most: a copy that fails is made by us, of as much.
+/// The longest copy of one command; if it fails, this much is copied by us.
 const COMMAND_BYTES_MAX: u64 = 16 << 20;
 
 impl Offload {
-    /// Asks the target, if both ends are LUNs; nothing, and why, if it does not copy.
+    /// Queries the target if both ends are LUNs; `None`, and the reason, if it does not copy.
     pub(crate) async fn between(
         source: &Source,
         destination: &Destination,
@@ -26,8 +26,8 @@ impl Offload {
         let Some(((from, from_at), (to, to_at))) = source.unit().zip(destination.unit()) else {
             return Ok(None);
         };
-        // A copy names LUNs by identifiers, which clones of a machine share: only what is reached at one place is
-        // certain to be one.
+        // A copy names LUNs by identifiers, which clones of a machine share: only what is reached at one
+        // place is certain to be one.
         if from_at != to_at {
             return Ok(None);
         }
@@ -42,8 +42,8 @@ impl Offload {
         1 << most.min(COMMAND_BYTES_MAX).ilog2()
     }
 
-    /// Whether the target has copied this. Once it has failed at something, it is not asked any more: a target that
-    /// knows only one of the two says so no earlier.
+    /// Lets the target copy `range`; false if it failed. After a failure it is not asked again: a target that
+    /// has only one of the two LUNs reports it only here.
     pub(crate) async fn carries(&self, range: &Range<u64>) -> bool {
         let Some(copy) = self.copy.borrow().clone() else { return false };
         let (first, blocks) = (range.start / self.block_bytes, (range.end - range.start) / self.block_bytes);

@@ -1,4 +1,4 @@
-//! What can be asked of a copy, and what it tells while it runs.
+//! Options of a copy, and its progress reports.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -105,8 +105,8 @@ impl Default for Options<'_> {
     }
 }
 
-/// How much is outstanding. Pieces start and end at multiples of a request's length, which therefore must fit the blocks of
-/// both ends.
+/// How much is outstanding. Pieces start and end at multiples of a request's length, which therefore must fit
+/// the blocks of both ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flight {
     pub(crate) depth: u16,
@@ -114,8 +114,9 @@ pub(crate) struct Flight {
 }
 
 impl Options<'_> {
-    /// As much as was asked for. What is copied passes through memory twice: no more than 4 MiB of it are outstanding,
-    /// so that the second time finds it in a cache (measured beside qemu-img and dd: docs/copy.md).
+    /// As much as was asked for. What is copied passes through memory twice: no more than 4 MiB of it are
+    /// outstanding, so that the second time finds it in a cache (measured beside qemu-img and dd:
+    /// docs/copy.md).
     pub(crate) fn flight(&self, source: &Source, destination: &Destination) -> Flight {
         let is_local = source.unit().is_none() && destination.unit().is_none();
         let (depth, request_bytes) = if is_local { (2, 1 << 20) } else { (16, 256 << 10) };

@@ -1,7 +1,7 @@
-//! What is to be done, piece by piece: the source from its start to its end, cut where its holes are.
+//! The work of a copy as pieces: the source from start to end, cut at its holes.
 //!
-//! Pieces begin and end at multiples of both ends' blocks, the very last one excepted. So no two of them write into
-//! one block of the destination.
+//! Pieces begin and end at multiples of the blocks of both ends, except the end of the last one. So no two
+//! pieces write into one block of the destination.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,11 +16,11 @@ use crate::source::Source;
 pub(crate) struct Piece {
     /// In bytes from the start.
     pub(crate) range: Range<u64>,
-    /// It takes no space, and reads as zeros.
+    /// It is not allocated and reads as zeros.
     pub(crate) is_hole: bool,
 }
 
-/// The pieces that are left.
+/// The remaining pieces.
 pub(crate) struct Pieces {
     source: Rc<Source>,
     cutter: Cutter,
@@ -34,13 +34,13 @@ impl Pieces {
         Pieces { source, cutter }
     }
 
-    /// From where on there is something left.
+    /// The start of the remaining part.
     pub(crate) fn position(&self) -> u64 {
         self.cutter.at
     }
 
-    /// The next one; nothing at the end. A source that fails to tell where its holes are is taken to have none: its data
-    /// tell what is the matter with it.
+    /// The next one; `None` at the end. If the source fails to report its holes, it is assumed to have none:
+    /// reading its data will report the error.
     pub(crate) async fn next(&mut self) -> Option<Piece> {
         let cutter = &mut self.cutter;
         if cutter.at == cutter.known_to && cutter.at < cutter.end {
@@ -66,7 +66,7 @@ struct Cutter {
 
 /// Shorter holes are read: two requests around one would take longer.
 const HOLE_BYTES_MIN: u64 = 64 << 10;
-/// Where a destination has to write zeros itself, a piece is to be done in its time.
+/// Limits the time of a piece where the destination must write zeros.
 const HOLE_BYTES_MAX: u64 = 64 << 20;
 
 impl Cutter {
@@ -126,7 +126,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// All pieces of a source of `end` bytes whose runs, in blocks of 512 bytes, are told `at_once` at a time.
+    /// All pieces of a source of `end` bytes whose runs, in blocks of 512 bytes, are told `at_once` at a
+    /// time.
     fn pieces(end: u64, runs: &[Run], at_once: usize) -> Vec<Piece> {
         let mut cutter =
             Cutter { at: 0, end, known_to: 0, holes: VecDeque::new(), request: MIB, block: 4096 };

@@ -1,4 +1,4 @@
-//! Many pieces at once, and an account of those that are done.
+//! Several pieces at once, and the position before which all are done.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,8 @@ pub(crate) struct Pump {
     queue: Queue<(Range<u64>, Result<Carried, Failure>)>,
     /// Where the pieces begin that are not done.
     under_way: BTreeSet<u64>,
-    /// How far the first of them may be behind: their data are kept for the digest, and would be copied again.
+    /// How far the first of them may be behind: their data are kept for the digest, and would be copied
+    /// again.
     ahead_bytes_max: u64,
     cut: Cut,
     journal: Option<Journal>,
@@ -48,7 +49,7 @@ struct Cut {
     block: u64,
 }
 
-/// How far a copy is: all before this byte is on the destination, and what was moved for it.
+/// The position of a copy: all before this byte is on the destination; with its byte counts.
 #[derive(Clone, Copy)]
 pub(crate) struct Mark {
     pub(crate) done: u64,
@@ -70,7 +71,8 @@ impl From<Failure> for Stop {
     }
 }
 
-/// A destination that loses what it acknowledges so often, without a flush that succeeds, will go on doing so.
+/// A destination that loses what it acknowledges so often, without a flush that succeeds, will go on doing
+/// so.
 const RETURNS_MAX: u32 = 5;
 
 /// What has been done so far.
@@ -129,9 +131,9 @@ impl Pump {
         }
     }
 
-    /// Copies to the end, to an interruption or to the first failure. Either way nothing is under way any more when
-    /// this ends, and what is done is flushed and, if there is a journal, written down. What the destination has lost
-    /// is copied again.
+    /// Copies to the end, to an interruption or to the first failure. Either way nothing is under way any
+    /// more when this ends, and what is done is flushed and, if there is a journal, written down. What the
+    /// destination has lost is copied again.
     pub(crate) async fn run(&mut self, observer: &dyn Observer) -> Result<Ended, Failure> {
         loop {
             match self.pass(observer).await {
@@ -150,7 +152,8 @@ impl Pump {
         while let Some((range, ended)) = self.queue.next().await {
             result = result.and(self.account_for(range, ended));
         }
-        // The last flush that failed may have been the only one to be told, so that another one proves nothing.
+        // The last flush that failed may have been the only one to be told, so that another one proves
+        // nothing.
         match (self.noted().await, result) {
             (Err(unflushed), _) | (_, Err(unflushed @ (Stop::WritesLost | Stop::Unflushed(_)))) => {
                 Err(unflushed)
@@ -303,7 +306,8 @@ impl Pump {
     }
 }
 
-/// What the page cache and most file systems work in: a piece that is no multiple of it would have to be read first.
+/// What the page cache and most file systems work in: a piece that is no multiple of it would have to be read
+/// first.
 const PAGE_BYTES: u64 = 4096;
 
 /// Everything acknowledged so far is on stable storage.

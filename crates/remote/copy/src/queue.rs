@@ -1,10 +1,10 @@
-//! So many pieces of work at once: whoever keeps a device busy starts the next one when one has ended.
+//! A queue of concurrent work with a bounded depth: the next piece starts when one has ended.
 
 use std::future::Future;
 
 use reactor::{Receiver, Sender, mailbox};
 
-/// Work under way on this thread's reactor. What ends first comes out first.
+/// Tasks on this thread's reactor, returned in the order in which they end.
 pub(crate) struct Queue<T> {
     ended: Receiver<T>,
     end: Sender<T>,

@@ -1,4 +1,4 @@
-//! What a copy came to.
+//! The result of a copy.
 
 use std::ops::Range;
 use std::time::Duration;

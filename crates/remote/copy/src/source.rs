@@ -1,4 +1,4 @@
-//! Where a copy reads.
+//! The source of a copy.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -18,11 +18,11 @@ use crate::bytewise;
 pub(crate) struct Source {
     opened: Opened,
     pub(crate) name: String,
-    /// How much there is: all of it is copied.
+    /// Its length in bytes.
     pub(crate) bytes: u64,
     /// What follows the last whole block of a file of any length.
     tail: Option<Slice>,
-    /// When a file was changed last, in nanoseconds; LUNs do not tell.
+    /// The modification time of a file in nanoseconds; LUNs have none.
     modified: Option<i128>,
 }
 
@@ -41,7 +41,7 @@ impl Source {
         Source { opened, name, bytes, tail: None, modified: None }
     }
 
-    /// What must be the same if a copy is to be gone on with; nothing, if it cannot be.
+    /// The identity that must match for a copy to be resumed; `None` if it is not resumable.
     pub(crate) fn identity(&self) -> Option<String> {
         let identity = self.opened.identity.as_ref()?;
         let modified = self.modified.map(|time| format!(", changed at {time} ns")).unwrap_or_default();
@@ -72,14 +72,14 @@ impl Source {
         Ok(Buffer::from(&[&*blocks, &**tail].concat()[..]).share())
     }
 
-    /// How much of it the device has.
+    /// The length in whole blocks of the device, in bytes.
     fn whole_bytes(&self) -> u64 {
         self.bytes - self.tail.as_ref().map_or(0, |tail| tail.len() as u64)
     }
 
-    /// Which parts of the beginning of `range` take space.
+    /// The allocation of the beginning of `range`.
     pub(crate) async fn allocation(&self, range: Range<u64>) -> Result<Vec<Run>, DeviceError> {
-        /// What a target tells with one command.
+        /// Runs per GET LBA STATUS.
         const RUNS: usize = 256;
         let range = range.start..range.end.min(self.whole_bytes());
         if range.is_empty() {

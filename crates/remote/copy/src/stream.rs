@@ -1,7 +1,8 @@
-//! Between storage and a pipe: [`read`] writes a part of a device to an output, [`write`] an input to a part of a device.
+//! Between storage and a pipe: [`read`] writes a range of a device to an output, [`write`] an input to a
+//! range of a device.
 //!
-//! Requests end in any order, and their data pass in theirs. The other end of the pipe has a thread of its own: while it
-//! hangs, the session goes on answering its target.
+//! Requests complete in any order, and data are passed on in order. The pipe has a thread of its own: while
+//! it blocks, the session continues to answer its target.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,7 +17,7 @@ use reactor::{JoinHandle, Receiver, mailbox};
 use crate::bytewise;
 use crate::queue::Queue;
 
-/// A part of a device, and how it is read or written.
+/// A range of a device to be read or written.
 pub struct DeviceRange<'a> {
     /// The device.
     pub device: &'a Arc<dyn BlockDevice>,
@@ -30,13 +31,15 @@ pub struct DeviceRange<'a> {
     pub is_interrupted: &'a dyn Fn() -> bool,
 }
 
-/// What one request asks for. They begin at multiples of it.
+/// The length of a request, and its alignment.
 const REQUEST_BYTES: u64 = 1 << 20;
 
-/// Pieces between us and the thread at the other end of the pipe: enough that neither waits for the other in general.
+/// Pieces between us and the thread at the other end of the pipe: enough that neither waits for the other in
+/// general.
 const WAITING_MAX: usize = 4;
 
-/// The bytes from `offset` on of something `bytes` long, `length` of them or all; `None` if there are not so many.
+/// The bytes from `offset` on of something `bytes` long, `length` of them or all; `None` if there are not so
+/// many.
 pub fn range(offset: u64, length: Option<u64>, bytes: u64) -> Option<Range<u64>> {
     let all = bytes.checked_sub(offset)?;
     let length = length.unwrap_or(all);
@@ -53,7 +56,8 @@ pub(crate) fn requests(range: Range<u64>, request_bytes: u64) -> impl Iterator<I
     })
 }
 
-/// Writes the part to `output`, which has a name for people. A pipe that is closed at its other end has had what was wanted.
+/// Writes the part to `output`, which has a name for people. A pipe that is closed at its other end has had
+/// what was wanted.
 ///
 /// # Errors
 /// What kept it from being read or written. If it was interrupted, [`Kind::Interrupted`].
@@ -87,9 +91,9 @@ pub async fn read(
     }
 }
 
-/// Writes what comes from `input`, which has a name for people, to the part, until the input ends or the part is full,
-/// and says at which byte that was; nothing of it is flushed. Input behind the part is left alone if the part `is_exact`,
-/// and an error otherwise.
+/// Writes what comes from `input`, which has a name for people, to the part, until the input ends or the part
+/// is full, and says at which byte that was; nothing of it is flushed. Input behind the part is left alone if
+/// the part `is_exact`, and an error otherwise.
 ///
 /// # Errors
 /// What kept it from being read or written.
@@ -199,7 +203,8 @@ struct Inlet {
 }
 
 impl Inlet {
-    /// For what goes to `range`. One byte behind it is read, unless the range `is_exact`: that is too much, then.
+    /// For what goes to `range`. One byte behind it is read, unless the range `is_exact`: that is too much,
+    /// then.
     fn open(mut input: Box<dyn Read + Send>, range: Range<u64>, is_exact: bool) -> Result<Inlet, Failure> {
         let (sender, data) = mailbox();
         let (allow, allowed) = mpsc::channel();

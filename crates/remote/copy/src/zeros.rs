@@ -1,9 +1,9 @@
-//! Which data are nothing but zeros.
+//! Detection of zeros in data.
 
 use std::ops::Range;
 
-/// What zeros are looked for in: shorter runs of them are copied with the data around, for one request of 1 MiB costs
-/// less than sixteen of half of it.
+/// The unit of detection: shorter runs of zeros are copied with the data around them, since one request of 1
+/// MiB costs less than sixteen for half of it.
 const GRAIN_BYTES: usize = 64 << 10;
 
 /// A part of some data.
@@ -27,8 +27,8 @@ pub(crate) fn runs(data: &[u8]) -> Vec<DataRun> {
     runs
 }
 
-/// Data mostly show in their first bytes that they are none; what does not is folded in strides that the compiler turns
-/// into wide instructions.
+/// Most data differ from zero in their first bytes; the rest is folded in strides that the compiler
+/// vectorizes.
 fn is_zero(bytes: &[u8]) -> bool {
     const STRIDE: usize = 1024;
     bytes.chunks(STRIDE).all(|stride| stride.iter().fold(0, |all, byte| all | byte) == 0)
