@@ -1,5 +1,5 @@
-//! Aborted requests that change blocks: the device may carry them out after what came later, so their blocks stay locked
-//! until it cannot.
+//! Aborted requests that change blocks: the device may carry them out after later requests, so their blocks
+//! stay locked until it cannot.
 
 use block::{Aborted, Extent, Hold, Lock};
 
@@ -9,14 +9,15 @@ use crate::Volume;
 pub(crate) type AbortedRequests = Lock<Aborted<Hold>>;
 
 impl Volume {
-    /// A request that changes `extent` was aborted, and the device may have it still.
+    /// Locks `extent` of an aborted request that the device may still carry out, until it has quiesced.
     pub fn lock_until_quiesced(&self, extent: Extent) {
         let hold = self.range_locks.hold(extent);
         self.aborted.lock().push(hold);
     }
 
-    /// Ends when no request that was aborted before this call can reach the medium any more, or change the persistent state;
-    /// requests for the same blocks wait until then. The caller that aborts requests must await this to its end.
+    /// Completes when no request aborted before this call can change the medium or the persistent state any
+    /// more; requests for the same blocks wait until then. The caller that aborts requests must await this to
+    /// its end.
     pub async fn quiesced(&self) {
         let before = self.aborted.lock().count();
         // An error ends the wait as well: a device that can fail a request has answered.

@@ -1,5 +1,5 @@
-//! What a volume can be made of: stores, and layers over other volumes. Each is one file with an `impl Backend` and a [`Kind`],
-//! which is its line in the table of a program's [`Grammar`](crate::spec::Grammar).
+//! Back ends of volumes: stores, and layers over other volumes. Each is one file with an `impl Backend` and a
+//! [`Kind`], which is its line in the table of a program's [`Grammar`](crate::spec::Grammar).
 
 use std::error::Error;
 use std::fmt;
@@ -20,11 +20,11 @@ pub struct Kind {
     pub usage: &'static str,
     /// What it is, in the document's second column.
     pub about: &'static str,
-    /// Whether it lies over other volumes, which stand in brackets.
+    /// Whether it is a layer over other volumes, which are in brackets.
     pub is_layer: bool,
     /// Its options, besides those of every volume.
     pub options: Options,
-    /// Makes it of what is written, without touching anything.
+    /// Parses a specification, without opening anything.
     pub read: fn(&Written<'_>) -> Result<Arc<dyn Backend>, Problem>,
 }
 
@@ -42,25 +42,25 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// A back end as it was specified: checked as far as that goes without touching it, not open.
+/// A specified back end: checked, not opened.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// What it is a kind of.
+    /// Its kind.
     fn kind(&self) -> &'static Kind;
 
     /// What is written behind the kind's colon: `1GiB`, `/data/vm1.img`; empty if nothing is.
     fn argument(&self) -> String;
 
-    /// The options that differ from what goes without saying, `key=value` or `key`.
+    /// The options that differ from the defaults, as `key=value` or `key`.
     fn options(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// The volumes that it lies over, in the order in which they are written.
+    /// Its member volumes, in the order of the specification.
     fn members(&self) -> &[Spec] {
         &[]
     }
 
-    /// What its addresses count, if that is known before it is open.
+    /// Its logical block length, if known before it is opened.
     fn logical_block(&self) -> Option<BlockSize> {
         self.members().first().and_then(Spec::logical_block)
     }
@@ -70,23 +70,23 @@ pub trait Backend: fmt::Debug + Send + Sync {
         None
     }
 
-    /// The file that is made when it is opened for writing and is not there yet.
+    /// The file that is created when it is opened for writing and does not exist.
     fn makes_file(&self) -> Option<&Path> {
         None
     }
 
-    /// Whether what is on it outlives this process.
+    /// Whether its data survive this process.
     fn keeps_data(&self) -> bool {
         self.members().iter().any(Spec::keeps_data)
     }
 
-    /// Whether what it has acknowledged and not flushed outlives this process, for certain: it is with the kernel or a disk of
-    /// this machine.
+    /// Whether unflushed acknowledged writes certainly survive this process: the kernel or a disk of this
+    /// machine has them.
     fn cache_outlives_process(&self) -> bool {
         !self.members().is_empty() && self.members().iter().all(Spec::cache_outlives_process)
     }
 
-    /// Whether it misbehaves when [`Opening::faults`] say so.
+    /// Whether it injects faults by [`Opening::faults`].
     fn has_fault_layer(&self) -> bool {
         self.members().iter().any(Spec::has_fault_layer)
     }
@@ -96,7 +96,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         self.members().iter().any(Spec::is_remote)
     }
 
-    /// Opens it, and what it lies over by [`Spec::open`].
+    /// Opens it, and its members by [`Spec::open`].
     ///
     /// # Errors
     /// Whatever keeps it from being used, as a sentence for people.
@@ -109,15 +109,15 @@ pub type Opened<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn BlockDevice>, O
 /// Why a device cannot be opened.
 pub type OpenError = Box<dyn Error + Send + Sync>;
 
-/// With what back ends are opened.
+/// The environment in which back ends are opened.
 #[derive(Clone)]
 pub struct Opening {
-    /// Nothing is written, and what is not there is not made.
+    /// Nothing is written, and no file is created.
     pub read_only: bool,
-    /// Makes all `fault:` layers misbehave.
+    /// Controls the faults of all `fault:` layers.
     pub faults: FaultControl,
     /// The clock of layers that need one.
     pub sleeper: Arc<dyn Sleeper>,
-    /// Runs what layers do beside requests.
+    /// Runs the background tasks of layers.
     pub spawner: Arc<dyn Spawner>,
 }

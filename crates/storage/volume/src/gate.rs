@@ -1,8 +1,9 @@
-//! The gate: one generation counter that stands for everything that could forbid a request.
+//! The gate: one generation counter for everything that could forbid a request.
 //!
-//! A front end reads the generation first, then asks [`Volume::permits`], and caches the result.
-//! The cached result is valid while the generation is unchanged. A change of any of these takes effect first and advances
-//! the generation afterwards, so that a cached result can be stale but is never taken for a newer state.
+//! A front end reads the generation first, then asks [`Volume::permits`], and caches the result. The cached
+//! result is valid while the generation is unchanged. A change of any of these takes effect first and
+//! advances the generation afterwards, so that a cached result can be stale but is never taken for a newer
+//! state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -15,7 +16,7 @@ pub(crate) struct Gate {
     fences: AtomicUsize,
 }
 
-/// Takes the volume out of service until it is dropped. Several may exist at once.
+/// Fences the volume until it is dropped. Several may exist at once; the volume is fenced while there is any.
 pub struct Fence {
     volume: Arc<Volume>,
 }
@@ -28,19 +29,19 @@ impl Drop for Fence {
 }
 
 impl Volume {
-    /// Advances with each change of what could forbid a request; never `u64::MAX`.
+    /// Advances with each change that could affect whether a request is permitted; never `u64::MAX`.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.gate.generation.load(Ordering::Acquire)
     }
 
-    /// To be called after a change of what could forbid a request.
+    /// To be called after a change that could affect whether a request is permitted.
     pub fn advance_generation(&self) {
         self.gate.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Takes the volume out of service because its device does not answer: requests fail at once, as not ready, instead of
-    /// waiting with it.
+    /// Fences the volume because its device does not answer: requests fail at once as not ready instead of
+    /// waiting.
     pub fn fence(self: &Arc<Self>) -> Fence {
         self.gate.fences.fetch_add(1, Ordering::Release);
         self.advance_generation();

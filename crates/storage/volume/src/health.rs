@@ -1,11 +1,17 @@
-//! How a device fails and recovers: recorded where its requests end, for a front end, which has a clock and logs it.
+//! The health of a device: failures are recorded where requests complete; a front end, which has a clock,
+//! logs them.
+//!
+//! ```text
+//!   healthy ── a request of some kind failed ──► failing ── the latest of each kind succeeded ──► healthy
+//!   healthy or failing ── falls_silent (fenced) ──► silent ── answers (quiesced) ──► healthy or failing
+//! ```
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use block::{DeviceError, Lock};
 
-/// What a request asks of a device. One that reads may work while it takes no more writes.
+/// The kind of a request. Reads may succeed while writes fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RequestKind {
@@ -13,16 +19,16 @@ pub enum RequestKind {
     Read = 1,
     /// Writes, zeroes or deallocates blocks.
     Change = 2,
-    /// Brings what was acknowledged to stable storage.
+    /// Flushes acknowledged writes to stable storage.
     Flush = 4,
-    /// What is not of its data; says nothing of its health.
+    /// Queries that access no data; not counted for the health.
     Inspect = 8,
 }
 
-/// What is known of a device by the requests that it has had.
+/// The health of a device, from the results of its requests.
 #[derive(Default)]
 pub struct Health {
-    /// The kinds of which the latest request failed. Nothing else is looked at while there are none.
+    /// The kinds of which the latest request failed. The lock of `details` is taken only while there are any.
     failing: AtomicU8,
     failed: AtomicU64,
     details: Lock<Details>,
@@ -31,35 +37,35 @@ pub struct Health {
 #[derive(Clone, Copy, Default)]
 struct Details {
     latest: Option<StorageError>,
-    /// How many front ends wait for the device to complete requests that were given up, and the longest time that it had not
-    /// answered one of them when that was noticed.
+    /// The number of fences that wait for aborted requests, and the longest time without an answer when they
+    /// were set.
     silent: Option<(usize, Duration)>,
 }
 
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageError {
-    /// The error that the initiator's sense data were made from.
+    /// The error, from which the initiator's sense data were made.
     pub error: DeviceError,
-    /// What the operating system said, by its number, if it was the operating system's storage that failed.
+    /// The errno of the operating system, if it reported the failure.
     pub os_error: Option<i32>,
 }
 
-/// How a device is at a moment.
+/// A snapshot of the health of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageCondition {
-    /// Requests that have failed for a reason that is the storage's, since the volume was opened.
+    /// Requests that failed by a fault of the storage, since the volume was opened.
     pub failed: u64,
     /// The latest request of some kind was one of them.
     pub is_failing: bool,
-    /// It does not answer, for so long when that was noticed.
+    /// It does not answer; the time without an answer when it was fenced.
     pub silent: Option<Duration>,
     /// Why the latest of them failed.
     pub latest: Option<StorageError>,
 }
 
 impl Health {
-    /// A request has ended; `os_error` is asked if it has failed.
+    /// A request has ended; `os_error` is called if it failed.
     pub(crate) fn ended(
         &self,
         kind: RequestKind,
@@ -79,7 +85,7 @@ impl Health {
         }
     }
 
-    /// The device has had something for so long, and does not answer.
+    /// The device has not answered a request for this time.
     pub fn falls_silent(&self, time: Duration) {
         self.change(|details| {
             let (waiting, longest) = details.silent.unwrap_or_default();
@@ -87,7 +93,7 @@ impl Health {
         });
     }
 
-    /// It has answered to what one [`Health::falls_silent`] was about.
+    /// It has completed the requests of one [`Health::falls_silent`].
     pub fn answers(&self) {
         self.change(|details| {
             details.silent = details.silent.and_then(|(waiting, time)| Some((waiting.checked_sub(1)?, time)));
@@ -95,7 +101,7 @@ impl Health {
         });
     }
 
-    /// A command was given up because the device did not answer.
+    /// A command was aborted because the device did not answer.
     pub fn timed_out(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
@@ -118,7 +124,7 @@ impl Health {
     }
 }
 
-/// Whether an error is a failure of the storage. The others are an answer to what was asked.
+/// Whether an error is a fault of the storage; others are caused by the request.
 fn is_the_storages(error: DeviceError) -> bool {
     match error {
         DeviceError::NoSpace

@@ -1,22 +1,25 @@
-//! A volume: what a user names, and the only thing through which a front end reaches blocks.
+//! A volume: the object that users name and front ends serve; the only access of front ends to blocks.
 //!
-//! [`Volume`] owns what all front ends of one device must share, whatever protocol each of them speaks:
+//! [`Volume`] has the state that all front ends of one device share, regardless of their protocols:
 //!
 //! - the device and its [range locks](Volume::range_locks): which requests may overlap;
-//! - the gate: one [generation counter](Volume::generation), read by each request, which stands for everything that could
-//!   [forbid](Volume::permits) one: [`reservations`], write protection, and the [`Fence`] of a device that does not answer;
-//! - [aborted requests](Volume::quiesced) that the device may still carry out, with their blocks locked until it cannot;
+//! - the gate: one [generation counter](Volume::generation), read by each request, for everything that could
+//!   [forbid](Volume::permits) one: [`reservations`], write protection, and the [`Fence`] of a device that
+//!   does not answer;
+//! - [aborted requests](Volume::quiesced) that the device may still carry out, with their blocks locked until
+//!   it cannot;
 //! - [lost writes](Volume::lost_writes): acknowledged, and not on stable storage after a flush that failed;
 //! - [`Health`]: how the device fails and recovers;
 //! - the [`PersistentState`] that survives a restart, and the lock under which it is saved.
 //!
-//! Which volumes are served is a [`Registry`]: a versioned [`Snapshot`].
+//! The served volumes are in a [`Registry`]: a versioned [`Snapshot`].
 //!
-//! It knows no protocol, no clock and no operating system: hosts have names here ([`HostPath`]), and so have their attachments.
-//! Deadlines and the list of requests under way are not here yet.
+//! It depends on no protocol, no clock and no operating system: hosts are names here ([`HostPath`]), and
+//! attachments are numbers. Deadlines and the list of requests under way are not here yet.
 //!
-//! What a volume is made of is a [`Spec`](spec::Spec), read by a [`Grammar`](spec::Grammar) from a text such as
-//! `delay:5ms:[ram:1GiB]`; each kind of store or layer is a [`Backend`](backend::Backend), in a file of its own.
+//! A volume is specified by a [`Spec`](spec::Spec), parsed by a [`Grammar`](spec::Grammar) from a text such
+//! as `delay:5ms:[ram:1GiB]`; each kind of store or layer is a [`Backend`](backend::Backend), in a file of
+//! its own.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -71,16 +74,17 @@ pub use registry::{NamedVolumes, Registry, Snapshot};
 pub use requester::{Access, HostPath, HostPort, Requester, ServicePort};
 pub use saved::Damaged;
 
-/// What a volume is besides its device.
+/// Options of a volume.
 #[derive(Clone, Default)]
 pub struct VolumeOptions {
-    /// Where it keeps what must survive a restart. Without it nothing does.
+    /// The storage of its persistent state; without it nothing survives a restart.
     pub persistent_state: Option<Arc<dyn PersistentState>>,
-    /// Writes are refused, whatever the device could do.
+    /// Writes are refused, even if the device could carry them out.
     pub read_only: bool,
 }
 
-/// A device and what its front ends share. All sessions of all cores and all protocols that serve it hold the same one.
+/// A device and the shared state of its front ends. All sessions of all cores and protocols hold the same
+/// one.
 pub struct Volume {
     device: Arc<dyn BlockDevice>,
     is_read_only: bool,
@@ -103,10 +107,10 @@ impl fmt::Debug for Volume {
 }
 
 impl Volume {
-    /// A volume over `device`. What it saved in an earlier life is in force again.
+    /// A volume over `device`, with its saved state.
     ///
     /// # Errors
-    /// What was saved is damaged: the volume must not be served as if nobody had reserved it.
+    /// The saved state is damaged: the volume must not be served without its reservations.
     pub fn new(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Arc<Volume>, Damaged> {
         let VolumeOptions { persistent_state, read_only } = options;
         let saved = persistent_state.as_ref().and_then(|state| state.load());
@@ -133,7 +137,8 @@ impl Volume {
         &self.device
     }
 
-    /// Which requests may overlap: a request of the device holds its blocks, shared or exclusive, until it has ended.
+    /// Which requests may overlap: a request of the device holds its blocks, shared or exclusive, until it
+    /// has ended.
     #[inline]
     pub fn range_locks(&self) -> &Arc<RangeLocks> {
         &self.range_locks

@@ -1,9 +1,10 @@
-//! Acknowledged writes that were lost: counted here, reported by each front end to each of its initiators.
+//! Lost acknowledged writes: counted here, reported by each front end to each of its initiators.
 //!
-//! A device counts the losses that it knows of ([`block::BlockDevice::losses`]); a flush that fails without having been
-//! counted there counts here. Who has been told is known in memory only. An initiator that outlives the server learns by the
-//! generation of the cache that it must reckon with losses, so a loss is recorded for the next start before anybody is told
-//! of it: the kernel reports a failed write-back once, and not to a server that starts later.
+//! A device counts the losses that it detects ([`block::BlockDevice::losses`]); a failed flush that the
+//! device did not count is counted here. To which initiators a loss was reported is in memory only. An
+//! initiator that survives the server detects possible losses by the cache generation, so a loss is recorded
+//! for the next start before it is reported: the kernel reports a failed write-back once, and not to a server
+//! that starts later.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,15 +16,16 @@ use crate::Volume;
 pub(crate) struct LostWrites {
     /// Failed flushes that the device did not count.
     uncounted: AtomicU64,
-    /// So many losses are recorded for the next start.
+    /// The number of losses recorded for the next start.
     recorded: AtomicU64,
 }
 
 impl Volume {
-    /// Brings what was acknowledged to stable storage.
+    /// Flushes acknowledged writes to stable storage.
     ///
     /// # Errors
-    /// Writes may be lost if the error [is a loss](DeviceError::is_loss), and [`Volume::lost_writes`] has counted it.
+    /// Writes may be lost if the error [is a loss](DeviceError::is_loss), and [`Volume::lost_writes`] has
+    /// counted it.
     pub async fn flush(&self) -> Result<(), DeviceError> {
         let counted = self.device.losses();
         let flushed = self.device.flush().await;
@@ -34,7 +36,7 @@ impl Volume {
         flushed
     }
 
-    /// To be called before anybody is told of a loss. If it cannot be recorded, they are told all the same.
+    /// To be called before a loss is reported. If it cannot be recorded, it is reported all the same.
     pub async fn record_lost_writes(&self) {
         let losses = self.lost_writes();
         if losses > self.lost_writes.recorded.load(Ordering::Acquire)

@@ -1,6 +1,7 @@
 //! "Did you mean": the known word nearest to a mistyped one.
 
-/// The known word that `typed` most likely meant: at most two slips away, and fewer than the word has letters.
+/// The known word nearest to `typed`: with an edit distance of at most two, and less than the length of the
+/// word.
 pub fn nearest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
     let typed = typed.to_ascii_lowercase();
     let (slips, word) = known

@@ -1,21 +1,22 @@
-//! Who may use a volume: the question that every front end asks before it lets a request through, and what decides it.
+//! Access control of a volume: the check that every front end makes before a request, and the state that
+//! decides it.
 //!
-//! | a request is denied by | which |
+//! | a request is denied by | properties |
 //! |---|---|
 //! | persistent [reservations](crate::reservations) | belong to a host's path, and outlive its attachment |
 //! | the reservation of an attachment ([`Volume::reserve`]) | ends with the attachment |
 //! | a [`Fence`](crate::Fence) | the device does not answer |
 //! | write protection ([`WriteProtection`]) | is configured, the device's, or set by a front end |
 //!
-//! All but the fence is behind one lock, under which nothing else is locked: a front end takes its own lock first. Each change
-//! takes effect, and then advances [`Volume::generation`].
+//! Everything but the fence is protected by one lock, under which no other is taken: a front end takes its
+//! own lock first. Each change takes effect, and then advances [`Volume::generation`].
 
 use std::sync::Arc;
 
 use crate::reservations::{Refusal, Registrations};
 use crate::{Access, AttachmentId, Requester, SaveLock, Volume};
 
-/// What decides about requests, other than the fence.
+/// The state that decides, except the fence.
 #[derive(Default)]
 pub(crate) struct Permissions {
     reservations: Arc<Registrations>,
@@ -31,11 +32,11 @@ pub enum Denied {
     Reserved,
     /// The device does not answer.
     Fenced,
-    /// Nothing may be written.
+    /// The volume is write protected.
     WriteProtected,
 }
 
-/// What keeps a volume from being written.
+/// The cause of write protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteProtection {
     /// Its configuration, or its device.
@@ -49,13 +50,14 @@ impl Permissions {
         Permissions { reservations: Arc::new(reservations), ..Permissions::default() }
     }
 
-    /// Persistent reservations and an attachment's exclude each other (SPC-2 5.5.1), so each can be asked by itself.
+    /// Persistent reservations and that of an attachment exclude each other (SPC-2 5.5.1), so each can be
+    /// checked by itself.
     fn permit(&self, requester: &Requester<'_>, access: Access) -> bool {
         self.reserved_by.is_none_or(|holder| holder == requester.attachment)
             && self.reservations.permit(requester.path, access)
     }
 
-    /// Whether persistent reservations rule here, and this requester has access. A conflict if it has none.
+    /// Whether there are persistent reservations and this requester has access. A conflict if it has none.
     fn shared_by_registrants(&self, requester: &Requester<'_>) -> Result<bool, Refusal> {
         if self.reservations.registered().is_empty() {
             return Ok(false);
@@ -71,11 +73,11 @@ impl Permissions {
 }
 
 impl Volume {
-    /// Whether this request may go to the device. A front end may keep the answer as long as the
-    /// [generation](Volume::generation), read before it asked, is the same.
+    /// Whether a request is permitted. A front end may cache the result as long as the
+    /// [generation](Volume::generation), read before the call, is unchanged.
     ///
     /// # Errors
-    /// The first reason why it may not.
+    /// The first reason to deny it.
     ///
     /// ```
     /// use std::num::NonZeroU64;
@@ -136,7 +138,7 @@ impl Volume {
         }
     }
 
-    /// Whether reservations of either sort let this request through.
+    /// Whether reservations of both kinds permit this request.
     pub fn reservations_permit(&self, requester: &Requester<'_>, access: Access) -> bool {
         self.permissions.lock().permit(requester, access)
     }
@@ -146,7 +148,8 @@ impl Volume {
         Arc::clone(&self.permissions.lock().reservations)
     }
 
-    /// Puts `next` in force, which was made of [`Volume::reservations`] and [saved](Volume::save_reservations) under this lock.
+    /// Puts `next` in force, which was made of [`Volume::reservations`] and
+    /// [saved](Volume::save_reservations) under this lock.
     pub fn set_reservations(&self, next: Registrations, _lock: &SaveLock) {
         self.change_permissions(|permissions| permissions.reservations = Arc::new(next));
     }
@@ -156,9 +159,9 @@ impl Volume {
         self.permissions.lock().reserved_by
     }
 
-    /// Reserves the volume for one attachment alone, until it releases or ends: RESERVE of SCSI (SPC-2 7.21). Reserving again is
-    /// no error. Where there are persistent reservations, it does nothing for a host to which they give access (CRH, SPC-4
-    /// 5.12.3), and is refused to others.
+    /// Reserves the volume for one attachment alone, until it releases or ends: RESERVE of SCSI (SPC-2 7.21).
+    /// Reserving again is no error. Where there are persistent reservations, it does nothing for a host to
+    /// which they give access (CRH, SPC-4 5.12.3), and is refused to others.
     ///
     /// # Errors
     /// [`Refusal::Conflict`]: another has reserved it.
@@ -172,7 +175,8 @@ impl Volume {
         })
     }
 
-    /// Ends the reservation of this attachment. Releasing what another holds is no error and does nothing (SPC-2 7.23).
+    /// Ends the reservation of this attachment. Releasing what another holds is no error and does nothing
+    /// (SPC-2 7.23).
     ///
     /// # Errors
     /// [`Refusal::Conflict`]: persistent reservations give this host no access.
@@ -194,7 +198,7 @@ impl Volume {
         });
     }
 
-    /// What keeps the volume from being written, if anything does.
+    /// The write protection, if any.
     pub fn write_protection(&self) -> Option<WriteProtection> {
         if self.is_read_only || self.device().profile().read_only {
             Some(WriteProtection::Permanent)

@@ -1,5 +1,5 @@
-//! What a volume keeps across restarts besides its blocks: reservations, bytes of the front end, and that acknowledged writes
-//! were lost.
+//! The persistent state of a volume besides its blocks: reservations, bytes of the front end, and a record of
+//! lost acknowledged writes.
 
 use block::{Exclusive, Extent, Pending};
 
@@ -15,13 +15,13 @@ pub trait PersistentState: Send + Sync {
     /// What was saved last, if anything.
     fn load(&self) -> Option<Vec<u8>>;
 
-    /// Acknowledged writes are lost although the device's cache was not: the cache's generation must be another one from the
-    /// next start on. Ends when that is certain, or cannot be.
+    /// Records that acknowledged writes were lost although the device's cache survived: the cache generation
+    /// must change at the next start. Completes when that is on stable storage, or has failed.
     fn record_loss(&self) -> Pending<'_, ()>;
 }
 
-/// The right to change what is saved. Saving takes time, and one save must not overtake another: it is held from reading the
-/// state in memory until both that and the saved one have changed.
+/// The lock for changes of the saved state. Saves must not overtake each other: it is held from reading the
+/// state in memory until both copies have changed.
 pub struct SaveLock(#[expect(dead_code, reason = "held, not read")] Exclusive);
 
 /// What must survive a restart could not be saved.
@@ -29,13 +29,14 @@ pub struct SaveLock(#[expect(dead_code, reason = "held, not read")] Exclusive);
 pub struct Unsaved;
 
 impl Volume {
-    /// Waits for the right to change what is saved.
+    /// Waits for the lock for changes of the saved state.
     pub async fn lock_to_save(&self) -> SaveLock {
         SaveLock(self.save_locks.exclude(Extent::new(0, 1)).await)
     }
 
-    /// Saves `next` in place of the reservations, unless a restart would see no difference. They are in force after
-    /// [`Volume::set_reservations`] only: what is acknowledged is kept, and what could not be kept has not happened.
+    /// Saves `next` in place of the reservations, unless a restart would see no difference. They take effect
+    /// only by [`Volume::set_reservations`]: an acknowledged change is saved, and a change that could not be
+    /// saved has no effect.
     ///
     /// # Errors
     /// Nothing has changed.

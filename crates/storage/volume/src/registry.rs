@@ -1,5 +1,5 @@
-//! Which volumes are served, under which names: a versioned snapshot that is never changed. A change makes another one, and
-//! who serves by the old one keeps what it uses by `Arc`, never by index.
+//! The served volumes and their names, as versioned immutable snapshots. A change makes a new snapshot; users
+//! of an old one keep what they use by `Arc`, never by index.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub struct Registry {
     current: Lock<Arc<Snapshot>>,
 }
 
-/// The volumes that were served at one time.
+/// A snapshot of the served volumes.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     version: u64,
@@ -30,7 +30,7 @@ impl Registry {
         Registry { current: Lock::new(Arc::new(snapshot)) }
     }
 
-    /// What is served now.
+    /// The current snapshot.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.current.lock())
     }

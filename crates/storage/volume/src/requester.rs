@@ -1,20 +1,21 @@
-//! Who asks for what: hosts by names that outlive their connections, in the words of no protocol.
+//! Hosts and requesters, independent of a protocol: hosts have names that survive their connections.
 
 use crate::AttachmentId;
 
-/// A host's end: what reservations are held by, so that they survive the loss of a connection and a restart.
+/// A host port: the holder of reservations, which survives the loss of a connection and a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostPort {
     /// The host's name: the iSCSI name of an initiator.
     pub name: String,
-    /// What distinguishes the ports of one host: the ISID with iSCSI (RFC 7143 4.4.2), zeros where the name says all.
+    /// Distinguishes the ports of one host: the ISID in iSCSI (RFC 7143 4.4.2), zeros where the name is
+    /// sufficient.
     pub qualifier: [u8; 6],
 }
 
-/// The end by which a host is served.
+/// A port by which hosts are served: a target port in SCSI.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServicePort {
-    /// The name of what serves it: the iSCSI name of a target.
+    /// The name of the server side: the iSCSI name of a target.
     pub name: String,
     /// The portal group tag, which with the name makes the SCSI port name (RFC 7143 4.4.2).
     pub group: u16,
@@ -22,7 +23,7 @@ pub struct ServicePort {
     pub relative_port: u16,
 }
 
-/// A way from a host to a volume by its two ends: an I_T nexus in SCSI.
+/// A path from a host to a volume, by its two ports: an I_T nexus in SCSI.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostPath {
     /// The host's end.
@@ -32,30 +33,30 @@ pub struct HostPath {
 }
 
 impl HostPath {
-    /// Whether both are the same path. A relative port identifier may be numbered anew at a restart; the port's name is what
-    /// counts.
+    /// Whether both are the same path. A relative port identifier may be numbered anew at a restart; the
+    /// port's name is what counts.
     pub fn is(&self, other: &HostPath) -> bool {
         self.host == other.host && self.service.is(&other.service)
     }
 }
 
 impl ServicePort {
-    /// The same for one end.
+    /// Whether both are the same port.
     pub(crate) fn is(&self, other: &ServicePort) -> bool {
         self.group == other.group && self.name == other.name
     }
 }
 
-/// Who asks for something.
+/// The requester of an access.
 #[derive(Clone, Copy, Debug)]
 pub struct Requester<'a> {
-    /// Its attachment: what reservations belong to that end with it.
+    /// Its attachment, which holds the reservations that end with it.
     pub attachment: AttachmentId,
-    /// Its ends: what persistent reservations are held by.
+    /// Its path, which holds persistent reservations.
     pub path: &'a HostPath,
 }
 
-/// What a request does to blocks.
+/// The access of a request to blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// It reads them.

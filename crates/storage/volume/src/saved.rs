@@ -1,5 +1,5 @@
-//! What a volume keeps through a restart, as bytes for [`PersistentState`](crate::PersistentState): persistent reservations
-//! that are to survive, and what the front end keeps of its own (mode pages of SCSI).
+//! The persistent state of a volume as bytes for [`PersistentState`](crate::PersistentState): persistent
+//! reservations with APTPL, and the state of the front end (mode pages in SCSI).
 //!
 //! ```text
 //!  0    magic "LINERATE"
@@ -9,8 +9,8 @@
 //!  -4   CRC-32C of all before
 //! ```
 //!
-//! All numbers are big-endian. Bytes that are not exactly this are [`Damaged`] as a whole: half of a reservation
-//! is worse than none that is known to be missing, so whoever opens the volume must be told.
+//! All numbers are big-endian. Bytes that are not exactly this are [`Damaged`] as a whole: a partial
+//! reservation is worse than one known to be missing, so opening the volume fails.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub(crate) struct Saved {
     pub(crate) front_end: Vec<u8>,
 }
 
-/// The bytes that were kept for a volume are not what was saved: cut, changed, or of a version to come.
+/// The saved bytes of a volume are damaged: cut, changed, or of a later version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged;
 

@@ -9,7 +9,7 @@ use block::{Buffered, Window};
 use crate::backend::{Backend, Kind, Opened, Opening, Options};
 use crate::spec::{Bytes, Problem, Spec, Written};
 
-/// Read ahead of, and written behind.
+/// A buffer that reads ahead and writes back.
 pub static BUFFERED: Kind = Kind {
     name: "buffered",
     usage: "buffered:SIZE:[VOLUME]",

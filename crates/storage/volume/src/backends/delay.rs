@@ -8,7 +8,7 @@ use block::{Delay, ServiceTime, Stalls, Tail};
 use crate::backend::{Backend, Kind, Opened, Opening, Options};
 use crate::spec::{PerMillion, Problem, Spec, Time, Token, Written};
 
-/// Every request takes so much longer.
+/// Adds a delay to every request.
 pub static DELAY: Kind = Kind {
     name: "delay",
     usage: "delay:TIME:[VOLUME]",

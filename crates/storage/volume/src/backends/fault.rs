@@ -8,7 +8,7 @@ use block::Fault;
 use crate::backend::{Backend, Kind, Opened, Opening, Options};
 use crate::spec::{Problem, Spec, Written};
 
-/// Requests hang, fail, are slow or lose what was written when the control socket says so.
+/// Injects faults on command of the control socket: requests hang, fail or are slow, or writes are lost.
 pub static FAULT: Kind = Kind {
     name: "fault",
     usage: "fault:[VOLUME]",

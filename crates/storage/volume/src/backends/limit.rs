@@ -8,7 +8,7 @@ use block::Limit;
 use crate::backend::{Backend, Kind, Opened, Opening, Options};
 use crate::spec::{AtMost, Problem, Spec, Written};
 
-/// So much a second and no more.
+/// Limits the rate of requests and bytes.
 pub static LIMIT: Kind = Kind {
     name: "limit",
     usage: "limit:RATE:[VOLUME]",

@@ -1,4 +1,4 @@
-//! The back ends that need no system: layers over other volumes, and nothing at all.
+//! The back ends that need no operating system: layers over other volumes, and the null device.
 
 mod buffered;
 mod delay;

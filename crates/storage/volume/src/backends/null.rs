@@ -7,7 +7,7 @@ use block::{BlockSize, Null};
 use crate::backend::{Backend, Kind, Opened, Opening, Options};
 use crate::spec::{BlockShape, Bytes, Problem, Written};
 
-/// Nothing: keeps no data and takes no time.
+/// A null device: stores no data and completes at once.
 pub static NULL: Kind = Kind {
     name: "null",
     usage: "null:SIZE",

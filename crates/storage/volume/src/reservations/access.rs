@@ -1,10 +1,10 @@
-//! What a reservation forbids (SPC-4 tables 48 and 49).
+//! Accesses that a reservation forbids (SPC-4 tables 48 and 49).
 
 use super::Registrations;
 use crate::requester::{Access, HostPath};
 
 impl Registrations {
-    /// Whether the reservation, if there is one, lets `path` do this.
+    /// Whether the reservation, if any, permits `path` this access.
     pub fn permit(&self, path: &HostPath, access: Access) -> bool {
         let Some(reservation) = &self.reservation else {
             return true;

@@ -1,7 +1,8 @@
-//! The changes of [`Registrations`] (SPC-4 5.12.7 to 5.12.11, where they are service actions of PERSISTENT RESERVE OUT).
+//! The changes of [`Registrations`] (SPC-4 5.12.7 to 5.12.11, where they are service actions of PERSISTENT
+//! RESERVE OUT).
 //!
-//! Whom an event concerns: the path that asked for the change is never told of what it did itself, and whoever loses a
-//! registration is told of that alone.
+//! Notices: the path that requested the change gets none, and a path that loses its registration gets only
+//! that notice.
 
 use std::num::NonZeroU64;
 
@@ -84,8 +85,8 @@ impl Registrations {
         self.registered.push(Registration { host: path.host.clone(), ports, key });
     }
 
-    /// Takes out what a registration command of `by` replaces: its own registration, or with `all_ports` those of
-    /// its host through all ports, as far as the command's key is theirs.
+    /// Takes out what a registration command of `by` replaces: its own registration, or with `all_ports`
+    /// those of its host through all ports, as far as the command's key is theirs.
     fn remove_registrations_for(&mut self, by: &HostPath, command: &Register) {
         if command.all_ports {
             let existing = command.existing;
@@ -230,9 +231,9 @@ impl Registrations {
         Ok(Changed { notices, preempted })
     }
 
-    /// Removes the registrations with key `victims`, or all, and returns them. That of `by` stays, even if its
-    /// key is the same: SPC-4 5.12.11.2.4 exempts it when the reservation is preempted, and libiscsi, whose
-    /// hosts often share a key, expects it whenever registrations are.
+    /// Removes the registrations with key `victims`, or all, and returns them. That of `by` stays, even if
+    /// its key is the same: SPC-4 5.12.11.2.4 exempts it when the reservation is preempted, and libiscsi,
+    /// whose hosts often share a key, expects it whenever registrations are.
     fn remove_all_but(&mut self, by: &HostPath, victims: Option<NonZeroU64>) -> Vec<Registration> {
         let everyone = std::mem::take(&mut self.registered);
         let (kept, removed) = everyone.into_iter().partition(|registration| {

@@ -1,4 +1,4 @@
-//! Registrations in bytes, for a file that outlives a loss of power (APTPL, SPC-4 5.12.5).
+//! Registrations in bytes, for a file that survives a power loss (APTPL, SPC-4 5.12.5).
 //!
 //! ```text
 //!  registrations: count u32, then each: host · key u64 · ports
@@ -9,9 +9,8 @@
 //!  name:          length u16 · UTF-8 bytes
 //! ```
 //!
-//! All numbers are big-endian. PRGENERATION is not among them: it starts anew at power on (SPC-4 6.15.2). What
-//! guards the bytes against damage as such is around them, in [`crate::saved`]; here anything that could not have
-//! been written is refused all the same.
+//! All numbers are big-endian. PRGENERATION is not included: it restarts at power on (SPC-4 6.15.2). The
+//! checksum is outside, in [`crate::saved`]; here anything that could not have been written is refused.
 
 use std::num::NonZeroU64;
 

@@ -1,6 +1,6 @@
-//! Kinds of reservations.
+//! Reservation types.
 
-/// What a reservation keeps others from: the six kinds that SCSI (SPC-4 table 61) and NVMe share.
+/// The type of a reservation: the six types that SCSI (SPC-4 table 61) and NVMe share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationType {
     /// Only the holder writes.

@@ -1,11 +1,11 @@
 //! Persistent reservations (SPC-4 5.12): which hosts are registered with a volume, and which holds it.
 //!
-//! [`Registrations`] is the whole state. A [`Change`] of it either is refused and changes nothing, or changes the state and
-//! returns which hosts are to be told what. It knows neither sessions nor any protocol: a host is a [`HostPath`], which
-//! outlives connections and restarts. SCSI's service actions are one encoding of it.
+//! [`Registrations`] is the whole state. A [`Change`] is either refused without effect, or changes the state
+//! and returns notices for other hosts. It is independent of sessions and protocols: a host is a
+//! [`HostPath`], which survives connections and restarts. SCSI's service actions are one encoding of it.
 //!
-//! Reading order: this file (the state and the questions to it), `request` (what can be asked for), `change` (the changes),
-//! `access` (what a reservation forbids), `kept` (the state in a file).
+//! Reading order: this file (the state and its queries), `request` (requests and results), `change` (the
+//! transitions), `access` (which accesses a reservation forbids), `kept` (the state in a file).
 //!
 //! ```text
 //!                 register           reserve
@@ -31,11 +31,11 @@ use crate::requester::{HostPath, HostPort, ServicePort};
 /// A registered path, or all of one host's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// Whose.
+    /// The host.
     pub host: HostPort,
-    /// By which ports it is served.
+    /// The target ports.
     pub ports: Ports,
-    /// What it is registered with.
+    /// The reservation key.
     pub key: NonZeroU64,
 }
 
@@ -44,17 +44,16 @@ pub struct Registration {
 pub enum Ports {
     /// One.
     One(ServicePort),
-    /// All, those included that come into being later, but for those whose path has been unregistered or given another key
-    /// by itself since.
+    /// All ports including later ones, except those whose path was unregistered or got another key since.
     AllBut(Vec<ServicePort>),
 }
 
 /// The reservation; it is always one of the whole volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// What it keeps others from.
+    /// Its type.
     pub kind: ReservationType,
-    /// Who holds it. Without meaning for the all-registrants types.
+    /// Its holder. Without meaning for the all-registrants types.
     pub holder: HostPath,
 }
 
@@ -65,7 +64,7 @@ pub struct Registrations {
     pub generation: u32,
     registered: Vec<Registration>,
     reservation: Option<Reservation>,
-    /// All this survives a loss of power, as the last registration asked (APTPL).
+    /// Persists through power loss, as the last registration requested (APTPL).
     pub persist_through_power_loss: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Random changes by several hosts, against a model that is slow and obvious: one key a host, one holder set, each
-//! change as the standard's prose says it.
+//! Property test: random changes by several hosts against a simple model with one key per host and one set of
+//! holders, which carries out each change as the standard describes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

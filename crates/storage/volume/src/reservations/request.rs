@@ -1,11 +1,11 @@
-//! What a host may ask of the reservations of a volume, and what comes of it.
+//! Requests to change the reservations of a volume, and their results.
 
 use std::num::NonZeroU64;
 
 use super::{Registration, ReservationType};
 use crate::requester::{HostPath, HostPort};
 
-/// A change, as a host asks for it.
+/// A change requested by a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Register, register with another key, or unregister.
@@ -17,19 +17,19 @@ pub enum Change {
         /// What it is to keep others from.
         kind: ReservationType,
     },
-    /// End one's reservation.
+    /// Release the requester's reservation.
     Release {
         /// The key of who asks.
         key: u64,
         /// The kind that it has.
         kind: ReservationType,
     },
-    /// End everything.
+    /// Remove all registrations and the reservation.
     Clear {
         /// The key of who asks.
         key: u64,
     },
-    /// End the registrations of others, and take over their reservation.
+    /// Remove registrations of others, and take over their reservation.
     Preempt {
         /// The key of who asks.
         key: u64,
@@ -37,32 +37,32 @@ pub enum Change {
         victims: u64,
         /// What the reservation is to keep others from; needed only if it is taken over.
         kind: Option<ReservationType>,
-        /// The requests of the others are to be aborted. That is for the front end to do.
+        /// The requests of the others are to be aborted, by the front end.
         abort: bool,
     },
     /// Hand the reservation to another path.
     Move(Move),
 }
 
-/// What a change did besides changing the state.
+/// The effects of a change on other hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// Whom to tell what. The path that asked is not meant, even where it is covered.
+    /// Notices for other hosts. The requesting path is excluded, even if a registration covers it.
     pub notices: Vec<Notice>,
-    /// Whose registrations were preempted.
+    /// The preempted registrations.
     pub preempted: Vec<Registration>,
 }
 
-/// An event that the paths of a registration are to be told of.
+/// An event for the paths of a registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Whom.
+    /// The registration.
     pub who: Registration,
     /// What.
     pub what: Event,
 }
 
-/// What happened to the reservations of a host, by another host's doing.
+/// What another host did to the reservations of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Event {
     /// The reservation through which it had access has ended, or has become one of another kind.
@@ -76,19 +76,19 @@ pub enum Event {
 /// Why a change is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is not for this path to do: it is not registered, its key is another one, or another holds the reservation.
+    /// The path is not registered, its key differs, or another path holds the reservation.
     Conflict,
     /// A path registers others with itself, and is registered already.
     AlreadyRegistered,
     /// One of the others is registered already.
     OtherRegistered,
-    /// There are as many registrations as there can be.
+    /// The limit of registrations is reached.
     TooMany,
     /// The reservation to release is of another kind.
     OfAnotherKind,
     /// The key stands for nobody.
     KeyZero,
-    /// A reservation is to be taken over, as what kind is not said.
+    /// A reservation is to be taken over, and its type is missing.
     KindMissing,
     /// A reservation is to be moved to its holder.
     MovedToItself,
@@ -101,11 +101,11 @@ pub struct Register {
     pub existing: Option<u64>,
     /// The key to register, or zero to unregister.
     pub key: u64,
-    /// By all ports by which the host may be served, not this one alone.
+    /// Through all target ports, not only this one.
     pub all_ports: bool,
     /// All registrations and the reservation are to survive a loss of power.
     pub persist_through_power_loss: bool,
-    /// Other hosts' ends to register alike.
+    /// Other host ports to register with the same key.
     pub others: Option<Vec<HostPort>>,
 }
 

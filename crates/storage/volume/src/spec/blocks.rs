@@ -1,4 +1,4 @@
-//! The lengths of blocks, as the options `block` and `physical` of a volume say.
+//! Block lengths: the options `block` and `physical` of a volume.
 
 use block::{BlockSize, Blocks, Geometry};
 
@@ -37,7 +37,7 @@ impl BlockShape {
         Ok(BlockShape { logical, physical })
     }
 
-    /// The options that differ from what goes without saying.
+    /// The options that differ from the defaults.
     pub fn options(self) -> Vec<String> {
         let usual = BlockShape::USUAL;
         let logical = (self.logical != usual.logical).then(|| format!("block={}", self.logical.bytes()));

@@ -1,4 +1,4 @@
-//! A volume specification that cannot be understood: where, and what to write instead.
+//! Errors of volume specifications: position, and remedy.
 
 use std::fmt;
 use std::ops::Range;

@@ -1,8 +1,9 @@
-//! Volume specifications: `ram:1GiB?block=4096`, `file:/data/vm1.img?size=50GiB`, `limit:1000iops:[ram:1GiB]`.
+//! Volume specifications: `ram:1GiB?block=4096`, `file:/data/vm1.img?size=50GiB`,
+//! `limit:1000iops:[ram:1GiB]`.
 //!
-//! One grammar for the command line, the configuration file and tests. A [`Spec`] is what a volume is made of, checked as far
-//! as that goes without touching it. Printing it gives a text that reads back as the same value. Which kinds of volumes there
-//! are is the [`Grammar`]'s table, one line for each.
+//! One grammar for the command line, the configuration file and tests. A [`Spec`] is a parsed specification,
+//! checked without opening anything. Its printed form parses to the same value. The kinds of volumes are the
+//! table of the [`Grammar`], one line each.
 
 mod blocks;
 mod error;
@@ -30,17 +31,17 @@ pub use syntax::{Token, decode, encode};
 pub use time::{NotATime, Time};
 pub use written::Written;
 
-/// What a volume is made of.
+/// A parsed volume specification.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// The store, or the layer over others.
     pub backend: Arc<dyn Backend>,
-    /// No initiator may write.
+    /// Read-only for initiators.
     pub readonly: bool,
-    /// Initiators are told that the medium can be taken out (`START STOP UNIT` ejects it). Of a whole volume
-    /// only, never of what is inside brackets.
+    /// Reported as removable medium (`START STOP UNIT` ejects it). Only of a whole volume, not of members in
+    /// brackets.
     pub removable: bool,
-    /// Initiators are told that no space can be given back, whatever the store could do. Of a whole volume only.
+    /// Reported as fully provisioned, whether or not the store can deallocate blocks. Only of a whole volume.
     pub thick: bool,
 }
 
@@ -84,17 +85,17 @@ impl Spec {
         Spec { backend, readonly: false, removable: false, thick: false }
     }
 
-    /// The kind of what keeps its data, below all layers; of the first, if it is several.
+    /// The store below all layers; the first, if there are several.
     pub fn store(&self) -> &dyn Backend {
         self.backend.members().first().map_or(&*self.backend, Spec::store)
     }
 
-    /// What its addresses count, if that is known before it is open.
+    /// Its logical block length, if known before it is opened.
     pub fn logical_block(&self) -> Option<BlockSize> {
         self.backend.logical_block()
     }
 
-    /// Whether no write can get through, be it for an option of this or of an inner volume.
+    /// Whether writes are refused, by an option of this volume or of a member.
     pub fn is_readonly(&self) -> bool {
         self.readonly || self.backend.members().iter().any(Spec::is_readonly)
     }
@@ -104,12 +105,12 @@ impl Spec {
         self.backend.has_fault_layer()
     }
 
-    /// Whether what it has acknowledged and not flushed outlives this process: it is with the kernel, or with a disk.
+    /// Whether unflushed acknowledged writes survive this process: the kernel or a disk has them.
     pub fn cache_outlives_process(&self) -> bool {
         self.backend.cache_outlives_process()
     }
 
-    /// Whether what is on it outlives this process.
+    /// Whether its data survive this process.
     pub fn keeps_data(&self) -> bool {
         self.backend.keeps_data()
     }
@@ -119,12 +120,12 @@ impl Spec {
         self.backend.is_remote()
     }
 
-    /// The file or block device at its bottom, if that is one.
+    /// The file or block device below all layers, if any.
     pub fn path(&self) -> Option<&Path> {
         self.store().path()
     }
 
-    /// Opens it. What may not be written is opened for reading alone down to its stores, which are not made either then.
+    /// Opens it. A read-only volume is opened read-only down to its stores, which are not created then.
     ///
     /// # Errors
     /// Whatever keeps it from being used, as a sentence for people.

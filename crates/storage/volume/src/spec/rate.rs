@@ -1,4 +1,4 @@
-//! Rates as people write them: `1000iops`, `100MB/s`, or both as `1000iops+100MB/s`.
+//! Rates as text: `1000iops`, `100MB/s`, or both as `1000iops+100MB/s`.
 
 use std::fmt;
 use std::num::NonZeroU64;

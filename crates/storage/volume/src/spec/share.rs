@@ -1,4 +1,4 @@
-//! Shares of a whole as people write them: `1%`, `0.05%`.
+//! Shares as text: `1%`, `0.05%`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Numbers of bytes as people write them: `1GiB`, `1.5TB`, `4096`.
+//! Numbers of bytes as text: `1GiB`, `1.5TB`, `4096`.
 
 use std::fmt;
 use std::str::FromStr;

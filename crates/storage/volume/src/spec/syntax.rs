@@ -45,7 +45,7 @@ pub(super) struct Choice {
     pub value: Option<Token>,
 }
 
-/// Some text and where it stands.
+/// A token: text with its position.
 #[derive(Clone, Debug)]
 pub struct Token {
     /// The text.
@@ -54,11 +54,11 @@ pub struct Token {
     pub at: Range<usize>,
 }
 
-/// Kinds that later versions will have.
+/// Kinds that are reserved for later versions.
 const LATER: &[&str] =
     &["nbd", "nbds", "nbd+unix", "hyperscsi", "rbd", "raid0", "raid1", "raid5", "raid6", "raid10"];
 
-/// Deeper nesting than anybody means; it bounds the parser's stack.
+/// The deepest nesting, which bounds the parser's stack.
 const DEPTH_MAX: usize = 16;
 
 type Input<'a> = LocatingSlice<&'a str>;
@@ -67,7 +67,7 @@ type Parsed<T> = ModalResult<T, Problem>;
 impl<'a> ParserError<Input<'a>> for Problem {
     type Inner = Problem;
 
-    /// Only for what the parsers below try and give up without a word; what people see is built by [`wrong`].
+    /// Only for alternatives that the parsers try; reported problems are made by [`wrong`].
     fn from_input(input: &Input<'a>) -> Problem {
         let at = input.current_token_start();
         Problem::new(at..at, "this is not a volume specification")

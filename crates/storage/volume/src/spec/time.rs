@@ -1,4 +1,4 @@
-//! Lengths of time as people write them: `5ms`, `30s`, `2min`.
+//! Durations as text: `5ms`, `30s`, `2min`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,5 +1,5 @@
-//! A volume as somebody has written it, for the back end that it means: its argument, its options with their values, and the
-//! volumes in its brackets.
+//! A volume specification as written, for its back end: argument, options with their values, and member
+//! volumes in brackets.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::nearest::hint;
 
 type Parsed<T> = Result<T, Problem>;
 
-/// What every volume has.
+/// The options that every volume has.
 const OF_ALL: [&str; 3] = ["readonly", "removable", "thick"];
 
 /// A whole volume.
@@ -83,8 +83,8 @@ impl<'a> Written<'a> {
         &self.node.argument
     }
 
-    /// What a layer is told in front of its brackets, which begins and ends with a colon. `wants` says what it is, `example`
-    /// how to write it.
+    /// A layer's argument in front of its brackets, between colons. `wants` describes it, `example` shows it,
+    /// for the error.
     ///
     /// # Errors
     /// It is not there, or no such value.
@@ -101,7 +101,7 @@ impl<'a> Written<'a> {
         }
     }
 
-    /// For a `layer` that is told nothing in front of its brackets.
+    /// Checks that a `layer` has no argument in front of its brackets.
     ///
     /// # Errors
     /// It is told something.
@@ -127,7 +127,7 @@ impl<'a> Written<'a> {
         members.nodes.iter().map(volume).collect()
     }
 
-    /// The one volume that a layer lies over.
+    /// The single member volume of a layer.
     ///
     /// # Errors
     /// There is none, or more than one, or a mistake is in it.
@@ -150,7 +150,7 @@ impl<'a> Written<'a> {
         self.node.options.iter().find(|choice| choice.key.text == key)
     }
 
-    /// The options that no volume has by itself, for a kind with a grammar of its own, as they are written.
+    /// The options that not every volume has, as written, for a kind with its own grammar.
     pub fn own_options(&self) -> Vec<String> {
         let own = self.node.options.iter().filter(|choice| !OF_ALL.contains(&choice.key.text.as_str()));
         own.map(|choice| match &choice.value {
