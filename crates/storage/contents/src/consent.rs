@@ -1,4 +1,4 @@
-//! Before something is overwritten: what would be lost, and whether that was agreed to.
+//! Consent to overwrite storage: what would be lost, and whether that was agreed to.
 
 use std::error::Error;
 use std::fmt;
@@ -10,13 +10,14 @@ use crate::contents;
 /// Whether data may be lost.
 #[derive(Clone, Copy)]
 pub enum Consent<'a> {
-    /// It was said beforehand that they may.
+    /// Given beforehand.
     Given,
-    /// Somebody is asked: by a sentence that names what would be lost, answered by whether it may be.
+    /// Asked by this function: it gets a sentence that names what would be lost, and returns whether it may
+    /// be.
     Ask(&'a dyn Fn(&str) -> bool),
 }
 
-/// Storage that is about to be overwritten, whatever is there.
+/// Storage that is about to be overwritten.
 #[derive(Clone, Copy)]
 pub struct Overwritten<'a> {
     /// The device.
@@ -32,9 +33,9 @@ pub struct Overwritten<'a> {
 pub enum Refused {
     /// The device, by its name, is write-protected.
     WriteProtected(String),
-    /// Something is there, as the sentence says, and was not to be lost.
+    /// There is content, named by the sentence, and no consent.
     Kept(String),
-    /// The device, by its name, cannot be looked at.
+    /// The device, by its name, cannot be read.
     Unreadable(String, DeviceError),
 }
 
@@ -52,7 +53,7 @@ impl Consent<'_> {
 }
 
 impl Overwritten<'_> {
-    /// Whether it may be overwritten: it is not write-protected, and either nothing is on it or that may be lost.
+    /// Checks that it is not write-protected, and that it is empty or there is consent.
     ///
     /// # Errors
     /// What keeps it from being overwritten.

@@ -1,4 +1,4 @@
-//! The two ends of a device, in memory: whoever looks for a signature cannot look beyond them.
+//! The first and last bytes of a device, in memory: signatures are searched only there.
 
 use block::{BlockDevice, Blocks, Buffer, DeviceError, Extent, Lba};
 
@@ -45,7 +45,8 @@ impl Ends {
         self.device_bytes
     }
 
-    /// The `length` bytes that lie `at` so many bytes from the start of the device, if they are of one of its ends.
+    /// The `length` bytes that lie `at` so many bytes from the start of the device, if they are of one of its
+    /// ends.
     pub(super) fn get(&self, at: u64, length: usize) -> Option<&[u8]> {
         let tail_start = self.device_bytes - self.tail.len() as u64;
         let within = |bytes: &'_ [u8], start: u64| -> Option<std::ops::Range<usize>> {

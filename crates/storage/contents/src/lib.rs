@@ -1,9 +1,10 @@
-//! What is on a disk, as far as its first two and its last MiB tell: partition tables, file systems, members of sets,
-//! disk images. A command that is about to overwrite it asks here first, and names what would be lost ([`Overwritten`]).
+//! Recognises the content of a disk by its first two MiB and its last MiB: partition tables, file systems,
+//! members of sets, disk images. A command that will overwrite a disk checks here first and names what would
+//! be lost ([`Overwritten`]).
 //!
-//! Nothing is mounted, followed or believed: a signature at its place is what is looked for, and a few bytes beside it
-//! that tell people which disk it is. It knows no terminal: who is asked is up to the caller ([`Consent`]). Reading
-//! order: [`contents`], `ends`, `signatures`, `partitions`, `sets`, `consent`.
+//! Nothing is mounted or followed: only signatures at fixed offsets, and labels or UUIDs that identify the
+//! disk, are read. The caller asks the user ([`Consent`]). Reading order: [`contents`], `ends`, `signatures`,
+//! `partitions`, `sets`, `consent`.
 //!
 //! ```
 //! let mut disk = vec![0; 1 << 20];
@@ -29,11 +30,11 @@ use ends::Ends;
 
 pub use consent::{Consent, Overwritten, Refused};
 
-/// What was recognised; at least one thing.
+/// The recognised content; at least one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents(Vec<Recognised>);
 
-/// One thing that was recognised.
+/// One recognised item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Recognised {
     /// With its article: "an ext4 file system".
@@ -41,7 +42,7 @@ struct Recognised {
     detail: Option<Detail>,
 }
 
-/// What tells one of these from another.
+/// A detail that identifies the item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Detail {
     Partitions(usize),
@@ -51,7 +52,7 @@ enum Detail {
     Uuid([u8; 16]),
 }
 
-/// What is on `device`; nothing, if it begins and ends with zeros or is not there at all.
+/// Recognises the content of `device`; `None` if it begins and ends with zeros or has no blocks.
 ///
 /// Reads at most 3 MiB.
 ///
@@ -61,7 +62,7 @@ pub async fn contents(device: &dyn BlockDevice) -> Result<Option<Contents>, Devi
     Ok(recognised(&Ends::read(device).await?))
 }
 
-/// The same of a device in memory, all of whose bytes these are, in blocks of `block_bytes`.
+/// Recognises the content of a device in memory, given all of its bytes, with blocks of `block_bytes`.
 pub fn of_bytes(bytes: &[u8], block_bytes: u64) -> Option<Contents> {
     recognised(&Ends::new(bytes, block_bytes))
 }

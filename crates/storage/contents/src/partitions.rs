@@ -3,7 +3,7 @@
 use super::ends::Ends;
 use super::{Detail, Recognised};
 
-/// The tables there are. `has_boot_sector` says that the first sector is a file system's.
+/// The partition tables. `has_boot_sector`: the first sector belongs to a file system.
 pub(super) fn found(ends: &Ends, has_boot_sector: bool) -> Vec<Recognised> {
     if let Some(count) = guid_partitions(ends) {
         return vec![with_partitions("a GPT partition table", count)];
@@ -20,8 +20,8 @@ fn with_partitions(what: &'static str, count: usize) -> Recognised {
 
 const GUID_MAGIC: &[u8] = b"EFI PART";
 
-/// Entries that are in use. The header is in the second block, and an image of a disk with other blocks has it where
-/// those would be.
+/// Entries that are in use. The header is in the second block, and an image of a disk with other blocks has
+/// it where those would be.
 fn guid_partitions(ends: &Ends) -> Option<usize> {
     /// More than any tool makes: 128 is usual.
     const ENTRIES_MAX: u64 = 1024;

@@ -38,8 +38,8 @@ fn physical_volume(ends: &Ends) -> Option<Recognised> {
     [0, 512, 1024, 1536].iter().find(|at| is_label(at)).map(|_| Recognised::new("an LVM2 physical volume"))
 }
 
-/// Four labels of 256 KiB, two at each end; in each the ring of uberblocks, in slots of 1 KiB and more, begins at 128
-/// KiB. A pool that is a few seconds old has written some of them.
+/// Four labels of 256 KiB, two at each end; in each the ring of uberblocks, in slots of 1 KiB and more,
+/// begins at 128 KiB. A pool that is a few seconds old has written some of them.
 fn zfs(ends: &Ends) -> Option<Recognised> {
     const LABEL: u64 = 256 << 10;
     const RING: u64 = 128 << 10;

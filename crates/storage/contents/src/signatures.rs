@@ -3,7 +3,7 @@
 use super::ends::Ends;
 use super::{Detail, Recognised};
 
-/// Bytes at their place, and what they mean.
+/// Magic bytes at an offset, and their meaning.
 struct Signature {
     at: u64,
     magic: &'static [u8],
@@ -74,7 +74,8 @@ fn recognise(signature: &Signature, ends: &Ends) -> Recognised {
     Recognised::labelled(signature.what, label.unwrap_or_default())
 }
 
-/// ext2, ext3 and ext4 share a superblock; which of them it is, its feature flags tell, as mount and blkid see it.
+/// ext2, ext3 and ext4 share a superblock; which of them it is, its feature flags tell, as mount and blkid
+/// see it.
 fn ext(ends: &Ends) -> Option<Recognised> {
     const SUPERBLOCK: u64 = 1024;
     const MAGIC: u16 = 0xef53;
