@@ -74,7 +74,7 @@ impl Driver {
             190..230 => self.say(id, usize::from(script.byte())),
             230..236 => self.abort(script),
             236..240 => {
-                let function = TaskManagementFunction::new(script.byte() & 0x0f);
+                let function = TaskManagementFunction::from(script.byte() & 0x0f);
                 let _ = self.session.manage(self.now, id, function, Lun(0));
             }
             240..244 => drop(self.session.ping(id, script.bytes(9))),

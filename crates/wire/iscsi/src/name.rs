@@ -11,25 +11,29 @@
 
 use std::fmt;
 
+use derive_more::Display;
+
 /// Section 4.2.7: a name has at most 223 bytes, without the NUL.
 pub const NAME_BYTES_MAX: usize = 223;
 
 /// A valid, normalised name.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Display)]
 pub struct Name(Box<str>);
 
 /// Why a name is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum BadName {
     /// Longer than [`NAME_BYTES_MAX`].
+    #[display("an iSCSI name has at most 223 bytes")]
     TooLong,
-    /// It begins with none of `iqn.`, `eui.` and `naa.`.
+    #[display("an iSCSI name begins with iqn., eui. or naa.")]
     UnknownType,
-    /// An invalid character.
+    #[display("an iSCSI name has letters, digits, '-', '.' and ':' only")]
     BadCharacter,
-    /// An `iqn.` without a year and month, or without a domain behind them.
+    #[display("an iqn. name goes on with a year, a month and a domain, as in iqn.2026-11.org.example")]
     BadDate,
-    /// An `eui.` without 16 hexadecimal digits, or a `naa.` without 16 or 32.
+    #[display("an eui. name has 16 hexadecimal digits, a naa. name 16 or 32")]
     BadDigits,
 }
 
@@ -63,29 +67,9 @@ impl std::str::FromStr for Name {
     }
 }
 
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", &*self.0)
-    }
-}
-
-impl fmt::Display for BadName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            BadName::TooLong => "an iSCSI name has at most 223 bytes",
-            BadName::UnknownType => "an iSCSI name begins with iqn., eui. or naa.",
-            BadName::BadCharacter => "an iSCSI name has letters, digits, '-', '.' and ':' only",
-            BadName::BadDate => {
-                "an iqn. name goes on with a year, a month and a domain, as in iqn.2026-11.org.example"
-            }
-            BadName::BadDigits => "an eui. name has 16 hexadecimal digits, a naa. name 16 or 32",
-        })
     }
 }
 

@@ -4,10 +4,10 @@
 //! less than another if the shorter way round the circle from it to the other goes upwards. Two numbers half a
 //! circle apart are not comparable; here neither is then less than the other.
 
-use std::fmt;
+use derive_more::Display;
 
 /// A 32-bit sequence number. It has no total order, so it is not `Ord`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Display)]
 pub struct Sn(pub u32);
 
 impl Sn {
@@ -40,12 +40,6 @@ impl Sn {
     /// Whether this number comes before `other`, or is it.
     pub fn le(self, other: Sn) -> bool {
         self.distance(other) < HALF_CIRCLE
-    }
-}
-
-impl fmt::Display for Sn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

@@ -21,6 +21,8 @@ pub use claimant::{ChapClaim, Claimant};
 
 use std::fmt;
 
+use derive_more::Display;
+
 use sha2::Digest;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
@@ -68,24 +70,30 @@ pub struct Challenge {
 }
 
 /// How a proof failed. The peer only hears "authentication failure" (0201); the log may say more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum ChapError {
     /// None of the algorithms offered is acceptable, or one was chosen that was not offered.
+    #[display("no CHAP algorithm that both sides accept")]
     NoSharedAlgorithm,
-    /// A key that is due did not come.
+    #[display("{} is missing", _0.name())]
     Missing(Key),
-    /// A key came twice.
+    #[display("{} came twice", _0.name())]
     Repeated(Key),
-    /// A key's value is not what such a key has.
+    #[display("{} has no valid value", _0.name())]
     BadValue(Key),
     /// Nobody is known by this name, or the response does not match: the two are not told apart.
+    #[display("the CHAP name or secret is wrong")]
     WrongResponse,
     /// Our own challenge came back to us: someone wants us to prove who they are.
+    #[display("the CHAP challenge came back as it was sent")]
     ReflectedChallenge,
     /// Both sides have the same secret, so that a proof could be had from the side that asks for it
     /// (section 12.1.3).
+    #[display("both sides have the same CHAP secret")]
     EqualSecrets,
     /// The initiator wants the target to prove who it is, and the target has nothing to prove it with.
+    #[display("mutual CHAP was asked for, and the target has no secret for it")]
     CannotProve,
 }
 
@@ -207,23 +215,6 @@ fn required<'a>(pairs: &[Pair<'a>], key: Key) -> Result<&'a str, ChapError> {
 
 /// More than any algorithm's output.
 const RESPONSE_BYTES_MAX: usize = 64;
-
-impl fmt::Display for ChapError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ChapError::NoSharedAlgorithm => f.write_str("no CHAP algorithm that both sides accept"),
-            ChapError::Missing(key) => write!(f, "{} is missing", key.name()),
-            ChapError::Repeated(key) => write!(f, "{} came twice", key.name()),
-            ChapError::BadValue(key) => write!(f, "{} has no valid value", key.name()),
-            ChapError::WrongResponse => f.write_str("the CHAP name or secret is wrong"),
-            ChapError::ReflectedChallenge => f.write_str("the CHAP challenge came back as it was sent"),
-            ChapError::EqualSecrets => f.write_str("both sides have the same CHAP secret"),
-            ChapError::CannotProve => {
-                f.write_str("mutual CHAP was asked for, and the target has no secret for it")
-            }
-        }
-    }
-}
 
 impl std::error::Error for ChapError {}
 

@@ -1,7 +1,8 @@
 //! Calls of the driver: commands, pings, text requests and logout.
 
-use std::fmt;
 use std::time::Instant;
+
+use derive_more::Display;
 
 use super::Session;
 use super::connection::{PreparedPdu, QueuedPdu};
@@ -32,24 +33,17 @@ pub struct Command<'a> {
 }
 
 /// Why a command was not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum SubmitError {
     /// The command window, or our own limit of outstanding commands, is full.
+    #[display("the target has no room for another command")]
     NoRoom,
     /// The connection is not part of the session, or is logging out.
+    #[display("the connection is gone, or logging out")]
     NotConnected,
     /// The CDB is empty, or longer than 260 bytes.
+    #[display("a CDB has 1 to 260 bytes")]
     CdbLength,
-}
-
-impl fmt::Display for SubmitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            SubmitError::NoRoom => "the target has no room for another command",
-            SubmitError::NotConnected => "the connection is gone, or logging out",
-            SubmitError::CdbLength => "a CDB has 1 to 260 bytes",
-        })
-    }
 }
 
 impl std::error::Error for SubmitError {}

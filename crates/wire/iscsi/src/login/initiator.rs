@@ -10,7 +10,8 @@
 //! All transitions are in this file; `take` changes the stage when the target's response has T set.
 
 use std::collections::VecDeque;
-use std::fmt;
+
+use derive_more::Display;
 
 use super::{LOGIN_PDUS_MAX, LOGIN_TEXT_BYTES_MAX, Transmit};
 use crate::chap::{ChapClaim, ChapError, Claimant};
@@ -82,27 +83,31 @@ pub struct Attached {
 }
 
 /// Why a login failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum LoginFailure {
-    /// The target refused.
+    #[display("the target refused the login: {_0}")]
     Refused(LoginStatus),
-    /// A malformed header.
+    #[display("the target sent a malformed response: {_0}")]
     Malformed(Malformed),
-    /// A malformed text.
+    #[display("the target sent a malformed text: {_0}")]
     MalformedText(MalformedText),
     /// A response that does not match: another tag, session, stage or version.
+    #[display("the target answered something else than was asked")]
     NotOurs,
     /// A stage transition that was not requested, or text before ours was complete.
+    #[display("the target went ahead before it was asked to")]
     OutOfTurn,
-    /// An authentication method that was not offered.
+    #[display("the target wants an authentication that was not offered")]
     AuthMethod,
     /// CHAP failed in either direction.
+    #[display("{}", chap_failure(*_0))]
     Chap(ChapError),
-    /// An invalid value in the negotiation.
+    #[display("negotiation failed: {_0}")]
     Negotiation(NegotiationError),
-    /// A redirection without TargetAddress.
+    #[display("the target has moved and does not say where")]
     NoAddress,
-    /// Too many PDUs.
+    #[display("the target does not come to an end")]
     TooManyRounds,
 }
 
@@ -400,25 +405,12 @@ fn is_negotiated(pair: &Pair<'_>) -> bool {
     !ours.iter().any(|key| pair.key == key.name())
 }
 
-impl fmt::Display for LoginFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LoginFailure::Refused(status) => write!(f, "the target refused the login: {status}"),
-            LoginFailure::Malformed(broken) => write!(f, "the target sent a malformed response: {broken}"),
-            LoginFailure::MalformedText(broken) => write!(f, "the target sent a malformed text: {broken}"),
-            LoginFailure::NotOurs => f.write_str("the target answered something else than was asked"),
-            LoginFailure::OutOfTurn => f.write_str("the target went ahead before it was asked to"),
-            LoginFailure::AuthMethod => {
-                f.write_str("the target wants an authentication that was not offered")
-            }
-            LoginFailure::Chap(ChapError::WrongResponse) => {
-                f.write_str("the target did not prove itself: its CHAP name or secret is wrong")
-            }
-            LoginFailure::Chap(error) => write!(f, "authentication failed: {error}"),
-            LoginFailure::Negotiation(error) => write!(f, "negotiation failed: {error}"),
-            LoginFailure::NoAddress => f.write_str("the target has moved and does not say where"),
-            LoginFailure::TooManyRounds => f.write_str("the target does not come to an end"),
+fn chap_failure(error: ChapError) -> String {
+    match error {
+        ChapError::WrongResponse => {
+            "the target did not prove itself: its CHAP name or secret is wrong".to_owned()
         }
+        error => format!("authentication failed: {error}"),
     }
 }
 

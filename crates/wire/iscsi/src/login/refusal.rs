@@ -1,6 +1,6 @@
 //! Reasons to end a login at the target, and their login status.
 
-use std::fmt;
+use derive_more::Display;
 
 use crate::chap::ChapError;
 use crate::keys::Key;
@@ -10,41 +10,43 @@ use crate::pdu::{LoginStatus, Malformed};
 use crate::text::MalformedText;
 
 /// Why a login failed at the target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum LoginError {
-    /// The first PDU was not a Login Request.
+    #[display("the connection does not begin with a login")]
     NotALogin,
-    /// Another PDU than a Login Request during the login.
+    #[display("another PDU than a login request")]
     AnotherPdu,
-    /// A malformed header.
     Malformed(Malformed),
-    /// A malformed text.
     MalformedText(MalformedText),
     /// The initiator does not support version 0, the only one.
+    #[display("no version of iSCSI in common")]
     Version,
-    /// Too many PDUs, or too large ones.
+    #[display("the login takes too many requests, or too large ones")]
     TooMuch,
     /// A request with another session, connection, initiator or target than the first.
+    #[display("the login changed its session, connection or names on the way")]
     IdentityChanged,
-    /// A request for another stage than that of the login.
+    #[display("a request for another stage than the login is in")]
     WrongStage,
     /// A request out of turn, or before our text was complete.
+    #[display("a request that should have waited")]
     OutOfTurn,
-    /// A required key is missing.
+    #[display("{} is missing", _0.name())]
     MissingKey(Key),
-    /// InitiatorName is invalid.
+    #[display("InitiatorName: {_0}")]
     BadInitiatorName(BadName),
     /// TargetName is invalid, so no such target can exist.
+    #[display("TargetName: {_0}")]
     BadTargetName(BadName),
     /// SessionType is neither Normal nor Discovery.
+    #[display("an unknown SessionType")]
     UnknownSessionType,
-    /// An invalid negotiation of a key.
     Negotiation(NegotiationError),
-    /// No common authentication method.
+    #[display("no authentication method that both sides accept")]
     NoSharedAuthMethod,
-    /// The initiator skipped the required authentication.
+    #[display("the initiator skipped authentication")]
     AuthenticationSkipped,
-    /// CHAP authentication failed.
     Chap(ChapError),
     /// The driver refused.
     Refused(LoginStatus),
@@ -75,33 +77,6 @@ impl LoginError {
             | LoginError::OutOfTurn
             | LoginError::BadInitiatorName(_)
             | LoginError::Negotiation(_) => Some(LoginStatus::InitiatorError),
-        }
-    }
-}
-
-impl fmt::Display for LoginError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LoginError::NotALogin => f.write_str("the connection does not begin with a login"),
-            LoginError::AnotherPdu => f.write_str("another PDU than a login request"),
-            LoginError::Malformed(broken) => broken.fmt(f),
-            LoginError::MalformedText(broken) => broken.fmt(f),
-            LoginError::Version => f.write_str("no version of iSCSI in common"),
-            LoginError::TooMuch => f.write_str("the login takes too many requests, or too large ones"),
-            LoginError::IdentityChanged => {
-                f.write_str("the login changed its session, connection or names on the way")
-            }
-            LoginError::WrongStage => f.write_str("a request for another stage than the login is in"),
-            LoginError::OutOfTurn => f.write_str("a request that should have waited"),
-            LoginError::MissingKey(key) => write!(f, "{} is missing", key.name()),
-            LoginError::BadInitiatorName(why) => write!(f, "InitiatorName: {why}"),
-            LoginError::BadTargetName(why) => write!(f, "TargetName: {why}"),
-            LoginError::UnknownSessionType => f.write_str("an unknown SessionType"),
-            LoginError::Negotiation(error) => error.fmt(f),
-            LoginError::NoSharedAuthMethod => f.write_str("no authentication method that both sides accept"),
-            LoginError::AuthenticationSkipped => f.write_str("the initiator skipped authentication"),
-            LoginError::Chap(error) => error.fmt(f),
-            LoginError::Refused(status) => status.fmt(f),
         }
     }
 }

@@ -388,7 +388,7 @@ impl LatestRequest {
     /// The fields of a header, valid or not. Without a task tag no response is possible.
     fn from_bhs(bhs: &Bhs) -> Option<LatestRequest> {
         Some(LatestRequest {
-            stage: Stage::new(bhs.u8(1) >> 2 & 3).unwrap_or(Stage::SecurityNegotiation),
+            stage: Stage::try_from(bhs.u8(1) >> 2 & 3).unwrap_or(Stage::SecurityNegotiation),
             isid: Isid(bhs.bytes(8)),
             tsih: Tsih(bhs.u16(14)),
             cid: Cid(bhs.u16(20)),

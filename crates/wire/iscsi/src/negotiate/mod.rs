@@ -19,7 +19,7 @@ mod setting;
 pub use parameters::{DigestKind, Offers, Parameters, SessionType, TaskReporting};
 pub(crate) use received_keys::ReceivedKeys;
 
-use std::fmt;
+use derive_more::Display;
 
 use self::setting::Setting;
 use crate::keys::{self, Entry, Key, Rule, Scope, Sender, Use, answer};
@@ -36,13 +36,16 @@ pub enum Role {
 
 /// What a peer did that ends a negotiation. A target answers it with "initiator error" (0200); an initiator closes
 /// the connection (section 6.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum NegotiationError {
     /// A key was declared or negotiated again.
+    #[display("{} was declared or negotiated twice", _0.name())]
     Repeated(Key),
     /// An answer that the key's rule does not allow to what was offered.
+    #[display("{} was answered with what was not offered", _0.name())]
     UnfairAnswer(Key),
     /// No choice that both sides accept, where this side does not accept the default either.
+    #[display("{} has no value that both sides accept", _0.name())]
     NothingShared(Key),
 }
 
@@ -294,20 +297,6 @@ impl NegotiationError {
             NegotiationError::Repeated(key)
             | NegotiationError::UnfairAnswer(key)
             | NegotiationError::NothingShared(key) => key,
-        }
-    }
-}
-
-impl fmt::Display for NegotiationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NegotiationError::Repeated(key) => write!(f, "{} was declared or negotiated twice", key.name()),
-            NegotiationError::UnfairAnswer(key) => {
-                write!(f, "{} was answered with what was not offered", key.name())
-            }
-            NegotiationError::NothingShared(key) => {
-                write!(f, "{} has no value that both sides accept", key.name())
-            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Negotiated parameters, and the offers of a side.
 
-use std::fmt;
+use derive_more::Display;
 
 use super::setting::Setting;
 use crate::keys::{Key, Rule};
@@ -40,7 +40,19 @@ pub enum SessionType {
 /// All negotiated parameters of a connection and its session.
 ///
 /// Both sides hold the same values, but for the two MaxRecvDataSegmentLengths, which are each other's.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Display)]
+#[display(
+    "{} HeaderDigest={} DataDigest={} \
+     MaxRecvDataSegmentLength={local_max_recv_data_segment_length}/{peer_max_recv_data_segment_length} \
+     MaxConnections={max_connections} InitialR2T={} ImmediateData={} MaxBurstLength={max_burst_length} \
+     FirstBurstLength={first_burst_length} MaxOutstandingR2T={max_outstanding_r2t} \
+     ErrorRecoveryLevel={error_recovery_level}",
+    session_type.name(),
+    header_digest.name(),
+    data_digest.name(),
+    Setting::Flag(*initial_r2t),
+    Setting::Flag(*immediate_data)
+)]
 pub struct Parameters {
     /// What the session is for.
     pub session_type: SessionType,
@@ -342,29 +354,6 @@ impl SessionType {
     /// The type of this name.
     pub fn named(name: &str) -> Option<SessionType> {
         [SessionType::Normal, SessionType::Discovery].into_iter().find(|kind| kind.name() == name)
-    }
-}
-
-/// One line for the log, in the standard's words.
-impl fmt::Display for Parameters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} HeaderDigest={} DataDigest={} MaxRecvDataSegmentLength={}/{} MaxConnections={} InitialR2T={} \
-             ImmediateData={} MaxBurstLength={} FirstBurstLength={} MaxOutstandingR2T={} ErrorRecoveryLevel={}",
-            self.session_type.name(),
-            self.header_digest.name(),
-            self.data_digest.name(),
-            self.local_max_recv_data_segment_length,
-            self.peer_max_recv_data_segment_length,
-            self.max_connections,
-            Setting::Flag(self.initial_r2t),
-            Setting::Flag(self.immediate_data),
-            self.max_burst_length,
-            self.first_burst_length,
-            self.max_outstanding_r2t,
-            self.error_recovery_level,
-        )
     }
 }
 

@@ -1,13 +1,14 @@
 //! A key's value, whatever its kind, and the functions by which two become one (RFC 7143 section 6.2).
 
-use std::fmt;
+use derive_more::Display;
 
 use crate::keys::Rule;
 use crate::text::{self, Range};
 
 /// A value that two sides can agree on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub(super) enum Setting {
+    #[display("{}", if *_0 { "Yes" } else { "No" })]
     Flag(bool),
     Number(u32),
     /// One of the choices in the key's rule.
@@ -20,17 +21,6 @@ impl Setting {
         match self {
             Setting::Number(number) => Setting::Number(number.clamp(range.least, range.greatest)),
             other => other,
-        }
-    }
-}
-
-impl fmt::Display for Setting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Setting::Flag(true) => f.write_str("Yes"),
-            Setting::Flag(false) => f.write_str("No"),
-            Setting::Number(number) => number.fmt(f),
-            Setting::Choice(name) => f.write_str(name),
         }
     }
 }

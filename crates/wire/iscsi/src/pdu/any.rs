@@ -1,7 +1,5 @@
 //! Any PDU: the dispatch from opcode to parser.
 
-use std::fmt;
-
 use super::*;
 
 /// A header of any type.
@@ -76,31 +74,6 @@ impl Pdu {
             Pdu::R2t(pdu) => pdu.emit(),
             Pdu::AsyncMessage(pdu) => pdu.emit(),
             Pdu::Reject(pdu) => pdu.emit(),
-        }
-    }
-}
-
-impl fmt::Display for Pdu {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Pdu::NopOut(pdu) => pdu.fmt(f),
-            Pdu::ScsiCommand(pdu) => pdu.fmt(f),
-            Pdu::TaskManagementRequest(pdu) => pdu.fmt(f),
-            Pdu::LoginRequest(pdu) => pdu.fmt(f),
-            Pdu::TextRequest(pdu) => pdu.fmt(f),
-            Pdu::DataOut(pdu) => pdu.fmt(f),
-            Pdu::LogoutRequest(pdu) => pdu.fmt(f),
-            Pdu::SnackRequest(pdu) => pdu.fmt(f),
-            Pdu::NopIn(pdu) => pdu.fmt(f),
-            Pdu::ScsiResponse(pdu) => pdu.fmt(f),
-            Pdu::TaskManagementResponse(pdu) => pdu.fmt(f),
-            Pdu::LoginResponse(pdu) => pdu.fmt(f),
-            Pdu::TextResponse(pdu) => pdu.fmt(f),
-            Pdu::DataIn(pdu) => pdu.fmt(f),
-            Pdu::LogoutResponse(pdu) => pdu.fmt(f),
-            Pdu::R2t(pdu) => pdu.fmt(f),
-            Pdu::AsyncMessage(pdu) => pdu.fmt(f),
-            Pdu::Reject(pdu) => pdu.fmt(f),
         }
     }
 }

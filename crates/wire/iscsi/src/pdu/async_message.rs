@@ -1,6 +1,6 @@
 //! Asynchronous Message (RFC 7143 section 11.9). Its data segment is sense data for [`AsyncEvent::Scsi`].
 
-use std::fmt;
+use num_enum::{FromPrimitive, IntoPrimitive};
 
 use super::{Bhs, Lun, Malformed, Opcode};
 use crate::serial::Sn;
@@ -28,21 +28,23 @@ pub struct AsyncMessage {
 }
 
 /// Event codes (section 11.9.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromPrimitive, IntoPrimitive)]
+#[repr(u8)]
 pub enum AsyncEvent {
-    /// 0: a SCSI event, with sense data.
-    Scsi,
-    /// 1: log out this connection within Parameter3 seconds.
-    LogoutRequested,
-    /// 2: the connection named in Parameter1 will be dropped.
-    ConnectionDropped,
-    /// 3: all connections of the session will be dropped.
-    SessionDropped,
-    /// 4: renegotiate parameters within Parameter3 seconds.
-    NegotiationRequested,
-    /// 5: the session's tasks on this logical unit are being terminated.
-    TasksTerminated,
+    /// A SCSI event, with sense data.
+    Scsi = 0,
+    /// Log out this connection within Parameter3 seconds.
+    LogoutRequested = 1,
+    /// The connection named in Parameter1 will be dropped.
+    ConnectionDropped = 2,
+    /// All connections of the session will be dropped.
+    SessionDropped = 3,
+    /// Renegotiate parameters within Parameter3 seconds.
+    NegotiationRequested = 4,
+    /// The session's tasks on this logical unit are being terminated.
+    TasksTerminated = 5,
     /// 255, or any undefined number.
+    #[num_enum(catch_all)]
     Other(u8),
 }
 
@@ -58,7 +60,7 @@ impl AsyncMessage {
             stat_sn: Sn(bhs.u32(24)),
             exp_cmd_sn: Sn(bhs.u32(28)),
             max_cmd_sn: Sn(bhs.u32(32)),
-            event: AsyncEvent::new(bhs.u8(36)),
+            event: AsyncEvent::from(bhs.u8(36)),
             vendor_code: bhs.u8(37),
             parameters: [bhs.u16(38), bhs.u16(40), bhs.u16(42)],
             data_segment_length: bhs.data_segment_length(),
@@ -75,56 +77,12 @@ impl AsyncMessage {
         bhs.set_u32(24, self.stat_sn.0);
         bhs.set_u32(28, self.exp_cmd_sn.0);
         bhs.set_u32(32, self.max_cmd_sn.0);
-        bhs.set_u8(36, self.event.number());
+        bhs.set_u8(36, self.event.into());
         bhs.set_u8(37, self.vendor_code);
         bhs.set_u16(38, first);
         bhs.set_u16(40, second);
         bhs.set_u16(42, third);
         bhs
-    }
-}
-
-impl AsyncEvent {
-    /// The event of this number.
-    pub fn new(number: u8) -> AsyncEvent {
-        match number {
-            0 => AsyncEvent::Scsi,
-            1 => AsyncEvent::LogoutRequested,
-            2 => AsyncEvent::ConnectionDropped,
-            3 => AsyncEvent::SessionDropped,
-            4 => AsyncEvent::NegotiationRequested,
-            5 => AsyncEvent::TasksTerminated,
-            other => AsyncEvent::Other(other),
-        }
-    }
-
-    /// The event's number.
-    pub fn number(self) -> u8 {
-        match self {
-            AsyncEvent::Scsi => 0,
-            AsyncEvent::LogoutRequested => 1,
-            AsyncEvent::ConnectionDropped => 2,
-            AsyncEvent::SessionDropped => 3,
-            AsyncEvent::NegotiationRequested => 4,
-            AsyncEvent::TasksTerminated => 5,
-            AsyncEvent::Other(number) => number,
-        }
-    }
-}
-
-impl fmt::Display for AsyncMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Asynchronous Message {:?} lun {} parameters {:?} stat_sn {} exp_cmd_sn {} max_cmd_sn {} data {}",
-            self.event,
-            self.lun,
-            self.parameters,
-            self.stat_sn,
-            self.exp_cmd_sn,
-            self.max_cmd_sn,
-            self.data_segment_length,
-        )
     }
 }
 

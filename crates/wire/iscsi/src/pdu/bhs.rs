@@ -32,7 +32,7 @@ impl Bhs {
 
     /// The PDU's type, if section 11.2.1.2 defines it.
     pub fn opcode(&self) -> Option<Opcode> {
-        Opcode::new(self.0[0] & OPCODE_MASK)
+        Opcode::try_from(self.0[0] & OPCODE_MASK).ok()
     }
 
     /// The I bit: immediate delivery, outside the CmdSN order. Initiator PDUs only.

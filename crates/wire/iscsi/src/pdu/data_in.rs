@@ -1,7 +1,5 @@
 //! Data-In (RFC 7143 section 11.7).
 
-use std::fmt;
-
 use super::bhs::FINAL;
 use super::{Bhs, Itt, Lun, Malformed, Opcode, Residual, Ttt};
 use crate::serial::Sn;
@@ -103,27 +101,6 @@ impl DataInStatus {
         bhs.set_u8(3, self.status);
         bhs.set_u32(24, self.stat_sn.0);
         bhs.set_u32(44, count);
-    }
-}
-
-impl fmt::Display for DataIn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Data-In [{}{}] itt {} data_sn {} offset {} data {} exp_cmd_sn {} max_cmd_sn {}",
-            if self.is_final { "F" } else { "" },
-            if self.acknowledge { "A" } else { "" },
-            self.itt,
-            self.data_sn,
-            self.buffer_offset,
-            self.data_segment_length,
-            self.exp_cmd_sn,
-            self.max_cmd_sn,
-        )?;
-        match &self.status {
-            Some(end) => write!(f, " status {:#04x} stat_sn {}{}", end.status, end.stat_sn, end.residual),
-            None => Ok(()),
-        }
     }
 }
 

@@ -1,7 +1,5 @@
 //! Data-Out (RFC 7143 section 11.7).
 
-use std::fmt;
-
 use super::bhs::FINAL;
 use super::{Bhs, Itt, Lun, Malformed, Opcode, Ttt};
 use crate::serial::Sn;
@@ -55,23 +53,6 @@ impl DataOut {
         bhs.set_u32(36, self.data_sn.0);
         bhs.set_u32(40, self.buffer_offset);
         bhs
-    }
-}
-
-impl fmt::Display for DataOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Data-Out{} itt {} ttt {} lun {} data_sn {} offset {} data {} exp_stat_sn {}",
-            if self.is_final { " [F]" } else { "" },
-            self.itt,
-            super::tag::or_dash(self.ttt),
-            self.lun,
-            self.data_sn,
-            self.buffer_offset,
-            self.data_segment_length,
-            self.exp_stat_sn,
-        )
     }
 }
 

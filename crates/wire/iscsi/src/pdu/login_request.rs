@@ -1,6 +1,6 @@
 //! Login Request (RFC 7143 section 11.12). Its data segment is keys and values: [`crate::text`].
 
-use std::fmt;
+use num_enum::TryFromPrimitive;
 
 use super::bhs::CONTINUE;
 use super::{Bhs, Cid, Isid, Itt, Malformed, Opcode, Tsih};
@@ -36,7 +36,7 @@ pub struct LoginRequest {
 }
 
 /// Stages of a login (section 11.12.3); number 2 is reserved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, TryFromPrimitive)]
 #[repr(u8)]
 pub enum Stage {
     /// Authentication.
@@ -86,28 +86,16 @@ impl LoginRequest {
     }
 }
 
-impl Stage {
-    /// The stage of this number.
-    pub fn new(number: u8) -> Option<Stage> {
-        match number {
-            0 => Some(Stage::SecurityNegotiation),
-            1 => Some(Stage::OperationalNegotiation),
-            3 => Some(Stage::FullFeature),
-            _ => None,
-        }
-    }
-}
-
 /// CSG and, if T is set, NSG. "T=1 and C=1" contradict each other (section 11.12.2), and a login goes forward.
 pub(super) fn parse_stages(bhs: &Bhs) -> Result<(Stage, Option<Stage>), Malformed> {
-    let stage = Stage::new(bhs.u8(1) >> 2 & 3).ok_or(Malformed::ReservedStage)?;
+    let stage = Stage::try_from(bhs.u8(1) >> 2 & 3).map_err(|_| Malformed::ReservedStage)?;
     if stage == Stage::FullFeature {
         return Err(Malformed::BackwardStage);
     }
     if !bhs.flag(TRANSIT) {
         return Ok((stage, None));
     }
-    let next = Stage::new(bhs.u8(1) & 3).ok_or(Malformed::ReservedStage)?;
+    let next = Stage::try_from(bhs.u8(1) & 3).map_err(|_| Malformed::ReservedStage)?;
     match (bhs.flag(CONTINUE), next > stage) {
         (true, _) => Err(Malformed::ContinueAndFinal),
         (false, false) => Err(Malformed::BackwardStage),
@@ -119,20 +107,6 @@ pub(super) fn parse_stages(bhs: &Bhs) -> Result<(Stage, Option<Stage>), Malforme
 pub(super) fn stage_flags(continues: bool, stage: Stage, transit_to: Option<Stage>) -> u8 {
     let transit = transit_to.map_or(0, |next| TRANSIT | next as u8);
     transit | if continues { CONTINUE } else { 0 } | (stage as u8) << 2
-}
-
-impl fmt::Display for LoginRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Login Request{} {:?}", if self.continues { " [C]" } else { "" }, self.stage)?;
-        if let Some(next) = self.transit_to {
-            write!(f, " to {next:?}")?;
-        }
-        write!(
-            f,
-            " isid {} tsih {} cid {} itt {} cmd_sn {} exp_stat_sn {} data {}",
-            self.isid, self.tsih, self.cid, self.itt, self.cmd_sn, self.exp_stat_sn, self.data_segment_length,
-        )
-    }
 }
 
 const TRANSIT: u8 = 0x80;

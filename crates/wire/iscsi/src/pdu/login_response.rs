@@ -1,6 +1,7 @@
 //! Login Response (RFC 7143 section 11.13). Its data segment is keys and values: [`crate::text`].
 
-use std::fmt;
+use derive_more::Display;
+use num_enum::{FromPrimitive, IntoPrimitive};
 
 use super::bhs::CONTINUE;
 use super::login_request::{parse_stages, stage_flags};
@@ -38,59 +39,58 @@ pub struct LoginResponse {
     pub data_segment_length: u32,
 }
 
-/// Status-Class and Status-Detail (section 11.13.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Status-Class, the upper byte, and Status-Detail (section 11.13.5).
+#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, FromPrimitive, IntoPrimitive)]
+#[display("{_variant} ({:04x})", u16::from(*self))]
+#[repr(u16)]
 pub enum LoginStatus {
-    /// 0000: success; the login continues or is complete.
-    Success,
-    /// 0101: target moved temporarily to TargetAddress.
-    TargetMovedTemporarily,
-    /// 0102: target moved permanently to TargetAddress.
-    TargetMovedPermanently,
-    /// 0200: initiator error.
-    InitiatorError,
-    /// 0201: authentication failure.
-    AuthenticationFailure,
-    /// 0202: authorization failure.
-    AuthorizationFailure,
-    /// 0203: target not found.
-    NotFound,
-    /// 0204: target removed.
-    TargetRemoved,
-    /// 0205: unsupported version.
-    UnsupportedVersion,
-    /// 0206: too many connections.
-    TooManyConnections,
-    /// 0207: missing parameter.
-    MissingParameter,
-    /// 0208: the session cannot include this portal.
-    CannotIncludeInSession,
-    /// 0209: session type not supported.
-    SessionTypeNotSupported,
-    /// 020a: session does not exist.
-    SessionDoesNotExist,
-    /// 020b: invalid during login.
-    InvalidDuringLogin,
-    /// 0300: target error.
-    TargetError,
-    /// 0301: service unavailable.
-    ServiceUnavailable,
-    /// 0302: out of resources.
-    OutOfResources,
-    /// A status that the standard does not list; its class still applies.
-    Other {
-        /// Status-Class.
-        class: u8,
-        /// Status-Detail.
-        detail: u8,
-    },
+    #[display("success")]
+    Success = 0x0000,
+    #[display("the target has moved for now")]
+    TargetMovedTemporarily = 0x0101,
+    #[display("the target has moved for good")]
+    TargetMovedPermanently = 0x0102,
+    #[display("the initiator made a mistake")]
+    InitiatorError = 0x0200,
+    #[display("the initiator could not be authenticated")]
+    AuthenticationFailure = 0x0201,
+    #[display("the initiator is not allowed to use this target")]
+    AuthorizationFailure = 0x0202,
+    #[display("there is no such target")]
+    NotFound = 0x0203,
+    #[display("the target has been removed")]
+    TargetRemoved = 0x0204,
+    #[display("no version of iSCSI in common")]
+    UnsupportedVersion = 0x0205,
+    #[display("too many connections in this session")]
+    TooManyConnections = 0x0206,
+    #[display("a parameter is missing, such as a name")]
+    MissingParameter = 0x0207,
+    #[display("the session cannot include this connection")]
+    CannotIncludeInSession = 0x0208,
+    #[display("sessions of this type are not supported")]
+    SessionTypeNotSupported = 0x0209,
+    #[display("the session does not exist")]
+    SessionDoesNotExist = 0x020a,
+    #[display("the request has no place in a login")]
+    InvalidDuringLogin = 0x020b,
+    #[display("the target failed")]
+    TargetError = 0x0300,
+    #[display("the target is not available now; try again")]
+    ServiceUnavailable = 0x0301,
+    #[display("the target is out of resources")]
+    OutOfResources = 0x0302,
+    #[display("unknown status")]
+    #[num_enum(catch_all)]
+    Other(u16),
 }
 
 impl LoginResponse {
     /// Takes the header apart. Of a refusal the stages have no meaning and are not looked at (section 11.13).
     pub fn parse(bhs: &Bhs) -> Result<LoginResponse, Malformed> {
         bhs.expect(Opcode::LoginResponse)?;
-        let status = LoginStatus::new(bhs.u8(36), bhs.u8(37));
+        let status = LoginStatus::from(bhs.u16(36));
         let going_on = status == LoginStatus::Success;
         let (stage, transit_to) =
             if going_on { parse_stages(bhs)? } else { (Stage::SecurityNegotiation, None) };
@@ -113,7 +113,6 @@ impl LoginResponse {
 
     /// Builds the header.
     pub fn emit(&self) -> Bhs {
-        let (class, detail) = self.status.class_and_detail();
         let mut bhs = Bhs::new(Opcode::LoginResponse);
         bhs.set_u8(1, stage_flags(self.continues, self.stage, self.transit_to));
         bhs.set_u8(2, self.version_max);
@@ -125,84 +124,8 @@ impl LoginResponse {
         bhs.set_u32(24, self.stat_sn.0);
         bhs.set_u32(28, self.exp_cmd_sn.0);
         bhs.set_u32(32, self.max_cmd_sn.0);
-        bhs.set_u8(36, class);
-        bhs.set_u8(37, detail);
+        bhs.set_u16(36, self.status.into());
         bhs
-    }
-}
-
-/// Every status that the standard lists, its class and detail, and its meaning in words.
-const STATUSES: [(LoginStatus, u8, u8, &str); 18] = [
-    (LoginStatus::Success, 0, 0, "success"),
-    (LoginStatus::TargetMovedTemporarily, 1, 1, "the target has moved for now"),
-    (LoginStatus::TargetMovedPermanently, 1, 2, "the target has moved for good"),
-    (LoginStatus::InitiatorError, 2, 0, "the initiator made a mistake"),
-    (LoginStatus::AuthenticationFailure, 2, 1, "the initiator could not be authenticated"),
-    (LoginStatus::AuthorizationFailure, 2, 2, "the initiator is not allowed to use this target"),
-    (LoginStatus::NotFound, 2, 3, "there is no such target"),
-    (LoginStatus::TargetRemoved, 2, 4, "the target has been removed"),
-    (LoginStatus::UnsupportedVersion, 2, 5, "no version of iSCSI in common"),
-    (LoginStatus::TooManyConnections, 2, 6, "too many connections in this session"),
-    (LoginStatus::MissingParameter, 2, 7, "a parameter is missing, such as a name"),
-    (LoginStatus::CannotIncludeInSession, 2, 8, "the session cannot include this connection"),
-    (LoginStatus::SessionTypeNotSupported, 2, 9, "sessions of this type are not supported"),
-    (LoginStatus::SessionDoesNotExist, 2, 10, "the session does not exist"),
-    (LoginStatus::InvalidDuringLogin, 2, 11, "the request has no place in a login"),
-    (LoginStatus::TargetError, 3, 0, "the target failed"),
-    (LoginStatus::ServiceUnavailable, 3, 1, "the target is not available now; try again"),
-    (LoginStatus::OutOfResources, 3, 2, "the target is out of resources"),
-];
-
-impl LoginStatus {
-    /// The status of this class and detail.
-    pub fn new(class: u8, detail: u8) -> LoginStatus {
-        STATUSES
-            .iter()
-            .find(|entry| (entry.1, entry.2) == (class, detail))
-            .map_or(LoginStatus::Other { class, detail }, |entry| entry.0)
-    }
-
-    /// Status-Class and Status-Detail.
-    pub fn class_and_detail(self) -> (u8, u8) {
-        match (self, self.entry()) {
-            (LoginStatus::Other { class, detail }, _) => (class, detail),
-            (_, Some(entry)) => (entry.1, entry.2),
-            // A listed status without its line would be a mistake in this file; say that the target failed.
-            (_, None) => (3, 0),
-        }
-    }
-
-    fn entry(self) -> Option<&'static (LoginStatus, u8, u8, &'static str)> {
-        STATUSES.iter().find(|entry| entry.0 == self)
-    }
-}
-
-impl fmt::Display for LoginStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (class, detail) = self.class_and_detail();
-        let words = self.entry().map_or("unknown status", |entry| entry.3);
-        write!(f, "{words} ({class:02x}{detail:02x})")
-    }
-}
-
-impl fmt::Display for LoginResponse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Login Response{} {:?}", if self.continues { " [C]" } else { "" }, self.stage)?;
-        if let Some(next) = self.transit_to {
-            write!(f, " to {next:?}")?;
-        }
-        write!(
-            f,
-            " isid {} tsih {} itt {} stat_sn {} exp_cmd_sn {} max_cmd_sn {} data {}: {}",
-            self.isid,
-            self.tsih,
-            self.itt,
-            self.stat_sn,
-            self.exp_cmd_sn,
-            self.max_cmd_sn,
-            self.data_segment_length,
-            self.status,
-        )
     }
 }
 
@@ -249,12 +172,9 @@ mod tests {
     }
 
     #[test]
-    fn every_status_has_its_line_and_its_number() {
-        for (status, class, detail, _) in STATUSES {
-            assert_eq!(LoginStatus::new(class, detail), status);
-            assert_eq!(status.class_and_detail(), (class, detail));
-        }
-        assert_eq!(LoginStatus::new(2, 0x63).class_and_detail(), (2, 0x63));
+    fn every_number_is_its_status_s_own() {
+        assert!((0..=0xffff).all(|number| u16::from(LoginStatus::from(number)) == number));
+        assert_eq!(LoginStatus::from(0x0263), LoginStatus::Other(0x0263));
         assert_eq!(LoginStatus::NotFound.to_string(), "there is no such target (0203)");
     }
 }

@@ -1,6 +1,6 @@
 //! Logout Request (RFC 7143 section 11.14).
 
-use std::fmt;
+use num_enum::TryFromPrimitive;
 
 use super::bhs::FINAL;
 use super::{Bhs, Cid, Itt, Malformed, Opcode};
@@ -24,7 +24,7 @@ pub struct LogoutRequest {
 }
 
 /// Reason Code (section 11.14.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromPrimitive)]
 #[repr(u8)]
 pub enum LogoutReason {
     /// All connections, and the session's commands with them.
@@ -42,7 +42,8 @@ impl LogoutRequest {
         bhs.expect_no_data()?;
         Ok(LogoutRequest {
             immediate: bhs.immediate(),
-            reason: LogoutReason::new(bhs.u8(1) & !FINAL).ok_or(Malformed::ReservedLogoutReason)?,
+            reason: LogoutReason::try_from(bhs.u8(1) & !FINAL)
+                .map_err(|_| Malformed::ReservedLogoutReason)?,
             itt: bhs.itt()?,
             cid: Cid(bhs.u16(20)),
             cmd_sn: Sn(bhs.u32(24)),
@@ -60,29 +61,6 @@ impl LogoutRequest {
         bhs.set_u32(24, self.cmd_sn.0);
         bhs.set_u32(28, self.exp_stat_sn.0);
         bhs
-    }
-}
-
-impl LogoutReason {
-    /// The reason of this number.
-    pub fn new(number: u8) -> Option<LogoutReason> {
-        use LogoutReason::{CloseConnection, CloseSession, RemoveForRecovery};
-        [CloseSession, CloseConnection, RemoveForRecovery].get(usize::from(number)).copied()
-    }
-}
-
-impl fmt::Display for LogoutRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Logout Request{} {:?} itt {} cid {} cmd_sn {} exp_stat_sn {}",
-            if self.immediate { " [I]" } else { "" },
-            self.reason,
-            self.itt,
-            self.cid,
-            self.cmd_sn,
-            self.exp_stat_sn,
-        )
     }
 }
 

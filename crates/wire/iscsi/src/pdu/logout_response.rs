@@ -1,6 +1,6 @@
 //! Logout Response (RFC 7143 section 11.15).
 
-use std::fmt;
+use num_enum::{FromPrimitive, IntoPrimitive};
 
 use super::{Bhs, Itt, Malformed, Opcode};
 use crate::serial::Sn;
@@ -25,17 +25,19 @@ pub struct LogoutResponse {
 }
 
 /// Response codes of a logout (section 11.15.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromPrimitive, IntoPrimitive)]
+#[repr(u8)]
 pub enum LogoutResult {
-    /// 0: closed.
-    Success,
-    /// 1: no such connection.
-    CidNotFound,
-    /// 2: connection recovery not supported (ErrorRecoveryLevel below 2).
-    RecoveryNotSupported,
-    /// 3: cleanup failed.
-    CleanupFailed,
+    /// Closed.
+    Success = 0,
+    /// No such connection.
+    CidNotFound = 1,
+    /// Connection recovery not supported (ErrorRecoveryLevel below 2).
+    RecoveryNotSupported = 2,
+    /// Cleanup failed.
+    CleanupFailed = 3,
     /// Any other number.
+    #[num_enum(catch_all)]
     Other(u8),
 }
 
@@ -45,7 +47,7 @@ impl LogoutResponse {
         bhs.expect(Opcode::LogoutResponse)?;
         bhs.expect_no_data()?;
         Ok(LogoutResponse {
-            result: LogoutResult::new(bhs.u8(2)),
+            result: LogoutResult::from(bhs.u8(2)),
             itt: bhs.itt()?,
             stat_sn: Sn(bhs.u32(24)),
             exp_cmd_sn: Sn(bhs.u32(28)),
@@ -58,7 +60,7 @@ impl LogoutResponse {
     /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let mut bhs = Bhs::new(Opcode::LogoutResponse);
-        bhs.set_u8(2, self.result.number());
+        bhs.set_u8(2, self.result.into());
         bhs.set_u32(16, self.itt.get());
         bhs.set_u32(24, self.stat_sn.0);
         bhs.set_u32(28, self.exp_cmd_sn.0);
@@ -66,46 +68,6 @@ impl LogoutResponse {
         bhs.set_u16(40, self.time2wait_s);
         bhs.set_u16(42, self.time2retain_s);
         bhs
-    }
-}
-
-impl LogoutResult {
-    /// The outcome of this number.
-    pub fn new(number: u8) -> LogoutResult {
-        match number {
-            0 => LogoutResult::Success,
-            1 => LogoutResult::CidNotFound,
-            2 => LogoutResult::RecoveryNotSupported,
-            3 => LogoutResult::CleanupFailed,
-            other => LogoutResult::Other(other),
-        }
-    }
-
-    /// The outcome's number.
-    pub fn number(self) -> u8 {
-        match self {
-            LogoutResult::Success => 0,
-            LogoutResult::CidNotFound => 1,
-            LogoutResult::RecoveryNotSupported => 2,
-            LogoutResult::CleanupFailed => 3,
-            LogoutResult::Other(number) => number,
-        }
-    }
-}
-
-impl fmt::Display for LogoutResponse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Logout Response {:?} itt {} stat_sn {} exp_cmd_sn {} max_cmd_sn {} time2wait {} s time2retain {} s",
-            self.result,
-            self.itt,
-            self.stat_sn,
-            self.exp_cmd_sn,
-            self.max_cmd_sn,
-            self.time2wait_s,
-            self.time2retain_s,
-        )
     }
 }
 

@@ -1,7 +1,5 @@
 //! NOP-In (RFC 7143 section 11.19). Its data segment is the ping data of the NOP-Out that it answers.
 
-use std::fmt;
-
 use super::{Bhs, Itt, Lun, Malformed, Opcode, Ttt};
 use crate::serial::Sn;
 
@@ -50,22 +48,6 @@ impl NopIn {
         bhs.set_u32(28, self.exp_cmd_sn.0);
         bhs.set_u32(32, self.max_cmd_sn.0);
         bhs
-    }
-}
-
-impl fmt::Display for NopIn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "NOP-In itt {} ttt {} lun {} stat_sn {} exp_cmd_sn {} max_cmd_sn {} data {}",
-            super::tag::or_dash(self.itt),
-            super::tag::or_dash(self.ttt),
-            self.lun,
-            self.stat_sn,
-            self.exp_cmd_sn,
-            self.max_cmd_sn,
-            self.data_segment_length,
-        )
     }
 }
 

@@ -1,7 +1,5 @@
 //! NOP-Out (RFC 7143 section 11.18). Its data segment is ping data, for the target to send back.
 
-use std::fmt;
-
 use super::{Bhs, Itt, Lun, Malformed, Opcode, Ttt};
 use crate::serial::Sn;
 
@@ -53,22 +51,6 @@ impl NopOut {
     }
 }
 
-impl fmt::Display for NopOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "NOP-Out{} itt {} ttt {} lun {} cmd_sn {} exp_stat_sn {} data {}",
-            if self.immediate { " [I]" } else { "" },
-            super::tag::or_dash(self.itt),
-            super::tag::or_dash(self.ttt),
-            self.lun,
-            self.cmd_sn,
-            self.exp_stat_sn,
-            self.data_segment_length,
-        )
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::round_trip::{assert_any_header_holds, assert_golden};
@@ -88,10 +70,6 @@ mod tests {
         let golden = "40800000 00000000 00000000 00000000 ffffffff 00000099
                       00000006 00000009 00000000 00000000 00000000 00000000";
         assert_golden(&answer, golden, NopOut::parse, NopOut::emit);
-        assert_eq!(
-            answer.to_string(),
-            "NOP-Out [I] itt - ttt 0x99 lun 0000000000000000 cmd_sn 6 exp_stat_sn 9 data 0"
-        );
     }
 
     #[test]

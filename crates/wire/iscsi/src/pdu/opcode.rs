@@ -1,9 +1,9 @@
 //! PDU types (RFC 7143 section 11.2.1.2).
 
-use std::fmt;
+use num_enum::TryFromPrimitive;
 
 /// The type of a PDU. Bit 5 is the sender: clear for the initiator, set for the target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromPrimitive)]
 #[repr(u8)]
 pub enum Opcode {
     /// Initiator: ping, or the response to the target's ping.
@@ -44,73 +44,14 @@ pub enum Opcode {
     Reject = 0x3f,
 }
 
-impl Opcode {
-    /// The type with this number, if defined.
-    pub fn new(number: u8) -> Option<Opcode> {
-        ALL.into_iter().find(|&opcode| opcode as u8 == number)
-    }
-
-    /// The standard's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Opcode::NopOut => "NOP-Out",
-            Opcode::ScsiCommand => "SCSI Command",
-            Opcode::TaskManagementRequest => "Task Management Request",
-            Opcode::LoginRequest => "Login Request",
-            Opcode::TextRequest => "Text Request",
-            Opcode::DataOut => "Data-Out",
-            Opcode::LogoutRequest => "Logout Request",
-            Opcode::SnackRequest => "SNACK Request",
-            Opcode::NopIn => "NOP-In",
-            Opcode::ScsiResponse => "SCSI Response",
-            Opcode::TaskManagementResponse => "Task Management Response",
-            Opcode::LoginResponse => "Login Response",
-            Opcode::TextResponse => "Text Response",
-            Opcode::DataIn => "Data-In",
-            Opcode::LogoutResponse => "Logout Response",
-            Opcode::R2t => "R2T",
-            Opcode::AsyncMessage => "Asynchronous Message",
-            Opcode::Reject => "Reject",
-        }
-    }
-}
-
-impl fmt::Display for Opcode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// Most frequent first: every PDU on the fast path is looked up here.
-const ALL: [Opcode; 18] = [
-    Opcode::ScsiCommand,
-    Opcode::DataOut,
-    Opcode::DataIn,
-    Opcode::R2t,
-    Opcode::ScsiResponse,
-    Opcode::NopOut,
-    Opcode::NopIn,
-    Opcode::TaskManagementRequest,
-    Opcode::TaskManagementResponse,
-    Opcode::LoginRequest,
-    Opcode::LoginResponse,
-    Opcode::TextRequest,
-    Opcode::TextResponse,
-    Opcode::LogoutRequest,
-    Opcode::LogoutResponse,
-    Opcode::SnackRequest,
-    Opcode::AsyncMessage,
-    Opcode::Reject,
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn eighteen_of_the_sixty_four_numbers_mean_something() {
-        let known: Vec<Opcode> = (0..64).filter_map(Opcode::new).collect();
+        let known: Vec<Opcode> = (0..64).flat_map(Opcode::try_from).collect();
         assert_eq!(known.len(), 18);
-        assert!(known.iter().all(|&opcode| Opcode::new(opcode as u8) == Some(opcode)));
+        assert!(known.iter().all(|&opcode| Opcode::try_from(opcode as u8) == Ok(opcode)));
     }
 }

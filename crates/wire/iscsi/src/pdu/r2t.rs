@@ -1,6 +1,5 @@
 //! Ready To Transfer (RFC 7143 section 11.8).
 
-use std::fmt;
 use std::num::NonZeroU32;
 
 use super::{Bhs, Itt, Lun, Malformed, Opcode, Ttt};
@@ -60,24 +59,6 @@ impl R2t {
         bhs.set_u32(40, self.buffer_offset);
         bhs.set_u32(44, self.desired_data_transfer_length.get());
         bhs
-    }
-}
-
-impl fmt::Display for R2t {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "R2T itt {} ttt {} lun {} r2t_sn {} offset {} length {} stat_sn {} exp_cmd_sn {} max_cmd_sn {}",
-            self.itt,
-            self.ttt,
-            self.lun,
-            self.r2t_sn,
-            self.buffer_offset,
-            self.desired_data_transfer_length,
-            self.stat_sn,
-            self.exp_cmd_sn,
-            self.max_cmd_sn,
-        )
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reject (RFC 7143 section 11.17). Its data segment is the header of the PDU that was not acceptable.
 
-use std::fmt;
+use num_enum::{FromPrimitive, IntoPrimitive};
 
 use super::{Bhs, Malformed, Opcode};
 use crate::serial::Sn;
@@ -23,29 +23,25 @@ pub struct Reject {
 }
 
 /// Reason codes (section 11.17.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the standard's")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromPrimitive, IntoPrimitive)]
+#[repr(u8)]
 pub enum RejectReason {
-    /// 2: data digest error; the PDU may be retransmitted.
-    DataDigestError,
-    /// 3: SNACK reject.
-    SnackReject,
-    /// 4: protocol error.
-    ProtocolError,
-    /// 5: command not supported, or not in this type of session.
-    CommandNotSupported,
-    /// 6: immediate command reject.
-    ImmediateCommandReject,
-    /// 7: task in progress.
-    TaskInProgress,
-    /// 8: invalid data acknowledgement.
-    InvalidDataAck,
-    /// 9: invalid PDU field.
-    InvalidPduField,
-    /// 10: out of Target Transfer Tags (long operation reject).
-    LongOperationReject,
-    /// 12: waiting for logout.
-    WaitingForLogout,
+    /// Data digest error; the PDU may be retransmitted.
+    DataDigestError = 2,
+    SnackReject = 3,
+    ProtocolError = 4,
+    /// Command not supported, or not in this type of session.
+    CommandNotSupported = 5,
+    ImmediateCommandReject = 6,
+    TaskInProgress = 7,
+    InvalidDataAck = 8,
+    InvalidPduField = 9,
+    /// Out of Target Transfer Tags (long operation reject).
+    LongOperationReject = 10,
+    WaitingForLogout = 12,
     /// Any other number; 11 is deprecated.
+    #[num_enum(catch_all)]
     Other(u8),
 }
 
@@ -57,7 +53,7 @@ impl Reject {
             return Err(Malformed::UnexpectedItt);
         }
         Ok(Reject {
-            reason: RejectReason::new(bhs.u8(2)),
+            reason: RejectReason::from(bhs.u8(2)),
             stat_sn: Sn(bhs.u32(24)),
             exp_cmd_sn: Sn(bhs.u32(28)),
             max_cmd_sn: Sn(bhs.u32(32)),
@@ -69,7 +65,7 @@ impl Reject {
     /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let mut bhs = Bhs::new(Opcode::Reject);
-        bhs.set_u8(2, self.reason.number());
+        bhs.set_u8(2, self.reason.into());
         bhs.set_data_segment_length(self.data_segment_length);
         bhs.set_u32(16, NO_TASK);
         bhs.set_u32(24, self.stat_sn.0);
@@ -77,57 +73,6 @@ impl Reject {
         bhs.set_u32(32, self.max_cmd_sn.0);
         bhs.set_u32(36, self.data_sn.0);
         bhs
-    }
-}
-
-impl RejectReason {
-    /// The reason of this number.
-    pub fn new(number: u8) -> RejectReason {
-        match number {
-            2 => RejectReason::DataDigestError,
-            3 => RejectReason::SnackReject,
-            4 => RejectReason::ProtocolError,
-            5 => RejectReason::CommandNotSupported,
-            6 => RejectReason::ImmediateCommandReject,
-            7 => RejectReason::TaskInProgress,
-            8 => RejectReason::InvalidDataAck,
-            9 => RejectReason::InvalidPduField,
-            10 => RejectReason::LongOperationReject,
-            12 => RejectReason::WaitingForLogout,
-            other => RejectReason::Other(other),
-        }
-    }
-
-    /// The reason's number.
-    pub fn number(self) -> u8 {
-        match self {
-            RejectReason::DataDigestError => 2,
-            RejectReason::SnackReject => 3,
-            RejectReason::ProtocolError => 4,
-            RejectReason::CommandNotSupported => 5,
-            RejectReason::ImmediateCommandReject => 6,
-            RejectReason::TaskInProgress => 7,
-            RejectReason::InvalidDataAck => 8,
-            RejectReason::InvalidPduField => 9,
-            RejectReason::LongOperationReject => 10,
-            RejectReason::WaitingForLogout => 12,
-            RejectReason::Other(number) => number,
-        }
-    }
-}
-
-impl fmt::Display for Reject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Reject {:?} stat_sn {} exp_cmd_sn {} max_cmd_sn {} data_sn {} data {}",
-            self.reason,
-            self.stat_sn,
-            self.exp_cmd_sn,
-            self.max_cmd_sn,
-            self.data_sn,
-            self.data_segment_length,
-        )
     }
 }
 
@@ -175,6 +120,6 @@ mod tests {
 
     #[test]
     fn every_number_is_its_reason_s_own() {
-        assert!((0..=255).all(|number| RejectReason::new(number).number() == number));
+        assert!((0..=255).all(|number| u8::from(RejectReason::from(number)) == number));
     }
 }

@@ -1,7 +1,5 @@
 //! Residual counts (RFC 7143 section 11.4.5).
 
-use std::fmt;
-
 use super::Malformed;
 
 /// The difference between Expected Data Transfer Length and what the device had to transfer.
@@ -33,16 +31,6 @@ impl Residual {
             Residual::None => (0, 0),
             Residual::Overflow(count) => (overflow, count),
             Residual::Underflow(count) => (underflow, count),
-        }
-    }
-}
-
-impl fmt::Display for Residual {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Residual::None => Ok(()),
-            Residual::Overflow(count) => write!(f, " overflow {count}"),
-            Residual::Underflow(count) => write!(f, " underflow {count}"),
         }
     }
 }

@@ -1,16 +1,16 @@
 //! Properties of every PDU, checked by its tests.
 
-use std::fmt::{Debug, Display};
+use std::fmt::Debug;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::{BHS_BYTES, Bhs, Malformed, Opcode};
 
-/// Any bytes whatever either break a rule or come back as the same PDU, which can be printed; nothing panics.
+/// Any bytes whatever either break a rule or come back as the same PDU; nothing panics.
 ///
 /// Lengths are zero half of the time, since most PDUs can have no AHS and some no data.
-pub(super) fn assert_any_header_holds<P: PartialEq + Debug + Display>(
+pub(super) fn assert_any_header_holds<P: PartialEq + Debug>(
     opcode: Opcode,
     parse: fn(&Bhs) -> Result<P, Malformed>,
     emit: fn(&P) -> Bhs,
@@ -31,7 +31,6 @@ pub(super) fn assert_any_header_holds<P: PartialEq + Debug + Display>(
         if let Ok(pdu) = parse(&bhs) {
             let again = parse(&emit(&pdu));
             prop_assert_eq!(again.as_ref(), Ok(&pdu));
-            prop_assert!(!pdu.to_string().is_empty());
         }
         Ok(())
     };

@@ -1,6 +1,6 @@
 //! SCSI Command (RFC 7143 section 11.3).
 
-use std::fmt;
+use num_enum::TryFromPrimitive;
 
 use super::bhs::FINAL;
 use super::{Bhs, Itt, Lun, Malformed, Opcode};
@@ -38,7 +38,7 @@ pub struct ScsiCommand {
 }
 
 /// Task attribute (SAM-5 section 8.9), as section 11.3.1 numbers it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, TryFromPrimitive)]
 #[repr(u8)]
 pub enum TaskAttribute {
     /// As the device server's defaults have it.
@@ -63,7 +63,8 @@ impl ScsiCommand {
             is_final: bhs.flag(FINAL),
             read: bhs.flag(READ),
             write: bhs.flag(WRITE),
-            attribute: TaskAttribute::new(bhs.u8(1) & ATTRIBUTE_MASK).ok_or(Malformed::ReservedAttribute)?,
+            attribute: TaskAttribute::try_from(bhs.u8(1) & ATTRIBUTE_MASK)
+                .map_err(|_| Malformed::ReservedAttribute)?,
             total_ahs_length: bhs.total_ahs_length(),
             data_segment_length: bhs.data_segment_length(),
             lun: bhs.lun(),
@@ -100,36 +101,6 @@ impl ScsiCommand {
     fn flags(&self) -> u8 {
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
         flag(self.is_final, FINAL) | flag(self.read, READ) | flag(self.write, WRITE)
-    }
-}
-
-impl TaskAttribute {
-    /// The attribute of this number; 5 to 7 are reserved.
-    pub fn new(number: u8) -> Option<TaskAttribute> {
-        use TaskAttribute::{Aca, HeadOfQueue, Ordered, Simple, Untagged};
-        [Untagged, Simple, Ordered, HeadOfQueue, Aca].get(usize::from(number)).copied()
-    }
-}
-
-impl fmt::Display for ScsiCommand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let flag = |set: bool, letter: &'static str| if set { letter } else { "" };
-        write!(
-            f,
-            "SCSI Command [{}{}{}{}] {:?} itt {} lun {} cmd_sn {} exp_stat_sn {} edtl {} data {} cdb",
-            flag(self.immediate, "I"),
-            flag(self.is_final, "F"),
-            flag(self.read, "R"),
-            flag(self.write, "W"),
-            self.attribute,
-            self.itt,
-            self.lun,
-            self.cmd_sn,
-            self.exp_stat_sn,
-            self.expected_data_transfer_length,
-            self.data_segment_length,
-        )?;
-        self.cdb.iter().try_for_each(|byte| write!(f, " {byte:02x}"))
     }
 }
 
@@ -185,14 +156,5 @@ mod tests {
     fn reserved_attributes_are_refused() {
         let bhs = altered(write_10().emit(), 1, FINAL | 5);
         assert_eq!(ScsiCommand::parse(&bhs), Err(Malformed::ReservedAttribute));
-    }
-
-    #[test]
-    fn a_line_for_the_log() {
-        assert_eq!(
-            write_10().to_string(),
-            "SCSI Command [FW] Simple itt 0x11 lun 0001000000000000 cmd_sn 5 exp_stat_sn 168496141 edtl 4096 \
-             data 4096 cdb 2a 00 00 00 12 34 00 00 08 00 00 00 00 00 00 00"
-        );
     }
 }

@@ -1,8 +1,6 @@
 //! SCSI Response (RFC 7143 section 11.4). Its data segment is the sense data, behind a length of two bytes, and
 //! possibly response data.
 
-use std::fmt;
-
 use super::{Bhs, Itt, Malformed, Opcode, Residual};
 use crate::serial::Sn;
 
@@ -101,26 +99,6 @@ impl Response {
             Response::TargetFailure => 1,
             Response::VendorSpecific(number) => number,
         }
-    }
-}
-
-impl fmt::Display for ScsiResponse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "SCSI Response itt {} {:?} status {:#04x} stat_sn {} exp_cmd_sn {} max_cmd_sn {} exp_data_sn {}{}{} \
-             data {}",
-            self.itt,
-            self.response,
-            self.status,
-            self.stat_sn,
-            self.exp_cmd_sn,
-            self.max_cmd_sn,
-            self.exp_data_sn,
-            self.residual,
-            self.read_residual,
-            self.data_segment_length,
-        )
     }
 }
 

@@ -1,6 +1,6 @@
 //! SNACK Request (RFC 7143 section 11.16). At ErrorRecoveryLevel 0 a target rejects all of them.
 
-use std::fmt;
+use num_enum::TryFromPrimitive;
 
 use super::bhs::FINAL;
 use super::{Bhs, Itt, Lun, Malformed, Opcode};
@@ -26,7 +26,7 @@ pub struct SnackRequest {
 }
 
 /// SNACK types (section 11.16.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromPrimitive)]
 #[repr(u8)]
 pub enum SnackKind {
     /// Data-In or R2T PDUs are missing.
@@ -45,7 +45,7 @@ impl SnackRequest {
         bhs.expect(Opcode::SnackRequest)?;
         bhs.expect_no_data()?;
         Ok(SnackRequest {
-            kind: SnackKind::new(bhs.u8(1) & KIND_MASK).ok_or(Malformed::ReservedSnackKind)?,
+            kind: SnackKind::try_from(bhs.u8(1) & KIND_MASK).map_err(|_| Malformed::ReservedSnackKind)?,
             lun: bhs.lun(),
             itt: Itt::new(bhs.itt_raw()),
             tag: bhs.u32(20),
@@ -66,29 +66,6 @@ impl SnackRequest {
         bhs.set_u32(40, self.first.0);
         bhs.set_u32(44, self.run_length);
         bhs
-    }
-}
-
-impl SnackKind {
-    /// The type of this number.
-    pub fn new(number: u8) -> Option<SnackKind> {
-        use SnackKind::{DataAck, DataOrR2t, RData, Status};
-        [DataOrR2t, Status, DataAck, RData].get(usize::from(number)).copied()
-    }
-}
-
-impl fmt::Display for SnackRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "SNACK Request {:?} itt {} tag {:#x} first {} run_length {} exp_stat_sn {}",
-            self.kind,
-            super::tag::or_dash(self.itt),
-            self.tag,
-            self.first,
-            self.run_length,
-            self.exp_stat_sn,
-        )
     }
 }
 

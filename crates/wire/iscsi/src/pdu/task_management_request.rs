@@ -1,6 +1,6 @@
 //! Task Management Function Request (RFC 7143 section 11.5).
 
-use std::fmt;
+use num_enum::{FromPrimitive, IntoPrimitive};
 
 use super::bhs::FINAL;
 use super::{Bhs, Itt, Lun, Malformed, Opcode};
@@ -30,33 +30,35 @@ pub struct TaskManagementRequest {
 }
 
 /// What a task management request asks for (section 11.5.1; 9 to 12 are RFC 7144's).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromPrimitive, IntoPrimitive)]
+#[repr(u8)]
 pub enum TaskManagementFunction {
-    /// 1: abort one task.
-    AbortTask,
-    /// 2: abort all tasks of this session on a logical unit.
-    AbortTaskSet,
-    /// 3: clear an auto contingent allegiance.
-    ClearAca,
-    /// 4: abort all tasks on a logical unit.
-    ClearTaskSet,
-    /// 5: reset a logical unit.
-    LogicalUnitReset,
-    /// 6: reset all logical units.
-    TargetWarmReset,
-    /// 7: reset all logical units and end all sessions.
-    TargetColdReset,
-    /// 8: take a task over to this connection.
-    TaskReassign,
-    /// 9: is the task there?
-    QueryTask,
-    /// 10: is any task of this session there?
-    QueryTaskSet,
-    /// 11: end what this session has under way.
-    ITNexusReset,
-    /// 12: is a unit attention waiting?
-    QueryAsynchronousEvent,
+    /// Abort one task.
+    AbortTask = 1,
+    /// Abort all tasks of this session on a logical unit.
+    AbortTaskSet = 2,
+    /// Clear an auto contingent allegiance.
+    ClearAca = 3,
+    /// Abort all tasks on a logical unit.
+    ClearTaskSet = 4,
+    /// Reset a logical unit.
+    LogicalUnitReset = 5,
+    /// Reset all logical units.
+    TargetWarmReset = 6,
+    /// Reset all logical units and end all sessions.
+    TargetColdReset = 7,
+    /// Take a task over to this connection.
+    TaskReassign = 8,
+    /// Is the task there?
+    QueryTask = 9,
+    /// Is any task of this session there?
+    QueryTaskSet = 10,
+    /// End what this session has under way.
+    ITNexusReset = 11,
+    /// Is a unit attention waiting?
+    QueryAsynchronousEvent = 12,
     /// A function that no standard names; it gets "not supported" for an answer, not a Reject.
+    #[num_enum(catch_all)]
     Other(u8),
 }
 
@@ -67,7 +69,7 @@ impl TaskManagementRequest {
         bhs.expect_no_data()?;
         Ok(TaskManagementRequest {
             immediate: bhs.immediate(),
-            function: TaskManagementFunction::new(bhs.u8(1) & !FINAL),
+            function: TaskManagementFunction::from(bhs.u8(1) & !FINAL),
             lun: bhs.lun(),
             itt: bhs.itt()?,
             referenced_task: Itt::new(bhs.u32(20)),
@@ -82,7 +84,7 @@ impl TaskManagementRequest {
     pub fn emit(&self) -> Bhs {
         let mut bhs = Bhs::new(Opcode::TaskManagementRequest);
         bhs.set_immediate(self.immediate);
-        bhs.set_u8(1, FINAL | self.function.number());
+        bhs.set_u8(1, FINAL | u8::from(self.function));
         bhs.set_lun(self.lun);
         bhs.set_u32(16, self.itt.get());
         bhs.set_u32(20, Itt::wire(self.referenced_task));
@@ -91,65 +93,6 @@ impl TaskManagementRequest {
         bhs.set_u32(32, self.ref_cmd_sn.0);
         bhs.set_u32(36, self.exp_data_sn.0);
         bhs
-    }
-}
-
-impl TaskManagementFunction {
-    /// The function of this number (seven bits).
-    pub fn new(number: u8) -> TaskManagementFunction {
-        use TaskManagementFunction as F;
-        match number {
-            1 => F::AbortTask,
-            2 => F::AbortTaskSet,
-            3 => F::ClearAca,
-            4 => F::ClearTaskSet,
-            5 => F::LogicalUnitReset,
-            6 => F::TargetWarmReset,
-            7 => F::TargetColdReset,
-            8 => F::TaskReassign,
-            9 => F::QueryTask,
-            10 => F::QueryTaskSet,
-            11 => F::ITNexusReset,
-            12 => F::QueryAsynchronousEvent,
-            other => F::Other(other),
-        }
-    }
-
-    /// The function's number.
-    pub fn number(self) -> u8 {
-        use TaskManagementFunction as F;
-        match self {
-            F::AbortTask => 1,
-            F::AbortTaskSet => 2,
-            F::ClearAca => 3,
-            F::ClearTaskSet => 4,
-            F::LogicalUnitReset => 5,
-            F::TargetWarmReset => 6,
-            F::TargetColdReset => 7,
-            F::TaskReassign => 8,
-            F::QueryTask => 9,
-            F::QueryTaskSet => 10,
-            F::ITNexusReset => 11,
-            F::QueryAsynchronousEvent => 12,
-            F::Other(number) => number,
-        }
-    }
-}
-
-impl fmt::Display for TaskManagementRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Task Management Request{} {:?} itt {} lun {} task {} ref_cmd_sn {} cmd_sn {} exp_stat_sn {}",
-            if self.immediate { " [I]" } else { "" },
-            self.function,
-            self.itt,
-            self.lun,
-            super::tag::or_dash(self.referenced_task),
-            self.ref_cmd_sn,
-            self.cmd_sn,
-            self.exp_stat_sn,
-        )
     }
 }
 
@@ -196,6 +139,6 @@ mod tests {
 
     #[test]
     fn every_number_is_its_function_s_own() {
-        assert!((0..0x80).all(|number| TaskManagementFunction::new(number).number() == number));
+        assert!((0..0x80).all(|number| u8::from(TaskManagementFunction::from(number)) == number));
     }
 }

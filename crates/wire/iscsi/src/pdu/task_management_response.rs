@@ -1,6 +1,7 @@
 //! Task Management Function Response (RFC 7143 section 11.6).
 
-use std::fmt;
+use derive_more::Display;
+use num_enum::{FromPrimitive, IntoPrimitive};
 
 use super::{Bhs, Itt, Malformed, Opcode};
 use crate::serial::Sn;
@@ -21,28 +22,31 @@ pub struct TaskManagementResponse {
 }
 
 /// Outcome of a task management function (section 11.6.1; 7 is RFC 7144's).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, FromPrimitive, IntoPrimitive)]
+#[repr(u8)]
 pub enum TaskManagementResult {
-    /// 0: done.
-    FunctionComplete,
-    /// 1: there is no such task.
-    TaskDoesNotExist,
-    /// 2: there is no such logical unit.
-    LunDoesNotExist,
-    /// 3: the task still belongs to another connection.
-    TaskStillAllegiant,
-    /// 4: tasks cannot be reassigned.
-    ReassignmentNotSupported,
-    /// 5: the function is not supported.
-    NotSupported,
-    /// 6: the initiator may not do that.
-    AuthorizationFailed,
-    /// 7: the query's answer is yes.
-    FunctionSucceeded,
-    /// 255: refused.
-    FunctionRejected,
-    /// Any other number.
-    Other(u8),
+    #[display("done")]
+    FunctionComplete = 0,
+    #[display("there is no such task")]
+    TaskDoesNotExist = 1,
+    #[display("there is no such LUN")]
+    LunDoesNotExist = 2,
+    #[display("the task belongs to another connection")]
+    TaskStillAllegiant = 3,
+    #[display("the target does not reassign tasks to other connections")]
+    ReassignmentNotSupported = 4,
+    #[display("the target does not have this function")]
+    NotSupported = 5,
+    #[display("this initiator may not do that")]
+    AuthorizationFailed = 6,
+    #[display("yes")]
+    FunctionSucceeded = 7,
+    #[display("the target refused")]
+    FunctionRejected = 255,
+    #[display("an answer that no standard has: {_0}")]
+    #[num_enum(catch_all)]
+    Other(u8) = 254,
 }
 
 impl TaskManagementResponse {
@@ -51,7 +55,7 @@ impl TaskManagementResponse {
         bhs.expect(Opcode::TaskManagementResponse)?;
         bhs.expect_no_data()?;
         Ok(TaskManagementResponse {
-            result: TaskManagementResult::new(bhs.u8(2)),
+            result: TaskManagementResult::from(bhs.u8(2)),
             itt: bhs.itt()?,
             stat_sn: Sn(bhs.u32(24)),
             exp_cmd_sn: Sn(bhs.u32(28)),
@@ -62,78 +66,12 @@ impl TaskManagementResponse {
     /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let mut bhs = Bhs::new(Opcode::TaskManagementResponse);
-        bhs.set_u8(2, self.result.number());
+        bhs.set_u8(2, self.result.into());
         bhs.set_u32(16, self.itt.get());
         bhs.set_u32(24, self.stat_sn.0);
         bhs.set_u32(28, self.exp_cmd_sn.0);
         bhs.set_u32(32, self.max_cmd_sn.0);
         bhs
-    }
-}
-
-impl TaskManagementResult {
-    /// The outcome of this number.
-    pub fn new(number: u8) -> TaskManagementResult {
-        use TaskManagementResult as R;
-        match number {
-            0 => R::FunctionComplete,
-            1 => R::TaskDoesNotExist,
-            2 => R::LunDoesNotExist,
-            3 => R::TaskStillAllegiant,
-            4 => R::ReassignmentNotSupported,
-            5 => R::NotSupported,
-            6 => R::AuthorizationFailed,
-            7 => R::FunctionSucceeded,
-            255 => R::FunctionRejected,
-            other => R::Other(other),
-        }
-    }
-
-    /// The outcome's number.
-    pub fn number(self) -> u8 {
-        use TaskManagementResult as R;
-        match self {
-            R::FunctionComplete => 0,
-            R::TaskDoesNotExist => 1,
-            R::LunDoesNotExist => 2,
-            R::TaskStillAllegiant => 3,
-            R::ReassignmentNotSupported => 4,
-            R::NotSupported => 5,
-            R::AuthorizationFailed => 6,
-            R::FunctionSucceeded => 7,
-            R::FunctionRejected => 255,
-            R::Other(number) => number,
-        }
-    }
-}
-
-/// As a person would say it.
-impl fmt::Display for TaskManagementResult {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TaskManagementResult::FunctionComplete => write!(f, "done"),
-            TaskManagementResult::TaskDoesNotExist => write!(f, "there is no such task"),
-            TaskManagementResult::LunDoesNotExist => write!(f, "there is no such LUN"),
-            TaskManagementResult::TaskStillAllegiant => write!(f, "the task belongs to another connection"),
-            TaskManagementResult::ReassignmentNotSupported => {
-                write!(f, "the target does not reassign tasks to other connections")
-            }
-            TaskManagementResult::NotSupported => write!(f, "the target does not have this function"),
-            TaskManagementResult::AuthorizationFailed => write!(f, "this initiator may not do that"),
-            TaskManagementResult::FunctionSucceeded => write!(f, "yes"),
-            TaskManagementResult::FunctionRejected => write!(f, "the target refused"),
-            TaskManagementResult::Other(code) => write!(f, "an answer that no standard has: {code}"),
-        }
-    }
-}
-
-impl fmt::Display for TaskManagementResponse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Task Management Response {:?} itt {} stat_sn {} exp_cmd_sn {} max_cmd_sn {}",
-            self.result, self.itt, self.stat_sn, self.exp_cmd_sn, self.max_cmd_sn,
-        )
     }
 }
 
@@ -167,6 +105,6 @@ mod tests {
 
     #[test]
     fn every_number_is_its_result_s_own() {
-        assert!((0..=255).all(|number| TaskManagementResult::new(number).number() == number));
+        assert!((0..=255).all(|number| u8::from(TaskManagementResult::from(number)) == number));
     }
 }

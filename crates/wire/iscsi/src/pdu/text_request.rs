@@ -1,7 +1,5 @@
 //! Text Request (RFC 7143 section 11.10). Its data segment is keys and values: [`crate::text`].
 
-use std::fmt;
-
 use super::bhs::{CONTINUE, FINAL};
 use super::{Bhs, Itt, Lun, Malformed, Opcode, Ttt};
 use crate::serial::Sn;
@@ -61,24 +59,6 @@ impl TextRequest {
         bhs.set_u32(24, self.cmd_sn.0);
         bhs.set_u32(28, self.exp_stat_sn.0);
         bhs
-    }
-}
-
-impl fmt::Display for TextRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let flag = |set: bool, letter: &'static str| if set { letter } else { "" };
-        write!(
-            f,
-            "Text Request [{}{}{}] itt {} ttt {} cmd_sn {} exp_stat_sn {} data {}",
-            flag(self.immediate, "I"),
-            flag(self.is_final, "F"),
-            flag(self.continues, "C"),
-            self.itt,
-            super::tag::or_dash(self.ttt),
-            self.cmd_sn,
-            self.exp_stat_sn,
-            self.data_segment_length,
-        )
     }
 }
 

@@ -1,7 +1,5 @@
 //! Text Response (RFC 7143 section 11.11). Its data segment is keys and values: [`crate::text`].
 
-use std::fmt;
-
 use super::bhs::{CONTINUE, FINAL};
 use super::{Bhs, Itt, Lun, Malformed, Opcode, Ttt};
 use crate::serial::Sn;
@@ -61,24 +59,6 @@ impl TextResponse {
         bhs.set_u32(28, self.exp_cmd_sn.0);
         bhs.set_u32(32, self.max_cmd_sn.0);
         bhs
-    }
-}
-
-impl fmt::Display for TextResponse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let flag = |set: bool, letter: &'static str| if set { letter } else { "" };
-        write!(
-            f,
-            "Text Response [{}{}] itt {} ttt {} stat_sn {} exp_cmd_sn {} max_cmd_sn {} data {}",
-            flag(self.is_final, "F"),
-            flag(self.continues, "C"),
-            self.itt,
-            super::tag::or_dash(self.ttt),
-            self.stat_sn,
-            self.exp_cmd_sn,
-            self.max_cmd_sn,
-            self.data_segment_length,
-        )
     }
 }
 

@@ -16,6 +16,8 @@ pub use value::{Range, base64_value, binary, boolean, hex_value, number};
 
 use std::fmt;
 
+use derive_more::Display;
+
 /// Section 6.1: a key-name is "up to 63 bytes".
 pub const KEY_BYTES_MAX: usize = 63;
 
@@ -36,19 +38,24 @@ pub struct Pair<'a> {
 }
 
 /// What is wrong with a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum MalformedText {
-    /// A pair without an equals sign.
+    #[display("a text pair without an equals sign")]
     NoEqualsSign,
     /// A key that is empty, too long, or has characters that keys do not have.
+    #[display("a text key that is no key")]
     BadKey,
     /// A value longer than [`VALUE_BYTES_MAX`].
+    #[display("a text value that is too long")]
     LongValue,
-    /// Bytes that are not UTF-8.
+    #[display("text that is not UTF-8")]
     NotUtf8,
     /// More than [`PAIRS_MAX`] pairs.
+    #[display("too many text pairs")]
     TooManyPairs,
     /// More bytes, or more pieces, than the receiver allows.
+    #[display("too much text")]
     TooLong,
 }
 
@@ -101,19 +108,6 @@ fn parse_pair(bytes: &[u8]) -> Result<Pair<'_>, MalformedText> {
 fn is_key(key: &[u8]) -> bool {
     let is_key_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"-+@_.#/".contains(byte);
     (1..=KEY_BYTES_MAX).contains(&key.len()) && key.iter().all(is_key_byte)
-}
-
-impl fmt::Display for MalformedText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            MalformedText::NoEqualsSign => "a text pair without an equals sign",
-            MalformedText::BadKey => "a text key that is no key",
-            MalformedText::LongValue => "a text value that is too long",
-            MalformedText::NotUtf8 => "text that is not UTF-8",
-            MalformedText::TooManyPairs => "too many text pairs",
-            MalformedText::TooLong => "too much text",
-        })
-    }
 }
 
 impl std::error::Error for MalformedText {}
