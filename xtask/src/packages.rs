@@ -11,61 +11,33 @@ use crate::process;
 
 /// A package, the program that shows whether it is there, and what it is for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Package {
-    name: &'static str,
-    program: &'static str,
-    reason: &'static str,
-}
+pub(crate) struct Package(&'static str, &'static str, &'static str);
 
 /// All that any command here uses.
 pub(crate) const ALL: &[Package] = &[
-    Package {
-        name: "libiscsi-bin",
-        program: "iscsi-test-cu",
-        reason: "the conformance suite and small clients",
-    },
-    Package { name: "tgt", program: "tgtd", reason: "the peer that conformance and speed are compared with" },
-    Package {
-        name: "istgt",
-        program: "istgt",
-        reason: "another target that our initiator must get along with",
-    },
-    Package { name: "fio", program: "fio", reason: "load with verification on attached volumes" },
-    Package {
-        name: "bonnie++",
-        program: "bonnie++",
-        reason: "a file system under load on an attached volume",
-    },
-    Package { name: "xfsprogs", program: "mkfs.xfs", reason: "a second file system on attached volumes" },
-    Package { name: "e2fsprogs", program: "mkfs.ext4", reason: "the first one" },
-    Package { name: "fuse3", program: "fusermount3", reason: "attaches volumes without being root" },
-    Package { name: "tshark", program: "tshark", reason: "decodes every PDU of the interop tests" },
-    Package { name: "qemu-utils", program: "qemu-img", reason: "qemu-img and qemu-io as initiators" },
-    Package {
-        name: "qemu-block-extra",
-        program: "",
-        reason: "QEMU's iscsi:// driver, a module of qemu-utils",
-    },
-    Package { name: "open-iscsi", program: "iscsiadm", reason: "discovery by the Linux initiator's tool" },
-    Package { name: "g++", program: "g++", reason: "compiles libFuzzer for the fuzz targets" },
-    Package { name: "iproute2", program: "ip", reason: "network namespaces for speed and captures" },
-    Package {
-        name: "util-linux",
-        program: "taskset",
-        reason: "pins server and client to their cores, enters namespaces, makes loop devices",
-    },
-    Package {
-        name: "strace",
-        program: "strace",
-        reason: "shows that a flush reaches the system's sync calls",
-    },
-    Package { name: "valgrind", program: "valgrind", reason: "counts what a command costs in instructions" },
-    Package {
-        name: "chromium",
-        program: "chromium",
-        reason: "lays reports out, to see that nothing overlaps",
-    },
-    Package { name: "procps", program: "sysctl", reason: "sets the namespace's congestion control" },
+    Package("libiscsi-bin", "iscsi-test-cu", "the conformance suite and small clients"),
+    Package("tgt", "tgtd", "the peer that conformance and speed are compared with"),
+    Package("istgt", "istgt", "another target that our initiator must get along with"),
+    Package("fio", "fio", "load with verification on attached volumes"),
+    Package("bonnie++", "bonnie++", "a file system under load on an attached volume"),
+    Package("xfsprogs", "mkfs.xfs", "a second file system on attached volumes"),
+    Package("e2fsprogs", "mkfs.ext4", "the first one"),
+    Package("fuse3", "fusermount3", "attaches volumes without being root"),
+    Package("tshark", "tshark", "decodes every PDU of the interop tests"),
+    Package("qemu-utils", "qemu-img", "qemu-img and qemu-io as initiators"),
+    Package("qemu-block-extra", "", "QEMU's iscsi:// driver, a module of qemu-utils"),
+    Package("open-iscsi", "iscsiadm", "discovery by the Linux initiator's tool"),
+    Package("g++", "g++", "compiles libFuzzer for the fuzz targets"),
+    Package("iproute2", "ip", "network namespaces for speed and captures"),
+    Package(
+        "util-linux",
+        "taskset",
+        "pins server and client to their cores, enters namespaces, makes loop devices",
+    ),
+    Package("strace", "strace", "shows that a flush reaches the system's sync calls"),
+    Package("valgrind", "valgrind", "counts what a command costs in instructions"),
+    Package("chromium", "chromium", "lays reports out, to see that nothing overlaps"),
+    Package("procps", "sysctl", "sets the namespace's congestion control"),
 ];
 
 /// Installs what is missing of these with apt-get, or says what to do and carries on without.
@@ -77,9 +49,9 @@ pub(crate) fn ensure(packages: &[Package]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let names: Vec<&str> = missing.iter().map(|package| package.name).collect();
-    for package in &missing {
-        println!("missing: {:18} {}", package.name, package.reason);
+    let names: Vec<&str> = missing.iter().map(|Package(name, ..)| *name).collect();
+    for Package(name, _, reason) in &missing {
+        println!("missing: {name:18} {reason}");
     }
     let obstacle = match (process::installed("apt-get"), rustix::process::geteuid().is_root()) {
         (true, true) => return install(&names),
@@ -91,13 +63,12 @@ pub(crate) fn ensure(packages: &[Package]) -> Result<()> {
 }
 
 /// A package without a program of its own is asked for by name.
-fn present(package: &Package) -> bool {
-    if !package.program.is_empty() {
-        return process::installed(package.program);
+fn present(&Package(name, program, _): &Package) -> bool {
+    if !program.is_empty() {
+        return process::installed(program);
     }
-    let query = Command::new("dpkg-query")
-        .args(["--show", "--showformat=${db:Status-Status}", package.name])
-        .output();
+    let query =
+        Command::new("dpkg-query").args(["--show", "--showformat=${db:Status-Status}", name]).output();
     query.is_ok_and(|output| output.stdout == b"installed")
 }
 
@@ -121,8 +92,8 @@ mod tests {
 
     #[test]
     fn every_package_says_what_it_is_for() {
-        for package in ALL {
-            assert!(package.reason.len() > 10, "{}", package.name);
+        for Package(name, _, reason) in ALL {
+            assert!(reason.len() > 10, "{name}");
         }
     }
 }
