@@ -1,7 +1,8 @@
 //! How much passed, failed and was skipped, and the one line that says so.
 
-use std::fmt;
 use std::ops::AddAssign;
+
+use derive_more::Display;
 
 /// Whether what a command checks holds. An `Err` beside it means that it could not be found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +23,8 @@ impl Verdict {
 }
 
 /// Counts of single tests. Its display is the closing line that continuous integration reads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display)]
+#[display("{passed} passed, {failed} failed, {skipped} skipped")]
 pub(crate) struct Tally {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
@@ -54,12 +56,6 @@ impl AddAssign for Tally {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
-    }
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
     }
 }
 

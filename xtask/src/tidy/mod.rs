@@ -8,7 +8,7 @@ mod arrows;
 mod dependencies;
 mod sources;
 
-use std::fmt;
+use derive_more::Display;
 
 use anyhow::Result;
 
@@ -16,17 +16,12 @@ use crate::tally::Verdict;
 use crate::workspace;
 
 /// A rule broken somewhere.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Display)]
+#[display("{place}: {what}")]
 pub(crate) struct Fault {
     /// A file of the tree, with `:line` where there is one, or a crate's name.
     place: String,
     what: String,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.what)
-    }
 }
 
 /// Prints the faults, and the files a reader may find long.

@@ -2,12 +2,13 @@
 //! they know the secret. Nothing waits for ever: a handshake has [`HANDSHAKE`], and whoever is silent for
 //! [`message::PATIENCE`] is gone, which is why each side says at least that it is alive.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
+
+use derive_more::Display;
 
 use reactor::{InSlice, JoinHandle, OutSlice, Receiver, Sender, Stream, StreamOptions, mailbox};
 
@@ -21,11 +22,13 @@ use crate::wire::{FRAME_BYTES_MAX, STRANGER_BYTES_MAX, Secret};
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// Why there is no connection, or no longer.
-#[derive(Debug)]
+#[derive(Debug, Display)]
 pub enum Broken {
     /// The other side has closed it.
+    #[display("it hung up")]
     Closed,
     /// The other side has said nothing for longer than it may.
+    #[display("it does not answer")]
     Silent,
     /// The network says so.
     Io(io::Error),
@@ -34,8 +37,10 @@ pub enum Broken {
     /// A message was not the other side's.
     Forged(Forged),
     /// A message made no sense.
+    #[display("it says what makes no sense ({_0})")]
     Unintelligible(message::Unintelligible),
     /// A message came when none like it was due.
+    #[display("it speaks out of turn")]
     OutOfTurn,
     /// It came to no understanding.
     Refused(Refusal),
@@ -238,18 +243,3 @@ async fn write(stream: &dyn Stream, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 impl std::error::Error for Broken {}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Broken::Closed => f.write_str("it hung up"),
-            Broken::Silent => f.write_str("it does not answer"),
-            Broken::Io(error) => error.fmt(f),
-            Broken::TooLong(why) => why.fmt(f),
-            Broken::Forged(why) => why.fmt(f),
-            Broken::Unintelligible(why) => write!(f, "it says what makes no sense ({why})"),
-            Broken::OutOfTurn => f.write_str("it speaks out of turn"),
-            Broken::Refused(why) => why.fmt(f),
-        }
-    }
-}

@@ -4,7 +4,7 @@
 //! says what. It counts in round trips: a write of B bytes, of which U travel unasked, waits for
 //! `ceil((B - U) / (MaxBurstLength * MaxOutstandingR2T))` of them besides its own.
 
-use std::fmt;
+use derive_more::Display;
 
 use iscsi::negotiate::{DigestKind, Offers, Parameters};
 use serde::Serialize;
@@ -24,20 +24,11 @@ pub struct Negotiated {
 }
 
 /// A key's value, as RFC 7143 writes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Display)]
 #[serde(untagged)]
 enum Value {
     Number(u32),
     Word(&'static str),
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Value::Number(number) => number.fmt(f),
-            Value::Word(word) => f.write_str(word),
-        }
-    }
 }
 
 /// How a key is read, and what it should be.

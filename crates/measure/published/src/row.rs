@@ -1,7 +1,7 @@
 //! One number of a source document, as it is printed there and as it is counted here.
 
+use derive_more::Display;
 use std::error::Error;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -47,24 +47,31 @@ pub struct Row {
 }
 
 /// Which way the data went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, Display)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
     /// From the storage.
+    #[display("read")]
     Read,
     /// To the storage.
+    #[display("write")]
     Write,
     /// Both, request by request.
+    #[display("mixed")]
     Mixed,
     /// Both at once, as much as goes each way.
+    #[display("bidirectional")]
     Bidirectional,
     /// From the initiator to the target, plain TCP.
     #[serde(rename(deserialize = "I->T"))]
+    #[display("initiator → target")]
     InitiatorToTarget,
     /// From the target to the initiator, plain TCP.
     #[serde(rename(deserialize = "T->I"))]
+    #[display("target → initiator")]
     TargetToInitiator,
     /// Payload in one direction, in a calculation.
+    #[display("unidirectional")]
     Unidirectional,
 }
 
@@ -78,53 +85,32 @@ pub struct Quantity {
 }
 
 /// Units without prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Display)]
 pub enum Unit {
     /// Bytes a second.
     #[serde(rename = "B/s")]
+    #[display("B/s")]
     BytesPerSecond,
     /// Bits a second.
     #[serde(rename = "bit/s")]
+    #[display("bit/s")]
     BitsPerSecond,
     /// Requests or frames a second.
     #[serde(rename = "1/s")]
+    #[display("1/s")]
     PerSecond,
     /// Seconds.
     #[serde(rename = "s")]
+    #[display("s")]
     Seconds,
     /// Bytes.
     #[serde(rename = "B")]
+    #[display("B")]
     Bytes,
     /// A share or a number: it has no unit.
     #[serde(rename = "1")]
+    #[display("1")]
     One,
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Direction::Read => "read",
-            Direction::Write => "write",
-            Direction::Mixed => "mixed",
-            Direction::Bidirectional => "bidirectional",
-            Direction::InitiatorToTarget => "initiator → target",
-            Direction::TargetToInitiator => "target → initiator",
-            Direction::Unidirectional => "unidirectional",
-        })
-    }
-}
-
-impl fmt::Display for Unit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Unit::BytesPerSecond => "B/s",
-            Unit::BitsPerSecond => "bit/s",
-            Unit::PerSecond => "1/s",
-            Unit::Seconds => "s",
-            Unit::Bytes => "B",
-            Unit::One => "1",
-        })
-    }
 }
 
 impl Row {

@@ -7,6 +7,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use derive_more::{Display, Error};
+
 use crate::executor::{self, Core};
 use crate::timers::Key;
 
@@ -71,16 +73,9 @@ impl fmt::Debug for Sleep {
 }
 
 /// The time given to [`timeout`] was over first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
+#[display("the time given was over first")]
 pub struct Elapsed;
-
-impl fmt::Display for Elapsed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the time given was over first")
-    }
-}
-
-impl std::error::Error for Elapsed {}
 
 /// Waits for `future`, but not longer than `duration`; it is dropped then. One that is ready at once costs no
 /// timer, and one that is ready when the time is over as well is a success.

@@ -15,8 +15,8 @@
 //!
 //! Moments are numbers that count up, not times: the order in which the simulation did things is the order that counts.
 
+use derive_more::Display;
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 
 /// A moment.
 type Moment = u64;
@@ -144,18 +144,13 @@ pub(crate) struct WriteKind {
 }
 
 /// A block that should not be as it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Display)]
+#[display("block {lba}: {what}")]
 pub(crate) struct BlockFault {
     /// Which.
     pub(crate) lba: u64,
     /// What is wrong about it.
     pub(crate) what: String,
-}
-
-impl fmt::Display for BlockFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "block {}: {}", self.lba, self.what)
-    }
 }
 
 /// When something began.
@@ -475,20 +470,14 @@ impl Checker {
 }
 
 /// Why a block shows no write.
+#[derive(Display)]
 enum Unread {
+    #[display("shows bytes that nobody wrote")]
     Foreign,
+    #[display("is torn: it begins with write {_0}, and goes on otherwise")]
     Torn(u64),
+    #[display("shows block {_0} of write {_1}")]
     Elsewhere(u64, u64),
-}
-
-impl fmt::Display for Unread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Unread::Foreign => write!(f, "shows bytes that nobody wrote"),
-            Unread::Torn(value) => write!(f, "is torn: it begins with write {value}, and goes on otherwise"),
-            Unread::Elsewhere(place, value) => write!(f, "shows block {place} of write {value}"),
-        }
-    }
 }
 
 /// What a block shows.

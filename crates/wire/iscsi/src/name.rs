@@ -11,7 +11,7 @@
 
 use std::fmt;
 
-use derive_more::Display;
+use derive_more::{Display, Error};
 
 /// Section 4.2.7: a name has at most 223 bytes, without the NUL.
 pub const NAME_BYTES_MAX: usize = 223;
@@ -22,7 +22,7 @@ pub struct Name(Box<str>);
 
 /// Why a name is invalid.
 #[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum BadName {
     /// Longer than [`NAME_BYTES_MAX`].
     #[display("an iSCSI name has at most 223 bytes")]
@@ -72,8 +72,6 @@ impl fmt::Debug for Name {
         write!(f, "{:?}", &*self.0)
     }
 }
-
-impl std::error::Error for BadName {}
 
 /// `yyyy-mm.reversed.domain[:anything]`. Initiators in the field have months such as 00 and domains with an
 /// underscore; the date's form is checked and not its sense.

@@ -1,6 +1,6 @@
 //! Frames: a length of four bytes, the most significant first, and so many bytes.
 
-use std::fmt;
+use derive_more::Display;
 
 /// What has come of a stream of frames.
 #[derive(Debug)]
@@ -10,7 +10,8 @@ pub struct Frames {
 }
 
 /// A frame says that it is longer than any that is expected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[display("a message of {bytes} bytes is longer than any that is expected")]
 pub struct TooLong {
     /// As it says.
     pub bytes: usize,
@@ -62,12 +63,6 @@ impl Frames {
 pub fn framed(message: &[u8]) -> Result<Vec<u8>, TooLong> {
     let length = u32::try_from(message.len()).map_err(|_| TooLong { bytes: message.len() })?;
     Ok([&length.to_be_bytes(), message].concat())
-}
-
-impl fmt::Display for TooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a message of {} bytes is longer than any that is expected", self.bytes)
-    }
 }
 
 #[cfg(test)]

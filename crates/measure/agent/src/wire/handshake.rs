@@ -14,8 +14,9 @@
 //!
 //! The phases are values that become each other; who has [`Keys`] has seen a proof.
 
-use std::fmt;
 use std::rc::Rc;
+
+use derive_more::Display;
 
 use base64ct::{Base64, Encoding as _};
 use serde::{Deserialize, Serialize};
@@ -47,20 +48,25 @@ struct Hello {
 const WRONG_SECRET: &[u8] = br#""wrong_secret""#;
 
 /// Why there is no understanding.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum Refusal {
     /// What came is not of this protocol.
+    #[display("what answers there is no linerate agent")]
     NotOurs,
     /// The other side is of another version.
+    #[display("it is {theirs}, and this is {PROGRAM} with protocol {PROTOCOL}: both must be the same")]
     OtherVersion {
         /// As it says.
         theirs: String,
     },
     /// The coordinator does not know the agent's secret.
+    #[display("its secret is another one than ours")]
     WrongSecret,
     /// The other side took our proof and could not give one: it does not know the secret either.
+    #[display("what answers there does not know the secret, and passes for an agent")]
     Impostor,
     /// The other side repeats what a coordinator said to another agent, or at another time.
+    #[display("it does not know the secret, and repeats what others have said")]
     Replayed,
 }
 
@@ -193,27 +199,6 @@ impl Refusal {
     /// Whether one side does not know the other's secret.
     pub fn is_about_secrets(&self) -> bool {
         matches!(self, Refusal::WrongSecret | Refusal::Impostor | Refusal::Replayed)
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refusal::NotOurs => f.write_str("what answers there is no linerate agent"),
-            Refusal::OtherVersion { theirs } => {
-                write!(
-                    f,
-                    "it is {theirs}, and this is {PROGRAM} with protocol {PROTOCOL}: both must be the same"
-                )
-            }
-            Refusal::WrongSecret => f.write_str("its secret is another one than ours"),
-            Refusal::Impostor => {
-                f.write_str("what answers there does not know the secret, and passes for an agent")
-            }
-            Refusal::Replayed => {
-                f.write_str("it does not know the secret, and repeats what others have said")
-            }
-        }
     }
 }
 

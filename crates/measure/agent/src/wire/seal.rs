@@ -8,6 +8,8 @@
 use std::fmt;
 use std::rc::Rc;
 
+use derive_more::Display;
+
 use snow::StatelessTransportState;
 
 use super::frame::{TooLong, framed};
@@ -25,7 +27,8 @@ pub struct Seal {
 }
 
 /// This is no message of the other side's: somebody is between the two, or one of them is out of order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[display("a message came that was changed on its way, or that nobody sent")]
 pub struct Forged;
 
 impl Seal {
@@ -65,12 +68,6 @@ impl Seal {
         let length = *plain.first_chunk::<LENGTH>().ok_or(Forged)?;
         let message = plain.split_off(LENGTH);
         if message.len() == u32::from_be_bytes(length) as usize { Ok(message) } else { Err(Forged) }
-    }
-}
-
-impl fmt::Display for Forged {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a message came that was changed on its way, or that nobody sent")
     }
 }
 

@@ -1,37 +1,51 @@
 //! A workload cut to a device, and why it may not fit.
 
-use std::fmt;
 use std::time::Duration;
+
+use derive_more::{Display, Error};
 
 use block::Geometry;
 
 use crate::plan::{Access, Align, Data, Distribution, Pace, Percent, Span, Workload};
 
 /// Why a workload cannot be run on a device.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Display, Error)]
 pub enum WorkloadError {
     /// There is no device to run it on.
+    #[display("there is no device to run a workload on")]
     NoDevice,
     /// No kind of request is named.
+    #[display("the workload asks for nothing; name a kind of requests")]
     NoAccess,
     /// The shares of the kinds of requests do not make 100 %.
+    #[display("the shares of the kinds of requests make {percent} %; they must make 100 %")]
     Shares {
         /// What they make.
         percent: u32,
     },
     /// No request would ever be under way.
+    #[display("a depth of 0 asks for nothing; give 1 or more")]
     NoDepth,
     /// More requests at once than anything takes.
+    #[display("a depth of {depth} is more than anything takes; give {DEPTH_MAX} or less")]
     TooDeep {
         /// What was asked for.
         depth: u32,
     },
     /// What is under way at once would take too much memory.
+    #[display(
+        "{bytes} bytes would be under way at once; give less depth or shorter requests, for at most \
+         {UNDER_WAY_BYTES_MAX}"
+    )]
     TooMuchMemory {
         /// How much, in bytes.
         bytes: u64,
     },
     /// The requests are not whole blocks of the device.
+    #[display(
+        "requests of {block_bytes} bytes are not whole blocks of the device; give a multiple of \
+         {logical_block_bytes}"
+    )]
     PartialBlocks {
         /// The length of a request, in bytes.
         block_bytes: u32,
@@ -39,6 +53,10 @@ pub enum WorkloadError {
         logical_block_bytes: u32,
     },
     /// Requests or the span are to start where no block of the device does.
+    #[display(
+        "no block of the device starts at multiples of {bytes} bytes; give a multiple of \
+         {logical_block_bytes}"
+    )]
     Misaligned {
         /// The alignment or the start, in bytes.
         bytes: u64,
@@ -46,27 +64,37 @@ pub enum WorkloadError {
         logical_block_bytes: u32,
     },
     /// Not even one request fits into the span.
+    #[display("no request fits into a span of {span_bytes} bytes")]
     SpanTooSmall {
         /// Bytes that are there.
         span_bytes: u64,
     },
     /// The span reaches beyond the end of the device.
+    #[display("the span reaches beyond the end of the device, which has {device_bytes} bytes")]
     SpanTooLarge {
         /// Bytes that the device has.
         device_bytes: u64,
     },
     /// The parameter of a distribution is out of its range.
+    #[display(
+        "the distribution is out of its range: zipf takes a theta above 0 and up to 10, pareto an h between \
+         0 and 1, and a hot part of the span is not empty"
+    )]
     Distribution,
     /// An open loop asks for no requests, or for more than can be told apart.
+    #[display("{per_second} requests a second cannot be made; give more than 0, up to 10^7")]
     Rate {
         /// Requests a second.
         per_second: f64,
     },
     /// An open loop says when a request is made, and so do pauses and draining.
+    #[display("a rate goes neither with pauses between bursts nor with draining")]
     PacedTwice,
     /// Draining after no requests at all asks for nothing.
+    #[display("draining after 0 requests asks for nothing; give 1 or more")]
     NoDrain,
     /// Every request under way needs a place of its own when data is verified.
+    #[display("the span has {places} places and verifying needs {needed}; give a larger span or less depth")]
     TooFewPlaces {
         /// Places in the span.
         places: u64,
@@ -74,85 +102,24 @@ pub enum WorkloadError {
         needed: u64,
     },
     /// What was written where would take too much memory to remember.
+    #[display(
+        "the span has {places} places and verifying can remember {PLACES_VERIFIED_MAX}; give a smaller span \
+         or larger requests"
+    )]
     TooManyPlaces {
         /// Places in the span.
         places: u64,
     },
     /// Writes were asked for, and the device takes none.
+    #[display("the device is read-only")]
     ReadOnly,
     /// A journal is to be kept of data that say nothing of themselves.
+    #[display("a log of writes needs data that are verified")]
     NothingToNote,
     /// The journal is of another workload or another device.
+    #[display("the log of writes is of another span, other lengths of requests, or another device")]
     AnotherJournal,
 }
-
-impl fmt::Display for WorkloadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WorkloadError::NoDevice => write!(f, "there is no device to run a workload on"),
-            WorkloadError::NoAccess => write!(f, "the workload asks for nothing; name a kind of requests"),
-            WorkloadError::Shares { percent } => {
-                write!(f, "the shares of the kinds of requests make {percent} %; they must make 100 %")
-            }
-            WorkloadError::NoDepth => write!(f, "a depth of 0 asks for nothing; give 1 or more"),
-            WorkloadError::TooDeep { depth } => {
-                write!(f, "a depth of {depth} is more than anything takes; give {DEPTH_MAX} or less")
-            }
-            WorkloadError::TooMuchMemory { bytes } => write!(
-                f,
-                "{bytes} bytes would be under way at once; give less depth or shorter requests, for at most \
-                 {UNDER_WAY_BYTES_MAX}"
-            ),
-            WorkloadError::PartialBlocks { block_bytes, logical_block_bytes } => write!(
-                f,
-                "requests of {block_bytes} bytes are not whole blocks of the device; give a multiple of \
-                 {logical_block_bytes}"
-            ),
-            WorkloadError::Misaligned { bytes, logical_block_bytes } => write!(
-                f,
-                "no block of the device starts at multiples of {bytes} bytes; give a multiple of \
-                 {logical_block_bytes}"
-            ),
-            WorkloadError::SpanTooSmall { span_bytes } => {
-                write!(f, "no request fits into a span of {span_bytes} bytes")
-            }
-            WorkloadError::SpanTooLarge { device_bytes } => {
-                write!(f, "the span reaches beyond the end of the device, which has {device_bytes} bytes")
-            }
-            WorkloadError::Distribution => write!(
-                f,
-                "the distribution is out of its range: zipf takes a theta above 0 and up to 10, pareto an h between 0 and \
-                 1, and a hot part of the span is not empty"
-            ),
-            WorkloadError::Rate { per_second } => {
-                write!(f, "{per_second} requests a second cannot be made; give more than 0, up to 10^7")
-            }
-            WorkloadError::PacedTwice => {
-                write!(f, "a rate goes neither with pauses between bursts nor with draining")
-            }
-            WorkloadError::NoDrain => write!(f, "draining after 0 requests asks for nothing; give 1 or more"),
-            WorkloadError::TooFewPlaces { places, needed } => write!(
-                f,
-                "the span has {places} places and verifying needs {needed}; give a larger span or less depth"
-            ),
-            WorkloadError::TooManyPlaces { places } => write!(
-                f,
-                "the span has {places} places and verifying can remember {PLACES_VERIFIED_MAX}; give a smaller \
-                 span or larger requests"
-            ),
-            WorkloadError::ReadOnly => write!(f, "the device is read-only"),
-            WorkloadError::NothingToNote => write!(f, "a log of writes needs data that are verified"),
-            WorkloadError::AnotherJournal => {
-                write!(
-                    f,
-                    "the log of writes is of another span, other lengths of requests, or another device"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for WorkloadError {}
 
 /// More is a mistake in a file, and would take the memory for as many tasks.
 const DEPTH_MAX: u32 = 65_536;

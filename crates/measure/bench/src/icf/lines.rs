@@ -3,10 +3,11 @@
 //! A line with an apostrophe names what follows (a *key*), or only describes its columns if blanks follow the apostrophe;
 //! every other line is a *value*. Case does not matter, nor do blanks at either end.
 
-use std::fmt;
+use derive_more::{Display, Error};
 
 /// Where a file is not an Iometer configuration file, or asks for what cannot be done here, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
+#[display("line {line}, column {column}: {why}")]
 pub struct IcfError {
     /// Counted from 1.
     pub line: usize,
@@ -15,14 +16,6 @@ pub struct IcfError {
     /// What is wrong there, and what was expected.
     pub why: String,
 }
-
-impl fmt::Display for IcfError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}: {}", self.line, self.column, self.why)
-    }
-}
-
-impl std::error::Error for IcfError {}
 
 /// A line without the blanks around it.
 #[derive(Clone, Copy, Debug)]

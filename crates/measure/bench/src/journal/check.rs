@@ -5,6 +5,8 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use derive_more::Display;
+
 use block::{BlockDevice, Blocks, Buffer, Extent, Lba};
 
 use super::{Journal, JournalError, Word};
@@ -44,21 +46,13 @@ impl fmt::Display for Checked {
 }
 
 /// What cannot be checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum CheckError {
     /// The journal is not of this device.
     Journal(JournalError),
     /// The device does not let itself be read or flushed.
+    #[display("the device cannot be read back: {_0}")]
     Device(block::DeviceError),
-}
-
-impl fmt::Display for CheckError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CheckError::Journal(error) => error.fmt(f),
-            CheckError::Device(error) => write!(f, "the device cannot be read back: {error}"),
-        }
-    }
 }
 
 impl std::error::Error for CheckError {}

@@ -19,9 +19,10 @@ mod check;
 mod tests;
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use derive_more::Display;
 
 use block::{BlockDevice, DeviceError, Geometry};
 
@@ -72,37 +73,25 @@ struct Ground {
 }
 
 /// Why a journal cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum JournalError {
     /// It is something else, or damaged.
+    #[display("this is no log of verified writes")]
     NotAJournal,
     /// Another version of this program wrote it.
+    #[display("the log is of version {_0}; this program knows version {VERSION}")]
     Version(u32),
     /// Its end is missing.
+    #[display("the end of the log is missing")]
     CutOff,
     /// It is of a device of another size.
+    #[display("the log is of another device, which has {bytes} bytes in logical blocks of {block_bytes}")]
     AnotherDevice {
         /// The size of the journal's device, in bytes.
         bytes: u64,
         /// The length of its logical block, in bytes.
         block_bytes: u32,
     },
-}
-
-impl fmt::Display for JournalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            JournalError::NotAJournal => write!(f, "this is no log of verified writes"),
-            JournalError::Version(version) => {
-                write!(f, "the log is of version {version}; this program knows version {VERSION}")
-            }
-            JournalError::CutOff => write!(f, "the end of the log is missing"),
-            JournalError::AnotherDevice { bytes, block_bytes } => write!(
-                f,
-                "the log is of another device, which has {bytes} bytes in logical blocks of {block_bytes}"
-            ),
-        }
-    }
 }
 
 impl std::error::Error for JournalError {}

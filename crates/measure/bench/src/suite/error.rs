@@ -1,10 +1,12 @@
 //! Where a file is not a suite, and why.
 
-use std::fmt;
 use std::ops::Range;
 
+use derive_more::{Display, Error};
+
 /// Where a file is not a suite, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
+#[display("line {line}, column {column}: {why}")]
 pub struct SuiteError {
     /// Counted from 1.
     pub line: usize,
@@ -13,14 +15,6 @@ pub struct SuiteError {
     /// What is wrong there, and what would be right.
     pub why: String,
 }
-
-impl fmt::Display for SuiteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}: {}", self.line, self.column, self.why)
-    }
-}
-
-impl std::error::Error for SuiteError {}
 
 /// The same with its place counted in bytes, as it is found.
 #[derive(Clone, Debug)]

@@ -1,11 +1,15 @@
 //! What is to be thought of a result, as values and as sentences.
 
-use std::fmt;
+use derive_more::Display;
 
 /// What is to be thought of a result. [`std::fmt::Display`] says it in a sentence.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Display)]
 pub enum Flag {
     /// Rate times latency is not the number of requests under way (Little's law): something was not counted.
+    #[display(
+        "Rate times latency gives {expected:.1} requests under way, and {measured:.1} were counted \
+         (Little's law): something is not in these numbers"
+    )]
     Little {
         /// Rate times mean latency.
         expected: f64,
@@ -13,6 +17,10 @@ pub enum Flag {
         measured: f64,
     },
     /// The depth that was asked for was not reached.
+    #[display(
+        "{measured:.1} requests were under way on average, and {asked} were asked for: the client did not \
+         make them as fast as they were answered"
+    )]
     DepthNotReached {
         /// Requests under way, measured.
         measured: f64,
@@ -20,22 +28,38 @@ pub enum Flag {
         asked: u32,
     },
     /// The client's threads were busy all the time: it is the client that was measured.
+    #[display(
+        "A thread of the client was busy for {percent:.0} % of the time, looking for answers in vain not \
+         included: the client may be what was measured"
+    )]
     ClientCpu {
         /// The busiest thread's CPU time in percent of the time, without what it looked for answers in vain.
         percent: f64,
     },
     /// The CPUs of a client's machine were busy all the time, whoever used them: nothing there could go faster.
+    #[display(
+        "The CPUs of a client's machine were busy for {percent:.0} % of the time, whoever used them: on an \
+         idle machine this may be more"
+    )]
     MachineBusy {
         /// Of all its CPUs, in percent of the time.
         percent: f64,
     },
     /// Requests a second hardly depend on their length, although the bytes a second do (DPMETERM on a RAM drive, document
     /// 000 table 4): it is the loop that makes requests that was measured.
+    #[display(
+        "About {iops:.0} requests a second whatever their length: a fixed time for each was measured, of \
+         the loop that makes them or of whatever delays them, and not how fast data can be moved"
+    )]
     LoopRate {
         /// Requests a second.
         iops: f64,
     },
     /// The rate of an open loop was not kept.
+    #[display(
+        "{asked:.0} requests a second were to be made, and {reached:.0} were reached: response times grow \
+         for as long as this goes on"
+    )]
     Overload {
         /// Asked for, per second.
         asked: f64,
@@ -43,84 +67,36 @@ pub enum Flag {
         reached: f64,
     },
     /// The interval of confidence is wider than was asked for.
+    #[display("The rate is known to {percent:.1} % only, which is less well than was asked for")]
     NotConfident {
         /// Half of it in percent of the median.
         percent: f64,
     },
     /// The rounds did not become steady.
+    #[display("The rounds did not become steady by SNIA's rule: these are the last of a rate that changes")]
     NotSteady,
     /// The rate rises or falls during the runs.
+    #[display(
+        "The rate {} by {:.0} % from the first quarter of a run to the last",
+        if *percent < 0.0 { "falls" } else { "rises" }, percent.abs()
+    )]
     Drifts {
         /// From the first to the last quarter, in percent of the mean.
         percent: f64,
     },
     /// Requests failed.
+    #[display("{errors} requests failed")]
     Failed {
         /// How many.
         errors: u64,
     },
     /// Data came back wrong.
+    #[display("Data came back wrong {mismatches} times")]
     WrongData {
         /// How often.
         mismatches: u64,
     },
     /// A run was cut short.
+    #[display("The run was interrupted: it is shorter than it should be")]
     Interrupted,
-}
-
-impl fmt::Display for Flag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Flag::Little { expected, measured } => write!(
-                f,
-                "Rate times latency gives {expected:.1} requests under way, and {measured:.1} were counted (Little's law): \
-                 something is not in these numbers"
-            ),
-            Flag::DepthNotReached { measured, asked } => write!(
-                f,
-                "{measured:.1} requests were under way on average, and {asked} were asked for: the client did not make them as \
-                 fast as they were answered"
-            ),
-            Flag::ClientCpu { percent } => write!(
-                f,
-                "A thread of the client was busy for {percent:.0} % of the time, looking for answers in vain not included: \
-                 the client may be what was measured"
-            ),
-            Flag::MachineBusy { percent } => write!(
-                f,
-                "The CPUs of a client's machine were busy for {percent:.0} % of the time, whoever used them: on an idle \
-                 machine this may be more"
-            ),
-            Flag::LoopRate { iops } => write!(
-                f,
-                "About {iops:.0} requests a second whatever their length: a fixed time for each was measured, of the loop \
-                 that makes them or of whatever delays them, and not how fast data can be moved"
-            ),
-            Flag::Overload { asked, reached } => write!(
-                f,
-                "{asked:.0} requests a second were to be made, and {reached:.0} were reached: response times grow for as \
-                 long as this goes on"
-            ),
-            Flag::NotConfident { percent } => {
-                write!(f, "The rate is known to {percent:.1} % only, which is less well than was asked for")
-            }
-            Flag::NotSteady => {
-                write!(
-                    f,
-                    "The rounds did not become steady by SNIA's rule: these are the last of a rate that changes"
-                )
-            }
-            Flag::Drifts { percent } => {
-                let verb = if *percent < 0.0 { "falls" } else { "rises" };
-                write!(
-                    f,
-                    "The rate {verb} by {:.0} % from the first quarter of a run to the last",
-                    percent.abs()
-                )
-            }
-            Flag::Failed { errors } => write!(f, "{errors} requests failed"),
-            Flag::WrongData { mismatches } => write!(f, "Data came back wrong {mismatches} times"),
-            Flag::Interrupted => write!(f, "The run was interrupted: it is shorter than it should be"),
-        }
-    }
 }

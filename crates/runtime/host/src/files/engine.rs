@@ -1,24 +1,28 @@
 //! Which way file operations go, decided once for the process.
 
-use std::fmt;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::str::FromStr;
 use std::sync::OnceLock;
+
+use derive_more::{Display, Error};
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::ring::Ring;
 
 /// Which way file operations go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display)]
 pub enum IoEngine {
     /// io_uring where the kernel lets us, threads elsewhere.
     #[default]
+    #[display("auto")]
     Auto,
     /// io_uring, or no start.
+    #[display("uring")]
     Uring,
     /// Blocking threads.
+    #[display("threads")]
     Threads,
 }
 
@@ -74,24 +78,7 @@ impl FromStr for IoEngine {
     }
 }
 
-impl fmt::Display for IoEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            IoEngine::Auto => "auto",
-            IoEngine::Uring => "uring",
-            IoEngine::Threads => "threads",
-        })
-    }
-}
-
 /// The name is none of `auto`, `uring` and `threads`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
+#[display("there are the engines auto, uring and threads")]
 pub struct UnknownEngine;
-
-impl fmt::Display for UnknownEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("there are the engines auto, uring and threads")
-    }
-}
-
-impl std::error::Error for UnknownEngine {}

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use derive_more::Display;
+use derive_more::{Display, Error};
 
 use super::Session;
 use super::connection::{PreparedPdu, QueuedPdu};
@@ -33,7 +33,7 @@ pub struct Command<'a> {
 }
 
 /// Why a command was not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum SubmitError {
     /// The command window, or our own limit of outstanding commands, is full.
     #[display("the target has no room for another command")]
@@ -45,8 +45,6 @@ pub enum SubmitError {
     #[display("a CDB has 1 to 260 bytes")]
     CdbLength,
 }
-
-impl std::error::Error for SubmitError {}
 
 impl Session {
     /// Accepts a command, to be sent on this connection. [`super::Event::Done`] or [`super::Event::Failed`]

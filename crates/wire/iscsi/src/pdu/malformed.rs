@@ -1,12 +1,12 @@
 //! How a PDU's header can be wrong on its own, whatever the session: one variant per rule broken.
 
-use derive_more::Display;
+use derive_more::{Display, Error};
 
 use super::RejectReason;
 
 /// Why a header could not be parsed.
 #[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum Malformed {
     /// RFC 7143 section 11.2.1.2 lists no such opcode.
     #[display("unknown opcode")]
@@ -93,5 +93,3 @@ impl Malformed {
         }
     }
 }
-
-impl std::error::Error for Malformed {}

@@ -1,11 +1,11 @@
 //! Errors that close a connection.
 
-use derive_more::Display;
+use derive_more::{Display, Error};
 
 /// An error that no PDU can answer: the connection must be closed, and at ErrorRecoveryLevel 0 its commands
 /// are lost.
 #[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum Fatal {
     /// A header digest error: the start of the next PDU is unknown (section 7.8). Drivers, which check
     /// digests, report it themselves.
@@ -27,5 +27,3 @@ pub enum Fatal {
     #[display("the connection is not part of the session")]
     NotConnected,
 }
-
-impl std::error::Error for Fatal {}

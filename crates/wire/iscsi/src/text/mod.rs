@@ -16,7 +16,7 @@ pub use value::{Range, base64_value, binary, boolean, hex_value, number};
 
 use std::fmt;
 
-use derive_more::Display;
+use derive_more::{Display, Error};
 
 /// Section 6.1: a key-name is "up to 63 bytes".
 pub const KEY_BYTES_MAX: usize = 63;
@@ -39,7 +39,7 @@ pub struct Pair<'a> {
 
 /// What is wrong with a text.
 #[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum MalformedText {
     #[display("a text pair without an equals sign")]
     NoEqualsSign,
@@ -109,8 +109,6 @@ fn is_key(key: &[u8]) -> bool {
     let is_key_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"-+@_.#/".contains(byte);
     (1..=KEY_BYTES_MAX).contains(&key.len()) && key.iter().all(is_key_byte)
 }
-
-impl std::error::Error for MalformedText {}
 
 #[cfg(test)]
 mod tests {
