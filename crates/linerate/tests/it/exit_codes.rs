@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Command;
 
-use iscsi::pdu::{Bhs, LoginRequest, LoginResponse, LoginStatus, Stage};
+use iscsi::pdu::{Bhs, LoginRequest, LoginResponse, LoginStatus, Stage, TargetNumbers};
 use iscsi::serial::Sn;
 
 use crate::program::{Ended, run_command};
@@ -94,9 +94,7 @@ fn refusal(request: &LoginRequest, status: LoginStatus) -> Bhs {
         isid: request.isid,
         tsih: request.tsih,
         itt: request.itt,
-        stat_sn: Sn(1),
-        exp_cmd_sn: Sn(1),
-        max_cmd_sn: Sn(1),
+        numbers: TargetNumbers { stat_sn: Sn(1), exp_cmd_sn: Sn(1), max_cmd_sn: Sn(1) },
         status,
         data_segment_length: 0,
     }

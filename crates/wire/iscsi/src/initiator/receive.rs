@@ -11,7 +11,7 @@ use super::{INDEX_MASK, Session, tag};
 use crate::data;
 use crate::pdu::{
     AsyncMessage, BHS_BYTES, Bhs, DataIn, Itt, LogoutResponse, Malformed, NopIn, NopOut, Opcode, R2t, Reject,
-    RejectReason, Residual, Response, ScsiResponse, TaskManagementResponse, TextResponse,
+    RejectReason, Residual, Response, ScsiResponse, TargetNumbers, TaskManagementResponse, TextResponse,
 };
 use crate::serial::Sn;
 use crate::slab::Key;
@@ -134,19 +134,19 @@ impl Session {
             }
             Opcode::TextResponse => {
                 let pdu = TextResponse::parse(bhs)?;
-                self.update_numbers(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
+                self.update_status_numbers(id, pdu.numbers);
                 let key = self.match_exchange(id, pdu.itt)?;
                 Ok((Incoming::Text(pdu, key), Destination::Inline))
             }
             Opcode::LogoutResponse => self.handle_logout_response(id, &LogoutResponse::parse(bhs)?),
             Opcode::AsyncMessage => {
                 let pdu = AsyncMessage::parse(bhs)?;
-                self.update_numbers(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
+                self.update_status_numbers(id, pdu.numbers);
                 Ok((Incoming::Message(Box::new(pdu)), Destination::Inline))
             }
             Opcode::Reject => {
                 let pdu = Reject::parse(bhs)?;
-                self.update_numbers(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
+                self.update_status_numbers(id, pdu.numbers);
                 Ok((Incoming::Reject(pdu), Destination::Inline))
             }
             Opcode::NopOut
@@ -204,7 +204,7 @@ impl Session {
         id: ConnectionId,
         pdu: &ScsiResponse,
     ) -> Result<(Incoming, Destination), Fatal> {
-        self.update_numbers(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
+        self.update_status_numbers(id, pdu.numbers);
         let Some((key, _)) = self.match_task(id, pdu.itt)? else {
             return Ok((Incoming::Dropped, Destination::Discard));
         };
@@ -247,7 +247,7 @@ impl Session {
         id: ConnectionId,
         pdu: &R2t,
     ) -> Result<(Incoming, Destination), Fatal> {
-        self.update_numbers(id, None, pdu.exp_cmd_sn, pdu.max_cmd_sn);
+        self.update_numbers(id, None, pdu.numbers.exp_cmd_sn, pdu.numbers.max_cmd_sn);
         self.counters.r2ts += 1;
         let Some((key, _)) = self.match_task(id, pdu.itt)? else {
             return Ok((Incoming::Dropped, Destination::Discard));
@@ -279,10 +279,8 @@ impl Session {
             }
             Some(Exchange::Tmf(_)) => {
                 let result = crate::pdu::TaskManagementResult::FunctionRejected;
-                let none = Sn(0);
                 let itt = tag(key);
-                let answer =
-                    TaskManagementResponse { result, itt, stat_sn: none, exp_cmd_sn: none, max_cmd_sn: none };
+                let answer = TaskManagementResponse { result, itt, numbers: TargetNumbers::default() };
                 self.complete_tmf(key, &answer);
                 Ok(())
             }
@@ -307,7 +305,8 @@ impl Session {
     // --- other responses
 
     fn handle_nop_in(&mut self, id: ConnectionId, pdu: &NopIn) -> Result<(Incoming, Destination), Fatal> {
-        self.update_numbers(id, pdu.itt.map(|_| pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
+        let TargetNumbers { stat_sn, exp_cmd_sn, max_cmd_sn } = pdu.numbers;
+        self.update_numbers(id, pdu.itt.map(|_| stat_sn), exp_cmd_sn, max_cmd_sn);
         if let Some(itt) = pdu.itt {
             let key = self.match_exchange(id, itt)?;
             return match self.exchanges.get(key) {
@@ -351,7 +350,7 @@ impl Session {
         id: ConnectionId,
         pdu: &TaskManagementResponse,
     ) -> Result<(Incoming, Destination), Fatal> {
-        self.update_numbers(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
+        self.update_status_numbers(id, pdu.numbers);
         let key = self.match_exchange(id, pdu.itt)?;
         match self.exchanges.get(key) {
             Some(Exchange::Tmf(_)) => self.complete_tmf(key, pdu),
@@ -365,7 +364,7 @@ impl Session {
         id: ConnectionId,
         pdu: &LogoutResponse,
     ) -> Result<(Incoming, Destination), Fatal> {
-        self.update_numbers(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
+        self.update_status_numbers(id, pdu.numbers);
         let key = self.match_exchange(id, pdu.itt)?;
         let Some(&Exchange::Logout { leaving, .. }) = self.exchanges.get(key) else {
             return Err(Fatal::WrongAnswer);
@@ -418,6 +417,10 @@ impl Session {
             None if self.ended.contains(&itt) => Ok(None),
             None => Err(Fatal::UnknownTag),
         }
+    }
+
+    fn update_status_numbers(&mut self, id: ConnectionId, numbers: TargetNumbers) {
+        self.update_numbers(id, Some(numbers.stat_sn), numbers.exp_cmd_sn, numbers.max_cmd_sn);
     }
 
     /// Processes the sequence numbers of a PDU.

@@ -195,7 +195,7 @@ impl InitiatorLogin {
             return self.take_refusal(response.status, data);
         }
         self.check(&response)?;
-        self.exp_stat_sn = Some(response.stat_sn.next());
+        self.exp_stat_sn = Some(response.numbers.stat_sn.next());
         match self.assembly.add(data, response.continues).map_err(LoginFailure::MalformedText)? {
             Some(text) => self.take(&response, &text),
             // The target's text is incomplete: request the rest by an empty PDU.
@@ -299,9 +299,9 @@ impl InitiatorLogin {
             parameters,
             tsih: response.tsih,
             target_portal_group_tag: self.target_portal_group_tag,
-            exp_stat_sn: response.stat_sn.next(),
-            exp_cmd_sn: response.exp_cmd_sn,
-            max_cmd_sn: response.max_cmd_sn,
+            exp_stat_sn: response.numbers.stat_sn.next(),
+            exp_cmd_sn: response.numbers.exp_cmd_sn,
+            max_cmd_sn: response.numbers.max_cmd_sn,
         })));
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::chap::{Algorithm, Challenge, ChapClaim, ChapPolicy, Credentials, Secret};
 use crate::name::Name;
 use crate::negotiate::{Offers, SessionType};
-use crate::pdu::{Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Stage, Tsih};
+use crate::pdu::{Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Stage, TargetNumbers, Tsih};
 use crate::serial::Sn;
 
 pub(super) const INITIATOR: &str = "iqn.2026-11.org.example:host";
@@ -201,9 +201,7 @@ pub(super) fn success(stage: Stage, text_bytes: usize) -> LoginResponse {
         isid: ISID,
         tsih: Tsih::NEW,
         itt: Itt::ZERO,
-        stat_sn: Sn(0),
-        exp_cmd_sn: Sn(0x20),
-        max_cmd_sn: Sn(0x20),
+        numbers: TargetNumbers { stat_sn: Sn(0), exp_cmd_sn: Sn(0x20), max_cmd_sn: Sn(0x20) },
         status: LoginStatus::Success,
         data_segment_length: text_bytes as u32,
     }

@@ -28,7 +28,9 @@ use super::{LOGIN_DATA_BYTES_MAX, LOGIN_PDUS_MAX, LOGIN_TEXT_BYTES_MAX, LoginErr
 use crate::keys::Key;
 use crate::name::NAME_BYTES_MAX;
 use crate::negotiate::Parameters;
-use crate::pdu::{Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Opcode, Stage, Tsih};
+use crate::pdu::{
+    Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Opcode, Stage, TargetNumbers, Tsih,
+};
 use crate::serial::Sn;
 use crate::text::{self, Assembly, Pieces};
 
@@ -300,11 +302,11 @@ impl TargetLogin {
     /// Sends the last PDU of the last reply.
     fn conclude(&mut self, mut negotiation: Box<Negotiation>, parameters: Parameters, grant: Grant) {
         let (data, _) = negotiation.reply.next(LOGIN_DATA_BYTES_MAX);
+        let (exp_cmd_sn, max_cmd_sn) = (grant.exp_cmd_sn, grant.max_cmd_sn);
         let response = LoginResponse {
             transit_to: negotiation.transit_to,
             tsih: grant.tsih,
-            exp_cmd_sn: grant.exp_cmd_sn,
-            max_cmd_sn: grant.max_cmd_sn,
+            numbers: TargetNumbers { stat_sn: self.stat_sn, exp_cmd_sn, max_cmd_sn },
             ..self.response(LoginStatus::Success)
         };
         self.transmit(response, data);
@@ -312,8 +314,8 @@ impl TargetLogin {
             request: AdmissionRequest { tsih: grant.tsih, ..negotiation.request },
             authenticated_as: negotiation.authentication.name(),
             parameters,
-            exp_cmd_sn: grant.exp_cmd_sn,
-            max_cmd_sn: grant.max_cmd_sn,
+            exp_cmd_sn,
+            max_cmd_sn,
             stat_sn: self.stat_sn,
         })));
     }
@@ -338,6 +340,8 @@ impl TargetLogin {
     /// A response to the latest request, in its stage, without text.
     fn response(&self, status: LoginStatus) -> LoginResponse {
         let latest = self.latest;
+        let cmd_sn = latest.cmd_sn;
+        let numbers = TargetNumbers { stat_sn: self.stat_sn, exp_cmd_sn: cmd_sn, max_cmd_sn: cmd_sn };
         LoginResponse {
             continues: false,
             stage: latest.stage,
@@ -347,9 +351,7 @@ impl TargetLogin {
             isid: latest.isid,
             tsih: latest.tsih,
             itt: latest.itt,
-            stat_sn: self.stat_sn,
-            exp_cmd_sn: latest.cmd_sn,
-            max_cmd_sn: latest.cmd_sn,
+            numbers,
             status,
             data_segment_length: 0,
         }

@@ -576,7 +576,7 @@ fn every_way_through_the_stages_leads_to_the_full_feature_phase() {
             let text = if index == 0 { names_and("") } else { String::new() };
             let reply = door.say(step, &text);
             assert_eq!((reply.response.stage, reply.response.transit_to), (step.stage, step.transit_to));
-            assert_eq!(reply.response.stat_sn, Sn(0x100 + index as u32));
+            assert_eq!(reply.response.numbers.stat_sn, Sn(0x100 + index as u32));
         }
         let Some(TargetEvent::LoggedIn(logged_in)) = &door.end else {
             panic!("not logged in: {:?}", door.end)

@@ -2,20 +2,15 @@
 
 use num_enum::{FromPrimitive, IntoPrimitive};
 
-use super::{Bhs, Lun, Malformed, Opcode};
-use crate::serial::Sn;
+use super::{Bhs, Lun, Malformed, Opcode, TargetNumbers};
 
 /// An asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncMessage {
     /// The logical unit, for the events that concern one.
     pub lun: Lun,
-    /// StatSN.
-    pub stat_sn: Sn,
-    /// ExpCmdSN.
-    pub exp_cmd_sn: Sn,
-    /// MaxCmdSN.
-    pub max_cmd_sn: Sn,
+    /// StatSN, ExpCmdSN and MaxCmdSN.
+    pub numbers: TargetNumbers,
     /// The event.
     pub event: AsyncEvent,
     /// The vendor's own code, for vendors' events.
@@ -57,9 +52,7 @@ impl AsyncMessage {
         }
         Ok(AsyncMessage {
             lun: bhs.lun(),
-            stat_sn: Sn(bhs.u32(24)),
-            exp_cmd_sn: Sn(bhs.u32(28)),
-            max_cmd_sn: Sn(bhs.u32(32)),
+            numbers: bhs.numbers(),
             event: AsyncEvent::from(bhs.u8(36)),
             vendor_code: bhs.u8(37),
             parameters: [bhs.u16(38), bhs.u16(40), bhs.u16(42)],
@@ -74,9 +67,7 @@ impl AsyncMessage {
         bhs.set_data_segment_length(self.data_segment_length);
         bhs.set_lun(self.lun);
         bhs.set_u32(16, NO_TASK);
-        bhs.set_u32(24, self.stat_sn.0);
-        bhs.set_u32(28, self.exp_cmd_sn.0);
-        bhs.set_u32(32, self.max_cmd_sn.0);
+        bhs.set_numbers(self.numbers);
         bhs.set_u8(36, self.event.into());
         bhs.set_u8(37, self.vendor_code);
         bhs.set_u16(38, first);
@@ -93,13 +84,12 @@ const NO_TASK: u32 = 0xffff_ffff;
 mod tests {
     use super::super::round_trip::{altered, assert_any_header_holds, assert_golden};
     use super::*;
+    use crate::serial::Sn;
 
     fn logout_requested() -> AsyncMessage {
         AsyncMessage {
             lun: Lun(0),
-            stat_sn: Sn(9),
-            exp_cmd_sn: Sn(6),
-            max_cmd_sn: Sn(0x105),
+            numbers: TargetNumbers { stat_sn: Sn(9), exp_cmd_sn: Sn(6), max_cmd_sn: Sn(0x105) },
             event: AsyncEvent::LogoutRequested,
             vendor_code: 0,
             parameters: [0, 0, 10],

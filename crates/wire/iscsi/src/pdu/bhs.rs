@@ -10,6 +10,7 @@
 //! ```
 
 use super::{Itt, Lun, Malformed, Opcode};
+use crate::serial::Sn;
 
 /// Bytes in a basic header segment.
 pub const BHS_BYTES: usize = 48;
@@ -150,6 +151,20 @@ impl Bhs {
         Itt::new(self.itt_raw()).ok_or(Malformed::ReservedItt)
     }
 
+    pub(super) fn numbers(&self) -> TargetNumbers {
+        TargetNumbers {
+            stat_sn: Sn(self.u32(24)),
+            exp_cmd_sn: Sn(self.u32(28)),
+            max_cmd_sn: Sn(self.u32(32)),
+        }
+    }
+
+    pub(super) fn set_numbers(&mut self, numbers: TargetNumbers) {
+        self.set_u32(24, numbers.stat_sn.0);
+        self.set_u32(28, numbers.exp_cmd_sn.0);
+        self.set_u32(32, numbers.max_cmd_sn.0);
+    }
+
     /// Refuses a header of another kind, and one with additional header segments: only the SCSI Command has any
     /// (section 11.2.2.1 defines no others).
     pub(super) fn expect(&self, opcode: Opcode) -> Result<(), Malformed> {
@@ -166,6 +181,18 @@ impl Bhs {
     pub(super) fn expect_no_data(&self) -> Result<(), Malformed> {
         if self.data_segment_length() == 0 { Ok(()) } else { Err(Malformed::UnexpectedData) }
     }
+}
+
+/// The numbers that every PDU of a target carries (Data-In only with a status): what it counts of its statuses, and the
+/// command window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TargetNumbers {
+    /// StatSN: of this status, or of the next one in a PDU that is none.
+    pub stat_sn: Sn,
+    /// ExpCmdSN.
+    pub exp_cmd_sn: Sn,
+    /// MaxCmdSN.
+    pub max_cmd_sn: Sn,
 }
 
 /// Bytes that fill a segment of this length up to a whole four-byte word.

@@ -5,8 +5,7 @@ use num_enum::{FromPrimitive, IntoPrimitive};
 
 use super::bhs::CONTINUE;
 use super::login_request::{parse_stages, stage_flags};
-use super::{Bhs, Isid, Itt, Malformed, Opcode, Stage, Tsih};
-use crate::serial::Sn;
+use super::{Bhs, Isid, Itt, Malformed, Opcode, Stage, TargetNumbers, Tsih};
 
 /// Continues, completes or refuses a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +26,8 @@ pub struct LoginResponse {
     pub tsih: Tsih,
     /// Initiator Task Tag.
     pub itt: Itt,
-    /// StatSN.
-    pub stat_sn: Sn,
-    /// ExpCmdSN.
-    pub exp_cmd_sn: Sn,
-    /// MaxCmdSN.
-    pub max_cmd_sn: Sn,
+    /// StatSN, ExpCmdSN and MaxCmdSN.
+    pub numbers: TargetNumbers,
     /// Status of the login.
     pub status: LoginStatus,
     /// Text, in bytes without padding.
@@ -103,9 +98,7 @@ impl LoginResponse {
             isid: Isid(bhs.bytes(8)),
             tsih: Tsih(bhs.u16(14)),
             itt: bhs.itt()?,
-            stat_sn: Sn(bhs.u32(24)),
-            exp_cmd_sn: Sn(bhs.u32(28)),
-            max_cmd_sn: Sn(bhs.u32(32)),
+            numbers: bhs.numbers(),
             status,
             data_segment_length: bhs.data_segment_length(),
         })
@@ -121,9 +114,7 @@ impl LoginResponse {
         bhs.set_bytes(8, &self.isid.0);
         bhs.set_u16(14, self.tsih.0);
         bhs.set_u32(16, self.itt.get());
-        bhs.set_u32(24, self.stat_sn.0);
-        bhs.set_u32(28, self.exp_cmd_sn.0);
-        bhs.set_u32(32, self.max_cmd_sn.0);
+        bhs.set_numbers(self.numbers);
         bhs.set_u16(36, self.status.into());
         bhs
     }
@@ -133,6 +124,7 @@ impl LoginResponse {
 mod tests {
     use super::super::round_trip::{altered, assert_any_header_holds, assert_golden};
     use super::*;
+    use crate::serial::Sn;
 
     fn logged_in() -> LoginResponse {
         LoginResponse {
@@ -144,9 +136,7 @@ mod tests {
             isid: Isid([0x80, 1, 2, 3, 4, 5]),
             tsih: Tsih(0x10),
             itt: Itt::new(1).expect("a tag"),
-            stat_sn: Sn(3),
-            exp_cmd_sn: Sn(1),
-            max_cmd_sn: Sn(0x100),
+            numbers: TargetNumbers { stat_sn: Sn(3), exp_cmd_sn: Sn(1), max_cmd_sn: Sn(0x100) },
             status: LoginStatus::Success,
             data_segment_length: 100,
         }

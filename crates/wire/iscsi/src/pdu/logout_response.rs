@@ -2,8 +2,7 @@
 
 use num_enum::{FromPrimitive, IntoPrimitive};
 
-use super::{Bhs, Itt, Malformed, Opcode};
-use crate::serial::Sn;
+use super::{Bhs, Itt, Malformed, Opcode, TargetNumbers};
 
 /// Result of a logout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,12 +11,8 @@ pub struct LogoutResponse {
     pub result: LogoutResult,
     /// Initiator Task Tag.
     pub itt: Itt,
-    /// StatSN.
-    pub stat_sn: Sn,
-    /// ExpCmdSN.
-    pub exp_cmd_sn: Sn,
-    /// MaxCmdSN.
-    pub max_cmd_sn: Sn,
+    /// StatSN, ExpCmdSN and MaxCmdSN.
+    pub numbers: TargetNumbers,
     /// Time2Wait: seconds before reassigning tasks or reconnecting.
     pub time2wait_s: u16,
     /// Time2Retain: seconds after that for which tasks are kept.
@@ -49,9 +44,7 @@ impl LogoutResponse {
         Ok(LogoutResponse {
             result: LogoutResult::from(bhs.u8(2)),
             itt: bhs.itt()?,
-            stat_sn: Sn(bhs.u32(24)),
-            exp_cmd_sn: Sn(bhs.u32(28)),
-            max_cmd_sn: Sn(bhs.u32(32)),
+            numbers: bhs.numbers(),
             time2wait_s: bhs.u16(40),
             time2retain_s: bhs.u16(42),
         })
@@ -62,9 +55,7 @@ impl LogoutResponse {
         let mut bhs = Bhs::new(Opcode::LogoutResponse);
         bhs.set_u8(2, self.result.into());
         bhs.set_u32(16, self.itt.get());
-        bhs.set_u32(24, self.stat_sn.0);
-        bhs.set_u32(28, self.exp_cmd_sn.0);
-        bhs.set_u32(32, self.max_cmd_sn.0);
+        bhs.set_numbers(self.numbers);
         bhs.set_u16(40, self.time2wait_s);
         bhs.set_u16(42, self.time2retain_s);
         bhs
@@ -75,15 +66,14 @@ impl LogoutResponse {
 mod tests {
     use super::super::round_trip::{assert_any_header_holds, assert_golden};
     use super::*;
+    use crate::serial::Sn;
 
     #[test]
     fn golden() {
         let response = LogoutResponse {
             result: LogoutResult::CidNotFound,
             itt: Itt::new(0x20).expect("a tag"),
-            stat_sn: Sn(9),
-            exp_cmd_sn: Sn(6),
-            max_cmd_sn: Sn(0x105),
+            numbers: TargetNumbers { stat_sn: Sn(9), exp_cmd_sn: Sn(6), max_cmd_sn: Sn(0x105) },
             time2wait_s: 2,
             time2retain_s: 20,
         };

@@ -38,7 +38,7 @@ mod text_response;
 pub use ahs::Ahs;
 pub use any::Pdu;
 pub use async_message::{AsyncEvent, AsyncMessage};
-pub use bhs::{BHS_BYTES, Bhs, pad_bytes};
+pub use bhs::{BHS_BYTES, Bhs, TargetNumbers, pad_bytes};
 pub use data_in::{DataIn, DataInStatus};
 pub use data_out::DataOut;
 pub use login_request::{LoginRequest, Stage};

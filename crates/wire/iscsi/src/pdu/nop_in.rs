@@ -1,7 +1,6 @@
 //! NOP-In (RFC 7143 section 11.19). Its data segment is the ping data of the NOP-Out that it answers.
 
-use super::{Bhs, Itt, Lun, Malformed, Opcode, Ttt};
-use crate::serial::Sn;
+use super::{Bhs, Itt, Lun, Malformed, Opcode, TargetNumbers, Ttt};
 
 /// A ping, the response to the initiator's ping, or an update of the command window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,12 +11,8 @@ pub struct NopIn {
     pub itt: Option<Itt>,
     /// The tag of the ping; none if no response is requested.
     pub ttt: Option<Ttt>,
-    /// StatSN if it answers a ping; else the next StatSN, which is not consumed.
-    pub stat_sn: Sn,
-    /// ExpCmdSN.
-    pub exp_cmd_sn: Sn,
-    /// MaxCmdSN.
-    pub max_cmd_sn: Sn,
+    /// StatSN if it answers a ping; else the next StatSN, which is not consumed. ExpCmdSN and MaxCmdSN.
+    pub numbers: TargetNumbers,
     /// Ping data, in bytes without padding.
     pub data_segment_length: u32,
 }
@@ -30,9 +25,7 @@ impl NopIn {
             lun: bhs.lun(),
             itt: Itt::new(bhs.itt_raw()),
             ttt: Ttt::new(bhs.u32(20)),
-            stat_sn: Sn(bhs.u32(24)),
-            exp_cmd_sn: Sn(bhs.u32(28)),
-            max_cmd_sn: Sn(bhs.u32(32)),
+            numbers: bhs.numbers(),
             data_segment_length: bhs.data_segment_length(),
         })
     }
@@ -44,9 +37,7 @@ impl NopIn {
         bhs.set_lun(self.lun);
         bhs.set_u32(16, Itt::wire(self.itt));
         bhs.set_u32(20, Ttt::wire(self.ttt));
-        bhs.set_u32(24, self.stat_sn.0);
-        bhs.set_u32(28, self.exp_cmd_sn.0);
-        bhs.set_u32(32, self.max_cmd_sn.0);
+        bhs.set_numbers(self.numbers);
         bhs
     }
 }
@@ -55,6 +46,7 @@ impl NopIn {
 mod tests {
     use super::super::round_trip::{assert_any_header_holds, assert_golden};
     use super::*;
+    use crate::serial::Sn;
 
     #[test]
     fn golden() {
@@ -62,9 +54,7 @@ mod tests {
             lun: Lun(0),
             itt: None,
             ttt: Ttt::new(0x99),
-            stat_sn: Sn(9),
-            exp_cmd_sn: Sn(6),
-            max_cmd_sn: Sn(0x105),
+            numbers: TargetNumbers { stat_sn: Sn(9), exp_cmd_sn: Sn(6), max_cmd_sn: Sn(0x105) },
             data_segment_length: 0,
         };
         let golden = "20800000 00000000 00000000 00000000 ffffffff 00000099

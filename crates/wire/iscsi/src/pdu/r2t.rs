@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use super::{Bhs, Itt, Lun, Malformed, Opcode, Ttt};
+use super::{Bhs, Itt, Lun, Malformed, Opcode, TargetNumbers, Ttt};
 use crate::serial::Sn;
 
 /// Ready To Transfer: requests a part of a write's data.
@@ -14,12 +14,8 @@ pub struct R2t {
     pub itt: Itt,
     /// Target Transfer Tag, to be repeated in the data PDUs.
     pub ttt: Ttt,
-    /// The next StatSN, which an R2T does not consume.
-    pub stat_sn: Sn,
-    /// ExpCmdSN.
-    pub exp_cmd_sn: Sn,
-    /// MaxCmdSN.
-    pub max_cmd_sn: Sn,
+    /// The next StatSN, which an R2T does not consume. ExpCmdSN and MaxCmdSN.
+    pub numbers: TargetNumbers,
     /// R2TSN, from zero.
     pub r2t_sn: Sn,
     /// Bytes from the start of this command's data, not from the start of the LUN.
@@ -37,9 +33,7 @@ impl R2t {
             lun: bhs.lun(),
             itt: bhs.itt()?,
             ttt: Ttt::new(bhs.u32(20)).ok_or(Malformed::ReservedTtt)?,
-            stat_sn: Sn(bhs.u32(24)),
-            exp_cmd_sn: Sn(bhs.u32(28)),
-            max_cmd_sn: Sn(bhs.u32(32)),
+            numbers: bhs.numbers(),
             r2t_sn: Sn(bhs.u32(36)),
             buffer_offset: bhs.u32(40),
             desired_data_transfer_length: NonZeroU32::new(bhs.u32(44)).ok_or(Malformed::EmptyR2t)?,
@@ -52,9 +46,7 @@ impl R2t {
         bhs.set_lun(self.lun);
         bhs.set_u32(16, self.itt.get());
         bhs.set_u32(20, self.ttt.get());
-        bhs.set_u32(24, self.stat_sn.0);
-        bhs.set_u32(28, self.exp_cmd_sn.0);
-        bhs.set_u32(32, self.max_cmd_sn.0);
+        bhs.set_numbers(self.numbers);
         bhs.set_u32(36, self.r2t_sn.0);
         bhs.set_u32(40, self.buffer_offset);
         bhs.set_u32(44, self.desired_data_transfer_length.get());
@@ -72,9 +64,7 @@ mod tests {
             lun: Lun(0),
             itt: Itt::new(0x11).expect("a tag"),
             ttt: Ttt::new(0x77).expect("a tag"),
-            stat_sn: Sn(7),
-            exp_cmd_sn: Sn(6),
-            max_cmd_sn: Sn(0x105),
+            numbers: TargetNumbers { stat_sn: Sn(7), exp_cmd_sn: Sn(6), max_cmd_sn: Sn(0x105) },
             r2t_sn: Sn(1),
             buffer_offset: 0x1_0000,
             desired_data_transfer_length: NonZeroU32::new(0x4_0000).expect("not zero"),

@@ -2,7 +2,7 @@
 
 use num_enum::{FromPrimitive, IntoPrimitive};
 
-use super::{Bhs, Malformed, Opcode};
+use super::{Bhs, Malformed, Opcode, TargetNumbers};
 use crate::serial::Sn;
 
 /// Rejection of a PDU.
@@ -10,12 +10,8 @@ use crate::serial::Sn;
 pub struct Reject {
     /// The reason.
     pub reason: RejectReason,
-    /// StatSN.
-    pub stat_sn: Sn,
-    /// ExpCmdSN.
-    pub exp_cmd_sn: Sn,
-    /// MaxCmdSN.
-    pub max_cmd_sn: Sn,
+    /// StatSN, ExpCmdSN and MaxCmdSN.
+    pub numbers: TargetNumbers,
     /// Of a refused acknowledgement or SNACK: the next DataSN or R2TSN.
     pub data_sn: Sn,
     /// The refused header, in bytes without padding.
@@ -54,9 +50,7 @@ impl Reject {
         }
         Ok(Reject {
             reason: RejectReason::from(bhs.u8(2)),
-            stat_sn: Sn(bhs.u32(24)),
-            exp_cmd_sn: Sn(bhs.u32(28)),
-            max_cmd_sn: Sn(bhs.u32(32)),
+            numbers: bhs.numbers(),
             data_sn: Sn(bhs.u32(36)),
             data_segment_length: bhs.data_segment_length(),
         })
@@ -68,9 +62,7 @@ impl Reject {
         bhs.set_u8(2, self.reason.into());
         bhs.set_data_segment_length(self.data_segment_length);
         bhs.set_u32(16, NO_TASK);
-        bhs.set_u32(24, self.stat_sn.0);
-        bhs.set_u32(28, self.exp_cmd_sn.0);
-        bhs.set_u32(32, self.max_cmd_sn.0);
+        bhs.set_numbers(self.numbers);
         bhs.set_u32(36, self.data_sn.0);
         bhs
     }
@@ -87,9 +79,7 @@ mod tests {
     fn protocol_error() -> Reject {
         Reject {
             reason: RejectReason::ProtocolError,
-            stat_sn: Sn(9),
-            exp_cmd_sn: Sn(6),
-            max_cmd_sn: Sn(0x105),
+            numbers: TargetNumbers { stat_sn: Sn(9), exp_cmd_sn: Sn(6), max_cmd_sn: Sn(0x105) },
             data_sn: Sn(0),
             data_segment_length: 48,
         }

@@ -1,7 +1,7 @@
 //! SCSI Response (RFC 7143 section 11.4). Its data segment is the sense data, behind a length of two bytes, and
 //! possibly response data.
 
-use super::{Bhs, Itt, Malformed, Opcode, Residual};
+use super::{Bhs, Itt, Malformed, Opcode, Residual, TargetNumbers};
 use crate::serial::Sn;
 
 /// The result of a command.
@@ -15,12 +15,8 @@ pub struct ScsiResponse {
     pub itt: Itt,
     /// Of a read whose data was resent under new tags (ErrorRecoveryLevel above 0); else zero.
     pub snack_tag: u32,
-    /// StatSN.
-    pub stat_sn: Sn,
-    /// ExpCmdSN.
-    pub exp_cmd_sn: Sn,
-    /// MaxCmdSN.
-    pub max_cmd_sn: Sn,
+    /// StatSN, ExpCmdSN and MaxCmdSN.
+    pub numbers: TargetNumbers,
     /// ExpDataSN: number of Data-In (bidirectional: and R2T) PDUs sent for the command.
     pub exp_data_sn: Sn,
     /// Of the data, or of a bidirectional command's written data.
@@ -52,9 +48,7 @@ impl ScsiResponse {
             status: bhs.u8(3),
             itt: bhs.itt()?,
             snack_tag: bhs.u32(20),
-            stat_sn: Sn(bhs.u32(24)),
-            exp_cmd_sn: Sn(bhs.u32(28)),
-            max_cmd_sn: Sn(bhs.u32(32)),
+            numbers: bhs.numbers(),
             exp_data_sn: Sn(bhs.u32(36)),
             residual: Residual::parse(bhs.flag(OVERFLOW), bhs.flag(UNDERFLOW), bhs.u32(44))?,
             read_residual: Residual::parse(bhs.flag(READ_OVERFLOW), bhs.flag(READ_UNDERFLOW), bhs.u32(40))?,
@@ -73,9 +67,7 @@ impl ScsiResponse {
         bhs.set_data_segment_length(self.data_segment_length);
         bhs.set_u32(16, self.itt.get());
         bhs.set_u32(20, self.snack_tag);
-        bhs.set_u32(24, self.stat_sn.0);
-        bhs.set_u32(28, self.exp_cmd_sn.0);
-        bhs.set_u32(32, self.max_cmd_sn.0);
+        bhs.set_numbers(self.numbers);
         bhs.set_u32(36, self.exp_data_sn.0);
         bhs.set_u32(40, read_count);
         bhs.set_u32(44, count);
@@ -119,9 +111,7 @@ mod tests {
             status: 2,
             itt: Itt::new(0x11).expect("a tag"),
             snack_tag: 0,
-            stat_sn: Sn(7),
-            exp_cmd_sn: Sn(6),
-            max_cmd_sn: Sn(0x105),
+            numbers: TargetNumbers { stat_sn: Sn(7), exp_cmd_sn: Sn(6), max_cmd_sn: Sn(0x105) },
             exp_data_sn: Sn(0),
             residual: Residual::Underflow(512),
             read_residual: Residual::None,

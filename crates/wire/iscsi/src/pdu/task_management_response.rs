@@ -3,8 +3,7 @@
 use derive_more::Display;
 use num_enum::{FromPrimitive, IntoPrimitive};
 
-use super::{Bhs, Itt, Malformed, Opcode};
-use crate::serial::Sn;
+use super::{Bhs, Itt, Malformed, Opcode, TargetNumbers};
 
 /// What became of a task management request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,12 +12,8 @@ pub struct TaskManagementResponse {
     pub result: TaskManagementResult,
     /// Initiator Task Tag.
     pub itt: Itt,
-    /// StatSN.
-    pub stat_sn: Sn,
-    /// ExpCmdSN.
-    pub exp_cmd_sn: Sn,
-    /// MaxCmdSN.
-    pub max_cmd_sn: Sn,
+    /// StatSN, ExpCmdSN and MaxCmdSN.
+    pub numbers: TargetNumbers,
 }
 
 /// Outcome of a task management function (section 11.6.1; 7 is RFC 7144's).
@@ -57,9 +52,7 @@ impl TaskManagementResponse {
         Ok(TaskManagementResponse {
             result: TaskManagementResult::from(bhs.u8(2)),
             itt: bhs.itt()?,
-            stat_sn: Sn(bhs.u32(24)),
-            exp_cmd_sn: Sn(bhs.u32(28)),
-            max_cmd_sn: Sn(bhs.u32(32)),
+            numbers: bhs.numbers(),
         })
     }
 
@@ -68,9 +61,7 @@ impl TaskManagementResponse {
         let mut bhs = Bhs::new(Opcode::TaskManagementResponse);
         bhs.set_u8(2, self.result.into());
         bhs.set_u32(16, self.itt.get());
-        bhs.set_u32(24, self.stat_sn.0);
-        bhs.set_u32(28, self.exp_cmd_sn.0);
-        bhs.set_u32(32, self.max_cmd_sn.0);
+        bhs.set_numbers(self.numbers);
         bhs
     }
 }
@@ -79,15 +70,14 @@ impl TaskManagementResponse {
 mod tests {
     use super::super::round_trip::{assert_any_header_holds, assert_golden};
     use super::*;
+    use crate::serial::Sn;
 
     #[test]
     fn golden() {
         let response = TaskManagementResponse {
             result: TaskManagementResult::FunctionRejected,
             itt: Itt::new(0x12).expect("a tag"),
-            stat_sn: Sn(8),
-            exp_cmd_sn: Sn(6),
-            max_cmd_sn: Sn(0x105),
+            numbers: TargetNumbers { stat_sn: Sn(8), exp_cmd_sn: Sn(6), max_cmd_sn: Sn(0x105) },
         };
         let golden = "2280ff00 00000000 00000000 00000000 00000012 00000000
                       00000008 00000006 00000105 00000000 00000000 00000000";

@@ -1,8 +1,7 @@
 //! Text Response (RFC 7143 section 11.11). Its data segment is keys and values: [`crate::text`].
 
 use super::bhs::{CONTINUE, FINAL};
-use super::{Bhs, Itt, Lun, Malformed, Opcode, Ttt};
-use crate::serial::Sn;
+use super::{Bhs, Itt, Lun, Malformed, Opcode, TargetNumbers, Ttt};
 
 /// Keys and values from the target, in full feature phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,12 +16,8 @@ pub struct TextResponse {
     pub itt: Itt,
     /// The tag to go on with; none if the exchange is over.
     pub ttt: Option<Ttt>,
-    /// StatSN.
-    pub stat_sn: Sn,
-    /// ExpCmdSN.
-    pub exp_cmd_sn: Sn,
-    /// MaxCmdSN.
-    pub max_cmd_sn: Sn,
+    /// StatSN, ExpCmdSN and MaxCmdSN.
+    pub numbers: TargetNumbers,
     /// Text, in bytes without padding.
     pub data_segment_length: u32,
 }
@@ -40,9 +35,7 @@ impl TextResponse {
             lun: bhs.lun(),
             itt: bhs.itt()?,
             ttt: Ttt::new(bhs.u32(20)),
-            stat_sn: Sn(bhs.u32(24)),
-            exp_cmd_sn: Sn(bhs.u32(28)),
-            max_cmd_sn: Sn(bhs.u32(32)),
+            numbers: bhs.numbers(),
             data_segment_length: bhs.data_segment_length(),
         })
     }
@@ -55,9 +48,7 @@ impl TextResponse {
         bhs.set_lun(self.lun);
         bhs.set_u32(16, self.itt.get());
         bhs.set_u32(20, Ttt::wire(self.ttt));
-        bhs.set_u32(24, self.stat_sn.0);
-        bhs.set_u32(28, self.exp_cmd_sn.0);
-        bhs.set_u32(32, self.max_cmd_sn.0);
+        bhs.set_numbers(self.numbers);
         bhs
     }
 }
@@ -66,6 +57,7 @@ impl TextResponse {
 mod tests {
     use super::super::round_trip::{altered, assert_any_header_holds, assert_golden};
     use super::*;
+    use crate::serial::Sn;
 
     fn first_of_two() -> TextResponse {
         TextResponse {
@@ -74,9 +66,7 @@ mod tests {
             lun: Lun(0),
             itt: Itt::new(3).expect("a tag"),
             ttt: Ttt::new(1),
-            stat_sn: Sn(4),
-            exp_cmd_sn: Sn(1),
-            max_cmd_sn: Sn(0x100),
+            numbers: TargetNumbers { stat_sn: Sn(4), exp_cmd_sn: Sn(1), max_cmd_sn: Sn(0x100) },
             data_segment_length: 8192,
         }
     }

@@ -7,8 +7,7 @@
 use super::Session;
 use super::connection::CloseAfter;
 use super::event::{CloseReason, ConnectionId, Event, LogoutId};
-use crate::pdu::{Cid, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResult};
-use crate::serial::Sn;
+use crate::pdu::{Cid, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResult, TargetNumbers};
 use crate::slab::Key;
 
 /// A logout of another connection.
@@ -105,9 +104,7 @@ impl Session {
         let pdu = LogoutResponse {
             result,
             itt,
-            stat_sn: Sn(0),
-            exp_cmd_sn: Sn(0),
-            max_cmd_sn: Sn(0),
+            numbers: TargetNumbers::default(),
             time2wait_s: self.config.parameters.default_time2wait_s,
             time2retain_s: self.config.parameters.default_time2retain_s,
         };

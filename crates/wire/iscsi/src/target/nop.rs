@@ -5,8 +5,7 @@ use std::time::Instant;
 use super::Session;
 use super::event::{CloseReason, ConnectionId, Event};
 use crate::keepalive::Due;
-use crate::pdu::{Lun, NopIn, NopOut, Ttt};
-use crate::serial::Sn;
+use crate::pdu::{Lun, NopIn, NopOut, TargetNumbers, Ttt};
 
 impl Session {
     /// Processes expired timeouts.
@@ -57,13 +56,5 @@ impl Session {
 /// A NOP-In of the target. "If the Target Transfer Tag is valid, the LUN field MUST hold a valid LUN": zero
 /// always is, and libiscsi before 2858cb5 answers with it in any case.
 pub(super) fn nop_in(ttt: Option<Ttt>) -> NopIn {
-    NopIn {
-        lun: Lun(0),
-        itt: None,
-        ttt,
-        stat_sn: Sn(0),
-        exp_cmd_sn: Sn(0),
-        max_cmd_sn: Sn(0),
-        data_segment_length: 0,
-    }
+    NopIn { lun: Lun(0), itt: None, ttt, numbers: TargetNumbers::default(), data_segment_length: 0 }
 }

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use super::Session;
 use super::connection::{CloseAfter, PreparedPdu};
 use super::event::{CloseReason, ConnectionId};
-use crate::pdu::{AsyncEvent, AsyncMessage, Lun};
-use crate::serial::Sn;
+use crate::pdu::{AsyncEvent, AsyncMessage, Lun, TargetNumbers};
 
 /// An asynchronous message to an initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,12 +79,9 @@ impl Notice<'_> {
             }
             Notice::TasksTerminated { lun } => (AsyncEvent::TasksTerminated, lun, [0; 3]),
         };
-        let none = Sn(0);
         AsyncMessage {
             lun,
-            stat_sn: none,
-            exp_cmd_sn: none,
-            max_cmd_sn: none,
+            numbers: TargetNumbers::default(),
             event,
             vendor_code: 0,
             parameters,

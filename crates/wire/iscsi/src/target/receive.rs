@@ -11,8 +11,8 @@ use super::window::{CmdSnOrder, Held};
 use crate::data;
 use crate::negotiate::SessionType;
 use crate::pdu::{
-    Bhs, DataOut, LogoutRequest, Malformed, NopOut, Opcode, Reject, RejectReason, TaskManagementRequest,
-    TextRequest,
+    Bhs, DataOut, LogoutRequest, Malformed, NopOut, Opcode, Reject, RejectReason, TargetNumbers,
+    TaskManagementRequest, TextRequest,
 };
 use crate::serial::Sn;
 
@@ -222,9 +222,7 @@ impl Session {
         let header = connection.header.0.to_vec();
         let pdu = Reject {
             reason,
-            stat_sn: Sn(0),
-            exp_cmd_sn: Sn(0),
-            max_cmd_sn: Sn(0),
+            numbers: TargetNumbers::default(),
             data_sn: Sn(0),
             data_segment_length: header.len() as u32,
         };

@@ -19,7 +19,7 @@ use super::fence::FenceScope;
 use super::timeout::Timeout;
 use super::window::{CmdSnOrder, Held};
 use crate::pdu::{
-    Bhs, Itt, Lun, RejectReason, TaskManagementFunction as Function, TaskManagementRequest,
+    Bhs, Itt, Lun, RejectReason, TargetNumbers, TaskManagementFunction as Function, TaskManagementRequest,
     TaskManagementResponse, TaskManagementResult,
 };
 use crate::serial::Sn;
@@ -317,8 +317,7 @@ impl Session {
 }
 
 fn response(itt: Itt, result: TaskManagementResult) -> Bhs {
-    let none = Sn(0);
-    TaskManagementResponse { result, itt, stat_sn: none, exp_cmd_sn: none, max_cmd_sn: none }.emit()
+    TaskManagementResponse { result, itt, numbers: TargetNumbers::default() }.emit()
 }
 
 /// The tasks that a function ends, if more than one.

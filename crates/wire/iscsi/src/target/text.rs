@@ -17,8 +17,7 @@ use super::connection::Connection;
 use super::event::{ConnectionId, Event, TextQuery};
 use crate::keys::{Key, answer};
 use crate::negotiate::{ReceivedKeys, SessionType};
-use crate::pdu::{Lun, RejectReason, TextRequest, TextResponse, Ttt};
-use crate::serial::Sn;
+use crate::pdu::{Lun, RejectReason, TargetNumbers, TextRequest, TextResponse, Ttt};
 use crate::text::{self, Assembly, Pair, Pieces};
 
 /// The text exchange of a connection; there is at most one.
@@ -167,9 +166,7 @@ impl Connection {
             lun: Lun(0),
             itt: request.itt,
             ttt,
-            stat_sn: Sn(0),
-            exp_cmd_sn: Sn(0),
-            max_cmd_sn: Sn(0),
+            numbers: TargetNumbers::default(),
             data_segment_length: data.len() as u32,
         };
         self.queue_status(pdu.emit(), data);

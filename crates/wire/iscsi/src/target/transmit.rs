@@ -5,7 +5,7 @@ use super::event::{CloseReason, ConnectionId, Event, TaskId};
 use super::outbound::{Chunk, Limits};
 use super::{Session, inbound};
 use crate::data;
-use crate::pdu::{Bhs, DataIn, DataInStatus, Itt, Lun, R2t, Response, ScsiResponse};
+use crate::pdu::{Bhs, DataIn, DataInStatus, Itt, Lun, R2t, Response, ScsiResponse, TargetNumbers};
 use crate::serial::Sn;
 use crate::slab::Key;
 use std::num::NonZeroU32;
@@ -87,9 +87,7 @@ impl Session {
             lun: task.lun,
             itt: task.itt,
             ttt: inbound::r2t_tag(key, burst.r2t_sn),
-            stat_sn: Sn(0),
-            exp_cmd_sn: Sn(0),
-            max_cmd_sn: Sn(0),
+            numbers: TargetNumbers::default(),
             r2t_sn: Sn(burst.r2t_sn),
             buffer_offset: burst.offset,
             desired_data_transfer_length: NonZeroU32::new(burst.length)?,
@@ -165,9 +163,7 @@ impl Session {
             status: answer.status,
             itt: task.itt,
             snack_tag: 0,
-            stat_sn: self.next_stat_sn(id),
-            exp_cmd_sn: Sn(0),
-            max_cmd_sn: Sn(0),
+            numbers: TargetNumbers { stat_sn: self.next_stat_sn(id), exp_cmd_sn: Sn(0), max_cmd_sn: Sn(0) },
             exp_data_sn: Sn(answer.data_sn().wrapping_add(r2ts)),
             residual: answer.residual(task.lengths),
             read_residual: answer.read_residual(task.lengths),

@@ -88,7 +88,9 @@ fn every_answer_tells_the_window_as_it_is_and_statuses_count() {
     pair.deliver();
     assert!(tasks.iter().all(|&task| pair.status(task) == Some(0)));
     let numbers = pair.said(|pdu| match pdu {
-        Pdu::ScsiResponse(pdu) => Some((pdu.stat_sn.0, pdu.exp_cmd_sn.distance(pdu.max_cmd_sn))),
+        Pdu::ScsiResponse(pdu) => {
+            Some((pdu.numbers.stat_sn.0, pdu.numbers.exp_cmd_sn.distance(pdu.numbers.max_cmd_sn)))
+        }
         _ => None,
     });
     // Each response gives back its own command's place: 32 less those still to be answered.

@@ -2,7 +2,8 @@
 
 use iscsi::initiator::Fatal;
 use iscsi::pdu::{
-    BHS_BYTES, Bhs, DataIn, DataInStatus, Itt, Lun, Opcode, R2t, Residual, Response, ScsiResponse, Ttt,
+    BHS_BYTES, Bhs, DataIn, DataInStatus, Itt, Lun, Opcode, R2t, Residual, Response, ScsiResponse,
+    TargetNumbers, Ttt,
 };
 use iscsi::serial::Sn;
 use iscsi::{initiator, target};
@@ -42,9 +43,7 @@ fn r2t(itt: Itt, r2t_sn: u32, offset: u32, length: u32) -> Bhs {
         lun: Lun(0),
         itt,
         ttt: Ttt::new(1).expect("a tag"),
-        stat_sn: Sn(0),
-        exp_cmd_sn: Sn(0),
-        max_cmd_sn: Sn(0),
+        numbers: TargetNumbers::default(),
         r2t_sn: Sn(r2t_sn),
         buffer_offset: offset,
         desired_data_transfer_length: NonZeroU32::new(length).expect("not empty"),
@@ -132,9 +131,7 @@ fn a_ping_that_answers_a_command_does_not_end_it() {
         lun: Lun(0),
         itt: Some(itt),
         ttt: None,
-        stat_sn: Sn(0xffff_fffe),
-        exp_cmd_sn: Sn(0),
-        max_cmd_sn: Sn(0),
+        numbers: TargetNumbers { stat_sn: Sn(0xffff_fffe), exp_cmd_sn: Sn(0), max_cmd_sn: Sn(0) },
         data_segment_length: 0,
     };
     pair.inject_answer(0, &pong.emit(), &[]);
@@ -171,9 +168,7 @@ fn sense_data_cut_short_end_the_connection() {
             status: 2,
             itt,
             snack_tag: 0,
-            stat_sn: Sn(0xffff_fffe),
-            exp_cmd_sn: Sn(0),
-            max_cmd_sn: Sn(0),
+            numbers: TargetNumbers { stat_sn: Sn(0xffff_fffe), exp_cmd_sn: Sn(0), max_cmd_sn: Sn(0) },
             exp_data_sn: Sn(0),
             residual: Residual::None,
             read_residual: Residual::None,

@@ -159,9 +159,7 @@ fn an_initiators_answer_repeats_the_targets_tag() {
         lun: iscsi::pdu::Lun(3 << 48),
         itt: None,
         ttt: Ttt::new(77),
-        stat_sn: iscsi::serial::Sn(0),
-        exp_cmd_sn: iscsi::serial::Sn(0),
-        max_cmd_sn: iscsi::serial::Sn(0),
+        numbers: iscsi::pdu::TargetNumbers::default(),
         data_segment_length: 0,
     };
     pair.wires[0].held = true;

@@ -2,7 +2,7 @@
 
 use iscsi::pdu::{
     Bhs, DataIn, DataOut, Itt, LogoutReason, LogoutRequest, Lun, NopIn, NopOut, Reject, RejectReason,
-    Residual, Response, ScsiCommand, ScsiResponse, TaskAttribute, TaskManagementFunction,
+    Residual, Response, ScsiCommand, ScsiResponse, TargetNumbers, TaskAttribute, TaskManagementFunction,
     TaskManagementRequest, TextRequest, Ttt,
 };
 use iscsi::serial::Sn;
@@ -153,9 +153,7 @@ pub(crate) fn good(command: &Bhs) -> Bhs {
         status: 0,
         itt: itt(command.itt_raw()),
         snack_tag: 0,
-        stat_sn: STAT_SN,
-        exp_cmd_sn: EXP_CMD_SN,
-        max_cmd_sn: MAX_CMD_SN,
+        numbers: TargetNumbers { stat_sn: STAT_SN, exp_cmd_sn: EXP_CMD_SN, max_cmd_sn: MAX_CMD_SN },
         exp_data_sn: Sn(0),
         residual: Residual::None,
         read_residual: Residual::None,
@@ -170,9 +168,7 @@ pub(crate) fn nop_in() -> Bhs {
         lun: Lun(0),
         itt: None,
         ttt: None,
-        stat_sn: STAT_SN,
-        exp_cmd_sn: EXP_CMD_SN,
-        max_cmd_sn: MAX_CMD_SN,
+        numbers: TargetNumbers { stat_sn: STAT_SN, exp_cmd_sn: EXP_CMD_SN, max_cmd_sn: MAX_CMD_SN },
         data_segment_length: 0,
     };
     pdu.emit()
@@ -182,9 +178,7 @@ pub(crate) fn nop_in() -> Bhs {
 pub(crate) fn reject(reason: RejectReason) -> Bhs {
     let pdu = Reject {
         reason,
-        stat_sn: STAT_SN,
-        exp_cmd_sn: EXP_CMD_SN,
-        max_cmd_sn: MAX_CMD_SN,
+        numbers: TargetNumbers { stat_sn: STAT_SN, exp_cmd_sn: EXP_CMD_SN, max_cmd_sn: MAX_CMD_SN },
         data_sn: Sn(0),
         data_segment_length: 48,
     };

@@ -1,7 +1,7 @@
 //! Answers of which the target wants to know that the initiator has them.
 
 use iscsi::initiator;
-use iscsi::pdu::{Bhs, Lun, NopOut, Residual, Response, ScsiCommand, ScsiResponse};
+use iscsi::pdu::{Bhs, Lun, NopOut, Residual, Response, ScsiCommand, ScsiResponse, TargetNumbers};
 use iscsi::serial::Sn;
 use iscsi::target::{self, Receipt, TaskId};
 
@@ -143,9 +143,11 @@ fn a_status_is_acknowledged_once_its_sense_data_are_there() {
         status: 2,
         itt: command.itt,
         snack_tag: 0,
-        stat_sn: FIRST_STAT_SN,
-        exp_cmd_sn: CMD_SN.next(),
-        max_cmd_sn: Sn(CMD_SN.0.wrapping_add(32)),
+        numbers: TargetNumbers {
+            stat_sn: FIRST_STAT_SN,
+            exp_cmd_sn: CMD_SN.next(),
+            max_cmd_sn: Sn(CMD_SN.0.wrapping_add(32)),
+        },
         exp_data_sn: Sn(0),
         residual: Residual::None,
         read_residual: Residual::None,

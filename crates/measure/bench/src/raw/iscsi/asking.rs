@@ -106,7 +106,7 @@ impl<'a> Asking<'a> {
             send_pdu(self.stream, &ready.emit(), &[]).await?;
             let (bhs, _) = receive_pdu(self.stream).await?;
             let response = ScsiResponse::parse(&bhs).map_err(invalid)?;
-            self.take_numbers(response.stat_sn, response.max_cmd_sn);
+            self.take_numbers(response.numbers.stat_sn, response.numbers.max_cmd_sn);
             if response.status == scsi::status::GOOD {
                 return Ok(());
             }
@@ -247,7 +247,7 @@ impl<'a> Asking<'a> {
             }
             Some(Opcode::ScsiResponse) => {
                 let response = ScsiResponse::parse(bhs).map_err(invalid)?;
-                self.take_numbers(response.stat_sn, response.max_cmd_sn);
+                self.take_numbers(response.numbers.stat_sn, response.numbers.max_cmd_sn);
                 self.finish(response.itt, response.status, now)
             }
             Some(Opcode::R2t) => {

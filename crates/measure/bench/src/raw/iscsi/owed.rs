@@ -5,7 +5,7 @@ use std::io;
 
 use block::Region;
 use iscsi::login::LoggedIn;
-use iscsi::pdu::{Bhs, DataIn, DataInStatus, Itt, Lun, Residual, pad_bytes};
+use iscsi::pdu::{Bhs, DataIn, DataInStatus, Itt, Lun, Residual, TargetNumbers, pad_bytes};
 use iscsi::serial::Sn;
 use reactor::{OutSlice, Stream};
 
@@ -27,21 +27,13 @@ pub(super) struct Outbox {
     pub(super) burst_bytes: u32,
 }
 
-/// The numbers that every PDU of a target has.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Numbers {
-    pub(super) stat_sn: Sn,
-    pub(super) exp_cmd_sn: Sn,
-    pub(super) max_cmd_sn: Sn,
-}
-
 /// An answer.
 #[derive(Debug)]
 enum Owed {
     /// A whole PDU, with its data.
     Whole { bhs: Bhs, data: Vec<u8> },
     /// What is left of a READ.
-    Read { itt: Itt, left: u32, offset: u32, data_sn: Sn, numbers: Numbers },
+    Read { itt: Itt, left: u32, offset: u32, data_sn: Sn, numbers: TargetNumbers },
 }
 
 /// Answers that wait. An initiator that keeps to its window has fewer; of one that does not, nothing more is received.
@@ -79,13 +71,13 @@ impl Outbox {
     }
 
     /// Of a PDU that does not end anything, and only tells the number of the next status.
-    pub(super) fn numbers(&self) -> Numbers {
+    pub(super) fn numbers(&self) -> TargetNumbers {
         let (stat_sn, exp_cmd_sn) = (self.stat_sn, self.exp_cmd_sn);
-        Numbers { stat_sn, exp_cmd_sn, max_cmd_sn: exp_cmd_sn.plus(WINDOW - 1) }
+        TargetNumbers { stat_sn, exp_cmd_sn, max_cmd_sn: exp_cmd_sn.plus(WINDOW - 1) }
     }
 
     /// Of a PDU that ends something.
-    pub(super) fn status_numbers(&mut self) -> Numbers {
+    pub(super) fn status_numbers(&mut self) -> TargetNumbers {
         let numbers = self.numbers();
         self.stat_sn = numbers.stat_sn.next();
         numbers

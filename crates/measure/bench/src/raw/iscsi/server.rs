@@ -21,7 +21,7 @@ use reactor::{InSlice, Stream};
 use scsi::{Condition, SenseFormat, SenseKey, asc, status};
 
 use super::answers::{self, Answer};
-use super::owed::{Numbers, Outbox, WINDOW};
+use super::owed::{Outbox, WINDOW};
 use super::{Disk, Round, SEGMENT_BYTES, bytes_behind, invalid};
 use crate::raw::unless_blocked;
 
@@ -198,10 +198,10 @@ impl<'a> Connection<'a> {
             Some(Opcode::TaskManagementRequest) => {
                 let request = TaskManagementRequest::parse(bhs).map_err(invalid)?;
                 self.heed(request.cmd_sn, request.immediate);
-                let Numbers { stat_sn, exp_cmd_sn, max_cmd_sn } = self.outbox.status_numbers();
+                let numbers = self.outbox.status_numbers();
                 let result = TaskManagementResult::FunctionComplete;
                 let itt = request.itt;
-                let response = TaskManagementResponse { result, itt, stat_sn, exp_cmd_sn, max_cmd_sn };
+                let response = TaskManagementResponse { result, itt, numbers };
                 self.outbox.push(response.emit(), Vec::new());
             }
             Some(Opcode::LogoutRequest) => self.log_out(&LogoutRequest::parse(bhs).map_err(invalid)?),
@@ -256,13 +256,11 @@ impl<'a> Connection<'a> {
     }
 
     fn log_out(&mut self, request: &LogoutRequest) {
-        let Numbers { stat_sn, exp_cmd_sn, max_cmd_sn } = self.outbox.status_numbers();
+        let numbers = self.outbox.status_numbers();
         let response = LogoutResponse {
             result: LogoutResult::Success,
             itt: request.itt,
-            stat_sn,
-            exp_cmd_sn,
-            max_cmd_sn,
+            numbers,
             time2wait_s: 0,
             time2retain_s: 0,
         };
@@ -310,16 +308,14 @@ impl<'a> Connection<'a> {
             return Ok(());
         };
         if is_our_turn {
-            let Numbers { stat_sn, exp_cmd_sn, max_cmd_sn } = self.outbox.numbers();
+            let numbers = self.outbox.numbers();
             let r2t = R2t {
                 lun: Lun(0),
                 itt: write.itt,
                 ttt: Ttt::new(write.itt.get() & 0x7fff_ffff).unwrap_or_else(|| {
                     unreachable!("its highest bit is clear, so it is not the reserved tag")
                 }),
-                stat_sn,
-                exp_cmd_sn,
-                max_cmd_sn,
+                numbers,
                 r2t_sn: write.r2t_sn,
                 buffer_offset: write.offset,
                 desired_data_transfer_length: wanted,
@@ -335,15 +331,13 @@ impl<'a> Connection<'a> {
     }
 
     fn respond(&mut self, itt: Itt, status: u8, sense: Vec<u8>) {
-        let Numbers { stat_sn, exp_cmd_sn, max_cmd_sn } = self.outbox.status_numbers();
+        let numbers = self.outbox.status_numbers();
         let response = ScsiResponse {
             response: Response::Completed,
             status,
             itt,
             snack_tag: 0,
-            stat_sn,
-            exp_cmd_sn,
-            max_cmd_sn,
+            numbers,
             exp_data_sn: Sn(0),
             residual: Residual::None,
             read_residual: Residual::None,
@@ -356,17 +350,17 @@ impl<'a> Connection<'a> {
         data.truncate(expected as usize);
         let length = data.len() as u32; // constants of a few bytes
         let missing = expected - length;
-        let Numbers { stat_sn, exp_cmd_sn, max_cmd_sn } = self.outbox.status_numbers();
+        let numbers = self.outbox.status_numbers();
         let residual = if missing > 0 { Residual::Underflow(missing) } else { Residual::None };
         let data_in = DataIn {
             is_final: true,
             acknowledge: false,
-            status: Some(DataInStatus { status: status::GOOD, stat_sn, residual }),
+            status: Some(DataInStatus { status: status::GOOD, stat_sn: numbers.stat_sn, residual }),
             lun: Lun(0),
             itt,
             ttt: None,
-            exp_cmd_sn,
-            max_cmd_sn,
+            exp_cmd_sn: numbers.exp_cmd_sn,
+            max_cmd_sn: numbers.max_cmd_sn,
             data_sn: Sn(0),
             buffer_offset: 0,
             data_segment_length: length,
@@ -381,26 +375,22 @@ impl<'a> Connection<'a> {
         }
         let mut data = std::mem::take(&mut self.text);
         data.truncate(ping.data_segment_length.min(self.outbox.segment_bytes) as usize);
-        let Numbers { stat_sn, exp_cmd_sn, max_cmd_sn } = self.outbox.status_numbers();
+        let numbers = self.outbox.status_numbers();
         let pong = NopIn {
             lun: ping.lun,
             itt: ping.itt,
             ttt: None,
-            stat_sn,
-            exp_cmd_sn,
-            max_cmd_sn,
+            numbers,
             data_segment_length: data.len() as u32, // no more than was sent
         };
         self.outbox.push(pong.emit(), data);
     }
 
     fn reject(&mut self, refused: &Bhs) {
-        let Numbers { stat_sn, exp_cmd_sn, max_cmd_sn } = self.outbox.status_numbers();
+        let numbers = self.outbox.status_numbers();
         let reject = Reject {
             reason: RejectReason::CommandNotSupported,
-            stat_sn,
-            exp_cmd_sn,
-            max_cmd_sn,
+            numbers,
             data_sn: Sn(0),
             data_segment_length: BHS_BYTES as u32,
         };
