@@ -1,9 +1,10 @@
 //! Errors, and their origin.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+use derive_more::Display;
 
 use block::DeviceError;
 use iscsi::initiator::Fatal;
@@ -14,43 +15,31 @@ use crate::url::UrlError;
 use crate::verbs::device_type;
 
 /// Why a command has no status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum CommandError {
     /// Its connection or session is lost.
+    #[display("the connection to the target is lost")]
     ConnectionLost,
     /// The target did not respond in time.
+    #[display("the target did not answer in time")]
     TimedOut,
     /// The target rejected the PDU, or ended the command without executing it.
+    #[display("the target rejected the command's PDU")]
     Rejected,
     /// A reset of the logical unit or of the target ended the command.
+    #[display("the command was ended by a reset")]
     Aborted,
     /// The command was not sent: it was meant for a session that has been lost, and the device has not been
     /// verified in the new one.
+    #[display("the session was lost and begun again")]
     Reinstated,
     /// Its connection is lost, and the session has moved to another portal group since, in which earlier
     /// commands cannot be ended: it may be executed at any time.
+    #[display("the session has moved to another portal group, and the command may still be carried out")]
     Unsettled,
     /// The data exceed the limit of a command.
+    #[display("a command moves less than 4 GiB")]
     TooLong,
-}
-
-impl fmt::Display for CommandError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CommandError::ConnectionLost => write!(f, "the connection to the target is lost"),
-            CommandError::TimedOut => write!(f, "the target did not answer in time"),
-            CommandError::Rejected => write!(f, "the target rejected the command's PDU"),
-            CommandError::Aborted => write!(f, "the command was ended by a reset"),
-            CommandError::Reinstated => write!(f, "the session was lost and begun again"),
-            CommandError::Unsettled => {
-                write!(
-                    f,
-                    "the session has moved to another portal group, and the command may still be carried out"
-                )
-            }
-            CommandError::TooLong => write!(f, "a command moves less than 4 GiB"),
-        }
-    }
 }
 
 impl std::error::Error for CommandError {}
@@ -70,11 +59,12 @@ impl From<CommandError> for DeviceError {
 }
 
 /// Why a LUN could not be attached, or a discovery failed.
-#[derive(Debug)]
+#[derive(Debug, Display)]
 pub enum OpenError {
     /// The URL is wrong.
     Url(UrlError),
     /// The host has no address.
+    #[display("{host}: {error}")]
     Resolve {
         /// The host.
         host: String,
@@ -82,10 +72,13 @@ pub enum OpenError {
         error: io::Error,
     },
     /// The host name exists, but has no address.
+    #[display("{_0} has no address")]
     NoAddress(String),
     /// Not a name that an iSCSI node may have.
+    #[display("{_0:?} is no iSCSI name, such as iqn.2026-01.com.example:disk")]
     Name(String),
     /// A file with a secret cannot be read.
+    #[display("the secret in {} cannot be read: {error}", path.display())]
     Secret {
         /// The file.
         path: PathBuf,
@@ -93,8 +86,10 @@ pub enum OpenError {
         error: io::Error,
     },
     /// A file with a secret is given, and no account name.
+    #[display("{} holds a secret, and no user is named whose it is", _0.display())]
     SecretWithoutUser(PathBuf),
     /// No connection could be established.
+    #[display("cannot connect to {address}: {error}")]
     Connect {
         /// The address.
         address: SocketAddr,
@@ -102,6 +97,7 @@ pub enum OpenError {
         error: io::Error,
     },
     /// The connection was lost during the login, or during the inquiry of the LUN.
+    #[display("the connection to {address} broke: {ending}")]
     Broken {
         /// The address.
         address: SocketAddr,
@@ -109,6 +105,7 @@ pub enum OpenError {
         ending: Ending,
     },
     /// The login was refused, by the target or by us.
+    #[display("{address}: {why}")]
     Login {
         /// The address.
         address: SocketAddr,
@@ -116,11 +113,16 @@ pub enum OpenError {
         why: LoginFailure,
     },
     /// The login took longer than it may.
+    #[display("the login at {_0} took too long")]
     LoginTimedOut(SocketAddr),
     /// Too many redirections.
+    #[display("{_0} sends us on too often")]
     Redirected(SocketAddr),
     /// A connection that was to join a session reached another portal group, which cannot be part of the
     /// session (RFC 7143 section 4.4.1).
+    #[display(
+        "{address} is of portal group {connection} now, and the session is with portal group {session}"
+    )]
     AnotherGroup {
         /// The address.
         address: SocketAddr,
@@ -130,10 +132,13 @@ pub enum OpenError {
         connection: u16,
     },
     /// The target has no such LUN.
+    #[display("the target has no LUN {_0}")]
     NoSuchLun(u16),
     /// The LUN is not a disk: its peripheral device type (SPC-4 6.6.2).
+    #[display("the LUN is no disk: its device type is {_0:#04x}, a {}", device_type(*_0))]
     NotADisk(u8),
     /// A mandatory command failed.
+    #[display("{name} failed: {error}")]
     Command {
         /// The command.
         name: &'static str,
@@ -141,6 +146,7 @@ pub enum OpenError {
         error: CommandError,
     },
     /// A mandatory command was refused.
+    #[display("the target refused {name}: {}", refusal(*status, *sense))]
     Refused {
         /// The command.
         name: &'static str,
@@ -150,44 +156,8 @@ pub enum OpenError {
         sense: Option<Sense>,
     },
     /// The response to a command is invalid.
+    #[display("the answer to {_0} makes no sense")]
     Nonsense(&'static str),
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OpenError::Url(error) => error.fmt(f),
-            OpenError::Resolve { host, error } => write!(f, "{host}: {error}"),
-            OpenError::NoAddress(host) => write!(f, "{host} has no address"),
-            OpenError::Name(name) => {
-                write!(f, "{name:?} is no iSCSI name, such as iqn.2026-01.com.example:disk")
-            }
-            OpenError::Secret { path, error } => {
-                write!(f, "the secret in {} cannot be read: {error}", path.display())
-            }
-            OpenError::SecretWithoutUser(path) => {
-                write!(f, "{} holds a secret, and no user is named whose it is", path.display())
-            }
-            OpenError::Connect { address, error } => write!(f, "cannot connect to {address}: {error}"),
-            OpenError::Broken { address, ending } => write!(f, "the connection to {address} broke: {ending}"),
-            OpenError::Login { address, why } => write!(f, "{address}: {why}"),
-            OpenError::LoginTimedOut(address) => write!(f, "the login at {address} took too long"),
-            OpenError::Redirected(address) => write!(f, "{address} sends us on too often"),
-            OpenError::AnotherGroup { address, session, connection } => write!(
-                f,
-                "{address} is of portal group {connection} now, and the session is with portal group {session}"
-            ),
-            OpenError::NoSuchLun(lun) => write!(f, "the target has no LUN {lun}"),
-            OpenError::NotADisk(kind) => {
-                write!(f, "the LUN is no disk: its device type is {kind:#04x}, a {}", device_type(*kind))
-            }
-            OpenError::Command { name, error } => write!(f, "{name} failed: {error}"),
-            OpenError::Refused { name, status, sense } => {
-                write!(f, "the target refused {name}: {}", refusal(*status, *sense))
-            }
-            OpenError::Nonsense(name) => write!(f, "the answer to {name} makes no sense"),
-        }
-    }
 }
 
 /// The text of a status with sense data.
@@ -207,42 +177,34 @@ impl From<UrlError> for OpenError {
 }
 
 /// Why a connection ended.
-#[derive(Debug)]
+#[derive(Debug, Display)]
 pub enum Ending {
     /// Logout, confirmed by the target.
+    #[display("logged out")]
     LoggedOut,
     /// The target closed the connection.
+    #[display("the target closed it")]
     Closed,
     /// No traffic and no response to a ping.
+    #[display("the target is silent, even when asked")]
     Silent,
     /// The target neither ends a command nor aborts it.
+    #[display("the target neither carries out a command nor aborts it")]
     Unresponsive,
     /// A socket error.
     Io(io::Error),
     /// An invalid PDU during the login.
+    #[display("what came is no answer to a login")]
     NotALogin,
     /// A header digest error: the start of the next PDU is unknown (RFC 7143 section 7.7).
+    #[display("a header came with a wrong digest")]
     HeaderDigest,
     /// A protocol error of the target.
+    #[display("the target broke a rule: {_0}")]
     Fatal(Fatal),
     /// The machine named data outside the command's buffer: a bug of ours.
+    #[display("data came for which there is no place")]
     NoPlace,
-}
-
-impl fmt::Display for Ending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Ending::LoggedOut => write!(f, "logged out"),
-            Ending::Closed => write!(f, "the target closed it"),
-            Ending::Unresponsive => write!(f, "the target neither carries out a command nor aborts it"),
-            Ending::Silent => write!(f, "the target is silent, even when asked"),
-            Ending::Io(error) => error.fmt(f),
-            Ending::NotALogin => write!(f, "what came is no answer to a login"),
-            Ending::HeaderDigest => write!(f, "a header came with a wrong digest"),
-            Ending::Fatal(fatal) => write!(f, "the target broke a rule: {fatal}"),
-            Ending::NoPlace => write!(f, "data came for which there is no place"),
-        }
-    }
 }
 
 impl From<Fatal> for Ending {

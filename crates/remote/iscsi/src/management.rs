@@ -3,33 +3,42 @@
 //! Those of the session itself, to abort a dropped command, are not waited for: the end of the command is
 //! their result.
 
-use std::fmt;
+use derive_more::Display;
 
 use iscsi::initiator::TmfId;
 use iscsi::pdu::{Lun, TaskManagementFunction as Function, TaskManagementResult};
 use reactor::{Receiver, Sender, mailbox};
 
 /// A task management function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum Management {
     /// Ends all commands of this session on a logical unit.
+    #[display("ABORT TASK SET")]
     AbortTaskSet(Lun),
     /// Ends all commands of all sessions on a logical unit.
+    #[display("CLEAR TASK SET")]
     ClearTaskSet(Lun),
     /// Ends an auto contingent allegiance.
+    #[display("CLEAR ACA")]
     ClearAca(Lun),
     /// Ends all commands on a logical unit and resets it to its power-on state. Persistent reservations stay,
     /// those by RESERVE(6) do not.
+    #[display("LOGICAL UNIT RESET")]
     LogicalUnitReset(Lun),
     /// Resets all logical units.
+    #[display("TARGET WARM RESET")]
     TargetWarmReset,
     /// Resets all logical units and ends all sessions, this one too.
+    #[display("TARGET COLD RESET")]
     TargetColdReset,
     /// Queries whether any command of this session is outstanding on a logical unit (RFC 7144).
+    #[display("QUERY TASK SET")]
     QueryTaskSet(Lun),
     /// Queries whether a unit attention is pending on a logical unit (RFC 7144).
+    #[display("QUERY ASYNCHRONOUS EVENT")]
     QueryAsynchronousEvent(Lun),
     /// Ends all commands of this session on a logical unit, and its reservation by RESERVE(6) (RFC 7144).
+    #[display("I_T NEXUS RESET")]
     ITNexusReset(Lun),
 }
 
@@ -60,23 +69,6 @@ impl Management {
             | Management::ITNexusReset(lun) => lun,
             Management::TargetWarmReset | Management::TargetColdReset => Lun(0),
         }
-    }
-}
-
-/// The standards' names.
-impl fmt::Display for Management {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Management::AbortTaskSet(_) => "ABORT TASK SET",
-            Management::ClearTaskSet(_) => "CLEAR TASK SET",
-            Management::ClearAca(_) => "CLEAR ACA",
-            Management::LogicalUnitReset(_) => "LOGICAL UNIT RESET",
-            Management::TargetWarmReset => "TARGET WARM RESET",
-            Management::TargetColdReset => "TARGET COLD RESET",
-            Management::QueryTaskSet(_) => "QUERY TASK SET",
-            Management::QueryAsynchronousEvent(_) => "QUERY ASYNCHRONOUS EVENT",
-            Management::ITNexusReset(_) => "I_T NEXUS RESET",
-        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Block addresses, block counts, and the geometry of a device.
 
-use std::fmt;
+use derive_more::Display;
 
 /// The address of a logical block, counted from the start of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -45,7 +45,8 @@ impl BlockSize {
 }
 
 /// A run of logical blocks. May be empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display)]
+#[display("{}+{}", lba.0, blocks.0)]
 pub struct Extent {
     /// The first block.
     pub lba: Lba,
@@ -98,12 +99,6 @@ impl Iterator for Chunks {
         let count = blocks.0.min(self.blocks_max);
         self.rest = Extent::new(lba.0.saturating_add(count), blocks.0 - count);
         (count > 0).then_some(Extent { lba, blocks: Blocks(count) })
-    }
-}
-
-impl fmt::Display for Extent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}+{}", self.lba.0, self.blocks.0)
     }
 }
 

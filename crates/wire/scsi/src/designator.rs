@@ -3,10 +3,14 @@
 
 use std::fmt;
 
+use derive_more::Display;
+use num_enum::FromPrimitive;
+
 use crate::fields::{Hex, elements, text, u8_at, u16_at, utf8};
 
 /// A name and what it is the name of.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Display)]
+#[display("{association}: {name}")]
 pub struct Designator {
     /// What it names.
     pub association: Association,
@@ -17,16 +21,22 @@ pub struct Designator {
 }
 
 /// What a designator names (SPC-4 table 600).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Display, FromPrimitive)]
+#[repr(u8)]
 pub enum Association {
     /// The logical unit, by whichever port it is reached.
-    LogicalUnit,
+    #[display("logical unit")]
+    LogicalUnit = 0,
     /// The target port that was asked.
-    TargetPort,
+    #[display("target port")]
+    TargetPort = 1,
     /// The target device, with all its ports.
-    Target,
+    #[display("target")]
+    Target = 2,
     /// Reserved.
-    Unknown,
+    #[display("unknown")]
+    #[num_enum(default)]
+    Unknown = 3,
 }
 
 /// A name, by the authority that gave it (SPC-4 table 601).
@@ -73,12 +83,7 @@ impl Designator {
     /// Takes one apart; `None` if it is cut short.
     pub fn parse(bytes: &[u8]) -> Option<Designator> {
         let designator = bytes.get(4..4 + usize::from(*bytes.get(3)?))?;
-        let association = match bytes[1] >> 4 & 3 {
-            0 => Association::LogicalUnit,
-            1 => Association::TargetPort,
-            2 => Association::Target,
-            _ => Association::Unknown,
-        };
+        let association = Association::from(bytes[1] >> 4 & 3);
         let protocol = (bytes[1] & PIV != 0).then_some(bytes[0] >> 4);
         Some(Designator { association, protocol, name: Name::parse(bytes[1] & 0x0f, designator) })
     }
@@ -86,12 +91,7 @@ impl Designator {
     /// As it travels. Of a name that is longer than 255 bytes, there is no more.
     pub fn write(&self) -> Vec<u8> {
         let (kind, code_set, bytes) = self.name.write();
-        let association = match self.association {
-            Association::LogicalUnit => 0x00,
-            Association::TargetPort => 0x10,
-            Association::Target => 0x20,
-            Association::Unknown => 0x30,
-        };
+        let association = (self.association as u8) << 4;
         let (protocol, piv) = self.protocol.map_or((0, 0), |protocol| (protocol << 4, PIV));
         let length = bytes.len().min(255);
         [&[protocol | code_set, piv | association | kind, 0, length as u8], &bytes[..length]].concat()
@@ -200,23 +200,6 @@ impl fmt::Display for Name {
             }
             Name::Other { kind, bytes } => write!(f, "designator of type {kind}: {}", Hex(bytes)),
         }
-    }
-}
-
-impl fmt::Display for Association {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Association::LogicalUnit => "logical unit",
-            Association::TargetPort => "target port",
-            Association::Target => "target",
-            Association::Unknown => "unknown",
-        })
-    }
-}
-
-impl fmt::Display for Designator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.association, self.name)
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use derive_more::Display;
+
 /// The big-endian number in a part of `bytes`, of at most eight bytes; what is missing at the end reads as zero, as
 /// SPC-4 4.2.5.6 has a short answer read.
 pub fn number(bytes: &[u8], part: Range<usize>) -> u64 {
@@ -64,7 +66,8 @@ pub fn elements(mut rest: &[u8], length: impl Fn(&[u8]) -> Option<usize>) -> imp
 }
 
 /// A field of a page, with its value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[display("{name} = {value} ({means})")]
 pub struct Field {
     /// The standard's name in its short form, such as `WCE`.
     pub name: &'static str,
@@ -72,12 +75,6 @@ pub struct Field {
     pub means: &'static str,
     /// Its value; 1 is yes for what is yes or no.
     pub value: u64,
-}
-
-impl fmt::Display for Field {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} = {} ({})", self.name, self.value, self.means)
-    }
 }
 
 /// Where a field lies in a page.

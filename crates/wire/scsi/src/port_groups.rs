@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use derive_more::Display;
+
 use crate::fields::{elements, u8_at, u16_at, u32_at};
 
 /// A group of target ports that share an access state.
@@ -22,23 +24,31 @@ pub struct PortGroup {
 }
 
 /// How well a logical unit is reached by a port (SPC-4 5.16.2.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum AccessState {
     /// 0h: with full performance.
+    #[display("active/optimized")]
     ActiveOptimized,
     /// 1h: with less.
+    #[display("active/non-optimized")]
     ActiveNonOptimized,
     /// 2h: only commands that ask, until it takes over.
+    #[display("standby")]
     Standby,
     /// 3h: hardly any command.
+    #[display("unavailable")]
     Unavailable,
     /// 4h: some blocks here, some there.
+    #[display("logical block dependent")]
     LbaDependent,
     /// Eh: the port is not accessible.
+    #[display("offline")]
     Offline,
     /// Fh: on its way to another state.
+    #[display("transitioning")]
     Transitioning,
     /// Any other.
+    #[display("reserved state {_0:x}h")]
     Reserved(u8),
 }
 
@@ -70,21 +80,6 @@ impl AccessState {
 
     fn supported(flags: u8) -> Vec<AccessState> {
         STATES.into_iter().filter(|(_, bit, _)| flags & bit != 0).map(|(_, _, state)| state).collect()
-    }
-}
-
-impl fmt::Display for AccessState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AccessState::ActiveOptimized => write!(f, "active/optimized"),
-            AccessState::ActiveNonOptimized => write!(f, "active/non-optimized"),
-            AccessState::Standby => write!(f, "standby"),
-            AccessState::Unavailable => write!(f, "unavailable"),
-            AccessState::LbaDependent => write!(f, "logical block dependent"),
-            AccessState::Offline => write!(f, "offline"),
-            AccessState::Transitioning => write!(f, "transitioning"),
-            AccessState::Reserved(code) => write!(f, "reserved state {code:x}h"),
-        }
     }
 }
 

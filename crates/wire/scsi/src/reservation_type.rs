@@ -3,21 +3,31 @@
 use std::fmt;
 use std::str::FromStr;
 
+use derive_more::Display;
+use num_enum::TryFromPrimitive;
+
 /// What a reservation keeps others from (SPC-4 table 61).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, TryFromPrimitive)]
+#[repr(u8)]
 pub enum ReservationType {
-    /// 1: only the holder writes.
-    WriteExclusive,
-    /// 3: only the holder reads or writes.
-    ExclusiveAccess,
-    /// 5: only those that are registered write, and one of them holds it.
-    WriteExclusiveRegistrantsOnly,
-    /// 6: only those that are registered read or write, and one of them holds it.
-    ExclusiveAccessRegistrantsOnly,
-    /// 7: only those that are registered write, and all of them hold it.
-    WriteExclusiveAllRegistrants,
-    /// 8: only those that are registered read or write, and all of them hold it.
-    ExclusiveAccessAllRegistrants,
+    /// Only the holder writes.
+    #[display("write-exclusive")]
+    WriteExclusive = 1,
+    /// Only the holder reads or writes.
+    #[display("exclusive-access")]
+    ExclusiveAccess = 3,
+    /// Only those that are registered write, and one of them holds it.
+    #[display("write-exclusive-registrants-only")]
+    WriteExclusiveRegistrantsOnly = 5,
+    /// Only those that are registered read or write, and one of them holds it.
+    #[display("exclusive-access-registrants-only")]
+    ExclusiveAccessRegistrantsOnly = 6,
+    /// Only those that are registered write, and all of them hold it.
+    #[display("write-exclusive-all-registrants")]
+    WriteExclusiveAllRegistrants = 7,
+    /// Only those that are registered read or write, and all of them hold it.
+    #[display("exclusive-access-all-registrants")]
+    ExclusiveAccessAllRegistrants = 8,
 }
 
 impl ReservationType {
@@ -31,26 +41,9 @@ impl ReservationType {
         ReservationType::ExclusiveAccessAllRegistrants,
     ];
 
-    /// Its code and its name.
-    const fn words(self) -> (u8, &'static str) {
-        match self {
-            ReservationType::WriteExclusive => (1, "write-exclusive"),
-            ReservationType::ExclusiveAccess => (3, "exclusive-access"),
-            ReservationType::WriteExclusiveRegistrantsOnly => (5, "write-exclusive-registrants-only"),
-            ReservationType::ExclusiveAccessRegistrantsOnly => (6, "exclusive-access-registrants-only"),
-            ReservationType::WriteExclusiveAllRegistrants => (7, "write-exclusive-all-registrants"),
-            ReservationType::ExclusiveAccessAllRegistrants => (8, "exclusive-access-all-registrants"),
-        }
-    }
-
-    /// The type of this code; `None` for those that are obsolete or reserved.
-    pub fn new(code: u8) -> Option<ReservationType> {
-        ReservationType::ALL.into_iter().find(|kind| kind.words().0 == code)
-    }
-
     /// Its code.
     pub fn code(self) -> u8 {
-        self.words().0
+        self as u8
     }
 
     /// Others may still read (SPC-4 table 65).
@@ -61,12 +54,6 @@ impl ReservationType {
                 | ReservationType::WriteExclusiveRegistrantsOnly
                 | ReservationType::WriteExclusiveAllRegistrants
         )
-    }
-}
-
-impl fmt::Display for ReservationType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.words().1)
     }
 }
 
@@ -87,6 +74,6 @@ impl FromStr for ReservationType {
     type Err = UnknownReservationType;
 
     fn from_str(name: &str) -> Result<ReservationType, UnknownReservationType> {
-        ReservationType::ALL.into_iter().find(|kind| kind.words().1 == name).ok_or(UnknownReservationType)
+        ReservationType::ALL.into_iter().find(|kind| kind.to_string() == name).ok_or(UnknownReservationType)
     }
 }

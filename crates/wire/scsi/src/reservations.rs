@@ -3,11 +3,15 @@
 
 use std::fmt;
 
+use derive_more::Display;
+use num_enum::TryFromPrimitive;
+
 use crate::fields::{elements, layout, u8_at, u16_at, u32_at, u64_at};
 use crate::{ReservationType, TransportId};
 
 /// Service actions of PERSISTENT RESERVE IN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromPrimitive)]
+#[repr(u8)]
 pub enum ReserveIn {
     /// READ KEYS.
     Keys = 0,
@@ -19,16 +23,9 @@ pub enum ReserveIn {
     FullStatus = 3,
 }
 
-impl ReserveIn {
-    /// `None` of those that are reserved.
-    pub fn new(code: u8) -> Option<ReserveIn> {
-        use ReserveIn::*;
-        [Keys, Reservation, Capabilities, FullStatus].into_iter().find(|action| *action as u8 == code)
-    }
-}
-
-/// Service actions of PERSISTENT RESERVE OUT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Service actions of PERSISTENT RESERVE OUT, without REPLACE LOST RESERVATION, which is of tapes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromPrimitive)]
+#[repr(u8)]
 pub enum ReserveOut {
     /// REGISTER.
     Register = 0,
@@ -46,24 +43,6 @@ pub enum ReserveOut {
     RegisterAndIgnoreExistingKey = 6,
     /// REGISTER AND MOVE.
     RegisterAndMove = 7,
-}
-
-impl ReserveOut {
-    /// `None` of those that are reserved, and of REPLACE LOST RESERVATION, which is of tapes.
-    pub fn new(code: u8) -> Option<ReserveOut> {
-        use ReserveOut::*;
-        let all = [
-            Register,
-            Reserve,
-            Release,
-            Clear,
-            Preempt,
-            PreemptAndAbort,
-            RegisterAndIgnoreExistingKey,
-            RegisterAndMove,
-        ];
-        all.into_iter().find(|action| *action as u8 == code)
-    }
 }
 
 layout! {
@@ -116,7 +95,8 @@ pub struct RegisteredKeys {
 }
 
 /// The reservation in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[display("{kind} by key {key:#x}")]
 pub struct Reservation {
     /// The holder's key; zero if all registrants hold it.
     pub key: u64,
@@ -172,7 +152,7 @@ impl Reservation {
             [] => Some(None),
             descriptor if descriptor.len() < 16 => None,
             descriptor => {
-                let kind = ReservationType::new(descriptor[13] & 0x0f)?;
+                let kind = ReservationType::try_from(descriptor[13] & 0x0f).ok()?;
                 Some(Some(Reservation { key: u64_at(descriptor, 0), kind }))
             }
         }
@@ -210,7 +190,7 @@ impl Registration {
         let flags = u8_at(bytes, 12);
         Registration {
             key: u64_at(bytes, 0),
-            holds: ReservationType::new(u8_at(bytes, 13) & 0x0f).filter(|_| flags & 1 != 0),
+            holds: ReservationType::try_from(u8_at(bytes, 13) & 0x0f).ok().filter(|_| flags & 1 != 0),
             all_ports: flags & 2 != 0,
             relative_port: u16_at(bytes, 18),
             initiator: bytes.get(24..).and_then(TransportId::parse),
@@ -246,12 +226,6 @@ impl fmt::Display for Registration {
             false => write!(f, " at port {}", self.relative_port)?,
         }
         self.holds.iter().try_for_each(|kind| write!(f, ", holds {kind}"))
-    }
-}
-
-impl fmt::Display for Reservation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} by key {:#x}", self.kind, self.key)
     }
 }
 
@@ -310,7 +284,7 @@ mod tests {
     fn every_type_is_known_by_its_name() {
         for kind in ReservationType::ALL {
             assert_eq!(kind.to_string().parse(), Ok(kind));
-            assert_eq!(ReservationType::new(kind.code()), Some(kind));
+            assert_eq!(ReservationType::try_from(kind.code()), Ok(kind));
         }
         assert_eq!("exclusive".parse::<ReservationType>(), Err(crate::UnknownReservationType));
     }

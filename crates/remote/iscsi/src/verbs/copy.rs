@@ -1,7 +1,8 @@
 //! EXTENDED COPY (SPC-4 6.4): a target copies by itself, and the data never come here.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use derive_more::Display;
 
 use block::Extent;
 use scsi::{
@@ -23,13 +24,16 @@ pub struct ExtendedCopy {
 }
 
 /// Why a target does not copy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum ExtendedCopyError {
     /// The target does not copy from block device to block device.
+    #[display("the target does not copy blocks by itself")]
     Unable,
     /// One of the two has no name that a copy could call it by: an NAA or an EUI-64 designator.
+    #[display("a copy needs an NAA or EUI-64 name of both sides")]
     NoName,
     /// Their blocks are not of one length.
+    #[display("the source has blocks of {_0} bytes, the destination of {_1}")]
     BlockLengths(u32, u32),
     /// A command failed. What was copied before it, was copied.
     Verb(VerbError),
@@ -43,19 +47,6 @@ impl ExtendedCopyError {
                 true
             }
             ExtendedCopyError::Verb(error) => error.is_unsupported(),
-        }
-    }
-}
-
-impl fmt::Display for ExtendedCopyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ExtendedCopyError::Unable => write!(f, "the target does not copy blocks by itself"),
-            ExtendedCopyError::NoName => write!(f, "a copy needs an NAA or EUI-64 name of both sides"),
-            ExtendedCopyError::BlockLengths(ours, theirs) => {
-                write!(f, "the source has blocks of {ours} bytes, the destination of {theirs}")
-            }
-            ExtendedCopyError::Verb(error) => error.fmt(f),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! MODE SENSE and MODE SELECT (SPC-4 6.10 to 6.13): how a logical unit behaves, and which of that may be changed.
 
-use std::fmt;
+use derive_more::Display;
 
 use block::Buffer;
 use scsi::{ModeForm, ModePage, ModeValues, Modes, PS, cdb, mode_field};
@@ -9,30 +9,22 @@ use super::{VerbError, parameters};
 use crate::unit::Unit;
 
 /// Why a mode field was not changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum ModeFieldError {
     /// No page that is known has a field of this name.
+    #[display("no mode page that we know has such a field")]
     Unknown,
     /// The target does not have the page, or its page ends before the field.
+    #[display("the target does not have this field")]
     Missing,
     /// The value is too large for the field.
+    #[display("the value is too large for the field")]
     TooLarge,
     /// The target does not let it be changed.
+    #[display("the target does not let this field be changed")]
     Fixed,
     /// A command failed.
     Verb(VerbError),
-}
-
-impl fmt::Display for ModeFieldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ModeFieldError::Unknown => write!(f, "no mode page that we know has such a field"),
-            ModeFieldError::Missing => write!(f, "the target does not have this field"),
-            ModeFieldError::TooLarge => write!(f, "the value is too large for the field"),
-            ModeFieldError::Fixed => write!(f, "the target does not let this field be changed"),
-            ModeFieldError::Verb(error) => error.fmt(f),
-        }
-    }
 }
 
 impl std::error::Error for ModeFieldError {}

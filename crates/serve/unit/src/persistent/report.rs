@@ -10,7 +10,7 @@ pub(crate) fn parse(cdb: &[u8]) -> Result<(ReserveIn, usize), Condition> {
     let &[0x5e, action, _, _, _, _, _, high, low, ..] = cdb else {
         return Err(Condition::invalid_field(0));
     };
-    let action = ReserveIn::new(action & 0x1f).ok_or(Condition::invalid_bit(1, 4))?;
+    let action = ReserveIn::try_from(action & 0x1f).map_err(|_| Condition::invalid_bit(1, 4))?;
     Ok((action, usize::from(u16::from_be_bytes([high, low]))))
 }
 
@@ -42,7 +42,7 @@ fn reservation(state: &Registrations) -> Option<scsi::Reservation> {
 
 /// Its kind as SCSI has it, whose numbers are those of what is saved.
 fn kind(reservation: &Reservation) -> Option<ReservationType> {
-    ReservationType::new(reservation.kind.code())
+    ReservationType::try_from(reservation.kind.code()).ok()
 }
 
 fn capabilities(state: &Registrations, can_persist: bool) -> ReservationCapabilities {
