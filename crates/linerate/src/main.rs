@@ -12,7 +12,7 @@ mod copy;
 mod diagnose;
 mod discover;
 #[cfg(test)]
-mod documents;
+mod documents_tests;
 mod fault_command;
 mod info;
 mod interrupt;
