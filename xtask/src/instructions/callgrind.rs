@@ -28,7 +28,7 @@ const TUNABLES: &str =
 impl Callgrind {
     /// Builds the program.
     pub(super) fn new() -> Result<Callgrind> {
-        let build = ["build", "--release", "--package", "linerate", "--example", "instructions"];
+        let build = ["build", "--release", "--package", "linerate-wan", "--example", "instructions"];
         process::succeed(process::cargo(&build)).context("building the program that is counted")?;
         let target = workspace::target_directory();
         let folder = target.join(format!("xtask/instructions-{}", std::process::id()));

@@ -3,7 +3,7 @@
 //! Time on a shared machine drifts by more than most changes make; a count of instructions does not, and is the same on
 //! every machine with the same compiler, valgrind and libc: valgrind shows all x86-64 machines with AVX2 as one model of
 //! processor, so that memcpy and CRC32C choose the same code everywhere. The program that is counted is
-//! `crates/linerate/examples/instructions`: our initiator and our target over memory in the place of a network.
+//! `crates/measure/wan/examples/instructions`: our initiator and our target over memory in the place of a network.
 //!
 //! What is left out is the kernel, which costs more than both, and how long an instruction takes: a count is a means to
 //! find waste and to see it come back, and no measure of speed.

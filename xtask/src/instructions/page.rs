@@ -51,7 +51,7 @@ const TEXT: &str = "\
 `cargo xtask test`, counts it again and fails if a count rose by more than 5 % of `xtask/instructions.toml`.
 
 Instructions that each end executes for one command in user space, by callgrind: our target and our initiator, whole, \
-over memory in the place of a network (`crates/linerate/examples/instructions`). The kernel, in which a server spends \
+over memory in the place of a network (`crates/measure/wan/examples/instructions`). The kernel, in which a server spends \
 four fifths of its time, is not in it, nor is the clock. A run with 3,200 commands less a run with 1,600, divided by \
 1,600; the same in every run on one machine, but for one in a thousand with a file; other machines were not tried. `ram` is \
 a RAM volume, `cached` a file in memory, which the reactor reads and writes at once, and `null` a device whose data go through \

@@ -10,7 +10,7 @@ use crate::server::Server;
 fn remote_disk() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "--package", "linerate", "--example", "remote_disk"]);
+    build.args(["build", "--quiet", "--package", "linerate-backends", "--example", "remote_disk"]);
     run_command(build.current_dir(env!("CARGO_MANIFEST_DIR"))).expect_success();
     // target/debug/linerate and target/debug/examples/remote_disk
     let program = Path::new(env!("CARGO_BIN_EXE_linerate"));

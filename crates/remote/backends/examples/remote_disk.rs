@@ -2,8 +2,8 @@
 //! written and read back.
 //!
 //! ```console
-//! $ cargo run --example remote_disk -- iscsi://san1/iqn.2026-01.io.linerate:vm1/0
-//! $ cargo run --example remote_disk -- iscsi://san1/iqn.2026-01.io.linerate:vm1/0 --overwrite 2048
+//! $ cargo run --package linerate-backends --example remote_disk -- iscsi://san1/iqn.2026-01.io.linerate:vm1/0
+//! $ cargo run --package linerate-backends --example remote_disk -- iscsi://san1/iqn.2026-01.io.linerate:vm1/0 --overwrite 2048
 //! ```
 //!
 //! docs/library.md explains what happens here.

@@ -2,7 +2,7 @@
 //! `cargo xtask instructions`, which runs this under callgrind and counts what each end spends on a command.
 //!
 //! ```console
-//! $ cargo run --release --example instructions -- read 4096 32 ram plain 3200
+//! $ cargo run --release --package linerate-wan --example instructions -- read 4096 32 ram plain 3200
 //! ```
 //!
 //! What is counted is the whole of both ends above the kernel: executor, connection, iSCSI, SCSI, volume. What the
