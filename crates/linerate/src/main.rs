@@ -22,7 +22,6 @@ mod listen;
 mod log;
 mod man;
 mod output;
-mod page;
 mod peer;
 mod prove;
 mod published;

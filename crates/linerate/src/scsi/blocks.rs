@@ -1,33 +1,39 @@
-//! Blocks by their addresses: how many there are, what became of them, giving them back, filling them, and replacing
-//! them if they are what they should be.
+//! Blocks by their addresses: giving them back, filling them, and replacing them if they are what they should be.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use block::{Buffer, Extent};
 use initiator::Unit;
-use initiator::verbs::{Capacity, Compared, LbaRun, LbaStatus, WriteSame};
-use serde_json::{Value, json};
+use initiator::verbs::{Compared, WriteSame};
 
-use super::answer::Answer;
 use super::unit::{AskArguments, UnitArguments};
 use crate::failure::{Failure, Kind};
 use crate::remote;
-use crate::spec::Bytes;
-use crate::terminal::Overwritten;
-use stats::figures::grouped;
-use stats::table::{Align, lines, pairs};
+use crate::terminal::{Overwritten, consent};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct VpdArguments {
+    #[command(flatten)]
+    pub(super) ask: AskArguments,
+    /// The page by its hexadecimal number, such as 83; the list of them if not given
+    #[arg(value_name = "PAGE", value_parser = inspect::pages::code)]
+    pub(super) page: Option<u8>,
+    /// Print its bytes too
+    #[arg(long)]
+    pub(super) hex: bool,
+}
 
 #[derive(Debug, clap::Args)]
 pub(super) struct StatusArguments {
     #[command(flatten)]
-    ask: AskArguments,
+    pub(super) ask: AskArguments,
     /// The first block
     #[arg(value_name = "LBA", default_value_t = 0)]
-    lba: u64,
+    pub(super) lba: u64,
     /// How many blocks; all that follow if not given
     #[arg(value_name = "COUNT")]
-    count: Option<u64>,
+    pub(super) count: Option<u64>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -75,128 +81,74 @@ pub(super) struct CompareArguments {
     write: PathBuf,
 }
 
-pub(super) fn capacity(asked: &AskArguments) -> Result<(), Failure> {
-    asked.ask(async |unit| {
-        let capacity = unit.read_capacity().await?;
-        let Capacity { blocks, block_bytes, physical_exponent, lowest_aligned, protection_type, .. } =
-            capacity;
-        let bytes = capacity.bytes();
-        let physical = u64::from(block_bytes) << physical_exponent;
-        let rows = [
-            ("capacity", Bytes(bytes).to_string()),
-            ("blocks", format!("{} of {block_bytes} bytes", grouped(blocks))),
-            ("physical blocks", format!("of {physical} bytes, the first at block {lowest_aligned}")),
-            ("protection", protection_type.map_or_else(|| "no".to_owned(), |kind| format!("type {kind}"))),
-            ("thin", if capacity.thin { "yes" } else { "no" }.to_owned()),
-        ];
-        let json = json!({
-            "bytes": bytes,
-            "blocks": blocks,
-            "block_bytes": block_bytes,
-            "physical_block_bytes": physical,
-            "lowest_aligned_lba": lowest_aligned,
-            "protection_type": protection_type,
-            "thin": capacity.thin,
-        });
-        Ok(Answer::new(pairs("", rows), json))
-    })
-}
-
-/// More lines than anybody reads; a map of a disk in small pieces goes on for very long.
-const RUNS_MOST: usize = 65_536;
-
-pub(super) fn lba_status(asked: &StatusArguments) -> Result<(), Failure> {
-    asked.ask.ask(async |unit| {
-        let rest = unit.read_capacity().await?.blocks.saturating_sub(asked.lba);
-        let extent = Extent::new(asked.lba, asked.count.unwrap_or(rest));
-        let runs = unit.lba_status(extent, RUNS_MOST).await?;
-        let rows: Vec<[String; 3]> = runs.iter().map(row).collect();
-        let columns = [Align::Right, Align::Right, Align::Left];
-        let json = runs.iter().map(|run| {
-            json!({ "lba": run.extent.lba.0, "blocks": run.extent.blocks.0, "status": words(run.status) })
-        });
-        let json = json.collect::<Value>();
-        Ok(Answer::new(lines(columns, &rows).join("\n"), json))
-    })
-}
-
-fn row(run: &LbaRun) -> [String; 3] {
-    [run.extent.lba.0.to_string(), run.extent.blocks.0.to_string(), words(run.status)]
-}
-
-fn words(status: LbaStatus) -> String {
-    match status {
-        LbaStatus::Mapped => "mapped".to_owned(),
-        LbaStatus::Deallocated => "deallocated".to_owned(),
-        LbaStatus::Anchored => "anchored".to_owned(),
-        LbaStatus::Other(code) => format!("status {code}"),
-    }
-}
-
-pub(super) fn unmap(asked: &ExtentArguments) -> Result<(), Failure> {
-    asked.unit.with(async |unit| {
-        asked.may_be_lost(unit).await?;
-        Ok(unit.unmap(&[asked.extent()], asked.anchor).await?)
-    })
-}
-
-pub(super) fn write_same(asked: &WriteSameArguments) -> Result<(), Failure> {
-    let WriteSameArguments { extent, block, unmap } = asked;
-    let given = block.as_deref().map(read).transpose()?;
-    extent.unit.with(async |unit| {
-        extent.may_be_lost(unit).await?;
-        let block_bytes = unit.read_capacity().await?.block_bytes as usize;
-        let block = given.unwrap_or_else(|| vec![0; block_bytes]);
-        if block.len() != block_bytes {
-            let why = format!("the file has {} bytes, and a block {block_bytes}", block.len());
-            return Err(Failure::refused(why));
-        }
-        let mut buffer = Buffer::zeroed(block_bytes);
-        buffer.copy_from_slice(&block);
-        let what = WriteSame { block: Some(buffer.share()), unmap: *unmap, anchor: extent.anchor };
-        Ok(unit.write_same(extent.extent(), &what).await?)
-    })
-}
-
-/// Nobody is asked: what is overwritten is what the caller has shown to know.
-pub(super) fn compare_and_write(asked: &CompareArguments) -> Result<(), Failure> {
-    let (expected, new) = (read(&asked.expect)?, read(&asked.write)?);
-    asked.unit.with(async |unit| {
-        let block_bytes = unit.read_capacity().await?.block_bytes as usize;
-        let blocks = u8::try_from(expected.len() / block_bytes.max(1)).ok().filter(|blocks| *blocks > 0);
-        let blocks = blocks.filter(|blocks| usize::from(*blocks) * block_bytes == expected.len());
-        let Some(blocks) = blocks.filter(|_| new.len() == expected.len()) else {
-            let why = format!("both files must have the same 1 to 255 whole blocks of {block_bytes} bytes");
-            return Err(Failure::refused(why));
-        };
-        match unit.compare_and_write(asked.lba, blocks, &expected, &new).await? {
-            Compared::Written => Ok(()),
-            Compared::Differs { offset_bytes } => {
-                let place = offset_bytes.map_or_else(String::new, |at| format!(" at byte {at}"));
-                let why = format!("something else is there{place}; nothing was written");
-                Err(Failure::new(Kind::Mismatch, why))
-            }
-        }
-    })
-}
-
 impl ExtentArguments {
-    fn extent(&self) -> Extent {
-        Extent::new(self.lba, self.count)
-    }
-
     /// Names what is on the LUN, and asks.
     async fn may_be_lost(&self, unit: &Unit) -> Result<(), Failure> {
         if self.yes {
             return Ok(());
         }
         let disk = remote::disk(unit).await?;
-        Overwritten { device: &disk, name: &"the LUN", part: None, lun: None }
-            .consent(crate::terminal::consent(false))
-            .await
+        Overwritten { device: &disk, name: &"the LUN", part: None, lun: None }.consent(consent(false)).await
+    }
+
+    pub(super) fn unmap(&self) -> Result<(), Failure> {
+        self.unit.with(async |unit| {
+            self.may_be_lost(unit).await?;
+            Ok(unit.unmap(&[Extent::new(self.lba, self.count)], self.anchor).await?)
+        })
     }
 }
 
-fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+impl WriteSameArguments {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let WriteSameArguments { extent, block, unmap } = self;
+        let given = block.as_deref().map(read).transpose()?;
+        extent.unit.with(async |unit| {
+            extent.may_be_lost(unit).await?;
+            let block_bytes = unit.read_capacity().await?.block_bytes as usize;
+            let block = given.unwrap_or_else(|| vec![0; block_bytes]);
+            if block.len() != block_bytes {
+                let why = format!("the file has {} bytes, and a block {block_bytes}", block.len());
+                return Err(Failure::refused(why));
+            }
+            let what =
+                WriteSame { block: Some(buffer(&block).share()), unmap: *unmap, anchor: extent.anchor };
+            Ok(unit.write_same(Extent::new(extent.lba, extent.count), &what).await?)
+        })
+    }
+}
+
+impl CompareArguments {
+    /// Nobody is asked: what is overwritten is what the caller has shown to know.
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let (expected, new) = (read(&self.expect)?, read(&self.write)?);
+        self.unit.with(async |unit| {
+            let block_bytes = unit.read_capacity().await?.block_bytes as usize;
+            let blocks = u8::try_from(expected.len() / block_bytes.max(1)).ok().filter(|blocks| *blocks > 0);
+            let blocks = blocks.filter(|blocks| usize::from(*blocks) * block_bytes == expected.len());
+            let Some(blocks) = blocks.filter(|_| new.len() == expected.len()) else {
+                let why =
+                    format!("both files must have the same 1 to 255 whole blocks of {block_bytes} bytes");
+                return Err(Failure::refused(why));
+            };
+            match unit.compare_and_write(self.lba, blocks, &expected, &new).await? {
+                Compared::Written => Ok(()),
+                Compared::Differs { offset_bytes } => {
+                    let place = offset_bytes.map_or_else(String::new, |at| format!(" at byte {at}"));
+                    let why = format!("something else is there{place}; nothing was written");
+                    Err(Failure::new(Kind::Mismatch, why))
+                }
+            }
+        })
+    }
+}
+
+pub(super) fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     fs::read(file).map_err(|error| Failure::refused(format!("{}: {error}", file.display())))
+}
+
+pub(super) fn buffer(data: &[u8]) -> Buffer {
+    let mut buffer = Buffer::zeroed(data.len());
+    buffer.copy_from_slice(data);
+    buffer
 }

@@ -1,34 +1,28 @@
-//! `linerate scsi VERB URL`: one SCSI command, by its name, and the answer in words.
+//! `linerate scsi VERB URL`: one SCSI command, by its name, and the answer in words or as JSON.
 //!
-//! [`inquiry`], [`modes`], [`lists`] and [`blocks`] ask what is there, [`reservations`] keeps others out, [`medium`] and
-//! [`sanitize`] are about the medium as a whole, [`tasks`] manages, [`raw`] sends what has no verb here. What a verb prints is an
-//! [`Answer`]: words for people, or JSON.
+//! What asks is in [`inspect`]; here are [`blocks`] (which writes), [`modes`], [`reservations`], [`sanitize`], and [`raw`], which
+//! sends what has no verb.
 
-mod answer;
 mod blocks;
-mod inquiry;
-mod lists;
-mod medium;
 mod modes;
 mod raw;
 mod reservations;
 mod sanitize;
-mod tasks;
 mod unit;
 
 use clap::Subcommand;
+use initiator::verbs::{PersistentReserve, StartStop};
+use initiator::{Lun, Management, TaskManagementResult, Unit};
+use inspect::commands;
 
-pub(crate) use self::reservations::registered;
-
-use self::blocks::{CompareArguments, ExtentArguments, StatusArguments, WriteSameArguments};
-use self::inquiry::{InquiryArguments, VpdArguments};
+use self::blocks::{CompareArguments, ExtentArguments, StatusArguments, VpdArguments, WriteSameArguments};
 use self::modes::ModesArguments;
 use self::raw::RawArguments;
 use self::reservations::{KeyArguments, PreemptArguments, RegisterArguments, ReserveArguments};
 use self::sanitize::SanitizeArguments;
-use self::tasks::Function;
 use self::unit::{AskArguments, UnitArguments};
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
+use crate::output::say;
 
 /// Sends one SCSI command to a LUN and tells the answer
 #[derive(Debug, clap::Args)]
@@ -40,7 +34,7 @@ pub(crate) struct ScsiArguments {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// INQUIRY: who made it, and what it is
-    Inquiry(InquiryArguments),
+    Inquiry(AskArguments),
     /// INQUIRY: vital product data, the list of pages or one of them
     Vpd(VpdArguments),
     /// TEST UNIT READY: whether it can read and write
@@ -102,34 +96,60 @@ enum Verb {
 /// Runs the command.
 pub(crate) fn run(arguments: &ScsiArguments) -> Result<(), Failure> {
     match &arguments.verb {
-        Verb::Inquiry(asked) => inquiry::inquiry(asked),
-        Verb::Vpd(asked) => inquiry::vpd(asked),
-        Verb::Ready(asked) => medium::ready(asked),
-        Verb::Sense(asked) => medium::sense(asked),
-        Verb::Modes(asked) => modes::modes(asked),
-        Verb::Capacity(asked) => blocks::capacity(asked),
-        Verb::LbaStatus(asked) => blocks::lba_status(asked),
-        Verb::Luns(asked) => lists::luns(asked),
-        Verb::PortGroups(asked) => lists::port_groups(asked),
-        Verb::Opcodes(asked) => lists::opcodes(asked),
-        Verb::Registrations(asked) => reservations::registrations(asked),
-        Verb::Register(asked) => reservations::register(asked),
-        Verb::Unregister(asked) => reservations::unregister(asked),
-        Verb::Reserve(asked) => reservations::reserve(asked),
-        Verb::Release(asked) => reservations::release(asked),
-        Verb::Clear(asked) => reservations::clear(asked),
-        Verb::Preempt(asked) => reservations::preempt(asked),
-        Verb::Unmap(asked) => blocks::unmap(asked),
-        Verb::WriteSame(asked) => blocks::write_same(asked),
-        Verb::CompareAndWrite(asked) => blocks::compare_and_write(asked),
-        Verb::Sanitize(asked) => sanitize::sanitize(asked),
-        Verb::Sync(asked) => medium::sync(asked),
-        Verb::Start(asked) => medium::start(asked),
-        Verb::Stop(asked) => medium::stop(asked),
-        Verb::AbortTaskSet(asked) => tasks::manage(asked, Function::AbortTaskSet),
-        Verb::ClearTaskSet(asked) => tasks::manage(asked, Function::ClearTaskSet),
-        Verb::ResetLun(asked) => tasks::manage(asked, Function::ResetLun),
-        Verb::ResetTarget(asked) => tasks::manage(asked, Function::ResetTarget),
-        Verb::Raw(asked) => raw::run(asked),
+        Verb::Inquiry(asked) => asked.ask(commands::inquiry),
+        Verb::Vpd(asked) => {
+            asked.ask.ask(async |unit| commands::vpd(unit, asked.page.unwrap_or(0), asked.hex).await)
+        }
+        Verb::Ready(asked) => asked.carry_out(Unit::test_unit_ready).map(|()| say("ready\n")),
+        Verb::Sense(asked) => asked.ask(commands::sense),
+        Verb::Modes(asked) => asked.run(),
+        Verb::Capacity(asked) => asked.ask(commands::capacity),
+        Verb::LbaStatus(asked) => {
+            asked.ask.ask(async |unit| commands::lba_status(unit, asked.lba, asked.count).await)
+        }
+        Verb::Luns(asked) => asked.ask(commands::luns),
+        Verb::PortGroups(asked) => asked.ask(commands::port_groups),
+        Verb::Opcodes(asked) => asked.ask(commands::opcodes),
+        Verb::Registrations(asked) => asked.ask(inspect::reservations::registrations),
+        Verb::Register(RegisterArguments { ours, persist }) => {
+            ours.reserve(PersistentReserve::RegisterAndIgnoreExistingKey {
+                new_key: ours.key,
+                persist: *persist,
+            })
+        }
+        Verb::Unregister(ours) => {
+            ours.reserve(PersistentReserve::Register { key: ours.key, new_key: 0, persist: false })
+        }
+        Verb::Reserve(ReserveArguments { ours, kind }) => {
+            ours.reserve(PersistentReserve::Reserve { key: ours.key, kind: *kind })
+        }
+        Verb::Release(ours) => ours.release(),
+        Verb::Clear(ours) => ours.reserve(PersistentReserve::Clear { key: ours.key }),
+        Verb::Preempt(asked) => asked.run(),
+        Verb::Unmap(asked) => asked.unmap(),
+        Verb::WriteSame(asked) => asked.run(),
+        Verb::CompareAndWrite(asked) => asked.run(),
+        Verb::Sanitize(asked) => asked.run(),
+        Verb::Sync(asked) => asked.carry_out(Unit::synchronize_cache),
+        Verb::Start(asked) => asked.carry_out(async |unit| unit.start_stop(StartStop::Start).await),
+        Verb::Stop(asked) => asked.carry_out(async |unit| unit.start_stop(StartStop::Stop).await),
+        Verb::AbortTaskSet(asked) => manage(asked, Management::AbortTaskSet),
+        Verb::ClearTaskSet(asked) => manage(asked, Management::ClearTaskSet),
+        Verb::ResetLun(asked) => manage(asked, Management::LogicalUnitReset),
+        Verb::ResetTarget(asked) => manage(asked, |_| Management::TargetWarmReset),
+        Verb::Raw(asked) => asked.run(),
     }
+}
+
+fn manage(asked: &UnitArguments, function: impl Fn(Lun) -> Management) -> Result<(), Failure> {
+    asked.with(async |unit| {
+        let management = function(unit.lun());
+        match unit.target().manage(management).await? {
+            TaskManagementResult::FunctionComplete | TaskManagementResult::FunctionSucceeded => Ok(()),
+            refused @ TaskManagementResult::LunDoesNotExist => {
+                Err(Failure::new(Kind::NotFound, format_args!("{management}: {refused}")))
+            }
+            refused => Err(Failure::failed(format_args!("{management}: {refused}"))),
+        }
+    })
 }

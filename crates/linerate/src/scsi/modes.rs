@@ -1,20 +1,18 @@
 //! MODE SENSE and MODE SELECT: how a unit is set, field by field.
 
 use initiator::Unit;
-use initiator::verbs::{ModeFieldError, ModePage, ModeValues, Modes};
-use serde_json::{Value, json};
+use initiator::verbs::{ModeFieldError, ModeValues};
+use inspect::commands;
 
-use super::answer::Answer;
 use super::unit::AskArguments;
 use crate::failure::Failure;
-use crate::page::{self, dump, fields, fields_text, hex};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ModesArguments {
     #[command(flatten)]
     ask: AskArguments,
     /// The page by its hexadecimal number, such as 08; all of them if not given
-    #[arg(value_name = "PAGE", value_parser = page::code)]
+    #[arg(value_name = "PAGE", value_parser = inspect::pages::code)]
     page: Option<u8>,
     /// Which values
     #[arg(long, value_name = "WHICH", default_value = "current")]
@@ -56,61 +54,28 @@ fn assignment(text: &str) -> Result<(String, u64), String> {
     Ok((name.to_owned(), value.parse().map_err(|_| wrong())?))
 }
 
-pub(super) fn modes(asked: &ModesArguments) -> Result<(), Failure> {
-    let values = asked.values.of_the_standard();
-    let modes = asked.ask.unit.with(async |unit| {
-        set(unit, asked).await?;
-        Ok(match asked.page {
-            Some(page) => unit.mode_sense(page, 0, values).await?,
-            None => unit.modes(values).await?,
+impl ModesArguments {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        self.ask.ask(async |unit| -> Result<_, Failure> {
+            self.set(unit).await?;
+            Ok(commands::modes(unit, self.page, self.values.of_the_standard()).await?)
         })
-    })?;
-    Answer::new(text(&modes), to_json(&modes)).say(asked.ask.json)
-}
-
-async fn set(unit: &Unit, asked: &ModesArguments) -> Result<(), Failure> {
-    for (name, value) in &asked.set {
-        unit.set_mode_field(name, *value, asked.save).await.map_err(|error| match error {
-            ModeFieldError::Verb(error) => Failure::from(error),
-            ModeFieldError::Unknown | ModeFieldError::TooLarge => {
-                Failure::refused(format!("{name}: {error}"))
-            }
-            ModeFieldError::Missing | ModeFieldError::Fixed => Failure::failed(format!("{name}: {error}")),
-        })?;
     }
-    Ok(())
-}
 
-fn text(modes: &Modes) -> String {
-    let writing = if modes.write_protected { "write-protected" } else { "writable" };
-    let fua = if modes.force_unit_access { "FUA obeyed" } else { "FUA not obeyed" };
-    let pages: String = modes.pages.iter().map(page_text).collect();
-    format!("{writing}, {fua}\n{pages}")
-}
-
-fn page_text(page: &ModePage) -> String {
-    let fields = page.fields();
-    let subpage = if page.subpage == 0 { String::new() } else { format!("/{:02x}h", page.subpage) };
-    let content = if fields.is_empty() { dump(&page.bytes) } else { fields_text(&fields) };
-    format!("\n{} ({:02x}h{subpage})\n{content}", page.name(), page.code)
-}
-
-fn to_json(modes: &Modes) -> Value {
-    let page = |page: &ModePage| {
-        json!({
-            "page": format!("{:02x}", page.code),
-            "subpage": format!("{:02x}", page.subpage),
-            "name": page.name(),
-            "saveable": page.saveable,
-            "fields": fields(&page.fields()),
-            "bytes": hex(&page.bytes),
-        })
-    };
-    json!({
-        "write_protected": modes.write_protected,
-        "force_unit_access": modes.force_unit_access,
-        "pages": modes.pages.iter().map(page).collect::<Value>(),
-    })
+    async fn set(&self, unit: &Unit) -> Result<(), Failure> {
+        for (name, value) in &self.set {
+            unit.set_mode_field(name, *value, self.save).await.map_err(|error| match error {
+                ModeFieldError::Verb(error) => Failure::from(error),
+                ModeFieldError::Unknown | ModeFieldError::TooLarge => {
+                    Failure::refused(format!("{name}: {error}"))
+                }
+                ModeFieldError::Missing | ModeFieldError::Fixed => {
+                    Failure::failed(format!("{name}: {error}"))
+                }
+            })?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

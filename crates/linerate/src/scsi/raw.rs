@@ -1,16 +1,17 @@
 //! A command by its bytes, for what has no verb here.
 
-use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
 use block::Buffer;
-use initiator::{CommandResult, Transfer, only_asks, status, status_words};
+use initiator::{Answer, Transfer, only_asks, status, status_words};
+use inspect::commands::settle;
+use inspect::pages::dump;
 
-use super::unit::{UnitArguments, settle};
+use super::blocks::{buffer, read};
+use super::unit::UnitArguments;
 use crate::failure::{Failure, of_answer};
 use crate::output::say;
-use crate::page::dump;
 use crate::private_file;
 
 #[derive(Debug, clap::Args)]
@@ -50,37 +51,32 @@ fn cdb(text: &str) -> Result<Cdb, String> {
     Ok(number.to_be_bytes())
 }
 
-/// Sends it as it is, once. Its status is the answer; sense data go with it.
-pub(super) fn run(asked: &RawArguments) -> Result<(), Failure> {
-    if !(asked.out.is_none() && only_asks(&asked.cdb) || asked.yes) {
-        let why = "this command may change what is on the LUN, since it is not one that is known to only read; \
-                   add --yes to send it";
-        return Err(Failure::refused(why));
-    }
-    let transfer = asked.transfer()?;
-    let answer = asked.unit.with(async |unit| {
-        settle(unit).await;
-        Ok(unit.command(asked.cdb, transfer).await?)
-    })?;
-    match answer.status {
-        status::GOOD | status::CONDITION_MET => asked.tell(&answer),
-        status => {
-            let why = answer.sense.map_or_else(|| status_words(status).to_owned(), |sense| sense.to_string());
-            Err(Failure::new(of_answer(status, answer.sense), why))
-        }
-    }
-}
-
 impl RawArguments {
-    fn transfer(&self) -> Result<Transfer, Failure> {
-        if let Some(file) = &self.out {
-            let data =
-                fs::read(file).map_err(|error| Failure::refused(format!("{}: {error}", file.display())))?;
-            let mut buffer = Buffer::zeroed(data.len());
-            buffer.copy_from_slice(&data);
-            return Ok(Transfer::Out(buffer.share()));
+    /// Sends it as it is, once. Its status is the answer; sense data go with it.
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        if !(self.out.is_none() && only_asks(&self.cdb) || self.yes) {
+            let why = "this command may change what is on the LUN, since it is not one that is known to only read; \
+                       add --yes to send it";
+            return Err(Failure::refused(why));
         }
-        Ok(self.r#in.map_or(Transfer::None, |bytes| Transfer::into_all_of(Buffer::zeroed(bytes as usize))))
+        let transfer = match &self.out {
+            Some(file) => Transfer::Out(buffer(&read(file)?).share()),
+            None => self
+                .r#in
+                .map_or(Transfer::None, |bytes| Transfer::into_all_of(Buffer::zeroed(bytes as usize))),
+        };
+        let answer = self.unit.with(async |unit| {
+            settle(unit).await;
+            Ok(unit.command(self.cdb, transfer).await?)
+        })?;
+        match answer.status {
+            status::GOOD | status::CONDITION_MET => self.tell(&answer),
+            status => {
+                let why =
+                    answer.sense.map_or_else(|| status_words(status).to_owned(), |sense| sense.to_string());
+                Err(Failure::new(of_answer(status, answer.sense), why))
+            }
+        }
     }
 
     fn tell(&self, answer: &CommandResult) -> Result<(), Failure> {

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use initiator::Unit;
 use initiator::verbs::{Sanitize, SanitizeManner};
+use inspect::commands::settle;
 
-use super::unit::{UnitArguments, settle};
+use super::unit::UnitArguments;
 use crate::failure::Failure;
 use crate::output::remark;
 use crate::remote;
@@ -74,19 +75,19 @@ impl SanitizeArguments {
             How { .. } => Sanitize::ExitFailureMode,
         }
     }
-}
 
-pub(super) fn sanitize(asked: &SanitizeArguments) -> Result<(), Failure> {
-    asked.unit.with(async |unit| {
-        if !asked.yes && !asked.how.exit_failure_mode {
-            let lost = format!("sanitizing makes {} unreadable for good", what_is_there(unit).await?);
-            terminal::consent(false).to(lost)?;
-        }
-        // The answer comes at once: a medium of any size takes longer than a command may.
-        let manner = SanitizeManner { immediate: true, unrestricted_exit: false };
-        unit.sanitize(&asked.what(), manner).await?;
-        until_done(unit).await
-    })
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        self.unit.with(async |unit| {
+            if !self.yes && !self.how.exit_failure_mode {
+                let lost = format!("sanitizing makes {} unreadable for good", what_is_there(unit).await?);
+                terminal::consent(false).to(lost)?;
+            }
+            // The answer comes at once: a medium of any size takes longer than a command may.
+            let manner = SanitizeManner { immediate: true, unrestricted_exit: false };
+            unit.sanitize(&self.what(), manner).await?;
+            until_done(unit).await
+        })
+    }
 }
 
 async fn what_is_there(unit: &Unit) -> Result<String, Failure> {

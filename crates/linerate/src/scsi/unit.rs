@@ -2,9 +2,10 @@
 
 use initiator::verbs::VerbError;
 use initiator::{Settings, Unit};
+use inspect::Answer;
 
-use super::answer::Answer;
 use crate::failure::Failure;
+use crate::output::say;
 use crate::remote;
 
 /// Where it is.
@@ -31,6 +32,14 @@ impl UnitArguments {
         self.with_settings(|_| {}, work)
     }
 
+    /// The same with a command that is answered with nothing but success.
+    pub(super) fn carry_out(
+        &self,
+        verb: impl AsyncFnOnce(&Unit) -> Result<(), VerbError>,
+    ) -> Result<(), Failure> {
+        self.with(async |unit| Ok(verb(unit).await?))
+    }
+
     /// The same on other terms.
     pub(super) fn with_settings<T>(
         &self,
@@ -50,16 +59,12 @@ impl UnitArguments {
 
 impl AskArguments {
     /// The same for a verb that is answered with data.
-    pub(super) fn ask(
+    pub(super) fn ask<E: Into<Failure>>(
         &self,
-        verb: impl AsyncFnOnce(&Unit) -> Result<Answer, VerbError>,
+        verb: impl AsyncFnOnce(&Unit) -> Result<Answer, E>,
     ) -> Result<(), Failure> {
-        self.unit.with(async |unit| Ok(verb(unit).await?))?.say(self.json)
+        let answer = self.unit.with(async |unit| verb(unit).await.map_err(Into::into))?;
+        say(answer.printed(self.json));
+        Ok(())
     }
-}
-
-/// Takes what waits for every new session, such as that there was a reset before its time: it would be told in place of
-/// the next command's answer. Whether the unit is ready does not matter.
-pub(super) async fn settle(unit: &Unit) {
-    let _ = unit.test_unit_ready().await;
 }

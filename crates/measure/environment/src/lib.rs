@@ -13,10 +13,8 @@
 //! ```
 
 mod client;
-pub mod disk;
 pub mod link;
 mod negotiated;
-pub mod negotiation;
 pub mod network;
 pub mod server;
 mod storage;

@@ -1,10 +1,10 @@
 //! What initiator and target agreed on, as `linerate info` sees it.
 
 use bench::record::{Fact, Group};
+use inspect::negotiation::negotiated;
 use iscsi::negotiate::{Offers, Parameters};
 
 use super::fact;
-use crate::negotiation::negotiated;
 
 /// A fact for each key.
 pub(super) fn facts(offers: &Offers, got: &Parameters) -> Vec<Fact> {

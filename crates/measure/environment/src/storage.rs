@@ -6,11 +6,11 @@ use std::path::Path;
 use bench::record::{Fact, Group};
 use block::BlockDevice;
 use initiator::Unit;
+use inspect::disk::Disk;
 
 use super::fact;
 use super::system::System;
-use crate::disk::Disk;
-use backends::location::Location;
+use backends::place::Place;
 use stats::figures::grouped;
 use stats::printable;
 use volume::spec::Bytes;

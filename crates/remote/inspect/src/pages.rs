@@ -9,20 +9,20 @@ use stats::figures::grouped;
 use stats::table::{Align, lines};
 
 /// `83`, `0x83` or `83h`, as people and standards write it.
-pub(crate) fn code(text: &str) -> Result<u8, String> {
+pub fn code(text: &str) -> Result<u8, String> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_suffix('h')).unwrap_or(text);
     u8::from_str_radix(digits, 16)
         .map_err(|_| format!("{text:?} is no page; write two hexadecimal digits such as b0"))
 }
 
 /// Numbers in columns; everything else has words of its own.
-pub(crate) fn text(page: &Vpd) -> String {
+pub fn text(page: &Vpd) -> String {
     let VpdContent::Fields(all) = &page.content else { return format!("{page}\n") };
     format!("{} ({:02x}h)\n{}", page_name(page.code), page.code, fields_text(all))
 }
 
 /// A page, by what kind of thing is in it.
-pub(crate) fn to_json(page: &Vpd) -> Value {
+pub fn to_json(page: &Vpd) -> Value {
     let (kind, content) = match &page.content {
         VpdContent::Pages(pages) => {
             ("pages", pages.iter().map(|code| json!(format!("{code:02x}"))).collect())
@@ -52,12 +52,12 @@ pub(crate) fn to_json(page: &Vpd) -> Value {
 }
 
 /// Fields of a page by their names.
-pub(crate) fn fields(fields: &[Field]) -> Value {
+pub fn fields(fields: &[Field]) -> Value {
     fields.iter().map(|field| (field.name.to_owned(), json!(field.value))).collect()
 }
 
 /// The same for people: name, value and meaning in columns.
-pub(crate) fn fields_text(fields: &[Field]) -> String {
+pub fn fields_text(fields: &[Field]) -> String {
     let row = |field: &Field| [field.name.to_owned(), grouped(field.value), field.means.to_owned()];
     let rows: Vec<_> = fields.iter().map(row).collect();
     let lines = lines([Align::Left, Align::Right, Align::Left], &rows);
@@ -65,17 +65,17 @@ pub(crate) fn fields_text(fields: &[Field]) -> String {
 }
 
 /// Things that have no shape but their words.
-pub(crate) fn words(all: &[impl Display]) -> Value {
+pub fn words(all: &[impl Display]) -> Value {
     all.iter().map(|one| json!(one.to_string())).collect()
 }
 
 /// Bytes as two digits each.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Bytes as people look at them: sixteen a line, with their place and their letters.
-pub(crate) fn dump(bytes: &[u8]) -> String {
+pub fn dump(bytes: &[u8]) -> String {
     let line = |(row, bytes): (usize, &[u8])| {
         let letters = bytes.iter().map(|byte| match byte {
             0x20..0x7f => char::from(*byte),

@@ -8,15 +8,15 @@ use initiator::verbs::{
 use initiator::{RemoteTarget, Unit};
 use serde::Serialize;
 
-use crate::failure::{Failure, Kind};
-use crate::page;
-use crate::scsi::registered;
-use environment::disk::{Disk, known};
+use crate::disk::Disk;
+use crate::reservations::registered;
+use crate::{known, pages};
+use backends::{Failure, Kind};
 use stats::table::pairs;
 
 /// The names of the JSON are promised; `null` is what the target does not know or was not willing to say.
 #[derive(Debug, Serialize)]
-pub(super) struct UnitInfo {
+pub(crate) struct UnitInfo {
     /// As people number it.
     lun: String,
     device_type: &'static str,
@@ -57,7 +57,7 @@ struct Registered {
 }
 
 /// Every logical unit that the target shows us. One that cannot be looked at is no reason to leave out the others.
-pub(super) async fn look_at_all(target: &Arc<RemoteTarget>, vpd: &[u8]) -> Result<Vec<UnitInfo>, Failure> {
+pub(crate) async fn look_at_all(target: &Arc<RemoteTarget>, vpd: &[u8]) -> Result<Vec<UnitInfo>, Failure> {
     let luns = target.unit(0).report_luns(LunSelection::Ordinary).await?;
     let mut units = Vec::new();
     for lun in luns {
@@ -67,13 +67,13 @@ pub(super) async fn look_at_all(target: &Arc<RemoteTarget>, vpd: &[u8]) -> Resul
 }
 
 impl UnitInfo {
-    pub(super) async fn look(unit: &Unit, vpd: &[u8]) -> Result<UnitInfo, Failure> {
+    pub(crate) async fn look(unit: &Unit, vpd: &[u8]) -> Result<UnitInfo, Failure> {
         let inquiry = unit.inquiry().await?;
         if !inquiry.is_there() {
             let lun = LunAddress::parse(unit.lun().0);
             return Err(Failure::new(Kind::NotFound, format_args!("the target has no LUN {lun}")));
         }
-        let pages = known(unit.vpd_pages().await)?.unwrap_or_default();
+        let vpd_pages = known(unit.vpd_pages().await)?.unwrap_or_default();
         let (disk, problem) = match inquiry.is_disk() {
             true => Disk::look(unit)
                 .await
@@ -90,8 +90,8 @@ impl UnitInfo {
             lun: LunAddress::parse(unit.lun().0).to_string(),
             standard: inquiry.version_name(),
             device_type: device_type(inquiry.device_type),
-            serial_number: serial_number(unit, &pages).await?,
-            names: names(unit, &pages).await?,
+            serial_number: serial_number(unit, &vpd_pages).await?,
+            names: names(unit, &vpd_pages).await?,
             port_groups: port_groups(unit, &inquiry).await?,
             registrations: known(registered(unit).await)?
                 .map(|all| all.iter().map(Registered::new).collect()),
@@ -99,11 +99,11 @@ impl UnitInfo {
                 .map(|held| Held { r#type: held.kind.to_string(), key: format!("{:x}", held.key) }),
             disk,
             problem,
-            vpd_pages: pages.iter().map(|code| format!("{code:02x}")).collect(),
-            vpd: whole.iter().map(page::to_json).collect(),
+            vpd_pages: vpd_pages.iter().map(|code| format!("{code:02x}")).collect(),
+            vpd: whole.iter().map(pages::to_json).collect(),
             vpd_text: whole
                 .iter()
-                .map(|page| format!("\n{}{}", page::text(page), page::dump(&page.bytes)))
+                .map(|page| format!("\n{}{}", pages::text(page), pages::dump(&page.bytes)))
                 .collect(),
             commands,
             vendor: inquiry.vendor,
@@ -114,7 +114,7 @@ impl UnitInfo {
     }
 
     /// A heading and a line for each thing that is known.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let UnitInfo { lun, device_type, vendor, product, revision, standard, .. } = self;
         let removable = if self.removable { "removable " } else { "" };
         let head =

@@ -3,74 +3,70 @@
 use initiator::{Discovered, Portal};
 use serde::Serialize;
 
-use crate::failure::Failure;
-use crate::output::printable;
+use stats::figures::printable;
 use stats::table::{Align, lines};
 
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(crate) struct Discovery {
     /// Who was asked.
     portal: String,
-    pub(super) targets: Vec<Target>,
+    pub(crate) targets: Vec<Target>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Target {
-    pub(super) name: String,
-    pub(super) portals: Vec<Gate>,
+pub(crate) struct Target {
+    pub(crate) name: String,
+    pub(crate) portals: Vec<TargetPortal>,
     /// `null` if nobody asked, or nobody could.
-    pub(super) luns: Option<Vec<Lun>>,
+    pub(crate) luns: Option<Vec<Lun>>,
     /// Why nobody could.
-    pub(super) problem: Option<String>,
+    pub(crate) problem: Option<String>,
 }
 
 /// A portal of a target's.
 #[derive(Debug, Serialize)]
-pub(super) struct Gate {
-    pub(super) address: String,
+pub(crate) struct TargetPortal {
+    pub(crate) address: String,
     /// The portal group, whose portals one session may use together.
-    pub(super) group: Option<u16>,
+    pub(crate) group: Option<u16>,
     /// Why it could not be used, if it was tried.
-    pub(super) problem: Option<String>,
+    pub(crate) problem: Option<String>,
 }
 
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Lun {
+pub(crate) struct Lun {
     /// As people number it.
-    pub(super) lun: String,
+    pub(crate) lun: String,
     /// In words: `disk`, `tape` and so on.
-    pub(super) device_type: String,
-    pub(super) vendor: String,
-    pub(super) product: String,
-    pub(super) revision: String,
+    pub(crate) device_type: String,
+    pub(crate) vendor: String,
+    pub(crate) product: String,
+    pub(crate) revision: String,
     /// The rest is of disks alone.
-    pub(super) bytes: Option<u64>,
-    pub(super) block_bytes: Option<u32>,
-    pub(super) thin: Option<bool>,
-    pub(super) read_only: Option<bool>,
+    pub(crate) bytes: Option<u64>,
+    pub(crate) block_bytes: Option<u32>,
+    pub(crate) thin: Option<bool>,
+    pub(crate) read_only: Option<bool>,
     /// Why it could not be looked at.
-    pub(super) problem: Option<String>,
+    pub(crate) problem: Option<String>,
 }
 
-impl Report {
-    pub(super) fn new(asked: &Portal, found: Vec<Discovered>) -> Report {
+impl Discovery {
+    pub(crate) fn new(asked: &Portal, found: Vec<Discovered>) -> Discovery {
         let target = |found: Discovered| {
-            let mut portals: Vec<Gate> = found.addresses.iter().map(|address| Gate::of(address)).collect();
+            let mut portals: Vec<TargetPortal> =
+                found.addresses.iter().map(|address| TargetPortal::of(address)).collect();
             if portals.is_empty() {
                 // RFC 7143 appendix C: a target without an address is at the one that was asked.
-                portals.push(Gate { address: asked.to_string(), group: None, problem: None });
+                portals.push(TargetPortal { address: asked.to_string(), group: None, problem: None });
             }
             Target { name: printable(&found.name), portals, luns: None, problem: None }
         };
-        Report { portal: asked.to_string(), targets: found.into_iter().map(target).collect() }
-    }
-
-    pub(super) fn json(&self) -> Result<String, Failure> {
-        serde_json::to_string_pretty(self).map(|text| text + "\n").map_err(Failure::failed)
+        Discovery { portal: asked.to_string(), targets: found.into_iter().map(target).collect() }
     }
 
     /// A paragraph for each target.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         if self.targets.is_empty() {
             return format!("{} has no target for us\n", self.portal);
         }
@@ -78,11 +74,11 @@ impl Report {
     }
 }
 
-impl Gate {
+impl TargetPortal {
     /// Of `host:port,tag` (RFC 7143 section 13.8).
-    fn of(address: &str) -> Gate {
+    fn of(address: &str) -> TargetPortal {
         let (address, tag) = address.rsplit_once(',').unwrap_or((address, ""));
-        Gate { address: printable(address), group: tag.parse().ok(), problem: None }
+        TargetPortal { address: printable(address), group: tag.parse().ok(), problem: None }
     }
 
     fn cells(&self) -> [String; 3] {
@@ -94,7 +90,7 @@ impl Gate {
 
 impl Target {
     fn text(&self) -> String {
-        let portals: Vec<_> = self.portals.iter().map(Gate::cells).collect();
+        let portals: Vec<_> = self.portals.iter().map(TargetPortal::cells).collect();
         let luns: Vec<_> = self.luns.iter().flatten().map(Lun::cells).collect();
         let mut text = format!("{}\n", self.name);
         let portals = lines([Align::Left; 3], &portals);
@@ -115,7 +111,7 @@ impl Lun {
     const ALIGN: [Align; 6] = [Align::Left, Align::Right, Align::Left, Align::Left, Align::Left, Align::Left];
 
     fn cells(&self) -> [String; 6] {
-        let size = self.bytes.map(|bytes| crate::spec::Bytes(bytes).to_string());
+        let size = self.bytes.map(|bytes| volume::spec::Bytes(bytes).to_string());
         let blocks = self.block_bytes.map(|bytes| format!("in blocks of {bytes}"));
         let flags = [(self.thin, "thin"), (self.read_only, "read-only")];
         let flags = flags.iter().filter(|(is, _)| *is == Some(true)).map(|(_, word)| *word);
@@ -144,32 +140,33 @@ mod tests {
     #[test]
     fn a_target_that_names_no_address_is_where_it_was_asked() {
         let found = Discovered { name: "iqn.x:a".to_owned(), addresses: Vec::new() };
-        let report = Report::new(&portal(), vec![found]);
-        assert_eq!(report.text(), "iqn.x:a\n  portal san1:3260\n");
+        let discovery = Discovery::new(&portal(), vec![found]);
+        assert_eq!(discovery.text(), "iqn.x:a\n  portal san1:3260\n");
     }
 
     #[test]
     fn a_target_is_told_with_its_portals_and_what_is_wrong_with_them() {
         let addresses = vec!["10.0.0.1:3260,1".to_owned(), "[fe80::1]:3260,2".to_owned()];
-        let mut report = Report::new(&portal(), vec![Discovered { name: "iqn.x:a".to_owned(), addresses }]);
-        report.targets[0].portals[0].problem = Some("cannot connect".to_owned());
+        let mut discovery =
+            Discovery::new(&portal(), vec![Discovered { name: "iqn.x:a".to_owned(), addresses }]);
+        discovery.targets[0].portals[0].problem = Some("cannot connect".to_owned());
         let expected = "\
 iqn.x:a
   portal 10.0.0.1:3260   group 1  cannot connect
   portal [fe80::1]:3260  group 2
 ";
-        assert_eq!(report.text(), expected);
+        assert_eq!(discovery.text(), expected);
     }
 
     #[test]
     fn a_target_does_not_write_on_our_terminal_what_it_likes() {
         let found = Discovered { name: "iqn.x:\x1b[2Ja".to_owned(), addresses: vec!["\x07:1,1".to_owned()] };
-        assert!(!Report::new(&portal(), vec![found]).text().contains(['\x1b', '\x07']));
+        assert!(!Discovery::new(&portal(), vec![found]).text().contains(['\x1b', '\x07']));
     }
 
     #[test]
     fn nobody_home_is_said() {
-        assert_eq!(Report::new(&portal(), Vec::new()).text(), "san1:3260 has no target for us\n");
+        assert_eq!(Discovery::new(&portal(), Vec::new()).text(), "san1:3260 has no target for us\n");
     }
 
     #[test]
@@ -192,14 +189,14 @@ iqn.x:a
             ..Lun::default()
         };
         let found = Discovered { name: "iqn.x:a".to_owned(), addresses: Vec::new() };
-        let mut report = Report::new(&portal(), vec![found]);
-        report.targets[0].luns = Some(vec![disk, controller]);
+        let mut discovery = Discovery::new(&portal(), vec![found]);
+        discovery.targets[0].luns = Some(vec![disk, controller]);
         let expected = "\
 iqn.x:a
   portal san1:3260
   LUN 0   50GiB  in blocks of 512  LINERATE vm1   0001  thin
   LUN 12                           LINERATE gate        controller
 ";
-        assert_eq!(report.text(), expected);
+        assert_eq!(discovery.text(), expected);
     }
 }

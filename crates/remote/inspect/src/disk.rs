@@ -2,11 +2,11 @@
 
 use block::{BlockDevice, Profile};
 use initiator::Unit;
-use initiator::verbs::{BlockLimits, ModeValues, Modes, Provisioning, VerbError};
+use initiator::verbs::{BlockLimits, ModeValues, Modes, Provisioning};
 use serde::Serialize;
 
-use backends::Failure;
-use backends::remote;
+use crate::known;
+use backends::{Failure, remote};
 use stats::figures::grouped;
 use volume::spec::Bytes;
 
@@ -168,17 +168,5 @@ impl Limits {
         let told: Vec<String> =
             all.iter().filter_map(|(what, most)| Some(format!("{what} {}", grouped((*most)?)))).collect();
         if told.is_empty() { "none told".to_owned() } else { format!("{} blocks", told.join(", ")) }
-    }
-}
-
-/// What a unit has said, unless it does not know, or keeps it for who has reserved it. A lost session is an error.
-pub fn known<T>(answer: Result<T, VerbError>) -> Result<Option<T>, Failure> {
-    match answer {
-        Ok(value) => Ok(Some(value)),
-        Err(error @ VerbError::Lost(_)) => Err(error.into()),
-        Err(error) => {
-            tracing::debug!("{error}");
-            Ok(None)
-        }
     }
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use initiator::{ConnectionStatistics, Nexus, RemoteTarget, Url};
 use serde::Serialize;
 
-use crate::output::printable;
-use environment::negotiation::{self, Negotiated};
-use stats::figures::significant;
+use crate::negotiation::{self, Negotiated};
+use crate::pages::hex;
+use stats::figures::{printable, significant};
 use stats::table::pairs;
 
 /// The names of the JSON are promised.
 #[derive(Debug, Serialize)]
-pub(super) struct Session {
+pub(crate) struct Session {
     target: String,
     /// What the target calls itself, for people.
     target_alias: Option<String>,
@@ -79,7 +79,7 @@ impl Connection {
 }
 
 impl Session {
-    pub(super) async fn look(target: &RemoteTarget, url: &Url) -> Session {
+    pub(crate) async fn look(target: &RemoteTarget, url: &Url) -> Session {
         let statistics = target.statistics().await;
         let connections = statistics.map(|all| all.connections).unwrap_or_default();
         let (nexus, parameters) = (target.nexus(), target.parameters());
@@ -92,14 +92,14 @@ impl Session {
             redirected_from: redirected.then(|| url.portal.to_string()),
             target_portal_group: target_portal_group_tag,
             initiator,
-            isid: isid.0.iter().map(|byte| format!("{byte:02x}")).collect(),
+            isid: hex(&isid.0),
             tsih: tsih.0,
             connections: connections.into_iter().map(Connection::new).collect(),
             negotiated: negotiation::negotiated(&url.settings.offers(), &parameters),
         }
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let group = self.target_portal_group.map_or_else(String::new, |tag| format!(", portal group {tag}"));
         let from = self.redirected_from.as_ref().map(|asked| format!(", redirected from {asked}"));
         let rows = [

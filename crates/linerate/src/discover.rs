@@ -1,9 +1,5 @@
 //! `linerate discover`: which targets a portal has, where they can be reached, and with `--luns` what is on them.
 
-mod report;
-mod visit;
-
-use self::report::Report;
 use crate::failure::Failure;
 use crate::output::say;
 use crate::remote;
@@ -25,16 +21,7 @@ pub(crate) struct DiscoverArguments {
 /// Runs the command. A target that could not be looked at is told in its place, and the first of them by the exit code.
 pub(crate) fn run(arguments: &DiscoverArguments) -> Result<(), Failure> {
     let (portal, settings) = remote::portal(&arguments.portal)?;
-    let (report, looked) = remote::run(async {
-        let found = remote::discover(&portal, &settings).await?;
-        let mut report = Report::new(&portal, found);
-        let mut looked = Ok(());
-        let wanted = report.targets.iter_mut().filter(|_| arguments.luns);
-        for target in wanted {
-            looked = looked.and(visit::look(target, &settings).await);
-        }
-        Ok((report, looked))
-    })?;
-    say(&if arguments.json { report.json()? } else { report.text() });
+    let (found, looked) = remote::run(inspect::discover(&portal, &settings, arguments.luns))?;
+    say(found.printed(arguments.json));
     looked
 }

@@ -6,12 +6,11 @@ use block::BlockDevice;
 use initiator::verbs::{LunAddress, LunSelection, device_type};
 use initiator::{Portal, RemoteTarget, Settings, Unit};
 
-use super::report::{Lun, Target};
-use crate::failure::Failure;
-use crate::remote;
+use crate::discovery::{Lun, Target};
+use backends::{Failure, remote};
 
 /// Looks at a target through the first of its portals that can be reached, and notes why the ones before could not.
-pub(super) async fn look(target: &mut Target, settings: &Settings) -> Result<(), Failure> {
+pub(crate) async fn look(target: &mut Target, settings: &Settings) -> Result<(), Failure> {
     let looked = match log_in(target, settings).await {
         Ok(session) => {
             let luns = luns(&session).await;
@@ -32,11 +31,11 @@ pub(super) async fn look(target: &mut Target, settings: &Settings) -> Result<(),
 
 async fn log_in(target: &mut Target, settings: &Settings) -> Result<Arc<RemoteTarget>, Failure> {
     let mut last = Failure::failed("the target has no portal");
-    for gate in &mut target.portals {
-        match enter(&gate.address, &target.name, settings).await {
+    for portal in &mut target.portals {
+        match enter(&portal.address, &target.name, settings).await {
             Ok(session) => return Ok(session),
             Err(failure) if failure.is_unreachable() => {
-                gate.problem = Some(failure.to_string());
+                portal.problem = Some(failure.to_string());
                 last = failure;
             }
             // Whoever answered speaks for all portals.

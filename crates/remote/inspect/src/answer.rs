@@ -1,0 +1,30 @@
+//! What was asked for, for people and for programs.
+
+use std::fmt::Display;
+
+use serde::Serialize;
+
+/// The same as text and as JSON, whose names are promised.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    text: String,
+    json: String,
+}
+
+impl Answer {
+    /// `text` as it is printed; `json` without infinite numbers or keys that are not text.
+    pub(crate) fn new(text: String, json: &impl Serialize) -> Answer {
+        let json = serde_json::to_string_pretty(json).expect("every key is text");
+        Answer { text, json: json + "\n" }
+    }
+
+    /// The same for text of any form, which gets one end of line.
+    pub(crate) fn of_text(text: impl Display, json: &impl Serialize) -> Answer {
+        Answer::new(text.to_string().trim_end().to_owned() + "\n", json)
+    }
+
+    /// What to print.
+    pub fn printed(&self, as_json: bool) -> &str {
+        if as_json { &self.json } else { &self.text }
+    }
+}

@@ -1,0 +1,96 @@
+//! What portals, targets, sessions and LUNs say of themselves, as text for people and as JSON for programs: an [`Answer`].
+//!
+//! Reading order: [`discover`] (a portal's targets, and what is on them), [`info`] (a session and the LUNs behind it),
+//! [`commands`] (single SCSI commands that ask), [`reservations`]; [`pages`] has the layout of pages and bytes. What a
+//! target does not know is left out: a disk of 1996 has neither a Block Limits page nor ALUA.
+//!
+//! ```
+//! use initiator::verbs::Vpd;
+//!
+//! let page = Vpd::parse(0x80, b"\x00\x80\x00\x04A123").expect("a Unit Serial Number page");
+//! assert_eq!(inspect::pages::to_json(&page)["serial_number"], "A123");
+//! assert_eq!(inspect::pages::dump(&page.bytes[4..]), format!("  0000  {:<47}  A123\n", "41 31 32 33"));
+//! ```
+
+mod answer;
+pub mod commands;
+mod discovery;
+pub mod disk;
+mod login;
+pub mod negotiation;
+pub mod pages;
+pub mod reservations;
+mod unit;
+mod visit;
+
+use initiator::verbs::VerbError;
+use initiator::{Portal, Settings, Url};
+use serde::Serialize;
+
+use backends::{Failure, remote};
+
+pub use answer::Answer;
+
+/// A portal's targets, and with `luns` what is on each. A target that cannot be looked at is told in its place, and the
+/// first failure of them comes beside the answer.
+///
+/// # Errors
+/// The portal cannot be asked.
+pub async fn discover(
+    portal: &Portal,
+    settings: &Settings,
+    luns: bool,
+) -> Result<(Answer, Result<(), Failure>), Failure> {
+    let mut discovery = discovery::Discovery::new(portal, remote::discover(portal, settings).await?);
+    let mut looked = Ok(());
+    for target in discovery.targets.iter_mut().filter(|_| luns) {
+        looked = looked.and(visit::look(target, settings).await);
+    }
+    Ok((Answer::new(discovery.text(), &discovery), looked))
+}
+
+/// What a login at the URL came to, and the target's LUN of that number, or all of them. `pages` are those of vital
+/// product data to show whole.
+///
+/// # Errors
+/// The login fails, the session is lost, or there is no LUN of that number.
+pub async fn info(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Answer, Failure> {
+    let target = remote::open_target(url).await?;
+    let looked = match lun {
+        Some(number) => unit::UnitInfo::look(&target.unit(number), pages).await.map(|unit| vec![unit]),
+        None => unit::look_at_all(&target, pages).await,
+    };
+    let info = match looked {
+        // Last, when the connections have carried something and know their path.
+        Ok(luns) => Ok(Info { session: login::Session::look(&target, url).await, luns }),
+        Err(failure) => Err(failure),
+    };
+    target.close().await;
+    info.map(|info| Answer::new(info.text(), &info))
+}
+
+/// The names of the JSON are promised.
+#[derive(Serialize)]
+struct Info {
+    session: login::Session,
+    luns: Vec<unit::UnitInfo>,
+}
+
+impl Info {
+    fn text(&self) -> String {
+        let luns: String = self.luns.iter().map(|lun| format!("\n{}", lun.text())).collect();
+        self.session.text() + &luns
+    }
+}
+
+/// What a unit has said, unless it does not know, or keeps it for who has reserved it. A lost session is an error.
+fn known<T>(answer: Result<T, VerbError>) -> Result<Option<T>, Failure> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(error @ VerbError::Lost(_)) => Err(error.into()),
+        Err(error) => {
+            tracing::debug!("{error}");
+            Ok(None)
+        }
+    }
+}
