@@ -1,10 +1,8 @@
 //! `linerate lab`: runs a command in a lab, several hosts on this machine joined by links with rate, delay and loss
 //! (`docs/lab.md`).
 //!
-//! Reading order: [`run`], [`background`] (the programs that a plan starts), [`foreground`] (the command, its signals
-//! and its exit code). The lab itself is the crate `lab`.
+//! Reading order: [`run`], [`foreground`] (the command, its signals and its exit code). The lab itself is the crate `lab`.
 
-mod background;
 mod foreground;
 
 use std::fmt::Write as _;
@@ -14,12 +12,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use lab::{Direction, Host, Lab, LabError, LinkHandle, Plan};
+use conduct::site::failed;
+use lab::{Background, Direction, Host, Lab, LinkHandle, Plan};
 
 use crate::failure::Failure;
 use crate::output::remark;
-
-use background::Background;
 
 /// Runs commands in a lab: several hosts on this machine, joined by links with rate, delay and loss
 #[derive(Debug, Args)]
@@ -59,15 +56,15 @@ pub(crate) fn run(arguments: &LabArguments) -> Result<ExitCode, Failure> {
     // Users' own namespaces do for a lab where root is not at hand. If there are none either, building says what is
     // missing.
     let _ = host::namespace::become_root();
-    let lab = Lab::build(&plan).map_err(failure)?;
+    let lab = Lab::build(&plan).map_err(failed)?;
     let at = match &arguments.host {
-        Some(name) => lab.host(name).map_err(failure)?,
+        Some(name) => lab.host(name).map_err(failed)?,
         None => &lab.hosts()[0], // a plan has a host, or is refused
     };
     if arguments.show {
         lab.hosts().iter().for_each(|host| remark(shown(host)));
     }
-    let background = Background::start(&lab)?;
+    let background = Background::start(&lab).map_err(failed)?;
     let outcome = foreground::run(at, &arguments.command);
     drop(background);
     if arguments.counts {
@@ -89,13 +86,6 @@ fn read(path: &Path) -> Result<Plan, Failure> {
 }
 
 const PLAN_BYTES_MAX: u64 = 1 << 20;
-
-fn failure(error: LabError) -> Failure {
-    match error {
-        LabError::Plan(_) | LabError::Missing(_) | LabError::NoSuch(_) => Failure::refused(error),
-        LabError::System { .. } => Failure::failed(error),
-    }
-}
 
 /// A host, its addresses and its settings.
 fn shown(host: &Host) -> String {

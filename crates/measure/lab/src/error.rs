@@ -23,6 +23,8 @@ pub enum LabError {
     Plan(String),
     /// The machine or the process lacks something: the sentence says what.
     Missing(String),
+    /// A program of the plan did not become ready: the sentence says which and why.
+    NotReady(String),
     /// The lab has no host or link of this name.
     #[display("the lab has nothing named {_0}")]
     NoSuch(String),
@@ -47,7 +49,7 @@ impl std::error::Error for LabError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             LabError::System { error, .. } => Some(error),
-            LabError::Plan(_) | LabError::Missing(_) | LabError::NoSuch(_) => None,
+            LabError::Plan(_) | LabError::Missing(_) | LabError::NotReady(_) | LabError::NoSuch(_) => None,
         }
     }
 }

@@ -5,9 +5,10 @@
 //! the [`Lab`] is dropped or the process dies. Protocols above Ethernet are known as far as a segment of TCP must be
 //! cut into frames, no further.
 //!
-//! Reading order: [`Plan`] and [`Conditions`] (what is wanted), [`Lab`] (what there is), then the wire: `pipe` (one
+//! Reading order: [`Plan`] and [`Conditions`] (what is wanted), [`Lab`] (what there is), [`Background`] (the programs of a plan), then the wire: `pipe` (one
 //! path, as pure values: when does this frame arrive, if it does), `link` (one direction), `wire` (the thread).
 
+mod background;
 mod clock;
 mod conditions;
 mod congestion;
@@ -25,6 +26,7 @@ mod random;
 mod units;
 mod wire;
 
+pub use background::Background;
 pub use conditions::{Conditions, Spread};
 pub use counts::Counts;
 pub use error::{LabError, PlanError};

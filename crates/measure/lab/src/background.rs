@@ -8,13 +8,12 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Host, Lab, ReadyCheck};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::failure::Failure;
+use crate::{Host, Lab, LabError, ReadyCheck};
 
 /// Programs that are running. Dropped, they are asked to end, and after a while made to.
-pub(super) struct Background(Vec<Program>);
+pub struct Background(Vec<Program>);
 
 struct Program {
     child: Child,
@@ -24,13 +23,15 @@ struct Program {
 
 impl Background {
     /// Starts all, one after the other, each when the one before is ready.
-    pub(super) fn start(lab: &Lab) -> Result<Background, Failure> {
+    ///
+    /// # Errors
+    /// One cannot be run, ends before it is ready, or is not ready in time.
+    pub fn start(lab: &Lab) -> Result<Background, LabError> {
         let mut background = Background(Vec::new());
         for host in lab.hosts() {
             if let [program, arguments @ ..] = &host.plan().run[..] {
-                let started = spawn(host, program, arguments).map_err(|error| {
-                    Failure::refused(format_args!("cannot run {program} in {}: {error}", host.name()))
-                })?;
+                let started =
+                    spawn(host, program, arguments).map_err(|error| cannot_run(host, program, &error))?;
                 background.0.push(started);
                 let started = background.0.last_mut();
                 started.map_or(Ok(()), |started| wait_until_ready(host, program, &mut started.child))?;
@@ -67,7 +68,12 @@ fn spawn(host: &Host, program: &str, arguments: &[String]) -> io::Result<Program
     }
 }
 
-fn wait_until_ready(host: &Host, program: &str, child: &mut Child) -> Result<(), Failure> {
+/// The sentence of a program that cannot be started.
+fn cannot_run(host: &Host, program: &str, error: &io::Error) -> LabError {
+    LabError::Missing(format!("cannot run {program} in {}: {error}", host.name()))
+}
+
+fn wait_until_ready(host: &Host, program: &str, child: &mut Child) -> Result<(), LabError> {
     let Some(ready) = &host.plan().ready else { return Ok(()) };
     let (name, within) = (host.name(), host.plan().ready_within);
     let until = Instant::now() + within;
@@ -80,12 +86,12 @@ fn wait_until_ready(host: &Host, program: &str, child: &mut Child) -> Result<(),
                 Some(why_not) => format!("{program} in {name} is not ready: {why_not}"),
             },
         };
-        if let Some(status) = child.try_wait().map_err(Failure::failed)? {
-            let sentence = format_args!("{program} in {name} ended before it was ready: {status}");
-            return Err(Failure::failed(sentence));
+        if let Some(status) = child.try_wait().map_err(LabError::system(format!("wait for {program}")))? {
+            let sentence = format!("{program} in {name} ended before it was ready: {status}");
+            return Err(LabError::NotReady(sentence));
         }
         if Instant::now() > until {
-            return Err(Failure::failed(format_args!("{why_not} after {} s", within.as_secs_f64())));
+            return Err(LabError::NotReady(format!("{why_not} after {} s", within.as_secs_f64())));
         }
         thread::sleep(match ready {
             ReadyCheck::Port(_) => LOOK_EVERY,
@@ -95,15 +101,13 @@ fn wait_until_ready(host: &Host, program: &str, child: &mut Child) -> Result<(),
 }
 
 /// Runs a command once, in silence and no longer than until then; says what is wrong unless it succeeds.
-fn succeeds(host: &Host, words: &[String], until: Instant) -> Result<Option<String>, Failure> {
+fn succeeds(host: &Host, words: &[String], until: Instant) -> Result<Option<String>, LabError> {
     let [program, arguments @ ..] = words else { return Ok(None) };
     let quiet = |command: &mut Command| {
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.process_group(0);
     };
-    let mut child = host.start(program, quiet).map_err(|error| {
-        Failure::refused(format_args!("cannot run {program} in {}: {error}", host.name()))
-    })?;
+    let mut child = host.start(program, quiet).map_err(|error| cannot_run(host, program, &error))?;
     Ok(match wait_until(&mut child, until) {
         Some(status) if status.success() => None,
         Some(status) => Some(format!("{} fails ({status})", words.join(" "))),
@@ -126,9 +130,9 @@ fn wait_until(child: &mut Child, until: Instant) -> Option<ExitStatus> {
 }
 
 /// Whether somebody listens on this port in the host. Looked up in the kernel's lists: connecting would be noticed.
-fn listens(host: &Host, port: u16) -> Result<bool, Failure> {
+fn listens(host: &Host, port: u16) -> Result<bool, LabError> {
     let lists = || ["tcp", "tcp6"].map(|list| fs::read_to_string(format!("/proc/thread-self/net/{list}")));
-    let lists = host.run(lists).map_err(super::failure)?;
+    let lists = host.run(lists)?;
     Ok(lists.into_iter().flatten().any(|list| list.lines().any(|line| is_listener(line, port))))
 }
 
