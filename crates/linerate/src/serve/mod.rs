@@ -1,14 +1,12 @@
 //! `linerate serve`: reads the configuration, says what `manage` serves of it, and runs it until a signal comes.
 
-mod announce;
 mod arguments;
 mod end;
-mod paste;
 
 use std::sync::Arc;
 
 use manage::config::Log;
-use manage::summary;
+use manage::{announce, summary};
 
 pub(crate) use arguments::ServeArguments;
 

@@ -4,14 +4,14 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-use manage::config::{Config, Lun, Portal};
-use manage::control::Volume;
+use volume::spec::Bytes;
 
-use super::paste::{Way, lines};
-use crate::spec::Bytes;
+use crate::config::{Config, Lun, Portal};
+use crate::control::Volume;
+use crate::paste::{Way, lines};
 
-/// The whole announcement; `bound` are the addresses of the portals, with the ports that were really taken.
-pub(super) fn text(config: &Config, volumes: &[Volume], bound: &[SocketAddr]) -> String {
+/// The whole of it; `bound` are the addresses of the portals, with the ports that were really taken.
+pub fn text(config: &Config, volumes: &[Volume], bound: &[SocketAddr]) -> String {
     let portals: Vec<(&Portal, SocketAddr)> = config.portals.iter().zip(bound.iter().copied()).collect();
     let mut text = format!("linerate {}\n", env!("CARGO_PKG_VERSION"));
     for (portal, address) in &portals {
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_readme_shows_what_is_said() {
-        let config = manage::Desired::default().or_usual().safe_config().expect("nothing wrong");
+        let config = crate::Desired::default().or_usual().safe_config().expect("nothing wrong");
         let volume = &config.volumes[0];
         let device = backends::open_local(&volume.spec, Default::default()).expect("memory");
         let geometry = device.geometry();

@@ -27,6 +27,7 @@
 //! # Ok::<(), manage::ConfigError>(())
 //! ```
 
+pub mod announce;
 mod answers;
 mod change;
 pub mod config;
@@ -35,6 +36,7 @@ mod desired;
 mod difference;
 mod join;
 mod live;
+mod paste;
 mod poll;
 mod remotes;
 mod start;

@@ -6,17 +6,17 @@ use std::net::SocketAddr;
 
 /// A LUN and the way to it.
 #[derive(Clone, Debug)]
-pub(super) struct Way<'a> {
+pub(crate) struct Way<'a> {
     /// An address that initiators can reach, not a wildcard.
-    pub(super) portal: SocketAddr,
-    pub(super) target: &'a str,
-    pub(super) lun: u16,
+    pub(crate) portal: SocketAddr,
+    pub(crate) target: &'a str,
+    pub(crate) lun: u16,
     /// The CHAP name of an account that the target believes, if it wants one.
-    pub(super) user: Option<&'a str>,
+    pub(crate) user: Option<&'a str>,
 }
 
 /// The lines for one LUN.
-pub(super) fn lines(way: &Way<'_>) -> String {
+pub(crate) fn lines(way: &Way<'_>) -> String {
     let blocks =
         [("Linux", linux(way)), ("Windows", windows(way)), ("QEMU", qemu(way)), ("libiscsi", libiscsi(way))];
     let mut text = String::new();
