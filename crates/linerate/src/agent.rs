@@ -1,11 +1,7 @@
 //! `linerate agent`: a machine that does what a coordinator (`linerate bench --agents`) tells it to, so that several
 //! machines measure the same storage at the same time.
 //!
-//! What is said is the library `agent`'s. Reading order: [`secret`], [`work`] (what is done for a coordinator). The
-//! coordinator's side is `conduct::agents`.
-
-pub(crate) mod secret;
-mod work;
+//! What is said is the library `agent`'s; what is done for a coordinator, and the coordinator's side, are `conduct::agents`.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -13,6 +9,7 @@ use std::path::PathBuf;
 
 use agent::channel::Channel;
 use agent::{PORT, door};
+use conduct::agents::{secret, work_for};
 use host::{Epoll, EpollOptions};
 use reactor::ListenOptions;
 
@@ -51,14 +48,14 @@ pub(crate) fn run(arguments: &AgentArguments) -> Result<(), Failure> {
             if arguments.allow_write { "read and write" } else { "read only (--allow-write is not given)" };
         say(&format!("listens on {}; coordinators may {may}\nready\n", listener.local()));
         let allow_write = arguments.allow_write;
-        let gone = door::keep(&*listener, secret, move |channel| Box::pin(work_for(channel, allow_write)));
+        let gone = door::keep(&*listener, secret, move |channel| Box::pin(work(channel, allow_write)));
         match gone.await {}
     })
 }
 
-async fn work_for(channel: Channel, allow_write: bool) {
+async fn work(channel: Channel, allow_write: bool) {
     let peer = channel.peer();
     say(&format!("{peer} coordinates\n"));
-    let why = work::obey(channel, allow_write).await;
+    let why = work_for(channel, allow_write, &|line| say(&format!("{line}\n"))).await;
     say(&format!("{peer} is gone: {why}\n"));
 }

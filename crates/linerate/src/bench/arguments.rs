@@ -9,11 +9,11 @@ use bench::plan::Suite;
 use super::agents::{AgentName, Agents};
 use super::folder::Folder;
 use super::options::WorkloadOptions;
-use crate::agent::secret;
 use crate::failure::Failure;
 use crate::location::Location;
 use crate::spec::Bytes;
 use bench::Extent;
+use conduct::agents::secret;
 use model::LinkRate;
 
 /// Measures storage: suites of well-known tests, or a workload of your own

@@ -21,8 +21,8 @@ mod values;
 mod view;
 
 pub(crate) use conduct::{
-    agents, begin, client, crew, fit, folder, holes, keeper, resume, safety, shorter, storage, suites,
-    timestamp, ways,
+    agents, begin, crew, fit, folder, holes, keeper, resume, safety, shorter, storage, suites, timestamp,
+    ways,
 };
 
 use std::io::{IsTerminal, stderr};

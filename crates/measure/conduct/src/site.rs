@@ -34,6 +34,6 @@ impl Site {
 pub fn failed(error: LabError) -> Failure {
     match error {
         LabError::Plan(_) | LabError::Missing(_) | LabError::NoSuch(_) => Failure::refused(error),
-        LabError::System { .. } => Failure::failed(error),
+        LabError::System { .. } | LabError::NotReady(_) => Failure::failed(error),
     }
 }

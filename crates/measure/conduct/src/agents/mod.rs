@@ -3,13 +3,15 @@
 //!
 //! The coordinator (this side) measures nothing. It compares clocks before each run ([`clock`]), so that all begin at the
 //! same moment as well as that can be known, hears every sample, and ends the run for all. An agent that is lost ends it
-//! too: what it told until then stays ([`gather`]).
+//! too: what it told until then stays ([`gather`]). An agent's own side is [`work_for`].
 
 mod clock;
 mod gather;
 mod name;
 mod post;
+pub mod secret;
 mod spread;
+mod work;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -22,6 +24,7 @@ use bench::record::{Fact, Facts, Subject};
 
 pub use name::AgentName;
 pub use spread::spread;
+pub use work::work_for;
 
 use self::clock::Clock;
 use self::gather::Gathering;

@@ -6,14 +6,16 @@ use std::path::Path;
 use agent::wire::Secret;
 use zeroize::Zeroizing;
 
-use crate::failure::Failure;
-use crate::secrets;
+use backends::{Failure, secrets};
 
 /// Where it may stand in the environment.
 const VARIABLE: &str = "LINERATE_AGENT_SECRET";
 
 /// Finds it. `option` is what names its file on the command line.
-pub(crate) fn find(file: Option<&Path>, option: &str) -> Result<Secret, Failure> {
+///
+/// # Errors
+/// There is none, it is too short, or others than its owner may read its file.
+pub fn find(file: Option<&Path>, option: &str) -> Result<Secret, Failure> {
     let (text, from) = match (file, std::env::var(VARIABLE)) {
         (Some(file), _) => (of_file(file)?, file.display().to_string()),
         (None, Ok(text)) => (Zeroizing::new(text.into_bytes()), VARIABLE.to_owned()),

@@ -13,20 +13,20 @@ use bench::Go;
 use bench::plan::{self, Span, Stop};
 use reactor::{Receiver, Sender, bounded_mailbox};
 
-use crate::bench::client;
-use crate::bench::crew::{Crew as _, LocalCrew, Progress};
-use crate::bench::storage::Storage;
-use crate::failure::Failure;
-use crate::location::Location;
-use crate::output::{printable, say};
+use crate::client;
+use crate::crew::{Crew as _, LocalCrew, Progress, Purged};
+use crate::storage::Storage;
+use backends::Failure;
+use backends::location::Location;
+use stats::printable;
 
-/// Works for the coordinator until it is gone; says why it is.
-pub(super) async fn obey(channel: Channel, allow_write: bool) -> Broken {
+/// Works for the coordinator until it is gone; gives why it is. `tell` hears, a line each, what is measured.
+pub async fn work_for(channel: Channel, allow_write: bool, tell: &dyn Fn(&str)) -> Broken {
     let Channel { receiver, sender } = channel;
     let (zero, wishes, sender) = (Instant::now(), Rc::new(Wishes::default()), Rc::new(sender));
     let (orders, to_do) = bounded_mailbox(ORDERS_MAX);
     let hearing = reactor::spawn(hear(receiver, zero, orders, Rc::clone(&wishes), Rc::clone(&sender)));
-    let desk = Desk { allow_write, zero, wishes, sender, crew: None, cell: None };
+    let desk = Desk { allow_write, zero, wishes, sender, tell, crew: None, cell: None };
     desk.work(to_do).await;
     hearing.await
 }
@@ -78,19 +78,20 @@ async fn hear(
 }
 
 /// Where the orders are carried out.
-struct Desk {
+struct Desk<'a> {
     allow_write: bool,
     /// When the agent's clock was zero.
     zero: Instant,
     wishes: Rc<Wishes>,
     sender: Rc<MessageSender>,
+    tell: &'a dyn Fn(&str),
     /// Clients on the storage, once it is open, and whether it was opened for writing.
     crew: Option<(LocalCrew, bool)>,
     /// What they have been prepared for.
     cell: Option<plan::Cell>,
 }
 
-impl Desk {
+impl Desk<'_> {
     async fn work(mut self, mut orders: Receiver<Order>) {
         while let Some(order) = orders.recv().await {
             let news = self.carry_out(order).await;
@@ -122,7 +123,7 @@ impl Desk {
             return Err(Failure::refused("it was started without --allow-write"));
         }
         let storage = Storage::open(&place, open.write, None).await?;
-        say(&format!("measures {}\n", printable(&place.to_string())));
+        (self.tell)(&format!("measures {}", printable(&place.to_string())));
         let opened = Opened {
             bytes: storage.subject.bytes,
             block_bytes: storage.subject.block_bytes,
@@ -148,7 +149,7 @@ impl Desk {
     async fn run(&mut self, Run { stop, start_ns }: Run) -> Result<Notification, Failure> {
         let start = self.start(&stop, start_ns)?;
         let cell = self.cell.take().ok_or_else(|| Failure::refused("nothing has been prepared"))?;
-        say(&format!("  {}\n", printable(&cell.name)));
+        (self.tell)(&format!("  {}", printable(&cell.name)));
         let (sender, wishes, zero) = (Rc::clone(&self.sender), Rc::clone(&self.wishes), self.zero);
         let progress = &mut |progress: Progress<'_>| {
             sender.send(match progress {
@@ -182,10 +183,8 @@ impl Desk {
     async fn purge(&mut self, span: Span) -> Result<Notification, Failure> {
         self.writable()?;
         let (sender, wishes) = (Rc::clone(&self.sender), Rc::clone(&self.wishes));
-        let progress = &mut |purged: crate::bench::crew::Purged| {
-            sender.send(
-                Notification::Purged { done_bytes: purged.done_bytes, of_bytes: purged.of_bytes }.text(),
-            );
+        let progress = &mut |purged: Purged| {
+            sender.send(Notification::Purged { done_bytes: purged.done_bytes, of_bytes: purged.of_bytes }.text());
             wishes.go()
         };
         self.crew()?.purge(span, progress).await?;
