@@ -17,7 +17,6 @@ mod options;
 mod own;
 mod plan;
 mod shown;
-mod values;
 mod view;
 
 pub(crate) use conduct::{

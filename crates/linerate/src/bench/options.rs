@@ -2,13 +2,9 @@
 
 use std::path::PathBuf;
 
-use bench::plan::{
-    Access, Align, Cell, Data, Distribution, Order, Pace, Percent, Role, Rule, Span, Step, Stop, Suite,
-    Workload,
-};
+use bench::plan::{Align, BlocksList, Data, Distribution, Percent, Rate, Rule, Stop, Suite, Sweep};
 
 use super::shorter::Shorter;
-use super::values::{AlignValue, Blocks, BlocksList, DistributionValue, Rate};
 use crate::failure::Failure;
 
 /// One workload, or as many as there are combinations of what the lists hold.
@@ -23,17 +19,17 @@ pub(super) struct WorkloadOptions {
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_536))]
     depth: Vec<u32>,
     /// How many of the requests are reads; may be a list [default: 100]
-    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',')]
     read: Vec<Percent>,
     /// How many of the requests go to random places; the others follow the one before them; may be a list [default: 100]
-    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',')]
     random: Vec<Percent>,
     /// How random places are spread: uniform, zipf:THETA, pareto:H or hot:REQUESTS/SPAN in percent, such as hot:90/10
     #[arg(long, value_name = "HOW")]
-    distribution: Option<DistributionValue>,
+    distribution: Option<Distribution>,
     /// Where requests may start: natural (at multiples of their length), block, or at multiples of a size
     #[arg(long, value_name = "SIZE")]
-    align: Option<AlignValue>,
+    align: Option<Align>,
     /// Clients, each a thread with sessions of its own
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     clients: Option<u16>,
@@ -87,25 +83,10 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     if fits { Ok(seconds) } else { Err("a run takes from 0.001 to 86400 seconds".to_owned()) }
 }
 
-fn percent(text: &str) -> Result<Percent, String> {
-    let number = text.trim_end_matches('%').parse().ok().and_then(Percent::new);
-    number.ok_or_else(|| format!("{text:?} is not a share; write a whole number from 0 to 100"))
-}
-
 fn confidence(text: &str) -> Result<f64, String> {
     let number: Option<f64> = text.trim_end_matches('%').parse().ok();
     let fits = number.filter(|percent| (0.1..=50.0).contains(percent));
     fits.ok_or_else(|| "write how well the rate is to be known, from 0.1 to 50 percent".to_owned())
-}
-
-/// What differs from one cell of a sweep to the next.
-#[derive(Clone)]
-struct Point {
-    blocks: Blocks,
-    depth: u32,
-    read: Percent,
-    random: Percent,
-    rate: Option<Rate>,
 }
 
 impl WorkloadOptions {
@@ -140,46 +121,39 @@ impl WorkloadOptions {
 
     /// What is to be measured.
     pub(super) fn suite(&self) -> Result<Suite, Failure> {
-        let points = self.points();
-        if points.len() > CELLS_MAX {
-            let sentence =
-                format!("these lists make {} combinations; {CELLS_MAX} are the most", points.len());
-            return Err(Failure::refused(sentence));
-        }
-        let cells = points.iter().map(|point| self.cell(point)).collect::<Result<Vec<_>, _>>()?;
-        let alone = cells.len() == 1 && cells.iter().all(|cell| cell.roles.len() == 1);
+        let suite = self.sweep().suite().map_err(Failure::refused)?;
+        let alone = suite.cells().map(|cell| cell.roles.len()).sum::<usize>() == 1;
         if self.verify_log.is_some() && !alone {
             return Err(Failure::refused(
                 "--verify-log is for one workload of one client: leave out lists and --clients",
             ));
         }
-        Ok(Suite {
-            name: "custom".to_owned(),
-            title: if cells.len() == 1 { "One workload" } else { "A sweep" }.to_owned(),
-            about: "A workload by options of the command line.".to_owned(),
-            document: None,
-            assumed: Vec::new(),
-            steps: vec![Step::Measure { stop: self.stop(), order: self.order(), cells }],
-        })
+        Ok(suite)
     }
 
-    /// All combinations: what is varied last changes first.
-    fn points(&self) -> Vec<Point> {
-        let usual = BlocksList::default();
-        let mut points = Vec::new();
-        for &read in or(&self.read, &[Percent::ALL]) {
-            for &random in or(&self.random, &[Percent::ALL]) {
-                for blocks in &self.block.as_ref().unwrap_or(&usual).0 {
-                    for &depth in or(&self.depth, &[DEPTH]) {
-                        let rates: Vec<_> = self.rate.iter().copied().map(Some).collect();
-                        for &rate in or(&rates, &[None]) {
-                            points.push(Point { blocks: blocks.clone(), depth, read, random, rate });
-                        }
-                    }
-                }
-            }
+    fn sweep(&self) -> Sweep {
+        Sweep {
+            blocks: self.block.clone().unwrap_or_default().0,
+            depths: or(&self.depth, DEPTH),
+            reads: or(&self.read, Percent::ALL),
+            randoms: or(&self.random, Percent::ALL),
+            rates: or(&self.rate.iter().copied().map(Some).collect::<Vec<_>>(), None),
+            poisson: self.poisson,
+            distribution: self.distribution.unwrap_or_default(),
+            align: self.align.unwrap_or_default(),
+            clients: self.clients.unwrap_or(1),
+            sessions: self.sessions.unwrap_or(1),
+            burst: self.burst.unwrap_or(1),
+            pause_ms: self.pause_ms.unwrap_or(0),
+            data: match self.data.as_deref() {
+                _ if self.verify => Data::Stamped,
+                Some("zeros") => Data::Zeros,
+                _ => Data::Random,
+            },
+            seed: self.seed.unwrap_or(1),
+            stop: self.stop(),
+            repeats: self.repeats.unwrap_or(1),
         }
-        points
     }
 
     fn stop(&self) -> Stop {
@@ -192,73 +166,6 @@ impl WorkloadOptions {
             }
         }
     }
-
-    fn order(&self) -> Order {
-        match self.repeats {
-            None | Some(1) => Order::Once,
-            Some(repeats) => Order::Interleaved { repeats_min: repeats, repeats_max: repeats },
-        }
-    }
-
-    fn cell(&self, point: &Point) -> Result<Cell, Failure> {
-        let clients = self.clients.unwrap_or(1);
-        let role = |client: u16| -> Result<Role, Failure> {
-            let name = if clients == 1 { "client".to_owned() } else { format!("client {}", client + 1) };
-            let workload = self.workload(point, client)?;
-            // Clients that follow each other through the same places would measure a cache.
-            let apart = clients > 1 && point.random < Percent::ALL;
-            Ok(Role {
-                name,
-                client,
-                sessions: self.sessions.unwrap_or(1),
-                read_ahead_bytes: None,
-                apart,
-                workload,
-            })
-        };
-        let roles = (0..clients).map(role).collect::<Result<_, _>>()?;
-        Ok(Cell::new(point.name(), point.series(), roles))
-    }
-
-    /// Each client draws from a seed of its own: two that read the same places at the same time would measure a cache.
-    fn workload(&self, point: &Point, client: u16) -> Result<Workload, Failure> {
-        let align = self.align.unwrap_or(AlignValue(Align::Natural)).0;
-        let accesses = point.blocks.0.iter().map(|(block_bytes, share)| Access {
-            block_bytes: *block_bytes,
-            share: *share,
-            read: point.read,
-            random: point.random,
-            align,
-            burst: self.burst.unwrap_or(1),
-            delay_ms: self.pause_ms.unwrap_or(0),
-        });
-        Ok(Workload {
-            accesses: accesses.collect(),
-            depth: point.depth,
-            pace: self.pace(point),
-            span: Span::default(),
-            distribution: self.distribution.map_or(Distribution::Uniform, |value| value.0),
-            data: self.data(),
-            drain_after: None,
-            seed: self.seed.unwrap_or(1).wrapping_add(u64::from(client)),
-        })
-    }
-
-    fn pace(&self, point: &Point) -> Pace {
-        match (point.rate, self.poisson) {
-            (None, _) => Pace::Closed,
-            (Some(Rate(per_second)), false) => Pace::Constant { per_second },
-            (Some(Rate(per_second)), true) => Pace::Poisson { per_second },
-        }
-    }
-
-    fn data(&self) -> Data {
-        match self.data.as_deref() {
-            _ if self.verify => Data::Stamped,
-            Some("zeros") => Data::Zeros,
-            _ => Data::Random,
-        }
-    }
 }
 
 /// As `linerate bench` has always done.
@@ -266,43 +173,14 @@ const DEPTH: u32 = 32;
 const SECONDS: f64 = 5.0;
 /// A rate that is not known after a minute is not going to be.
 const SECONDS_TO_KNOW: f64 = 60.0;
-/// More would be a mistake, or a night's work that deserves a file.
-const CELLS_MAX: usize = 1000;
 
-fn or<'a, T>(given: &'a [T], usual: &'a [T]) -> &'a [T] {
-    if given.is_empty() { usual } else { given }
-}
-
-impl Point {
-    /// Unique in the sweep: everything that can vary is in it.
-    fn name(&self) -> String {
-        let rate = self.rate.map(|Rate(rate)| format!("-rate-{rate}")).unwrap_or_default();
-        format!("{}-{}-depth-{}{rate}", self.kind('-'), self.blocks, self.depth)
-    }
-
-    /// The curve that it is a point of: all but the length and the load.
-    fn series(&self) -> String {
-        self.kind(' ')
-    }
-
-    /// `random-read`, `sequential-write`, `random-read70` or `random40-read70`.
-    fn kind(&self, between: char) -> String {
-        let places = match self.random.get() {
-            0 => "sequential".to_owned(),
-            100 => "random".to_owned(),
-            share => format!("random{share}"),
-        };
-        let direction = match self.read.get() {
-            0 => "write".to_owned(),
-            100 => "read".to_owned(),
-            share => format!("read{share}"),
-        };
-        format!("{places}{between}{direction}")
-    }
+fn or<T: Clone>(given: &[T], usual: T) -> Vec<T> {
+    if given.is_empty() { vec![usual] } else { given.to_vec() }
 }
 
 #[cfg(test)]
 mod tests {
+    use bench::plan::{Pace, Step};
     use clap::Parser;
 
     use super::*;

@@ -9,17 +9,21 @@
 //! A cell whose way to the storage is made for it too (a link, a distance, a session's keys) has a [`Setting`].
 //!
 //! Nothing here runs anything. Suites are written as data (`suites/*.toml`), read from Iometer's files, or made of
-//! options, and all of them are these values; a record of results holds the suite that it is of, so that it can be
+//! options ([`Sweep`]), and all of them are these values; a record of results holds the suite that it is of, so that it can be
 //! understood, shown and repeated without the program that made it.
 
 mod cell;
 mod setting;
 mod share;
 mod stop;
+mod sweep;
 mod workload;
+mod written;
 
 pub use cell::{Cell, Order, Role, Step, Suite};
 pub use setting::{Part, Setting, Way};
 pub use share::Percent;
 pub use stop::{Rule, Stop};
+pub use sweep::Sweep;
 pub use workload::{Access, Align, Data, Distribution, Pace, Span, Workload};
+pub use written::{Blocks, BlocksList, Rate};

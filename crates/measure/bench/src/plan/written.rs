@@ -1,31 +1,23 @@
-//! Values of options: what people write for lengths, rates, distributions and alignments.
+//! Lengths, shares, rates, distributions and alignments as people write them in one word.
 
 use std::fmt;
 use std::str::FromStr;
 
-use bench::plan::{Align, Distribution, Percent};
+use volume::spec::Bytes;
 
-use crate::spec::Bytes;
+use super::{Align, Distribution, Percent};
 
 /// What is measured one after the other.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct BlocksList(pub(super) Vec<Blocks>);
+pub struct BlocksList(pub Vec<Blocks>);
 
 /// The lengths of one workload's requests, with their shares of the requests; they make 100 %.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Blocks(pub(super) Vec<(u32, Percent)>);
+pub struct Blocks(pub Vec<(u32, Percent)>);
 
 /// Requests a second; above 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Rate(pub(super) f64);
-
-/// A distribution.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct DistributionValue(pub(super) Distribution);
-
-/// An alignment.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct AlignValue(pub(super) Align);
+pub struct Rate(pub f64);
 
 impl Default for BlocksList {
     /// 4 KiB: the page of databases and file systems.
@@ -54,8 +46,7 @@ fn mix(parts: &[&str]) -> Result<Blocks, String> {
     let mut mix = Vec::new();
     for part in parts {
         let (bytes, share) = part.split_once(':').unwrap_or((part, ""));
-        let share = share.trim_end_matches('%').parse().ok().and_then(Percent::new);
-        let share = share.ok_or_else(|| format!("`{part}` has no share from 0 to 100"))?;
+        let share: Percent = share.parse().map_err(|_| format!("`{part}` has no share from 0 to 100"))?;
         mix.push((length(bytes)?, share));
     }
     let sum: u32 = mix.iter().map(|(_, share)| u32::from(share.get())).sum();
@@ -89,6 +80,15 @@ impl fmt::Display for Blocks {
     }
 }
 
+impl FromStr for Percent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Percent, String> {
+        let number = text.trim_end_matches('%').parse().ok().and_then(Percent::new);
+        number.ok_or_else(|| format!("{text:?} is not a share; write a whole number from 0 to 100"))
+    }
+}
+
 impl FromStr for Rate {
     type Err = String;
 
@@ -101,10 +101,10 @@ impl FromStr for Rate {
     }
 }
 
-impl FromStr for DistributionValue {
+impl FromStr for Distribution {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<DistributionValue, String> {
+    fn from_str(text: &str) -> Result<Distribution, String> {
         let (kind, value) = text.split_once(':').unwrap_or((text, ""));
         let number: Option<f64> = value.parse().ok();
         let distribution = match kind {
@@ -116,7 +116,7 @@ impl FromStr for DistributionValue {
             "hot" => hot(value),
             _ => None,
         };
-        distribution.map(DistributionValue).ok_or_else(|| {
+        distribution.ok_or_else(|| {
             format!(
                 "`{text}` is not a distribution; write uniform, zipf:1.2 (above 0, at most 5, not 1), pareto:0.2 \
                  (between 0 and 1) or hot:90/10 (percent of the requests / of the span)"
@@ -132,14 +132,14 @@ fn hot(value: &str) -> Option<Distribution> {
     (span > Percent::NONE).then_some(Distribution::Hot { requests, span })
 }
 
-impl FromStr for AlignValue {
+impl FromStr for Align {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<AlignValue, String> {
+    fn from_str(text: &str) -> Result<Align, String> {
         match text {
-            "natural" => Ok(AlignValue(Align::Natural)),
-            "block" => Ok(AlignValue(Align::Block)),
-            _ => length(text).map(|bytes| AlignValue(Align::Bytes(bytes))),
+            "natural" => Ok(Align::Natural),
+            "block" => Ok(Align::Block),
+            _ => length(text).map(Align::Bytes),
         }
     }
 }
@@ -153,8 +153,8 @@ mod tests {
         let why = |text: &str| text.parse::<BlocksList>().expect_err(text);
         assert_eq!(why("4KiB:70,64KiB:40"), "the shares of a mix make 100 %, and these 110 %");
         assert!(why("4K").contains("4KiB"));
-        assert!("zipf:1".parse::<DistributionValue>().is_err_and(|why| why.contains("not 1")));
-        assert!("hot:90/0".parse::<DistributionValue>().is_err());
+        assert!("zipf:1".parse::<Distribution>().is_err_and(|why| why.contains("not 1")));
+        assert!("hot:90/0".parse::<Distribution>().is_err());
         assert!("-5".parse::<Rate>().is_err() && "nan".parse::<Rate>().is_err());
     }
 
@@ -168,9 +168,9 @@ mod tests {
 
     #[test]
     fn distributions_and_alignments_have_names() {
-        let distribution = |text: &str| text.parse::<DistributionValue>().expect(text).0;
+        let distribution = |text: &str| text.parse::<Distribution>().expect(text);
         assert_eq!(distribution("zipf:0.99"), Distribution::Zipf { theta: 0.99 });
         assert_eq!(distribution("hot:90/10"), hot("90/10").expect("two shares"));
-        assert_eq!("4KiB".parse(), Ok(AlignValue(Align::Bytes(4096))));
+        assert_eq!("4KiB".parse(), Ok(Align::Bytes(4096)));
     }
 }

@@ -1,0 +1,170 @@
+//! Workloads that differ in one thing or several: all combinations of what lists hold.
+
+use super::{
+    Access, Align, Blocks, Cell, Data, Distribution, Order, Pace, Percent, Rate, Role, Span, Step, Stop,
+    Suite, Workload,
+};
+
+/// What differs from cell to cell, and what all of them share. None of the lists is empty.
+#[derive(Clone, Debug)]
+pub struct Sweep {
+    /// Lengths of requests.
+    pub blocks: Vec<Blocks>,
+    /// Requests under way at once in each session.
+    pub depths: Vec<u32>,
+    /// How many of the requests read.
+    pub reads: Vec<Percent>,
+    /// How many of the requests go to random places.
+    pub randoms: Vec<Percent>,
+    /// Requests a second of each client; `None` is a closed loop.
+    pub rates: Vec<Option<Rate>>,
+    /// Whether rates are kept on average only, at random distances.
+    pub poisson: bool,
+    /// How random places are spread.
+    pub distribution: Distribution,
+    /// Where requests may start.
+    pub align: Align,
+    /// Clients, 1 or more.
+    pub clients: u16,
+    /// Sessions of each client, 1 or more.
+    pub sessions: u16,
+    /// Requests between two pauses, 1 or more.
+    pub burst: u32,
+    /// The pause before each burst, in milliseconds.
+    pub pause_ms: u32,
+    /// What is written, and whether reads are checked.
+    pub data: Data,
+    /// The first client's; each of the others has the next one.
+    pub seed: u64,
+    /// When each cell ends.
+    pub stop: Stop,
+    /// How often all of it is measured.
+    pub repeats: u32,
+}
+
+/// What differs from one cell to the next.
+#[derive(Clone, Copy)]
+struct Point<'a> {
+    blocks: &'a Blocks,
+    depth: u32,
+    read: Percent,
+    random: Percent,
+    rate: Option<Rate>,
+}
+
+/// More would be a mistake, or a night's work that deserves a file.
+const CELLS_MAX: usize = 1000;
+
+impl Sweep {
+    /// A cell for each combination: what is varied last changes first.
+    ///
+    /// # Errors
+    /// There are too many, in a sentence.
+    pub fn suite(&self) -> Result<Suite, String> {
+        let points = self.points();
+        if points.len() > CELLS_MAX {
+            return Err(format!("these lists make {} combinations; {CELLS_MAX} are the most", points.len()));
+        }
+        let cells: Vec<Cell> = points.into_iter().map(|point| self.cell(point)).collect();
+        let order = match self.repeats {
+            1 => Order::Once,
+            repeats => Order::Interleaved { repeats_min: repeats, repeats_max: repeats },
+        };
+        Ok(Suite {
+            name: "custom".to_owned(),
+            title: if cells.len() == 1 { "One workload" } else { "A sweep" }.to_owned(),
+            about: "A workload by options of the command line.".to_owned(),
+            document: None,
+            assumed: Vec::new(),
+            steps: vec![Step::Measure { stop: self.stop, order, cells }],
+        })
+    }
+
+    fn points(&self) -> Vec<Point<'_>> {
+        let mut points = Vec::new();
+        for &read in &self.reads {
+            for &random in &self.randoms {
+                for blocks in &self.blocks {
+                    for &depth in &self.depths {
+                        points.extend(self.rates.iter().map(|&rate| Point {
+                            blocks,
+                            depth,
+                            read,
+                            random,
+                            rate,
+                        }));
+                    }
+                }
+            }
+        }
+        points
+    }
+
+    fn cell(&self, point: Point<'_>) -> Cell {
+        let role = |client: u16| Role {
+            name: if self.clients == 1 { "client".to_owned() } else { format!("client {}", client + 1) },
+            client,
+            sessions: self.sessions,
+            read_ahead_bytes: None,
+            // Clients that follow each other through the same places would measure a cache.
+            apart: self.clients > 1 && point.random < Percent::ALL,
+            workload: self.workload(point, client),
+        };
+        Cell::new(point.name(), point.series(), (0..self.clients).map(role).collect())
+    }
+
+    /// Each client draws from a seed of its own: two that read the same places at the same time would measure a cache.
+    fn workload(&self, point: Point<'_>, client: u16) -> Workload {
+        let accesses = point.blocks.0.iter().map(|(block_bytes, share)| Access {
+            block_bytes: *block_bytes,
+            share: *share,
+            read: point.read,
+            random: point.random,
+            align: self.align,
+            burst: self.burst,
+            delay_ms: self.pause_ms,
+        });
+        Workload {
+            accesses: accesses.collect(),
+            depth: point.depth,
+            pace: match (point.rate, self.poisson) {
+                (None, _) => Pace::Closed,
+                (Some(Rate(per_second)), false) => Pace::Constant { per_second },
+                (Some(Rate(per_second)), true) => Pace::Poisson { per_second },
+            },
+            span: Span::default(),
+            distribution: self.distribution,
+            data: self.data,
+            drain_after: None,
+            seed: self.seed.wrapping_add(u64::from(client)),
+        }
+    }
+}
+
+impl Point<'_> {
+    /// Unique in the sweep: everything that can vary is in it.
+    fn name(&self) -> String {
+        let rate = self.rate.map(|Rate(rate)| format!("-rate-{rate}")).unwrap_or_default();
+        format!("{}-{}-depth-{}{rate}", self.kind('-'), self.blocks, self.depth)
+    }
+
+    /// The curve that it is a point of: all but the length and the load.
+    fn series(&self) -> String {
+        self.kind(' ')
+    }
+
+    /// `random-read`, `sequential-write`, `random-read70` or `random40-read70`.
+    fn kind(&self, between: char) -> String {
+        let places = match self.random.get() {
+            0 => "sequential".to_owned(),
+            100 => "random".to_owned(),
+            share => format!("random{share}"),
+        };
+        let direction = match self.read.get() {
+            0 => "write".to_owned(),
+            100 => "read".to_owned(),
+            share => format!("read{share}"),
+        };
+        format!("{places}{between}{direction}")
+    }
+}
