@@ -5,11 +5,6 @@
 //! runs the `quick` suite as `linerate bench` does, beside what TCP on this machine carries without any protocol, and
 //! beside what was published. In the end it diagnoses the way that all this went. Nothing outside this process is needed, and nothing but the report is left behind.
 
-mod attached;
-mod ceiling;
-mod integrity;
-mod table;
-
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,6 +25,7 @@ use crate::output::say;
 use crate::recording;
 use ::wan::own_target::{self, OwnTarget, OwnTargetOptions};
 use conduct::site::Site;
+use conduct::{ceiling, integrity};
 
 /// Proves on this machine that every byte comes back, and measures how fast.
 #[derive(clap::Args, Debug)]
@@ -115,17 +111,25 @@ async fn prove(
     let mut url = Url::parse(&server.url()).map_err(Failure::failed)?;
     url.settings.stream.congestion = congestion;
     recording::keep(&url.settings);
-    let sound = integrity::check(&url).await?;
+    say("\nWhat is written comes back\n");
+    let sound = integrity::check(&url, &|way, outcome| {
+        say(&match outcome {
+            Ok(bytes) => format!("  ✓ {way:<58} {:>5.1} MiB\n", *bytes as f64 / f64::from(1 << 20)),
+            Err(failure) => format!("  ✗ {way:<58} {failure}\n"),
+        });
+    })
+    .await?;
     let suite = args.suite();
     say("\nHow fast: medians of three rounds, while both ends share this machine\n");
     let stream =
         StreamOptions { congestion: url.settings.stream.congestion.clone(), ..StreamOptions::default() };
-    let limits = ceiling::measure(&suite, options, &stream).await?;
+    // Memory as large as the volume, so that the caches of the CPU help no more than there.
+    let limits = ceiling::measure(&suite, VOLUME_BYTES as usize, options, &stream).await?;
     let interrupt = Interrupt::listen()?;
     let server = environment::server::Server::here("linerate", server.thread);
     let storage = OwnStorage { url: url.clone(), spin: options.spin, out: &args.out, limits, server };
     let record = storage.measure(suite, &interrupt).await?;
-    say(&table::table(&::report::summary::of(&record), &record.limits));
+    say(&::report::proof::table(&::report::summary::of(&record), &record.limits));
     say(&format!("\nReport: {}\n", args.out.join("report.html").display()));
     say("\nWhy not more: the way layer by layer, as `linerate diagnose` tells it\n\n");
     diagnose::of_own(&url, args.seconds * DIAGNOSIS, args.out.join("diagnosis")).await?;

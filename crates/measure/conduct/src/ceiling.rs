@@ -8,14 +8,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use bench::plan::{Cell, Percent, Suite};
-use bench::raw::{Direction, Question, ask, serve};
+use backends::Failure;
+use bench::plan::Suite;
+use bench::raw::{Question, ask, serve};
 use bench::record::Limit;
 use host::{Epoll, EpollOptions};
 use reactor::{ListenOptions, StreamOptions};
-
-use super::VOLUME_BYTES;
-use crate::failure::Failure;
 
 /// How long each is asked at a time: the rate is steady from the first milliseconds on.
 const TIME: Duration = Duration::from_millis(100);
@@ -24,17 +22,21 @@ const TIME: Duration = Duration::from_millis(100);
 const CALLS_BYTES: [usize; 4] = [64 << 10, 256 << 10, 64 << 10, 256 << 10];
 
 /// The ceilings for all cells that read or write and do not mix, measured now, one after the other: for each direction and
-/// depth the [`roof`] over its lengths.
-pub(super) async fn measure(
+/// depth a roof over its lengths. The server's data come from so many bytes of memory.
+///
+/// # Errors
+/// Loopback carries nothing.
+pub async fn measure(
     suite: &Suite,
+    memory_bytes: usize,
     options: EpollOptions,
     stream: &StreamOptions,
 ) -> Result<Vec<Limit>, Failure> {
-    let mut questions: Vec<Question> = suite.cells().filter_map(question).collect();
+    let mut questions: Vec<Question> = suite.cells().filter_map(Question::of_cell).collect();
     questions.sort_by_key(|question| (question.direction as u8, question.depth, question.block_bytes));
     questions.dedup();
-    let address =
-        start(options, stream, CALLS_BYTES.len() * questions.len()).map_err(|error| failed(&error))?;
+    let address = start(options, stream, CALLS_BYTES.len() * questions.len(), memory_bytes)
+        .map_err(|error| failed(&error))?;
     let mut limits: Vec<Limit> = Vec::new();
     for question in questions {
         let mut per_second = 0.0_f64;
@@ -44,13 +46,9 @@ pub(super) async fn measure(
             per_second = per_second.max(once);
         }
         let point = (question.block_bytes, per_second * f64::from(question.block_bytes));
-        let limit = limit(question);
-        match limits
-            .last_mut()
-            .filter(|last| (&last.direction, last.depth) == (&limit.direction, limit.depth))
-        {
+        match limits.last_mut().filter(|last| question.is_under(last)) {
             Some(curve) => curve.points.push(point),
-            None => limits.push(Limit { points: vec![point], ..limit }),
+            None => limits.push(question.limit(point)),
         }
     }
     limits.iter_mut().for_each(|limit| roof(&mut limit.points));
@@ -70,50 +68,34 @@ fn failed(error: &io::Error) -> Failure {
     Failure::failed(format_args!("cannot measure what TCP on this machine carries: {error}"))
 }
 
-pub(super) fn limit(question: Question) -> Limit {
-    let direction = match question.direction {
-        Direction::Read => "read",
-        Direction::Write => "write",
-    };
-    Limit {
-        name: "TCP on this machine".to_owned(),
-        direction: direction.to_owned(),
-        depth: Some(question.depth),
-        points: Vec::new(),
-    }
-}
-
-/// What a cell asks, if that is one thing.
-pub(super) fn question(cell: &Cell) -> Option<Question> {
-    let [role] = &cell.roles[..] else { return None };
-    let [access] = &role.workload.accesses[..] else { return None };
-    let direction = match access.read {
-        Percent::ALL => Direction::Read,
-        Percent::NONE => Direction::Write,
-        _ => return None,
-    };
-    Some(Question { direction, block_bytes: access.block_bytes, depth: role.workload.depth })
-}
-
 /// A thread that serves so many connections, one after the other.
-fn start(options: EpollOptions, stream: &StreamOptions, connections: usize) -> io::Result<SocketAddr> {
+fn start(
+    options: EpollOptions,
+    stream: &StreamOptions,
+    connections: usize,
+    memory_bytes: usize,
+) -> io::Result<SocketAddr> {
     let (tell, bound) = mpsc::channel();
     let stream = stream.clone();
     thread::Builder::new().name("raw".to_owned()).spawn(move || match Epoll::shared(options) {
-        Ok(world) => reactor::block_on(world, answer(stream, connections, tell)),
+        Ok(world) => reactor::block_on(world, answer(stream, connections, memory_bytes, tell)),
         Err(error) => drop(tell.send(Err(error))),
     })?;
     bound.recv().unwrap_or_else(|_| Err(io::Error::other("its server did not start")))
 }
 
-async fn answer(stream: StreamOptions, connections: usize, tell: mpsc::Sender<io::Result<SocketAddr>>) {
+async fn answer(
+    stream: StreamOptions,
+    connections: usize,
+    memory_bytes: usize,
+    tell: mpsc::Sender<io::Result<SocketAddr>>,
+) {
     let options = ListenOptions { stream };
     let listener = match reactor::world().listen((Ipv4Addr::LOCALHOST, 0).into(), &options) {
         Ok(listener) => listener,
         Err(error) => return drop(tell.send(Err(error))),
     };
-    // As large as the volume, so that the caches of the CPU help no more than there.
-    let mut memory = vec![0x5a; VOLUME_BYTES as usize];
+    let mut memory = vec![0x5a; memory_bytes];
     if tell.send(Ok(listener.local())).is_err() {
         return;
     }
@@ -143,23 +125,16 @@ async fn answered(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bench::plan::{Role, Workload};
 
     #[test]
     fn every_cell_of_one_direction_has_a_ceiling_of_its_own() {
         let suite = bench::suite::named("quick").expect("it is built in");
         let options = EpollOptions { spin: Duration::ZERO, ..EpollOptions::default() };
         let world = Epoll::shared(options).expect("an epoll set");
-        let limits = reactor::block_on(world, measure(&suite, options, &StreamOptions::default()));
+        let limits = reactor::block_on(world, measure(&suite, 256 << 20, options, &StreamOptions::default()));
         let limits = limits.expect("loopback carries bytes");
-        for question in suite.cells().filter_map(question) {
-            let wanted = limit(question);
-            let curve = limits
-                .iter()
-                .find(|limit| (&limit.direction, limit.depth) == (&wanted.direction, wanted.depth));
-            let point =
-                curve.and_then(|curve| curve.points.iter().find(|(block, _)| *block == question.block_bytes));
-            assert!(point.is_some_and(|(_, rate)| *rate > 0.0), "{question:?}: {limits:?}");
+        for question in suite.cells().filter_map(Question::of_cell) {
+            assert!(question.ceiling(&limits) > Some(0.0), "{question:?}: {limits:?}");
         }
     }
 
@@ -168,13 +143,5 @@ mod tests {
         let mut points = [(1000, 5e6), (10_000, 20e6), (100_000, 100e6)];
         roof(&mut points);
         assert_eq!(points, [(1000, 5e6), (10_000, 50e6), (100_000, 100e6)]);
-    }
-
-    #[test]
-    fn a_mixture_has_no_ceiling() {
-        let half = Percent::new(50).expect("a share");
-        let role = Role::new("mixed", 0, Workload::simple(4096, 1, half, Percent::ALL));
-        let cell = Cell::new("mixed", "mixed", vec![role]);
-        assert_eq!(question(&cell), None);
     }
 }

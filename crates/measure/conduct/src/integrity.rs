@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
+use backends::{Failure, remote};
 use bench::{RoundTrip, read_back, round_trip};
 use block::{BlockDevice, Blocks, Extent};
 use initiator::{Settings, Url};
-
-use super::attached::Attached;
-use crate::failure::Failure;
-use crate::output::say;
 
 /// One way for data to travel.
 struct Way {
@@ -76,26 +73,25 @@ const REQUESTS: &[(u64, u64)] = &[
 
 const DEPTH: u32 = 16;
 
-/// Writes and reads back in every way, and says what came of it. Whether all of it came back.
-pub(super) async fn check(url: &Url) -> Result<bool, Failure> {
-    say("\nWhat is written comes back\n");
+/// What the LUN must have at least.
+pub const LUN_BYTES: u64 = 39 << 20;
+
+/// Writes and reads back in every way. `tell` hears of each by its name: bytes that came back as they were written, or what
+/// was wrong with them. Gives whether all of it came back.
+///
+/// # Errors
+/// The LUN cannot be opened.
+pub async fn check(url: &Url, tell: &dyn Fn(&str, &Result<u64, bench::Failure>)) -> Result<bool, Failure> {
     let mut sound = true;
     for (generation, way) in (1..).zip(WAYS) {
-        let outcome = travel(&by(url, way.settings), generation).await?;
-        sound &= tell(way.name, &outcome);
+        let outcome = travel(&by(url, way.settings), generation, None).await?;
+        sound &= outcome.is_ok();
+        tell(way.name, &outcome);
     }
-    let last = WAYS.len() as u64;
-    let outcome = from_elsewhere(url, last).await?;
-    sound &= tell("read once more, by another session", &outcome);
-    Ok(sound)
-}
-
-fn tell(name: &str, outcome: &Result<u64, bench::Failure>) -> bool {
-    match outcome {
-        Ok(bytes) => say(&format!("  ✓ {name:<58} {:>5.1} MiB\n", *bytes as f64 / f64::from(1 << 20))),
-        Err(failure) => say(&format!("  ✗ {name:<58} {failure}\n")),
-    }
-    outcome.is_ok()
+    // All that the last way wrote, by a session of another kind, in requests of another length.
+    let outcome = travel(url, WAYS.len() as u64, Some(Blocks(100))).await?;
+    tell("read once more, by another session", &outcome);
+    Ok(sound && outcome.is_ok())
 }
 
 fn by(url: &Url, settings: &[(&str, &str)]) -> Url {
@@ -110,39 +106,25 @@ fn set(settings: &mut Settings, key: &str, value: &str) {
     settings.set(key, value).expect("the table above has keys and values that settings take");
 }
 
-/// Bytes that made the trip, or what was wrong with them.
-async fn travel(url: &Url, generation: u64) -> Result<Result<u64, bench::Failure>, Failure> {
-    let attached = Attached::to(url).await?;
+/// Bytes that made the trip, or what was wrong with them. With a length of requests they are only read back.
+async fn travel(
+    url: &Url,
+    generation: u64,
+    read: Option<Blocks>,
+) -> Result<Result<u64, bench::Failure>, Failure> {
+    let lun = remote::open(url).await?;
+    let target = Arc::clone(lun.target());
+    let device: Arc<dyn BlockDevice> = Arc::new(lun);
     let mut outcome = Ok(0);
     for trip in trips(generation) {
-        let made = round_trip(&attached.device, trip).await;
-        outcome = add(outcome, made, &attached.device, trip);
+        let made = match read {
+            None => round_trip(&device, trip).await,
+            Some(request) => read_back(&device, RoundTrip { request, ..trip }).await,
+        };
+        outcome = outcome.and_then(|bytes| made.map(|()| bytes + device.geometry().length(trip.extent)));
     }
-    attached.detach().await;
+    target.close().await;
     Ok(outcome)
-}
-
-/// All that the last way wrote, read by a session of another kind, in requests of another length.
-async fn from_elsewhere(url: &Url, generation: u64) -> Result<Result<u64, bench::Failure>, Failure> {
-    let attached = Attached::to(url).await?;
-    let mut outcome = Ok(0);
-    for trip in trips(generation) {
-        let read = read_back(&attached.device, RoundTrip { request: Blocks(100), ..trip }).await;
-        outcome = add(outcome, read, &attached.device, trip);
-    }
-    attached.detach().await;
-    Ok(outcome)
-}
-
-/// One more trip; the first failure stays.
-fn add(
-    before: Result<u64, bench::Failure>,
-    made: Result<(), bench::Failure>,
-    device: &Arc<dyn BlockDevice>,
-    trip: RoundTrip,
-) -> Result<u64, bench::Failure> {
-    let bytes = before?;
-    made.map(|()| bytes + device.geometry().length(trip.extent))
 }
 
 /// One after the other over the volume.
@@ -171,6 +153,6 @@ mod tests {
         let trips: Vec<RoundTrip> = trips(1).collect();
         assert!(trips.windows(2).all(|two| !two[0].extent.overlaps(two[1].extent)));
         let end = trips.last().and_then(|last| last.extent.end()).expect("there are trips");
-        assert!(end.0 * 512 <= super::super::VOLUME_BYTES);
+        assert_eq!(end.0 * 512, LUN_BYTES);
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! Reading order: [`conductor`] (the order of events), `stop`; [`storage`], [`fit`], [`safety`] (what may be done); [`client`],
 //! [`ways`], `costs`, [`crew`], [`agents`], [`site`] (who does it, and where); [`begin`], [`keeper`], [`folder`], [`resume`] (what is kept);
-//! [`suites`], [`shorter`] (what is measured); [`holes`], [`journal`]; [`view`] (who looks on). Nothing here reads arguments or prints: who looks on is a [`view::View`], and
+//! [`suites`], [`shorter`] (what is measured); [`holes`], [`journal`]; [`integrity`], [`ceiling`] (a proof); [`view`] (who looks on). Nothing here reads arguments or prints: who looks on is a [`view::View`], and
 //! consent to overwrite is a value.
 //!
 //! ```
@@ -64,6 +64,7 @@
 
 pub mod agents;
 pub mod begin;
+pub mod ceiling;
 pub mod client;
 pub mod conductor;
 mod costs;
@@ -71,6 +72,7 @@ pub mod crew;
 pub mod fit;
 pub mod folder;
 pub mod holes;
+pub mod integrity;
 pub mod journal;
 pub mod keeper;
 mod purge;

@@ -12,7 +12,7 @@
 //! target says what it is called, a suite is a file from somewhere): each output has one place that makes text harmless.
 //!
 //! [`summary`] says what the runs of a record come to, [`compare`](mod@compare) which differences between two records are real, and [`wan`]
-//! what a record says of distance; all three are values. [`measured`] tells of one run, [`limits`] what a link carries at most,
+//! what a record says of distance; all three are values. [`measured`] tells of one run, [`limits`] what a link carries at most, [`proof`] of a suite on this very machine,
 //! [`documents`] what others published.
 //!
 //! ```
@@ -45,6 +45,7 @@ pub mod limits;
 mod markdown;
 mod markup;
 pub mod measured;
+pub mod proof;
 mod sections;
 mod series;
 pub mod summary;

@@ -1,14 +1,12 @@
 //! What was measured beside what this machine's TCP carries and what was published: a line for each cell.
 
-use ::report::summary::{CellSummary, CpuCost};
+use crate::summary::{CellSummary, CpuCost};
 use bench::plan::{Cell, Percent};
 use bench::raw::{self, Question};
 use bench::record::Limit;
 use published::Row;
-
-use super::ceiling::question;
-use crate::spec::Bytes;
 use stats::figures::{grouped, significant};
+use volume::spec::Bytes;
 
 const HEADING: &str = "
                                                     p50       CPU µs     of what   published at best,
@@ -16,15 +14,15 @@ const HEADING: &str = "
 ";
 
 /// The table, with its heading.
-pub(super) fn table(summaries: &[CellSummary], limits: &[Limit]) -> String {
+pub fn table(summaries: &[CellSummary], limits: &[Limit]) -> String {
     let lines = summaries.iter().map(|summary| line(summary, limits) + "\n");
     HEADING.to_owned() + &lines.collect::<String>()
 }
 
 fn line(summary: &CellSummary, limits: &[Limit]) -> String {
     let rate = summary.bytes_per_s.median;
-    let asked = question(&summary.cell);
-    let share = asked.and_then(|asked| ceiling(asked, limits)).map(|ceiling| rate / ceiling);
+    let asked = Question::of_cell(&summary.cell);
+    let share = asked.and_then(|asked| asked.ceiling(limits)).map(|ceiling| rate / ceiling);
     let best = asked.and_then(|asked| published::best(direction(asked), asked.block_bytes));
     let us = |cost: Option<CpuCost>| cost.map_or_else(|| "?".to_owned(), |cost| short(cost.us_per_io));
     let line = format!(
@@ -43,15 +41,6 @@ fn line(summary: &CellSummary, limits: &[Limit]) -> String {
 /// With two digits where they fit: `1.9`, `27`.
 fn short(number: f64) -> String {
     if number < 9.95 { format!("{number:.1}") } else { format!("{number:.0}") }
-}
-
-/// The ceiling of a question, in bytes a second.
-fn ceiling(asked: Question, limits: &[Limit]) -> Option<f64> {
-    let wanted = super::ceiling::limit(asked);
-    let curve =
-        limits.iter().find(|limit| (&limit.direction, limit.depth) == (&wanted.direction, wanted.depth))?;
-    let point = curve.points.iter().find(|(block_bytes, _)| *block_bytes == asked.block_bytes)?;
-    Some(point.1).filter(|rate| *rate > 0.0)
 }
 
 /// `74.2 (000), ×12`: what was published, where, and how many times that was measured.
@@ -95,20 +84,6 @@ mod tests {
         assert_eq!(label(&cell(Percent::ALL, Percent::NONE)), "read 64KiB ×8");
         let mixed = Percent::new(70).expect("a share");
         assert_eq!(label(&cell(mixed, Percent::ALL)), "rnd 70 % read 64KiB ×8");
-    }
-
-    #[test]
-    fn the_ceiling_is_that_of_the_same_direction_depth_and_length() {
-        let limit = |direction: &str, depth, rate| Limit {
-            name: String::new(),
-            direction: direction.to_owned(),
-            depth: Some(depth),
-            points: vec![(4096, 1.0), (65_536, rate)],
-        };
-        let limits = [limit("write", 8, 1e9), limit("read", 1, 2e9), limit("read", 8, 3e9)];
-        let asked = question(&cell(Percent::ALL, Percent::NONE)).expect("it reads");
-        assert_eq!(ceiling(asked, &limits), Some(3e9));
-        assert_eq!(ceiling(Question { depth: 2, ..asked }, &limits), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 
 mod client;
 pub mod iscsi;
+mod question;
 mod server;
 
 use std::io;
