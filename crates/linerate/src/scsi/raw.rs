@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use block::Buffer;
-use initiator::{Answer, Transfer, only_asks, status, status_words};
+use initiator::{CommandResult, Transfer, only_asks, status, status_words};
 use inspect::commands::settle;
 use inspect::pages::dump;
 

@@ -10,7 +10,7 @@ use inspect::disk::Disk;
 
 use super::fact;
 use super::system::System;
-use backends::place::Place;
+use backends::location::Location;
 use stats::figures::grouped;
 use stats::printable;
 use volume::spec::Bytes;

@@ -853,7 +853,7 @@ mod tests {
     #[test]
     fn of_two_copies_of_one_volume_either_may_be_what_is_kept() {
         let mut checker = Checker::new(1, 512, 8, false, true);
-        let copy = Kind { copied_from: Some(0), ..Kind::default() };
+        let copy = WriteKind { copied_from: Some(0), ..WriteKind::default() };
         let first = checker.begin_write(1, 0, 1, copy);
         checker.is_over(first);
         let second = checker.begin_write(1, 0, 1, copy);
