@@ -1,9 +1,10 @@
-//! A world without a network, for unit tests and for measurements of what code above it costs.
+//! A world without a network, for unit tests and for measurements of the code above it.
 //!
-//! It has one of two clocks. *Virtual time* passes only in turns: straight to the next timer, without waiting for it, so
-//! that half an hour takes no time and a test does not depend on how fast the machine is. *Real time* is the system's: the
-//! thread sleeps until the next timer, and a turn does nothing while a task is ready. With either, a thread without a
-//! timer sleeps until another thread unparks it. Streams and listeners are `host`'s and `sim`'s.
+//! It has one of two clocks. *Virtual time* passes only in turns: straight to the next timer, without waiting
+//! for it, so that half an hour takes no time and a test does not depend on how fast the machine is. *Real
+//! time* is the system's: the thread sleeps until the next timer, and a turn does nothing while a task is
+//! ready. With either, a thread without a timer sleeps until another thread unparks it. Streams and listeners
+//! are `host`'s and `sim`'s.
 
 use std::cell::Cell;
 use std::io;
@@ -23,21 +24,21 @@ pub struct Alone {
 enum Clock {
     Virtual {
         now: Cell<Instant>,
-        /// What a turn takes that does not wait for a timer.
+        /// Virtual time that passes in a turn which does not wait for a timer.
         turn: Duration,
     },
     Real,
 }
 
 impl Alone {
-    /// With virtual time. A turn that does not wait takes a microsecond, so that tasks that never wait reach their
-    /// deadlines too.
+    /// With virtual time. A turn that does not wait takes a microsecond, so that tasks that never wait reach
+    /// their deadlines too.
     pub fn virtual_time() -> SharedWorld {
         Alone::with(Clock::Virtual { now: Cell::new(Instant::now()), turn: Duration::from_micros(1) })
     }
 
-    /// With virtual time that stands still unless all tasks wait: what they measure is exactly what timers take. Tasks
-    /// that never wait do not reach a deadline.
+    /// With virtual time that stands still unless all tasks wait: what they measure is exactly what timers
+    /// take. Tasks that never wait do not reach a deadline.
     pub fn exact_virtual_time() -> SharedWorld {
         Alone::with(Clock::Virtual { now: Cell::new(Instant::now()), turn: Duration::ZERO })
     }

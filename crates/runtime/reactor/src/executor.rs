@@ -10,9 +10,9 @@
 //! A wake from the task's own thread is one atomic swap and a push on a queue; it never makes a system call.
 //! A panic of a task ends the thread's `block_on`: its invariants are in doubt, so no other task continues.
 //!
-//! Measured with `examples/wake_cost.rs` in release on the 2-vCPU VM the project is built on, while it was quiet: a wake and
-//! a poll cost 31 ns, with 1 task or 1,024; a task spawned, run and joined 130 ns; a wait under a [`timeout`]
-//! that is not needed, two clock readings included, 126 ns.
+//! Measured with `examples/wake_cost.rs` in release on the 2-vCPU VM the project is built on, while it was
+//! quiet: a wake and a poll cost 31 ns, with 1 task or 1,024; a task spawned, run and joined 130 ns; a wait
+//! under a [`timeout`] that is not needed, two clock readings included, 126 ns.
 //!
 //! [`timeout`]: crate::timeout
 
@@ -30,8 +30,8 @@ use crate::task::{ExecutorHandle, Handle};
 use crate::timers::Timers;
 use crate::{Park, SharedWorld};
 
-/// Runs `future` to its end on this thread, and the tasks it spawns as long as that takes. Tasks that have not
-/// ended by then are dropped.
+/// Runs `future` to completion on this thread, together with the tasks it spawns. Tasks that have not ended
+/// by then are dropped.
 ///
 /// # Panics
 /// If this thread runs an executor already.
@@ -58,7 +58,7 @@ pub fn block_on<F: Future>(world: SharedWorld, future: F) -> F::Output {
     }
 }
 
-/// Starts a task on this thread. It runs on when the handle is dropped.
+/// Spawns a task on this thread. Dropping the handle detaches it.
 ///
 /// # Panics
 /// Outside of [`block_on`].
@@ -76,7 +76,7 @@ pub fn world() -> SharedWorld {
     Rc::clone(&current().world)
 }
 
-/// Monotonic time as this thread's world has it.
+/// The monotonic time of this thread's world.
 ///
 /// # Panics
 /// Outside of [`block_on`].
@@ -111,7 +111,7 @@ pub fn suspend() -> Suspended {
     Suspended(CURRENT.take())
 }
 
-/// An executor that has no thread.
+/// A suspended executor, detached from its thread.
 #[derive(Default)]
 pub struct Suspended(Option<Rc<Core>>);
 
@@ -142,7 +142,7 @@ pub(crate) fn current() -> Rc<Core> {
     CURRENT.with_borrow(|core| core.clone()).expect(OUTSIDE)
 }
 
-/// Whether this is the thread of the executor that others know as `executor_handle`.
+/// Whether this thread runs the executor of `executor_handle`.
 pub(crate) fn is_current_executor(executor_handle: &Arc<ExecutorHandle>) -> bool {
     let here = |core: &Rc<Core>| Arc::ptr_eq(&core.executor_handle, executor_handle);
     // The variable may be gone while the thread ends.
@@ -152,7 +152,8 @@ pub(crate) fn is_current_executor(executor_handle: &Arc<ExecutorHandle>) -> bool
 /// Puts a woken task on this thread's ready queue, or gives it back if it belongs to another.
 pub(crate) fn queue_local(task: Arc<Handle>) -> Option<Arc<Handle>> {
     let mut task = Some(task);
-    // A waker may be used while its thread ends and this variable is gone: then the task has no executor_handle either.
+    // A waker may be used while its thread ends and this variable is gone: then the task has no
+    // executor_handle either.
     let _ = CURRENT.try_with(|current| {
         let current = current.borrow();
         let here = |core: &&Rc<Core>| {
@@ -288,14 +289,13 @@ impl Drop for Exit {
 
 type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 
-/// What is polled, and the waker it is polled with, made once.
+/// A task's future, and its waker, made once.
 struct Body {
     future: LocalFuture,
     waker: Waker,
 }
 
-/// The tasks of a thread. Places are used again; that the handle at a place is still the one a waker holds tells
-/// whether the task it meant is still there.
+/// The tasks of a thread. Slots are reused: a waker is valid as long as its handle is the one in the slot.
 #[derive(Default)]
 struct Tasks {
     places: Vec<Option<Task>>,

@@ -11,13 +11,13 @@ use std::task::{Context, Poll, Waker};
 use crate::executor;
 use crate::task::Handle;
 
-/// A task of this thread. Awaiting it gives its output; dropping it lets the task run on alone.
+/// The handle of a task of this thread. Awaiting it returns the output; dropping it detaches the task.
 pub struct JoinHandle<T> {
     task: Arc<Handle>,
     outcome: Rc<Outcome<T>>,
 }
 
-/// Where a task leaves its output.
+/// The slot for the output of a task.
 pub(crate) struct Outcome<T> {
     output: Cell<Option<T>>,
     ended: Cell<bool>,
@@ -45,12 +45,12 @@ impl<T> JoinHandle<T> {
         JoinHandle { task, outcome }
     }
 
-    /// Drops the task's future now, wherever it waits. A task that aborts itself ends at its next wait.
+    /// Drops the task's future now. A task that aborts itself ends at its next await.
     pub fn abort(self) {
         executor::abort(&self.task);
     }
 
-    /// Whether the task has come to its end.
+    /// Whether the task has ended.
     pub fn is_finished(&self) -> bool {
         self.outcome.ended.get()
     }

@@ -1,11 +1,11 @@
-//! The interface to the world, and a single-thread executor over it. `host` stands behind [`World`] in the program, `sim`
-//! in simulations. [`Alone`] is a world without a network, for tests and measurements: it reads the clock and sleeps, and
-//! nothing else here makes a system call.
+//! The interface to the operating system, and a single-thread executor over it. `host` implements [`World`]
+//! in the program, `sim` in simulations. [`Alone`] is a world without a network, for tests and measurements:
+//! it reads the clock and sleeps; nothing else here makes a system call.
 //!
-//! One thread runs one [`World`] and one executor. Tasks are spawned onto the thread they run on and never
-//! leave it; another thread reaches them by waking a waker or by a [`mailbox`]. Reading order: [`World`] and
-//! [`Stream`] (what can be asked of the world), then the executor ([`block_on`], [`spawn`], [`sleep`]), then
-//! [`mailbox`]. [`Spin`] is what a world may use to decide how long to look for events before it sleeps.
+//! One thread runs one [`World`] and one executor. Tasks run on the thread that spawned them and never leave
+//! it; another thread reaches them by a waker or a [`mailbox`]. Reading order: [`World`] and [`Stream`] (the
+//! interface), then the executor ([`block_on`], [`spawn`], [`sleep`]), then [`mailbox`]. [`Spin`] determines
+//! how long a world busy-polls before it sleeps.
 
 mod alone;
 mod executor;

@@ -42,17 +42,17 @@ pub struct Sender<T> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Closed<T>(pub T);
 
-/// Why a bounded mailbox did not take a value, which comes back.
+/// Why a bounded mailbox refused a value, which is returned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Refused<T> {
-    /// It holds as many as it may.
+    /// Its limit is reached.
     Full(T),
     /// The receiver is gone.
     Closed(T),
 }
 
 impl<T: Send> Sender<T> {
-    /// Puts a value in, whatever the limit: for what must not be lost.
+    /// Sends a value regardless of the limit, for values that must not be lost.
     pub fn send(&self, value: T) -> Result<(), Closed<T>> {
         let mut state = self.shared.state.lock();
         if !state.open {
@@ -78,7 +78,7 @@ impl<T: Send> Sender<T> {
     }
 }
 
-/// Wakes after the lock is given back, so that the receiver does not run into it.
+/// Wakes the receiver after unlocking, so that it does not contend for the lock.
 fn wake_receiver<T>(mut state: LockGuard<'_, MailboxState<T>>) {
     let receiver = state.receiver.take();
     drop(state);
@@ -115,7 +115,7 @@ impl<T: Send> Receiver<T> {
         poll_fn(|cx| self.poll_recv(cx)).await
     }
 
-    /// The same for hand-written futures.
+    /// [`Receiver::recv`] for hand-written futures.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
         let mut state = self.shared.state.lock();
         match state.values.pop_front() {
@@ -128,7 +128,7 @@ impl<T: Send> Receiver<T> {
         }
     }
 
-    /// A value that is there already.
+    /// The next value, if there is one.
     pub fn try_recv(&mut self) -> Option<T> {
         self.shared.state.lock().values.pop_front()
     }

@@ -1,9 +1,9 @@
-//! Path statistics of the transport: what limits it, and what was lost.
+//! Path statistics of the transport: limits and losses.
 
 use std::time::Duration;
 
-/// What TCP knows of the path to a peer at this moment (Linux `struct tcp_info`). Sums and counts are since the stream
-/// began. What a kernel of this age does not tell is `None`.
+/// What TCP knows of the path to a peer at this moment (Linux `struct tcp_info`). Sums and counts are since
+/// the stream began. What a kernel of this age does not tell is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathInfo {
     /// The congestion control in use, e.g. `cubic`.
@@ -15,7 +15,8 @@ pub struct PathInfo {
     pub round_trip_deviation: Duration,
     /// The shortest round-trip time seen of late.
     pub round_trip_min: Option<Duration>,
-    /// The round-trip time as the receiving side estimates it: the only one where we only receive. `None` until it has.
+    /// The round-trip time as the receiving side estimates it: the only one where we only receive. `None`
+    /// until it has.
     pub receive_round_trip: Option<Duration>,
 
     /// The largest segment sent, in bytes.
@@ -59,8 +60,8 @@ pub struct PathInfo {
     /// Whether that was all we had to send then: the path may be faster.
     pub delivery_limited_by_sender: Option<bool>,
 
-    /// How long there was anything to send or to be acknowledged. What is left of it after the two below was limited by
-    /// the congestion window, or by us.
+    /// How long there was anything to send or to be acknowledged. What is left of it after the two below was
+    /// limited by the congestion window, or by us.
     pub busy: Option<Duration>,
     /// How long sending was held up by the peer's receive window.
     pub limited_by_receiver: Option<Duration>,

@@ -1,15 +1,15 @@
-//! How long to look for events before going to sleep.
+//! How long to busy-poll for events before sleeping.
 //!
-//! Looking for 50 µs before sleeping is worth a factor of three in round trips where a reactor has a CPU to
-//! itself, and costs up to two thirds where its peer needs that CPU (measured on a VM with 2 cores). So the
-//! spin is learnt from what waiting turns out to be like:
+//! Busy-polling for 50 µs before sleeping is worth a factor of three in round trips where a reactor has a CPU
+//! to itself, and costs up to two thirds where its peer needs that CPU (measured on a VM with 2 cores). So
+//! the limit is learnt from the waits:
 //!
-//! - the event came within the limit: looking pays, look longer next time;
-//! - it came much later, or there was none: looking does not pay, look half as long, soon not at all: an idle
-//!   reactor uses no CPU;
-//! - looking was in vain, yet the event came at once when the thread slept: whoever was to cause it waited for
-//!   this very CPU. Then no looking for some waits: a few at first, since a virtual machine that was stopped for
-//!   a moment looks the same, and twice as many each time it happens again, up to 256.
+//! - the event came within the limit: polling pays, so the limit grows;
+//! - the event came much later or not at all: polling does not pay, so the limit is halved, down to zero: an
+//!   idle reactor uses no CPU;
+//! - polling found nothing, but the event came as soon as the thread slept: its sender waited for this CPU.
+//!   Then the next waits do not poll: a few at first, since a virtual machine that was stopped for a moment
+//!   looks the same, and twice as many each time it happens again, up to 256.
 
 use std::time::Duration;
 
@@ -18,17 +18,17 @@ use std::time::Duration;
 pub struct Spin {
     limit: Duration,
     allowance: Duration,
-    /// Waits without looking that are left.
+    /// Remaining waits without busy-polling.
     crowded: u32,
     /// Spins to skip after the next idle spin.
     crowded_next: u32,
 }
 
-/// The first step up from not looking at all.
+/// The first limit above zero.
 const FIRST: Duration = Duration::from_micros(10);
 /// Shorter spins than this find nothing that a sleep of the same length would not.
 const SHORTEST: Duration = Duration::from_micros(3);
-/// Waits without looking after the CPU was found to be wanted by the peer for the first time. Each costs a wake-up,
+/// Waits without busy-polling after the peer was first found to need the CPU. Each costs a wake-up,
 /// which is 40 to 50 µs on a virtual machine: a wrong guess costs as much as three spins.
 const CROWDED_WAITS_FIRST: u32 = 4;
 /// The most of them: the price of one spin in vain, 50 µs, is then spread over some milliseconds.
@@ -38,12 +38,12 @@ impl Spin {
     /// A fixed limit: polls until there is an event, and never sleeps. For a CPU without other work.
     pub const ALWAYS: Duration = Duration::MAX;
 
-    /// Never looks longer than `limit`; zero never looks.
+    /// Busy-polls for at most `limit`; zero disables it.
     pub fn new(limit: Duration) -> Spin {
         Spin { limit, allowance: Duration::ZERO, crowded: 0, crowded_next: CROWDED_WAITS_FIRST }
     }
 
-    /// How long to look before sleeping this time.
+    /// The busy-poll time before the next sleep.
     pub fn allowance(&self) -> Duration {
         if self.limit == Spin::ALWAYS {
             return Spin::ALWAYS;
@@ -51,7 +51,7 @@ impl Spin {
         if self.crowded > 0 { Duration::ZERO } else { self.allowance }
     }
 
-    /// An event was found while looking.
+    /// An event was found while busy-polling.
     pub fn found(&mut self) {
         self.crowded_next = CROWDED_WAITS_FIRST;
         self.lengthen();

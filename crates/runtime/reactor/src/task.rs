@@ -1,5 +1,5 @@
-//! What a waker points to, and where it puts its task: the ready queue of the task's own thread, or, from any
-//! other thread, that thread's mail.
+//! Wakers: they put their task on the ready queue of its thread, or, from another thread, on that thread's
+//! remote queue.
 
 use std::mem;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use block::Lock;
 use crate::Unpark;
 use crate::executor;
 
-/// One task as wakers know it. The future itself stays in its thread's [`Tasks`](crate::executor).
+/// The handle of a task, to which wakers point. The future stays in its thread's [`Tasks`](crate::executor).
 pub(crate) struct Handle {
     /// The task's place in its executor; [`Handle::MAIN`] for the future given to `block_on`.
     pub(crate) place: usize,
-    /// Whether the task stands in a queue already: a task is woken once however often its waker is used.
+    /// Whether the task is in a queue: further wakes have no effect.
     queued: AtomicBool,
     pub(crate) executor_handle: Arc<ExecutorHandle>,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Handle {
 impl Handle {
     pub(crate) const MAIN: usize = usize::MAX;
 
-    /// A task that stands in no queue yet.
+    /// A task that is in no queue yet.
     pub(crate) fn new(place: usize, executor_handle: &Arc<ExecutorHandle>) -> Arc<Handle> {
         Arc::new(Handle {
             place,
@@ -32,8 +32,8 @@ impl Handle {
         })
     }
 
-    /// To be called before the task is polled: wakes from now on queue it again. A swap rather than a store, so
-    /// that what a waker's thread wrote before it found the task queued already is seen by the poll.
+    /// To be called before the task is polled: wakes from now on queue it again. A swap rather than a store,
+    /// so that what a waker's thread wrote before it found the task queued already is seen by the poll.
     pub(crate) fn leave_queue(&self) {
         self.queued.swap(false, Ordering::AcqRel);
     }
@@ -58,8 +58,9 @@ impl Wake for Handle {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Many tell a connection's task what there is to send, and only the first has to queue it. That a task of this
-        // very thread stands in the queue stays true until the thread comes to it: no swap is needed to see that.
+        // Many tell a connection's task what there is to send, and only the first has to queue it. That a
+        // task of this very thread stands in the queue stays true until the thread comes to it: no swap is
+        // needed to see that.
         let is_queued =
             self.queued.load(Ordering::Relaxed) && executor::is_current_executor(&self.executor_handle);
         if !is_queued && self.enters_queue() {
@@ -68,11 +69,11 @@ impl Wake for Handle {
     }
 }
 
-/// A thread's executor as other threads know it.
+/// The handle of a thread's executor for other threads.
 pub(crate) struct ExecutorHandle {
     queue_remote: Lock<RemoteQueue>,
     has_mail: AtomicBool,
-    /// The thread sleeps or is about to: mail must be followed by an unpark.
+    /// The thread sleeps or is about to: it must be unparked after an entry in the remote queue.
     asleep: AtomicBool,
     unpark: Arc<dyn Unpark>,
 }

@@ -1,4 +1,4 @@
-//! Waiting for time to pass.
+//! Timers of tasks: sleeping, and timeouts.
 
 use std::fmt;
 use std::future::{Future, poll_fn};

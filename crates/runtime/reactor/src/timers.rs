@@ -1,7 +1,7 @@
-//! Deadlines in order: a binary heap whose entries know their place, so that a timer is taken out when it is
-//! cancelled. A command's deadline is set and cancelled for every command; were the cancelled ones left in
-//! until they are due, 300,000 commands a second with a deadline of 30 seconds would pile up nine million.
-//! A deadline later than all others, the usual case, is set without moving anything.
+//! Deadlines in order: a binary heap whose entries know their index, so that a cancelled timer is removed at
+//! once. A command's deadline is set and cancelled for every command; were the cancelled ones left in until
+//! they are due, 300,000 commands a second with a deadline of 30 seconds would pile up nine million. A
+//! deadline later than all others, the usual case, is set without moving anything.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -28,7 +28,7 @@ struct Slot {
     waker: Option<Waker>,
 }
 
-/// Names one deadline.
+/// Identifies a deadline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key {
     slot: usize,
@@ -57,7 +57,7 @@ impl Timers {
         Key { slot, generation: self.slots[slot].generation }
     }
 
-    /// Changes whom a deadline wakes; false if it has passed.
+    /// Changes the waker of a deadline; false if it has passed.
     pub(crate) fn renew(&mut self, key: Key, waker: &Waker) -> bool {
         match self.slots.get_mut(key.slot) {
             Some(slot) if slot.generation == key.generation => {

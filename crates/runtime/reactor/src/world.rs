@@ -1,4 +1,4 @@
-//! What can be asked of the world: streams, listeners, time, and a place to sleep.
+//! The interface to the operating system: streams, listeners, time, and sleeping.
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -12,21 +12,21 @@ use std::time::{Duration, Instant};
 
 use crate::path::PathInfo;
 
-/// A place to receive into.
+/// A slice to receive into.
 #[derive(Debug)]
 pub enum InSlice<'a> {
     /// Memory of our own.
     Bytes(&'a mut [u8]),
-    /// Memory that is a medium, and that other cores may read at the same time.
+    /// A volume's own memory, which other cores may read at the same time.
     Shared(&'a [AtomicU8]),
 }
 
-/// Something to send.
+/// A slice to send.
 #[derive(Clone, Copy, Debug)]
 pub enum OutSlice<'a> {
     /// Memory of our own.
     Bytes(&'a [u8]),
-    /// Memory that is a medium, and that other cores may write at the same time.
+    /// A volume's own memory, which other cores may write at the same time.
     Shared(&'a [AtomicU8]),
 }
 
@@ -35,8 +35,8 @@ pub trait Stream {
     /// Receives what is there into the slices, in order. `Ok(0)` is the peer's end of stream;
     /// `WouldBlock` means nothing is there yet.
     fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize>;
-    /// A lower bound of the bytes that the next [`Stream::try_read`] finds, if it has room for them. 0 from a stream that
-    /// cannot tell.
+    /// A lower bound of the bytes that the next [`Stream::try_read`] finds, if it has room for them. 0 from a
+    /// stream that cannot tell.
     fn readable_bytes(&self) -> usize {
         0
     }
@@ -60,7 +60,8 @@ pub trait Stream {
     fn path(&self) -> Option<PathInfo> {
         None
     }
-    /// Takes the stream off this thread, so that another can [`World::adopt`] it. Nothing received is lost.
+    /// Detaches the stream from this thread, so that another can [`World::adopt`] it. Nothing received is
+    /// lost.
     fn detach(self: Box<Self>) -> Detached;
 }
 
@@ -107,8 +108,8 @@ pub struct StreamOptions {
     pub send_buffer_bytes: Option<usize>,
     /// SO_RCVBUF in bytes; the system's automatic size if `None`.
     pub receive_buffer_bytes: Option<usize>,
-    /// TCP_MAXSEG: the longest segment in either direction, in bytes, for a path that loses longer ones without a word;
-    /// for connecting only. What the path allows if `None`.
+    /// TCP_MAXSEG: the longest segment in either direction, in bytes, for a path that silently drops longer
+    /// ones; for connecting only. `None`: what the path allows.
     pub segment_bytes: Option<u16>,
     /// The address to come from; for connecting only.
     pub source: Option<SocketAddr>,
@@ -127,17 +128,17 @@ pub trait World {
     fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>>;
     /// Polls for events and wakes their tasks. Without events it sleeps, for at most `park`.
     fn turn(&self, park: Park);
-    /// How many tasks may run between two turns: enough that what a turn costs is little for each, few enough that a socket
-    /// never waits for more than some ten microseconds of others' work.
+    /// How many tasks may run between two turns: enough to spread the cost of a turn, few enough that a
+    /// socket waits for at most some ten microseconds.
     fn batch(&self) -> usize {
         128
     }
-    /// CPU time, since the beginning, of looking for events that were not there yet instead of sleeping: what a thread
-    /// uses beyond that is what its work costs. Nothing in a world that never looks.
+    /// Busy-poll time of the thread so far, in CPU time: idle polls instead of sleeping. The rest of its CPU
+    /// time is work. Zero in a world that does not busy-poll.
     fn looked_in_vain(&self) -> Duration {
         Duration::ZERO
     }
-    /// Lets any thread end the sleep of [`World::turn`].
+    /// A handle by which any thread can end the sleep of [`World::turn`].
     fn unpark(&self) -> Arc<dyn Unpark>;
 }
 
@@ -158,5 +159,5 @@ pub trait Unpark: Send + Sync {
     fn unpark(&self);
 }
 
-/// The world as tasks share it.
+/// A world shared by tasks.
 pub type SharedWorld = Rc<dyn World>;
