@@ -1,4 +1,4 @@
-//! The reactor's clock for layers that need time to pass.
+//! The reactor's clock, for layers of block devices that sleep.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,7 +1,8 @@
-//! How much CPU time this process, this thread, another process or the whole machine has used, for benchmarks and for
-//! `linerate prove`.
+//! How much CPU time this process, this thread, another process or the whole machine has used, for benchmarks
+//! and for `linerate prove`.
 
-// SAFETY of this file: two calls that fill a value of ours, each behind a wrapper that says why it may be made.
+// SAFETY of this file: two calls that fill a value of ours, each behind a wrapper that says why it may be
+// made.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -22,8 +23,8 @@ pub fn thread() -> Duration {
     read(ClockId::ThreadCPUTime)
 }
 
-/// How long the calling thread could have gone on and had no CPU: others ran. An error where the kernel does not tell
-/// (without CONFIG_SCHED_INFO).
+/// How long the calling thread could have gone on and had no CPU: others ran. An error where the kernel does
+/// not tell (without CONFIG_SCHED_INFO).
 pub fn thread_waited() -> io::Result<Duration> {
     let told = fs::read_to_string("/proc/thread-self/schedstat")?;
     let waited = told.split_ascii_whitespace().nth(1).and_then(|ns| ns.parse().ok());
@@ -38,8 +39,8 @@ fn read(clock: ClockId) -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// User and system time of all threads of process `pid`, those that have ended included. Anybody may ask, of any
-/// process that there is.
+/// User and system time of all threads of process `pid`, those that have ended included. Anybody may ask, of
+/// any process that there is.
 pub fn of_process(pid: u32) -> io::Result<Duration> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| io::ErrorKind::NotFound)?;
     let mut clock: libc::clockid_t = 0;
@@ -93,23 +94,23 @@ impl Threads {
     }
 }
 
-/// Time that all CPUs of the machine have worked since it was started: programs, the kernel, interrupts. Not what a
-/// hypervisor has given to others.
+/// Time that all CPUs of the machine have worked since it was started: programs, the kernel, interrupts. Not
+/// what a hypervisor has given to others.
 pub fn machine() -> io::Result<Duration> {
     let stat = fs::read_to_string("/proc/stat")?;
     worked(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/stat has another form"))
 }
 
-/// User and system time in `/proc/PID/stat` (proc_pid_stat(5): fields 14 and 15). The second field, the name, may hold
-/// anything, brackets too, and ends with the last of them.
+/// User and system time in `/proc/PID/stat` (proc_pid_stat(5): fields 14 and 15). The second field, the name,
+/// may hold anything, brackets too, and ends with the last of them.
 fn used(stat: &str) -> Option<Duration> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_ascii_whitespace().skip(11).map(|ticks| ticks.parse::<u64>().ok());
     Some(ticks(fields.next()??.checked_add(fields.next()??)?))
 }
 
-/// The line `cpu` of `/proc/stat` (proc_stat(5)): user, nice, system, idle, iowait, irq, softirq, steal, and then what is
-/// counted under user already.
+/// The line `cpu` of `/proc/stat` (proc_stat(5)): user, nice, system, idle, iowait, irq, softirq, steal, and
+/// then what is counted under user already.
 fn worked(stat: &str) -> Option<Duration> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let numbers: Vec<u64> = line.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();

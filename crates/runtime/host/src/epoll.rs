@@ -1,13 +1,14 @@
-//! One thread's access to the world through epoll.
+//! The world of one thread, implemented by epoll.
 //!
-//! Sockets are registered once, edge-triggered, and remember what the kernel last said about them: a steady
+//! Sockets are registered once, edge-triggered, and their readiness is cached: a steady
 //! stream of requests costs its reads and writes and one `epoll_wait` per batch, no `epoll_ctl`. An eventfd,
 //! edge-triggered too and so never read, ends the sleep for other threads and for io_uring's completions.
 //!
-//! Before sleeping the thread looks for events for as long as [`Spin`] finds that this pays.
+//! Before sleeping the thread busy-polls for the time that [`Spin`] allows.
 //!
-//! `epoll_wait` counts in milliseconds, which is long for a request: what is left of a wait after whole ones is spent in
-//! `ppoll`, on the epoll itself. (`epoll_pwait2` could do both, and is refused by older kernels and containers.)
+//! `epoll_wait` counts in milliseconds, which is long for a request: what is left of a wait after whole ones
+//! is spent in `ppoll`, on the epoll itself. (`epoll_pwait2` could do both, and is refused by older kernels
+//! and containers.)
 
 #![allow(unsafe_code)]
 
@@ -36,8 +37,9 @@ use crate::tcp;
 pub struct EpollOptions {
     /// Busy-poll time before sleeping; zero sleeps immediately.
     pub spin: Duration,
-    /// After work, sleep so long before looking for more, so that what comes meanwhile is done together: less CPU time
-    /// for each request at the price of its latency, as network cards do it (`ethtool -C rx-usecs`). Zero never does.
+    /// Time to sleep after work before polling again, so that events are handled in batches: less CPU time
+    /// per request at the price of latency, like interrupt coalescing (`ethtool -C rx-usecs`). Zero disables
+    /// it.
     pub gather: Duration,
 }
 
@@ -68,9 +70,10 @@ const EVENTS: usize = 256;
 /// When the kernel has no memory for file operations, it is asked again after this time.
 const RETRY: Duration = Duration::from_millis(1);
 
-/// How many times longer it is worth to look for the end of a file operation than for a request: a flash disk takes 50
-/// to 100 µs, and 300 to 500 with 32 requests under way, and to be woken takes 50 more on a virtual machine, in which that
-/// disk has nothing to do. Slower disks are slept for, and an idle thread, which has no operation under way, does not look.
+/// How many times longer to busy-poll for the end of a file operation than for a request: a flash disk takes
+/// 50 to 100 µs, and 300 to 500 with 32 requests under way, and to be woken takes 50 more on a virtual
+/// machine, in which that disk has nothing to do. Slower disks are slept for, and an idle thread, which has
+/// no operation under way, does not look.
 const FILE_SPIN: u32 = 10;
 
 /// The place of the eventfd among the registered; sockets have places from 0 on.
@@ -101,8 +104,8 @@ impl Epoll {
             IoEngine::Uring => Some(Ring::open(unpark.0.as_fd())?),
             IoEngine::Auto => Ring::open(unpark.0.as_fd()).ok(),
         };
-        // The kernel may end a sleep 50 µs late to save wake-ups, as long as a request takes. Where it cannot be asked for
-        // better, it is not better.
+        // The kernel may end a sleep 50 µs late to save wake-ups, as long as a request takes. Where it cannot
+        // be asked for better, it is not better.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         Ok(Epoll {
             ring,
@@ -138,7 +141,7 @@ impl Epoll {
         gathering.after_work.set(self.look_and_sleep(limit));
     }
 
-    /// Looks for events as long as that pays, then sleeps; whether there were any.
+    /// Busy-polls as long as [`Spin`] allows, then sleeps. Returns whether there were events.
     fn look_and_sleep(&self, limit: Option<Duration>) -> bool {
         let learnt = if self.files_are_busy() { &self.file_spin } else { &self.spin };
         let mut spin = learnt.get();
@@ -170,7 +173,8 @@ impl Epoll {
         self.looked_in_vain.set(self.looked_in_vain.get() + looked);
     }
 
-    /// Waits for events at most for `limit`, to the microsecond, and wakes whom they are for; whether there were any.
+    /// Waits for events at most for `limit`, to the microsecond, and wakes whom they are for; whether there
+    /// were any.
     fn sleep(&self, limit: Option<Duration>) -> bool {
         let Some(limit) = limit else { return self.take_events(None) };
         let (start, milliseconds) = (Instant::now(), whole_milliseconds(limit));
@@ -229,7 +233,7 @@ impl Epoll {
     }
 }
 
-/// Sleeping between work and the next look for more.
+/// Sleeping between work and the next poll.
 struct Gathering {
     span: Duration,
     /// Has the eventfd alone: other threads and files are not made to wait.
@@ -440,8 +444,8 @@ impl Drop for Source {
     }
 }
 
-/// What the kernel last said about a socket, and who wants to know. Starts as ready for everything: the first
-/// attempt finds out.
+/// The cached readiness of a socket, and the wakers of waiting tasks. Starts as ready in both directions: the
+/// first attempt finds out.
 pub(crate) struct Readiness {
     pub(crate) reading: Direction,
     pub(crate) writing: Direction,

@@ -1,4 +1,4 @@
-//! Which network interface has which address.
+//! Network interfaces and their addresses.
 
 // SAFETY of this file: getifaddrs(3) and its list, which is walked once and given back.
 #![allow(unsafe_code)]
@@ -8,7 +8,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr;
 
-/// The interfaces of this machine (of this network namespace) with their IP addresses: a name for each address.
+/// The interfaces of this machine (of this network namespace) with their IP addresses: a name for each
+/// address.
 pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     let mut first: *mut libc::ifaddrs = ptr::null_mut();
     // SAFETY: fills `first` with a list that is ours until freeifaddrs.

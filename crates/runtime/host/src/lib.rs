@@ -1,9 +1,9 @@
-//! The real world behind the reactor's interface: epoll, io_uring, files, memory. The only home of `unsafe`, file
-//! by file, each block with the reason why it is sound.
+//! The implementation of the reactor's interface on Linux: epoll, io_uring, files, memory. The only crate
+//! with `unsafe`; each block states why it is sound.
 //!
-//! Knows no protocol and reads no configuration. Reading order: [`Epoll`] (one thread's sockets, clock and
-//! sleep), [`threads`] (one reactor per core), then the devices: [`RamDevice`] and [`FileDevice`] over
-//! [`AsyncFile`]. [`namespace`], [`tap`] and [`rtnetlink`] are what a network on one machine is made of.
+//! It depends on no protocol and reads no configuration. Reading order: [`Epoll`] (one thread's sockets,
+//! clock and sleep), [`threads`] (one reactor per core), then the devices: [`RamDevice`] and [`FileDevice`]
+//! over [`AsyncFile`]. [`namespace`], [`tap`] and [`rtnetlink`] make test networks on one machine.
 
 mod clock;
 pub mod cputime;

@@ -1,10 +1,10 @@
-//! Limits that the system sets to this process.
+//! Resource limits of this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Lets this process open as many files as its hard limit allows: the usual soft limit, 1,024, is one that
-/// programs using select(2) need, and fewer than the sessions of a busy server. Says how many that is; `None` for
-/// no limit.
+/// programs using select(2) need, and fewer than the sessions of a busy server. Says how many that is; `None`
+/// for no limit.
 pub fn raise_open_files() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };

@@ -1,7 +1,7 @@
-//! Words that survive the process: a file mapped into memory.
+//! Words that survive a crash of the process: a file mapped into memory.
 //!
-//! A store into it costs no system call, and after a SIGKILL the kernel has every store that was made before it. The
-//! machine's own crash it does not survive: nothing is synced.
+//! A store into it costs no system call, and after a SIGKILL the kernel has every store that was made before
+//! it. A crash of the machine is not survived: nothing is synced.
 
 #![allow(unsafe_code)]
 
@@ -25,8 +25,8 @@ pub struct MappedWords {
 }
 
 impl MappedWords {
-    /// A file of so many words, all zero; what was there is gone. Its space is taken at once: a disk that is full says
-    /// so here, and not by a signal in the middle. A file that another process has open is
+    /// A file of so many words, all zero; what was there is gone. Its space is taken at once: a disk that is
+    /// full says so here, and not by a signal in the middle. A file that another process has open is
     /// [`io::ErrorKind::WouldBlock`].
     pub fn create(path: &Path, words: usize) -> io::Result<MappedWords> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
@@ -63,10 +63,10 @@ impl MappedWords {
 
 impl AsRef<[AtomicU32]> for MappedWords {
     fn as_ref(&self) -> &[AtomicU32] {
-        // SAFETY: page-aligned and mapped for so many words as long as `self` lives; every pattern of bits is a word,
-        // and atomics may be changed by others, such as another mapping of the file. The lock keeps well-behaved
-        // programs from shortening the file; if one does, an access is a SIGBUS, which ends this process and does
-        // nothing undefined.
+        // SAFETY: page-aligned and mapped for so many words as long as `self` lives; every pattern of bits is
+        // a word, and atomics may be changed by others, such as another mapping of the file. The lock keeps
+        // well-behaved programs from shortening the file; if one does, an access is a SIGBUS, which ends this
+        // process and does nothing undefined.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.words) }
     }
 }

@@ -1,11 +1,11 @@
-//! A network namespace: interfaces, addresses, routes and settings of TCP that are its own, for threads and processes
+//! A network namespace: separate interfaces, addresses, routes and TCP settings for threads and processes
 //! that enter it.
 //!
-//! It has no name and no file: it lives as long as a handle to it, a thread or a process in it, or an interface's
-//! file descriptor, and ends with the last of them, `kill -9` included. No cleanup is needed.
+//! It has no name and no file: it lives as long as a handle to it, a thread or a process in it, or an
+//! interface's file descriptor, and ends with the last of them, `kill -9` included. No cleanup is needed.
 
-// SAFETY of this file: unshare(2) without CLONE_FILES, by threads that do nothing else; system calls between fork
-// and exec that allocate nothing.
+// SAFETY of this file: unshare(2) without CLONE_FILES, by threads that do nothing else; system calls between
+// fork and exec that allocate nothing.
 #![allow(unsafe_code)]
 
 use std::ffi::OsStr;
@@ -37,8 +37,8 @@ impl Namespace {
         Ok(Namespace { network: Arc::new(network.into()) })
     }
 
-    /// Does `work` on a thread in this namespace, which sees its `/sys`, and waits for it. `/proc/net` is still
-    /// that of the process: use `/proc/thread-self/net`.
+    /// Does `work` on a thread in this namespace, which sees its `/sys`, and waits for it. `/proc/net` is
+    /// still that of the process: use `/proc/thread-self/net`.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         on_a_thread(|| {
             enter(self.network.as_fd())?;
@@ -46,7 +46,8 @@ impl Namespace {
         })?
     }
 
-    /// A command that will run in this namespace and see its `/sys`. Failing to enter is an error of its start.
+    /// A command that will run in this namespace and see its `/sys`. Failing to enter is an error of its
+    /// start.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let network = Arc::clone(&self.network);
         let mut command = Command::new(program);
@@ -56,9 +57,9 @@ impl Namespace {
     }
 }
 
-/// Without privileges: makes this process the root of a user namespace of its own, in which it may make network
-/// namespaces, where the kernel lets everybody do so. Nothing changes if it has the privileges. To be called while
-/// the process has one thread.
+/// Without privileges: makes this process the root of a user namespace of its own, in which it may make
+/// network namespaces, where the kernel lets everybody do so. Nothing changes if it has the privileges. To be
+/// called while the process has one thread.
 pub fn become_root() -> io::Result<()> {
     let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN;
     if rustix::thread::capabilities(None)?.effective.contains(needed) {
@@ -67,7 +68,8 @@ pub fn become_root() -> io::Result<()> {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     // SAFETY: no CLONE_FILES.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }?;
-    // Supplementary groups could keep files from somebody; who may not give them up may map no group (user_namespaces(7)).
+    // Supplementary groups could keep files from somebody; who may not give them up may map no group
+    // (user_namespaces(7)).
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
     fs::write("/proc/self/gid_map", format!("0 {group} 1"))

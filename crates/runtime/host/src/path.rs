@@ -1,5 +1,5 @@
-//! What the kernel knows of a TCP path: `struct tcp_info`, of which each kernel tells as much as it knows. What
-//! lies beyond the length it returns is not there.
+//! Statistics of a TCP path: `struct tcp_info`. Fields beyond the length that the kernel returns are unknown
+//! to it.
 
 #![allow(unsafe_code)]
 
@@ -128,7 +128,8 @@ fn read(socket: &OwnedFd) -> Option<(TcpInfo, usize)> {
     // SAFETY: a TcpInfo is integers only, for which zeros are values.
     let mut info: TcpInfo = unsafe { std::mem::zeroed() };
     let mut length = size_of::<TcpInfo>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes to `info`, which is that long, and the length to `length`.
+    // SAFETY: the kernel writes at most `length` bytes to `info`, which is that long, and the length to
+    // `length`.
     let returned = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

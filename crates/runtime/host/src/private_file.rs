@@ -1,5 +1,5 @@
-//! New files that hold what is on a disk, or what went to and from it: for their owner alone, whatever the umask says. An
-//! image has what its file systems keep from their users. A file that is there already keeps its mode.
+//! New files with data of a disk, or of traffic to it: accessible to their owner only, regardless of the
+//! umask, since an image contains files of all users. An existing file keeps its mode.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,9 +1,9 @@
-//! Processes that end together, with all that they have started: those of a PID namespace.
+//! Processes of a PID namespace, which end together with all their descendants.
 //!
-//! The namespace's first process is a fork of this one that only waits for this one's end. When it ends, be it for that or
-//! because it is killed, the kernel kills every process of the namespace (pid_namespaces(7)): also a daemon that has left
-//! its session and its parent, and also after `kill -9` of this process. Programs are children of this process as ever:
-//! their signals and exit codes pass through nothing.
+//! The first process of the namespace is a fork of this one that only waits for this one's end. When it ends
+//! or is killed, the kernel kills every process of the namespace (pid_namespaces(7)), also daemons that have
+//! left their session and parent, and also after `kill -9` of this process. Programs are direct children of
+//! this process, with their signals and exit codes.
 
 // SAFETY of this file: fork(2) and what the new process does, which are system calls that allocate nothing.
 #![allow(unsafe_code)]
@@ -35,8 +35,8 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// A namespace with its first process only. Needs `CAP_SYS_ADMIN`. The first process is a copy of this one, and shares its
-    /// memory until this one changes it: make it early.
+    /// A namespace with its first process only. Needs `CAP_SYS_ADMIN`. The first process is a copy of this
+    /// one, and shares its memory until this one changes it: make it early.
     pub fn new() -> io::Result<Processes> {
         let this = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
         // Children of the thread, and not the thread itself, are in the new namespace.
@@ -49,11 +49,12 @@ impl Processes {
         })?
     }
 
-    /// A command that will run in this network, and see its `/sys` and the `/proc` of these processes once it is
-    /// [started](Processes::start).
+    /// A command that will run in this network, and see its `/sys` and the `/proc` of these processes once it
+    /// is [started](Processes::start).
     pub fn command(&self, network: &Namespace, program: impl AsRef<OsStr>) -> Command {
         let mut command = network.command(program);
-        // SAFETY: one system call with constant strings. Mounts are the command's own: it has entered the network before.
+        // SAFETY: one system call with constant strings. Mounts are the command's own: it has entered the
+        // network before.
         unsafe {
             command.pre_exec(|| {
                 let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
@@ -122,9 +123,11 @@ fn wait_for(process: &OwnedFd) {
     while wait().err() == Some(Errno::INTR) {}
 }
 
-/// The process that is the first in the namespace that this thread's children are in. It ends with the process `this`.
+/// The process that is the first in the namespace that this thread's children are in. It ends with the
+/// process `this`.
 fn fork_first(this: BorrowedFd<'_>) -> io::Result<First> {
-    // SAFETY: the child calls nothing that takes a lock: another thread may have held it when this one forked.
+    // SAFETY: the child calls nothing that takes a lock: another thread may have held it when this one
+    // forked.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         // SAFETY: the child has nothing to return to.

@@ -1,6 +1,6 @@
-//! Sets up interfaces, addresses and neighbours of a network namespace, in the kernel's own words (rtnetlink(7)).
+//! Configures interfaces, addresses and neighbours of a network namespace by rtnetlink(7).
 //!
-//! Four messages are all that is needed, so there is neither a library nor a run of `ip` for each.
+//! Only four messages are needed, so neither a library nor `ip` is used.
 
 use std::io;
 use std::net::IpAddr;
@@ -68,7 +68,8 @@ impl Rtnetlink {
         self.ask(message)
     }
 
-    /// Gives an interface an address, and with it the route to the addresses that share its first `prefix` bits.
+    /// Gives an interface an address, and with it the route to the addresses that share its first `prefix`
+    /// bits.
     pub fn add_address(&self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
         let mut message = Message::new(libc::RTM_NEWADDR, CREATE);
         let (family, octets) = family_and_octets(address);
@@ -123,7 +124,8 @@ fn family_and_octets(address: IpAddr) -> (u8, Vec<u8>) {
 /// What is asked for may be there already. (Interfaces are: they are changed, not created.)
 const CREATE: libc::c_int = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
 
-/// A message in the making: struct nlmsghdr, then what its kind wants, then attributes, each padded to 4 bytes.
+/// A message in the making: struct nlmsghdr, then what its kind wants, then attributes, each padded to 4
+/// bytes.
 struct Message(Vec<u8>);
 
 impl Message {

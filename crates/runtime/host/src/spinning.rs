@@ -1,8 +1,7 @@
-//! A world that never sleeps and uses no epoll: every task that waits for a socket tries it again in each
-//! turn.
+//! A world that never sleeps and uses no epoll: each turn polls the sockets of all waiting tasks.
 //!
-//! A look costs one `recvmsg` that finds nothing for each waiting socket, so this is for few sockets and a core that has
-//! nothing else to do: for measuring what a socket can carry at most. It has no files.
+//! A poll costs one `recvmsg` per waiting socket, so this is for few sockets and a core without other work:
+//! for measuring the maximum throughput of a socket. It has no files.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -55,8 +54,8 @@ struct Waiting {
     turns: Cell<u32>,
 }
 
-/// Turns between two looks for new connections: a look that finds none costs as much as one at a stream, and whoever
-/// connects can wait a tenth of a millisecond.
+/// Turns between two looks for new connections: a look that finds none costs as much as one at a stream, and
+/// whoever connects can wait a tenth of a millisecond.
 const LISTENERS_TURNS: u32 = 256;
 
 impl Waiting {
@@ -79,7 +78,7 @@ impl Waiting {
 struct Blocked(Cell<Option<u32>>);
 
 impl Blocked {
-    /// Remembers what came of an attempt at this time.
+    /// Records the result of an attempt at this time.
     fn note<T>(&self, time: u32, outcome: io::Result<T>) -> io::Result<T> {
         let is_blocked = matches!(&outcome, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         self.0.set(is_blocked.then_some(time));

@@ -1,8 +1,8 @@
 //! Small files that survive a crash: reservations kept through power loss (APTPL, SPC-4 5.13.5), the UUIDs of
 //! volumes.
 //!
-//! A file is replaced as a whole: the new bytes are written beside it and made to last, then take its name, and
-//! the directory is made to last. After a crash the old or the new content is there, never a mixture.
+//! A file is replaced as a whole: the new bytes are written beside it and made to last, then take its name,
+//! and the directory is made to last. After a crash the old or the new content is there, never a mixture.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -47,7 +47,8 @@ impl StateDirectory {
         self.directory.load(&checked(name)?)
     }
 
-    /// As [`StateDirectory::save`]. Blocks its thread, and does not wait for what is being saved: for the time before serving.
+    /// As [`StateDirectory::save`]. Blocks its thread, and does not wait for what is being saved: for the
+    /// time before serving.
     pub fn save_at_start(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.directory.save(&checked(name)?, bytes)
     }
@@ -58,8 +59,8 @@ impl StateDirectory {
         self.lane.run(move || directory.load(&name)).await
     }
 
-    /// Saves `bytes` under `name`: once this has ended they are there after a crash. Dropped, the old or the new
-    /// bytes stay.
+    /// Saves `bytes` under `name`: once this has ended they are there after a crash. Dropped, the old or the
+    /// new bytes stay.
     pub async fn save(&self, name: &str, bytes: Vec<u8>) -> io::Result<()> {
         let (directory, name) = (Arc::clone(&self.directory), checked(name)?);
         self.lane.run(move || directory.save(&name, &bytes)).await

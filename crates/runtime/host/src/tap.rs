@@ -1,9 +1,9 @@
-//! An Ethernet interface whose cable ends in this process: what the kernel sends on it is read here, and what is
-//! written here it receives.
+//! A tap: an Ethernet interface whose frames this process reads (those that the kernel sends) and writes
+//! (those that it receives).
 //!
-//! Frames begin with a virtio header ([`HEADER_BYTES`], `struct virtio_net_hdr` in the machine's byte order): the
-//! kernel leaves checksums to be computed and TCP's data to be cut into frames, and takes the same. So one read
-//! moves many frames, as from a network card.
+//! Frames begin with a virtio header ([`HEADER_BYTES`], `struct virtio_net_hdr` in the machine's byte order):
+//! the kernel leaves checksums to be computed and TCP's data to be cut into frames, and takes the same. So
+//! one read moves many frames, as from a network card.
 
 // SAFETY of this file: ioctl(2) with the structures that each request reads and writes.
 #![allow(unsafe_code)]
@@ -53,8 +53,8 @@ impl Tap {
         Ok(rustix::io::read(&self.file, buffer)?)
     }
 
-    /// Lets the kernel receive a frame or a segment, behind its virtio header. It goes all the way up into the
-    /// receiver's socket before this returns.
+    /// Lets the kernel receive a frame or a segment, behind its virtio header. It goes all the way up into
+    /// the receiver's socket before this returns.
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
         rustix::io::write(&self.file, packet)?;
         Ok(())
@@ -67,8 +67,8 @@ impl AsFd for Tap {
     }
 }
 
-/// Sets the speed that an interface of the calling thread's namespace reports in `/sys/class/net/NAME/speed` and to
-/// ethtool, in Mbit/s. It is only said: nothing becomes faster or slower.
+/// Sets the speed that an interface of the calling thread's namespace reports in `/sys/class/net/NAME/speed`
+/// and to ethtool, in Mbit/s. It is only said: nothing becomes faster or slower.
 pub fn report_speed(name: &str, megabits: u32) -> io::Result<()> {
     let mut settings = EthtoolSettings {
         command: ETHTOOL_SSET,

@@ -1,4 +1,4 @@
-//! The reactor's executor, for layers with detached work.
+//! The reactor's executor, for layers with background tasks.
 
 use std::future::Future;
 use std::pin::Pin;

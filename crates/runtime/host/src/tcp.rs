@@ -76,8 +76,8 @@ pub(crate) fn apply(socket: &Socket, options: &StreamOptions) -> io::Result<()> 
     Ok(())
 }
 
-/// What waits in a socket, as far as one call can receive it: the kernel ends the count, as it ends a call, at urgent
-/// data (SIOCINQ, tcp(7)).
+/// What waits in a socket, as far as one call can receive it: the kernel ends the count, as it ends a call,
+/// at urgent data (SIOCINQ, tcp(7)).
 pub(crate) fn readable_bytes(socket: impl AsFd) -> usize {
     ioctl_fionread(socket).ok().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)
 }
@@ -175,7 +175,8 @@ impl Stream for TcpStream {
 
     fn gather(&self, bytes: usize) {
         let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-        // SAFETY: the option is an int, which lives for as long as the call. A kernel without it tells of every byte.
+        // SAFETY: the option is an int, which lives for as long as the call. A kernel without it tells of
+        // every byte.
         unsafe {
             libc::setsockopt(
                 self.source.raw(),
@@ -267,8 +268,8 @@ impl<'a> InVector<'a> {
 
     pub(crate) fn receive(&self, socket: i32) -> io::Result<usize> {
         let mut message = self.vector.message();
-        // SAFETY: the vector names memory that `from_slices` borrowed mutably, or atomics that anyone may write, for as
-        // long as `self` lives, which is longer than the call.
+        // SAFETY: the vector names memory that `from_slices` borrowed mutably, or atomics that anyone may
+        // write, for as long as `self` lives, which is longer than the call.
         let received = unsafe { libc::recvmsg(socket, &raw mut message, 0) };
         usize::try_from(received).map_err(|_| io::Error::last_os_error())
     }
@@ -295,8 +296,9 @@ impl<'a> OutVector<'a> {
 
     pub(crate) fn send(&self, socket: i32) -> io::Result<usize> {
         let message = self.vector.message();
-        // SAFETY: the vector names memory that `from_slices` borrowed for as long as `self` lives, which is longer than
-        // the call; sendmsg only reads it. NOSIGNAL: a peer that is gone is an error, not the end of us.
+        // SAFETY: the vector names memory that `from_slices` borrowed for as long as `self` lives, which is
+        // longer than the call; sendmsg only reads it. NOSIGNAL: a peer that is gone is an error, not the end
+        // of us.
         let sent = unsafe { libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }

@@ -8,7 +8,8 @@ use block::{BlockDevice as _, Buffer, Durability, Extent};
 use host::{Epoll, EpollOptions, FileDevice, FileOptions, IoEngine};
 use reactor::block_on;
 
-/// From now on `io_uring_setup` fails on this thread, and on those that it makes, with EPERM: what Docker's profile does.
+/// From now on `io_uring_setup` fails on this thread, and on those that it makes, with EPERM: what Docker's
+/// profile does.
 fn forbid_io_uring() -> io::Result<()> {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut program = [

@@ -1,5 +1,5 @@
-//! A volume opened with direct I/O, accessed through the page cache: to measure what programs see that use
-//! files.
+//! A volume opened with direct I/O, accessed through the page cache: to measure the performance of buffered
+//! file I/O.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -17,7 +17,8 @@ impl FileDevice {
     /// The same volume through the page cache. It has no lock of its own: the direct one must stay open.
     pub fn through_page_cache(&self) -> Result<FileDevice, OpenError> {
         let options = FileOptions { direct: false, ..self.options.clone() };
-        // Whether a file is read past the cache is a matter of the open file description (open(2)): this makes another.
+        // Whether a file is read past the cache is a matter of the open file description (open(2)): this
+        // makes another.
         let same = format!("/proc/self/fd/{}", self.file.file().as_raw_fd());
         let opened = OpenOptions::new().read(true).write(!options.read_only).open(same);
         let file = opened
@@ -32,8 +33,8 @@ impl FileDevice {
         })
     }
 
-    /// Lets the page cache forget what it has of the volume, as a remount does. What is not on the medium stays: flush
-    /// first. Blocks its thread for as long as that takes.
+    /// Lets the page cache forget what it has of the volume, as a remount does. What is not on the medium
+    /// stays: flush first. Blocks its thread for as long as that takes.
     pub fn forget_cached(&self) -> io::Result<()> {
         Ok(fadvise(self.file.file(), 0, None, Advice::DontNeed)?)
     }

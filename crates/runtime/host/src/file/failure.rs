@@ -1,4 +1,4 @@
-//! What the kernel's errors mean for a volume: one place.
+//! Mapping of the kernel's errors to device errors.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -13,7 +13,7 @@ pub(super) enum Verb {
     Inspect,
 }
 
-/// The latest of the kernel's errors, until it is asked for; 0 is none.
+/// The latest errno, until it is read; 0 for none.
 #[derive(Debug, Default)]
 pub(super) struct LatestError(AtomicI32);
 

@@ -1,10 +1,10 @@
 //! A volume in a regular file or on a block device.
 //!
 //! Writes go through the page cache, or past it with `direct`; either way a write that is acknowledged may be
-//! lost in a crash until a flush (fdatasync) or unless it was [`Durability::Stable`] (RWF_DSYNC): the volume has
-//! a write cache and says so. The kernel drops the data it could not write and forgets the error (fsync(2)), so that a
-//! later success says nothing of it: each sync that fails counts as a loss of acknowledged writes
-//! ([`BlockDevice::losses`]), and the volume goes on.
+//! lost in a crash until a flush (fdatasync) or unless it was [`Durability::Stable`] (RWF_DSYNC): the volume
+//! has a write cache and says so. The kernel drops the data it could not write and forgets the error
+//! (fsync(2)), so that a later success says nothing of it: each sync that fails counts as a loss of
+//! acknowledged writes ([`BlockDevice::losses`]), and the volume goes on.
 //!
 //! One process has a volume at a time, held by a lock on the open file.
 
@@ -25,7 +25,7 @@ use rustix::fs::FallocateFlags;
 use crate::files::AsyncFile;
 use failure::{LatestError, Verb};
 
-/// How a file or block device becomes a volume.
+/// Options of a volume in a file or on a block device.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
     /// Where it is.
@@ -44,7 +44,7 @@ pub struct FileOptions {
 }
 
 impl FileOptions {
-    /// What is at `path`, as it is, writable, in 512-byte blocks through the page cache.
+    /// The existing file or block device at `path`: writable, in 512-byte blocks, through the page cache.
     pub fn new(path: impl Into<PathBuf>) -> FileOptions {
         FileOptions {
             path: path.into(),
@@ -67,11 +67,11 @@ pub struct FileDevice {
     latest_error: LatestError,
 }
 
-/// What was found when the file was opened.
+/// Properties of the opened file.
 #[derive(Clone, Copy, Debug)]
 struct FileProperties {
     block_device: bool,
-    /// Space can be given back.
+    /// Blocks can be deallocated.
     thin: bool,
     granularity: Blocks,
     /// The granularity of zeroing and deallocation in the kernel: the sector of a block device, and 1 for a
@@ -83,7 +83,7 @@ struct FileProperties {
 }
 
 impl FileDevice {
-    /// How many operations go on though their requests were dropped.
+    /// Operations that continue after their requests were dropped.
     pub fn orphans(&self) -> usize {
         self.file.orphans()
     }
@@ -152,7 +152,7 @@ impl FileDevice {
         Buffer::from(&*data).share()
     }
 
-    /// For a flush that was asked for when so many losses were counted.
+    /// A flush, requested when `losses` losses had been counted.
     async fn sync(&self, losses: u64) -> Result<(), DeviceError> {
         if self.options.read_only {
             return Ok(());
@@ -200,8 +200,8 @@ impl FileDevice {
         }
     }
 
-    /// The sectors of the device that lie within `extent`, and what is left of it before and behind them: the kernel gives
-    /// back and zeroes whole sectors only.
+    /// The sectors of the device that lie within `extent`, and what is left of it before and behind them: the
+    /// kernel gives back and zeroes whole sectors only.
     fn whole_sectors(&self, extent: Extent) -> (Extent, [Extent; 2]) {
         let (first, end) = (extent.lba.0, extent.lba.0 + extent.blocks.0);
         let begin = first.next_multiple_of(self.properties.sector.0).min(end);

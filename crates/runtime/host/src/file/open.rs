@@ -1,4 +1,4 @@
-//! Opening a volume: every way in which that can go wrong has its own sentence.
+//! Opening a volume, with a specific error for each cause.
 
 #![allow(unsafe_code)]
 
@@ -47,8 +47,8 @@ impl FileDevice {
     }
 }
 
-/// When a volume was read last says nothing, and to look whether it is to be noted takes 0.1 µs of each read. Somebody
-/// else's file may refuse (open(2), O_NOATIME): then it is noted.
+/// Sets O_NOATIME: the access time of a volume is of no use, and checking whether to update it takes 0.1 µs
+/// of each read. Not permitted on another user's file (open(2)); then it is updated.
 fn leave_access_time(file: &File) {
     let _ = fcntl_getfl(file).and_then(|flags| fcntl_setfl(file, flags | OFlags::NOATIME));
 }
@@ -121,9 +121,9 @@ fn refused(options: &FileOptions, source: io::Error) -> OpenError {
     }
 }
 
-/// One writer, or any number of readers. A lock of the open file description: it ends with the last copy of the
-/// descriptor, so it holds as long as an operation of this volume may still touch the file, and not longer
-/// than the process.
+/// One writer, or any number of readers. A lock of the open file description: it ends with the last copy of
+/// the descriptor, so it holds as long as an operation of this volume may still touch the file, and not
+/// longer than the process.
 fn lock(file: &File, options: &FileOptions) -> Result<(), OpenError> {
     let held = [libc::EAGAIN, libc::EACCES];
     let path = || options.path.clone();
@@ -133,7 +133,7 @@ fn lock(file: &File, options: &FileOptions) -> Result<(), OpenError> {
     })
 }
 
-/// Tries again for a while what fails because another has the file.
+/// Retries for a while an attempt that fails because another process has the file.
 fn patiently<T>(mut attempt: impl FnMut() -> io::Result<T>, held: &[i32]) -> io::Result<T> {
     let patience = Instant::now() + PATIENCE;
     loop {
@@ -183,7 +183,7 @@ fn capacity(file: &File, options: &FileOptions) -> Result<Blocks, OpenError> {
     }
 }
 
-/// Makes it at least so long, for good.
+/// Extends the file to this length, durably.
 pub(super) fn lengthen(file: &File, bytes: u64) -> io::Result<()> {
     if size(file)? >= bytes {
         return Ok(());

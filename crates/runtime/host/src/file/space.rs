@@ -1,4 +1,4 @@
-//! Where a file has data and where holes: lseek(2) with SEEK_DATA and SEEK_HOLE.
+//! Data and holes of a file: lseek(2) with SEEK_DATA and SEEK_HOLE.
 
 use std::fs::File;
 use std::io;
@@ -7,8 +7,8 @@ use block::{Allocation, Extent, Geometry, Run};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-/// The runs at the start of `extent`, which is not empty. What is not `sparse` takes space everywhere; a file system
-/// without holes reports so itself (lseek(2)). Moves the file's position, which is not used otherwise.
+/// The runs at the start of `extent`, which is not empty. What is not `sparse` takes space everywhere; a file
+/// system without holes reports so itself (lseek(2)). Moves the file's position, which is not used otherwise.
 pub(super) fn runs(
     file: &File,
     geometry: Geometry,

@@ -1,4 +1,4 @@
-//! Which way file operations go, decided once for the process.
+//! The engine of file operations, chosen once for the process.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -29,8 +29,9 @@ pub enum IoEngine {
 static CHOSEN: OnceLock<IoEngine> = OnceLock::new();
 
 impl IoEngine {
-    /// Decides for all reactors of this process that start from now on, and logs the outcome: [`IoEngine::Uring`]
-    /// or [`IoEngine::Threads`]. The first decision stands. Fails if io_uring is demanded and not to be had.
+    /// Decides for all reactors of this process that start from now on, and logs the outcome:
+    /// [`IoEngine::Uring`] or [`IoEngine::Threads`]. The first decision stands. Fails if io_uring is required
+    /// and unavailable.
     pub fn choose(self) -> io::Result<IoEngine> {
         if let Some(&chosen) = CHOSEN.get() {
             return Ok(chosen);
@@ -41,7 +42,8 @@ impl IoEngine {
             IoEngine::Auto => match probe() {
                 Ok(()) => IoEngine::Uring,
                 Err(error) => {
-                    tracing::info!(%error, "io_uring is not to be had here; files are read and written by threads");
+                    tracing::info!(%error, "io_uring is not to be had here; files are read and written by \
+                        threads");
                     IoEngine::Threads
                 }
             },

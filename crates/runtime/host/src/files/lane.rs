@@ -1,5 +1,5 @@
-//! Blocking work on a few threads, which are started for work and end when idle for a while. Every file has
-//! its own lane, so that a hung file blocks no other.
+//! Blocking work on a few threads, which are started on demand and end after an idle time. Every file has its
+//! own lane, so that a hung file blocks no other.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -95,7 +95,7 @@ impl Shared {
         }
     }
 
-    /// What a thread does all its life.
+    /// The loop of a thread.
     fn serve(&self) {
         while let Some(job) = self.next() {
             job.run();

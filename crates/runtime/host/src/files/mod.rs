@@ -1,10 +1,10 @@
 //! Asynchronous files: reads and writes that never block their thread.
 //!
 //! Two engines stand behind one [`AsyncFile`]: the io_uring of the reactor the task runs on, where the kernel
-//! allows one, and a few blocking threads per file where it does not (Docker's and containerd's default seccomp
-//! profiles forbid io_uring). What is in the page cache needs neither (`nowait`). Operations own their buffers until the
-//! kernel is done with them. One whose future is dropped is taken back if it has not begun; else it goes on as an
-//! *orphan*, and [`AsyncFile::quiesced`] waits for it.
+//! allows one, and a few blocking threads per file where it does not (Docker's and containerd's default
+//! seccomp profiles forbid io_uring). What is in the page cache needs neither (`nowait`). Operations own
+//! their buffers until the kernel is done with them. One whose future is dropped is cancelled if it has not
+//! begun; otherwise it continues as an *orphan*, for which [`AsyncFile::quiesced`] waits.
 
 mod engine;
 mod lane;
@@ -33,18 +33,20 @@ use syncs::{Stable, SyncStep, Syncs};
 /// A file with asynchronous operations.
 pub struct AsyncFile {
     file: Arc<File>,
-    /// The same file in another open file description, for syncs: the kernel reports a failed write-back to each once.
+    /// The same file in another open file description, for syncs: the kernel reports a failed write-back to
+    /// each once.
     synced: Arc<File>,
     syncs: Arc<Syncs>,
-    /// Writes go through the page cache: what is reported to one stable write may have been the failure of another.
+    /// Writes go through the page cache: what is reported to one stable write may have been the failure of
+    /// another.
     is_cached: bool,
     lane: Lane,
     orphans: Arc<Orphans>,
     nowait: Nowait,
 }
 
-/// Threads one file may keep busy where there is no io_uring, and for what io_uring cannot do. A file that hangs
-/// holds these and no other file's.
+/// Threads one file may keep busy where there is no io_uring, and for what io_uring cannot do. A file that
+/// hangs holds these and no other file's.
 const LANE_THREADS: usize = 16;
 
 /// What an operation on many bytes came to: how many were moved, and how it ended.
@@ -55,8 +57,8 @@ pub(crate) struct Progress {
 }
 
 impl AsyncFile {
-    /// The file, for asynchronous use from any number of threads. Fails if a file that can be written cannot be opened a
-    /// second time: failed write-backs of it could go unnoticed.
+    /// The file, for asynchronous use from any number of threads. Fails if a file that can be written cannot
+    /// be opened a second time: failed write-backs of it could go unnoticed.
     pub fn new(file: File) -> io::Result<AsyncFile> {
         let (nowait, flags, file) = (Nowait::new(&file), fcntl_getfl(&file)?, Arc::new(file));
         Ok(AsyncFile {
@@ -84,7 +86,8 @@ impl AsyncFile {
         self.nowait.read(&self.file, buffer, at)
     }
 
-    /// Writes `data` from byte `at` on if that takes no waiting, on this thread. After false a part may be written.
+    /// Writes `data` from byte `at` on if that takes no waiting, on this thread. After false a part may be
+    /// written.
     pub(crate) fn write_nowait(&self, data: &[u8], at: u64) -> bool {
         self.nowait.write(&self.file, data, at)
     }
@@ -96,8 +99,8 @@ impl AsyncFile {
         (operation.into_buffer(), progress)
     }
 
-    /// Writes all of `data` from byte `at` on. If [`AsyncFile::losses`] has risen since a stable write began, that may have
-    /// been lost, though it ended well.
+    /// Writes all of `data` from byte `at` on. If [`AsyncFile::losses`] has risen since a stable write began,
+    /// that may have been lost, though it ended well.
     pub(crate) async fn write(&self, data: Slice, at: u64, durability: Durability) -> Progress {
         let length = data.len();
         let stable = (durability == Durability::Stable).then(|| self.syncs.begin_stable());
@@ -143,8 +146,8 @@ impl AsyncFile {
         }
     }
 
-    /// Brings what was written to stable storage, together with others who ask for that. If [`AsyncFile::losses`] has risen
-    /// meanwhile, some of it may be lost, though this has ended well.
+    /// Brings what was written to stable storage, together with others who ask for that. If
+    /// [`AsyncFile::losses`] has risen meanwhile, some of it may be lost, though this has ended well.
     pub async fn sync_data(&self) -> io::Result<()> {
         let wanted = self.syncs.next();
         let outcome = loop {
@@ -160,10 +163,11 @@ impl AsyncFile {
         outcome
     }
 
-    /// Syncs the file description of the writes, which has yet to report the failure of a sync: the next stable write would
-    /// fail for it, though its data are stable. If there is an error, it counts as a loss: it may be a newer one, of a stable
-    /// write beside this, which then succeeds. Such a write waits for this, as for every stable write, and finds the count
-    /// risen. Every request that a failed sync was for does this, so that none depends on the others being polled.
+    /// Syncs the file description of the writes, which has yet to report the failure of a sync: the next
+    /// stable write would fail for it, though its data are stable. If there is an error, it counts as a loss:
+    /// it may be a newer one, of a stable write beside this, which then succeeds. Such a write waits for
+    /// this, as for every stable write, and finds the count risen. Every request that a failed sync was for
+    /// does this, so that none depends on the others being polled.
     async fn clear_error(&self) {
         let stable = self.syncs.begin_stable();
         drop(self.perform(Operation::ClearError(stable)).await);
@@ -232,8 +236,8 @@ impl AsyncFile {
     }
 }
 
-/// The same file in another open file description. Pipes and the like cannot be opened again; nothing is written back to
-/// them.
+/// The same file in another open file description. Pipes and the like cannot be opened again; nothing is
+/// written back to them.
 fn reopened(file: &Arc<File>) -> io::Result<Arc<File>> {
     let kind = file.metadata()?.file_type();
     if !kind.is_file() && !kind.is_block_device() {

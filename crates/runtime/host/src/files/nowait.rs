@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use rustix::fs::{OFlags, fcntl_getfl, fstatfs};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
 
-/// What the calling thread may do by itself with a file.
+/// Operations that the calling thread can do without an engine.
 pub(super) struct Nowait {
     location: DataLocation,
     reads: MissCounter,
@@ -113,8 +113,8 @@ struct MissCounter(AtomicU32);
 /// The kernel cannot tell beforehand whether it would wait, as with writes on ext4.
 const NEVER: u32 = u32::MAX;
 
-/// After so many attempts in vain in a row most are left out, for each costs a system call: a volume far larger than the
-/// memory is read from its disk. One in [`RETRY_EVERY`] finds out when that changes.
+/// After this many misses in a row most attempts are skipped, since each costs a system call: a volume far
+/// larger than memory is read from its disk. One in [`RETRY_EVERY`] is still made, to detect a change.
 const MISSES_MAX: u32 = 16;
 const RETRY_EVERY: u32 = 16;
 

@@ -1,4 +1,4 @@
-//! One file operation with all that it needs, and how each engine carries it out.
+//! A file operation with its buffer, and how each engine carries it out.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -56,8 +56,8 @@ impl Operation {
         }
     }
 
-    /// The kernel has returned this. Engines call it for every operation that they have carried out, also for one whose
-    /// future was dropped, and wake the tasks that it returns.
+    /// The kernel has returned this. Engines call it for every operation that they have carried out, also for
+    /// one whose future was dropped, and wake the tasks that it returns.
     pub(super) fn ended(&mut self, result: &io::Result<usize>) -> Woken {
         if let (Operation::Read { done, .. } | Operation::Write { done, .. }, Ok(moved)) =
             (&mut *self, result)
@@ -102,8 +102,9 @@ impl Operation {
         })
     }
 
-    /// The operation, or a part of it, for an io_uring. It points into the operation's buffer, whose memory stays
-    /// in place when the operation moves: whoever submits the entry keeps the operation until it completes.
+    /// The operation, or a part of it, for an io_uring. It points into the operation's buffer, whose memory
+    /// stays in place when the operation moves: whoever submits the entry keeps the operation until it
+    /// completes.
     pub(super) fn entry(&mut self, file: &File) -> squeue::Entry {
         let fd = types::Fd(file.as_raw_fd());
         match self {

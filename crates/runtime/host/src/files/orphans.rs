@@ -1,8 +1,8 @@
 //! Operations of a file that continue after their futures were dropped.
 //!
 //! Each operation is a pair: the *ticket* goes with the work and ends with it, the *claim* stays with the
-//! future. While both live the pair costs no lock; only when a claim is dropped first is its operation entered
-//! here.
+//! future. While both live the pair costs no lock; only when a claim is dropped first is its operation
+//! entered here.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;

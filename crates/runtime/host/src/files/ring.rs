@@ -1,13 +1,13 @@
-//! File operations by io_uring: one ring per reactor thread, submitted once per turn of its world, and sooner if
-//! there is much.
+//! File operations by io_uring: one ring per reactor thread, submitted once per turn of its world, or earlier
+//! if many are queued.
 //!
 //! ```text
 //!  queued ──flush──► submitted ──reap──► done ──poll──► gone
 //!    └─ dropped: taken back      └─ dropped: orphan, keeps its buffer until reaped, then gone
 //! ```
 //!
-//! The ring tells the world's eventfd of completions. With DEFER_TASKRUN the kernel finishes operations only
-//! when this thread enters it, so a request never interrupts another task's work.
+//! The ring signals completions by the world's eventfd. With DEFER_TASKRUN the kernel finishes operations
+//! only when this thread enters it, so a request never interrupts another task's work.
 
 #![allow(unsafe_code)]
 
@@ -33,30 +33,30 @@ use super::syncs::Woken;
 /// kernel keeps for us (IORING_FEAT_NODROP).
 const ENTRIES: u32 = 256;
 
-/// Operations of one file that the kernel has at once; what is beyond waits here. There is no limit for all files
-/// together: one that hangs, with its orphans, must not use up what the others need.
+/// Operations of one file that the kernel has at once; what is beyond waits here. There is no limit for all
+/// files together: one that hangs, with its orphans, must not use up what the others need.
 const FILE_DEPTH: usize = 128;
 
-/// Operations that are not kept for the end of a turn, nor is the first where the kernel has none. A disk that answers
-/// many at once would otherwise have nothing to do until all of those answers are looked at: 4 KiB reads at depth 32 from
-/// a virtio disk go a tenth faster, and cost no more, handed over by eights.
+/// This many queued operations are submitted before the end of a turn, and so is the first one if none is
+/// outstanding. A disk that completes many at once would otherwise be idle until all completions are handled:
+/// 4 KiB reads at depth 32 from a virtio disk go a tenth faster, and cost no more, handed over by eights.
 const EAGER: usize = 8;
 
-/// What the first turn takes of the completions that it finds, one at least; each that follows it takes twice as much. A
-/// disk that ends many operations at once has nothing to do until the first of their answers has come to its reader, who
-/// asks for more: that one is not to wait until all others are sent.
+/// Bytes of completions handled in the first turn, at least one completion; each following turn handles twice
+/// as many. A disk that completes many operations at once is idle until an initiator has received the first
+/// response and sends the next command; so the first response must not wait until all others are sent.
 const FIRST_BYTES: usize = 4 << 10;
 /// How often that is doubled: up to 1 MiB.
 const DOUBLINGS_MAX: u32 = 8;
 
-/// Kernel threads for what would block, such as reads from the disk into the page cache: enough for eight files
-/// that hang. The usual four per CPU would be taken by one. They are started only when needed.
+/// Kernel threads for what would block, such as reads from the disk into the page cache: enough for eight
+/// files that hang. The usual four per CPU would be taken by one. They are started only when needed.
 const WORKERS_MAX: u32 = 8 * FILE_DEPTH as u32;
 
-/// The completion of a cancellation: the operation's own completion tells all there is to know.
+/// The user data of a cancellation; its completion is ignored, since the operation has its own.
 const CANCELLATION: u64 = u64::MAX;
 
-/// How long the end of a thread waits for operations it has under way; then their buffers are given up for lost.
+/// How long a thread waits at its end for outstanding operations; then their buffers are leaked.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -79,9 +79,9 @@ struct Slots {
     slots: Vec<Option<Slot>>,
     vacant: Vec<usize>,
     queued: VecDeque<usize>,
-    /// How many were queued since the kernel was last given anything.
+    /// Operations queued since the last submission.
     new: usize,
-    /// Turns in a row that have left completions to the next.
+    /// Consecutive turns that left completions to the next.
     crowded: u32,
     to_cancel: Vec<usize>,
     /// By the file's address; the slots keep the files alive.
@@ -145,8 +145,8 @@ impl Ring {
         Performing { ring: Rc::clone(self), place: Some(place) }
     }
 
-    /// Gives the kernel what is queued and takes of what it has finished; whether that woke anyone, or left anything for
-    /// the next turn, which must not wait then: the kernel has told of it already.
+    /// Submits queued operations and handles completions. Returns whether a task was woken or completions are
+    /// left; then the next turn must not wait, since the eventfd was signalled already.
     pub(crate) fn turn(&self) -> bool {
         self.flush();
         self.reap()
@@ -250,7 +250,8 @@ fn enter(ring: &IoUring, wanted: u32, limit: Option<Duration>) {
     drop(entered);
 }
 
-/// The task that waits for an operation, those that its end concerns too, and the operation if its future was dropped.
+/// The task that waits for an operation, those that its end concerns too, and the operation if its future was
+/// dropped.
 struct Completed {
     waiter: Option<Waker>,
     others: Woken,
@@ -309,9 +310,9 @@ impl Slots {
             return Submitted::FileIsBusy;
         }
         let entry = slot.operation.entry(&slot.file).user_data(place as u64);
-        // SAFETY: the entry points into the slot's buffer and names the slot's file. The slot keeps both until
-        // the completion is reaped, also when its future is dropped; when the ring ends earlier they are leaked
-        // (`Ring::drop`).
+        // SAFETY: the entry points into the slot's buffer and names the slot's file. The slot keeps both
+        // until the completion is reaped, also when its future is dropped; when the ring ends earlier they
+        // are leaked (`Ring::drop`).
         if unsafe { ring.push(&entry) }.is_err() {
             return Submitted::RingIsFull;
         }
@@ -333,7 +334,8 @@ impl Slots {
     fn submit_cancellations(&mut self, queue: &mut squeue::SubmissionQueue<'_>) {
         for place in self.to_cancel.drain(..) {
             let entry = opcode::AsyncCancel::new(place as u64).build().user_data(CANCELLATION);
-            // SAFETY: a cancellation points to nothing. If the ring is full it is left out: it saves time, no more.
+            // SAFETY: a cancellation points to nothing. If the ring is full it is left out: it saves time, no
+            // more.
             let _ = unsafe { queue.push(&entry) };
         }
     }
@@ -367,7 +369,7 @@ enum Submitted {
     RingIsFull,
 }
 
-/// An operation on its way.
+/// The future of an operation.
 pub(crate) struct Performing {
     ring: Rc<Ring>,
     /// `None` once it is over.
@@ -414,8 +416,8 @@ impl Drop for Performing {
 }
 
 impl Drop for Ring {
-    /// Memory that the kernel may still write to must not be used for anything else: it is waited for, and then
-    /// leaked rather than freed.
+    /// Memory that the kernel may still write to must not be used for anything else: it is waited for, and
+    /// then leaked rather than freed.
     fn drop(&mut self) {
         let start = Instant::now();
         self.flush(); // the cancellations

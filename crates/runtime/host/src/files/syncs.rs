@@ -1,17 +1,21 @@
-//! Syncs of one file. A sync succeeds only if no failed write-back was reported to another request in its place.
+//! Syncs of one file. A sync succeeds only if no failed write-back was reported to another request in its
+//! place.
 //!
-//! Linux reports a failed write-back once for each open file description (errseq_t): to the first sync, or write with
-//! RWF_DSYNC, that ends after it. Those that end later, or at the same time, succeed. The error that a disk, a FUSE server
-//! or an NFS server returns for a sync is reported to that sync alone. Hence
+//! Linux reports a failed write-back once for each open file description (errseq_t): to the first sync, or
+//! write with RWF_DSYNC, that ends after it. Those that end later, or at the same time, succeed. The error
+//! that a disk, a FUSE server or an NFS server returns for a sync is reported to that sync alone. Hence
 //!
-//! - each failed sync counts as a loss, whatever its error, and even if its request was dropped: the operation itself
-//!   notes the result when the kernel returns it ([`Sync`] and [`Stable`] are parts of it), which needs no poll;
+//! - each failed sync counts as a loss, whatever its error, and even if its request was dropped: the
+//!   operation itself notes the result when the kernel returns it ([`Sync`] and [`Stable`] are parts of it),
+//!   which needs no poll;
 //! - one sync is under way at a time, and the next one is for all requests made after it had begun;
-//! - a sync, before it ends, waits for the stable writes beside it: the failure may have been reported to one of them;
-//! - a stable write waits for other stable writes only: syncs have a file description of their own, and a large sync takes
-//!   long. What a disk reports to that sync alone is counted, and the next flush reports it;
-//! - after a failed sync the file description of the writes is synced as well, which makes it report the same failure: it
-//!   would fail the next stable write. That is a stable write to the others: the failure may be one of theirs.
+//! - a sync, before it ends, waits for the stable writes beside it: the failure may have been reported to one
+//!   of them;
+//! - a stable write waits for other stable writes only: syncs have a file description of their own, and a
+//!   large sync takes long. What a disk reports to that sync alone is counted, and the next flush reports it;
+//! - after a failed sync the file description of the writes is synced as well, which makes it report the same
+//!   failure: it would fail the next stable write. That is a stable write to the others: the failure may be
+//!   one of theirs.
 //!
 //! ```text
 //!   asked for     1   2 3 4         5
@@ -66,9 +70,9 @@ impl Default for SyncState {
 
 /// The next step for a request to sync.
 pub(super) enum SyncStep {
-    /// To carry one out.
+    /// Carry out this sync.
     Sync(Sync),
-    /// Nothing more: one that began after he asked has ended so.
+    /// Nothing: a sync that began after the request has ended with this result.
     Ended(io::Result<()>),
 }
 
@@ -172,7 +176,8 @@ impl Sync {
 }
 
 impl Drop for Sync {
-    /// If it has not ended, because it was taken back before the kernel had it, another one begins in its place.
+    /// If it has not ended, because it was taken back before the kernel had it, another one begins in its
+    /// place.
     fn drop(&mut self) {
         let under_way = self.syncs.state().under_way;
         if under_way == Some(self.number) {
@@ -187,7 +192,8 @@ impl Stable {
         match outcome(result) {
             // Never begun.
             Err(Errno::INTR | Errno::CANCELED) => Woken::default(),
-            // As of a write that was refused or had no room, or of a sync: any error of a file system or a server.
+            // As of a write that was refused or had no room, or of a sync: any error of a file system or a
+            // server.
             Err(
                 Errno::NOSPC
                 | Errno::DQUOT
@@ -233,7 +239,8 @@ impl Drop for Stable {
     }
 }
 
-/// Tasks that are to be woken where no lock and no borrow is held: waking may drop a task, with its operations.
+/// Tasks that are to be woken where no lock and no borrow is held: waking may drop a task, with its
+/// operations.
 #[derive(Default)]
 #[must_use = "they wait for ever"]
 pub(super) struct Woken(Vec<Waker>);
@@ -337,7 +344,8 @@ mod tests {
         assert_eq!(syncs.losses(), 1);
     }
 
-    /// The operation is taken from its engine by the future that waits for it, which may not be polled for long.
+    /// The operation is taken from its engine by the future that waits for it, which may not be polled for
+    /// long.
     #[test]
     fn what_the_kernel_has_answered_holds_nobody_up_though_it_was_not_taken_from_its_engine() {
         let syncs = Arc::new(Syncs::default());

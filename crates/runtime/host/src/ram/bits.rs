@@ -1,5 +1,5 @@
-//! A bit for each part of a volume, and how many are set. The bits lie in a mapping of their own, so that a huge volume
-//! with little in it costs little here too.
+//! A bit for each part of a volume, and how many are set. The bits lie in a mapping of their own, so that a
+//! huge volume with little in it costs little here too.
 
 use std::io;
 use std::ops::Range;

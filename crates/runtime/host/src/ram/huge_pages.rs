@@ -1,8 +1,9 @@
-//! Huge pages for zones that are nearly full, made by a thread of its own.
+//! Huge pages for zones that are nearly full, made by a separate thread.
 //!
-//! A processor finds the bytes of a random request sooner in pages of 2 MiB, but taking one clears all of it: 0.2 ms, or
-//! tens of milliseconds where a hypervisor has to find the memory, and everybody on that core would wait. So a reactor
-//! takes small pages only, as data land, and a zone of which most is written is copied into a huge page later.
+//! A processor finds the bytes of a random request sooner in pages of 2 MiB, but taking one clears all of it:
+//! 0.2 ms, or tens of milliseconds where a hypervisor has to find the memory, during which the core is
+//! blocked. So a reactor takes small pages only, as data are stored, and a zone of which most is written is
+//! copied into a huge page later.
 //!
 //! ```text
 //!   reactor   |·|x|·|·|x|·|·|·|  lands data in small pages
@@ -41,8 +42,8 @@ impl HugePages {
         Ok(HugePages { wanted: Bits::new(zones)?, announced: AtomicBool::new(false) })
     }
 
-    /// The number of written granules of a zone, of so many in all, has gone from `written.start` to `written.end`. If that
-    /// passes three quarters, the zone is wanted.
+    /// The number of written granules of a zone, of so many in all, has gone from `written.start` to
+    /// `written.end`. If that passes three quarters, the zone is wanted.
     pub(super) fn note(&self, memory: &Weak<Memory>, zone: usize, granules: usize, written: Range<usize>) {
         let most = granules - granules / 4;
         if written.start < most && written.end >= most {
@@ -56,7 +57,8 @@ impl HugePages {
     /// One of the zones that are wanted, which it then is no longer.
     fn take(&self) -> Option<usize> {
         let zone = self.wanted.first(0).or_else(|| {
-            // What is wanted from here on is announced again; what was a moment ago is found by the second look.
+            // What is wanted from here on is announced again; what was a moment ago is found by the second
+            // look.
             self.announced.swap(false, Ordering::AcqRel);
             self.wanted.first(0)
         })?;
@@ -95,8 +97,8 @@ fn run(volumes: &Receiver<Weak<Memory>>) {
         {
             let begun = Instant::now();
             if memory.is_mostly_resident(zone) {
-                // The page that is cleared and given back is the next one that the kernel takes: a hypervisor has found its
-                // memory by then, and the copy, for which others may wait, is short.
+                // The page that is cleared and given back is the next one that the kernel takes: a hypervisor
+                // has found its memory by then, and the copy, for which others may wait, is short.
                 spare.zero(0, 1);
                 spare.discard(0..ZONE_BYTES);
                 memory.make_huge(zone);

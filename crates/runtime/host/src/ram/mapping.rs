@@ -1,5 +1,5 @@
-//! Memory straight from the kernel: zero until written, taken a page at a time as it is written, and given back
-//! a page at a time. Huge pages are made of small ones, when that is asked for.
+//! Anonymous memory mappings: zero until written, allocated page by page on write, freed page by page. Small
+//! pages are collapsed into huge pages on request.
 
 #![allow(unsafe_code)]
 
@@ -17,9 +17,9 @@ pub(super) const PAGE: usize = 4096;
 /// A huge page of x86-64, and of ARM with pages of 4 KiB.
 pub(super) const HUGE_PAGE: usize = 2 << 20;
 
-/// An anonymous mapping. Its bytes may be touched by any thread, and by the kernel on a socket's behalf, at any
-/// time, so they are only ever seen as atomics and raw pointers: a race for a byte yields the old or the new
-/// value, and never a broken promise to the compiler. Who must not race is for [`super::memory`] to know.
+/// An anonymous mapping. Its bytes may be touched by any thread, and by the kernel on a socket's behalf, at
+/// any time, so they are only ever seen as atomics and raw pointers: a race for a byte yields the old or the
+/// new value, and never a broken promise to the compiler. Who must not race is for [`super::memory`] to know.
 pub(super) struct Mapping {
     start: NonNull<c_void>,
     length: usize,
@@ -33,8 +33,8 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// At least `length` bytes, rounded up to whole pages. Takes address space but no memory, and does not
-    /// count against the overcommit limit: a RAM volume may be larger than what is free now. What is as large as a huge
-    /// page begins where one may.
+    /// count against the overcommit limit: a RAM volume may be larger than what is free now. What is as large
+    /// as a huge page begins where one may.
     pub(super) fn new(length: usize) -> io::Result<Mapping> {
         assert!(PAGE.is_multiple_of(rustix::param::page_size()), "pages of 4 KiB or a part of it");
         let length = length.checked_next_multiple_of(PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -45,8 +45,8 @@ impl Mapping {
         // SAFETY: the kernel chooses the place, so no existing memory is touched.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), mapped, protection, flags) }?;
         let before = if slack > 0 { start.addr().wrapping_neg() % HUGE_PAGE } else { 0 };
-        // SAFETY: what lies before and behind the part that stays is of this mapping, and nobody knows of it yet. At
-        // worst it goes on taking address space.
+        // SAFETY: what lies before and behind the part that stays is of this mapping, and nobody knows of it
+        // yet. At worst it goes on taking address space.
         let start = unsafe {
             let kept = start.byte_add(before);
             let _ = munmap(start, before);
@@ -76,13 +76,15 @@ impl Mapping {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         };
-        // A page stays as large as it is. Of what is taken here from now on none is large again; and the kernel has one
-        // area for all of the mapping, and not one for each such page, of which it allows 65,530.
+        // A page stays as large as it is. Of what is taken here from now on none is large again; and the
+        // kernel has one area for all of the mapping, and not one for each such page, of which it allows
+        // 65,530.
         self.advise(page, Advice::LinuxNoHugepage);
         collapsed
     }
 
-    /// How many small pages of these have memory; a huge one counts as all of those that it takes the place of.
+    /// How many small pages of these have memory; a huge one counts as all of those that it takes the place
+    /// of.
     pub(super) fn resident_pages_in(&self, bytes: Range<usize>) -> usize {
         assert!(bytes.start.is_multiple_of(PAGE) && bytes.end <= self.length, "pages of the mapping");
         let mut pages = vec![0; bytes.len().div_ceil(PAGE)];
@@ -100,20 +102,20 @@ impl Mapping {
     fn advise(&self, bytes: Range<usize>, advice: Advice) {
         use Advice::{LinuxHugepage, LinuxNoHugepage, LinuxPopulateWrite};
         debug_assert!(matches!(advice, LinuxHugepage | LinuxNoHugepage | LinuxPopulateWrite));
-        // SAFETY: inside the mapping, as callers make sure; with any of these, what it holds stays the same. A kernel
-        // without huge pages says so, and small ones it is.
+        // SAFETY: inside the mapping, as callers make sure; with any of these, what it holds stays the same.
+        // A kernel without huge pages says so, and small ones it is.
         let _ = unsafe { madvise(self.at(bytes.start).cast(), bytes.len(), advice) };
     }
 
     /// The mapping as counters or bitmaps.
     pub(super) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: page-aligned, zeroed by the kernel, valid for `length` bytes as long as `self` lives; atomics
-        // may be shared.
+        // SAFETY: page-aligned, zeroed by the kernel, valid for `length` bytes as long as `self` lives;
+        // atomics may be shared.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.length / size_of::<AtomicU64>()) }
     }
 
-    /// Gives whole pages back: they read as zeros afterwards, for the kernel's own copies too. What lies beyond
-    /// the mapping is left out.
+    /// Gives whole pages back: they read as zeros afterwards, for the kernel's own copies too. What lies
+    /// beyond the mapping is left out.
     pub(super) fn discard(&self, bytes: Range<usize>) {
         debug_assert!(bytes.start.is_multiple_of(PAGE) && bytes.end.is_multiple_of(PAGE));
         let end = bytes.end.min(self.length);
@@ -145,11 +147,11 @@ impl Mapping {
     /// Copies `from` to the bytes from `at` on.
     pub(super) fn store(&self, at: usize, from: &[u8]) {
         assert!(at <= self.length && from.len() <= self.length - at, "a store inside the mapping");
-        // SAFETY: inside the mapping by the assertion, and `from`, being a reference to plain bytes, is not part
-        // of it: nobody makes such references to a mapping. The kernel may copy the same bytes to a socket at the same
-        // time, which yields a mixture of old and new ones. Nobody holds a reference to them as plain bytes and nothing
-        // is concluded from their values here. Byte-wise atomic stores would say the same to the compiler at a tenth of
-        // the speed.
+        // SAFETY: inside the mapping by the assertion, and `from`, being a reference to plain bytes, is not
+        // part of it: nobody makes such references to a mapping. The kernel may copy the same bytes to a
+        // socket at the same time, which yields a mixture of old and new ones. Nobody holds a reference to
+        // them as plain bytes and nothing is concluded from their values here. Byte-wise atomic stores would
+        // say the same to the compiler at a tenth of the speed.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.at(at), from.len()) };
     }
 

@@ -1,8 +1,9 @@
-//! The memory of a volume, and which of it is written: the two change together.
+//! The memory of a volume, and the record of which parts are written; the two change together.
 //!
-//! The bytes of a zone, and the record of which granules are written, change together under the zone's lock: a block is
-//! never a mixture of two writes, or of a write and an unmapping, and the record is right whenever the lock is free. A zone
-//! is as large as a huge page, so that giving one back takes one call. Locks are few, and shared by zones that lie far apart.
+//! The bytes of a zone, and the record of which granules are written, change together under the zone's lock:
+//! a block is never a mixture of two writes, or of a write and an unmapping, and the record is right whenever
+//! the lock is free. A zone is as large as a huge page, so that giving one back takes one call. Locks are
+//! few, and shared by zones that lie far apart.
 //!
 //! ```text
 //!   zone      |       0       |       1       |       2       | ...     2 MiB each
@@ -78,8 +79,8 @@ impl Memory {
         }
     }
 
-    /// Zeroes a part of one granule, or of two neighbours. What was never written is zero already, and must not
-    /// take memory for that.
+    /// Zeroes a part of one granule, or of two neighbours. What was never written is zero already, and must
+    /// not take memory for that.
     fn zero_where_written(&self, range: Range<usize>) {
         let granule = self.granule();
         let mut at = range.start;
@@ -92,8 +93,8 @@ impl Memory {
         }
     }
 
-    /// Makes bytes zero that keep their space, or get some. Those that have none are zero already: a reactor that took
-    /// memory for all of a large range would do nothing else for long.
+    /// Makes bytes zero that keep their space, or get some. Those that have none are zero already: a reactor
+    /// that took memory for all of a large range would do nothing else for long.
     pub(super) fn zero(&self, range: Range<usize>) {
         for piece in pieces(range) {
             let _alone = self.write_lock(piece.start);
@@ -132,8 +133,8 @@ impl Memory {
         }
     }
 
-    /// Whether a zone that was mostly written still has memory for most of it: it may have been given back since, and been
-    /// written as zeros, which take none.
+    /// Whether a zone that was mostly written still has memory for most of it: it may have been given back
+    /// since, and been written as zeros, which take none.
     pub(super) fn is_mostly_resident(&self, zone: usize) -> bool {
         let pages = ZONE_BYTES / PAGE;
         self.mapping.resident_pages_in(zone_bytes(zone)) >= pages - pages / 4

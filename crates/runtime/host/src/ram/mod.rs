@@ -1,9 +1,9 @@
-//! A volume in memory, which takes memory as it is written and gives it back when it is unmapped.
+//! A volume in memory, which allocates memory on write and frees it on unmap.
 //!
 //! Front ends send from and receive into the volume's own memory ([`BlockDevice::memory`]): between a socket
-//! and the volume lies one copy, the kernel's. A write that is acknowledged is in the volume: there is no cache
-//! that a flush would have to empty, and nothing here survives the process, which the profile says
-//! (`durable: false`). All requests are carried out in their first poll.
+//! and the volume lies one copy, the kernel's. An acknowledged write is in the volume, so a flush has nothing
+//! to do; nothing survives the process, as the profile says (`durable: false`). All requests are carried out
+//! in their first poll.
 
 mod bits;
 mod huge_pages;
@@ -21,7 +21,7 @@ use block::{
 use crate::OpenError;
 use memory::Memory;
 
-/// What a RAM volume is like.
+/// Options of a RAM volume.
 #[derive(Clone, Copy, Debug)]
 pub struct RamOptions {
     /// The capacity in bytes: at least one block, and whole blocks.
@@ -32,8 +32,9 @@ pub struct RamOptions {
     pub physical_exponent: u8,
     /// Nothing may be written: it stays all zeros.
     pub read_only: bool,
-    /// What is written in most of its blocks gets huge pages after a while, where the kernel has them: a processor finds
-    /// the bytes of a random request sooner, and a volume takes up to a third more memory than what was written.
+    /// What is written in most of its blocks gets huge pages after a while, where the kernel has them: a
+    /// processor finds the bytes of a random request sooner, and a volume takes up to a third more memory
+    /// than what was written.
     pub huge_pages: bool,
 }
 
@@ -69,8 +70,9 @@ impl RamDevice {
         Ok(RamDevice { memory, geometry: Geometry { block_size, blocks, physical_exponent }, read_only })
     }
 
-    /// The allocated bytes: those that were written, or zeroed without unmapping, and not unmapped since, in whole pages, or
-    /// blocks where those are larger. Zeros where nothing was written count, though they take no memory.
+    /// The allocated bytes: those that were written, or zeroed without unmapping, and not unmapped since, in
+    /// whole pages, or blocks where those are larger. Zeros where nothing was written count, though they take
+    /// no memory.
     pub fn bytes_written(&self) -> u64 {
         self.memory.written.count() * self.memory.granule() as u64
     }

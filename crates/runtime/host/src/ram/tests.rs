@@ -123,8 +123,8 @@ fn zeros_where_nothing_was_written_take_no_memory() {
     assert!(read(&device, 100, 1).iter().all(|&byte| byte == 0));
 }
 
-/// Waits for the thread that makes huge pages. It has taken a zone before it makes the page: what was taken is waited for by
-/// the memory, which it holds meanwhile.
+/// Waits for the thread that makes huge pages. It has taken a zone before it makes the page: what was taken
+/// is waited for by the memory, which it holds meanwhile.
 fn settle(device: &RamDevice) {
     let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let huge_pages = device.memory.huge_pages.as_ref().expect("they are allowed");

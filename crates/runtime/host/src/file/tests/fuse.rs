@@ -1,5 +1,5 @@
-//! A file whose file system answers syncs as a test wants: a FUSE file system (linux/fuse.h, protocol 7.31) that is one
-//! regular file.
+//! A file whose file system answers syncs as a test wants: a FUSE file system (linux/fuse.h, protocol 7.31)
+//! that is one regular file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -76,8 +76,9 @@ impl FuseFile {
 
 impl Drop for FuseFile {
     fn drop(&mut self) {
-        // By force, which ends every request and refuses later ones: a descriptor that a test has leaked is closed as late as by
-        // the end of this process, when nobody here answers any more, and the process would never end.
+        // By force, which ends every request and refuses later ones: a descriptor that a test has leaked is
+        // closed as late as by the end of this process, when nobody here answers any more, and the process
+        // would never end.
         let _ = rustix::mount::unmount(self.path(), UnmountFlags::FORCE | UnmountFlags::DETACH);
     }
 }
@@ -112,7 +113,8 @@ impl Server {
 
     fn carry_out(&mut self, request: &[u8]) {
         let (opcode, unique, body) = (u32_at(request, 4), u64_at(request, 8), &request[IN_HEADER..]);
-        // READ and WRITE: the file handle, the offset, the length; the data of a write follow a structure of 40 bytes.
+        // READ and WRITE: the file handle, the offset, the length; the data of a write follow a structure of
+        // 40 bytes.
         let range = || u64_at(body, 8) as usize..u64_at(body, 8) as usize + u32_at(body, 16) as usize;
         match opcode {
             FORGET | INTERRUPT | BATCH_FORGET => {}

@@ -367,16 +367,16 @@ fn nothing_is_done_at_once_past_the_page_cache() {
     }
 }
 
-/// A volume on a disk that takes writes into the page cache and has room for a quarter of them: a loop device over a sparse
-/// file in a small file system. `None` where that cannot be made.
+/// A volume on a disk that takes writes into the page cache and has room for a quarter of them: a loop device
+/// over a sparse file in a small file system. `None` where that cannot be made.
 struct FullDisk {
     directory: tempfile::TempDir,
     device: String,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// `losetup --find` claims the device that it tries for a moment, also one that another has just taken, which nobody can open
-/// then (EBUSY): one test at a time has loop devices.
+/// `losetup --find` claims the device that it tries for a moment, also one that another has just taken, which
+/// nobody can open then (EBUSY): one test at a time has loop devices.
 fn loop_devices() -> MutexGuard<'static, ()> {
     static LOOP_DEVICES: Mutex<()> = Mutex::new(());
     LOOP_DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
@@ -400,8 +400,8 @@ impl FullDisk {
         FileDevice::open(FileOptions::new(&self.device)).expect("opened")
     }
 
-    /// What the kernel does after a while: it writes back what is dirty. This file description is told of errors, and no
-    /// other one is by that.
+    /// What the kernel does after a while: it writes back what is dirty. This file description is told of
+    /// errors, and no other one is by that.
     fn write_back(&self) -> std::io::Result<()> {
         std::fs::File::open(&self.device)?.sync_data()
     }
@@ -423,8 +423,8 @@ fn run_tool(program: &str, arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Linux tells each open file once that a write-back failed. A write with RWF_DSYNC is told as a flush is, and whoever
-/// flushed next got GOOD for writes that were lost.
+/// Linux tells each open file once that a write-back failed. A write with RWF_DSYNC is told as a flush is,
+/// and whoever flushed next got GOOD for writes that were lost.
 #[test]
 fn a_stable_write_that_fails_does_not_hide_lost_writes_from_the_next_flush() {
     with_both_engines(|| async {
@@ -471,8 +471,8 @@ fn flushes_at_the_same_time_all_fail() {
     });
 }
 
-/// An open file description is told once of a write-back that failed: that of the writes is told as well as that of the
-/// syncs. A stable write behind the flush failed for what the flush had reported.
+/// An open file description is told once of a write-back that failed: that of the writes is told as well as
+/// that of the syncs. A stable write behind the flush failed for what the flush had reported.
 #[test]
 fn a_loss_that_a_flush_has_reported_fails_no_stable_write_after_it() {
     with_both_engines(|| async {
@@ -492,7 +492,8 @@ fn a_loss_that_a_flush_has_reported_fails_no_stable_write_after_it() {
     });
 }
 
-/// The kernel returns the errno of the file system's server, or of the device, and has dropped the data whatever it is.
+/// The kernel returns the errno of the file system's server, or of the device, and has dropped the data
+/// whatever it is.
 #[test]
 fn a_failed_sync_is_a_loss_whatever_its_error() {
     with_both_engines(|| async {
