@@ -1,5 +1,5 @@
-//! An initiator that breaks rules. It writes to a volume of its own alone, so that nobody's data are in question: what it is to
-//! show is that the server goes on, and that others do not notice.
+//! An initiator that violates the protocol. It writes only to its own volume, so no other data are affected;
+//! it checks that the server continues and that other initiators are not disturbed.
 
 use std::io::ErrorKind;
 use std::rc::Rc;
@@ -117,8 +117,8 @@ impl Attack {
         std::future::pending().await
     }
 
-    /// Asks for all of all volumes and for ever smaller parts of them, until no memory is left, and takes nothing of it. It says
-    /// something now and then, so that nobody thinks it gone.
+    /// Asks for all of all volumes and for ever smaller parts of them, until no memory is left, and takes
+    /// nothing of it. It says something now and then, so that nobody thinks it gone.
     async fn hold(&mut self, simulation: &Simulation) -> Result<(), Closed> {
         for (number, volume) in simulation.volumes.iter().cycle().take(READS_HELD).enumerate() {
             let blocks = (volume.blocks >> (number % 8)).max(1) as u32;
@@ -191,7 +191,8 @@ impl Attack {
                 self.number(&mut header);
             }
             3..6 => {
-                // A write, to its own volume alone, of which it sends a part at once and the rest never, twice or late.
+                // A write, to its own volume alone, of which it sends a part at once and the rest never,
+                // twice or late.
                 header[8..10].copy_from_slice(&LUN.to_be_bytes());
                 header[0] = 0x01;
                 header[1] = draw(|random| *random.pick(&[0xa1, 0x21]));

@@ -1,19 +1,20 @@
-//! What may be read: for every block the writes that it may show, from what was asked and answered.
+//! The checker of reads: for every block, the writes that it may show, derived from requests and responses.
 //!
-//! Every write puts a number of its own into each of its blocks. A write took effect once, at some moment between its
-//! request and its end; its end is the answer, or the moment from which on it must not land any more (the command was
-//! aborted, its nexus was fenced or reinstated, its server is dead). A read then tells of the moment between its own
-//! request and answer. The rules that follow from that, for each block:
+//! Every write puts a number of its own into each of its blocks. A write took effect once, at some moment
+//! between its request and its end; its end is the answer, or the moment from which on it must not land any
+//! more (the command was aborted, its nexus was fenced or reinstated, its server is dead). A read then tells
+//! of the moment between its own request and answer. The rules that follow from that, for each block:
 //!
 //! 1. A read shows no write that was asked for after the read's answer, and none that nobody asked for.
 //! 2. A write is *superseded* once another that was asked for after its end has been answered, or seen.
 //! 3. A read that shows a write supersedes all others that had ended before the read was asked for.
-//! 4. A flush that is answered makes lasting what had been answered before it was asked for. A power cut takes any other
-//!    write back, but none that lasts.
-//! 5. A write stands in its block once: of two that exchange what they find there for something else (COMPARE AND WRITE), only
-//!    one can have found it.
+//! 4. A flush that is answered makes lasting what had been answered before it was asked for. A power cut
+//!    takes any other write back, but none that lasts.
+//! 5. A write stands in its block once: of two that exchange what they find there for something else (COMPARE
+//!    AND WRITE), only one can have found it.
 //!
-//! Moments are numbers that count up, not times: the order in which the simulation did things is the order that counts.
+//! Moments are numbers that count up, not times: the order in which the simulation did things is the order
+//! that counts.
 
 use derive_more::Display;
 use std::collections::{BTreeMap, VecDeque};
@@ -25,10 +26,10 @@ type Moment = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct WriteId(u64);
 
-/// Who asked for it: writes of one writer can be ended together.
+/// The requester of a write: writes of one writer can be ended together.
 pub(crate) type Writer = u64;
 
-/// What is known of the blocks of one volume.
+/// The possible contents of the blocks of one volume.
 pub(crate) struct Checker {
     block_bytes: usize,
     tears: bool,
@@ -41,7 +42,8 @@ pub(crate) struct Checker {
     open: BTreeMap<WriteId, OpenWrite>,
     clock: Moment,
     reads: Reads,
-    /// When the power was last cut, or the volume made anew: answers to what was asked for before may tell of then.
+    /// When the power was last cut, or the volume made anew: answers to what was asked for before may tell of
+    /// then.
     epoch: Moment,
     /// Writers know of what was lost of all that they had asked for before.
     told: BTreeMap<Writer, Moment>,
@@ -82,9 +84,11 @@ struct BlockHistory {
     settled: bool,
     /// When a write was last begun or ended, or lost.
     changed: Moment,
-    /// What a read showed that was asked for after that, and whether it lasts: the next one that shows it says nothing new.
+    /// What a read showed that was asked for after that, and whether it lasts: the next one that shows it
+    /// says nothing new.
     shown: Option<Shown>,
-    /// What was found there and exchanged for something else, the latest last. Forgotten when writes may have been lost.
+    /// What was found there and exchanged for something else, the latest last. Forgotten when writes may have
+    /// been lost.
     exchanged: VecDeque<u64>,
 }
 
@@ -109,7 +113,8 @@ struct Entry {
     lasts: bool,
     /// Who asked for it.
     writer: Writer,
-    /// It may be carried out several times until it has ended: its initiator sends it again when it is aborted.
+    /// It may be carried out several times until it has ended: its initiator sends it again when it is
+    /// aborted.
     repeats: bool,
     /// Until it is seen, it may show any write of that volume, and of those before it.
     copied_from: Option<u64>,
@@ -123,16 +128,16 @@ struct Entry {
     superseded: Option<Moment>,
 }
 
-/// Whether a sync that was to make a write last has failed: no later one does.
+/// Whether a failed sync has lost a write, which no later sync stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Loss {
     None,
-    /// It was under way then, and nobody knows whether it had landed, or does so again.
+    /// It was outstanding then, so it may have been lost or may still be written.
     Possible,
     Certain,
 }
 
-/// What a write is like.
+/// Properties of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WriteKind {
     /// Of zeros only.
@@ -143,7 +148,7 @@ pub(crate) struct WriteKind {
     pub(crate) copied_from: Option<u64>,
 }
 
-/// A block that should not be as it is.
+/// A block with a content that it cannot have.
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 #[display("block {lba}: {what}")]
 pub(crate) struct BlockFault {
@@ -167,8 +172,8 @@ const EXCHANGES: usize = 64;
 const MAGIC: u64 = 0x4c49_4e45_5241_5445;
 
 impl Checker {
-    /// All blocks are zeros, and that lasts.
-    /// With `tears` a read beside a write may show a part of the block from before it. Without `keeps` a flush promises nothing.
+    /// All blocks are zeros, and that lasts. With `tears` a read beside a write may show a part of the block
+    /// from before it. Without `keeps` a flush promises nothing.
     ///
     /// `number` is the volume's, so that what is copied from one to another is known there.
     pub(crate) fn new(number: u64, block_bytes: usize, blocks: u64, tears: bool, keeps: bool) -> Checker {
@@ -206,7 +211,8 @@ impl Checker {
         self.clock
     }
 
-    /// Somebody is about to ask for a write of `blocks` blocks, of data that [`Checker::fill`] makes if not of zeros.
+    /// Somebody is about to ask for a write of `blocks` blocks, of data that [`Checker::fill`] makes if not
+    /// of zeros.
     pub(crate) fn begin_write(&mut self, writer: Writer, lba: u64, blocks: u64, what: WriteKind) -> WriteId {
         let (id, begun) = (WriteId(self.next), self.tick());
         self.next += 1;
@@ -408,8 +414,8 @@ impl Checker {
         self.flush_failed(writer);
     }
 
-    /// The server has started again. Writers that look at nothing but unit attentions have to reckon with the loss of what they
-    /// did not flush; `looks_closer` is to hear of it by the generation of the cache.
+    /// The server has started again. Writers that look at nothing but unit attentions have to reckon with the
+    /// loss of what they did not flush; `looks_closer` is to hear of it by the generation of the cache.
     pub(crate) fn has_restarted(&mut self, looks_closer: fn(Writer) -> bool) {
         self.restarted = (self.tick(), looks_closer);
         self.blocks.iter_mut().for_each(|block| block.exchanged.clear());
@@ -423,7 +429,8 @@ impl Checker {
         block.exchanged.clear();
         let writes = &mut block.writes;
         let (lost, kept) = (value(lost, lba).ok(), value(kept, lba).ok());
-        // Of those before it, it is the one that counts; what was under way beside it may have been before it.
+        // Of those before it, it is the one that counts; what was under way beside it may have been before
+        // it.
         let latest = |is_it: &dyn Fn(&Entry) -> bool| {
             let those = writes.iter().filter(|entry| is_it(entry));
             // One that is under way may come after any other.
@@ -534,7 +541,8 @@ impl Entry {
         }
     }
 
-    /// Whether it is gone for a read that is asked for at `moment`; `newest` is what had taken effect by then.
+    /// Whether it is gone for a read that is asked for at `moment`; `newest` is what had taken effect by
+    /// then.
     fn is_superseded_at(&self, moment: Moment, newest: Moment) -> bool {
         self.superseded.is_some_and(|at| at < moment) || self.is_before(newest)
     }
@@ -580,7 +588,8 @@ impl BlockHistory {
         (self.changed, self.shown) = (now, None);
     }
 
-    /// When the last of these writes began; 0 if there is none. Those that had taken effect before cannot be seen behind it.
+    /// When the last of these writes began; 0 if there is none. Those that had taken effect before cannot be
+    /// seen behind it.
     fn newest(&self, is_meant: impl Fn(&Entry) -> bool) -> Moment {
         self.writes.iter().filter(|entry| is_meant(entry)).map(|entry| entry.begun).max().unwrap_or(0)
     }
@@ -602,7 +611,8 @@ impl BlockHistory {
         format!("shows write {value}, which is over or superseded ({what:?}); it may show {legal:?}")
     }
 
-    /// Takes those off the books that no read can show any more, not even after a power cut; unless one shows whatever it likes.
+    /// Takes those off the books that no read can show any more, not even after a power cut; unless one shows
+    /// whatever it likes.
     fn forget(&mut self, horizon: impl FnOnce() -> Moment, keeps: bool) {
         if self.writes.len() < self.tidy_at.max(8) {
             return;
@@ -796,7 +806,8 @@ mod tests {
         assert!(checker.flushed(1, flush).is_err());
     }
 
-    /// Seed 200121 of 0ed2524: a server that ended could not sync; the write had no answer, and was sent to the next.
+    /// Seed 200121 of 0ed2524: a server that ended could not sync; the write had no answer, and was sent to
+    /// the next.
     #[test]
     fn what_is_sent_again_is_not_lost_with_the_first_try() {
         let mut checker = checker();

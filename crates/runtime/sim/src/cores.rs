@@ -1,8 +1,16 @@
-//! Machines and their cores: each core is a reactor of its own, and all of them take turns on one thread.
+//! Machines and their cores: each core has its own reactor, and all of them take turns on one thread.
 //!
-//! A core runs until its reactor looks for events ([`reactor::World::turn`]), or until it comes to a lock that other cores
-//! use. There it stops, and a lot decides who goes on. Which of the orders that several processors could have come to pass
-//! is therefore decided by the seed.
+//! A core runs until its reactor polls for events ([`reactor::World::turn`]), or until it takes a lock that
+//! other cores use. There it stops, and a random choice decides which core runs next. So the seed determines
+//! which of the possible interleavings of several processors happens.
+//!
+//! ```text
+//!           chosen by lot           turn: nothing to do for a while
+//!   Ready ───────────────► Running ────────────────────────────────► Asleep ── event or unpark ──► Ready
+//!     ▲ └─ drawn ─► Stalled   │ └─ main has ended ─► Ended
+//!     │                │      │
+//!     └── stall over ──┴──────┴── takes a lock, or a turn without sleep ──► Ready
+//! ```
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,7 +24,7 @@ use crate::network;
 use crate::universe::{self, Universe, with};
 use crate::world::SimWorld;
 
-/// A computer, or a process on it that can be killed: what ends together.
+/// A machine, or a process on it that can be killed: the unit that ends together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Machine(pub(crate) usize);
 
@@ -29,7 +37,7 @@ pub(crate) struct Core(pub(crate) usize);
 pub(crate) struct Cores {
     machines: Vec<MachineState>,
     all: Vec<CoreState>,
-    /// Those that can go on, in no order that means anything.
+    /// The cores that are ready to run, in arbitrary order.
     ready: Vec<Core>,
     running: Option<Core>,
 }
@@ -59,12 +67,12 @@ struct Body {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RunState {
-    /// On the list of those that can go on.
+    /// In the list of cores that are ready to run.
     Ready,
     Running,
-    /// Until somebody wakes it.
+    /// Until it is woken.
     Asleep,
-    /// It could go on, but the processor is with others.
+    /// Ready, but its processor is busy with something else.
     Stalled,
     Ended,
 }
@@ -120,8 +128,8 @@ impl Machine {
         });
     }
 
-    /// Ends all that runs on it, wherever it is, as SIGKILL does: nothing more is said or written by it, and the kernel
-    /// closes its connections.
+    /// Ends all that runs on it, wherever it is, as SIGKILL does: nothing more is said or written by it, and
+    /// the kernel closes its connections.
     pub(crate) fn kill(self) {
         if !self.is_alive() {
             return;
@@ -157,7 +165,7 @@ impl fmt::Display for Machine {
     }
 }
 
-/// Runs the simulation until `done`, or until something is found to be wrong, but not beyond `end`.
+/// Runs the simulation until `done`, the first fault, or `end`.
 pub(crate) fn run_until(mut done: impl FnMut() -> bool, end: u64) {
     enum Choice {
         Core(Core),
@@ -188,7 +196,7 @@ pub(crate) fn run_until(mut done: impl FnMut() -> bool, end: u64) {
     }
 }
 
-/// Lets a core go on to its next stop.
+/// Runs a core until its next stop.
 fn step(core: Core) {
     let Some(mut body) = take_body(core) else { return };
     if universe::draw(|random| random.once_in(STALLED_ONCE_IN)) {
@@ -227,7 +235,7 @@ fn take_body(core: Core) -> Option<Body> {
     with(|universe| universe.cores.all[core.0].body.take())
 }
 
-/// Ends a core where it stands: its stack is unwound, and what its tasks hold is dropped.
+/// Ends a core at its current stop: its stack is unwound, and its tasks are dropped.
 fn drop_core(core: Core) {
     let (body, main) = with(|universe| {
         let place = &mut universe.cores.all[core.0];
@@ -257,7 +265,7 @@ thread_local! {
     static UNWINDING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A core's reactor has nothing to do for `park`, or lets others go on.
+/// Stops a core whose reactor has nothing to do for `park`, or yields to others.
 pub(crate) fn stop(core: Core, park: Park) {
     if UNWINDING.get() {
         return;
@@ -281,7 +289,7 @@ pub(crate) fn stop(core: Core, park: Park) {
     generator::yield_with(());
 }
 
-/// A core comes to something that others use as well: a lot decides whether one of them goes first.
+/// A core is about to take a shared lock: a random choice decides whether another core runs first.
 pub(crate) fn come_to_a_lock() {
     if UNWINDING.get() {
         return;
@@ -294,8 +302,8 @@ pub(crate) fn come_to_a_lock() {
     }
 }
 
-/// Sees to it that a sleeping core is woken in time. Most sleeps end before that, so an event that comes too early is
-/// cheaper than one for each.
+/// Sees to it that a sleeping core is woken in time. Most sleeps end before that, so an event that comes too
+/// early is cheaper than one for each.
 fn look_at_alarm(universe: &mut Universe, core: Core) {
     let now = universe.time();
     let place = &mut universe.cores.all[core.0];

@@ -1,4 +1,5 @@
-//! Which events the machines have met in which state of a task, and why they cannot meet the others here.
+//! Coverage: which events the machines met in which state of a task, and why the other pairs cannot occur
+//! here.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,7 +35,8 @@ const NEVER: [Never; 14] = [
             "the driver gives it up",
             "its connection is lost",
         ],
-        why: "the driver forgets a task when the machine does, and only tasks that are there lose their connection",
+        why: "the driver forgets a task when the machine does, and only tasks that are there lose their \
+            connection",
     },
     Never {
         side: "target",

@@ -1,4 +1,4 @@
-//! Sees to it that everybody has a bad day: the network, the server, and what is below it.
+//! Injects faults: into the network, the server, and the disks.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::network::{self, Trouble};
 use crate::scenario::{Feature, Simulation};
 use crate::universe::{self, draw};
 
-/// Has one thing after the other go wrong.
+/// Injects one fault after the other.
 pub(crate) async fn direct(simulation: Rc<Simulation>) {
     // In some simulations there is hardly time to log in, in others hardly anything goes wrong.
     let often = draw(|random| {

@@ -1,12 +1,12 @@
-//! A disk, and the kernel's page cache before it.
+//! A disk, with the kernel's page cache in front of it.
 //!
 //! ```text
 //!   write ──► pieces, each at its own time ──► page cache ──► flush, or the kernel's own time ──► platter
 //!              (a kill loses or lands them)     (a power cut loses or keeps them, block by block)
 //! ```
 //!
-//! A request that is dropped may still be carried out: the kernel has it. A sync that fails leaves the pages clean in the
-//! cache, as Linux does, and what they held is lost with the next power cut.
+//! A request that is dropped may still be carried out: the kernel has it. A sync that fails leaves the pages
+//! clean in the cache, as Linux does, and what they held is lost with the next power cut.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,10 +22,10 @@ use block::{
 use crate::random::Random;
 use crate::universe::{self, note};
 
-/// What a disk is like.
+/// Timing and faults of a disk.
 #[derive(Clone, Debug)]
 pub(crate) struct DiskBehaviour {
-    /// A request takes from so many nanoseconds.
+    /// The shortest time of a request, in nanoseconds.
     pub(crate) least_time: u64,
     /// To so many.
     pub(crate) most_time: u64,
@@ -39,11 +39,11 @@ pub(crate) struct DiskBehaviour {
     pub(crate) sync_fails_once_in: u64,
     /// Once in so many, there is no space for a write.
     pub(crate) full_once_in: u64,
-    /// Syncs do nothing, and say that all is well.
+    /// Syncs succeed without effect.
     pub(crate) lies: bool,
 }
 
-/// So seldom that it never happens.
+/// Never.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 impl Default for DiskBehaviour {
@@ -61,16 +61,16 @@ impl Default for DiskBehaviour {
     }
 }
 
-/// A disk. It outlives the machines that use it.
+/// The state of a disk, which survives the machines that use it.
 #[derive(Clone)]
 pub(crate) struct Disk(Arc<Mutex<DiskState>>);
 
 struct DiskState {
     name: String,
     geometry: Geometry,
-    /// What reads return.
+    /// The content that reads return.
     cache: Vec<u8>,
-    /// What a power cut leaves.
+    /// The content after a power cut.
     stable: Vec<u8>,
     /// By block: newer in the cache.
     dirty: Vec<bool>,
@@ -90,7 +90,7 @@ struct DiskState {
     lost: Vec<Lost>,
 }
 
-/// What the kernel has been asked for.
+/// A request to the kernel.
 struct Request {
     pieces: Vec<Change>,
     result: Option<Result<(), DeviceError>>,
@@ -99,7 +99,7 @@ struct Request {
     dropped: bool,
 }
 
-/// What is to become of some neighbouring blocks.
+/// A change of contiguous blocks.
 #[derive(Clone, Debug)]
 struct Change {
     lba: u64,

@@ -1,4 +1,5 @@
-//! An initiator that takes the right to write from others (PREEMPT AND ABORT), as a cluster's fencing agent does.
+//! An initiator that preempts the registrations of others (PREEMPT AND ABORT), as a cluster's fencing agent
+//! does.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -113,8 +114,8 @@ async fn reserve(session: &Simple, volume: &Volume, own: u64) -> Result<(), Lost
     session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await.map(drop)
 }
 
-/// After GOOD nothing of what the victim had asked for by now lands any more: what had come was aborted, and what has not
-/// come yet meets the reservation, unless the victim registers anew in front of it.
+/// After GOOD nothing of what the victim had asked for by now lands any more: what had come was aborted, and
+/// what has not come yet meets the reservation, unless the victim registers anew in front of it.
 async fn preempt(session: &Simple, volume: &Volume, own: u64, victim: u64) -> Result<(), Lost> {
     // Without a reservation the victim could go on writing.
     reserve(session, volume, own).await?;

@@ -1,4 +1,5 @@
-//! Where a logical unit keeps its reservations, a small file that is replaced as a whole, and how often writes were lost.
+//! The persistent state of a volume: a small file with reservations that is replaced as a whole, and the
+//! count of lost writes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,7 +75,8 @@ fn times() -> [u64; 2] {
 impl PersistentState for SimKeep {
     fn save<'a>(&'a self, bytes: Vec<u8>) -> Pending<'a, ()> {
         Box::pin(async move {
-            // It is replaced at some moment between the beginning and the end, whether anybody waits for that or not.
+            // It is replaced at some moment between the beginning and the end, whether anybody waits for that
+            // or not.
             let times = times();
             self.store_after(times[0], Coming::File(bytes));
             reactor::sleep(std::time::Duration::from_nanos(times[0] + times[1])).await;

@@ -1,10 +1,10 @@
-//! A simulated world, from a seed: machines with several cores, a network, disks and a clock, a whole server with initiators
-//! around it, and a checker that knows for every block what may be read there. The same seed is the same world, step by
-//! step, on every machine and in every build. Never shipped.
+//! A simulated world from a seed: machines with several cores, a network, disks and a clock, a whole server
+//! with initiators, and a checker that determines for every block what may be read. The same seed gives the
+//! same world, step by step, on every machine and in every build. Never shipped.
 //!
-//! Reading order: [`run`] in `scenario` (what there is), `director` and `server` (what befalls it), `volume`, `writing`, `ours`
-//! and `fencing` (who does what), `checker` (what is right), then the world: `universe` (clock, chance, events), `cores` (who
-//! runs when), `network`, `disk`.
+//! Reading order: [`run`] in `scenario` (the setup), `director` and `server` (faults), `volume`, `writing`,
+//! `ours` and `fencing` (the initiators), `checker` (correctness), then the world: `universe` (clock, random
+//! numbers, events), `cores` (scheduling), `network`, `disk`.
 
 mod adversary;
 mod checker;

@@ -1,4 +1,4 @@
-//! TCP as programs see it: streams of bytes that arrive in order, some time later, in pieces that nobody chose, or not at
+//! TCP as programs see it: byte streams whose data arrive in order, later, in arbitrary pieces, or not at
 //! all.
 //!
 //! ```text
@@ -6,9 +6,9 @@
 //!                  └── bounded by the sender's buffer ──┘                     └ bounded by the receiver's
 //! ```
 //!
-//! A lost packet is a late one: TCP sends it again, after 200 ms and more. What a killed process has written still
-//! arrives. A stalled direction carries nothing until it is let go; a half-open connection is one whose two directions
-//! are stalled for good, and of which one end knows nothing.
+//! A lost packet is a delayed one: TCP retransmits it after 200 ms or more. Data that a killed process has
+//! written still arrive. A stalled direction carries nothing until it is released; in a half-open connection
+//! both directions are stalled forever, and one end does not notice.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, Read};
@@ -21,7 +21,7 @@ use reactor::{Detached, InSlice, Listener, OutSlice, Stream};
 use crate::cores::Machine;
 use crate::universe::{self, note, with};
 
-/// All connections, and who listens where.
+/// All connections and listeners.
 #[derive(Default)]
 pub(crate) struct Network {
     listeners: BTreeMap<SocketAddr, Listening>,
@@ -31,7 +31,7 @@ pub(crate) struct Network {
     pub(crate) conditions: NetworkConditions,
 }
 
-/// How the network is today.
+/// Delays and losses of the network.
 #[derive(Clone, Debug)]
 pub(crate) struct NetworkConditions {
     /// The way of a piece from one end to the other takes from so many nanoseconds.
@@ -117,7 +117,7 @@ impl Network {
         self.end(end.other())
     }
 
-    /// Takes a connection off the books that nobody holds any more and that carries nothing.
+    /// Removes a connection that is closed at both ends and carries no data.
     fn forget(&mut self, end: StreamEnd) {
         let over = |state: &EndState| state.closed && state.wire.is_empty();
         if self.connections.get(&end.connection).is_some_and(|connection| connection.ends.iter().all(over)) {
@@ -362,7 +362,7 @@ fn ends(connection: &mut Connection, side: usize) -> [&mut EndState; 2] {
 /// Beyond the end of any simulation.
 const FOR_EVER: u64 = u64::MAX / 2;
 
-/// What can happen to connections.
+/// Faults of connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Trouble {
     /// A device on the way resets one.
@@ -375,7 +375,7 @@ pub(crate) enum Trouble {
     Isolate(Machine, u64),
 }
 
-/// Lets it happen, to a connection drawn by lot.
+/// Applies a fault to a random connection.
 pub(crate) fn trouble(trouble: Trouble) {
     let drawn = with(|universe| {
         let network = &universe.network;
@@ -460,7 +460,7 @@ pub(crate) fn heal() {
     wake(ends.into_iter().flatten());
 }
 
-/// How the network is from now on.
+/// Changes the network conditions.
 pub(crate) fn set_weather(conditions: NetworkConditions) {
     with(|universe| universe.network.conditions = conditions);
 }
@@ -477,7 +477,8 @@ impl Stream for SimStream {
     fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
         with(|universe| {
             let taken = {
-                // Now and then less than there is; but who receives into shared memory has asked how much there is.
+                // Now and then less than there is; but who receives into shared memory has asked how much
+                // there is.
                 let relies =
                     into.iter().any(|slice| matches!(slice, InSlice::Shared(bytes) if !bytes.is_empty()));
                 let limit = match universe.random.once_in(4) && !relies {

@@ -1,4 +1,4 @@
-//! Our own initiator, with its recovery: a block device that outlives its sessions.
+//! The initiator of this project (`initiator`) with its recovery: a block device that survives its sessions.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -57,7 +57,8 @@ async fn live(simulation: Rc<Simulation>, number: u64) {
         if let Ok(lun) = Arc::try_unwrap(lun) {
             lun.close().await;
         }
-        // Whoever opens it next has another ISID: another nexus, which is not told of losses from before its time.
+        // Whoever opens it next has another ISID: another nexus, which is not told of losses from before its
+        // time.
         volume.check(|checker| checker.is_gone(writer));
     }
 }
@@ -177,7 +178,8 @@ async fn zero(volume: &Volume, lun: &RemoteLun, writer: u64, extent: Extent) -> 
     settle(volume, lun, id, outcome).await
 }
 
-/// What a write's end tells. After an error it is over once the device says that nothing is under way any more.
+/// What a write's end tells. After an error it is over once the device says that nothing is under way any
+/// more.
 async fn settle(
     volume: &Volume,
     lun: &RemoteLun,

@@ -1,4 +1,4 @@
-//! PDUs (RFC 7143 section 11.1) for peers that share no code with ours, and how they get over a byte stream.
+//! PDUs (RFC 7143 section 11.1) and their framing, for peers that share no code with `iscsi`.
 
 use std::future::poll_fn;
 use std::io;

@@ -1,7 +1,7 @@
-//! Chance from a seed.
+//! Pseudorandom numbers from a seed.
 
-/// A stream of numbers that a seed decides: SplitMix64 (Steele, Lea and Flood, 2014). The same on every machine and in
-/// every build, which is all that is asked of it.
+/// A stream of numbers that a seed decides: SplitMix64 (Steele, Lea and Flood, 2014). The same on every
+/// machine and in every build, which is all that is asked of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -40,8 +40,8 @@ impl Random {
         &choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// A time from `least` on that is mostly short and now and then long: half of all lie below `least` doubled, and each
-    /// doubling after that has half of those left, up to `most`. In nanoseconds.
+    /// A time from `least` on that is mostly short and now and then long: half of all lie below `least`
+    /// doubled, and each doubling after that has half of those left, up to `most`. In nanoseconds.
     pub(crate) fn delay(&mut self, least: u64, most: u64) -> u64 {
         let mut top = least.max(1);
         while top < most && self.once_in(2) {

@@ -1,5 +1,6 @@
-//! A portal that sends everybody elsewhere (RFC 7143 section 11.13.5, status class 1): to one of the server's portal groups, by
-//! lot. An initiator that comes back by it may find itself in another I_T nexus, with its commands under way in the old one.
+//! A portal that redirects every login (RFC 7143 section 11.13.5, status class 1) to a random portal group of
+//! the server. An initiator that logs in again by it may get another I_T nexus while its commands are
+//! outstanding in the old one.
 
 use std::future::poll_fn;
 use std::io;

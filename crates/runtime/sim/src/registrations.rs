@@ -1,5 +1,5 @@
-//! What is known of the registrations of one volume (SPC-4 5.13), from what was asked and answered. All of them are asked to
-//! survive a restart (APTPL), so no restart changes what is known.
+//! The known registrations of one volume (SPC-4 5.13), derived from requests and responses. All are requested
+//! with APTPL, so no restart changes them.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ pub(crate) struct Registrations {
 pub(crate) struct Known {
     /// How often it has sent its registration.
     pub(crate) sent: u64,
-    /// How many of these are without an answer. One that was under way beside a preemption may have been carried out before it
-    /// or behind it, and what is sent behind it may be carried out.
+    /// How many of these are without an answer. One that was under way beside a preemption may have been
+    /// carried out before it or behind it, and what is sent behind it may be carried out.
     pub(crate) under_way: u64,
     /// Preemptions of it without an answer.
     preempted: u64,
-    /// A registration and a preemption were under way at once: nobody knows which was first.
+    /// A registration and a preemption were outstanding together: their order is unknown.
     is_open: bool,
     /// Whether it is registered, if that is known.
     is_registered: Option<bool>,
@@ -98,7 +98,8 @@ impl Registrations {
         self.moment
     }
 
-    /// The unit was asked for its keys at `begun`, and has told these. What is not as it is known to be is wrong.
+    /// The unit was asked for its keys at `begun`, and has told these. What is not as it is known to be is
+    /// wrong.
     pub(crate) fn are_told(&mut self, begun: u64, keys: &[u64]) -> Result<(), String> {
         if begun != self.moment {
             return Ok(()); // something has begun or ended meanwhile

@@ -1,5 +1,5 @@
-//! What happens in a simulation: a server with its volumes, initiators of several kinds, and a director who sees to it that
-//! they have a bad day. Everything is drawn from the seed.
+//! The setup of a simulation: a server with its volumes, initiators of several kinds, and a director that
+//! injects faults. All of it is drawn from the seed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use crate::{adversary, fencing, ours, redirector, writing};
 /// The target's name.
 pub(crate) const TARGET: &str = "iqn.2026-01.io.linerate:simulated";
 
-/// What everybody in a simulation shares.
+/// The state shared by all parts of a simulation.
 pub(crate) struct Simulation {
     pub(crate) volumes: Vec<Rc<Volume>>,
     pub(crate) is_over: Cell<bool>,
@@ -37,14 +37,16 @@ pub(crate) struct Simulation {
     pub(crate) core_count: usize,
     pub(crate) limits: Limits,
     pub(crate) server_limits: server::Limits,
-    /// Nothing befalls anybody but servers that end as they are asked to, and others in their place.
+    /// No faults are injected except orderly restarts of the server.
     pub(crate) is_calm: bool,
-    /// Everybody takes his time, so that what takes minutes has them: silence that is noticed, deadlines, long stalls.
+    /// Pauses are long, so that events that take minutes occur: detection of silent peers, deadlines, long
+    /// stalls.
     pub(crate) is_long: bool,
-    /// There is a portal that sends who logs in elsewhere.
+    /// A portal redirects logins.
     pub(crate) redirects: bool,
-    /// The server is out of reach again and again, for longer than our initiator waits, and nothing else befalls it but what its
-    /// disks do: what was on its way arrives when the session has long been begun again, perhaps in another portal group.
+    /// The server is out of reach again and again, for longer than our initiator waits, and nothing else
+    /// befalls it but what its disks do: what was on its way arrives when the session has long been begun
+    /// again, perhaps in another portal group.
     pub(crate) is_moving: bool,
     /// Nothing but as many commands as possible: [`Run::dense`].
     pub(crate) is_dense: bool,
@@ -56,7 +58,7 @@ pub(crate) const BLOCK: usize = 512;
 /// Portal groups, of one portal each.
 pub(crate) const GROUPS: u16 = 2;
 
-/// What a simulation came to.
+/// The result of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Which it was.
@@ -86,7 +88,7 @@ pub(crate) fn portal(group: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 255, 0, group as u8)), 3260)
 }
 
-/// What a simulation can be without: so that a fault is found again in a smaller one.
+/// A feature that a simulation can omit, to reproduce a fault in a smaller one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Feature {
     /// Servers that are killed, and power cuts.
@@ -188,12 +190,13 @@ pub struct Run {
     pub without: Vec<Feature>,
     /// Its busy part ends after so many commands, if not before.
     pub commands: Option<u64>,
-    /// A day on which nothing goes wrong and initiators ask for as much as they can: a volume in memory, a quick network, many
-    /// commands at once. It shows what a simulated second of many commands costs.
+    /// A day on which nothing goes wrong and initiators ask for as much as they can: a volume in memory, a
+    /// quick network, many commands at once. It shows what a simulated second of many commands costs.
     pub dense: bool,
 }
 
-/// Runs a simulation, on a thread of its own: what threads keep for later, such as buffers, is none of its business.
+/// Runs a simulation, on a thread of its own: what threads keep for later, such as buffers, is none of its
+/// business.
 ///
 /// # Panics
 /// If the simulation itself does, or cannot have a thread.
@@ -349,7 +352,8 @@ const CALM_STAGING: usize = 1 << 20;
 /// Longer than a command waits for memory before it ends with BUSY.
 const CALM_STALL: Duration = Duration::from_secs(90);
 
-/// After all was made whole everything ends in this time: the longest hang of a disk, and all deadlines after it.
+/// After all was made whole everything ends in this time: the longest hang of a disk, and all deadlines after
+/// it.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 impl Simulation {
@@ -371,8 +375,8 @@ impl Simulation {
             send_stall: Duration::from_secs(random.between(5, 60)),
             ..Limits::default()
         });
-        // On a calm day memory is scarce, and an initiator that does not read keeps its connection for longer than a command may
-        // wait: the target has to take its memory back as soon as other sessions need it.
+        // On a calm day memory is scarce, and an initiator that does not read keeps its connection for longer
+        // than a command may wait: the target has to take its memory back as soon as other sessions need it.
         let (staging_bytes, limits) = match is_calm {
             true => (staging_bytes.min(CALM_STAGING), Limits { send_stall: CALM_STALL, ..limits }),
             false => (staging_bytes, limits),

@@ -1,4 +1,4 @@
-//! The server of a simulation: how it starts, ends and dies.
+//! The server of a simulation: start, shutdown and crash.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -117,8 +117,8 @@ impl Simulation {
         });
     }
 
-    /// The server's process is killed, and with it what was in its memory; or its machine loses its power, and with that what
-    /// no disk has.
+    /// The server's process is killed, and with it what was in its memory; or its machine loses its power,
+    /// and with that what no disk has.
     pub(crate) fn crash_server(&self, power: bool) {
         let Some(running) = self.server.borrow_mut().take() else { return };
         self.crashes.set(self.crashes.get() + 1);
@@ -187,7 +187,8 @@ impl Simulation {
 }
 
 impl Running {
-    /// Its logical units are gone with it: nothing holds on to them, and to the memory of what was under way there.
+    /// Its logical units are gone with it: nothing holds on to them, and to the memory of what was under way
+    /// there.
     fn check_gone(self) {
         let Running { handle, iscsi, units, .. } = self;
         drop((handle, iscsi));

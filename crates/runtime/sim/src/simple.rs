@@ -1,6 +1,6 @@
-//! An initiator that obeys RFC 7143 to the letter and does nothing of its own accord: what is asked of it is one PDU, or one
-//! command. It shares no code with ours, so that both cannot have misread the same line. It is as slow to send and to read
-//! as it is told to be.
+//! A simple initiator that follows RFC 7143 and does nothing on its own: it is asked for single PDUs or
+//! commands. It shares no code with `initiator`, so that one misreading of the standard cannot be in both.
+//! Its speed of sending and reading is a parameter.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -16,7 +16,7 @@ use scsi::Cdb;
 use crate::pdu::{self, Header, get_32, pdu, set_32};
 use crate::universe;
 
-/// What a login asks for.
+/// Parameters of a login.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) initiator: String,
@@ -32,7 +32,7 @@ pub(crate) struct Terms {
     pub(crate) is_calm: bool,
 }
 
-/// How slow a peer is, once in so many times and for so many nanoseconds at most.
+/// Delays of a peer: how often, and up to how many nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slowness {
     pub(crate) reads_once_in: u64,
@@ -90,11 +90,11 @@ pub(crate) struct CommandResult {
     pub(crate) data: Vec<u8>,
 }
 
-/// The connection is gone; nobody knows what became of the command.
+/// The connection is lost; it is unknown whether the command was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lost;
 
-/// What is to be done.
+/// A command.
 #[derive(Clone, Debug)]
 pub(crate) struct Command {
     pub(crate) lun: u16,
@@ -293,13 +293,13 @@ impl Simple {
         self.0.state.borrow().cmd_sn
     }
 
-    /// Whether the target was at work on a command of this number, all of which came at once, for certain: it has answered a
-    /// younger one.
+    /// Whether the target was at work on a command of this number, all of which came at once, for certain: it
+    /// has answered a younger one.
     pub(crate) fn has_begun(&self, cmd_sn: u32) -> bool {
         self.0.immediate_bytes > 0 && self.0.state.borrow().answered > cmd_sn
     }
 
-    /// Closes the connection without a word.
+    /// Closes the connection without a logout.
     pub(crate) fn leave(&self) {
         self.0.stream.shutdown();
         self.lose();
@@ -348,7 +348,7 @@ impl Simple {
 /// Longer than a disk hangs, and than the target waits for one.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(200);
 
-/// Takes a task off the books when nobody waits for it any more.
+/// Removes a task when its future is dropped.
 struct Waiting<'a>(&'a Simple, u32);
 
 impl Drop for Waiting<'_> {

@@ -1,7 +1,7 @@
-//! What there is one of: the clock, chance, the events to come, and the trace of what happened.
+//! The global state of a simulation: clock, random numbers, pending events, and the trace.
 //!
-//! A simulation runs on one thread, and everything in it asks the universe of that thread. Nothing of the universe is
-//! borrowed while anybody else's code runs.
+//! A simulation runs on one thread and accesses its universe by a thread-local. Nothing of it is borrowed
+//! while other code runs.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -31,11 +31,11 @@ pub(crate) struct Universe {
     trace: Trace,
     /// How often the machines have met what.
     met: BTreeMap<Observation, u64>,
-    /// What was found to be wrong first.
+    /// The first fault.
     fault: Option<String>,
 }
 
-/// Something that is to happen.
+/// A pending event.
 struct Event {
     at: u64,
     /// Drawn: events of one moment happen in any order.
@@ -71,7 +71,7 @@ impl Ord for Event {
     }
 }
 
-/// A number over all that happened, and lines about it for who wants to read them.
+/// A fingerprint of all steps, and lines about them if they are to be shown.
 struct Trace {
     fingerprint: u64,
     steps: u64,
@@ -128,7 +128,7 @@ pub(crate) struct Ended {
 
 const OUTSIDE: &str = "called on a thread that runs a simulation";
 
-/// Looks at the universe, or changes it. `act` runs no code but that of this crate's books.
+/// Accesses the universe. `act` must not call code outside of this crate's state.
 pub(crate) fn with<T>(act: impl FnOnce(&mut Universe) -> T) -> T {
     UNIVERSE.with_borrow_mut(|universe| act(universe.as_mut().expect(OUTSIDE)))
 }
@@ -174,7 +174,7 @@ pub(crate) fn note(numbers: &[u64], line: impl FnOnce() -> String) {
     }
 }
 
-/// Something is wrong. The simulation stops at the first fault.
+/// Records a fault. The simulation stops at the first one.
 pub(crate) fn fault(what: String) {
     note(&[u64::MAX], || format!("FAULT: {what}"));
     with(|universe| {

@@ -1,4 +1,4 @@
-//! A LUN: what stores it, what keeps its reservations, and what is known of its blocks.
+//! A volume of a simulation: its device, its persistent state, and the checker of its blocks.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use crate::registrations::Registrations;
 use crate::scenario::{BLOCK, Feature};
 use crate::universe::{self, draw};
 
-/// A LUN, and what is known of it.
+/// A LUN with its checker.
 pub(crate) struct Volume {
     pub(crate) lun: u16,
     pub(crate) blocks: u64,
@@ -81,7 +81,8 @@ impl Volume {
                     lies: random.once_in(8),
                     ..DiskBehaviour::default()
                 });
-                // What a cache cannot write back is lost, and the disk, which tells the checker of losses, knows nothing of it.
+                // What a cache cannot write back is lost, and the disk, which tells the checker of losses,
+                // knows nothing of it.
                 let habits = match is_buffered {
                     true => DiskBehaviour { fails_once_in: NEVER, full_once_in: NEVER, ..habits },
                     false => habits,
@@ -234,8 +235,8 @@ impl Volume {
         }
     }
 
-    /// The server is gone: it was killed, its machine lost its `power`, or it has ended as it was asked to. (That it has flushed
-    /// what it had in memory, if that went well, is told to nobody here.)
+    /// The server is gone: it was killed, its machine lost its `power`, or it has ended as it was asked to.
+    /// (That it has flushed what it had in memory, if that went well, is told to nobody here.)
     pub(crate) fn server_died(&self, power: bool) {
         self.keep.kill();
         let mut checker = self.checker.borrow_mut();

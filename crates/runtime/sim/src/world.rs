@@ -1,4 +1,4 @@
-//! The world as one core sees it.
+//! The reactor world of one core.
 
 use std::io;
 use std::net::SocketAddr;

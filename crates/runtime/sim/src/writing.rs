@@ -1,4 +1,4 @@
-//! Initiators that read and write by single commands, and know for each what its end means.
+//! Initiators that read and write by single commands, and derive from the end of each whether it took effect.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -28,7 +28,8 @@ pub(crate) fn begin(simulation: &Rc<Simulation>, number: u64) -> Machine {
     machine
 }
 
-/// The I_T nexus of an initiator through a portal group, as the checker knows it. It is its registration key as well.
+/// The I_T nexus of an initiator through a portal group, as the checker knows it. It is its registration key
+/// as well.
 pub(crate) fn writer(number: u64, group: u16) -> u64 {
     number * 16 + u64::from(group)
 }
@@ -86,7 +87,8 @@ async fn live(simulation: Rc<Simulation>, number: u64) {
 /// Commands at once of each initiator on a dense day.
 const DENSE_DEPTH: u64 = 64;
 
-/// A new session. Where it takes the place of an earlier one of its nexus, what that one had asked for is over.
+/// A new session. Where it takes the place of an earlier one of its nexus, what that one had asked for is
+/// over.
 async fn log_in(simulation: &Simulation, terms: &Terms, group: u16, writer: u64) -> Option<Simple> {
     let login = reactor::timeout(Duration::from_secs(20), Simple::log_in(portal(group), terms));
     let session = match login.await {
@@ -156,7 +158,7 @@ async fn work(simulation: Rc<Simulation>, session: Simple, writer: u64) {
     }
 }
 
-/// Ways to change blocks.
+/// Commands that change blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriteCommand {
     Write,
@@ -333,8 +335,9 @@ async fn flush(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Los
     Ok(())
 }
 
-/// Resets the logical unit. What this nexus had asked for is over then; what others had may still be on its way. Then the nexus
-/// may return to the blocks of what is over: if something of that lands all the same, it meets something newer.
+/// Resets the logical unit. What this nexus had asked for is over then; what others had may still be on its
+/// way. Then the nexus may return to the blocks of what is over: if something of that lands all the same, it
+/// meets something newer.
 async fn reset(simulation: &Simulation, session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
     let (begun, given_up) = volume.check(|checker| (checker.now(), checker.under_way(writer)));
     // A copy that another LUN receives ends with this if it is at work here, and goes on if it has not begun.

@@ -37,7 +37,8 @@ enum Task {
         #[arg(required = true)]
         seeds: Vec<u64>,
     },
-    /// One day of nothing but commands, as many as there can be: what a simulated second costs at 100,000 commands
+    /// One day of nothing but commands, as many as there can be: what a simulated second costs at 100,000
+    /// commands
     Rate { seed: u64 },
     /// The smallest with the same kind of fault
     Minimize { seed: u64 },
@@ -125,7 +126,8 @@ fn rate(seed: u64) -> bool {
     let used = cputime::process().saturating_sub(before).as_secs_f64();
     let (commands, simulated) = (outcome.commands as f64, outcome.passed.as_secs_f64());
     println!(
-        "seed {seed}: {:.0} commands ({:.0} blocks checked) a simulated second, which costs {:.2} s of CPU time; 100,000 commands cost {:.2} s; {}",
+        "seed {seed}: {:.0} commands ({:.0} blocks checked) a simulated second, which costs {:.2} s of CPU \
+         time; 100,000 commands cost {:.2} s; {}",
         commands / simulated,
         outcome.checks as f64 / simulated,
         used / simulated,
@@ -174,7 +176,8 @@ impl Sum {
     /// Whether none has a fault.
     fn tell(&self) -> bool {
         println!(
-            "{} simulations, {} commands, {} crashes, {} orderly ends, {} blocks checked, {} s simulated in {} s of CPU time: {} faults",
+            "{} simulations, {} commands, {} crashes, {} orderly ends, {} blocks checked, {} s simulated in \
+             {} s of CPU time: {} faults",
             self.worlds,
             self.commands,
             self.crashes,
