@@ -23,8 +23,8 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
-    /// By the operation code (SPC-4 and SBC-4), by the service action of those that share one, and for registrations by the
-    /// data that the command sends.
+    /// By the operation code (SPC-4 and SBC-4), by the service action of those that share one, and for
+    /// registrations by the data that the command sends.
     pub(crate) fn from_cdb(cdb: &[u8], sent: &[u8]) -> Effect {
         let Some(&operation) = cdb.first() else { return Effect::Other };
         let flag = |at: usize| cdb.get(at).is_some_and(|byte| byte & FUA != 0);
@@ -58,8 +58,8 @@ impl Effect {
         !matches!(self, Effect::None | Effect::Flush)
     }
 
-    /// PERSISTENT RESERVE OUT (SPC-4 6.16): REGISTER and REGISTER AND IGNORE EXISTING KEY, where a key of zero ends the
-    /// registration, and CLEAR.
+    /// PERSISTENT RESERVE OUT (SPC-4 6.16): REGISTER and REGISTER AND IGNORE EXISTING KEY, where a key of
+    /// zero ends the registration, and CLEAR.
     fn of_reservation(cdb: &[u8], sent: &[u8]) -> Effect {
         match cdb.get(1).map(|byte| byte & 0x1f) {
             Some(0x00 | 0x06) => match sent.get(8..16) {
@@ -72,9 +72,9 @@ impl Effect {
     }
 }
 
-/// Whether a command, by its operation code and service action (SPC-4, SBC-4, SSC-4 and MMC-6), reads, and changes nothing of
-/// the logical unit and its data. What is not known here may change something, and so may a code that means different things
-/// to different kinds of devices.
+/// Whether a command, by its operation code and service action (SPC-4, SBC-4, SSC-4 and MMC-6), reads, and
+/// changes nothing of the logical unit and its data. What is not known here may change something, and so may
+/// a code that means different things to different kinds of devices.
 pub fn only_asks(cdb: &[u8]) -> bool {
     let action = || cdb.get(1).map(|byte| byte & 0x1f);
     match cdb.first() {
@@ -104,7 +104,8 @@ pub fn only_asks(cdb: &[u8]) -> bool {
             | 0xa2 // SECURITY PROTOCOL IN
             | 0xa3, // MAINTENANCE IN
         ) => true,
-        // READ CAPACITY(16), READ LONG(16), GET LBA STATUS, REPORT REFERRALS, GET STREAM STATUS, GET PHYSICAL ELEMENT STATUS
+        // READ CAPACITY(16), READ LONG(16), GET LBA STATUS, REPORT REFERRALS, GET STREAM STATUS, GET PHYSICAL
+        // ELEMENT STATUS
         Some(0x9e) => matches!(action(), Some(0x10..=0x13 | 0x16 | 0x17)),
         // READ MEDIA SERIAL NUMBER
         Some(0xab) => action() == Some(0x01),

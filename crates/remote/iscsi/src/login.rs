@@ -58,14 +58,15 @@ pub(crate) async fn log_in(
     let timed_out = Err(OpenError::LoginTimedOut(address));
     let outcome = reactor::timeout(settings.login_time, login).await.unwrap_or(timed_out);
     if let (Some(recording), Err(error)) = (begun, &outcome) {
-        // Whoever wants to log in hears of it; files are for connections that were lost, which these must not displace.
+        // Whoever wants to log in hears of it; files are for connections that were lost, which these must not
+        // displace.
         recording.end(reactor::now(), error);
     }
     outcome
 }
 
-/// What the settings prove to a target, and want proved. The challenge is fresh: one for each login; so are secrets
-/// from files.
+/// What the settings prove to a target, and want proved. The challenge is fresh: one for each login; so are
+/// secrets from files.
 pub(crate) fn chap(settings: &Settings, random: Random) -> Result<Option<ChapClaim>, OpenError> {
     let Some(initiator) = account(settings.account.as_ref(), settings.secret_file.as_deref())? else {
         return Ok(None);

@@ -209,8 +209,8 @@ impl RemoteLun {
                 lun = self.number,
                 lba = extent.lba.0,
                 blocks = extent.blocks.0,
-                "a write has failed that the target may still carry out: requests for its blocks fail until the session has \
-                 logged in to the same portal group again; then write them again"
+                "a write has failed that the target may still carry out: requests for its blocks fail until \
+                 the session has logged in to the same portal group again; then write them again"
             );
         }
     }

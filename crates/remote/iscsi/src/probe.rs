@@ -184,7 +184,8 @@ fn failed(name: &'static str, error: VerbError) -> OpenError {
     }
 }
 
-/// A target without the Logical Block Provisioning page is taken for one that knows WRITE SAME: it says so if not.
+/// A target without the Logical Block Provisioning page is taken for one that knows WRITE SAME: it says so if
+/// not.
 fn deallocation(capacity: &Capacity, provisioning: Option<Provisioning>) -> Deallocation {
     let by_write_same = provisioning.is_none_or(|ways| ways.by_write_same_16);
     match provisioning {

@@ -61,8 +61,9 @@ struct AbandonedNexus {
 const LEFT_MAX: usize = 16;
 
 impl Recovery {
-    /// Ends when the session is lost, or with `None` when it is over. Until then connections that it lacks are brought back,
-    /// and beside that nexuses that were left are ended: neither waits for the other, which may never come about.
+    /// Ends when the session is lost, or with `None` when it is over. Until then connections that it lacks
+    /// are brought back, and beside that nexuses that were left are ended: neither waits for the other, which
+    /// may never come about.
     async fn until_lost(&mut self) -> Option<Lost> {
         let Recovery { session, connector, leading, left } = self;
         let lost = restore_connections(session, connector, leading);
@@ -109,8 +110,9 @@ impl Recovery {
         if self.left.len() > LEFT_MAX {
             tracing::error!(
                 target = %self.connector,
-                "the session has been moved from one portal group to another {LEFT_MAX} times, and their commands could not be \
-                 ended: the session ends; check the target's redirections and portal group tags"
+                "the session has been moved from one portal group to another {LEFT_MAX} times, and their \
+                 commands could not be ended: the session ends; check the target's redirections and portal \
+                 group tags"
             );
             self.session.close().await;
         }
@@ -168,8 +170,8 @@ async fn end_left(
         } else {
             tracing::error!(
                 target = %connector,
-                "the commands in portal group {} could not be ended: the writes among them fail, and so do requests for \
-                 their blocks, until the session has logged in to that group again",
+                "the commands in portal group {} could not be ended: the writes among them fail, and so do \
+                 requests for their blocks, until the session has logged in to that group again",
                 nexus.leading.group()
             );
             session.nexus_not_ended(nexus.epoch);

@@ -71,7 +71,8 @@ enum Job {
 static NEXT_KEY: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The sessions of this thread, and the executors that run them: few, so that looking one up is a comparison or two.
+    /// The sessions of this thread, and the executors that run them: few, so that looking one up is a
+    /// comparison or two.
     static LOCAL_SESSIONS: RefCell<Vec<LocalSession>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -298,8 +299,8 @@ async fn attend(session: Rc<Session>, listed: SessionEntry, mut jobs: Receiver<J
     session.close().await;
 }
 
-/// A session's place in the list of its thread. It ends with the task that attends to the session, also when that is
-/// dropped because the thread's executor has ended: a thread may have another.
+/// A session's place in the list of its thread. It ends with the task that attends to the session, also when
+/// that is dropped because the thread's executor has ended: a thread may have another.
 struct SessionEntry(u64);
 
 impl SessionEntry {

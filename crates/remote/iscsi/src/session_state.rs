@@ -13,9 +13,10 @@
 //!                                                                   └ fail_requests_after(reconnect) (inner::commands)
 //! ```
 //!
-//! A command that was on a lost connection may still be on its way to the medium. It must not be sent again before the
-//! target has ended it: when it has logged the connection out at our request by another one, or when the session has been
-//! reinstated, which "MUST" end all its tasks first (RFC 7143 section 6.3.5). Until then the loss is not *settled*.
+//! A command that was on a lost connection may still be on its way to the medium. It must not be sent again
+//! before the target has ended it: when it has logged the connection out at our request by another one, or
+//! when the session has been reinstated, which "MUST" end all its tasks first (RFC 7143 section 6.3.5). Until
+//! then the loss is not *settled*.
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};

@@ -1,4 +1,4 @@
-//! Who logs in, on what terms, and how the connections are made: everything about a session but its address.
+//! Settings of a session except its address: credentials, negotiated keys, timeouts and socket options.
 //!
 //! Every setting has a key for URLs, and all keys are in one table. Underscores are as good as hyphens there,
 //! and the names libiscsi uses for the same things are understood.
@@ -22,7 +22,8 @@ pub struct Settings {
     /// Our iSCSI name.
     pub initiator: String,
     /// The session's identifier; a random one if `None`. A target knows an initiator by its name and this: a
-    /// second session with both ends the first (RFC 7143 section 6.3.5), and persistent reservations belong to them.
+    /// second session with both ends the first (RFC 7143 section 6.3.5), and persistent reservations belong
+    /// to them.
     pub isid: Option<Isid>,
     /// How we prove who we are (CHAP), if the target asks.
     pub account: Option<Credentials>,
@@ -32,8 +33,8 @@ pub struct Settings {
     pub secret_file: Option<PathBuf>,
     /// A file with the secret of `target_account`, read at every login.
     pub target_secret_file: Option<PathBuf>,
-    /// The hashes for both, the preferred first. tgt (1.0.85) takes number 7 for SHA-1, which it was before IANA
-    /// made it SHA-256, and fails: log in there with MD5 only.
+    /// The hashes for both, the preferred first. tgt (1.0.85) takes number 7 for SHA-1, which it was before
+    /// IANA made it SHA-256, and fails: log in there with MD5 only.
     pub chap: Vec<Algorithm>,
     /// Connections of the session, 1 to 8. A target that allows fewer gets fewer.
     pub connections: u16,
@@ -53,9 +54,9 @@ pub struct Settings {
     pub max_segment_bytes: u32,
     /// How many R2Ts of one write may be outstanding.
     pub max_outstanding_r2t: u16,
-    /// With many commands under way, to be woken when a quarter of the answers are there instead of for each. It
-    /// saves CPU time at both ends, and an answer may wait for others, for 400 µs at most: not for who measures single
-    /// answers.
+    /// With many commands under way, to be woken when a quarter of the answers are there instead of for each.
+    /// It saves CPU time at both ends, and an answer may wait for others, for 400 µs at most: not for who
+    /// measures single answers.
     pub gather: bool,
     /// How the connections' sockets are set up.
     pub stream: StreamOptions,
@@ -63,15 +64,17 @@ pub struct Settings {
     pub login_time: Duration,
     /// How long a command may take before it is given up.
     pub command_time: Duration,
-    /// How often a block device's command is sent that does not end in its time, before its request fails. Once, and
-    /// the request fails when the time is up; more often, and the command is aborted first, as it must be before it
-    /// is sent again: for as long as that takes. `None`: once.
+    /// How often a block device's command is sent that does not end in its time, before its request fails.
+    /// Once, and the request fails when the time is up; more often, and the command is aborted first, as it
+    /// must be before it is sent again: for as long as that takes. `None`: once.
     pub command_tries: Option<u32>,
     /// How long a target may take to abort a command, before its logical unit is reset.
     pub abort_time: Duration,
-    /// How long it may take to reset the logical unit, before the target is; and that, before the session is left.
+    /// How long it may take to reset the logical unit, before the target is; and that, before the session is
+    /// left.
     pub reset_time: Duration,
-    /// How long requests wait for a lost session to come back, before they fail. Zero: a lost session is over.
+    /// How long requests wait for a lost session to come back, before they fail. Zero: a lost session is
+    /// over.
     pub reconnect_time: Duration,
     /// Silence after which the target is asked whether it is alive.
     pub nop_interval: Duration,

@@ -1,7 +1,7 @@
 //! A logical unit at a target, whatever kind of device it is, by its address alone.
 //!
-//! A [`Unit`] knows nothing of what answers there: commands go to it as they are. The commands that storage people
-//! have names for, and the answers to them in words, are methods of it too.
+//! A [`Unit`] is independent of the device type: commands are sent unchanged. Named SCSI commands with
+//! decoded results are methods of it too ([`crate::verbs`]).
 
 use std::sync::Arc;
 
@@ -20,16 +20,16 @@ pub struct Unit {
     lun: Lun,
 }
 
-/// A target's answer to a command of the caller's own.
+/// The target's response to a command.
 #[derive(Debug)]
 pub struct CommandResult {
     /// The SCSI status (SAM-5 table 45).
     pub status: u8,
-    /// What the target said with it.
+    /// The sense data, if any.
     pub sense: Option<Sense>,
     /// The data that came; nothing if none were asked for.
     pub data: Buffer,
-    /// How far the data that were expected and those that the command moves are apart.
+    /// The residual count: the difference between the expected and the transferred length.
     pub residual: Residual,
 }
 
@@ -49,7 +49,7 @@ impl Unit {
         self.lun
     }
 
-    /// Sends a command as it is and gives the target's answer, whatever it is. Nothing is tried again.
+    /// Sends a command unchanged and returns the target's response, with any status. Nothing is retried.
     pub async fn command(&self, cdb: Cdb, transfer: Transfer) -> Result<CommandResult, CommandError> {
         let (status, transfer) = self.target.execute(self.lun, cdb, transfer).await?;
         let data = match transfer {

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use block::{Blocks, Extent, Lba, Lock};
 
-/// Extents of writes that failed before they had ended for certain, each with the session that it was sent in.
+/// Extents of writes that failed before they had ended for certain, each with the session that it was sent
+/// in.
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledExtents {
     /// Nearly always there are none, and no request looks further.

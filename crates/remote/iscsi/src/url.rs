@@ -1,9 +1,9 @@
-//! Where a LUN is, in one line: `iscsi://[user[%secret]@]host[:port]/target/lun[?key=value&…]`.
+//! The URL of a LUN: `iscsi://[user[%secret]@]host[:port]/target/lun[?key=value&…]`.
 //!
-//! The form is libiscsi's, so that a URL made for QEMU or `iscsi-ls` works here; the keys after the question mark
-//! are in [`settings`](crate::settings). `%` with two hexadecimal digits stands for a byte in the target's name,
-//! in values, and in the secret; the first `%` of `user%secret` is what separates the two. Discovery asks a
-//! portal, which is the same without a target: `iscsi://[user[%secret]@]host[:port][/][?…]`.
+//! The form is libiscsi's, so that a URL made for QEMU or `iscsi-ls` works here; the keys after the question
+//! mark are in [`settings`](crate::settings). `%` with two hexadecimal digits stands for a byte in the
+//! target's name, in values, and in the secret; the first `%` of `user%secret` is what separates the two.
+//! Discovery asks a portal, which is the same without a target: `iscsi://[user[%secret]@]host[:port][/][?…]`.
 
 use std::fmt;
 use std::io;
@@ -93,8 +93,8 @@ impl fmt::Display for UrlProblem {
             UrlProblem::Password => {
                 write!(
                     f,
-                    "a user's name before the @ has no colon; for a name that has one write ?user=NAME behind the LUN, and put a \
-                     secret into a file (secret-file=PATH)"
+                    "a user's name before the @ has no colon; for a name that has one write ?user=NAME \
+                     behind the LUN, and put a secret into a file (secret-file=PATH)"
                 )
             }
             UrlProblem::NoTarget => write!(f, "a target's name is missing: iscsi://HOST[:PORT]/TARGET/LUN"),
@@ -137,7 +137,8 @@ impl Portal {
         Ok((portal, settings))
     }
 
-    /// The addresses behind the name. Asks the system's resolver if it is a name, and blocks until that answers.
+    /// The addresses behind the name. Asks the system's resolver if it is a name, and blocks until that
+    /// answers.
     pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         Ok((self.host.as_str(), self.port).to_socket_addrs()?.collect())
     }
@@ -224,7 +225,7 @@ fn portal(part: UrlPart<'_>) -> Result<Portal, UrlError> {
     Ok(Portal { host: host.to_owned(), port })
 }
 
-/// A part of the URL that knows where it stands.
+/// A part of the URL with its offset.
 #[derive(Clone, Copy)]
 struct UrlPart<'a> {
     at: usize,

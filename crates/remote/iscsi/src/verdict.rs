@@ -1,4 +1,4 @@
-//! What a status and its sense data mean for a block device.
+//! Mapping of a status and its sense data to a result of a block device.
 
 use block::{DeviceError, Extent, Lba};
 use scsi::{Sense, status};
@@ -27,14 +27,14 @@ pub(crate) fn verdict(status: u8, sense: Option<Sense>, extent: Extent, writing:
         status::BUSY | status::TASK_SET_FULL => Verdict::RetryLater,
         status::TASK_ABORTED => Verdict::Retry,
         status::RESERVATION_CONFLICT => Verdict::Failed(DeviceError::Reserved),
-        // ACA ACTIVE and what SAM-5 has no name for: as long as another initiator wants it so, the device is not
-        // ours to use.
+        // ACA ACTIVE and what SAM-5 has no name for: as long as another initiator wants it so, the device is
+        // not ours to use.
         _ => Verdict::Failed(DeviceError::NotReady),
     }
 }
 
-/// CHECK CONDITION without sense data, which RFC 7143 section 11.4.7 does not allow and istgt sends, for instance to a
-/// write onto a protected disk: nobody knows why, and certainly nothing was carried out.
+/// CHECK CONDITION without sense data, which RFC 7143 section 11.4.7 does not allow and istgt sends, for
+/// instance to a write onto a protected disk: nobody knows why, and certainly nothing was carried out.
 fn unexplained(extent: Extent, writing: bool) -> Verdict {
     Verdict::Failed(of_the_medium(extent.lba, writing))
 }

@@ -75,8 +75,8 @@ impl SessionInner {
         }
     }
 
-    /// Section 11.9.1: after a request to log out, "this Async Message MUST be sent on the same connection as the one
-    /// requesting to be logged out"; Parameter2 of the others is Time2Wait.
+    /// Section 11.9.1: after a request to log out, "this Async Message MUST be sent on the same connection as
+    /// the one requesting to be logged out"; Parameter2 of the others is Time2Wait.
     fn handle_message(&mut self, connection: ConnectionId, message: &AsyncMessage, sense: &[u8]) {
         tracing::debug!(?message, "the target says something of its own accord");
         match message.event {

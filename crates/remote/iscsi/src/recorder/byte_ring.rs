@@ -1,9 +1,9 @@
-//! The last bytes of many pieces, in memory that does not grow.
+//! A ring buffer of byte strings in bounded memory.
 //!
-//! Every piece lies in one stretch; one that does not fit before the end of the memory begins at its start again,
-//! over the oldest pieces. A piece is found by its [`RingRange`] for as long as nothing lies over it.
+//! Every string is contiguous; one that does not fit before the end of the memory is stored at its start,
+//! over the oldest strings. A string is found by its [`RingRange`] until it is overwritten.
 
-/// What a ring holds at most, in bytes.
+/// The capacity of a ring in bytes.
 pub(super) const RING_BYTES: usize = 64 << 10;
 
 /// See the module.
@@ -15,7 +15,7 @@ pub(super) struct ByteRing {
     written: u64,
 }
 
-/// Where a piece was put.
+/// The position of a string in the ring.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(super) struct RingRange {
     start: u64,
@@ -38,7 +38,7 @@ impl ByteRing {
         RingRange { start, length: piece.len() }
     }
 
-    /// A piece, unless something lies over it by now.
+    /// A string, unless it was overwritten.
     pub(super) fn get(&self, place: RingRange) -> Option<&[u8]> {
         if self.written - place.start > RING_BYTES as u64 {
             return None;

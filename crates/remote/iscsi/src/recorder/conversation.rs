@@ -1,11 +1,11 @@
-//! From a tape to packets: the TCP conversation in which the PDUs may have travelled.
+//! Converts a tape to packets: a synthetic TCP connection with the recorded PDUs.
 //!
-//! What really travelled as one segment nobody recorded, and it does not matter; a PDU is one packet here, or
-//! several where it is longer than a packet can be. Addresses, ports and times are the true ones. Sequence numbers
-//! count the bytes that are in the file: PDUs that the tape no longer has leave no gap in them, or every reader
-//! would complain of lost segments. Windows are as large as windows can be, checksums of TCP are left to "the
-//! hardware", as in captures on the sending host. Data that were not kept are "cut by the snapshot length": readers
-//! know those, and check no digest over them.
+//! The original segments are not recorded; a PDU is one packet here, or several if it is longer than a packet
+//! can be. Addresses, ports and times are the original ones. Sequence numbers count the bytes that are in the
+//! file: PDUs that the tape no longer has leave no gap in them, or every reader would complain of lost
+//! segments. Windows are as large as windows can be, checksums of TCP are left to "the hardware", as in
+//! captures on the sending host. Data that were not kept are "cut by the snapshot length": readers know
+//! those, and check no digest over them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -89,8 +89,8 @@ struct Segment<'a> {
 
 impl Conversation {
     fn new(ends: &Ends, clock: Clock, interface: u32) -> Conversation {
-        // One conversation's first number differs from the next one's, so that two between the same ports are not
-        // taken for one.
+        // One conversation's first number differs from the next one's, so that two between the same ports are
+        // not taken for one.
         let sequence = [interface << 16; 2];
         let addresses = of_one_family(ends);
         Conversation { clock, interface, addresses, sequence, now_ns: 0, packets: Vec::new() }

@@ -1,14 +1,14 @@
-//! The flight recorder: the last PDUs of every connection, for the moment after something went wrong.
+//! The flight recorder: the last PDUs of every connection, for the analysis of failures.
 //!
-//! It is always on. Each connection writes to a [`Tape`] of its own, in memory that does not grow; when somebody
-//! asks, or a connection ends as it should not, the tapes become a pcapng file that Wireshark and tshark decode as
-//! iSCSI. The tapes of connections that have ended are kept for a while, since those are what one then wants.
+//! It is always on. Each connection writes to a [`Tape`] of its own, in bounded memory; on request, or when a
+//! connection fails, the tapes are written as a pcapng file that Wireshark and tshark decode as iSCSI. The
+//! tapes of the last ended connections are kept, since failures are on those.
 //!
-//! Reading order: [`FlightRecorder`], `tape` (what is recorded, and `whole` and `byte_ring` under it), `conversation`
-//! (PDUs become packets), `pcapng`.
+//! Reading order: [`FlightRecorder`], `tape` (what is recorded, and `whole` and `byte_ring` under it),
+//! `conversation` (PDUs become packets), `pcapng`.
 //!
-//! Nothing secret is recorded: CHAP's answers are hashes of secrets. The first 64 bytes of the blocks that were
-//! read and written are.
+//! Nothing secret is recorded: CHAP's answers are hashes of secrets. The first 64 bytes of the blocks that
+//! were read and written are.
 
 mod byte_ring;
 mod conversation;
@@ -35,8 +35,9 @@ pub(crate) use tape::{Direction, Ends, Tape};
 
 /// Remembers the last PDUs of every connection that is made with it, in both directions.
 ///
-/// It is a part of [`Settings`](crate::Settings): sessions that are opened with the same settings, or with clones
-/// of them, share one recorder. It can be read at any time and from any thread, whatever the sessions are doing.
+/// It is a part of [`Settings`](crate::Settings): sessions that are opened with the same settings, or with
+/// clones of them, share one recorder. It can be read at any time and from any thread, whatever the sessions
+/// are doing.
 #[derive(Clone)]
 pub struct FlightRecorder(Arc<Shared>);
 
@@ -50,7 +51,7 @@ struct Shared {
     tapes: Lock<Tapes>,
 }
 
-/// Where the tapes are, each in the order of its connections' beginnings or endings.
+/// The tapes of running connections in the order of their start, and of ended ones in the order of their end.
 #[derive(Default)]
 struct Tapes {
     running: Vec<Arc<Lock<Tape>>>,
@@ -79,8 +80,8 @@ impl FlightRecorder {
         }))
     }
 
-    /// Writes a file into this folder whenever a connection that had logged in ends otherwise than by a logout: the
-    /// last 16 of this process are there, as `linerate-PID-N.pcapng`. Only the first call counts.
+    /// Writes a file into this folder whenever a connection that had logged in ends otherwise than by a
+    /// logout: the last 16 of this process are there, as `linerate-PID-N.pcapng`. Only the first call counts.
     pub fn write_endings_to(&self, folder: &Path) {
         self.0.folder.get_or_init(|| folder.to_owned());
     }
@@ -130,8 +131,8 @@ impl FlightRecorder {
     }
 }
 
-/// Writes a file for its owner alone: blocks are in it. The folder may be everybody's, and the name is no secret, so that
-/// nothing that is there already is written to, nor followed.
+/// Writes a file for its owner alone: blocks are in it. The folder may be everybody's, and the name is no
+/// secret, so that nothing that is there already is written to, nor followed.
 fn write_anew(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -155,10 +156,10 @@ impl fmt::Debug for FlightRecorder {
 
 /// What several recorders have recorded, as one pcapng file.
 ///
-/// Each connection is an interface with a TCP conversation of true addresses, ports and times; a PDU is a packet of
-/// it. Data that were not kept are missing from the packets as if the capture had cut them; the reason a
-/// connection ended is the comment of its last packet. For a portal at another port than 3260, tell the reader:
-/// `tshark -r FILE -d tcp.port==PORT,iscsi`.
+/// Each connection is an interface with a TCP conversation of true addresses, ports and times; a PDU is a
+/// packet of it. Data that were not kept are missing from the packets as if the capture had cut them; the
+/// reason a connection ended is the comment of its last packet. For a portal at another port than 3260, tell
+/// the reader: `tshark -r FILE -d tcp.port==PORT,iscsi`.
 pub fn pcapng<'a>(recorders: impl IntoIterator<Item = &'a FlightRecorder>) -> Vec<u8> {
     let tapes: Vec<_> = recorders.into_iter().flat_map(FlightRecorder::tapes).collect();
     file(&tapes)
@@ -178,10 +179,10 @@ fn file(tapes: &[(Tape, Clock)]) -> Vec<u8> {
 }
 
 /// What a reader of the file should know.
-const REMARK: &str = "The last iSCSI PDUs of each connection, as the initiator sent and received them. The TCP/IP \
-    headers are made up around them, with true addresses, ports and times. Of what was read from and written to \
-    the medium only the first 64 bytes are kept. For a portal at another port than 3260: Decode As iSCSI, or \
-    tshark -d tcp.port==PORT,iscsi.";
+const REMARK: &str = "The last iSCSI PDUs of each connection, as the initiator sent and received them. The \
+    TCP/IP headers are made up around them, with true addresses, ports and times. Of what was read from and \
+    written to the medium only the first 64 bytes are kept. For a portal at another port than 3260: Decode \
+    As iSCSI, or tshark -d tcp.port==PORT,iscsi.";
 
 /// A connection's hold on its tape.
 pub(crate) struct Recording {
@@ -223,8 +224,8 @@ impl Drop for Recording {
     }
 }
 
-/// Which tape to forget: the oldest of a login that failed, since those come in great numbers while a target is
-/// away; but never the newest tape of all.
+/// Which tape to forget: the oldest of a login that failed, since those come in great numbers while a target
+/// is away; but never the newest tape of all.
 fn least_telling(ended: &VecDeque<Arc<Lock<Tape>>>) -> usize {
     let older = ended.iter().take(ended.len().saturating_sub(1));
     older.map(|tape| tape.lock().has_logged_in()).position(|logged_in| !logged_in).unwrap_or(0)

@@ -1,7 +1,7 @@
 //! Writing pcapng files (draft-ietf-opsawg-pcapng): a section header, interfaces, packets.
 //!
-//! Three kinds of block and five options are all that a recording needs; `docs/dependencies.md` says why no crate writes
-//! them.
+//! Three kinds of block and five options are all that a recording needs; `docs/dependencies.md` says why no
+//! crate writes them.
 
 /// A file under construction. The interfaces come before the packets, which name them by their number.
 pub(super) struct Writer {

@@ -1,9 +1,9 @@
-//! One connection's tape: its login in full, and the last PDUs behind it, in memory that does not grow.
+//! The tape of a connection: its whole login and its last PDUs, in bounded memory.
 //!
-//! Recording a PDU is a few short copies into memory that is there already: no allocation once the ring has come
-//! round, no formatting, no clock. A command takes 8 ns, an answer with data 21 ns. What is short and tells much is kept whole (text, sense, pages, NOPs), in a ring
-//! of its own that forgets the oldest first; of the data of reads and writes only the first bytes are, enough to
-//! see what kind of block it was.
+//! Recording a PDU is a few short copies into memory that is there already: no allocation once the ring has
+//! come round, no formatting, no clock. A command takes 8 ns, an answer with data 21 ns. What is short and
+//! tells much is kept whole (text, sense, pages, NOPs), in a ring of its own that forgets the oldest first;
+//! of the data of reads and writes only the first bytes are, enough to see what kind of block it was.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -102,7 +102,8 @@ const DIGEST_BYTES: usize = 4;
 const TRAILER_BYTES_MAX: usize = 3 + DIGEST_BYTES;
 /// Of every data segment: a partition table's beginning, a file system's magic number, a pattern.
 const HEAD_BYTES: usize = 64;
-/// Of a data segment that is to be kept whole: no text is longer (`iscsi::text`), and no page that anybody asks for.
+/// Of a data segment that is to be kept whole: no text is longer (`iscsi::text`), and no page that anybody
+/// asks for.
 const WHOLE_BYTES_MAX: usize = 8 << 10;
 /// Of all PDUs of a login: an honest one has two to ten, of a few hundred bytes each.
 const LOGIN_BYTES_MAX: usize = 64 << 10;
@@ -159,7 +160,8 @@ impl Tape {
         self.occasion = Some(what);
     }
 
-    /// A PDU that is handed to the kernel: `header` ends in its digest, `trailer` is the data's padding and digest.
+    /// A PDU that is handed to the kernel: `header` ends in its digest, `trailer` is the data's padding and
+    /// digest.
     pub(crate) fn sent(&mut self, at: Instant, header: &[u8], data: &[u8], trailer: &[u8]) {
         if let Some(slot) = self.begin(at, Direction::Sent, header) {
             self.attach(slot, data, trailer);
@@ -201,8 +203,8 @@ impl Tape {
         Some(slot)
     }
 
-    /// Goes on to a new place until the ring is full, then to the oldest PDU's, which is written over where it lies:
-    /// a PDU is a few cache lines, and most of them need not be touched.
+    /// Goes on to a new place until the ring is full, then to the oldest PDU's, which is written over where
+    /// it lies: a PDU is a few cache lines, and most of them need not be touched.
     fn advance(&mut self, at: Instant) -> Slot {
         let slot = Slot { index: self.next, number: self.count };
         if slot.index == self.pdus.len() {
@@ -331,7 +333,8 @@ impl Data {
     }
 }
 
-/// Copies as much as there is room for, and says how much that is; no place here has room for more than 64 bytes.
+/// Copies as much as there is room for, and says how much that is; no place here has room for more than 64
+/// bytes.
 fn copied(from: &[u8], to: &mut [u8]) -> u8 {
     let bytes = from.len().min(to.len());
     to[..bytes].copy_from_slice(&from[..bytes]);

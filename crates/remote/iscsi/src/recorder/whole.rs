@@ -1,4 +1,4 @@
-//! Which data are worth keeping whole: those of everything but reads and writes.
+//! Decides which data are recorded whole: those of all commands except reads and writes.
 //!
 //! A Data-In does not say what it answers; its command did, and both have the same tag.
 

@@ -1,4 +1,4 @@
-//! Kinds of commands, whose latencies are not to be mixed.
+//! Classes of commands with separate latencies.
 
 /// What a command is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,8 +1,9 @@
-//! What data digests cost, by samples.
+//! The CPU time of data digests, from samples.
 
 use std::time::Duration;
 
-/// What data digests cost. One segment of 64 is timed: the clock would cost more than the digest of a short one.
+/// What data digests cost. One segment of 64 is timed: the clock would cost more than the digest of a short
+/// one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DigestTime {
     /// Data segments with a digest, both ways.

@@ -1,4 +1,4 @@
-//! How long something took, each time: a histogram that forgets nothing but the third digit.
+//! Latencies: a histogram with three significant digits.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use hdrhistogram::Histogram;
 
 /// How long something took, each time it happened, to two digits.
 ///
-/// Most parts of most latencies are nothing at all; those are only counted, and a histogram is allocated for the
-/// first that is not.
+/// Most parts of most latencies are nothing at all; those are only counted, and a histogram is allocated for
+/// the first that is not.
 #[derive(Clone, Default)]
 pub struct Latency {
     zeros: u64,

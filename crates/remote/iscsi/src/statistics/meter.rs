@@ -1,4 +1,4 @@
-//! What the session's thread counts with, command by command.
+//! The counters of the session's thread.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,8 @@ pub(crate) struct Account {
 /// How a command ended, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It was carried out. Bytes that came, and bytes of those that there were to send that the target did not want.
+    /// It was carried out. Bytes that came, and bytes of those that there were to send that the target did
+    /// not want.
     Good {
         in_bytes: usize,
         unwanted_bytes: usize,

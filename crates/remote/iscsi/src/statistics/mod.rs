@@ -1,10 +1,10 @@
-//! What a session has done and where its time went, as values: always on, and cheap.
+//! Statistics of a session: counts, and latencies by phase. Always on, at low cost.
 //!
-//! The session's thread counts in a `Meter`; whoever asks gets a copy of it as [`Statistics`], which are plain values
-//! from then on. Two of them make an interval ([`Statistics::since`]). They can be printed, as a table, and
-//! serialized, with units in the names.
+//! The session's thread counts in a `Meter`; [`Statistics`] are a copy of it as plain values. Two of them
+//! make an interval ([`Statistics::since`]). They can be printed, as a table, and serialized, with units in
+//! the names.
 //!
-//! A try is counted as a command: one that is sent again after BUSY, or in another session, counts again.
+//! Each attempt counts as a command: one that is retried after BUSY, or in another session, counts again.
 
 mod class;
 mod digest_time;
@@ -67,8 +67,8 @@ pub struct ClassStatistics {
     pub bytes: u64,
     /// How long those took that ended well: from when they were asked for to when their status was there.
     pub latency: Latency,
-    /// The part of it before they could be submitted: the target's command window had no room, or the session was
-    /// being brought back.
+    /// The part of it before they could be submitted: the target's command window had no room, or the session
+    /// was being brought back.
     pub waiting: Latency,
     /// The other parts, which make the whole with it.
     phases: [Latency; Phase::ALL.len()],
@@ -98,7 +98,8 @@ pub struct Incidents {
     pub replays: u64,
     /// Commands that did not end in their time.
     pub timeouts: u64,
-    /// Commands that the target was asked to abort, because of that or because nobody waited for them any more.
+    /// Commands that the target was asked to abort, because of that or because nobody waited for them any
+    /// more.
     pub aborts: u64,
     /// Resets of logical units and of the target because commands could not be aborted.
     pub resets: u64,
@@ -126,8 +127,8 @@ pub struct ConnectionStatistics {
 }
 
 impl Statistics {
-    /// What happened since `earlier`, which is to be of the same session. Extremes are those of the whole time, for
-    /// those of a part are not known.
+    /// What happened since `earlier`, which is to be of the same session. Extremes are those of the whole
+    /// time, for those of a part are not known.
     pub fn since(&self, earlier: &Statistics) -> Statistics {
         Statistics {
             time: self.time.saturating_sub(earlier.time),

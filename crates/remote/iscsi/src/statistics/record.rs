@@ -1,4 +1,4 @@
-//! Statistics for programs: one object, with units in the names of its fields.
+//! Statistics in JSON: one object, with units in the names of its fields.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

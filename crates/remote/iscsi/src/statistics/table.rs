@@ -1,4 +1,4 @@
-//! Statistics for people: a table of latencies, then a line each for what else there is to say.
+//! Statistics as text: a table of latencies, then one line for each other figure.
 
 use std::fmt;
 use std::time::Duration;

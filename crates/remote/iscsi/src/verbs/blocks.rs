@@ -1,5 +1,4 @@
-//! What is done to blocks beside reading and writing them: how many there are, which of them take space, giving them
-//! back, filling them, changing them if they are what they should be.
+//! Commands on blocks other than READ and WRITE: capacity, LBA status, UNMAP, WRITE SAME, COMPARE AND WRITE.
 
 use block::{Extent, Slice};
 use scsi::{BlockLimits, Capacity, LbaStatus, LbaStatusDescriptor, Sense, UnmapDescriptor, cdb, status};
@@ -59,8 +58,8 @@ impl Unit {
         capacity.ok_or(VerbError::Nonsense(name))
     }
 
-    /// GET LBA STATUS of all blocks of `extent`, as often as it takes. The runs follow each other from its start;
-    /// they end early after `runs_max` descriptors, and where the target begins to tell nonsense.
+    /// GET LBA STATUS of all blocks of `extent`, as often as it takes. The runs follow each other from its
+    /// start; they end early after `runs_max` descriptors, and where the target begins to tell nonsense.
     pub async fn lba_status(&self, extent: Extent, runs_max: usize) -> Result<Vec<LbaRun>, VerbError> {
         let name = "GET LBA STATUS";
         let end = extent.end().ok_or(VerbError::OutOfRange(name))?.0;
@@ -91,8 +90,8 @@ impl Unit {
         Ok(())
     }
 
-    /// WRITE SAME(16) in as many commands as the target's Block Limits page wants; WRITE SAME(10) where it does not
-    /// know the long one, and a block is to be written that the short one can say.
+    /// WRITE SAME(16) in as many commands as the target's Block Limits page wants; WRITE SAME(10) where it
+    /// does not know the long one, and a block is to be written that the short one can say.
     pub async fn write_same(&self, extent: Extent, what: &WriteSame) -> Result<(), VerbError> {
         let name = "WRITE SAME";
         extent.end().ok_or(VerbError::OutOfRange(name))?;

@@ -1,4 +1,4 @@
-//! Who a logical unit is, so that it is known again after a reconnect.
+//! The identity of a logical unit, by which it is recognised after a reconnect.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,8 +8,8 @@ use scsi::{Association, Designator, Name, VpdContent};
 use super::VerbError;
 use crate::unit::Unit;
 
-/// What a logical unit is known by. Two that are equal are one, as far as anybody can tell; one that has got another
-/// name is another.
+/// What a logical unit is known by. Two that are equal are one, as far as anybody can tell; one that has got
+/// another name is another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// The names of the logical unit in its Device Identification page.

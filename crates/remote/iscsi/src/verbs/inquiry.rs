@@ -1,4 +1,4 @@
-//! INQUIRY (SPC-4 6.6): what a logical unit is, and its vital product data.
+//! INQUIRY (SPC-4 6.6): standard data, and vital product data.
 
 use scsi::{BlockLimits, Inquiry, Provisioning, Vpd, VpdContent, cdb, fields::u16_at};
 
@@ -6,8 +6,8 @@ use super::VerbError;
 use crate::unit::Unit;
 
 const NAME: &str = "INQUIRY";
-/// Every page that a disk is likely to have fits; a longer one is asked for again. Targets of old take no more than
-/// a byte's worth.
+/// Every page that a disk is likely to have fits; a longer one is asked for again. Targets of old take no
+/// more than a byte's worth.
 const PAGE_BYTES: u32 = 255;
 
 impl Unit {

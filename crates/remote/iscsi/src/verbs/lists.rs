@@ -1,4 +1,4 @@
-//! What a target lists of itself: its LUNs, its port groups, the commands that a unit knows.
+//! Lists that a target reports: LUNs, target port groups, supported commands.
 
 use iscsi::pdu::Lun;
 use scsi::fields::u32_at;
@@ -37,7 +37,8 @@ impl Unit {
         SupportedCommand::parse_list(&answer).ok_or(VerbError::Nonsense(OPCODES))
     }
 
-    /// Whether it knows one. A command with service actions must be asked for with one, and one without must not.
+    /// Whether it knows one. A command with service actions must be asked for with one, and one without must
+    /// not.
     pub async fn command_support(
         &self,
         opcode: u8,

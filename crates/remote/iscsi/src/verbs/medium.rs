@@ -1,4 +1,4 @@
-//! What is done to the medium as a whole: ready or not, started and stopped, flushed, verified, sanitized.
+//! Commands on the whole medium: TEST UNIT READY, START STOP UNIT, SYNCHRONIZE CACHE, VERIFY, SANITIZE.
 
 use scsi::{
     Sense, StartStop,
@@ -31,8 +31,8 @@ pub enum Sanitize {
 /// How SANITIZE goes about it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SanitizeManner {
-    /// IMMED: the answer comes at once, and REQUEST SENSE tells how far it is. Without, it comes at the end, for which
-    /// a command's time is seldom enough.
+    /// IMMED: the answer comes at once, and REQUEST SENSE tells how far it is. Without, it comes at the end,
+    /// for which a command's time is seldom enough.
     pub immediate: bool,
     /// AUSE: should it fail, EXIT FAILURE MODE may give the medium back.
     pub unrestricted_exit: bool,
@@ -64,8 +64,8 @@ impl Unit {
         self.carry_out("TEST UNIT READY", cdb::test_unit_ready()).await
     }
 
-    /// REQUEST SENSE: what the unit has to say of its own accord, such as how far an operation is; `None` if the
-    /// answer is no sense data.
+    /// REQUEST SENSE: what the unit has to say of its own accord, such as how far an operation is; `None` if
+    /// the answer is no sense data.
     pub async fn request_sense(&self) -> Result<Option<Sense>, VerbError> {
         let data = self.ask("REQUEST SENSE", cdb::request_sense(252), 252).await?;
         Ok(Sense::parse(&data))

@@ -1,12 +1,12 @@
 //! SCSI commands by name, as methods of a [`Unit`], and their answers as values and in words.
 //!
-//! Every file is a family of commands. What those that ask are answered is decoded by `scsi`, from bytes that anybody may
-//! have sent: what is cut short reads as zero where the standard lets a target stop early, and is refused as
-//! [`VerbError::Nonsense`] where it means nothing without. What is not here can be sent by [`Unit::command`].
+//! One file per family of commands. Responses are decoded by `scsi` from untrusted bytes: missing bytes read
+//! as zero where the standard allows a target to return fewer, and are refused as [`VerbError::Nonsense`]
+//! where they are required. Other commands can be sent by [`Unit::command`].
 //!
-//! Unit attentions are taken and the command sent again; a target that is busy is given a few seconds. A session that
-//! is lost meanwhile ends a command that changes anything with [`VerbError::Lost`], and nobody knows whether it was
-//! carried out.
+//! A command is retried after a unit attention, and for a few seconds while the target is busy. If the
+//! session is lost, a command that changes anything ends with [`VerbError::Lost`]: it may or may not have
+//! been carried out.
 
 mod blocks;
 mod copy;
@@ -57,8 +57,8 @@ pub enum VerbError {
         /// What the target said with it.
         sense: Option<Sense>,
     },
-    /// The target said RESERVATION CONFLICT, since the session has registered its key in another portal group than the one it
-    /// has moved to.
+    /// The target said RESERVATION CONFLICT, since the session has registered its key in another portal group
+    /// than the one it has moved to.
     Orphaned(&'static str),
     /// The answer to this command means nothing.
     Nonsense(&'static str),
@@ -83,8 +83,8 @@ impl fmt::Display for VerbError {
             }
             VerbError::Orphaned(name) => write!(
                 f,
-                "the target refused {name}: RESERVATION CONFLICT; the key was registered in another portal group, \
-                 which the session has left, and has to be registered again"
+                "the target refused {name}: RESERVATION CONFLICT; the key was registered in another portal \
+                 group, which the session has left, and has to be registered again"
             ),
             VerbError::Nonsense(name) => write!(f, "the answer to {name} makes no sense"),
             VerbError::OutOfRange(name) => write!(f, "{name} cannot say that: a number is too large for it"),
@@ -100,8 +100,8 @@ impl From<CommandError> for VerbError {
     }
 }
 
-/// Unit attentions queue up, one for each thing that has happened; a new session finds a few. A target that is busy
-/// is asked as often, which is some five seconds.
+/// Unit attentions queue up, one for each thing that has happened; a new session finds a few. A target that
+/// is busy is asked as often, which is some five seconds.
 const TRIES: u32 = 12;
 const PAUSE_FIRST: Duration = Duration::from_millis(8);
 const PAUSE_LONGEST: Duration = Duration::from_secs(1);
@@ -117,8 +117,8 @@ impl Unit {
         self.until_done(name, cdb, Transfer::Out(data)).await.map(drop)
     }
 
-    /// Has a command carried out that answers with at most `bytes`, and gives those that came. It asks and changes
-    /// nothing, so it is sent again when its session was lost, or somebody's reset ended it.
+    /// Has a command carried out that answers with at most `bytes`, and gives those that came. It asks and
+    /// changes nothing, so it is sent again when its session was lost, or somebody's reset ended it.
     pub(crate) async fn ask(&self, name: &'static str, cdb: Cdb, bytes: usize) -> Result<Buffer, VerbError> {
         let mut tries = TRIES;
         loop {
@@ -155,8 +155,8 @@ impl Unit {
         }
     }
 
-    /// Sends a command again for as long as it has only been put off. It is meant for the session there is now: what
-    /// answers at the LUN in another one may be another device.
+    /// Sends a command again for as long as it has only been put off. It is meant for the session there is
+    /// now: what answers at the LUN in another one may be another device.
     async fn until_done(
         &self,
         name: &'static str,
@@ -192,7 +192,7 @@ impl Unit {
     }
 }
 
-/// What to do after an answer.
+/// What to do after a response.
 #[derive(Debug, PartialEq, Eq)]
 enum Disposition {
     Done,

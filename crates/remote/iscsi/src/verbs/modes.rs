@@ -1,4 +1,4 @@
-//! MODE SENSE and MODE SELECT (SPC-4 6.10 to 6.13): how a logical unit behaves, and which of that may be changed.
+//! MODE SENSE and MODE SELECT (SPC-4 6.10 to 6.13).
 
 use derive_more::Display;
 
@@ -58,8 +58,8 @@ impl Unit {
         Modes::parse(form, &answer).ok_or(VerbError::Nonsense(SENSE))
     }
 
-    /// Sets a field by its name, such as `WCE` or `SWP`; `save` keeps it beyond a reset. The page's other fields keep
-    /// their values.
+    /// Sets a field by its name, such as `WCE` or `SWP`; `save` keeps it beyond a reset. The page's other
+    /// fields keep their values.
     pub async fn set_mode_field(&self, name: &str, value: u64, save: bool) -> Result<(), ModeFieldError> {
         let (code, subpage, at) = mode_field(name).ok_or(ModeFieldError::Unknown)?;
         let mut changeable = self.one_page(code, subpage, ModeValues::Changeable).await?;

@@ -9,7 +9,8 @@ use scsi::{
 use super::{VerbError, parameters};
 use crate::unit::Unit;
 
-/// PERSISTENT RESERVE OUT. Every action but the two that register needs a registration, and proves it by its key.
+/// PERSISTENT RESERVE OUT. Every action but the two that register needs a registration, and proves it by its
+/// key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PersistentReserve {
     /// Registers a key, or another than the one before; zero ends the registration.
@@ -124,8 +125,9 @@ impl Unit {
         Registration::parse_list(&answer).ok_or(VerbError::Nonsense(IN))
     }
 
-    /// What is registered for this session's initiator port, and not at the target port that the session is with: such a
-    /// registration does not count here. A login that ends in another portal group is at another port.
+    /// What is registered for this session's initiator port, and not at the target port that the session is
+    /// with: such a registration does not count here. A login that ends in another portal group is at another
+    /// port.
     pub async fn registrations_elsewhere(&self) -> Result<Vec<Registration>, VerbError> {
         let nexus = self.target().nexus();
         let ours = TransportId::Iscsi { name: nexus.initiator, isid: Some(nexus.isid.0) };

@@ -1,5 +1,6 @@
-//! A world of plain sockets: nothing tells when one is ready, so every turn everybody is told to look. Slow, simple,
-//! and free of everything that the real worlds are made of; this crate may not know those. All but sockets is [`Alone`]'s.
+//! A world of plain sockets: nothing tells when one is ready, so every turn everybody is told to look. Slow,
+//! simple, and free of everything that the real worlds are made of; this crate may not know those. All but
+//! sockets is [`Alone`]'s.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};

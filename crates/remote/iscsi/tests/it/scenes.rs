@@ -280,8 +280,8 @@ fn a_digest_that_the_target_will_not_have_is_no_session() {
     });
 }
 
-/// Once a request that had ended, and whose waiter had yet to look, lost its answer to the next one: the machine had
-/// given that one the same index.
+/// Once a request that had ended, and whose waiter had yet to look, lost its answer to the next one: the
+/// machine had given that one the same index.
 #[test]
 fn many_requests_at_once_each_get_their_own_data() {
     with(Tgt::start(), async |tgt| {

@@ -1,4 +1,5 @@
-//! tgt (Debian's package of that name): its own daemon for every scene, with its own control socket, port and file.
+//! tgt (Debian's package of that name): its own daemon for every scene, with its own control socket, port and
+//! file.
 
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};
@@ -139,8 +140,8 @@ fn daemon(port: u16, control: u16) -> Child {
         .expect("tgtd starts where tgtadm does")
 }
 
-/// Nothing listens on it, and it stays free until it is listened on: each port is returned once, and the kernel chooses
-/// ports from 32768 on where any will do.
+/// Nothing listens on it, and it stays free until it is listened on: each port is returned once, and the
+/// kernel chooses ports from 32768 on where any will do.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = std::process::id() % 20_000;

@@ -38,7 +38,8 @@ fn tgt_says_who_it_is() {
     });
 }
 
-/// tgt does not say which relative port a session is with: once each registration was taken for one of another port.
+/// tgt does not say which relative port a session is with: once each registration was taken for one of
+/// another port.
 #[test]
 fn nothing_is_registered_elsewhere_where_a_target_does_not_name_its_ports() {
     with(Tgt::start(), async |tgt| {
