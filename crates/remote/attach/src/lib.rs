@@ -1,9 +1,9 @@
 //! A LUN as a file, ready for `losetup` and `mount`, or for any program that opens files.
 //!
 //! ```text
-//! mount, fio, QEMU ── kernel ── /dev/fuse ── fuser's threads ──► mailbox ──► one reactor: disk ── RemoteLun ── target
-//!                                     ▲                                                      │
-//!                                     └──────────────── replies, each when it is done ◄──────┘
+//! fio, mount, QEMU ── kernel ── /dev/fuse ── fuser's threads ──► mailbox ──► reactor: disk ── LUN ── target
+//!                                   ▲                                           │
+//!                                   └──── replies, each when it is done ◄───────┘
 //! ```
 //!
 //! Reading order: `file` (requests of the kernel), `request` (their tasks), [`disk`] (bytes to blocks); then
