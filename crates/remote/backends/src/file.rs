@@ -14,7 +14,8 @@ use volume::spec::{BlockShape, Bytes, Problem, Token, Written, decode, encode};
 pub(crate) static FILE: Kind = Kind {
     name: "file",
     usage: "file:PATH",
-    about: "an existing file or block device, all of it. A bare path that begins with `/`, `./` or `../` is one too",
+    about: "an existing file or block device, all of it. A bare path that begins with `/`, `./` or `../` is \
+        one too",
     is_layer: false,
     options: Options::Known(&["block", "physical", "size", "direct"]),
     read,

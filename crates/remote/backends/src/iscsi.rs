@@ -11,8 +11,9 @@ use crate::remote;
 pub(crate) static ISCSI: Kind = Kind {
     name: "iscsi",
     usage: "iscsi://HOST/TARGET/LUN",
-    about: "a LUN of another iSCSI target, so that this server is a gateway to it. Its options are those of URLs \
-            ([initiator.md](initiator.md)); secrets come from files or the environment, never from the specification",
+    about: "a LUN of another iSCSI target, so that this server is a gateway to it. Its options are those of \
+            URLs ([initiator.md](initiator.md)); secrets come from files or the environment, never from the \
+            specification",
     is_layer: false,
     options: Options::Own,
     read,

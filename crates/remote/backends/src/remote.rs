@@ -195,9 +195,9 @@ fn refuse_secrets(text: &str) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::refused(format!(
-        "{}: a secret on the command line is one that anybody can read in the list of processes; put it into a file \
-         (secret-file=PATH, target-secret-file=PATH) or the environment ({SECRET}, {TARGET_SECRET}); a user whose name \
-         has a colon is named by the key user",
+        "{}: a secret on the command line is one that anybody can read in the list of processes; put it into \
+         a file (secret-file=PATH, target-secret-file=PATH) or the environment ({SECRET}, {TARGET_SECRET}); \
+         a user whose name has a colon is named by the key user",
         secrets::masked_url(text)
     )))
 }

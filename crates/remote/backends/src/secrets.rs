@@ -348,7 +348,8 @@ mod tests {
     #[test]
     fn a_file_that_others_may_use_is_told() {
         let said = exposed(Path::new("/etc/linerate.toml"), 0o100_640).map(|exposed| exposed.to_string());
-        let expected = "/etc/linerate.toml holds a secret, and its mode 640 lets others use it; `chmod 600 /etc/linerate.toml`";
+        let expected = "/etc/linerate.toml holds a secret, and its mode 640 lets others use it; `chmod 600 \
+            /etc/linerate.toml`";
         assert_eq!(said.as_deref(), Some(expected));
         assert_eq!(exposed(Path::new("/etc/linerate.toml"), 0o100_600), None);
         let quoted = ["/srv/my secrets", "-x", "it's"].map(|path| quoted(Path::new(path)));

@@ -172,8 +172,8 @@ impl Pump {
         if self.returns == RETURNS_MAX {
             return Err(Failure::device(
                 format_args!(
-                    "cannot copy beyond {durable} to {name}, which has lost what was not flushed {} times in a row; \
-                     look for errors of its storage in its log, or copy with a smaller --checkpoint",
+                    "cannot copy beyond {durable} to {name}, which has lost what was not flushed {} times in \
+                     a row; look for errors of its storage in its log, or copy with a smaller --checkpoint",
                     RETURNS_MAX + 1
                 ),
                 DeviceError::WritesLost,
