@@ -6,10 +6,10 @@
 //!
 //! ```text
 //!  accepted ─► security and operational negotiation (`iscsi::login::TargetLogin`)
-//!               ├─ admission: does the initiator have access, and how must it authenticate?  ── no ──► refused
-//!               ├─ CHAP, unless the user is delayed (`backoff`)                              ── no ──► refused
-//!               ├─ slot: new session, further connection, or reinstatement, which first ends
-//!               │  the old session of the nexus (`registry`)                                 ── no ──► refused
+//!               ├─ admission: does the initiator have access?                 ── no ──► refused
+//!               ├─ CHAP, if required, unless the user is delayed (`backoff`)  ── no ──► refused
+//!               ├─ slot (`registry`): new session, further connection, or reinstatement,
+//!               │  which first ends the old session of the nexus              ── no ──► refused
 //!               └─ last response sent ─► Admitted, handed to the core of the session
 //! ```
 //!

@@ -13,7 +13,7 @@
 //! summed on arrival, while it is in the cache.
 //!
 //! ```text
-//!   scratch      | hdr | data | hdr | data…          one read, many PDUs: data are copied to their destination
+//!   scratch      | hdr | data | hdr | data…          one read, many PDUs: data are copied
 //!   destination                     |  …data  |      the rest, if it is large: no copy of ours
 //!   scratch                                   | hdr  and what follows it, by the same system call
 //! ```

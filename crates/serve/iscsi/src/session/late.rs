@@ -1,15 +1,14 @@
 //! Timeouts of a session, by cause. They are checked by the core's tick, not on the path of a command.
 //!
 //! ```text
-//!   a device has a request      for longer than the LUN's deadline    the command fails, the device's unit is fenced
-//!   a command waits its turn,
-//!   for memory or for a range   for longer than that                  BUSY, or the command fails; no unit is blamed
-//!   data of a WRITE come late   for a second                          they go to a buffer instead of onto the medium
-//!   data of a READ go late      for a second                          they are copied out, the blocks are free again
-//!   a discovery session lasts   for longer than `discovery-time`      its connection is closed
-//!   a peer owes data            and sends none for `send_stall`       its connection is closed
-//!   a peer is slow, and others
-//!   have no memory for it       for five seconds                      its connection is closed
+//!   waits for                         limit               then
+//!   a device request                  the LUN's deadline  the command fails, the device's volume is fenced
+//!   its turn, memory, or a range lock the LUN's deadline  BUSY, or the command fails; nothing is fenced
+//!   data of a WRITE                   1 s (`SLOW`)        redirected to a buffer, if others need the blocks
+//!   the peer to read data of a READ   1 s (`SLOW`)        copied to a buffer, if others need the blocks
+//!   the end of a discovery session    `discovery-time`    its connection is closed
+//!   Data-Out that the peer owes       `send_stall`        its connection is closed
+//!   a slow peer that holds memory     5 s (`PATIENCE`)    its connection is closed, if others need the memory
 //! ```
 //!
 //! A deadline counts from the request to the device: a command that waits for its turn, for memory or for its

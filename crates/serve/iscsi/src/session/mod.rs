@@ -11,17 +11,17 @@
 //!                            └─ Plan::Run ──────────────────────► finish ─┴─ Later ─► (executor) ─► answer
 //! ```
 //!
-//! The states of a task ([`TaskState`]):
+//! The states of a task ([`TaskState`]); it begins as `Held`:
 //!
 //! ```text
-//!           waits for its turn or memory
-//!      ┌─► Held ──────────────┐
-//!  new ┼─► Receiving ─────────┼─► Running (device) ────────────────┬─► Answered ── last PDU sent ──► gone
-//!      │   (data of a WRITE)  └─► Lasting (the unit's own work) ───┤
-//!      └───────────────────────────────────────────────────────────┘ answered at once
+//!          Plan::Receive              data complete
+//!   Held ────────────────► Receiving ───────────────► Held
 //!
-//!  Held, Receiving, Running, Lasting ── aborted by its own session ──► gone
-//!  Held, Receiving, Running, Lasting ── aborted by another initiator ──► Cleared ── devices quiesced ──► Answered
+//!   Held ── turn and memory ─► finish ─┬─ Later ───► Running ─┐
+//!                                      ├─ Lasting ─► Lasting ─┼─► Answered ── last PDU sent ──► removed
+//!                                      └─ Now ────────────────┘
+//!   not Answered ── aborted by its own session ────► removed
+//!   not Answered ── aborted by another initiator ──► Cleared ── devices quiesced ──► Answered
 //! ```
 
 mod change;
