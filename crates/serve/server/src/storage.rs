@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   well ── a request fails, or the device does not answer ──► ERROR ──► failing
-//!   failing ── QUIET passed since the last failure, and the latest request of each kind succeeded ──► WARN ──► well
+//!   failing ── no failure for QUIET, and the latest request of each kind succeeded ──► WARN ──► well
 //! ```
 
 use std::sync::Weak;
