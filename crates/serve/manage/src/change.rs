@@ -51,7 +51,8 @@ impl Live {
             match after.replace(before) {
                 Ok(()) => reloaded.notes.push(format!("{path} says so, too")),
                 Err(error) => reloaded.failed.push(format!(
-                    "it is served so, but {path} could not be written ({error}): the next start, or reload, takes it back"
+                    "it is served so, but {path} could not be written ({error}): the next start, or reload, \
+                     takes it back"
                 )),
             }
         }
@@ -96,9 +97,12 @@ impl Changed {
             }
             (Change::Add { spec, target, lun, initiators, .. }, false, None) => {
                 if target.is_some() || lun.is_some() || !initiators.is_empty() {
-                    return Err("this server has no configuration file, and without one each volume is LUN 0 of a target of its own, \
-                         for anybody; give it a file by `serve --config` for anything else"
-                        .to_owned());
+                    return Err(
+                        "this server has no configuration file, and without one each volume is LUN 0 \
+                         of a target of its own, for anybody; give it a file by `serve --config` for \
+                         anything else"
+                            .to_owned(),
+                    );
                 }
                 let lasts = "this lasts until the server ends: it has no configuration file".to_owned();
                 let desired = desired.with_volume(volume, &read(spec)?);
@@ -125,7 +129,8 @@ fn read(spec: &str) -> Result<Spec, String> {
     match relative(&spec) {
         None => Ok(spec),
         Some(path) => Err(format!(
-            "{path}: the server has a working directory of its own; write the whole path, such as file:/data/{path}"
+            "{path}: the server has a working directory of its own; write the whole path, such as \
+             file:/data/{path}"
         )),
     }
 }
@@ -142,7 +147,8 @@ fn check_growth(name: &VolumeName, size: Bytes, difference: &Difference) -> Resu
     match grows || difference.lines.is_empty() {
         true => Ok(()),
         false => Err(Failure::refused(format!(
-            "volume {name} cannot become {size} while it is served: files alone can, and they grow only, by whole blocks"
+            "volume {name} cannot become {size} while it is served: files alone can, and they grow only, by \
+             whole blocks"
         ))),
     }
 }

@@ -157,7 +157,8 @@ impl Desired {
         match config.targets.iter().find(lost) {
             None => Ok(()),
             Some(target) => Err(Failure::refused(format!(
-                "no listener has a portal group of {}; --listen makes group 1 only, so use [[portal]] in the file",
+                "no listener has a portal group of {}; --listen makes group 1 only, so use [[portal]] in the \
+                 file",
                 target.name
             ))),
         }

@@ -7,9 +7,9 @@
 //! last step are reported, and the next reload tries it again.
 //!
 //! ```text
-//!   serving ── reload ─► read, compare ─► open new volumes ─► find affected sessions ─► reconfigure ─► close, grow ─► serving
-//!                             └─ mistake       └─ error              └─ in use, no force     └─ portal
-//!                                (nothing has changed, in each of these cases)
+//!   reload ─► read, compare ─► open new volumes ─► find affected sessions ─► reconfigure ─► close, grow
+//!                  └─ mistake         └─ error             └─ in use, no --force    └─ no portal
+//!                     in each of these cases nothing has changed
 //! ```
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -191,7 +191,8 @@ impl Live {
         match difference.renamed.iter().find(is_taken) {
             None => Ok(()),
             Some((from, to)) => Err(Failure::refused(format!(
-                "volume {from} cannot be called {to}: something is kept under that name in {}; take another name, or remove it",
+                "volume {from} cannot be called {to}: something is kept under that name in {}; take another \
+                 name, or remove it",
                 self.state.directory().display()
             ))),
         }

@@ -149,7 +149,8 @@ fn remedy(kind: io::ErrorKind) -> &'static str {
         io::ErrorKind::PermissionDenied => "take a port above 1023, such as 3260",
         // What setting TCP_CONGESTION says of an unknown name.
         io::ErrorKind::NotFound => {
-            "--congestion names no algorithm of this machine; see /proc/sys/net/ipv4/tcp_available_congestion_control"
+            "--congestion names no algorithm of this machine; see \
+             /proc/sys/net/ipv4/tcp_available_congestion_control"
         }
         _ => "see --listen",
     }

@@ -57,8 +57,8 @@ impl fmt::Display for StateError {
             ),
             StateError::InUse(volume, directory) => write!(
                 f,
-                "volume {volume} is in use: another server has it, with the state directory {}; stop that server, \
-                 or give this one its own with --state",
+                "volume {volume} is in use: another server has it, with the state directory {}; stop that \
+                 server, or give this one its own with --state",
                 directory.display()
             ),
             StateError::Damaged(path) => {

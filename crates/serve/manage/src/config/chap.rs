@@ -135,8 +135,8 @@ fn each_user_has_its_names(section: &Section<'_>, accounts: &[FoundAccount<'_>])
             continue;
         }
         let sentence = format!(
-            "`{}` could log in under the initiator names of the target's other users; add initiators = [\"iqn.…\"] with \
-             its own, or [\"*\"] if the users may share them",
+            "`{}` could log in under the initiator names of the target's other users; add initiators = \
+             [\"iqn.…\"] with its own, or [\"*\"] if the users may share them",
             found.user.value
         );
         section.mistakes.add(found.user.at.clone(), sentence);
@@ -209,7 +209,8 @@ fn checked(section: &Section<'_>, place: &Placed<&str>, bytes: &[u8]) -> Option<
         return Some(Secret::new(bytes));
     }
     let sentence = format!(
-        "this secret has {length} bytes; a CHAP secret has {SECRET_MIN} to {SECRET_MAX}, and at most 16 for Windows"
+        "this secret has {length} bytes; a CHAP secret has {SECRET_MIN} to {SECRET_MAX}, and at most 16 for \
+         Windows"
     );
     refuse(section, place, sentence)
 }

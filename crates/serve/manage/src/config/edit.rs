@@ -89,8 +89,8 @@ pub(crate) fn with_size(spec: &str, size: Bytes) -> Option<String> {
 /// Why a volume cannot be given a size.
 pub(crate) fn no_size(name: &VolumeName) -> String {
     format!(
-        "volume {name} says no size=: only a file with one is made larger here; one without follows its file, and others stay \
-         as they are"
+        "volume {name} says no size=: only a file with one is made larger here; one without follows its \
+         file, and others stay as they are"
     )
 }
 

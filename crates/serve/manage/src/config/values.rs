@@ -54,7 +54,8 @@ impl FromStr for Address {
             }
             (Err(_), Some(address)) => Ok(Address(SocketAddr::new(address, ISCSI_PORT))),
             (Err(_), None) => Err(Unfit(format!(
-                "`{place}` is not an address and a port; write one such as 0.0.0.0:{ISCSI_PORT} or [::]:{ISCSI_PORT}"
+                "`{place}` is not an address and a port; write one such as 0.0.0.0:{ISCSI_PORT} or \
+                 [::]:{ISCSI_PORT}"
             ))),
         }
     }
@@ -115,8 +116,8 @@ impl FromStr for VolumeName {
         let example = example.trim_start_matches(['-', '.']);
         let example = if example.is_empty() { "vm1" } else { example };
         Err(Unfit(format!(
-            "`{text}` cannot name a volume: up to {NAME_MAX} lower-case letters, digits, dots and dashes can, a \
-             letter or digit first; write `{example}`"
+            "`{text}` cannot name a volume: up to {NAME_MAX} lower-case letters, digits, dots and dashes \
+             can, a letter or digit first; write `{example}`"
         )))
     }
 }
