@@ -13,8 +13,8 @@ use crate::spec::{Bytes, Problem, Spec, Written};
 pub static BUFFERED: Kind = Kind {
     name: "buffered",
     usage: "buffered:SIZE:[VOLUME]",
-    about: "another volume behind a page cache: reads ahead of sequential readers, and gathers what is written, by so much \
-            and in requests of 128 KiB. What is written lasts after a flush",
+    about: "another volume behind a page cache: reads ahead of sequential readers, and gathers what is \
+            written, by so much and in requests of 128 KiB. What is written lasts after a flush",
     is_layer: true,
     options: Options::Known(&[]),
     read,

@@ -12,8 +12,9 @@ use crate::spec::{Problem, Spec, Written};
 pub static EMULATED_512: Kind = Kind {
     name: "512e",
     usage: "512e:[VOLUME]",
-    about: "512-byte blocks over a volume of longer ones (`block=4096`), as most disks have them: what is shorter than a \
-            block of that volume, or crosses the ends of one, is read, changed and written back",
+    about: "512-byte blocks over a volume of longer ones (`block=4096`), as most disks have them: what is \
+            shorter than a block of that volume, or crosses the ends of one, is read, changed and written \
+            back",
     is_layer: true,
     options: Options::Known(&[]),
     read,

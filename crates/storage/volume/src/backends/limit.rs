@@ -12,8 +12,8 @@ use crate::spec::{AtMost, Problem, Spec, Written};
 pub static LIMIT: Kind = Kind {
     name: "limit",
     usage: "limit:RATE:[VOLUME]",
-    about: "another volume, which does no more than this a second, one request after the other: `1000iops`, `100MB/s`, or \
-            both as `1000iops+100MB/s`",
+    about: "another volume, which does no more than this a second, one request after the other: `1000iops`, \
+            `100MB/s`, or both as `1000iops+100MB/s`",
     is_layer: true,
     options: Options::Known(&[]),
     read,
