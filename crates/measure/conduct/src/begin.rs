@@ -1,4 +1,4 @@
-//! A record, as it begins.
+//! A new record.
 
 use bench::plan::Suite;
 use bench::record::{FORMAT, Facts, Record, Subject};

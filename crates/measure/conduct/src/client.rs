@@ -1,8 +1,9 @@
-//! A client: a thread with a world and ways to the storage of its own, that carries out one role at a time.
+//! A client: a thread with its own world and its own paths to the storage, which carries out one role at a
+//! time.
 //!
-//! On one machine it stands for an initiator: several of them share nothing but the machine. An agent has clients too,
-//! in another process. Whoever has a client sends it orders and hears of each sample; it decides nothing by itself
-//! except to end when its orders say so.
+//! On one machine it stands for an initiator: clients share nothing but the machine. An agent has clients
+//! too, in another process. The owner of a client sends it orders and receives every sample; the client
+//! itself decides nothing except to end when its orders say so.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,24 +23,24 @@ use crate::journal;
 use crate::site::Site;
 use backends::Failure;
 
-/// A client, seen from the outside. It logs out and ends when this is dropped.
+/// The handle of a client, which logs out and ends when this is dropped.
 pub struct Client {
     name: String,
     orders: Sender<Order>,
     ended: Receiver<()>,
 }
 
-/// How a client is made.
+/// Options of a client.
 pub struct ClientOptions {
-    /// What it is called in the record: `client 1`.
+    /// Its name in the record: `client 1`.
     pub name: String,
     /// What it measures.
     pub source: Source,
-    /// How long its thread looks for answers before it sleeps.
+    /// The busy-poll time of its thread.
     pub spin: Duration,
     /// On which network.
     pub site: Site,
-    /// Where it notes what the storage promises to a workload that is verified.
+    /// The journal file of acknowledged writes, for a verified workload.
     pub log: Option<PathBuf>,
 }
 
@@ -53,30 +54,30 @@ pub struct Task {
     pub start: Instant,
     /// Ends it before its time.
     pub end: StopFlag,
-    /// Whether nobody else in this process does anything meanwhile: all of its CPU time is then this client's, that of
-    /// the threads which serve files where io_uring is forbidden too.
+    /// Whether nobody else in this process does anything meanwhile: all of its CPU time is then this
+    /// client's, that of the threads which serve files where io_uring is forbidden too.
     pub alone: bool,
 }
 
-/// Asks all who share it to end.
+/// A shared flag that asks clients to end.
 #[derive(Clone, Default)]
 pub struct StopFlag(Arc<AtomicBool>);
 
-/// What a client tells.
+/// A report of a client.
 pub enum Report {
     /// The warm-up is over, and requests are counted.
     Counting,
-    /// What happened in a short time.
+    /// The sample of a short interval.
     Sample(Sample),
     /// It has ended. Nothing follows.
     Ended(Box<Result<RoleResult, Failure>>),
 }
 
-/// What came of a role.
+/// The result of a role.
 pub struct RoleResult {
     /// What is kept of it.
     pub run: ClientRun,
-    /// What its sessions told of themselves, as people read it.
+    /// The statistics of its sessions as text.
     pub tables: Vec<String>,
     /// When it really began.
     pub started: Instant,
@@ -108,17 +109,18 @@ impl Client {
         Ok(Client { name, orders, ended })
     }
 
-    /// Sees to it that there are so many ways to the storage.
+    /// Opens paths to the storage until there are `sessions`.
     pub async fn prepare(&self, sessions: u16) -> Result<(), Failure> {
         self.ask(|done| Order::Prepare { sessions, done }).await
     }
 
-    /// Whether each of its ways still leads to the storage; what an initiator does to get there again has its time.
+    /// Whether each of its ways still leads to the storage; what an initiator does to get there again has its
+    /// time.
     pub async fn look_alive(&self) -> Result<(), Failure> {
         self.ask(|done| Order::LookAlive { done }).await
     }
 
-    /// Begins a role, for which it has been prepared. What it tells is marked with `index`.
+    /// Begins a prepared role. Its reports carry `index`.
     pub fn begin(&self, task: Task, index: usize, reports: &Sender<(usize, Report)>) {
         let order = Order::Run { task: Box::new(task), index, reports: reports.clone() };
         if self.orders.send(order).is_err() {
@@ -262,8 +264,9 @@ fn orders(stop: &Stop, start: Instant) -> Orders {
     }
 }
 
-/// How often a client tells how it goes: some two hundred times in a run, which is what the interval of confidence of an
-/// autocorrelated series needs, but neither so often that telling costs anything nor so seldom that people wait.
+/// How often a client tells how it goes: some two hundred times in a run, which is what the interval of
+/// confidence of an autocorrelated series needs, but neither so often that telling costs anything nor so
+/// seldom that people wait.
 fn interval(stop: &Stop) -> Duration {
     const SAMPLES: f64 = 200.0;
     Duration::from_secs_f64((stop.max_s / SAMPLES).clamp(0.05, 1.0))

@@ -1,4 +1,4 @@
-//! Carrying out a suite: one run after the other, each kept as soon as it has ended.
+//! Carries out a suite: one run after the other; each is saved as soon as it has ended.
 
 use std::time::Instant;
 
@@ -16,17 +16,17 @@ use backends::Failure;
 use bench::Extent;
 use environment::server::Server;
 
-/// What a measurement needs beside its suite.
+/// The environment of a measurement.
 pub struct Conductor<'a, C> {
-    /// Who carries out its cells.
+    /// The crew that carries out its cells.
     pub crew: &'a mut C,
-    /// Who keeps what came of them.
+    /// The keeper of its record.
     pub keeper: &'a mut Keeper,
-    /// Who looks on.
+    /// The observer.
     pub view: &'a mut dyn View,
-    /// Whether somebody has asked for an end.
+    /// Whether an end was requested.
     pub asked: &'a dyn Fn() -> bool,
-    /// Who serves the storage, if it is somebody here.
+    /// The process on this machine that serves the storage, if any.
     pub server: Option<Server>,
     /// What sessions told of themselves in the last run, as people read it.
     pub tables: Vec<String>,
@@ -45,7 +45,7 @@ pub enum Outcome {
 }
 
 impl<C: Crew> Conductor<'_, C> {
-    /// Does what is left to be done. What has been measured when it fails is kept.
+    /// Carries out the remaining runs. Completed runs are kept on a failure.
     pub async fn conduct(&mut self, seed: u64) -> Result<Outcome, Failure> {
         let suite = self.keeper.record().suite.clone();
         let mut schedule = Schedule::new(&suite, &self.keeper.record().runs, seed);
@@ -132,8 +132,8 @@ impl<C: Crew> Conductor<'_, C> {
         Ok((run, lost))
     }
 
-    /// Writes the run down. Where requests failed, goes on only if the storage can still be reached: a target that has
-    /// gone is not asked for hours.
+    /// Writes the run down. Where requests failed, goes on only if the storage can still be reached: a target
+    /// that has gone is not asked for hours.
     async fn keep(&mut self, run: CellRun, lost: Option<Failure>) -> Result<(), Failure> {
         let failed = run.clients.iter().any(|client| client.run.errors > 0);
         self.view.ended(&run);

@@ -1,5 +1,5 @@
-//! What a run costs its client, from the moment that requests are counted to the last sample: CPU time, and what its
-//! sessions did.
+//! The cost of a run for its client, from the end of the warm-up to the last sample: CPU time, and statistics
+//! of its sessions.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -16,7 +16,8 @@ pub(crate) struct Costs {
     alone: bool,
     /// What was known when counting began.
     before: JoinHandle<Before>,
-    /// The clocks at the last sample: what comes after it (requests that come to their end) is not counted either.
+    /// The clocks at the last sample: what comes after it (requests that come to their end) is not counted
+    /// either.
     last: Cell<Option<Clocks>>,
 }
 

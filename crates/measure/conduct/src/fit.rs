@@ -1,11 +1,12 @@
-//! Cutting a suite to the storage, and to what may be written: what cannot or may not be measured is left out, and named.
+//! Adapts a suite to the storage and to permissions: cells that cannot or must not be measured are removed
+//! and listed.
 
 use bench::plan::{Cell, Order, Role, Step, Suite};
 
 use backends::Failure;
 use bench::Extent;
 
-/// What there is, and what is allowed.
+/// The capacity and the permissions.
 pub struct Limits {
     /// The storage's capacity.
     pub device_bytes: u64,
@@ -80,7 +81,8 @@ pub fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
     Ok(Fitted { suite, notes })
 }
 
-/// Takes cells out, and gives their names. A step whose end depends on a cell that is taken out has no end, and goes too.
+/// Takes cells out, and gives their names. A step whose end depends on a cell that is taken out has no end,
+/// and goes too.
 fn leave_out(suite: &mut Suite, is_out: impl Fn(&Cell) -> bool) -> Vec<String> {
     let mut left_out = Vec::new();
     for step in &mut suite.steps {

@@ -1,5 +1,5 @@
-//! The directory of a result: `result.json` is rewritten whole after each run, so that whatever ends the program, what is
-//! there is the state after one run or the next, and can be gone on with.
+//! The directory of a result: `result.json` is replaced as a whole after each run, so that after a crash it
+//! has the state after a complete run and is resumable.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -10,7 +10,7 @@ use bench::record::{FORMAT, Record};
 use backends::Failure;
 
 const RESULT: &str = "result.json";
-/// More than any result that this program writes; what is larger is not one.
+/// The largest file that is read as a result; larger than any that this program writes.
 const RESULT_BYTES_MAX: u64 = 2 << 30;
 
 /// A directory that results are kept in.
@@ -19,7 +19,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes it. One that holds a result is left alone.
+    /// Creates it. Fails if it contains a result.
     pub fn create(path: &Path) -> Result<Folder, Failure> {
         let folder = Folder { path: path.to_owned() };
         if folder.file(RESULT).exists() {
@@ -31,7 +31,7 @@ impl Folder {
         Folder::replace(path)
     }
 
-    /// Makes it, or takes one whose result nobody misses.
+    /// Creates it, or replaces a result that is not worth keeping.
     pub fn replace(path: &Path) -> Result<Folder, Failure> {
         let folder = Folder { path: path.to_owned() };
         fs::create_dir_all(path).map_err(|error| folder.failed(&error))?;

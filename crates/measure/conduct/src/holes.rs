@@ -1,5 +1,5 @@
-//! Blocks that were never written: reading them measures no medium, only how fast zeros can be made, and thin storage is
-//! full of them before its first use.
+//! Blocks that were never written: reading them does not access the medium, since zeros are returned from
+//! metadata. Thin storage consists of them before its first use.
 
 use bench::plan::Suite;
 use block::{Allocation, BlockDevice, Extent as Blocks};
@@ -7,13 +7,13 @@ use block::{Allocation, BlockDevice, Extent as Blocks};
 use bench::Extent;
 use volume::spec::Bytes;
 
-/// How often the device is asked at most: what a fragmented one tells is its beginning, and enough for a sentence.
+/// The limit of allocation queries: for a fragmented device its beginning is sufficient.
 const QUESTIONS_MAX: usize = 64;
 /// Neighbouring blocks of one kind in an answer.
 const RUNS: usize = 256;
 
-/// What a reader of the result should know, if a tenth or more of what `suite` reads takes no space. Nothing, if the
-/// device cannot tell, or the suite fills it before.
+/// A note for the record if a tenth or more of what `suite` reads is not allocated. `None` if the device does
+/// not report allocation, or the suite fills it first.
 pub async fn note(device: &dyn BlockDevice, suite: &Suite) -> Option<String> {
     let reads = suite.cells().flat_map(|cell| &cell.roles).any(|role| role.workload.reads());
     let fills = suite.steps.iter().any(|step| matches!(step, bench::plan::Step::Fill { .. }));
@@ -31,8 +31,8 @@ pub async fn note(device: &dyn BlockDevice, suite: &Suite) -> Option<String> {
     let of = Bytes(seen * block_bytes);
     (share >= 10).then(|| {
         format!(
-            "{share} % of the {of} looked at have never been written: reading them measures no medium; fill the storage \
-             first if that is not meant"
+            "{share} % of the {of} looked at have never been written: reading them measures no medium; fill \
+             the storage first if that is not meant"
         )
     })
 }

@@ -1,5 +1,5 @@
-//! The file in which a run notes what storage promised: a mapped file ([`host::MappedWords`]), and what is in it is
-//! [`bench::journal`]'s business; here they meet.
+//! The journal file of a run, which records acknowledged writes: a mapped file ([`host::MappedWords`]) with
+//! the format of [`bench::journal`].
 
 use std::fmt::Display;
 use std::io;

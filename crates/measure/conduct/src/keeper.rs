@@ -1,4 +1,4 @@
-//! The record of a measurement while it grows, and the directory it is kept in, if there is one.
+//! The growing record of a measurement, and its directory, if any.
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,12 @@ use super::folder::Folder;
 use super::timestamp;
 use backends::Failure;
 
-/// A record, and where it goes.
+/// A record and its directory.
 pub struct Keeper {
     record: Record,
     folder: Option<Folder>,
-    /// When the record began, on this machine's clock: one that is gone on with began earlier than this program.
+    /// When the record began, on this machine's clock: one that is gone on with began earlier than this
+    /// program.
     begun: Instant,
     before: Duration,
     /// Why the directory does not have all of it.
@@ -20,7 +21,8 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Writes what is there already, so that a directory that cannot be written to is known before anything is measured.
+    /// Writes what is there already, so that a directory that cannot be written to is known before anything
+    /// is measured.
     pub fn new(record: Record, folder: Option<Folder>) -> Result<Keeper, Failure> {
         if let Some(folder) = &folder {
             folder.save(&record)?;

@@ -1,4 +1,4 @@
-//! Giving back the blocks of a span before a measurement: SNIA's purge.
+//! Deallocating the blocks of a span before a measurement (SNIA's purge).
 
 use bench::Go;
 use bench::plan::Span;
@@ -10,8 +10,8 @@ use backends::Failure;
 /// So much at once: soon enough for who watches, and for who wants it to end.
 const PIECE_BYTES: u64 = 64 << 20;
 
-/// Sees to it that all whole blocks of the span read as zeros, without space where the device can give it back (UNMAP),
-/// else by writing zeros (WRITE SAME, or as the device likes).
+/// Sees to it that all whole blocks of the span read as zeros, without space where the device can give it
+/// back (UNMAP), else by writing zeros (WRITE SAME, or as the device likes).
 pub(crate) async fn purge(
     device: &dyn BlockDevice,
     span: Span,

@@ -1,4 +1,4 @@
-//! Going on with a measurement that was interrupted: on the same storage, with the suite that its record holds.
+//! Resumes an interrupted measurement on the same storage, with the suite of its record.
 
 use bench::record::{Record, Subject};
 

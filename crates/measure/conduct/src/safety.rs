@@ -1,4 +1,4 @@
-//! Before anything is overwritten: whose it is, and what it is.
+//! Checks before storage is overwritten: reservations, write protection, content, consent.
 
 use super::fit::Limits;
 use super::storage::Storage;
@@ -7,8 +7,8 @@ use backends::Overwritten;
 use bench::Extent;
 use contents::Consent;
 
-/// Whether the storage may be overwritten within its limits: it was allowed, nobody has reserved it, it is not
-/// write-protected, and there is nothing on it, or whoever started this agrees to lose it.
+/// Whether the storage may be overwritten within its limits: it was allowed, nobody has reserved it, it is
+/// not write-protected, and there is nothing on it, or whoever started this agrees to lose it.
 pub async fn consent(storage: &Storage, limits: &Limits, consent: Consent<'_>) -> Result<(), Failure> {
     if !limits.writes {
         return Err(Failure::refused(

@@ -1,5 +1,5 @@
-//! A suite in less time: shorter runs and fewer rounds than it asks for. What it then says is known less well, so the
-//! suite itself says that it was shortened.
+//! Shortens a suite: shorter runs and fewer rounds. Its results are less certain, so the suite records that
+//! it was shortened.
 
 use bench::plan::{Order, Step, Stop, Suite};
 

@@ -1,4 +1,4 @@
-//! On which network a thread works: that of this process, or that of a host of a lab.
+//! The network of a thread: that of this process, or that of a host of a lab.
 
 use std::sync::Arc;
 

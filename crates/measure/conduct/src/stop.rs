@@ -1,11 +1,11 @@
-//! When a run has measured enough: what all its clients did together decides.
+//! Decides when a run has measured enough, from the samples of all its clients.
 
 use bench::Go;
 use bench::plan::{Rule, Stop};
 use bench::record::{Ended, Run, Sample};
 use stats::known_well_enough;
 
-/// Hears every sample of a run.
+/// The stop rule of a run, which gets all samples.
 pub(crate) struct StopRule {
     stop: Stop,
     /// Of each role, requests a second in each interval.

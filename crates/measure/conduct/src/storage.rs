@@ -1,4 +1,4 @@
-//! What is measured: opened, looked at, and named for the record.
+//! The measured storage: opened, inspected, and described for the record.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,7 +16,7 @@ use backends::location::{self, Location, Opened};
 use environment::{self, server::Server};
 use volume::spec::{Bytes, Spec};
 
-/// The storage, before anything is asked of it.
+/// The opened storage.
 pub struct Storage {
     /// Its name and size, for the record.
     pub subject: Subject,
@@ -26,7 +26,7 @@ pub struct Storage {
     pub device: Arc<dyn BlockDevice>,
     /// The LUN that it is, if it is one.
     pub lun: Option<Arc<RemoteLun>>,
-    /// Whether something is on it that its owner may want to keep: not on memory, nor in a file just made.
+    /// Whether it may have content worth keeping: not memory, and not a new file.
     pub keeps: bool,
     /// A file that this command has made: holes, all of it.
     pub is_new: bool,
@@ -35,8 +35,9 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Opens it: for reading only, unless something may be written. A file that does not exist is made if it has a size:
-    /// one that was said for a path, which allows it, or a volume's own, where something may be written.
+    /// Opens it: for reading only, unless something may be written. A file that does not exist is made if it
+    /// has a size: one that was said for a path, which allows it, or a volume's own, where something may be
+    /// written.
     pub async fn open(place: &Location, writes: bool, size: Option<Bytes>) -> Result<Storage, Failure> {
         let mut notes = Vec::new();
         let new_file = place.new_file();
@@ -91,7 +92,7 @@ impl Storage {
         environment::ceilings(&lun.unit(), &lengths.into_iter().collect::<Vec<_>>()).await
     }
 
-    /// Who serves it, if it is a process of this machine.
+    /// The process that serves it, if it is on this machine.
     pub async fn server(&self) -> Option<Server> {
         match &self.lun {
             Some(lun) => Server::serving(lun.target()).await,
@@ -99,7 +100,7 @@ impl Storage {
         }
     }
 
-    /// Says good-bye: clients have sessions of their own.
+    /// Logs out: clients have their own sessions.
     pub async fn close(self) {
         if let Some(lun) = self.lun {
             lun.target().close().await;

@@ -1,4 +1,4 @@
-//! The suites that were asked for: by name, or in files.
+//! Suites by name or file.
 
 use std::fs::File;
 use std::io::Read;

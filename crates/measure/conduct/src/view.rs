@@ -1,4 +1,4 @@
-//! Who looks on while it is measured.
+//! The observer of a measurement.
 
 use bench::plan::Stop;
 use bench::record::{CellRun, Sample};
@@ -6,43 +6,44 @@ use bench::schedule::Left;
 
 use super::crew::Purged;
 
-/// Somebody who looks on. What is shown is on standard error or on the whole screen; standard output is for results.
+/// An observer of the progress. It writes to standard error or to the whole screen; standard output is for
+/// results.
 pub trait View {
-    /// Something begins.
+    /// A run begins.
     fn begins(&mut self, doing: &RunStart<'_>);
 
     /// The warm-up is over.
     fn counting(&mut self) {}
 
-    /// What one of the clients did in a short time.
+    /// A sample of one client.
     fn sample(&mut self, role: usize, sample: &Sample);
 
-    /// How far a purge is.
+    /// The progress of a purge.
     fn purged(&mut self, purged: Purged);
 
-    /// A run has come to its end.
+    /// A run has ended.
     fn ended(&mut self, run: &CellRun);
 
-    /// Something to be said beside.
+    /// A remark.
     fn note(&mut self, sentence: &str);
 }
 
-/// What begins.
+/// A run that begins.
 pub struct RunStart<'a> {
     /// `read-4KiB`, or `fill`.
     pub name: &'a str,
     /// Which run it is, from 1.
     pub number: u64,
-    /// What the clients are called; nobody if nothing is measured.
+    /// The names of the clients; empty if nothing is measured.
     pub roles: Vec<String>,
     /// When it ends.
     pub stop: Stop,
-    /// What is left with it.
+    /// The remaining runs and time, this run included.
     pub left: Left,
 }
 
 impl RunStart<'_> {
-    /// Runs in all, if nothing becomes known earlier.
+    /// The largest number of runs in total.
     pub fn runs_max(&self) -> u64 {
         (self.number - 1 + self.left.runs_max).max(self.number)
     }

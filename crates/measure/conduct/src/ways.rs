@@ -1,4 +1,4 @@
-//! The ways of one client to the storage: sessions of its own with a LUN, or a device that all clients here share.
+//! The paths of one client to the storage: its own sessions with a LUN, or a device that all clients share.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub enum Source {
     },
 }
 
-/// StoragePaths that are open. They live on the thread that opened them.
+/// Open paths. They belong to the thread that opened them.
 pub struct StoragePaths {
     source: Source,
     devices: Vec<Arc<dyn BlockDevice>>,
@@ -37,7 +37,8 @@ impl StoragePaths {
         StoragePaths { source: source.clone(), devices: Vec::new(), targets: Vec::new() }
     }
 
-    /// Opens those that are missing. Sessions that are not needed this time stay: the next role may need them.
+    /// Opens those that are missing. Sessions that are not needed this time stay: the next role may need
+    /// them.
     pub async fn prepare(&mut self, count: u16) -> Result<(), Failure> {
         while self.devices.len() < usize::from(count) {
             let device = match &self.source {
@@ -89,7 +90,7 @@ impl StoragePaths {
         &self.targets
     }
 
-    /// Says good-bye, so that the target need not find out by itself.
+    /// Logs out of all sessions.
     pub async fn close(self) {
         for target in self.targets {
             target.close().await;
@@ -97,12 +98,12 @@ impl StoragePaths {
     }
 }
 
-/// Brings what a cache has taken to the storage: it would be written in the middle of what is measured next.
+/// Flushes caches, which would otherwise write back during the next measurement.
 pub async fn settle(device: &dyn BlockDevice) -> Result<(), Failure> {
     device.flush().await.map_err(|error| Failure::device("cannot flush what was written", error))
 }
 
-/// What sessions tell of themselves.
+/// The statistics of sessions.
 pub async fn told(targets: &[Arc<RemoteTarget>]) -> Vec<Statistics> {
     let mut told = Vec::new();
     for target in targets {

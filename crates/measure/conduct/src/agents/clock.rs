@@ -1,4 +1,4 @@
-//! The clock of another machine, as well as it can be known from here.
+//! An estimate of the clock of another machine.
 //!
 //! ```text
 //!   here   ──sent────────────────heard──▶
@@ -7,12 +7,13 @@
 //!                                             half of the round trip
 //! ```
 //!
-//! Of several round trips the shortest is believed: what made the others longer may have been on one way only. Both
-//! clocks are monotonic ones, which differ by up to some 50 µs a second: they are compared anew before each run.
+//! Of several round trips the shortest is used: the delay of longer ones may be in one direction only. Both
+//! clocks are monotonic ones, which differ by up to some 50 µs a second: they are compared anew before each
+//! run.
 
 use std::time::{Duration, Instant};
 
-/// A question for the time, and its answer.
+/// A round trip of a time query.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoundTrip {
     pub(super) sent: Instant,
@@ -21,7 +22,7 @@ pub(super) struct RoundTrip {
     pub(super) heard: Instant,
 }
 
-/// What is known of the other clock.
+/// The estimated offset of the other clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Clock {
     /// Our time when it was zero.

@@ -1,4 +1,4 @@
-//! A run by agents, heard to its end.
+//! A run by agents: collects samples and results until all of them have ended.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::client::RoleResult;
 use crate::crew::{CellOutcome, Progress};
 use backends::{Failure, Kind};
 
-/// What has been heard of a run so far.
+/// The progress of a run.
 pub(super) struct Gathering<'a> {
     post: &'a mut Post,
     shares: Vec<Share>,
@@ -36,7 +36,7 @@ struct Share {
     ended: bool,
 }
 
-/// What was told of one role.
+/// The progress of one role.
 struct RoleProgress {
     name: String,
     agent: usize,

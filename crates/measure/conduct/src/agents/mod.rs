@@ -1,5 +1,5 @@
-//! Clients that are other machines: agents (`linerate agent`), each of which opens the storage by itself and carries out
-//! its roles with clients of its own.
+//! Clients on other machines: agents (`linerate agent`). Each opens the storage itself and carries out its
+//! roles with its own clients.
 //!
 //! The coordinator (this side) measures nothing. It compares clocks before each run ([`clock`]), so that all begin at the
 //! same moment as well as that can be known, hears every sample, and ends the run for all. An agent that is lost ends it
@@ -38,7 +38,7 @@ pub struct AgentCrew {
     facts: Facts,
 }
 
-/// The agents that were named, and what they know us by.
+/// The agents of a command line, and the secret shared with them.
 pub struct Agents {
     /// How they are reached.
     pub names: Vec<AgentName>,
@@ -54,7 +54,8 @@ impl Agents {
 }
 
 impl AgentCrew {
-    /// Connects to all of these agents, and has them open the storage, which must be the one that is known as `subject`.
+    /// Connects to all of these agents, and has them open the storage, which must be the one that is known as
+    /// `subject`.
     pub async fn assemble(agents: &Agents, open: &Open, subject: &Subject) -> Result<AgentCrew, Failure> {
         let mut post = Post::connect(&agents.names, &agents.secret).await?;
         let orders = (0..post.count()).map(|agent| (agent, Order::Open(open.clone()))).collect();
@@ -67,8 +68,7 @@ impl AgentCrew {
         Ok(AgentCrew { post, facts })
     }
 
-    /// What each knows of its machine, and of its way to the storage.
-    /// What they told of their machines.
+    /// The facts that agents reported of their machines and of their paths to the storage.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -89,7 +89,8 @@ impl AgentCrew {
     }
 }
 
-/// So that all have heard of the start before it is due, however long the way.
+/// The time between sending the order and the start of the run, so that it arrives before; longer on slow
+/// paths.
 const BEFORE_THE_START: Duration = Duration::from_millis(50);
 
 impl Crew for AgentCrew {
@@ -143,7 +144,8 @@ fn same(agent: &str, opened: &Opened, subject: &Subject) -> Result<(), Failure> 
     let place = &subject.place;
     if opened.bytes != subject.bytes || opened.block_bytes != subject.block_bytes {
         return Err(Failure::refused(format_args!(
-            "{place} has {} bytes in blocks of {} for agent {agent}, and {} in blocks of {} here: it is not the same",
+            "{place} has {} bytes in blocks of {} for agent {agent}, and {} in blocks of {} here: it is not \
+             the same",
             opened.bytes, opened.block_bytes, subject.bytes, subject.block_bytes
         )));
     }

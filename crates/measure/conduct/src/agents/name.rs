@@ -1,4 +1,4 @@
-//! How an agent is named on the command line: `HOST`, `HOST:PORT`, `ADDRESS` or `[IPv6 ADDRESS]:PORT`.
+//! The name of an agent on the command line: `HOST`, `HOST:PORT`, `ADDRESS` or `[IPv6 ADDRESS]:PORT`.
 
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs as _};

@@ -1,5 +1,5 @@
-//! What goes to and fro between the coordinator and all of its agents: orders go out at once, and a task for each agent
-//! hears what it says, however busy the coordinator is, and notes when.
+//! Messages between the coordinator and all agents: orders are sent to all at once; a task per agent receives
+//! its notifications and records their time of arrival, however busy the coordinator is.
 
 use std::time::{Duration, Instant};
 
@@ -20,24 +20,24 @@ pub(super) struct Post {
     heard: Receiver<Received>,
 }
 
-/// One agent, as far as it can be spoken to.
+/// The connection to an agent.
 struct Agent {
     name: AgentName,
     sender: MessageSender,
     hearing: JoinHandle<()>,
-    /// Why it cannot any more.
+    /// Why the connection was lost, if it was.
     lost: Option<Broken>,
 }
 
-/// Something that an agent said.
+/// A notification of an agent.
 struct Received {
     agent: usize,
     at: Instant,
     news: Result<Notification, Broken>,
 }
 
-/// How long an agent may take to open the storage and to log in, while it says that it is alive: an initiator gives up
-/// before.
+/// Timeout for opening the storage and logging in, while the agent sends keepalives: longer than that of an
+/// initiator.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Round trips to compare clocks by. On a quiet network one would do.
@@ -69,7 +69,7 @@ impl Post {
         self.agents[agent].sender.send(order.text());
     }
 
-    /// What any of them says next, within this time. `None` when it is over.
+    /// The next notification of any agent; `None` after this time.
     pub(super) async fn hear(
         &mut self,
         patience: Duration,
@@ -78,8 +78,8 @@ impl Post {
         Some((agent, self.judged(agent, news)))
     }
 
-    /// Gives each of these agents an order, and waits for what becomes of all of them. What they say meanwhile goes to
-    /// `each`, which may wish for an end.
+    /// Sends each of these agents an order and waits for all responses. Progress notifications go to `each`,
+    /// which may stop the order.
     pub(super) async fn ask(
         &mut self,
         orders: Vec<(usize, Order)>,
@@ -136,7 +136,7 @@ impl Post {
         agent.lost.as_ref().map_or(Ok(()), |why| Err(lost(&agent.name, why)))
     }
 
-    /// What an agent said cannot be what it was asked for.
+    /// The failure of an agent that sent an unexpected notification.
     pub(super) fn astray(&self, agent: usize) -> Failure {
         Failure::failed(format_args!("agent {} says what it was not asked for", self.name(agent)))
     }
@@ -145,7 +145,7 @@ impl Post {
         reactor::timeout(patience, self.heard.recv()).await.ok().flatten()
     }
 
-    /// The news, unless they are that there are none: an agent that failed, is busy, or is lost.
+    /// The notification, or a failure: the agent failed, is busy, or was lost.
     fn judged(&mut self, agent: usize, news: Result<Notification, Broken>) -> Result<Notification, Failure> {
         let Agent { name, lost: is_lost, .. } = &mut self.agents[agent];
         match news {
@@ -165,12 +165,12 @@ impl Post {
         }
     }
 
-    /// Whether an agent cannot be spoken to any more.
+    /// Whether the connection to an agent was lost.
     pub(super) fn is_lost(&self, agent: usize) -> bool {
         self.agents[agent].lost.is_some()
     }
 
-    /// Lets all of them go.
+    /// Closes all connections.
     pub(super) async fn close(self) {
         for Agent { sender, hearing, .. } in self.agents {
             sender.close().await;
@@ -197,7 +197,7 @@ fn lost(name: &AgentName, why: &Broken) -> Failure {
     Failure::new(Kind::Unreachable, format_args!("agent {name} was lost: {why}"))
 }
 
-/// Hears until there is nothing more to hear, or nobody who wants to.
+/// Receives until the connection ends, or the coordinator has gone.
 async fn hear(agent: usize, mut receiver: MessageReceiver, tell: Sender<Received>) {
     loop {
         let message = receiver.receive().await;

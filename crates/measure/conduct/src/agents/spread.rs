@@ -1,8 +1,8 @@
-//! Which agent does what.
+//! Assignment of roles to agents.
 //!
-//! A suite that names clients (`clients`, or `--clients` on the command line) is carried out as it says: client 1 is the
-//! first agent. Any other is carried out by all agents at once, each in a part of the span of its own, since machines that
-//! read the same would find what the others have just brought into the storage's cache.
+//! A suite that names clients (`clients`, or `--clients` on the command line) is carried out as it says:
+//! client 1 is the first agent. Any other suite is carried out by all agents at once, each in a separate part
+//! of the span, since machines that read the same blocks would get cache hits from each other's reads.
 
 use bench::plan::{Role, Step, Suite};
 

@@ -30,12 +30,13 @@ pub struct LocalCrew {
 }
 
 impl LocalCrew {
-    /// Nobody yet: clients come with the roles.
+    /// A crew without clients, which are started with the roles.
     pub fn new(source: Source, spin: Duration) -> LocalCrew {
         LocalCrew { source, spin, site: Site::Here, alone: true, log: None, clients: BTreeMap::new() }
     }
 
-    /// The same in a process that serves what is measured too: the CPU time of a client is that of its thread alone.
+    /// The same in a process that serves what is measured too: the CPU time of a client is that of its thread
+    /// alone.
     pub fn beside_its_server(self) -> LocalCrew {
         LocalCrew { alone: false, ..self }
     }
@@ -50,7 +51,7 @@ impl LocalCrew {
         LocalCrew { log, ..self }
     }
 
-    /// Sees to it that everybody is there and has what he needs.
+    /// Starts and prepares the clients of a cell.
     pub async fn prepare(&mut self, cell: &Cell) -> Result<(), Failure> {
         for (key, role) in keys(cell).into_iter().zip(&cell.roles) {
             let client = match self.clients.entry(key) {
@@ -68,7 +69,7 @@ impl LocalCrew {
         Ok(())
     }
 
-    /// Carries out a cell that everybody has been prepared for, from this moment on.
+    /// Carries out a prepared cell, starting at this moment.
     pub async fn run_at(
         &mut self,
         cell: &Cell,
@@ -143,7 +144,8 @@ impl Crew for LocalCrew {
     }
 }
 
-/// Hears all reports until everybody has ended. If one fails, the others are asked to end, and heard to the end.
+/// Hears all reports until everybody has ended. If one fails, the others are asked to end, and heard to the
+/// end.
 pub async fn gather(
     roles: usize,
     mut reports: Receiver<(usize, Report)>,

@@ -1,4 +1,4 @@
-//! Those who carry out a cell together: threads of this process, or agents on other machines.
+//! The clients that carry out a cell together: threads of this process, or agents on other machines.
 
 mod local;
 
@@ -14,11 +14,11 @@ use backends::Failure;
 /// Clients that begin and end together.
 #[allow(async_fn_in_trait)] // the conductor and its crew live on one thread: no future of theirs has to be Send
 pub trait Crew {
-    /// Carries out all roles of a cell at once, from the same start, until the stop says so, or `progress` does. Gives
-    /// what came of each role, in their order.
+    /// Carries out all roles of a cell at once, from the same start, until the stop says so, or `progress`
+    /// does. Gives what came of each role, in their order.
     ///
-    /// Fails if the cell could not be begun. Requests that fail are no failure of this, and neither is a client that is
-    /// lost in the middle.
+    /// Fails if the cell could not be begun. Requests that fail are no failure of this, and neither is a
+    /// client that is lost in the middle.
     async fn run(
         &mut self,
         cell: &Cell,
@@ -26,31 +26,34 @@ pub trait Crew {
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
     ) -> Result<CellOutcome, Failure>;
 
-    /// Gives the blocks of a span back, or makes zeros of them where that is not possible; the first client does.
+    /// Gives the blocks of a span back, or makes zeros of them where that is not possible; the first client
+    /// does.
     async fn purge(&mut self, span: Span, progress: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure>;
 
-    /// Whether all clients can still reach the storage; what their initiators do to get there again has its time.
+    /// Whether all clients can still reach the storage; what their initiators do to get there again has its
+    /// time.
     async fn look_alive(&mut self) -> Result<(), Failure>;
 
-    /// What a reader of the record should know of how its cells were carried out, in sentences; asked at the end.
+    /// What a reader of the record should know of how its cells were carried out, in sentences; asked at the
+    /// end.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Says good-bye to the storage.
+    /// Logs out of the storage.
     async fn close(self);
 }
 
-/// What came of a cell.
+/// The result of a cell.
 pub struct CellOutcome {
     /// Of each role.
     pub parts: Vec<RoleResult>,
-    /// A client that was lost, and what it had told is all that is known of its part: the cell has ended with it, and no
-    /// other can be begun.
+    /// A client that was lost, and what it had told is all that is known of its part: the cell has ended with
+    /// it, and no other can be begun.
     pub lost: Option<Failure>,
 }
 
-/// How a cell goes.
+/// The progress of a cell.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress<'a> {
     /// The warm-up is over: requests are counted from now on.
@@ -64,7 +67,7 @@ pub enum Progress<'a> {
     },
 }
 
-/// How far a purge is.
+/// The progress of a purge.
 #[derive(Clone, Copy, Debug)]
 pub struct Purged {
     /// So much of it is done.
