@@ -1,6 +1,6 @@
-//! A connection between a coordinator and an agent: frames over a stream of the reactor, sealed once both have proved that
-//! they know the secret. Nothing waits for ever: a handshake has [`HANDSHAKE`], and whoever is silent for
-//! [`message::PATIENCE`] is gone, which is why each side says at least that it is alive.
+//! A connection between a coordinator and an agent: frames over a stream of the reactor, encrypted once both
+//! sides are authenticated by the shared secret. Every wait is bounded: the handshake by [`HANDSHAKE`], and
+//! silence of the peer by [`message::PATIENCE`], which is why each side sends keepalives.
 
 use std::future::poll_fn;
 use std::io;
@@ -18,7 +18,7 @@ use crate::wire::message::{self, BREATH};
 use crate::wire::seal::{Forged, Seal};
 use crate::wire::{FRAME_BYTES_MAX, STRANGER_BYTES_MAX, Secret};
 
-/// How long two sides may take to get to know each other, connecting included.
+/// The timeout of connecting and the handshake.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// Why there is no connection, or no longer.
@@ -34,7 +34,7 @@ pub enum Broken {
     Io(io::Error),
     /// A message was too long.
     TooLong(TooLong),
-    /// A message was not the other side's.
+    /// A message failed authentication.
     Forged(Forged),
     /// A message made no sense.
     #[display("it says what makes no sense ({_0})")]
@@ -42,15 +42,15 @@ pub enum Broken {
     /// A message came when none like it was due.
     #[display("it speaks out of turn")]
     OutOfTurn,
-    /// It came to no understanding.
+    /// The handshake failed.
     Refused(Refusal),
 }
 
-/// Both ends of a connection whose other side knows the secret.
+/// A connection to an authenticated peer.
 pub struct Channel {
     /// What the other side says.
     pub receiver: MessageReceiver,
-    /// What is said to it.
+    /// The sending direction.
     pub sender: MessageSender,
 }
 
@@ -60,7 +60,8 @@ pub struct MessageReceiver {
     seal: Seal,
 }
 
-/// What is said to the other side: in order, by a task that also says that we are alive. The connection ends with it.
+/// The sending direction: a task sends messages in order, and keepalives in between. Dropping it ends the
+/// connection.
 pub struct MessageSender {
     messages: Sender<Vec<u8>>,
     task: JoinHandle<()>,
@@ -68,7 +69,7 @@ pub struct MessageSender {
 }
 
 impl Channel {
-    /// Connects, and gets to know the agent there. `alive` is what is said when there is nothing else.
+    /// Connects and authenticates the agent. `alive` is the keepalive message.
     ///
     /// # Errors
     /// Why there is no connection.
@@ -82,7 +83,7 @@ impl Channel {
         known.await.unwrap_or(Err(Broken::Silent))
     }
 
-    /// Gets to know who has connected.
+    /// Authenticates a coordinator that has connected.
     ///
     /// # Errors
     /// Why there is no connection.
@@ -125,13 +126,13 @@ impl MessageReceiver {
 }
 
 impl MessageSender {
-    /// Says something, as soon as what was said before is on its way. That it does not arrive, the receiver hears.
+    /// Queues a message. A failure to send it shows at the receiver.
     pub fn send(&self, message: Vec<u8>) {
         // The task ends early only with the connection.
         let _ = self.messages.send(message);
     }
 
-    /// Says what is still to be said, and hangs up.
+    /// Sends queued messages and closes the connection.
     pub async fn close(self) {
         let MessageSender { messages, task, stream } = self;
         drop(messages);
@@ -165,7 +166,7 @@ impl Incoming {
     }
 }
 
-/// Read at once. A stranger cannot make us hold more than this and one of his frames.
+/// Bytes per read. An unauthenticated peer can make us hold at most this and one frame.
 const PIECE: usize = 16 * 1024;
 
 async fn greet(frames: &mut Incoming, secret: &Secret) -> Result<Keys, Broken> {
@@ -176,7 +177,7 @@ async fn greet(frames: &mut Incoming, secret: &Secret) -> Result<Keys, Broken> {
     Ok(keys)
 }
 
-/// A stranger is told no more than that this is an agent, and of which version; and whether his secret is right.
+/// An unauthenticated peer learns only that this is an agent, its version, and whether the secret is right.
 async fn welcome(frames: &mut Incoming, secret: &Secret) -> Result<Keys, Broken> {
     let (answer, greeted) = Greeted::by(&frames.next().await?, secret);
     if let Some(answer) = answer {

@@ -1,7 +1,8 @@
-//! Who may come in: whoever proves that he knows the secret, one at a time.
+//! Access control of an agent: it serves peers that prove knowledge of the secret, one at a time.
 //!
-//! Strangers are few (the oldest goes when one more comes: a coordinator is through in a few milliseconds), have a few
-//! seconds, and may say a kilobyte. A second coordinator is told for whom the agent works, and has to come again.
+//! Unauthenticated connections are limited in number (a new one closes the oldest: a coordinator
+//! authenticates within milliseconds), time (a few seconds) and bytes (one kilobyte). A second coordinator is
+//! told which one the agent works for, and has to try again.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -19,23 +20,23 @@ use crate::wire::Secret;
 use crate::wire::handshake::Refusal;
 use crate::wire::message::Notification;
 
-/// Connections whose other side has not proved anything yet.
+/// Unauthenticated connections at the same time.
 const STRANGERS_MAX: usize = 8;
 
-/// Before a connection is accepted again, if that has failed.
+/// The pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What is done for a coordinator, until it is gone.
+/// The work for a coordinator, until it disconnects.
 pub type Work = Pin<Box<dyn Future<Output = ()>>>;
 
-/// What all connections share.
+/// State shared by all connections.
 struct Door {
     secret: Secret,
     work: Box<dyn Fn(Channel) -> Work>,
     coordinator: Cell<Option<SocketAddr>>,
 }
 
-/// Lets in who knows the secret, one at a time, and does `work` for it; for ever.
+/// Accepts authenticated coordinators, one at a time, and runs `work` for each; never returns.
 pub async fn keep(
     listener: &dyn Listener,
     secret: Secret,
@@ -70,7 +71,7 @@ async fn open(door: Rc<Door>, stream: Box<dyn Stream>) {
     }
 }
 
-/// One who knows the secret. He is a stranger no more, and not in the way of others who come.
+/// Serves an authenticated coordinator, which no longer counts as unauthenticated.
 async fn let_in(door: Rc<Door>, channel: Channel) {
     let peer = channel.peer();
     if let Some(coordinator) = door.coordinator.get() {

@@ -1,7 +1,8 @@
 //! Several machines measure the same storage at the same time: a coordinator tells agents what to do, and hears what came of
 //! it. Here is what they say to each other and how each knows the other; what is done for whom is `conduct`'s.
 //!
-//! Reading order: [`wire`] (what is said, without I/O), [`channel`] (over a connection), [`door`] (access control of an agent).
+//! Reading order: [`wire`] (messages, without I/O), [`channel`] (connections), [`door`] (access control of an
+//! agent).
 //!
 //! ```
 //! use agent::wire::message::{Notification, Order};
@@ -18,5 +19,5 @@ pub mod wire;
 #[cfg(test)]
 mod strangers;
 
-/// Where agents listen if nothing else is said. Not assigned by IANA.
+/// The default port of agents. Not assigned by IANA.
 pub const PORT: u16 = 9860;

@@ -1,4 +1,4 @@
-//! Tests of the door and of the channel behind it, over real connections within one world.
+//! Tests of access control and channels, over connections within one world.
 
 use std::net::SocketAddr;
 use std::time::Duration;

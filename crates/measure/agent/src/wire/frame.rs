@@ -1,4 +1,4 @@
-//! Frames: a length of four bytes, the most significant first, and so many bytes.
+//! Frames: a big-endian length of four bytes, and that many bytes.
 
 use derive_more::Display;
 
@@ -30,8 +30,8 @@ impl Frames {
         self.limit = limit;
     }
 
-    /// Takes in what has come. Whoever takes out what is there before he takes in more never holds more than one frame
-    /// and what came with its end: the length that a frame claims is not believed, but waited for.
+    /// Takes in what has come. Whoever takes out what is there before he takes in more never holds more than
+    /// one frame and what came with its end: the length that a frame claims is not believed, but waited for.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }

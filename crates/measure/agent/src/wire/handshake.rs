@@ -1,8 +1,8 @@
-//! Both sides prove that they know the secret, without saying it, and agree on keys for this connection.
+//! Mutual authentication by a shared secret, without transmitting it, and keys for this connection.
 //!
-//! They do so by the Noise Protocol Framework (revision 34), in the crate `snow`: pattern NN, with the hash of the secret as a
-//! pre-shared key that goes in first ([`PATTERN`]). What comes before any proof is said in clear, so that one of another
-//! version can tell; the versions are in Noise's prologue too.
+//! They do so by the Noise Protocol Framework (revision 34), in the crate `snow`: pattern NN, with the hash
+//! of the secret as a pre-shared key that goes in first ([`PATTERN`]). The unauthenticated part is in clear
+//! text, so that a peer of another version can be detected; the versions are in Noise's prologue too.
 //!
 //! ```text
 //!   coordinator                         agent
@@ -12,7 +12,8 @@
 //!                                       Keys
 //! ```
 //!
-//! The phases are values that become each other; who has [`Keys`] has seen a proof.
+//! Each phase is a type that is consumed by the next; a value of [`Keys`] means that the peer is
+//! authenticated.
 
 use std::rc::Rc;
 
@@ -26,14 +27,14 @@ use snow::{Builder, HandshakeState};
 use super::seal::Seal;
 use super::{PROTOCOL, STRANGER_BYTES_MAX, Secret};
 
-/// What is agreed on, and how.
+/// The Noise protocol.
 pub const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
 /// The program and its version.
 const PROGRAM: &str = concat!("linerate ", env!("CARGO_PKG_VERSION"));
 
-/// What each side says first. Its first field tells a linerate that has come to the wrong port from anything else. It has the
-/// fields of protocol 1, which compares versions before it looks at the nonce.
+/// What each side says first. Its first field tells a linerate that has come to the wrong port from anything
+/// else. It has the fields of protocol 1, which compares versions before it looks at the nonce.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Hello {

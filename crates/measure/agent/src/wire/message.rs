@@ -1,8 +1,8 @@
-//! What is said once both sides know each other: orders of the coordinator, and news of the agent.
+//! Messages after authentication: orders of the coordinator, and notifications of the agent.
 //!
-//! An order is answered by the news that stand beside it, or by [`Notification::Failed`]; the next is given when the answer has
-//! come, save for [`Order::Stop`] and [`Order::Alive`], which are for anytime. While an agent works, it sends news of its
-//! own accord. Whoever says nothing for [`PATIENCE`] is gone.
+//! An order is answered by the notifications named at it, or by [`Notification::Failed`]; the next order is
+//! sent after the answer, except [`Order::Stop`] and [`Order::Alive`], which can be sent at any time. While
+//! an agent works, it sends progress notifications. A side that is silent for [`PATIENCE`] is lost.
 
 use std::time::Duration;
 
@@ -10,13 +10,14 @@ use bench::plan::{Cell, Span, Stop};
 use bench::record::{ClientRun, Facts, Sample};
 use serde::{Deserialize, Serialize};
 
-/// Each side says something at least so often.
+/// The longest time between two messages of a side; keepalives fill pauses.
 pub const BREATH: Duration = Duration::from_secs(1);
 
-/// Whoever has said nothing for so long is gone: ten breaths, since the network may be busy with what is measured.
+/// A side that is silent for this long is lost: ten keepalives, since the network may be saturated by the
+/// measurement.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What an agent is told.
+/// An order to an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Order {
@@ -29,7 +30,8 @@ pub enum Order {
         /// The cell, with the roles that are this agent's.
         cell: Cell,
     },
-    /// Carry them out: [`Notification::Counting`] and [`Notification::Sample`]s, then [`Notification::Ended`].
+    /// Carry them out: [`Notification::Counting`] and [`Notification::Sample`]s, then
+    /// [`Notification::Ended`].
     Run(Run),
     /// End the run, which is then answered as if its time were over.
     Stop,
@@ -70,11 +72,11 @@ pub struct Run {
     pub start_ns: u64,
 }
 
-/// What an agent tells.
+/// A notification of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Notification {
-    /// It works for somebody else. Nothing follows.
+    /// It works for another coordinator. Nothing follows.
     Busy {
         /// For whom: an address.
         coordinator: String,
@@ -134,7 +136,7 @@ pub struct Opened {
     pub facts: Facts,
 }
 
-/// What came of a role.
+/// The result of a role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoleReport {
@@ -146,7 +148,7 @@ pub struct RoleReport {
     pub started_ns: u64,
 }
 
-/// What came is no message that is known.
+/// A message that cannot be parsed.
 pub type Unintelligible = serde_json::Error;
 
 impl Order {
@@ -165,7 +167,7 @@ impl Order {
 }
 
 impl Notification {
-    /// Whether it only tells how something goes.
+    /// Whether it is a progress notification.
     pub fn is_progress(&self) -> bool {
         matches!(self, Notification::Counting | Notification::Sample { .. } | Notification::Purged { .. })
     }
@@ -173,7 +175,7 @@ impl Notification {
     /// Reads a message.
     ///
     /// # Errors
-    /// It is no news.
+    /// It is no notification.
     pub fn parse(message: &[u8]) -> Result<Notification, Unintelligible> {
         serde_json::from_slice(message)
     }

@@ -1,4 +1,5 @@
-//! What a coordinator (`linerate bench --agents`) and its agents say to each other, as values and machines without I/O.
+//! The protocol of a coordinator (`linerate bench --agents`) and its agents, as values and machines without
+//! I/O.
 //!
 //! ```text
 //!   coordinator                                    agent
@@ -10,14 +11,14 @@
 //!                                     ◀──────────  Notification
 //! ```
 //!
-//! Every message is JSON in a [`frame`]: its length, then so many bytes. [`handshake`] proves on both sides that one
-//! knows the secret, and makes keys that hold for this connection only; [`seal`] encrypts every later message;
-//! [`message`] is what is said then.
+//! Every message is JSON in a [`frame`]: a length and that many bytes. [`handshake`] authenticates both sides
+//! by the secret and makes keys for this connection; [`seal`] encrypts every later message; [`message`]
+//! defines the messages.
 //!
-//! What this gives: nobody who does not know the secret can have anything done, pass for an agent, read a message, or change,
-//! repeat, leave out or turn round one without being noticed; and who learns the secret later cannot read what was recorded
-//! before. What it does not give: protection of a short secret, which who sees the packets may guess at, since the first
-//! message proves it; that is why one is refused.
+//! Security: without the secret it is impossible to give orders, to impersonate an agent, to read messages,
+//! or to modify, replay, drop or reflect them undetected; recorded traffic stays confidential if the secret
+//! leaks later (forward secrecy). A short secret is not protected against offline guessing by an
+//! eavesdropper, since the first message proves knowledge of it; therefore short secrets are refused.
 
 pub mod frame;
 pub mod handshake;
@@ -26,14 +27,15 @@ pub mod seal;
 
 use zeroize::Zeroizing;
 
-/// The version of all of this. Coordinator and agents must have the same; they must be the same program too, since a
-/// workload that one side understands otherwise would be measured wrongly.
+/// The version of all of this. Coordinator and agents must have the same; they must be the same program too,
+/// since a workload that one side understands otherwise would be measured wrongly.
 pub const PROTOCOL: u32 = 2;
 
 /// Frames before the secret is proved are no longer than this.
 pub const STRANGER_BYTES_MAX: usize = 1024;
 
-/// Frames after that are no longer than this: a result with a day's samples and all of its latencies takes 20 MB.
+/// Frames after that are no longer than this: a result with a day's samples and all of its latencies takes 20
+/// MB.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// What coordinator and agents know, and nobody else.

@@ -1,9 +1,9 @@
-//! Messages that only the other side can have made and read: each goes as transport messages of Noise (revision 34, section
-//! 5), of at most 65,535 bytes, whose numbers are not sent since TCP keeps the order. One that was repeated, left out, turned
-//! round or cut off, or came from another connection, does not decrypt.
+//! Encrypted and authenticated messages: each is sent as transport messages of Noise (revision 34, section 5)
+//! of at most 65,535 bytes. Their numbers are not sent, since TCP keeps the order. A message that was
+//! replayed, dropped, reflected or truncated, or is from another connection, does not decrypt.
 //!
-//! The length of a message stands in front of it within what is encrypted, so that the pieces of one message are not taken
-//! for another.
+//! The length of a message stands in front of it within what is encrypted, so that the pieces of one message
+//! are not taken for another.
 
 use std::fmt;
 use std::rc::Rc;
