@@ -1,4 +1,4 @@
-//! The machine that measures.
+//! Facts about the measuring machine.
 
 use bench::record::{Fact, Group};
 
@@ -87,7 +87,8 @@ fn load(system: &System) -> Option<Fact> {
     Some(known("load at the start", format!("{load:.2}"), busy.then_some(better)))
 }
 
-/// The load average of a machine that serves nobody is some hundredths, with a shell and a monitor some tenths.
+/// The load average of a machine that serves nobody is some hundredths, with a shell and a monitor some
+/// tenths.
 const BUSY_SHARE: f64 = 0.5;
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! What has to be known of a measurement to believe it: the machine, the way to the storage, what was negotiated, the
-//! storage, and what measured. Each of them in a file of its own.
+//! Facts about the environment of a measurement, which its results depend on: the machine, the path to the
+//! storage, negotiated keys, the storage, and the measuring program. One file each.
 //!
-//! What the system does not tell is left out. A fact that makes a measurement worse, or less believable, says what would
-//! be better and why. [`server`] is for who serves from this machine: its CPU time is a part of the costs.
+//! Unknown facts are left out. A fact that degrades a measurement, or makes it less reliable, has a
+//! recommendation with a reason. [`server`] is a server on this machine, whose CPU time is a part of the
+//! cost.
 
 //!
 //! ```
@@ -27,8 +28,8 @@ use initiator::Unit;
 use backends::location::Location;
 use system::System;
 
-/// Everything that is known of measuring `place`, which is open as `device`; `unit` is the logical unit behind it, if
-/// there is one. To be asked before anything is measured: it looks at how busy the machine is.
+/// Everything that is known of measuring `place`, which is open as `device`; `unit` is the logical unit
+/// behind it, if there is one. To be asked before anything is measured: it looks at how busy the machine is.
 pub async fn facts(place: &Location, device: &dyn BlockDevice, unit: Option<&Unit>) -> Facts {
     let system = System::this();
     let mut facts = client::facts(&system);
@@ -49,7 +50,8 @@ pub fn machine() -> Facts {
     Facts(facts)
 }
 
-/// What the link to the unit's target carries at most, for requests of these lengths; nothing, if it is none that limits.
+/// What the link to the unit's target carries at most, for requests of these lengths; nothing, if it is none
+/// that limits.
 pub async fn ceilings(unit: &Unit, block_bytes: &[u32]) -> Vec<Limit> {
     let connections = unit.target().statistics().await.map(|all| all.connections).unwrap_or_default();
     let link = connections.first().and_then(|first| network::ethernet(&System::this(), first));

@@ -1,5 +1,5 @@
-//! The interface that the way to a target begins with, as a diagnosis looks at it: what it runs at, and which packets it
-//! loses meanwhile.
+//! The interface of the path to a target, for diagnosis: its speed, and the packets that it drops during a
+//! measurement.
 
 use host::interfaces;
 use initiator::ConnectionStatistics;
@@ -35,8 +35,9 @@ pub struct LinkWatch {
     faults: u64,
 }
 
-/// Packets that were damaged, or that were dropped for want of room (`Documentation/ABI/testing/sysfs-class-net-statistics`).
-/// `rx_dropped` is not one of them: it counts what nobody here wants, too.
+/// Packets that were damaged, or that were dropped for want of room
+/// (`Documentation/ABI/testing/sysfs-class-net-statistics`). `rx_dropped` is not one of them: it counts what
+/// nobody here wants, too.
 const FAULTS: [&str; 5] = ["rx_errors", "tx_errors", "rx_missed_errors", "tx_dropped", "collisions"];
 
 impl LinkWatch {
@@ -67,8 +68,8 @@ fn known(system: &System, name: String, faults_before: u64) -> Result<LinkLayer,
     let Some(mtu) = system.number(net(&name, "mtu")).and_then(|mtu| u32::try_from(mtu).ok()) else {
         return Err(format!("the kernel tells nothing of the interface {name}"));
     };
-    // What has no device behind it is memory, and what it calls its speed limits nothing, unless somebody has set it: for
-    // an interface of a laboratory or of a virtual machine to say what it stands for.
+    // What has no device behind it is memory, and what it calls its speed limits nothing, unless somebody has
+    // set it: for an interface of a laboratory or of a virtual machine to say what it stands for.
     let is_real = system.has(net(&name, "device"));
     let is_set = |mbit: &i64| *mbit > 0 && (is_real || !UNSET_MBIT.contains(mbit));
     let mbit = system.number(net(&name, "speed")).filter(is_set);
@@ -87,7 +88,8 @@ fn known(system: &System, name: String, faults_before: u64) -> Result<LinkLayer,
     })
 }
 
-/// What the kernel's drivers for tun and tap (drivers/net/tun.c) and for veth (drivers/net/veth.c) begin with.
+/// What the kernel's drivers for tun and tap (drivers/net/tun.c) and for veth (drivers/net/veth.c) begin
+/// with.
 const UNSET_MBIT: [i64; 2] = [10, 10_000];
 
 fn faults(system: &System, name: &str) -> u64 {

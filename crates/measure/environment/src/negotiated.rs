@@ -1,4 +1,4 @@
-//! What initiator and target agreed on, as `linerate info` sees it.
+//! Negotiated keys as facts, with the recommendations of `linerate info`.
 
 use bench::record::{Fact, Group};
 use inspect::negotiation::negotiated;

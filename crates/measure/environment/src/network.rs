@@ -1,4 +1,4 @@
-//! The way to the target: which interface leads there, and what TCP knows of the path.
+//! The path to the target: the interface, and TCP statistics.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -29,8 +29,8 @@ pub(super) fn facts(system: &System, connections: &[ConnectionStatistics]) -> Ve
     facts
 }
 
-/// The link that leads there, if it is a real one whose speed and MTU are known: what has no device behind it is memory,
-/// and what it calls its speed limits nothing.
+/// The link that leads there, if it is a real one whose speed and MTU are known: what has no device behind it
+/// is memory, and what it calls its speed limits nothing.
 pub(super) fn ethernet(system: &System, connection: &ConnectionStatistics) -> Option<Link> {
     let addresses = interfaces::addresses().ok()?;
     let interface = interface(&addresses, connection.local.ip(), connection.peer.ip())?;
@@ -51,8 +51,8 @@ fn known(name: &str, value: impl Into<String>, better: Option<String>) -> Fact {
     fact(Group::Network, name, value, better)
 }
 
-/// Packets to an address of this machine's own take the loopback, whatever interface has the address; others leave by
-/// the interface whose address they come from, unless somebody routes by policy.
+/// Packets to an address of this machine's own take the loopback, whatever interface has the address; others
+/// leave by the interface whose address they come from, unless somebody routes by policy.
 pub fn interface(addresses: &[(String, IpAddr)], local: IpAddr, peer: IpAddr) -> Option<String> {
     let holder = |address: IpAddr| addresses.iter().find(|(_, own)| *own == address.to_canonical());
     match holder(peer) {

@@ -1,9 +1,9 @@
-//! Who serves us, if it is a process on this machine: then its CPU time is a part of what a request costs, and a server
-//! whose busiest thread is always busy is what is measured.
+//! The process that serves the storage, if it is on this machine: its CPU time is a part of the cost of a
+//! request, and a server thread that is always busy is the bottleneck.
 //!
-//! The kernel's tables of TCP sockets have the server's end of our connection too (our ends turned round), with the
-//! number of its inode; the process that serves has that inode open. Sockets of the kernel's own (LIO) are open in no
-//! process, and those of other network namespaces are in no table of ours.
+//! The kernel's tables of TCP sockets have the server's end of our connection too (our ends turned round),
+//! with the number of its inode; the process that serves has that inode open. Sockets of the kernel's own
+//! (LIO) are open in no process, and those of other network namespaces are in no table of ours.
 
 use std::fs;
 use std::io;
@@ -35,8 +35,8 @@ pub struct ServerClocks {
 }
 
 impl Server {
-    /// Who serves this session; `None` if it is not a process of this machine's, one that we may not look at (root may
-    /// look at all), or our own, whose CPU time is not to be told from the client's.
+    /// Who serves this session; `None` if it is not a process of this machine's, one that we may not look at
+    /// (root may look at all), or our own, whose CPU time is not to be told from the client's.
     pub async fn serving(target: &RemoteTarget) -> Option<Server> {
         let connections = target.statistics().await?.connections;
         let first = connections.first()?;

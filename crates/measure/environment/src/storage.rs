@@ -1,4 +1,4 @@
-//! The storage: what it says of itself.
+//! Facts about the storage, as it reports them.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the kernel tells in `/proc` and `/sys`: small texts and links, any of which may be missing.
+//! Files and links of the kernel in `/proc` and `/sys`, any of which may be missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ impl System {
     }
 }
 
-/// A made-up machine.
+/// A machine for tests, with given files.
 #[cfg(test)]
 pub(super) struct TestSystem {
     pub(super) system: System,

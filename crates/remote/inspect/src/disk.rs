@@ -1,4 +1,4 @@
-//! What a disk is like for those who read and write it.
+//! Properties of a disk that affect reads and writes.
 
 use block::{BlockDevice, Profile};
 use initiator::Unit;
@@ -144,7 +144,8 @@ impl Ways {
 
 impl Limits {
     fn new(limits: &BlockLimits) -> Limits {
-        // Zero is "no limit is told" in all of them (SBC-3 6.6.4), except that it is "not there" for the last two.
+        // Zero is "no limit is told" in all of them (SBC-3 6.6.4), except that it is "not there" for the last
+        // two.
         let named = |blocks: u64| Some(blocks).filter(|blocks| *blocks != 0);
         let unless_all_ones = |blocks: u32| named(blocks.into()).filter(|_| blocks != u32::MAX);
         Limits {

@@ -1,7 +1,7 @@
-//! What was asked of the target in the login, what came of it, and what would be better.
+//! Negotiated keys: offered, agreed and recommended values.
 //!
-//! The recommendations are in one table, [`KEYS`]. A key is marked if what came of it costs something, and the reason
-//! says what. It counts in round trips: a write of B bytes, of which U travel unasked, waits for
+//! The recommendations are in one table, [`KEYS`]. A key is marked if what came of it costs something, and
+//! the reason says what. It counts in round trips: a write of B bytes, of which U travel unasked, waits for
 //! `ceil((B - U) / (MaxBurstLength * MaxOutstandingR2T))` of them besides its own.
 
 use derive_more::Display;
@@ -48,10 +48,11 @@ enum Advice {
     AtLeast(fn(&Parameters) -> u32, &'static str),
 }
 
-/// The longest write that an operating system is likely to send in one piece (Linux: max_sectors_kb is 1280 at most
-/// unless somebody raises it; Windows and ESXi: 1 MiB and less).
+/// The longest write that an operating system is likely to send in one piece (Linux: max_sectors_kb is 1280
+/// at most unless somebody raises it; Windows and ESXi: 1 MiB and less).
 const LONG_WRITE_BYTES: u32 = 1 << 20;
-/// What open-iscsi asks for (FirstBurstLength, MaxRecvDataSegmentLength), and so what most targets have been tuned by.
+/// What open-iscsi asks for (FirstBurstLength, MaxRecvDataSegmentLength), and so what most targets have been
+/// tuned by.
 const USUAL_BYTES: u32 = 256 << 10;
 
 const KEYS: &[Key] = &[
