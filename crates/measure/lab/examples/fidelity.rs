@@ -1,7 +1,8 @@
-//! Measures how true the lab's links are to their conditions: rate, round trip, loss, what the lab adds, and what it
-//! costs. Prints the tables of `docs/lab.md`; takes about a minute and a half.
+//! Measures how true the lab's links are to their conditions: rate, round trip, loss, what the lab adds, and
+//! what it costs. Prints the tables of `docs/lab.md`; takes about a minute and a half.
 //!
-//! `cargo run --release -p linerate-lab --example fidelity`, or with `rates`, `round-trips` or `losses` behind it.
+//! `cargo run --release -p linerate-lab --example fidelity`, or with `rates`, `round-trips` or `losses`
+//! behind it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -26,7 +27,8 @@ const PAYLOAD_SHARE: f64 = 1448.0 / 1538.0;
 
 fn rates() -> Result<(), LabError> {
     println!(
-        "| link | ways | TCP carried | of what it can | left late, p50 | p99 | max | lost by the lab | overflowed | wire's CPU |"
+        "| link | ways | TCP carried | of what it can | left late, p50 | p99 | max | lost by the lab | \
+         overflowed | wire's CPU |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     for (megabits, round_trip_ms, both) in [

@@ -1,4 +1,4 @@
-//! The time on a wire: nanoseconds since its lab was built.
+//! The clock of a lab: nanoseconds since it was built.
 
 use std::time::{Duration, Instant};
 

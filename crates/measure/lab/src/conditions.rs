@@ -1,13 +1,13 @@
-//! What a link does to the frames that it carries in one direction.
+//! Conditions of a link in one direction: rate, delay, loss, reordering, MTU, buffer.
 
 use std::time::Duration;
 
-/// What a link does to the frames that it carries in one direction: a queue that overflows, a transmitter with a
-/// rate, and a way that takes time and loses some.
+/// What a link does to the frames that it carries in one direction: a queue that overflows, a transmitter
+/// with a rate, and a way that takes time and loses some.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conditions {
-    /// Bits a second of the link, where an Ethernet frame is charged with all that surrounds it (38 bytes beside the
-    /// IP packet, 84 at least); without: no limit.
+    /// Bits a second of the link, where an Ethernet frame is charged with all that surrounds it (38 bytes
+    /// beside the IP packet, 84 at least); without: no limit.
     pub bits_per_s: Option<f64>,
     /// One-way delay of a frame after its last bit was sent.
     pub delay: Duration,
@@ -23,9 +23,9 @@ pub struct Conditions {
     pub buffer_bytes: u64,
     /// Which frames are lost, overtaken or held up follows from this and from their number.
     pub seed: u64,
-    /// Instead of one path several, a bundle of links: a flow goes by the one that its addresses and ports choose,
-    /// in both directions by the same. Each has all of the above for itself, and no lanes of its own. Empty: one
-    /// path with the conditions here.
+    /// Instead of one path several, a bundle of links: a flow goes by the one that its addresses and ports
+    /// choose, in both directions by the same. Each has all of the above for itself, and no lanes of its own.
+    /// Empty: one path with the conditions here.
     pub lanes: Vec<Conditions>,
     /// How flows choose among the lanes.
     pub spread: Spread,
@@ -34,7 +34,8 @@ pub struct Conditions {
 /// How flows are spread over the lanes of a bundle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spread {
-    /// By a hash of addresses and ports, as switches do: two flows may well have one lane, and the other none.
+    /// By a hash of addresses and ports, as switches do: two flows may well have one lane, and the other
+    /// none.
     #[default]
     ByHash,
     /// In the order in which they appear, each the next lane, so that several connections use several lanes.
@@ -60,8 +61,8 @@ impl Default for Conditions {
 }
 
 impl Conditions {
-    /// The default buffer, 16 MiB: a window of 10 MiB, or 32 commands of 256 KiB, wait here without loss, as they would
-    /// in the sender's socket if the sender's own network card were the bottleneck.
+    /// The default buffer, 16 MiB: a window of 10 MiB, or 32 commands of 256 KiB, wait here without loss, as
+    /// they would in the sender's socket if the sender's own network card were the bottleneck.
     pub const BUFFER_BYTES: u64 = 16 << 20;
 
     /// The paths: the lanes, or the one that this is.

@@ -1,9 +1,9 @@
-//! Which congestion controls hosts may have.
+//! Congestion controls that hosts may use.
 //!
-//! A namespace may choose only among those that everybody may use (tcp_allowed_congestion_control), and a kernel whose
-//! own default is another may not count `cubic` among them. The list is the machine's, not a namespace's: adding a
-//! name to it is the one thing that a lab changes outside itself. It allows a program without privileges to choose that
-//! algorithm for its own sockets, and lasts until the machine restarts.
+//! A namespace may choose only among those that everybody may use (tcp_allowed_congestion_control), and a
+//! kernel whose own default is another may not count `cubic` among them. The list is the machine's, not a
+//! namespace's: adding a name to it is the one thing that a lab changes outside itself. It allows a program
+//! without privileges to choose that algorithm for its own sockets, and lasts until the machine restarts.
 
 use std::fs;
 
@@ -24,7 +24,8 @@ pub(crate) fn allow(name: &str) -> Result<(), LabError> {
     if !has(&available) {
         let available = available.trim();
         return Err(LabError::Missing(format!(
-            "the kernel has no congestion control named {name}; it has {available} (modprobe tcp_{name} may add it)"
+            "the kernel has no congestion control named {name}; it has {available} (modprobe tcp_{name} may \
+             add it)"
         )));
     }
     let more = format!("{} {name}", allowed.trim());

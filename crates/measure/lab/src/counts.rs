@@ -1,4 +1,4 @@
-//! What a link has done to the frames that came, so far.
+//! Frame counters of a link.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -20,8 +20,8 @@ pub struct Counts {
     pub overflowed: u64,
     /// Frames longer than the link's MTU, or than the receiving interface's.
     pub too_long: u64,
-    /// Frames that this lab lost by itself: the wire did not take them in time, or the receiver's kernel refused
-    /// them. In a sound measurement there are none.
+    /// Frames that this lab lost by itself: the wire did not take them in time, or the receiver's kernel
+    /// refused them. In a sound measurement there are none.
     pub failed: u64,
     /// How much later than planned the frames left, in nanoseconds: what the lab adds to the link's delay.
     pub own_delay: Histogram<u64>,

@@ -159,8 +159,8 @@ fn spread(text: &str) -> Result<Spread, String> {
     }
 }
 
-/// Both directions lose frames of their own, also where the plan says the same of both. The seed of a bundle itself
-/// spreads flows over its lanes, which both directions do alike.
+/// Both directions lose frames of their own, also where the plan says the same of both. The seed of a bundle
+/// itself spreads flows over its lanes, which both directions do alike.
 const BACK: u64 = 1 << 63;
 
 fn between<'a>(section: &Section<'a>, hosts: &[HostPlan]) -> Read<[&'a str; 2]> {

@@ -1,4 +1,4 @@
-//! What is wrong with a plan, and why a lab cannot be built.
+//! Errors of plans, and of building a lab.
 
 use std::io;
 

@@ -1,8 +1,8 @@
-//! What a packet from a tap is on the wire: one Ethernet frame, or a segment of TCP that stands for many, and how to
-//! take some of them out of it.
+//! The frames of a packet from a tap: one Ethernet frame, or a TCP segment that stands for several; and
+//! removing some of them.
 //!
-//! Checksums of TCP are not computed anywhere: the kernel leaves them open when it sends (`NEEDS_CSUM`: the field
-//! holds the sum of the pseudo header), and takes that for a good one when it receives.
+//! Checksums of TCP are not computed anywhere: the kernel leaves them open when it sends (`NEEDS_CSUM`: the
+//! field holds the sum of the pseudo header), and takes that for a good one when it receives.
 
 use std::ops::Range;
 
@@ -270,7 +270,8 @@ pub(crate) mod tests {
         (0..bytes).map(|byte| (byte * 7 % 251) as u8).collect()
     }
 
-    /// The open checksum, closed as a network card would: over TCP's header, with the open sum in it, and payload.
+    /// The open checksum, closed as a network card would: over TCP's header, with the open sum in it, and
+    /// payload.
     fn checksum_on_the_wire(packet: &[u8], version: Version) -> u16 {
         let tcp = VIRTIO_BYTES + ETHERNET_BYTES + if version == Version::V4 { 20 } else { 40 };
         !folded(sum(&packet[tcp..]))

@@ -73,9 +73,9 @@ impl Host {
         &self.settings
     }
 
-    /// Starts a program here as one of the lab's processes: it ends with the lab at the latest, and so does everything that
-    /// it has started. `prepare` says with what arguments and streams. It sees this host's `/sys/class/net`, and in `/proc`
-    /// the processes of the lab.
+    /// Starts a program here as one of the lab's processes: it ends with the lab at the latest, and so does
+    /// everything that it has started. `prepare` says with what arguments and streams. It sees this host's
+    /// `/sys/class/net`, and in `/proc` the processes of the lab.
     ///
     /// # Errors
     /// Those of [`Command::spawn`].
@@ -92,8 +92,8 @@ impl Host {
         processes.start(&mut command)
     }
 
-    /// A command that will run here, and that is its starter's to end: the lab knows nothing of it. It sees this host's
-    /// `/sys/class/net`.
+    /// A command that will run here, and that is its starter's to end: the lab knows nothing of it. It sees
+    /// this host's `/sys/class/net`.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         self.namespace.command(program)
     }
@@ -116,8 +116,8 @@ fn settings(plan: &HostPlan) -> Vec<(String, String)> {
 
 /// The same everywhere, whatever the machine's own are.
 const OWN_SETTINGS: &[(&str, &str)] = &[
-    // Room for 32 MiB in each direction: a link of 1 Gbit/s at 100 ms is full, and a window smaller than that is
-    // the plan's or the program's.
+    // Room for 32 MiB in each direction: a link of 1 Gbit/s at 100 ms is full, and a window smaller than that
+    // is the plan's or the program's.
     ("net.ipv4.tcp_rmem", "4096 131072 33554432"),
     ("net.ipv4.tcp_wmem", "4096 131072 33554432"),
     // What one connection has learned does not colour the next.
@@ -139,8 +139,8 @@ fn set_all(wanted: &[(String, String)]) -> Result<Vec<(String, String)>, LabErro
 fn without_namespaces(error: &io::Error) -> LabError {
     match error.kind() {
         io::ErrorKind::PermissionDenied => LabError::Missing(
-            "a lab needs the right to make network namespaces and interfaces: run as root, or with the capabilities \
-             CAP_SYS_ADMIN and CAP_NET_ADMIN"
+            "a lab needs the right to make network namespaces and interfaces: run as root, or with the \
+             capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN"
                 .to_owned(),
         ),
         _ => LabError::Missing(format!("the kernel cannot make a network namespace: {error}")),

@@ -60,8 +60,8 @@ impl Lab {
     /// Builds the plan.
     ///
     /// # Errors
-    /// [`LabError::Plan`] if it contradicts itself, [`LabError::Missing`] if the machine or the user lacks what a lab
-    /// needs, [`LabError::System`] for what the kernel refuses.
+    /// [`LabError::Plan`] if it contradicts itself, [`LabError::Missing`] if the machine or the user lacks
+    /// what a lab needs, [`LabError::System`] for what the kernel refuses.
     pub fn build(plan: &Plan) -> Result<Lab, LabError> {
         if let Some(mistake) = plan.mistake() {
             return Err(LabError::Plan(mistake));
@@ -159,8 +159,9 @@ impl LinkHandle {
         [&self.ends[0], &self.ends[1]]
     }
 
-    /// Changes what the link does to frames that come from now on; frames are counted from 0 again, so that the same
-    /// seed loses the same ones. Interfaces stay as they are: their MTU, and the speed that they report.
+    /// Changes what the link does to frames that come from now on; frames are counted from 0 again, so that
+    /// the same seed loses the same ones. Interfaces stay as they are: their MTU, and the speed that they
+    /// report.
     pub fn set(&self, direction: Direction, conditions: &Conditions) -> Result<(), LabError> {
         if let Some(mistake) = conditions.mistake() {
             return Err(LabError::Plan(mistake));
@@ -212,7 +213,8 @@ impl Interface<'_> {
         let rtnetlink: &Rtnetlink = &at.rtnetlink;
         let index = rtnetlink.index(self.name)?;
         if self.address.0.is_ipv4() {
-            // Else the kernel would send frames by itself at times of its own, and be among those that are counted.
+            // Else the kernel would send frames by itself at times of its own, and be among those that are
+            // counted.
             let quiet = std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.name), "1");
             quiet
                 .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
@@ -247,7 +249,8 @@ impl DeviceCounters {
     }
 }
 
-/// How many packets wait for the wire's thread, should it be kept from running: 250 ms of full frames at 1 Gbit/s.
+/// How many packets wait for the wire's thread, should it be kept from running: 250 ms of full frames at 1
+/// Gbit/s.
 const QUEUE_PACKETS: u32 = 20_000;
 
 /// Locally administered Ethernet addresses (second bit of the first byte).
@@ -255,8 +258,8 @@ fn ethernet(link: usize, end: usize) -> [u8; 6] {
     [0x02, 0x6c, 0x61, 0x62, link as u8, end as u8 + 1]
 }
 
-/// Of how many frames a segment may consist that the kernel hands over in one piece: as many as would arrive together
-/// by the slowest path. Longer ones would have to be cut.
+/// Of how many frames a segment may consist that the kernel hands over in one piece: as many as would arrive
+/// together by the slowest path. Longer ones would have to be cut.
 fn segment_frames_max(conditions: &Conditions, mtu: u32) -> u32 {
     let slowest = conditions.paths().iter().filter_map(|path| path.bits_per_s).reduce(f64::min);
     let frame_bits = f64::from(crate::frame::wire_bytes(mtu)) * 8.0;

@@ -1,9 +1,9 @@
 //! Several hosts on one machine, joined by links with rate, delay, jitter, loss, reordering, MTU and buffer.
 //!
-//! A host is a network namespace, a link a wire in this process: a thread that takes frames from an interface on one
-//! side and gives them to one on the other when a link with these [`Conditions`] would have. Everything is gone when
-//! the [`Lab`] is dropped or the process dies. Protocols above Ethernet are known as far as a segment of TCP must be
-//! cut into frames, no further.
+//! A host is a network namespace, a link a wire in this process: a thread that takes frames from an interface
+//! on one side and gives them to one on the other when a link with these [`Conditions`] would have. Dropping
+//! the [`Lab`], or the end of the process, removes everything. Protocols above Ethernet are parsed only to
+//! cut TCP segments into frames.
 //!
 //! Reading order: [`Plan`] and [`Conditions`] (what is wanted), [`Lab`] (what there is), [`Background`] (the programs of a plan), then the wire: `pipe` (one
 //! path, as pure values: when does this frame arrive, if it does), `link` (one direction), `wire` (the thread).

@@ -1,4 +1,4 @@
-//! One direction of a link: packets go in at one time and come out at another, whole, in parts, or not at all.
+//! One direction of a link: packets enter and leave later, whole, in parts, or not at all.
 
 use std::ops::Range;
 
@@ -16,8 +16,8 @@ pub(crate) struct LinkDirection {
     pipes: Vec<Pipe>,
     seed: u64,
     spread: Spread,
-    /// The flows that have appeared, in their order, if that decides on their lanes. The answers of a flow appear in the
-    /// same order on the way back.
+    /// The flows that have appeared, in their order, if that decides on their lanes. The answers of a flow
+    /// appear in the same order on the way back.
     flows: Vec<u64>,
     /// The longest packet that the receiving interface takes.
     receiver_mtu: u32,
@@ -53,8 +53,9 @@ impl LinkDirection {
         }
     }
 
-    /// A packet comes, as the tap gave it. Those of its frames that arrive in a row, and within [`BATCH_NS`], stay
-    /// one packet, which arrives when the last of them does, as when a network card tells of several frames at once.
+    /// A packet comes, as the tap gave it. Those of its frames that arrive in a row, and within [`BATCH_NS`],
+    /// stay one packet, which arrives when the last of them does, as when a network card tells of several
+    /// frames at once.
     pub(crate) fn receive(&mut self, now_ns: u64, packet: &[u8]) {
         let Some(shape) = Shape::parse(packet) else {
             self.counts.failed += 1;

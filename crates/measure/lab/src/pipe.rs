@@ -1,4 +1,4 @@
-//! One path of a link in one direction, as values: which of the frames that come arrive, and when.
+//! One path of a link in one direction, as a pure model: which frames arrive, and when.
 //!
 //! ```text
 //!            queue               transmitter          way

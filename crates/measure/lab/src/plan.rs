@@ -58,7 +58,8 @@ pub struct LinkPlan {
 pub struct EndPlan {
     /// The host on this side.
     pub host: String,
-    /// The interface's address and the bits of its network; without: 10.77.N.1 and .2 of 24, N counting the links.
+    /// The interface's address and the bits of its network; without: 10.77.N.1 and .2 of 24, N counting the
+    /// links.
     pub address: Option<(IpAddr, u8)>,
     /// The longest packet that the interface sends or takes; without: what the link carries.
     pub interface_mtu: Option<u32>,
@@ -75,7 +76,8 @@ impl Plan {
         document::parse(text)
     }
 
-    /// Two hosts, `client` and `server`, and one link between them, `wire`, which does the same in both directions.
+    /// Two hosts, `client` and `server`, and one link between them, `wire`, which does the same in both
+    /// directions.
     pub fn pair(conditions: Conditions) -> Plan {
         Plan {
             hosts: vec![HostPlan::new("client"), HostPlan::new("server")],

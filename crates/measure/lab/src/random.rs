@@ -1,7 +1,7 @@
-//! Numbers that look random and follow from a seed, a purpose and a count.
+//! Pseudorandom numbers determined by a seed, a purpose and a count.
 //!
-//! Each frame has its own number for each purpose, whatever was asked before: whether frame 1000 is lost does not
-//! depend on whether frame 999 was held up.
+//! Each frame has its own number for each purpose, whatever was asked before: whether frame 1000 is lost does
+//! not depend on whether frame 999 was held up.
 
 /// What a number decides.
 #[derive(Clone, Copy)]

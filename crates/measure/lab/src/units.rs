@@ -1,4 +1,4 @@
-//! Rates, sizes, times and shares as people write them in a plan.
+//! Rates, sizes, durations and shares as text in a plan.
 
 use std::time::Duration;
 

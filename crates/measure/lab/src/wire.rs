@@ -1,8 +1,8 @@
-//! The thread of a link: takes packets from the interface on either side, and gives them to the other one when they
-//! are due.
+//! The thread of a link: reads packets from the interface on either side and writes them to the other one
+//! when they are due.
 //!
-//! It runs before others where that is allowed, and sleeps to the nanosecond: a millisecond under way should last
-//! that, also while programs keep all CPUs busy. While it hands a packet over, the receiving kernel's TCP works on
+//! It has real-time priority where permitted, and sleeps with nanosecond resolution: delays should be exact
+//! even while programs keep all CPUs busy. While it hands a packet over, the receiving kernel's TCP works on
 //! this thread, as it would in a network card's interrupt.
 
 use std::io;
@@ -110,7 +110,8 @@ impl Carrier {
         any
     }
 
-    /// Takes what has been sent, though not for longer than a batch: what is due goes first. Whether there was any.
+    /// Takes what has been sent, though not for longer than a batch: what is due goes first. Whether there
+    /// was any.
     fn take_in(&mut self, link: &mut LinkDirection, direction: usize) -> bool {
         for taken in 0..BATCH {
             let Ok(bytes) = self.taps[direction].read(&mut self.scratch) else { return taken > 0 };

@@ -40,7 +40,8 @@ fn the_same_seed_loses_the_same_frames() {
     let (Some(once), Some(again), Some(other)) = (lossy(5), lossy(5), lossy(6)) else { return };
     let lost = once.values().max().copied().unwrap_or(0);
     assert!((1..100).contains(&lost), "{lost}");
-    // A kernel sends frames of its own at times of its own: what is compared is the same frame of the link in both.
+    // A kernel sends frames of its own at times of its own: what is compared is the same frame of the link in
+    // both.
     let in_both = |other: &BTreeMap<u64, u64>| -> Vec<(u64, u64)> {
         once.iter().filter_map(|(frame, lost)| Some((*lost, *other.get(frame)?))).collect()
     };

@@ -87,7 +87,8 @@ pub(crate) fn udp(at: &Host) -> (UdpSocket, SocketAddr) {
     (socket, address)
 }
 
-/// Sends datagrams one by one, until the link has had `count` frames: how many it had lost when it had had so many.
+/// Sends datagrams one by one, until the link has had `count` frames: how many it had lost when it had had so
+/// many.
 pub(crate) fn losses(lab: &Lab, count: u64) -> BTreeMap<u64, u64> {
     let (from, _) = udp(host(lab, "client"));
     let (_to, address) = udp(host(lab, "server"));
