@@ -1,4 +1,4 @@
-//! Carrying out the cells of the matrix: each on the ground that its setting asks for.
+//! Carries out the cells of the matrix, each on a test bed with its setting.
 
 use bench::Go;
 use bench::plan::{Cell, Setting, Span, Stop, Way};

@@ -1,5 +1,5 @@
-//! What a cell is measured on: two hosts of a lab, the link between them, and on one of them a target and a peer. Each is
-//! made anew when a setting wants it otherwise, and with it what stands on it, but nothing else.
+//! The test bed of a cell: two hosts of a lab, the link between them, and a target and a TCP peer on one of
+//! them. Each part is rebuilt only if the setting requires it, together with the parts that depend on it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use conduct::site::{self, Site};
 
 /// Larger than what is under way in any cell, smaller than the memory of most machines.
 pub(crate) const VOLUME_BYTES: u64 = 256 << 20;
-/// The link's buffer. No cell fills it, so that frames are lost only where a cell says so: what the document calls "transmit
-/// and receive buffer sizes" is not what its tables are about.
+/// The link's buffer. No cell fills it, so that frames are lost only where a cell says so: what the document
+/// calls "transmit and receive buffer sizes" is not what its tables are about.
 const BUFFER_BYTES: u64 = 64 << 20;
-/// A larger window than this is not asked of a socket, but left to the kernel, which the lab gives the room for it
-/// (`tcp_rmem`): net.core.rmem_max of the whole machine would be in the way.
+/// A larger window than this is not asked of a socket, but left to the kernel, which the lab gives the room
+/// for it (`tcp_rmem`): net.core.rmem_max of the whole machine would be in the way.
 const SET_WINDOW_BYTES_MAX: u32 = 1 << 20;
 
 const NAME: &str = "iqn.2026-01.io.linerate:wan";
@@ -32,7 +32,7 @@ const CLIENT: &str = "client";
 const SERVER: &str = "server";
 const WIRE: &str = "wire";
 
-/// It, as it is.
+/// The test bed in its current state.
 pub(crate) struct TestBed {
     unit: Arc<LogicalUnit>,
     wire: Option<Wire>,
@@ -41,7 +41,7 @@ pub(crate) struct TestBed {
     before: Counts,
 }
 
-/// The lab, and what was asked for.
+/// The lab, and the setting it was built for.
 struct Wire {
     lab: Arc<Lab>,
     link: LinkKey,
@@ -63,7 +63,7 @@ struct LinkKey {
     window_bytes: Option<u32>,
 }
 
-/// What can be changed while it runs.
+/// Conditions that can be changed while it runs.
 #[derive(Clone, PartialEq)]
 struct PathKey {
     rtt_ms: f64,
@@ -206,7 +206,8 @@ impl TestBed {
     }
 }
 
-/// Two hosts, two ends and a wire share the CPUs: who looks for events instead of sleeping takes them from the others.
+/// Two hosts, two ends and a wire share the CPUs: who looks for events instead of sleeping takes them from
+/// the others.
 pub(crate) const SPIN: Duration = Duration::ZERO;
 
 /// Fails where the machine or the user lacks what a lab needs: to be known before a result is begun.

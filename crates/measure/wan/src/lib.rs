@@ -6,11 +6,12 @@
 //!                                                                             └──────► tcp: plain TCP
 //! ```
 //!
-//! A crew like any other, to whom a cell says by its setting over which way it is to be measured. All of it is in this
-//! process, on threads that have entered the hosts of the lab.
+//! A [`conduct::crew::Crew`] whose cells specify the conditions of the path by their setting. Everything runs
+//! in this process, on threads that have entered the hosts of the lab.
 //!
-//! Reading order: [`begun`] and [`resumed`] (the record), `crew`, `ground` (lab, link, target), `tcp` and `peer` (plain TCP);
-//! [`own_target`] and [`service`] are for others who want a target, or the other end of plain TCP, in their own process.
+//! Reading order: [`begun`] and [`resumed`] (the record), `crew`, `ground` (lab, link, target), `tcp` and
+//! `peer` (plain TCP); [`own_target`] and [`service`] are also for other crates that need a target, or the
+//! peer of plain TCP, in their process.
 //!
 //! ```
 //! let record = wan::begun(model::LinkRate::GIGABIT, true, |suite| suite);
@@ -48,7 +49,8 @@ pub fn is_subject(subject: &Subject) -> bool {
     subject.kind == KIND
 }
 
-/// A record of nothing yet, of the matrix or a part of it over such a link, with a suite that `shortened` may shorten.
+/// A record of nothing yet, of the matrix or a part of it over such a link, with a suite that `shortened` may
+/// shorten.
 pub fn begun(link: LinkRate, quick: bool, shortened: impl FnOnce(Suite) -> Suite) -> Record {
     let plan = WanPlan { link_bits_per_s: link.bits_per_s(), congestion: CONGESTION.to_owned(), quick };
     let suite = shortened(suite(&plan));
@@ -88,8 +90,8 @@ fn facts(link: LinkRate) -> Facts {
     facts.0.push(of_the_way("link", format!("{link}, between two network namespaces of this machine")));
     facts.0.push(of_the_way(
         "TCP of both hosts",
-        "buffers as large as the window of a cell asks for, no memory of earlier connections (tcp_no_metrics_save=1), no \
-         slow start after a rest (tcp_slow_start_after_idle=0)"
+        "buffers as large as the window of a cell asks for, no memory of earlier connections \
+         (tcp_no_metrics_save=1), no slow start after a rest (tcp_slow_start_after_idle=0)"
             .to_owned(),
     ));
     facts

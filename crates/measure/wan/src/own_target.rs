@@ -1,5 +1,5 @@
-//! A target of our own for as long as a measurement lasts: one LUN, one reactor thread, in this process. `prove` has one on
-//! loopback, and the WAN matrix one in a lab's host.
+//! A temporary target in this process for a measurement: one LUN, one reactor thread. `prove` uses one on
+//! loopback, the WAN matrix one in a host of a lab.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};

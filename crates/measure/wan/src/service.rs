@@ -1,4 +1,4 @@
-//! Answering whoever connects, so many at once and no more.
+//! A service for a limited number of concurrent connections.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,8 +9,8 @@ use reactor::{Listener, Stream};
 
 use backends::Failure;
 
-/// Connections that are answered at once; one more is closed at once. Those who say nothing for `raw::SILENCE_MAX` are
-/// closed too, so that nobody keeps the place of others for nothing.
+/// Connections that are answered at once; one more is closed at once. Those who say nothing for
+/// `raw::SILENCE_MAX` are closed too, so that nobody keeps the place of others for nothing.
 pub const CONNECTIONS_MAX: u32 = 64;
 /// What each of them reads and writes, again and again: larger than a core's caches of most machines are.
 const MEMORY_BYTES: usize = 4 << 20;
@@ -42,7 +42,7 @@ async fn answer(_guest: ConnectionSlot, stream: Box<dyn Stream>) {
     }
 }
 
-/// The place of one who is answered.
+/// A counted connection.
 struct ConnectionSlot(Rc<Cell<u32>>);
 
 impl ConnectionSlot {

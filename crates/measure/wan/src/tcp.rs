@@ -1,4 +1,5 @@
-//! Plain TCP as a cell: bytes one way, as many as go, between a client's host and the peer in the server's.
+//! Plain TCP as a cell: bytes in one direction at full speed between the client's host and the peer in the
+//! server's.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -111,8 +112,8 @@ enum Heard {
     Sample(Sample),
 }
 
-/// Counts bytes into samples. A flow has no requests: its blocks, of the length that the cell says, follow one another, and
-/// each takes as long as its bytes take to come.
+/// Counts bytes into samples. A flow has no requests: its blocks, of the length that the cell says, follow
+/// one another, and each takes as long as its bytes take to come.
 struct Log {
     direction: Direction,
     block_bytes: u64,

@@ -93,7 +93,8 @@ fn each_cell_is_measured_over_the_way_that_its_setting_names() {
     let payload = model::link::Link::ethernet(BITS_PER_S, 1500).payload_per_s();
     for tcp in &runs[4..] {
         let share = tcp.bytes_per_s() / payload;
-        // A run that begins with a burst from the link's buffer may count a little more than passed in its time.
+        // A run that begins with a burst from the link's buffer may count a little more than passed in its
+        // time.
         assert!((0.1..1.05).contains(&share), "{}: {share}", tcp.cell);
     }
 }
