@@ -1,9 +1,9 @@
-//! The medium, where it is rotating disks: what an array of them gives of a load.
+//! The medium, if it is rotating disks: the throughput of an array under a load.
 //!
-//! A disk gets to a random place by a seek and half a turn. Redundancy makes writes more: a mirror does each twice, and
-//! parity is read with the old data and written with the new ones, four accesses for a write that is shorter than a stripe
-//! (Patterson, Gibson and Katz, 1988). That is all there is to it here. Caches, elevators and file systems in between are
-//! not modelled: the first two make it better, the last worse.
+//! A disk gets to a random place by a seek and half a turn. Redundancy makes writes more: a mirror does each
+//! twice, and parity is read with the old data and written with the new ones, four accesses for a write that
+//! is shorter than a stripe (Patterson, Gibson and Katz, 1988). That is all there is to it here. Caches,
+//! elevators and file systems in between are not modelled: the first two make it better, the last worse.
 
 use serde::{Deserialize, Serialize};
 
@@ -71,8 +71,8 @@ impl Disk {
 }
 
 impl Array {
-    /// What it gives of a load. Requests that follow each other are taken to arrive in the order of their places and to be
-    /// gathered into whole stripes, as a cache does it for one stream.
+    /// What it gives of a load. Requests that follow each other are taken to arrive in the order of their
+    /// places and to be gathered into whole stripes, as a cache does it for one stream.
     pub fn medium(&self, load: &Load) -> Medium {
         let block = f64::from(load.block_bytes);
         if !load.random {
@@ -85,7 +85,8 @@ impl Array {
         Medium { alone_s: rounds * round_s, bytes_per_s: f64::from(self.disks.max(1)) / busy_s * block }
     }
 
-    /// A path with this array behind its far end. The time that a request takes alone is added to the command's.
+    /// A path with this array behind its far end. The time that a request takes alone is added to the
+    /// command's.
     pub fn behind(&self, path: &Path, load: &Load) -> Path {
         let Medium { alone_s, bytes_per_s } = self.medium(load);
         let medium_per_s = path.medium_per_s.map_or(bytes_per_s, |other| other.min(bytes_per_s));
@@ -158,7 +159,8 @@ mod tests {
         assert!(alone(128) > 1.9 * alone(192), "{} {}", alone(128), alone(192));
     }
 
-    /// Document 001's 64.6 requests a second are 0.4 of what its disks allow: depth and network are not what limits there.
+    /// Document 001's 64.6 requests a second are 0.4 of what its disks allow: depth and network are not what
+    /// limits there.
     #[test]
     fn the_disks_of_document_001_allow_more_than_was_measured() {
         let iops =

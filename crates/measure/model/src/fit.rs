@@ -1,4 +1,4 @@
-//! The inverse: from what was measured to what the path and its ends are like.
+//! The inverse of the model: estimates the constants of a path from measurements.
 
 use super::predict::Demand;
 use super::search::{self, FROM_ANYWHERE, FROM_NEARBY, Range};
@@ -17,9 +17,9 @@ pub struct Measured {
     pub connections: u16,
     /// What it came to, in bytes a second.
     pub bytes_per_s: f64,
-    /// So far the truth may be from that, since it was rounded, in bytes a second: half of the last digit that is printed.
-    /// No place for a confidence interval: within the rounding every value counts as right, and a fit would lean on many
-    /// good measurements to please a few bad ones.
+    /// So far the truth may be from that, since it was rounded, in bytes a second: half of the last digit
+    /// that is printed. No place for a confidence interval: within the rounding every value counts as right,
+    /// and a fit would lean on many good measurements to please a few bad ones.
     pub rounding_per_s: f64,
 }
 
@@ -51,22 +51,23 @@ pub enum Constant {
 /// What was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fitted {
-    /// The path. A limit that binds in no measurement is not known, and `None`; a time that explains nothing is 0. The
-    /// round trip and the connections are those of the path that the search was told.
+    /// The path. A limit that binds in no measurement is not known, and `None`; a time that explains nothing
+    /// is 0. The round trip and the connections are those of the path that the search was told.
     pub path: Path,
-    /// How far the model is from each measurement, in their order: 0.05 is 5 % too much. Infinite where the path limits
-    /// nothing.
+    /// How far the model is from each measurement, in their order: 0.05 is 5 % too much. Infinite where the
+    /// path limits nothing.
     pub off: Vec<f64>,
     /// The median of their sizes.
     pub median_off: f64,
 }
 
-/// Finds those numbers of a path which explain what was measured best; the others stay as `known` has them. `None` if
-/// there is nothing to go by: no measurement that is a positive number.
+/// Finds those numbers of a path which explain what was measured best; the others stay as `known` has them.
+/// `None` if there is nothing to go by: no measurement that is a positive number.
 ///
 /// What counts is by which factor the model is off, as far as its rounding does not explain it, and a few
-/// measurements that the model cannot explain count little (Cauchy's loss): a knee that it makes too sharp is no reason to
-/// be wrong everywhere else. What limits reads and writes differs, so that each have a path of their own.
+/// measurements that the model cannot explain count little (Cauchy's loss): a knee that it makes too sharp is
+/// no reason to be wrong everywhere else. What limits reads and writes differs, so that each have a path of
+/// their own.
 pub fn fit(known: &Path, measured: &[Measured], free: &[Constant]) -> Option<Fitted> {
     let usable: Vec<Cell> = measured.iter().filter(|one| one.is_usable()).map(Cell::new).collect();
     if usable.is_empty() {
@@ -76,8 +77,8 @@ pub fn fit(known: &Path, measured: &[Measured], free: &[Constant]) -> Option<Fit
     free.sort();
     free.dedup();
     let mut best = search(known, &usable, &free, None);
-    // The fewer constants, the better: one that another can stand in for, or that explains a single cell a little, would
-    // mislead everywhere else.
+    // The fewer constants, the better: one that another can stand in for, or that explains a single cell a
+    // little, would mislead everywhere else.
     for constant in free.clone().into_iter().rev() {
         let others: Vec<Constant> = free.iter().copied().filter(|other| *other != constant).collect();
         let mut without = best;
@@ -241,8 +242,8 @@ impl Constant {
         }
     }
 
-    /// Where to look for it, and where to begin: a limit begins where it was last seen not to limit, the most that was
-    /// reached; a time at a tenth of a millisecond.
+    /// Where to look for it, and where to begin: a limit begins where it was last seen not to limit, the most
+    /// that was reached; a time at a tenth of a millisecond.
     fn range(self, cells: &[Cell], start: Option<f64>) -> Range {
         let seen = self.most_seen(cells);
         let (least, most) = match self {

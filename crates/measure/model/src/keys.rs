@@ -1,4 +1,4 @@
-//! What a session agreed on, as far as it decides how often a command waits.
+//! The negotiated keys that determine how often a command waits for a round trip.
 
 use serde::{Deserialize, Serialize};
 
@@ -53,8 +53,8 @@ impl Keys {
         }
     }
 
-    /// What is sent of a write of so many bytes before the target asks for anything: with InitialR2T=Yes no more than the
-    /// command PDU holds.
+    /// What is sent of a write of so many bytes before the target asks for anything: with InitialR2T=Yes no
+    /// more than the command PDU holds.
     pub fn unasked_bytes(&self, block_bytes: u32) -> u32 {
         match self.initial_r2t {
             true => self.immediate_bytes(block_bytes),
@@ -68,8 +68,8 @@ impl Keys {
         asked_for.div_ceil(self.max_burst_bytes.max(1))
     }
 
-    /// How often there is a wait for the other side in a command of so many bytes: once for its answer, and for a write
-    /// once more for as many R2Ts as may be outstanding.
+    /// How often there is a wait for the other side in a command of so many bytes: once for its answer, and
+    /// for a write once more for as many R2Ts as may be outstanding.
     pub fn exchanges(&self, direction: Direction, block_bytes: u32) -> u32 {
         match direction {
             Direction::Read => 1,

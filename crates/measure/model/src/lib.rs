@@ -1,8 +1,8 @@
-//! What a storage path gives at most, and why not more: throughput and latency of reads and writes as a function of the
-//! link, the distance, TCP's window, what was negotiated, and what the two ends cost.
+//! A model of a storage path: the highest throughput and the latency of reads and writes, and the bottleneck,
+//! as a function of the link, the round-trip time, TCP's window, negotiated keys, and the costs of both ends.
 //!
-//! A [`Path`] is what is known or assumed of the way and its ends, [`Keys`] what the session agreed on, a [`Load`] what is
-//! asked. Every limit is a [`Term`]; the smallest binds, and its name is the diagnosis.
+//! A [`Path`] has the known or assumed constants of the path and its ends, [`Keys`] the negotiated keys, and
+//! a [`Load`] the workload. Every limit is a [`Term`]; the smallest one is the bottleneck.
 //!
 //! ```
 //! use model::link::Link;

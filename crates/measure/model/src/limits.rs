@@ -1,13 +1,14 @@
-//! What a link carries at most of requests of some lengths, and what fills it over a distance.
+//! The capacity of a link for requests of several lengths, and the window and queue depth that fill it over a
+//! distance.
 
 use crate::link::{Goodput, Link};
 use crate::{Direction, Keys, Load, Path, Prediction, Traffic, predict};
 
-/// Everything that is told.
+/// The computed limits.
 pub struct LinkLimits {
     /// The link.
     pub link: Link,
-    /// What the tables of goodput count with.
+    /// The keys used for the tables of goodput.
     pub keys: Keys,
     /// Reads end with a response PDU, and not with their last data.
     pub status_apart: bool,
@@ -19,7 +20,7 @@ pub struct LinkLimits {
     pub distance: Option<DistanceLimits>,
 }
 
-/// A way of writing: which data go unasked.
+/// A write mode: which data are unsolicited.
 #[derive(Clone, Copy)]
 pub struct WriteMode {
     /// Its name.
@@ -28,7 +29,7 @@ pub struct WriteMode {
     pub keys: Keys,
 }
 
-/// What the link carries of requests of one length.
+/// The capacity for requests of one length.
 pub struct Block {
     /// The length.
     pub bytes: u32,
@@ -40,10 +41,10 @@ pub struct Block {
     pub both: Goodput,
 }
 
-/// The distance that was asked about, and what was said of the session.
+/// A distance, with known properties of the session.
 #[derive(Clone, Copy)]
 pub struct Distance {
-    /// There and back, in seconds.
+    /// The round-trip time in seconds.
     pub round_trip_s: f64,
     /// TCP's window, in bytes.
     pub window_bytes: Option<u32>,
@@ -54,13 +55,13 @@ pub struct Distance {
 }
 
 impl Distance {
-    /// Whether anything was said that may limit.
+    /// Whether a window or a depth that may limit was given.
     pub fn is_limited(&self) -> bool {
         self.window_bytes.is_some() || self.depth.is_some()
     }
 }
 
-/// What comes of a distance.
+/// Limits over a distance.
 pub struct DistanceLimits {
     /// What was asked about.
     pub asked: Distance,
@@ -80,11 +81,11 @@ pub struct DistantBlock {
     pub ways: Vec<DirectionLimits>,
 }
 
-/// What comes of a distance for one direction of requests.
+/// Limits over a distance for one direction of requests.
 pub struct DirectionLimits {
-    /// How often a request waits for the other side.
+    /// Round trips per request.
     pub exchanges: u32,
-    /// Requests under way that fill the link.
+    /// The queue depth that fills the link.
     pub depth: Option<u32>,
     /// What comes of the window and the depth that were asked about.
     pub prediction: Prediction,
@@ -105,7 +106,7 @@ impl WriteMode {
 }
 
 impl LinkLimits {
-    /// Counts everything.
+    /// Computes the limits.
     pub fn calculate(
         link: Link,
         keys: Keys,

@@ -1,4 +1,4 @@
-//! Rates of links as people write them: `1G`, `100Mbit/s`, `2.5Gbit/s`.
+//! Link rates as text: `1G`, `100Mbit/s`, `2.5Gbit/s`.
 //!
 //! A bare letter is clear here, unlike for sizes: links are counted in powers of ten, and in bits.
 

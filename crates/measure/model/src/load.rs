@@ -1,4 +1,4 @@
-//! What is asked of a path.
+//! The workload of a path.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The way between two ends, and the ends.
+//! The path between two ends, with their costs.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,19 +10,20 @@ pub struct Path {
     pub payload_per_s: Option<f64>,
     /// There and back without waiting, in seconds.
     pub round_trip_s: f64,
-    /// Bytes that a TCP connection may have on the way in this direction: what of the window is usable, not the buffer.
+    /// Bytes that a TCP connection may have on the way in this direction: what of the window is usable, not
+    /// the buffer.
     pub window_bytes: Option<f64>,
     /// What a window's acknowledgement takes on top of the round trip, in seconds.
     pub window_delay_s: f64,
     /// TCP connections of each session.
     pub connections: u16,
-    /// What the ends take for one exchange (a command and its answer, an R2T and its data) on top of the round trip, in
-    /// seconds.
+    /// What the ends take for one exchange (a command and its answer, an R2T and its data) on top of the
+    /// round trip, in seconds.
     pub exchange_s: f64,
     /// What they take for a command beside, in seconds: the medium too.
     pub command_s: f64,
-    /// How fast the data of one command move when nothing else does, in bytes a second: what the link takes for them and
-    /// what the ends take, one after the other.
+    /// How fast the data of one command move when nothing else does, in bytes a second: what the link takes
+    /// for them and what the ends take, one after the other.
     pub copy_per_s: Option<f64>,
     /// Commands that the target lets be under way in a session: its command window, or its queue.
     pub commands_at_once: Option<f64>,
@@ -53,8 +54,8 @@ impl Path {
         }
     }
 
-    /// What so many TCP connections carry together, in bytes a second: a window each round trip, as long as the link does.
-    /// Infinite if nothing is known to limit.
+    /// What so many TCP connections carry together, in bytes a second: a window each round trip, as long as
+    /// the link does. Infinite if nothing is known to limit.
     pub fn tcp_per_s(&self, connections: u32) -> f64 {
         let link = self.payload_per_s.unwrap_or(f64::INFINITY);
         link.min(self.window_per_s(connections))
@@ -67,7 +68,7 @@ impl Path {
     }
 }
 
-/// What limits a throughput.
+/// A limit of throughput.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Term {

@@ -1,4 +1,4 @@
-//! From a path to what it gives: the smallest of its limits.
+//! The prediction for a path: the smallest of its limits.
 
 use serde::Serialize;
 
@@ -38,8 +38,9 @@ impl Prediction {
 
 /// What a load comes to on a path, with what its sessions agreed on.
 ///
-/// A request that is alone takes T = n (RTT + r) + a + B / b: n exchanges, and what the ends take for each, for the command
-/// and for its data. So many at once give so many times B / T, unless something is used up before.
+/// A request that is alone takes T = n (RTT + r) + a + B / b: n exchanges, and what the ends take for each,
+/// for the command and for its data. So many at once give so many times B / T, unless something is used up
+/// before.
 pub fn predict(path: &Path, keys: &Keys, load: &Load) -> Prediction {
     let demand = Demand::new(keys, load);
     demand.on(path, demand.limits(path))

@@ -1,9 +1,9 @@
-//! The smallest value of a function of several positive numbers: a search without derivatives, which always goes the same
-//! way.
+//! Minimisation of a function of several positive numbers: a deterministic search without derivatives.
 //!
-//! What is searched here is the smallest of several limits (`predict`), whose surface has edges and plains: a number that
-//! binds nowhere changes nothing. So each number is first looked for over its whole range, with the others held, and then
-//! all together by the simplex of Nelder and Mead (1965), and that again until nothing comes of it.
+//! What is searched here is the smallest of several limits (`predict`), whose surface has edges and plains: a
+//! number that binds nowhere changes nothing. So each number is first looked for over its whole range, with
+//! the others held, and then all together by the simplex of Nelder and Mead (1965), and that again until
+//! nothing comes of it.
 
 /// A number that is searched for, all in logarithms: the rest of this file adds where its callers multiply.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +108,8 @@ fn simplex(
                 corners[..dimensions].iter().map(|(place, _)| place[axis]).sum::<f64>() / dimensions as f64
             })
             .collect();
-        // From the worst corner through the middle of the others: 1 mirrors it, 2 goes further, -0.5 comes back.
+        // From the worst corner through the middle of the others: 1 mirrors it, 2 goes further, -0.5 comes
+        // back.
         let beyond = |by: f64, from: &[f64]| -> Vec<f64> {
             middle.iter().zip(from).map(|(middle, from)| middle + by * (middle - from)).collect()
         };

@@ -1,14 +1,15 @@
-//! Sessions that get in each other's way: the model joined with the universal scalability law.
+//! Contention of several sessions: the model combined with the universal scalability law.
 
 use super::predict::Demand;
 use super::{Keys, Load, Path, Prediction, Term};
 use stats::Scalability;
 
-/// What the sessions of a load come to together, if several lose something to each other as the law says: a fit of it to
-/// the rates of 1, 2, … sessions ([`scalability`](stats::scalability)).
+/// What the sessions of a load come to together, if several lose something to each other as the law says: a
+/// fit of it to the rates of 1, 2, … sessions ([`scalability`](stats::scalability)).
 ///
-/// What each session can have under way, and the exchanges that the ends manage, shrink with the law. Link and medium are
-/// the same for one and for many. A law without contention and coherency gives [`predict`](super::predict()).
+/// What each session can have under way, and the exchanges that the ends manage, shrink with the law. Link
+/// and medium are the same for one and for many. A law without contention and coherency gives
+/// [`predict`](super::predict()).
 pub fn predict_sessions(path: &Path, keys: &Keys, load: &Load, law: &Scalability) -> Prediction {
     let sessions = f64::from(load.sessions.max(1));
     let alike = sessions * law.at(1.0);

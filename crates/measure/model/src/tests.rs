@@ -7,8 +7,8 @@ use published::Row;
 const KIB: u32 = 1024;
 const MS: f64 = 1e-3;
 
-/// Document 002 does not print the bursts of its testbed. That a "most unsolicited" write of 256 KiB took two round trips
-/// says that they ended at 128 KiB.
+/// Document 002 does not print the bursts of its testbed. That a "most unsolicited" write of 256 KiB took two
+/// round trips says that they ended at 128 KiB.
 fn keys_of_002(solicited: bool) -> Keys {
     Keys {
         immediate_data: !solicited,
@@ -294,8 +294,9 @@ fn a_fit_of_nothing_is_none() {
     assert_eq!(fitted(&nothing.collect::<Vec<_>>()), None);
 }
 
-/// Document 000's Table 2, written to memory: the knee between 8 and 16 KiB, which the paper puts down to "overhead in
-/// writing each chunk", is the first R2T. Its sessions had ImmediateData=Yes, InitialR2T=Yes and 8192 bytes a PDU.
+/// Document 000's Table 2, written to memory: the knee between 8 and 16 KiB, which the paper puts down to
+/// "overhead in writing each chunk", is the first R2T. Its sessions had ImmediateData=Yes, InitialR2T=Yes and
+/// 8192 bytes a PDU.
 #[test]
 fn the_knee_of_document_000_is_the_first_r2t() {
     let rows = published::rows()
@@ -313,13 +314,14 @@ fn the_knee_of_document_000_is_the_first_r2t() {
     let (with, exchange_s) = off(Keys::default());
     let unasked = Keys { initial_r2t: false, first_burst_bytes: u32::MAX, ..Keys::default() };
     let (without, _) = off(unasked);
-    // A fit outside of this code has 4.7 % with it, 10.9 % without, root mean square, and 120 µs for each. Our loss is another one.
+    // A fit outside of this code has 4.7 % with it, 10.9 % without, root mean square, and 120 µs for each.
+    // Our loss is another one.
     assert!(with < 0.06 && without > 2.0 * with, "{with} {without}");
     assert!((0.1e-3..0.14e-3).contains(&exchange_s), "{exchange_s}");
 }
 
-/// What a round trip more costs on document 002's Gigabit Ethernet: the times of solicited and unsolicited writes, one at
-/// a time, differ by one exchange.
+/// What a round trip more costs on document 002's Gigabit Ethernet: the times of solicited and unsolicited
+/// writes, one at a time, differ by one exchange.
 #[test]
 fn the_price_of_an_r2t_is_in_document_002() {
     let time = |block_bytes: u32, solicited: bool| {

@@ -1,4 +1,4 @@
-//! What a command puts on the wire: bytes of TCP payload in each direction.
+//! Traffic of a command: bytes of TCP payload in each direction.
 
 use super::{Direction, Keys};
 
@@ -19,8 +19,8 @@ const DIGEST_BYTES: u64 = 4;
 const PADDED_TO_BYTES: u32 = 4;
 
 impl Traffic {
-    /// Of a read or write of so many bytes. The status of a read comes with its last data (section 11.7.3), as that of
-    /// every target does that wants to be fast; [`Traffic::with_status_apart`] is for the others.
+    /// The traffic of a read or write of `block_bytes`. The status of a read comes with its last data
+    /// (section 11.7.3), as fast targets do; see [`Traffic::with_status_apart`] for others.
     pub fn of_request(direction: Direction, block_bytes: u32, keys: &Keys) -> Traffic {
         match direction {
             Direction::Read => Traffic {

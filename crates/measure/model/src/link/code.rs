@@ -1,4 +1,4 @@
-//! How many bits are on the wire for those that are counted: what each standard's line code adds.
+//! The overhead of line codes: bits on the wire per bit of the nominal rate.
 
 /// A line code, and what it makes of a link's rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -9,8 +9,9 @@ pub struct LineCode {
     pub bits_per_s: f64,
 }
 
-/// Rates in Mbit/s with their code, and by how much that makes them longer (IEEE 802.3: clauses 7, 24, 36, 49, 82, 107, 119,
-/// 133 and 172). Those over twisted pairs of Gigabit and more send symbols that no such fraction describes.
+/// Rates in Mbit/s with their code, and by how much that makes them longer (IEEE 802.3: clauses 7, 24, 36,
+/// 49, 82, 107, 119, 133 and 172). Those over twisted pairs of Gigabit and more send symbols that no such
+/// fraction describes.
 const CODES: [(f64, &str, f64); 12] = [
     (10.0, "Manchester", 2.0),
     (100.0, "4B/5B", 5.0 / 4.0),

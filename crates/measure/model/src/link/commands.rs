@@ -1,4 +1,4 @@
-//! What a link carries of iSCSI: commands a second and their data, and what it takes to fill the link with them.
+//! iSCSI on a link: commands and data per second, and the queue depth that fills the link.
 
 use super::Link;
 use crate::{Direction, Keys, Load, Path, Traffic, predict};
@@ -15,8 +15,9 @@ pub struct Goodput {
 }
 
 impl Link {
-    /// Commands in one direction, so many at once that nothing but the link limits. Their PDUs follow each other without
-    /// gaps and share frames, which is the best that can be; the acknowledgements of what comes back ride on data.
+    /// Commands in one direction, so many at once that nothing but the link limits. Their PDUs follow each
+    /// other without gaps and share frames, which is the best that can be; the acknowledgements of what comes
+    /// back ride on data.
     pub fn one_way(self, direction: Direction, block_bytes: u32, keys: &Keys) -> Goodput {
         self.carries(Traffic::of_request(direction, block_bytes, keys), block_bytes)
     }
@@ -33,8 +34,8 @@ impl Link {
         }
     }
 
-    /// As many reads as writes at once, each counted: the data are those of both directions. Every frame of data takes its
-    /// share of an acknowledgement in the other direction.
+    /// As many reads as writes at once, each counted: the data are those of both directions. Every frame of
+    /// data takes its share of an acknowledgement in the other direction.
     pub fn both_ways(self, block_bytes: u32, keys: &Keys) -> Goodput {
         let of = |direction| Traffic::of_request(direction, block_bytes, keys);
         self.carries_both(of(Direction::Read), of(Direction::Write), block_bytes)
@@ -66,14 +67,14 @@ impl Link {
         payload_bytes as f64 / f64::from(self.payload_bytes())
     }
 
-    /// The window that TCP needs to fill the link over a round trip of so many seconds, in bytes of payload: what is on
-    /// the way, there, until its acknowledgement is back.
+    /// The window that TCP needs to fill the link over a round trip of so many seconds, in bytes of payload:
+    /// what is on the way, there, until its acknowledgement is back.
     pub fn window_bytes(self, round_trip_s: f64) -> f64 {
         self.payload_per_s() * round_trip_s
     }
 
-    /// How many commands have to be under way to fill the link over a round trip of so many seconds, with ends that take
-    /// no time. `None` if that is more than can be counted.
+    /// How many commands have to be under way to fill the link over a round trip of so many seconds, with
+    /// ends that take no time. `None` if that is more than can be counted.
     pub fn depth(
         self,
         direction: Direction,
@@ -87,7 +88,8 @@ impl Link {
         (depth >= 1.0 && depth <= f64::from(u32::MAX)).then_some(depth as u32)
     }
 
-    /// The way over this link, with ends that take no time: the data of a command alone take what the link takes for them.
+    /// The way over this link, with ends that take no time: the data of a command alone take what the link
+    /// takes for them.
     pub fn path(self, round_trip_s: f64) -> Path {
         let payload_per_s = Some(self.payload_per_s());
         Path { payload_per_s, copy_per_s: payload_per_s, ..Path::of_round_trip(round_trip_s) }

@@ -1,4 +1,4 @@
-//! What a frame consists of, byte by byte, as the second table of document 003's Appendix B has it.
+//! The bytes of a frame by layer, as in the second table of document 003's Appendix B.
 
 use super::Link;
 
@@ -23,7 +23,8 @@ pub struct Layers {
     pub gap: u32,
 }
 
-/// A frame is at least so long, from header to check sequence, with a tag or without (IEEE 802.3 4A.2.3.2.4, 802.1Q G.2.3).
+/// A frame is at least so long, from header to check sequence, with a tag or without (IEEE 802.3 4A.2.3.2.4,
+/// 802.1Q G.2.3).
 const FRAME_BYTES_MIN: u32 = 64;
 
 impl Layers {

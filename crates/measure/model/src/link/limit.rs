@@ -1,4 +1,4 @@
-//! A ceiling of a report.
+//! An upper limit, for reports.
 
 use serde::{Deserialize, Serialize};
 

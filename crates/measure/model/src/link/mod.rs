@@ -1,7 +1,7 @@
-//! What an Ethernet link carries at most: frames, acknowledgements, TCP's payload and iSCSI's data (document 003,
+//! The capacity of an Ethernet link: frames, acknowledgements, TCP payload and iSCSI data (document 003,
 //! Appendix B, whose figures the tests below read from its table), at any rate from 10 Mbit/s to 800 Gbit/s.
 //!
-//! All of it is arithmetic on lengths of headers. What the two ends make of it is the [model](crate)'s business.
+//! All of it is arithmetic on header lengths. The [model](crate) adds the two ends.
 
 mod code;
 mod commands;
@@ -80,7 +80,8 @@ impl Link {
         self.bytes_per_s() / f64::from(self.frame_bytes())
     }
 
-    /// Full frames a second in each direction, if both carry as many, and the acknowledgements of the other one's.
+    /// Full frames a second in each direction, if both carry as many, and the acknowledgements of the other
+    /// one's.
     pub fn frames_per_s_both_ways(self) -> f64 {
         let with_ack = f64::from(self.frame_bytes()) + self.acks_bytes_per_frame();
         self.bytes_per_s() / with_ack
@@ -101,9 +102,9 @@ impl Link {
         2.0 * self.frames_per_s_both_ways() * f64::from(self.payload_bytes())
     }
 
-    /// The ceilings of a report: each direction for itself, and both at once, for requests of these lengths, whose data
-    /// come in PDUs of at most `segment_bytes` (MaxRecvDataSegmentLength). Without digests; the status of a read comes
-    /// with its last data, and all the data of a write are sent unasked.
+    /// The ceilings of a report: each direction for itself, and both at once, for requests of these lengths,
+    /// whose data come in PDUs of at most `segment_bytes` (MaxRecvDataSegmentLength). Without digests; the
+    /// status of a read comes with its last data, and all the data of a write are sent unasked.
     pub fn limits(self, block_bytes: &[u32], segment_bytes: u32) -> Vec<Limit> {
         let keys = Keys {
             initial_r2t: false,
