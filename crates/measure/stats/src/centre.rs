@@ -1,4 +1,4 @@
-//! Where numbers lie, and how far they scatter.
+//! Mean, median and standard deviation.
 
 /// The arithmetic mean; 0 of nothing.
 pub fn mean(values: &[f64]) -> f64 {
@@ -20,8 +20,8 @@ pub fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// The value that a share of all does not exceed, with a straight line between neighbours (Hyndman and Fan's type 7,
-/// what R and NumPy do unless told otherwise); 0 of nothing.
+/// The value that a share of all does not exceed, with a straight line between neighbours (Hyndman and Fan's
+/// type 7, what R and NumPy do unless told otherwise); 0 of nothing.
 pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

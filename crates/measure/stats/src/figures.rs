@@ -1,4 +1,4 @@
-//! Numbers as people read them: with as many digits as mean something, their thousands set apart, and a unit.
+//! Numbers as text: significant digits, thousands separators, and a unit.
 
 /// A whole number with its thousands set apart: `412,345`.
 pub fn grouped(number: u64) -> String {
@@ -13,7 +13,8 @@ pub fn grouped(number: u64) -> String {
     grouped
 }
 
-/// A number of three significant digits or more, with its thousands set apart: `1,689`, `76.2`, `2.31`, `0.040`.
+/// A number of three significant digits or more, with its thousands set apart: `1,689`, `76.2`, `2.31`,
+/// `0.040`.
 pub fn significant(number: f64) -> String {
     match number.abs() {
         size if !size.is_finite() => "?".to_owned(),

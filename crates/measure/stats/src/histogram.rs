@@ -1,10 +1,10 @@
-//! Latencies as they are kept: what was seen, and how often.
+//! A recorded histogram of latencies: values with their counts.
 
 use serde::{Deserialize, Serialize};
 
-/// How often which latency was seen: (nanoseconds, times), in rising order, only what was seen. A latency is known to one
-/// part in a thousand; the number is the highest that is not told from it. One that was read from a file may hold anything:
-/// sums end at the largest number there is.
+/// How often which latency was seen: (nanoseconds, times), in rising order, only what was seen. A latency is
+/// known to one part in a thousand; the number is the highest that is not told from it. One that was read
+/// from a file may hold anything: sums end at the largest number there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Histogram(pub Vec<(u64, u64)>);
@@ -20,8 +20,8 @@ impl Histogram {
         self.0.iter().fold(0, |sum, (_, times)| sum.saturating_add(*times))
     }
 
-    /// The latency that a share of all did not exceed, in nanoseconds: 0.99 for the 99th percentile. 0 if nothing was
-    /// seen.
+    /// The latency that a share of all did not exceed, in nanoseconds: 0.99 for the 99th percentile. 0 if
+    /// nothing was seen.
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let wanted = ((self.count() as f64 * share).ceil() as u64).max(1);
         let mut seen = 0u64;

@@ -1,4 +1,4 @@
-//! What is known of a number that was measured.
+//! Confidence intervals.
 
 use super::student;
 

@@ -1,8 +1,8 @@
-//! How often which latency was seen: a histogram that costs two instructions a request more than a counter.
+//! A histogram of latencies, which costs two instructions more per request than a counter.
 //!
-//! The layout is HdrHistogram's with three significant digits: exact to the nanosecond below 2048 ns, and above in
-//! 1024 steps for each doubling, so that a latency is known to one part in a thousand up to 100 s. Its 28,000 counters
-//! take 225 kB; requests of one device touch a few hundred of them.
+//! The layout is HdrHistogram's with three significant digits: exact to the nanosecond below 2048 ns, and
+//! above in 1024 steps for each doubling, so that a latency is known to one part in a thousand up to 100 s.
+//! Its 28,000 counters take 225 kB; requests of one device touch a few hundred of them.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! What numbers say, and how sure that is. Nothing here knows what was measured.
+//! Statistics of measurements: means, intervals, comparisons, histograms. Independent of what was measured.
 //!
 //! ```
 //! use stats::{Latencies, median, median_interval};
@@ -13,10 +13,11 @@
 //! ```
 //!
 //! Reading order: [`mean`], [`median`] and their kin; `student`, from which all intervals come; `series`, for
-//! samples that follow each other in time and are not independent; `runs`, for the few repeats of a run; [`welch`](fn@welch),
-//! for two of them; [`line`](fn@line), [`scalability`](fn@scalability), [`jain`] and [`little`](fn@little); [`steady`] for rounds;
-//! [`Latencies`] and [`Histogram`] for what is counted while it happens; [`Random`] for what only has to look random; [`figures`]
-//! for numbers as people read them, [`table`] for columns of text.
+//! samples that follow each other in time and are not independent; `runs`, for the few repeats of a run;
+//! [`welch`](fn@welch), for two of them; [`line`](fn@line), [`scalability`](fn@scalability), [`jain`] and
+//! [`little`](fn@little); [`steady`] for rounds; [`Latencies`] and [`Histogram`] for what is counted while it
+//! happens; [`Random`] for what only has to look random; [`figures`] for numbers as people read them,
+//! [`table`] for columns of text.
 
 mod centre;
 mod fairness;

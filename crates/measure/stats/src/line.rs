@@ -1,4 +1,4 @@
-//! A straight line through points.
+//! Linear regression.
 
 use super::mean;
 

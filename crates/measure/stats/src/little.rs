@@ -1,14 +1,14 @@
-//! Little's law: what is under way is what arrives, times how long it stays.
+//! Little's law: the number outstanding is the arrival rate times the latency.
 
 /// Requests under way on average: a rate per second times a mean latency in seconds.
 pub fn little(per_second: f64, latency_s: f64) -> f64 {
     per_second * latency_s
 }
 
-/// Requests under way on average where `depth` of them come to their end after every `transactions` and start anew,
-/// as Iometer's "test connection rate" has it (`IOGrunt.cpp`): while a connection drains, the 1st, 2nd, … of the last
-/// `depth` requests is not followed by another, so that `depth - 1`, `depth - 2`, … are left. Iometer's usual 64 and 500
-/// give 59.97.
+/// Requests under way on average where `depth` of them come to their end after every `transactions` and start
+/// anew, as Iometer's "test connection rate" has it (`IOGrunt.cpp`): while a connection drains, the 1st, 2nd,
+/// … of the last `depth` requests is not followed by another, so that `depth - 1`, `depth - 2`, … are left.
+/// Iometer's usual 64 and 500 give 59.97.
 pub fn drained_mean(depth: u32, transactions: u32) -> f64 {
     let (depth, transactions) = (f64::from(depth), f64::from(transactions));
     if transactions <= depth {

@@ -1,4 +1,4 @@
-//! What holds for any numbers.
+//! Property tests.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

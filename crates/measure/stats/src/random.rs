@@ -1,4 +1,4 @@
-//! Numbers that look random and can be had again from their seed.
+//! Pseudorandom numbers, reproducible from their seed.
 
 /// SplitMix64: one addition and three multiplications a number, and any seed will do. Good enough to scatter
 /// block addresses and to make data that nothing can compress; good for nothing that must stay secret.
@@ -18,8 +18,8 @@ impl Random {
         mix(self.0)
     }
 
-    /// A number below `bound`, or 0 if that is 0. The high half of a product instead of a remainder: no division,
-    /// and a bias of at most `bound` / 2^64.
+    /// A number below `bound`, or 0 if that is 0. The high half of a product instead of a remainder: no
+    /// division, and a bias of at most `bound` / 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }

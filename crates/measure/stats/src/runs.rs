@@ -1,16 +1,17 @@
-//! What a few runs of the same thing say about their median.
+//! The confidence interval of the median of a few runs.
 //!
-//! Without any assumption, the smallest and the largest of n runs have the median between them with the chance
-//! 1 - 2^(1 - n): 75 % for 3 runs, 93.75 % for 5, and 95 % is reached with 6. For fewer, something has to be assumed, and
-//! it is that runs scatter normally: then mean and median are the same, and Student's interval of the mean covers it
-//! in 95 of 100 cases, at the price of being wide (2.48 standard deviations to each side for 3 runs, 1.24 for 5).
+//! Without any assumption, the smallest and the largest of n runs have the median between them with the
+//! chance 1 - 2^(1 - n): 75 % for 3 runs, 93.75 % for 5, and 95 % is reached with 6. For fewer, something has
+//! to be assumed, and it is that runs scatter normally: then mean and median are the same, and Student's
+//! interval of the mean covers it in 95 of 100 cases, at the price of being wide (2.48 standard deviations to
+//! each side for 3 runs, 1.24 for 5).
 
 use statrs::distribution::{Binomial, DiscreteCDF as _};
 
 use super::{ALPHA, Interval, MeanEstimate, mean, median, standard_deviation};
 
-/// The 95 % interval of the median: between two of the runs if there are at least 6, by Student's distribution (and
-/// around the median in any case) if there are 2 to 5, and `None` for fewer.
+/// The 95 % interval of the median: between two of the runs if there are at least 6, by Student's
+/// distribution (and around the median in any case) if there are 2 to 5, and `None` for fewer.
 pub fn median_interval(runs: &[f64]) -> Option<Interval> {
     match runs.len() {
         0 | 1 => None,
@@ -19,10 +20,11 @@ pub fn median_interval(runs: &[f64]) -> Option<Interval> {
     }
 }
 
-/// The chance that the median lies between the `inner`-th smallest and the `inner`-th largest of so many runs, whatever their
-/// distribution. `inner` counts from 1.
+/// The chance that the median lies between the `inner`-th smallest and the `inner`-th largest of so many
+/// runs, whatever their distribution. `inner` counts from 1.
 pub fn median_coverage(runs: usize, inner: usize) -> f64 {
-    // The median is below the k-th smallest if fewer than k runs are below it: P(Binomial(n, 1/2) < k) on each side.
+    // The median is below the k-th smallest if fewer than k runs are below it: P(Binomial(n, 1/2) < k) on
+    // each side.
     let below = Binomial::new(0.5, runs as u64).map_or(0.0, |below| below.cdf(inner as u64 - 1));
     1.0 - 2.0 * below
 }

@@ -6,8 +6,8 @@
 //!          1 + σ (N - 1) + κ N (N - 1)
 //! ```
 //!
-//! λ is what one gives, σ the share of the work that only one can do at a time (a target's single thread), κ what each
-//! has to agree on with each other (a lock that bounces). With κ above 0 the rate has a peak, and falls after it.
+//! λ is the rate of one client, σ the serial share of the work (a target's single thread), κ the cost of
+//! coherency between clients (a contended lock). With κ above 0 the rate has a peak, and falls after it.
 
 /// A fit of the law.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,13 +18,14 @@ pub struct Scalability {
     pub contention: f64,
     /// κ: coherency; above 0 more become slower than fewer.
     pub coherency: f64,
-    /// How far the points are from the curve, root mean square, in percent of the curve. With three points a curve may
-    /// go through all of them whatever they are.
+    /// How far the points are from the curve, root mean square, in percent of the curve. With three points a
+    /// curve may go through all of them whatever they are.
     pub off_percent: f64,
 }
 
-/// Fits the law to points (N, rate), by least squares of N / X, which is a parabola in N, each point weighed so that equal
-/// errors in percent count the same; none of the three numbers may be negative. `None` for fewer than three different N.
+/// Fits the law to points (N, rate), by least squares of N / X, which is a parabola in N, each point weighed
+/// so that equal errors in percent count the same; none of the three numbers may be negative. `None` for
+/// fewer than three different N.
 pub fn scalability(points: &[(f64, f64)]) -> Option<Scalability> {
     let usable: Vec<(f64, f64)> = points
         .iter()
@@ -59,8 +60,8 @@ impl Scalability {
     }
 }
 
-/// The weighted least squares of N / X = a + b (N - 1) + c N (N - 1), with b and c at 0 where they are not free. `None` if a
-/// number came out negative.
+/// The weighted least squares of N / X = a + b (N - 1) + c N (N - 1), with b and c at 0 where they are not
+/// free. `None` if a number came out negative.
 fn fit(points: &[(f64, f64)], free: [bool; 2]) -> Option<Scalability> {
     let mut normal = [[0.0; 4]; 3];
     for (n, x) in points {
@@ -113,7 +114,8 @@ mod tests {
 
     #[test]
     fn a_curve_of_the_law_is_found_again() {
-        // Numbers as they are fitted to real systems: contention of some per cent, coherency of some in ten thousand.
+        // Numbers as they are fitted to real systems: contention of some per cent, coherency of some in ten
+        // thousand.
         let known = law(0.0267, 0.000_769);
         let found = scalability(&points(&known)).unwrap();
         assert!((found.contention - known.contention).abs() < 1e-9, "{found:?}");

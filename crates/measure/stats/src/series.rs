@@ -1,16 +1,17 @@
-//! The mean of samples that follow each other in time, and how sure it is.
+//! The mean of a time series, and its confidence interval.
 //!
-//! The rates of one second after the other are not independent: a cache that is full now is full a moment later. Taken as
-//! independent, they make an interval that is too narrow, by a factor of three where each sample keeps 0.8 of the one
-//! before. Here the variance of the mean is estimated from the autocovariances, summed by Geyer's initial monotone
-//! sequence (Practical Markov Chain Monte Carlo, 1992): in pairs of lags, as long as the pairs are positive, none larger
-//! than the one before. Batch means were tried beside it on AR(1) series: with ten batches they are a few per cent
-//! better behaved for independent samples, and much worse (61 % instead of 79 % coverage at 20 samples, 78 % instead of 85 %
-//! at 50) where a batch is not long against the correlation; the length has to be known beforehand, and here it is found.
+//! The rates of one second after the other are not independent: a cache that is full now is full a moment
+//! later. Taken as independent, they make an interval that is too narrow, by a factor of three where each
+//! sample keeps 0.8 of the one before. Here the variance of the mean is estimated from the autocovariances,
+//! summed by Geyer's initial monotone sequence (Practical Markov Chain Monte Carlo, 1992): in pairs of lags,
+//! as long as the pairs are positive, none larger than the one before. Batch means were tried beside it on
+//! AR(1) series: with ten batches they are a few per cent better behaved for independent samples, and much
+//! worse (61 % instead of 79 % coverage at 20 samples, 78 % instead of 85 % at 50) where a batch is not long
+//! against the correlation; the length has to be known beforehand, and here it is found.
 //!
-//! What no method gives is certainty from a series that is short against its own memory: a 95 % interval from 50 samples
-//! that keep 0.9 of the one before covers the mean 78 times in 100. Hence [`known_well_enough`] asks for a number of
-//! effective samples too.
+//! What no method gives is certainty from a series that is short against its own memory: a 95 % interval from
+//! 50 samples that keep 0.9 of the one before covers the mean 78 times in 100. Hence [`known_well_enough`]
+//! asks for a number of effective samples too.
 
 use super::{ALPHA, MeanEstimate, mean};
 
@@ -19,7 +20,8 @@ pub fn series_mean(samples: &[f64]) -> Option<MeanEstimate> {
     let folded = folded(samples);
     let memory = Autocorrelation::new(&folded)?;
     let count = folded.len() as f64;
-    // The estimated mean lies nearer to its samples than the true one does: what is left of the variance is 1 - τ/n.
+    // The estimated mean lies nearer to its samples than the true one does: what is left of the variance is 1
+    // - τ/n.
     let variance = memory.variance * memory.time / (1.0 - memory.time / count);
     Some(MeanEstimate {
         mean: mean(samples),
@@ -28,8 +30,9 @@ pub fn series_mean(samples: &[f64]) -> Option<MeanEstimate> {
     })
 }
 
-/// The integrated autocorrelation time, in samples: so many of them say as much as one independent sample. At least 1:
-/// that a series swings from one side to the other is not taken as additional knowledge. 1 for fewer than two samples.
+/// The integrated autocorrelation time, in samples: so many of them say as much as one independent sample. At
+/// least 1: that a series swings from one side to the other is not taken as additional knowledge. 1 for fewer
+/// than two samples.
 pub fn autocorrelation_time(samples: &[f64]) -> f64 {
     let folded = folded(samples);
     let per_fold = (samples.len() as f64 / folded.len().max(1) as f64).max(1.0);
@@ -39,9 +42,10 @@ pub fn autocorrelation_time(samples: &[f64]) -> f64 {
 /// Whether half of the 95 % interval of the mean is at most so many percent of it: when a run that is to
 /// be known so well may end. Never before there are 20 samples that say as much as 12 independent ones.
 ///
-/// Whoever looks again after each sample stops early when luck makes the interval narrow. At the moment of stopping it
-/// still covers the true mean of independent samples in 95 of 100 cases, and that of samples that keep half of the one
-/// before in 85 (simulated; a test holds it). Fewer samples would be worse: with 10 and 8 it is 65 where each keeps 0.8.
+/// Whoever looks again after each sample stops early when luck makes the interval narrow. At the moment of
+/// stopping it still covers the true mean of independent samples in 95 of 100 cases, and that of samples that
+/// keep half of the one before in 85 (simulated; a test holds it). Fewer samples would be worse: with 10 and
+/// 8 it is 65 where each keeps 0.8.
 pub fn known_well_enough(samples: &[f64], percent: f64) -> bool {
     const SAMPLES_MIN: usize = 20;
     const EFFECTIVE_MIN: f64 = 12.0;
@@ -83,7 +87,8 @@ fn autocovariance(distances: &[f64], lag: usize) -> f64 {
     products.sum::<f64>() / distances.len() as f64
 }
 
-/// Geyer's sum: autocovariances of lags 0 and 1, 2 and 3, … while they are positive together, and never rising.
+/// Geyer's sum: autocovariances of lags 0 and 1, 2 and 3, … while they are positive together, and never
+/// rising.
 fn positive_pairs(distances: &[f64]) -> f64 {
     let lags = (0..distances.len() - 1).step_by(2);
     let pairs = lags.map(|lag| autocovariance(distances, lag) + autocovariance(distances, lag + 1));
@@ -97,8 +102,8 @@ fn positive_pairs(distances: &[f64]) -> f64 {
 /// At most so many are looked at, so that asking after each sample of a long run stays cheap.
 const SAMPLES_MAX: usize = 512;
 
-/// The series with neighbours put together until it is short enough: the mean and what is remembered over long times stay
-/// as they are. Up to one short of a fold is left out at the beginning.
+/// The series with neighbours put together until it is short enough: the mean and what is remembered over
+/// long times stay as they are. Up to one short of a fold is left out at the beginning.
 fn folded(samples: &[f64]) -> Vec<f64> {
     let fold = samples.len().div_ceil(SAMPLES_MAX).max(1);
     samples[samples.len() % fold..].chunks(fold).map(mean).collect()
@@ -114,7 +119,8 @@ pub(crate) mod tests {
         (0..12).map(|_| random.next() as f64 / u64::MAX as f64).sum::<f64>() - 6.0
     }
 
-    /// A series of mean 100 where each sample keeps a share of the last one's distance from it, in its steady state.
+    /// A series of mean 100 where each sample keeps a share of the last one's distance from it, in its steady
+    /// state.
     pub(crate) fn ar1(count: usize, keeps: f64, random: &mut Random) -> Vec<f64> {
         let mut distance = normal(random) / (1.0 - keeps * keeps).sqrt();
         let step = |_| {
@@ -154,8 +160,8 @@ pub(crate) mod tests {
 
     #[test]
     fn the_error_of_an_ar1_series_is_the_one_in_the_books() {
-        // A series with innovations of variance 1 that keeps φ has a mean with the variance 1 / (n (1 - φ)^2) and the
-        // autocorrelation time (1 + φ) / (1 - φ).
+        // A series with innovations of variance 1 that keeps φ has a mean with the variance 1 / (n (1 - φ)^2)
+        // and the autocorrelation time (1 + φ) / (1 - φ).
         for keeps in [0.0, 0.5, 0.8] {
             let series = ar1(50_000, keeps, &mut Random::new(5));
             let (time, known_time) = (autocorrelation_time(&series), (1.0 + keeps) / (1.0 - keeps));

@@ -1,6 +1,6 @@
-//! When rounds of a test are steady, by SNIA's rule (Solid State Storage Performance Test Specification, "Steady State"):
-//! over five rounds one after the other, the tracked rate stays within 20 % of its mean, and the line fitted to it rises or
-//! falls by at most 10 % of that over the whole window.
+//! When rounds of a test are steady, by SNIA's rule (Solid State Storage Performance Test Specification,
+//! "Steady State"): over five rounds one after the other, the tracked rate stays within 20 % of its mean, and
+//! the line fitted to it rises or falls by at most 10 % of that over the whole window.
 
 use crate::FittedLine;
 
@@ -8,7 +8,8 @@ use crate::FittedLine;
 pub const WINDOW: usize = 5;
 /// The largest rate minus the smallest, in percent of the mean.
 pub const RANGE_PERCENT_MAX: f64 = 20.0;
-/// How far the fitted line rises or falls from the first round of the window to the last, in percent of the mean.
+/// How far the fitted line rises or falls from the first round of the window to the last, in percent of the
+/// mean.
 pub const EXCURSION_PERCENT_MAX: f64 = 10.0;
 
 /// Five rounds, and what the rule is asked about.

@@ -12,8 +12,8 @@ pub fn two_sided(t: f64, freedom: f64) -> f64 {
     checked_beta_reg(freedom / 2.0, 0.5, freedom / (freedom + t * t)).unwrap_or(1.0)
 }
 
-/// The value that t does not exceed with a chance of `share`: 2.776 for 0.975 and 4. Infinite without any freedom. By
-/// bisection: statrs's own inverse is off by 10^-4 for a million degrees of freedom.
+/// The value that t does not exceed with a chance of `share`: 2.776 for 0.975 and 4. Infinite without any
+/// freedom. By bisection: statrs's own inverse is off by 10^-4 for a million degrees of freedom.
 pub fn quantile(share: f64, freedom: f64) -> f64 {
     if share < 0.5 {
         return -quantile(1.0 - share, freedom);

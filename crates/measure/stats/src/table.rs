@@ -1,4 +1,4 @@
-//! Rows of cells in columns that stand under each other.
+//! Tables as aligned text.
 
 /// On which side a column's cells are filled up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,8 @@ pub fn lines<const N: usize>(columns: [Align; N], rows: &[[String; N]]) -> Vec<S
     rows_of(&columns, rows)
 }
 
-/// The same where the number of columns is not known beforehand: every row has as many cells as there are columns.
+/// The same where the number of columns is not known beforehand: every row has as many cells as there are
+/// columns.
 pub fn rows_of<R: AsRef<[String]>>(columns: &[Align], rows: &[R]) -> Vec<String> {
     let widest =
         |column: usize| rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or(0);

@@ -41,7 +41,8 @@ impl Welch {
         MeanEstimate { mean: self.difference, error: self.error, freedom: self.freedom }.interval(alpha)
     }
 
-    /// The smallest difference that would have been found in four of five such tests at this `alpha` (a power of 80 %).
+    /// The smallest difference that would have been found in four of five such tests at this `alpha` (a power
+    /// of 80 %).
     pub fn detectable(self, alpha: f64) -> f64 {
         const POWER: f64 = 0.8;
         let steps =
@@ -50,10 +51,10 @@ impl Welch {
     }
 }
 
-/// For each of several tests made at once, the chance of error that it is judged by, so that all of them together find a
-/// difference where there is none in at most 5 of 100 cases (Holm 1979). The smallest p of m is held against 5 % / m, the
-/// next against 5 % / (m - 1), and so on; from the first that does not pass, all are held against what that one was. An
-/// interval at this level leaves 0 out exactly if the test passes.
+/// For each of several tests made at once, the chance of error that it is judged by, so that all of them
+/// together find a difference where there is none in at most 5 of 100 cases (Holm 1979). The smallest p of m
+/// is held against 5 % / m, the next against 5 % / (m - 1), and so on; from the first that does not pass, all
+/// are held against what that one was. An interval at this level leaves 0 out exactly if the test passes.
 pub fn holm(ps: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..ps.len()).collect();
     order.sort_by(|&one, &other| ps[one].total_cmp(&ps[other]));
@@ -82,7 +83,8 @@ mod tests {
 
     #[test]
     fn the_test_gives_what_the_formula_does() {
-        // Variances 2.5 and 10 of five each: t = 2 / sqrt(2.5), 4 (12.5)^2 / (2.5^2 + 10^2) = 5.882 degrees of freedom.
+        // Variances 2.5 and 10 of five each: t = 2 / sqrt(2.5), 4 (12.5)^2 / (2.5^2 + 10^2) = 5.882 degrees
+        // of freedom.
         let welch = welch(estimate_of(&[1.0, 2.0, 3.0, 4.0, 5.0]), estimate_of(&[1.0, 3.0, 5.0, 7.0, 9.0]));
         assert_eq!(welch.difference, 2.0);
         assert!((welch.error - 2.5f64.sqrt()).abs() < 1e-12, "{welch:?}");
