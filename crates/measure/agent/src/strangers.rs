@@ -102,9 +102,10 @@ fn a_second_coordinator_is_told_of_the_first_and_let_in_when_it_is_gone() {
         assert!(matches!(hear(&mut first).await, Some(Notification::Time { .. })));
         let mut second = come(at, "correct horse battery").await.expect("the second");
         let here = second.receiver.receive().await.expect("news");
-        assert!(
-            matches!(Notification::parse(&here), Ok(Notification::Busy { coordinator }) if coordinator.starts_with("127.0.0.1:"))
-        );
+        assert!(matches!(
+            Notification::parse(&here),
+            Ok(Notification::Busy { coordinator }) if coordinator.starts_with("127.0.0.1:")
+        ));
         assert!(matches!(second.receiver.receive().await, Err(Broken::Closed)));
         drop(first);
         let mut third = come(at, "correct horse battery").await.expect("the third");

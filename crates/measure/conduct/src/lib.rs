@@ -35,7 +35,9 @@
 //!     name = "short"
 //!     title = "Reads"
 //!     about = "4 KiB reads for 50 ms"
-//!     step = [{ stop = { time = "50ms" }, cell = [{ name = "r", block = "4KiB", depth = 1, read = 100, random = 0 }] }]
+//!     [[step]]
+//!     stop = { time = "50ms" }
+//!     cell = [{ name = "r", block = "4KiB", depth = 1, read = 100, random = 0 }]
 //! "#;
 //! let suite = bench::suite::parse(text).expect("a suite");
 //! let record = remote::run(async {

@@ -14,8 +14,14 @@
 //!
 //! // One read of 64 KiB at a time over 10 ms: a request each round trip, however fast the link.
 //! let path = Path { payload_per_s: Some(link.payload_per_s()), ..Path::of_round_trip(0.01) };
-//! let load =
-//!     Load { direction: Direction::Read, block_bytes: 65_536, depth: 1, sessions: 1, random: true, durable: false };
+//! let load = Load {
+//!     direction: Direction::Read,
+//!     block_bytes: 65_536,
+//!     depth: 1,
+//!     sessions: 1,
+//!     random: true,
+//!     durable: false,
+//! };
 //! let gives = predict(&path, &Keys::default(), &load);
 //! assert_eq!((gives.binding(), gives.bytes_per_s.round()), (Some(Term::Depth), 6_553_600.0));
 //! ```

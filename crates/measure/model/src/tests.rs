@@ -199,7 +199,9 @@ fn path() -> impl Strategy<Value = Path> {
 
 proptest! {
     #[test]
-    fn a_shorter_way_a_wider_window_and_more_depth_never_harm(path in path(), keys in keys(), load in load()) {
+    fn a_shorter_way_a_wider_window_and_more_depth_never_harm(
+        path in path(), keys in keys(), load in load()
+    ) {
         let rate = |path: &Path, load: &Load| predict(path, &keys, load).bytes_per_s;
         let now = rate(&path, &load);
         prop_assert!(now.is_finite() && now > 0.0);
@@ -223,10 +225,24 @@ proptest! {
     #[test]
     fn nothing_that_a_path_can_say_makes_a_prediction_panic(path in path(), keys in keys(), odd in 0..6u8) {
         let odd = [0.0, -1.0, f64::NAN, f64::INFINITY, f64::MIN_POSITIVE, f64::MAX][usize::from(odd)];
-        let path = Path { round_trip_s: odd, payload_per_s: Some(odd), copy_per_s: Some(odd), connections: 0, ..path };
-        let nothing = Load { direction: Direction::Write, block_bytes: 0, depth: 0, sessions: 0, random: false, durable: false };
+        let path = Path {
+            round_trip_s: odd,
+            payload_per_s: Some(odd),
+            copy_per_s: Some(odd),
+            connections: 0,
+            ..path
+        };
+        let nothing = Load {
+            direction: Direction::Write,
+            block_bytes: 0,
+            depth: 0,
+            sessions: 0,
+            random: false,
+            durable: false,
+        };
         predict(&path, &keys, &nothing);
-        predict(&path, &keys, &Load { block_bytes: u32::MAX, depth: u32::MAX, sessions: u16::MAX, ..nothing });
+        let huge = Load { block_bytes: u32::MAX, depth: u32::MAX, sessions: u16::MAX, ..nothing };
+        predict(&path, &keys, &huge);
     }
 }
 

@@ -12,7 +12,9 @@ fn rates(least: usize) -> impl Strategy<Value = Vec<f64>> {
 
 proptest! {
     #[test]
-    fn a_quantile_lies_among_the_values_and_rises_with_its_share(values in rates(1), one in 0.0..1.0f64, other in 0.0..1.0f64) {
+    fn a_quantile_lies_among_the_values_and_rises_with_its_share(
+        values in rates(1), one in 0.0..1.0f64, other in 0.0..1.0f64
+    ) {
         let (low, high) = (one.min(other), one.max(other));
         prop_assert!(quantile(&values, 0.0) <= quantile(&values, low));
         prop_assert!(quantile(&values, low) <= quantile(&values, high) * (1.0 + 1e-12));
@@ -33,7 +35,9 @@ proptest! {
     }
 
     #[test]
-    fn the_interval_of_a_series_grows_with_its_scale_and_not_with_its_place(samples in rates(2), times in 1.0..100.0f64) {
+    fn the_interval_of_a_series_grows_with_its_scale_and_not_with_its_place(
+        samples in rates(2), times in 1.0..100.0f64
+    ) {
         let error = |samples: &[f64]| series_mean(samples).expect("two samples").error;
         let scaled: Vec<f64> = samples.iter().map(|sample| sample * times).collect();
         let known = error(&samples) * times;
@@ -42,7 +46,9 @@ proptest! {
     }
 
     #[test]
-    fn a_surer_interval_is_wider(error in 1e-3..1e3f64, freedom in 1.0..1e3f64, one in 1e-4..0.5f64, other in 1e-4..0.5f64) {
+    fn a_surer_interval_is_wider(
+        error in 1e-3..1e3f64, freedom in 1.0..1e3f64, one in 1e-4..0.5f64, other in 1e-4..0.5f64
+    ) {
         let estimate = MeanEstimate { mean: 0.0, error, freedom };
         let (sure, surer) = (one.max(other), one.min(other));
         prop_assert!(estimate.interval(surer).half() >= estimate.interval(sure).half());

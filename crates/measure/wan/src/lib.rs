@@ -1,9 +1,9 @@
 //! Document 002's matrix, measured in a lab of its own.
 //!
 //! ```text
-//!   bench::suite::wan::suite ──► conduct's conductor, keeper, view ──► WanCrew ──► ground: lab, target, peer
-//!                                                                             ├──────► LocalCrew: clients in the lab
-//!                                                                             └──────► tcp: plain TCP
+//!   bench::suite::wan ──► conduct: conductor, keeper, view ──► WanCrew ─┬─► ground: lab, target, peer
+//!                                                                      ├─► LocalCrew: clients in the lab
+//!                                                                      └─► tcp: plain TCP
 //! ```
 //!
 //! A [`conduct::crew::Crew`] whose cells specify the conditions of the path by their setting. Everything runs

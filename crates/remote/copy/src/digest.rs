@@ -72,7 +72,8 @@ mod tests {
 
     #[test]
     fn it_is_the_one_that_everybody_computes() {
-        let expected = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"; // FIPS 180-4, no data
+        // FIPS 180-4, no data.
+        let expected = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(Digest::default().hex(), expected);
     }
 }

@@ -191,7 +191,8 @@ mod tests {
                 at = piece.range.end;
                 prop_assert!(at.is_multiple_of(4096) || at == lba * 512);
                 let extent = Extent::new(piece.range.start / 512, (at - piece.range.start).div_ceil(512));
-                let has_data = |run: &Run| run.allocation == Allocation::Mapped && run.extent.overlaps(extent);
+                let is_mapped = |run: &Run| run.allocation == Allocation::Mapped;
+                let has_data = |run: &Run| is_mapped(run) && run.extent.overlaps(extent);
                 prop_assert!(!piece.is_hole || !runs.iter().any(has_data), "{piece:?}");
             }
             prop_assert_eq!(at, lba * 512);

@@ -225,8 +225,9 @@ fn the_first_byte_that_differs_is_told() {
 fn a_destination_that_loses_its_cache_again_and_again_is_given_up() {
     let crashes: Vec<u64> = (1..=1000).collect();
     let said = Scene::with_crashes(&crashes).copy(&Options::default()).expect_err("a failure").to_string();
-    let expected = "cannot copy beyond 0B to to, which has lost what was not flushed 6 times in a row; look for errors of its \
-                    storage in its log, or copy with a smaller --checkpoint: acknowledged writes may be lost";
+    let expected = "cannot copy beyond 0B to to, which has lost what was not flushed 6 times in a row; look \
+                    for errors of its storage in its log, or copy with a smaller --checkpoint: acknowledged \
+                    writes may be lost";
     assert_eq!(said, expected);
 }
 
@@ -244,7 +245,9 @@ fn a_digest_is_of_the_source_however_often_it_is_read() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn what_a_destination_loses_is_copied_again(crashes in prop::collection::vec(1u64..160, 0..=5), depth in 1u16..8) {
+    fn what_a_destination_loses_is_copied_again(
+        crashes in prop::collection::vec(1u64..160, 0..=5), depth in 1u16..8
+    ) {
         let scene = Scene::with_crashes(&crashes);
         let options = Options { depth: Some(depth), request_bytes: Some(64 << 10), ..Options::default() };
         let report = scene.copy(&options);

@@ -1,16 +1,16 @@
 //! The state of a session and of its lost connections, and the tasks that wait for their recovery.
 //!
 //! ```text
-//!                      connection_lost (others remain)             joined
-//!                  ┌───► LogoutNeeded ──► LogoutSent ──► Settled ───────┐        Settling, per lost connection
-//!                  │      ▲ no answer ────────┘ logout answered         │
-//!                  │      └─ (inner::events)                            │
-//!   Up ────────────┴────────────────────────────────────────────────────┴──► Up
-//!   │ ▲                                                                      Phase, of the session
-//!   │ └── reinstated, or moved to another portal group (recovery) ──┐
-//!   │                                                               │
-//!   └── session_lost: no connection left (inner::connections) ──► Down ── end: logged out, or given up ──► SessionOver
-//!                                                                   └ fail_requests_after(reconnect) (inner::commands)
+//! Settling, per lost connection while others remain:
+//!                               logout answered            joined
+//!   connection_lost ─► LogoutNeeded ─► LogoutSent ─► Settled ─► removed
+//!                           ▲ no answer ───┘ (inner::events)
+//!
+//! Phase, of the session:
+//!   Up ── session_lost: no connection left (inner::connections) ──► Down
+//!   Down ── reinstated, or moved to another portal group (recovery) ──► Up
+//!   Down ── fail_requests_after(reconnect) (inner::commands) ──► Down, its requests fail
+//!   Up, Down ── logged out, or recovery has failed for good ──► Over
 //! ```
 //!
 //! A command that was on a lost connection may still be on its way to the medium. It must not be sent again

@@ -48,7 +48,8 @@ fn from_sense(sense: Sense, extent: Extent, writing: bool) -> Verdict {
         return Verdict::Done;
     }
     if sense.deferred {
-        return Verdict::Retry; // it is about an earlier command, and was reported instead of carrying this one out
+        // It concerns an earlier command, and was reported instead of carrying out this one.
+        return Verdict::Retry;
     }
     let lba = sense.information.map_or(extent.lba, Lba);
     let medium = of_the_medium(lba, writing);

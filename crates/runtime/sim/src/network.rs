@@ -344,7 +344,8 @@ fn pump(end: StreamEnd) {
             }
             from.wire.pop_front();
         }
-        let waits_for_room = matches!(from.wire.front(), Some((at, Segment::Bytes(_))) if *at <= now && from.stalled_until <= now);
+        let is_due = |at: u64| at <= now && from.stalled_until <= now;
+        let waits_for_room = matches!(from.wire.front(), Some((at, Segment::Bytes(_))) if is_due(*at));
         if !waits_for_room {
             pump_later(universe, end);
         }

@@ -38,7 +38,8 @@ fn parameter_list_length(call: &Call<'_>) -> Result<u32, Condition> {
     match (cdb.bit(1, FMTDATA), cdb.bit(1, LONGLIST)) {
         (false, _) if defect_list_format != 0 => Err(Condition::invalid_bit(1, 2)),
         (false, _) => Ok(0),
-        (true, _) if defect_list_format == DEFECT_LIST_FORMAT => Err(Condition::invalid_bit(1, 2)), // reserved
+        // Reserved.
+        (true, _) if defect_list_format == DEFECT_LIST_FORMAT => Err(Condition::invalid_bit(1, 2)),
         (true, false) => Ok(SHORT_HEADER_BYTES),
         (true, true) => Ok(LONG_HEADER_BYTES),
     }

@@ -86,7 +86,8 @@ impl Volume {
     /// # use std::sync::Arc;
     /// # use std::task::{Context, Poll, Waker};
     /// # use block::{BlockSize, Geometry, Null};
-    /// # use volume::{Access, AttachmentId, Denied, HostPath, HostPort, Requester, ServicePort, Volume, VolumeOptions};
+    /// # use volume::{Access, AttachmentId, Denied, HostPath, HostPort, Requester, ServicePort};
+    /// # use volume::{Volume, VolumeOptions};
     /// use volume::reservations::{Change, Register, Registrations, ReservationType};
     ///
     /// # fn now<T>(future: impl Future<Output = T>) -> T {
@@ -102,7 +103,7 @@ impl Volume {
     /// # let blocks = BlockSize::B512.exact(1 << 20).expect("whole blocks");
     /// # let device = Null::new(Geometry { block_size: BlockSize::B512, blocks, physical_exponent: 0 });
     /// # let volume = Volume::new(Arc::new(device), VolumeOptions::default()).expect("nothing was saved");
-    /// // A client of some protocol without reservations, and a host that has reserved the volume by another protocol.
+    /// // A client without reservations, and a host that reserves the volume by another protocol.
     /// let (client, host) = (path("client.example.com"), path("iqn.1994-05.com.redhat:host"));
     /// let requester = Requester { attachment: AttachmentId::next(), path: &client };
     /// assert_eq!(volume.permits(&requester, Access::Write), Ok(()));

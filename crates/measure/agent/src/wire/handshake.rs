@@ -6,9 +6,9 @@
 //!
 //! ```text
 //!   coordinator                         agent
-//!   Greeting   ── Hello: psk, e ─────▶            it does not decrypt: the coordinator does not know the secret
-//!              ◀── Hello: e, ee ──────  Greeted   it does not decrypt: the agent does not know it
-//!   Keys       ── a sealed message ──▶            it does not decrypt: the first Hello was somebody else's
+//!   Greeting   ── Hello: psk, e ─────▶            decryption fails: the coordinator has another secret
+//!              ◀── Hello: e, ee ──────  Greeted   decryption fails: the agent has another secret
+//!   Keys       ── a sealed message ──▶            decryption fails: the first Hello was replayed
 //!                                       Keys
 //! ```
 //!

@@ -5,7 +5,7 @@
 //!   coordinator                                    agent
 //!   Hello  protocol, program, Noise   ──────────▶            at most 1 KiB each way, and a few seconds,
 //!                                     ◀──────────  Hello     before the secret has been proved
-//!   a sealed message, empty           ──────────▶            a stranger proves nothing and learns nothing more
+//!   a sealed message, empty           ──────────▶            both sides are authenticated
 //!   ═══════ from here on each frame: a message, encrypted and numbered by Noise ═══════
 //!   Order                             ──────────▶
 //!                                     ◀──────────  Notification

@@ -3,8 +3,8 @@
 //! ```text
 //!   here   ──sent────────────────heard──▶
 //!               \               /
-//!   there  ──────theirs────────────────▶      theirs is somewhere between sent and heard: in the middle, give or take
-//!                                             half of the round trip
+//!   there  ──────theirs────────────────▶      theirs is between sent and heard: in the middle, with an
+//!                                             error of half of the round trip
 //! ```
 //!
 //! Of several round trips the shortest is used: the delay of longer ones may be in one direction only. Both
@@ -77,7 +77,9 @@ mod tests {
     proptest! {
         /// Whatever the ways take, the truth lies within the error that is admitted.
         #[test]
-        fn the_error_is_not_larger_than_it_says(ways in prop::collection::vec((0u64..9000, 0u64..9000), 1..16)) {
+        fn the_error_is_not_larger_than_it_says(
+            ways in prop::collection::vec((0u64..9000, 0u64..9000), 1..16)
+        ) {
             let zero = Instant::now() + us(123_456_789);
             let trips = ways.iter().zip(1u64..).map(|(&(to, from), turn)| {
                 let sent = zero + us(turn * 20_000);

@@ -12,7 +12,8 @@ use super::client::RoleResult;
 use backends::Failure;
 
 /// Clients that begin and end together.
-#[allow(async_fn_in_trait)] // the conductor and its crew live on one thread: no future of theirs has to be Send
+// The conductor and its crew run on one thread, so their futures need not be Send.
+#[allow(async_fn_in_trait)]
 pub trait Crew {
     /// Carries out all roles of a cell at once, from the same start, until the stop says so, or `progress`
     /// does. Gives what came of each role, in their order.

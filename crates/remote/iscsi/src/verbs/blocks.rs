@@ -264,8 +264,8 @@ mod tests {
             lengths in prop::collection::vec(0u64..5000, 0..20),
             unmap_blocks in 0u32..1000, unmap_descriptors in 0u32..5,
         ) {
-            let extents: Vec<Extent> =
-                lengths.iter().zip(0u64..).map(|(length, index)| Extent::new(index * 10_000, *length)).collect();
+            let extent = |(length, index): (&u64, u64)| Extent::new(index * 10_000, *length);
+            let extents: Vec<Extent> = lengths.iter().zip(0u64..).map(extent).collect();
             let limits = BlockLimits { unmap_blocks, unmap_descriptors, ..BlockLimits::default() };
             let lists = unmap_lists(&extents, &limits);
             let told = lists.iter().flat_map(|list| UnmapDescriptor::parse_list(list).into_iter().flatten());
@@ -274,7 +274,9 @@ mod tests {
         }
 
         #[test]
-        fn any_answer_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..96), next: u64, length: u32) {
+        fn any_answer_is_read_or_refused(
+            bytes in prop::collection::vec(any::<u8>(), 0..96), next: u64, length: u32,
+        ) {
             let end = next.saturating_add(u64::from(length));
             let mut at = next;
             for run in lba_runs(&bytes, next, end) {

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   zone      |       0       |       1       |       2       | ...     2 MiB each
-//!   granules  |·|x|x|·|·|·|·|·|x|x|x|x|x|x|x|x|·|·|                     x written, · zero, and takes no space
+//!   granules  |·|x|x|·|·|·|·|·|x|x|x|x|x|x|x|x|·|·|                     x written, · not allocated
 //!   lock         0               1               2                     modulo LOCKS
 //! ```
 

@@ -8,7 +8,7 @@
 //!   the peer to read data of a READ   1 s (`SLOW`)        copied to a buffer, if others need the blocks
 //!   the end of a discovery session    `discovery-time`    its connection is closed
 //!   Data-Out that the peer owes       `send_stall`        its connection is closed
-//!   a slow peer that holds memory     5 s (`PATIENCE`)    its connection is closed, if others need the memory
+//!   a slow peer that holds memory     5 s (`PATIENCE`)    its connection is closed, if others need it
 //! ```
 //!
 //! A deadline counts from the request to the device: a command that waits for its turn, for memory or for its

@@ -29,7 +29,8 @@ impl From<Refusal> for Failure {
         let code = |code| Condition::new(SenseKey::IllegalRequest, code);
         Failure::Check(match refusal {
             Refusal::Conflict => return Failure::ReservationConflict,
-            Refusal::AlreadyRegistered => Condition::invalid_parameter(20).at_field(false, 20, Some(3)), // SPEC_I_PT
+            // SPEC_I_PT.
+            Refusal::AlreadyRegistered => Condition::invalid_parameter(20).at_field(false, 20, Some(3)),
             Refusal::OtherRegistered => Condition::invalid_parameter(28), // the first TransportID
             Refusal::TooMany => code(asc::INSUFFICIENT_REGISTRATION_RESOURCES),
             Refusal::OfAnotherKind => code(asc::INVALID_RELEASE_OF_PERSISTENT_RESERVATION),

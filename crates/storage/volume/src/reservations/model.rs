@@ -235,13 +235,17 @@ proptest! {
             }
             prop_assert_eq!(state.generation, model.generation);
             for (who, name) in names() {
-                prop_assert_eq!(state.key_of(&name).map(std::num::NonZeroU64::get), model.keys.get(&who).copied());
+                let key = state.key_of(&name).map(std::num::NonZeroU64::get);
+                prop_assert_eq!(key, model.keys.get(&who).copied());
                 prop_assert_eq!(state.holds(&name), model.holders().contains(&who));
                 prop_assert_eq!(state.permit(&name, Access::Read), model.allows(who, false));
                 prop_assert_eq!(state.permit(&name, Access::Write), model.allows(who, true));
             }
             let restarted = Registrations::from_bytes(&state.to_bytes()).expect("what was saved is whole");
-            let kept = if state.persist_through_power_loss { state.clone() } else { Registrations::default() };
+            let kept = match state.persist_through_power_loss {
+                true => state.clone(),
+                false => Registrations::default(),
+            };
             prop_assert_eq!(restarted, Registrations { generation: 0, ..kept });
         }
     }
