@@ -141,7 +141,7 @@ impl MessageSender {
     }
 }
 
-/// A connection that nobody looks after ends.
+/// The received frames of a stream.
 struct Incoming {
     stream: Rc<dyn Stream>,
     frames: Frames,
@@ -200,7 +200,7 @@ async fn speak(stream: Rc<dyn Stream>, mut messages: Receiver<Vec<u8>>, mut seal
             break;
         }
     }
-    // Whoever listens hears that this is the end.
+    // The receiver detects the end of the connection.
     stream.shutdown();
 }
 

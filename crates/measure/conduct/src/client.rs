@@ -54,7 +54,7 @@ pub struct Task {
     pub start: Instant,
     /// Ends it before its time.
     pub end: StopFlag,
-    /// Whether nobody else in this process does anything meanwhile: all of its CPU time is then this
+    /// Whether nothing else in this process runs meanwhile: all of its CPU time is then this
     /// client's, that of the threads which serve files where io_uring is forbidden too.
     pub alone: bool,
 }
@@ -101,7 +101,7 @@ impl Client {
                 // Its orders are not answered any more, which is an answer.
                 tracing::error!(%failure, "a client has no network");
             }
-            // Whoever waits for the end may have gone.
+            // The receiver may have been dropped.
             let _ = end.send(());
         });
         started
@@ -124,7 +124,7 @@ impl Client {
     pub fn begin(&self, task: Task, index: usize, reports: &Sender<(usize, Report)>) {
         let order = Order::Run { task: Box::new(task), index, reports: reports.clone() };
         if self.orders.send(order).is_err() {
-            // Whoever waits for its reports is told that there are none.
+            // The receiver of its reports gets an error.
             let _ = reports.send((index, Report::Ended(Box::new(Err(self.gone())))));
         }
     }
@@ -246,7 +246,7 @@ fn part(options: &ClientOptions, role: &Role, run: Run, cost: Cost, started: Ins
     RoleResult { run, tables, started }
 }
 
-/// What the loop is told of a stop; the rest of it is decided by whoever hears the samples of all.
+/// The part of a stop condition that the loop evaluates; the rest is decided by the receiver of all samples.
 fn orders(stop: &Stop, start: Instant) -> Orders {
     let (bytes, requests) = match stop.rule {
         Rule::Bytes { bytes } => (Some(bytes), None),

@@ -40,7 +40,7 @@ pub const SEED: u64 = 1;
 pub enum Outcome {
     /// There is nothing left to do.
     Complete,
-    /// Somebody asked for an end.
+    /// An end was requested.
     Interrupted,
 }
 

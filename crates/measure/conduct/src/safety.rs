@@ -7,8 +7,8 @@ use backends::Overwritten;
 use bench::Extent;
 use contents::Consent;
 
-/// Whether the storage may be overwritten within its limits: it was allowed, nobody has reserved it, it is
-/// not write-protected, and there is nothing on it, or whoever started this agrees to lose it.
+/// Checks that the storage may be overwritten within its limits: writing was allowed, it is neither reserved
+/// nor write-protected, and it is empty or there is consent.
 pub async fn consent(storage: &Storage, limits: &Limits, consent: Consent<'_>) -> Result<(), Failure> {
     if !limits.writes {
         return Err(Failure::refused(

@@ -11,7 +11,7 @@ use backends::Failure;
 pub enum Site {
     /// The one that this process is on.
     Here,
-    /// That of a host of a lab, which is there as long as anybody needs it.
+    /// That of a host of a lab, which exists as long as this value.
     Host {
         /// The lab.
         lab: Arc<Lab>,

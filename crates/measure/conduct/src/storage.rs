@@ -77,7 +77,7 @@ impl Storage {
         Ok(Storage { subject, source, device: opened.device, lun, keeps, is_new, notes })
     }
 
-    /// What there is to know of this machine, the way to the storage, and the storage.
+    /// Facts about this machine, the path to the storage, and the storage.
     pub async fn facts(&self, place: &Location) -> Facts {
         let unit = self.lun.as_ref().map(|lun| lun.unit());
         environment::facts(place, &*self.device, unit.as_ref()).await

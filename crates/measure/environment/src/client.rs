@@ -38,7 +38,7 @@ fn cpus(system: &System) -> Option<Fact> {
     Some(known("CPUs", format!("{count}{model}{usable}"), None))
 }
 
-/// Of the first CPU: those of one machine differ only where somebody wants them to.
+/// The governor of the first CPU: those of one machine differ only if configured so.
 fn governor(system: &System) -> Option<Fact> {
     let governor = system.text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")?;
     let steady = governor == "performance";
@@ -87,7 +87,7 @@ fn load(system: &System) -> Option<Fact> {
     Some(known("load at the start", format!("{load:.2}"), busy.then_some(better)))
 }
 
-/// The load average of a machine that serves nobody is some hundredths, with a shell and a monitor some
+/// The load average of an idle machine is some hundredths, with a shell and a monitor some
 /// tenths.
 const BUSY_SHARE: f64 = 0.5;
 

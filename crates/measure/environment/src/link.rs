@@ -36,8 +36,8 @@ pub struct LinkWatch {
 }
 
 /// Packets that were damaged, or that were dropped for want of room
-/// (`Documentation/ABI/testing/sysfs-class-net-statistics`). `rx_dropped` is not one of them: it counts what
-/// nobody here wants, too.
+/// (`Documentation/ABI/testing/sysfs-class-net-statistics`). `rx_dropped` is not one of them: it also counts
+/// packets for unknown protocols.
 const FAULTS: [&str; 5] = ["rx_errors", "tx_errors", "rx_missed_errors", "tx_dropped", "collisions"];
 
 impl LinkWatch {

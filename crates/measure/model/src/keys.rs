@@ -28,7 +28,7 @@ pub struct Keys {
 }
 
 impl Default for Keys {
-    /// What holds if nobody says anything (RFC 7143 section 13).
+    /// The defaults without negotiation (RFC 7143 section 13).
     fn default() -> Keys {
         Keys {
             immediate_data: true,
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(keys.exchanges(Direction::Write, 65_536), 9);
         let keys = Keys { outstanding_r2ts: 4, ..keys };
         assert_eq!((keys.r2ts(65_536), keys.exchanges(Direction::Write, 65_536)), (8, 3));
-        // Nobody may agree on these, and nothing panics all the same.
+        // These cannot be negotiated, and do not panic either.
         let nonsense = Keys { max_burst_bytes: 0, outstanding_r2ts: 0, ..keys };
         assert_eq!(nonsense.exchanges(Direction::Write, 512), 513);
     }

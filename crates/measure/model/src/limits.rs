@@ -144,7 +144,7 @@ fn far(link: Link, keys: Keys, modes: &[WriteMode], blocks: &[u32], asked: Dista
         ..link.path(asked.round_trip_s)
     };
     let way = |direction, block_bytes, keys: &Keys| {
-        // Without a depth as many as anybody wants.
+        // Without a depth the number is unlimited.
         let depth = asked.depth.unwrap_or(u32::MAX);
         let load = Load { direction, block_bytes, depth, sessions: 1, random: false, durable: false };
         DirectionLimits {

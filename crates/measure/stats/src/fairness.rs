@@ -1,7 +1,7 @@
 //! Fairness of a distribution over clients.
 
 /// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all have the same, 1/n if one has everything.
-/// `None` if nobody has anything.
+/// `None` if all shares are zero.
 pub fn jain(shares: &[f64]) -> Option<f64> {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();

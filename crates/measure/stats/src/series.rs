@@ -42,7 +42,7 @@ pub fn autocorrelation_time(samples: &[f64]) -> f64 {
 /// Whether half of the 95 % interval of the mean is at most so many percent of it: when a run that is to
 /// be known so well may end. Never before there are 20 samples that say as much as 12 independent ones.
 ///
-/// Whoever looks again after each sample stops early when luck makes the interval narrow. At the moment of
+/// A check after each sample stops too early when the interval is narrow by chance. At the moment of
 /// stopping it still covers the true mean of independent samples in 95 of 100 cases, and that of samples that
 /// keep half of the one before in 85 (simulated; a test holds it). Fewer samples would be worse: with 10 and
 /// 8 it is 65 where each keeps 0.8.

@@ -11,7 +11,7 @@ use backends::recorders;
 use conduct::crew::{CellOutcome, Crew, LocalCrew, Progress, Purged};
 use conduct::ways::Source;
 
-/// The ground, and whoever works on it.
+/// The test bed, and the clients on it.
 pub struct WanCrew {
     ground: TestBed,
     /// Who is logged in, and by which setting.
@@ -32,7 +32,7 @@ impl SessionKey {
 }
 
 impl WanCrew {
-    /// Nobody yet, and nothing to work on.
+    /// No clients and no test bed yet.
     pub fn new() -> Result<WanCrew, Failure> {
         Ok(WanCrew { ground: TestBed::new()?, crew: None })
     }

@@ -111,7 +111,7 @@ impl TestBed {
         Ok(TestBed { unit, wire: None, service: None, before: Counts::default() })
     }
 
-    /// Whether anything has to be made anew for this. Nobody may be connected then.
+    /// Whether any part must be rebuilt for this setting. Then no client may be connected.
     pub(crate) fn fits(&self, setting: &Setting) -> bool {
         let wire = self.wire.as_ref().is_some_and(|wire| {
             (&wire.link, &wire.way) == (&LinkKey::from_setting(setting), &PathKey::from_setting(setting))

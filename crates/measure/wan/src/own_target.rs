@@ -35,7 +35,7 @@ pub struct OwnTargetOptions {
     pub unit: Arc<LogicalUnit>,
     /// How its sockets are set up.
     pub stream: StreamOptions,
-    /// What nobody may exceed.
+    /// Limits.
     pub limits: Limits,
     /// How its thread waits for events.
     pub epoll: EpollOptions,
@@ -63,7 +63,7 @@ impl OwnTarget {
         let threads = cores.into_iter().map(|core| {
             let (report, number, site) = (report.clone(), number.clone(), site.clone());
             let serve = move || {
-                // Whoever waits for it has given up, then.
+                // Otherwise the receiver was dropped.
                 let _ = number.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
                 let world = Epoll::shared(epoll).map_err(Failure::failed)?;
                 reactor::block_on(world, core.run(report));
@@ -84,7 +84,7 @@ impl OwnTarget {
         Ok(OwnTarget { address: *address, thread, name, server, threads })
     }
 
-    /// Its LUN, for whoever is on the same network.
+    /// The URL of its LUN, for clients on the same network.
     pub fn url(&self) -> String {
         format!("iscsi://{}/{}/0", self.address, self.name)
     }

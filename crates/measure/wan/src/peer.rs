@@ -14,7 +14,7 @@ use conduct::site::Site;
 /// A peer that answers until it is dropped.
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
-    /// Its thread ends when nobody can send it anything any more.
+    /// Its thread ends when all senders are dropped.
     alive: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -27,7 +27,7 @@ impl Peer {
         let site = site.clone();
         let main = move || {
             let ran = site.run(|| serve(listen, stream, end, &tell)).and_then(|served| served);
-            // Whoever waits has heard of the address, or hears of this.
+            // The receiver has got the address, or gets this error.
             let _ = ran.map_err(|failure| tell.send(Err(failure)));
         };
         let thread = thread::Builder::new().name("peer".to_owned()).spawn(main).map_err(Failure::failed)?;
@@ -47,7 +47,7 @@ fn serve(
         let listener = reactor::world().listen(listen, &ListenOptions { stream });
         let listener =
             listener.map_err(|error| Failure::failed(format_args!("cannot listen on {listen}: {error}")))?;
-        // Whoever waits for it has given up, then.
+        // Otherwise the receiver was dropped.
         let _ = tell.send(Ok(listener.local()));
         let answering = reactor::spawn(async move { service::keep(&*listener).await });
         end.recv().await;

@@ -10,14 +10,14 @@ use reactor::{Listener, Stream};
 use backends::Failure;
 
 /// Connections that are answered at once; one more is closed at once. Those who say nothing for
-/// `raw::SILENCE_MAX` are closed too, so that nobody keeps the place of others for nothing.
+/// `raw::SILENCE_MAX` are closed too, so that idle peers do not block others.
 pub const CONNECTIONS_MAX: u32 = 64;
 /// What each of them reads and writes, again and again: larger than a core's caches of most machines are.
 const MEMORY_BYTES: usize = 4 << 20;
 /// Before a connection is accepted again, if that has failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers all who come, for ever.
+/// Serves all connections; never returns.
 pub async fn keep(listener: &dyn Listener) -> Result<(), Failure> {
     let present = Rc::new(Cell::new(0));
     loop {

@@ -49,7 +49,7 @@ impl TcpFlow {
         let (site, asked) = (site.clone(), end.clone());
         let main = move || {
             let outcome = site.run(|| self.run(&tell, &asked)).and_then(|outcome| outcome);
-            // Whoever waits for it may have gone.
+            // The receiver may have been dropped.
             let _ = tell.send((0, Report::Ended(Box::new(outcome))));
         };
         thread::Builder::new().name("tcp".to_owned()).spawn(main).map_err(Failure::failed)?;

@@ -122,7 +122,7 @@ impl Filesystem for File {
         reply: ReplyAttr,
     ) {
         match (mode, uid, gid, size) {
-            // Times are nobody's concern, and `touch` is no mistake.
+            // Times are ignored, so that `touch` succeeds.
             (None, None, None, None) => self.send(Request::Measure(reply)),
             (None, None, None, Some(bytes)) => self.send(Request::Resize { bytes, reply }),
             _ => reply.error(Errno::EPERM),

@@ -129,7 +129,7 @@ fn ended(kept: OwnRecord, flushed: Result<(), DeviceError>) -> Result<(), Failur
 /// inherit it.
 pub fn be_behind_a_disk() {
     if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
-        // Without CAP_SYS_RESOURCE nobody can mount what is on the file either.
+        // Without CAP_SYS_RESOURCE the file system on the file cannot be mounted either.
         tracing::debug!("not favoured when memory is short: {error}");
     }
 }

@@ -78,7 +78,7 @@ pub fn unmount(point: &Path, way: UnmountMode) -> io::Result<()> {
         UnmountMode::IfUnused => unmount_with(point, UnmountFlags::empty()),
         UnmountMode::Lazy => unmount_with(point, UnmountFlags::DETACH),
         UnmountMode::Force => {
-            // Ends requests under way, and succeeds only where nobody is left.
+            // Aborts outstanding requests; succeeds only if no user is left.
             unmount_with(point, UnmountFlags::FORCE).or_else(|_| unmount_with(point, UnmountFlags::DETACH))
         }
     }

@@ -19,7 +19,7 @@ pub struct Record {
     pub pid: u32,
     /// Its size when it was attached.
     pub bytes: u64,
-    /// Nobody may write.
+    /// Writing is refused.
     pub read_only: bool,
     /// The empty file under the mount is ours to remove.
     pub made_file: bool,
@@ -144,7 +144,7 @@ fn read(file: &mut File) -> io::Result<Record> {
 
 fn remove(record: &Path, log: Option<&Path>) {
     for path in [Some(record), log].into_iter().flatten() {
-        // Nobody misses what is not there.
+        // A missing file is no error.
         let _ = fs::remove_file(path);
     }
 }

@@ -37,7 +37,7 @@ pub(crate) enum Request {
         file: FileHandle,
         reply: ReplyEmpty,
     },
-    /// What was opened is closed for good. Nobody waits for this, as for the last close of a block device.
+    /// The last close of an open file description. Its caller does not wait for it.
     Close {
         file: FileHandle,
         reply: ReplyEmpty,
@@ -55,7 +55,7 @@ pub(crate) enum Request {
     },
 }
 
-/// Carries requests out until nobody sends any more, and those under way are over.
+/// Carries out requests until all senders are dropped and all requests have ended.
 pub(crate) async fn carry_out(disk: Rc<Disk>, mut requests: Receiver<Request>, owner: file::Owner) {
     let (under_way, mut over) = mailbox::<Infallible>();
     let health = Rc::new(Health::default());
@@ -140,7 +140,7 @@ impl Health {
                 }
                 Ok(value)
             }
-            // Is said to whoever tried, and is no news to anybody else.
+            // Reported to the caller only; not logged.
             Err(error @ (DeviceError::Unsupported | DeviceError::OutOfRange)) => Err(errno(error)),
             Err(error) => {
                 if !self.fails.replace(true) {

@@ -276,7 +276,7 @@ fn of_command(error: CommandError) -> Kind {
     }
 }
 
-/// What a status and its sense data are for somebody who asked for the command (SPC-4 4.5.6, sense keys).
+/// The kind of a failure by status and sense data (SPC-4 4.5.6, sense keys).
 pub fn of_answer(status: u8, sense: Option<Sense>) -> Kind {
     const NOT_READY: u8 = 0x2;
     const MEDIUM_ERROR: u8 = 0x3;

@@ -208,7 +208,7 @@ fn find_secrets(settings: &mut Settings) -> Result<(), Failure> {
     find_secret(settings.target_account.as_mut(), settings.target_secret_file.as_deref(), TARGET_SECRET)
 }
 
-/// A file is read at every login, by whoever logs in.
+/// A file is read at every login.
 fn find_secret(
     account: Option<&mut Credentials>,
     file: Option<&Path>,

@@ -175,7 +175,7 @@ pub(crate) fn gone(name: &str) -> Failure {
     Failure::refused(format!("{name} is gone, to which this copy was begun; say --restart to begin again"))
 }
 
-/// What to say when somebody has asked for an end.
+/// The failure of an interrupted copy.
 pub(crate) fn interrupted(done: u64, bytes: u64, is_resumable: bool) -> Failure {
     let then = match is_resumable {
         true => "run the same command again to go on",

@@ -104,7 +104,7 @@ async fn between(
     Ok(report)
 }
 
-/// A target that copies by itself, unless somebody needs to see the data.
+/// The target that copies by itself, unless the data are needed here.
 async fn offload(
     options: &Options<'_>,
     source: &Source,

@@ -87,7 +87,7 @@ impl Cutter {
                 self.holes.push_back(hole);
             }
         }
-        // Whoever tells nothing of use holds data.
+        // A useless report counts as data.
         self.known_to = self.cut(told_to).max((self.at + self.request).min(self.end));
     }
 

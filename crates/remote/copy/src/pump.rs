@@ -87,7 +87,7 @@ pub(crate) struct Account {
 pub(crate) enum Ended {
     /// All of it is on the destination, and flushed. The SHA-256, if it was wanted.
     Complete(Option<String>),
-    /// Somebody asked for an end; what lies before this byte is on the destination, and flushed.
+    /// Interrupted; data before this byte are on the destination and flushed.
     Interrupted(u64),
 }
 
@@ -211,7 +211,7 @@ impl Pump {
         Ok(())
     }
 
-    /// Starts pieces until there are none left, somebody asks for an end, or one fails.
+    /// Starts pieces until none are left, an interruption, or a failure.
     async fn fill(&mut self, observer: &dyn Observer) -> Result<(), Stop> {
         loop {
             while self.queue.is_full() || self.pieces.position() > self.done_to() + self.ahead_bytes_max {

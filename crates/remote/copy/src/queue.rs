@@ -28,7 +28,7 @@ impl<T: Send + 'static> Queue<T> {
         let end = self.end.clone();
         self.under_way += 1;
         reactor::spawn(async move {
-            // Nobody waits any more only where the process is about to end.
+            // The receiver is dropped only if the process is about to end.
             let _ = end.send(work.await);
         });
     }

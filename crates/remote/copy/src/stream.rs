@@ -164,7 +164,7 @@ impl Outlet {
         Ok(Outlet { data: Some(data), written, waiting: 0, name })
     }
 
-    /// Hands it more; false once nobody reads any more.
+    /// Sends more data; false once the reader has closed the pipe.
     async fn put(&mut self, data: Slice) -> Result<bool, Failure> {
         // A thread that has gone has said why.
         let _ = self.data.as_ref().map(|queue| queue.send(data));

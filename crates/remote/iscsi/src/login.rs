@@ -58,8 +58,8 @@ pub(crate) async fn log_in(
     let timed_out = Err(OpenError::LoginTimedOut(address));
     let outcome = reactor::timeout(settings.login_time, login).await.unwrap_or(timed_out);
     if let (Some(recording), Err(error)) = (begun, &outcome) {
-        // Whoever wants to log in hears of it; files are for connections that were lost, which these must not
-        // displace.
+        // The caller of the login gets the error; files are for connections that were lost, which these must
+        // not displace.
         recording.end(reactor::now(), error);
     }
     outcome

@@ -34,7 +34,7 @@ pub(crate) fn verdict(status: u8, sense: Option<Sense>, extent: Extent, writing:
 }
 
 /// CHECK CONDITION without sense data, which RFC 7143 section 11.4.7 does not allow and istgt sends, for
-/// instance to a write onto a protected disk: nobody knows why, and certainly nothing was carried out.
+/// instance to a write onto a protected disk: the cause is unknown, and nothing was carried out.
 fn unexplained(extent: Extent, writing: bool) -> Verdict {
     Verdict::Failed(of_the_medium(extent.lba, writing))
 }

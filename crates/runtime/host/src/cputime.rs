@@ -39,8 +39,8 @@ fn read(clock: ClockId) -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// User and system time of all threads of process `pid`, those that have ended included. Anybody may ask, of
-/// any process that there is.
+/// User and system time of all threads of process `pid`, those that have ended included. Needs no privileges,
+/// for any process.
 pub fn of_process(pid: u32) -> io::Result<Duration> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| io::ErrorKind::NotFound)?;
     let mut clock: libc::clockid_t = 0;

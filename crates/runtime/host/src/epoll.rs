@@ -273,7 +273,7 @@ fn whole_milliseconds(duration: Duration) -> u64 {
 }
 
 fn timespec(duration: Duration) -> Timespec {
-    // A century is as good as for ever, and fits.
+    // A century stands for forever, and fits the type.
     let seconds = duration.as_secs().min(100 * 365 * 86_400);
     Timespec { tv_sec: seconds as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
 }

@@ -77,7 +77,7 @@ impl Rtnetlink {
         message.bytes(&[family, prefix, 0, 0]).word(index);
         message.attribute(libc::IFA_LOCAL, &octets).attribute(libc::IFA_ADDRESS, &octets);
         if address.is_ipv6() {
-            // Usable at once: nobody else can have it.
+            // Usable at once: no duplicate address is possible.
             message.attribute(libc::IFA_FLAGS, &libc::IFA_F_NODAD.to_ne_bytes());
         }
         self.ask(message)

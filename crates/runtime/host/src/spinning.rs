@@ -55,7 +55,7 @@ struct Waiting {
 }
 
 /// Turns between two looks for new connections: a look that finds none costs as much as one at a stream, and
-/// whoever connects can wait a tenth of a millisecond.
+/// a new connection can wait a tenth of a millisecond.
 const LISTENERS_TURNS: u32 = 256;
 
 impl Waiting {

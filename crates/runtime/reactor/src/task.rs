@@ -58,7 +58,7 @@ impl Wake for Handle {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Many tell a connection's task what there is to send, and only the first has to queue it. That a
+        // Many tasks wake a connection's task to send, and only the first must queue it. That a
         // task of this very thread stands in the queue stays true until the thread comes to it: no swap is
         // needed to see that.
         let is_queued =

@@ -20,7 +20,7 @@ use crate::volume::ram;
 /// The LUN that it may write to.
 pub(crate) const LUN: u16 = 15;
 
-/// Its volume, which nobody else looks at.
+/// Its volume, which no other initiator uses.
 pub(crate) fn export() -> Export {
     let identity = Identity::new(*b"simulated victim");
     let options = LogicalUnitOptions { identity, removable: false, thin: None };
@@ -61,7 +61,7 @@ async fn live(simulation: Rc<Simulation>) {
 
 /// The way of one that takes no data.
 const HOLDS: u64 = 2;
-/// It does so for longer than anybody waits for an answer on a calm day.
+/// Longer than any initiator waits for a response without faults.
 const HOLD: Duration = SILENCE_MAX.saturating_add(Duration::from_secs(100));
 
 struct Attack {
@@ -117,8 +117,8 @@ impl Attack {
         std::future::pending().await
     }
 
-    /// Asks for all of all volumes and for ever smaller parts of them, until no memory is left, and takes
-    /// nothing of it. It says something now and then, so that nobody thinks it gone.
+    /// Reads whole volumes and ever smaller parts of them until no memory is left, and does not receive the
+    /// data. Sends something now and then to stay connected.
     async fn hold(&mut self, simulation: &Simulation) -> Result<(), Closed> {
         for (number, volume) in simulation.volumes.iter().cycle().take(READS_HELD).enumerate() {
             let blocks = (volume.blocks >> (number % 8)).max(1) as u32;

@@ -211,7 +211,7 @@ impl Checker {
         self.clock
     }
 
-    /// Somebody is about to ask for a write of `blocks` blocks, of data that [`Checker::fill`] makes if not
+    /// Called before the request of a write of `blocks` blocks, of data that [`Checker::fill`] makes if not
     /// of zeros.
     pub(crate) fn begin_write(&mut self, writer: Writer, lba: u64, blocks: u64, what: WriteKind) -> WriteId {
         let (id, begun) = (WriteId(self.next), self.tick());
@@ -314,7 +314,7 @@ impl Checker {
         }
     }
 
-    /// Somebody is about to ask for a read of `blocks` blocks.
+    /// Called before the request of a read of `blocks` blocks.
     pub(crate) fn begin_read(&mut self, lba: u64, blocks: u64) -> Now {
         let now = self.now();
         self.reads.0.insert(now.0, (lba, blocks));

@@ -95,7 +95,7 @@ struct Request {
     pieces: Vec<Change>,
     result: Option<Result<(), DeviceError>>,
     waker: Option<Waker>,
-    /// Nobody waits for it any more.
+    /// Its future was dropped.
     dropped: bool,
 }
 

@@ -94,7 +94,7 @@ struct EndState {
     /// Why it is of no use any more.
     broken: Option<ErrorKind>,
     connected: bool,
-    /// Nobody holds it any more.
+    /// Its stream was dropped.
     closed: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -196,7 +196,7 @@ pub(crate) fn connect(machine: Machine, to: SocketAddr) -> io::Result<Box<dyn St
     Ok(Box::new(SimStream(end)))
 }
 
-/// A connection's first packet has come to whoever listens there.
+/// The first packet of a connection arrives at a listener.
 fn arrive(end: StreamEnd, to: SocketAddr) {
     let wakers = with(|universe| {
         let network = &mut universe.network;
@@ -245,7 +245,7 @@ pub(crate) fn close_all_of(machine: Machine) {
     ends.into_iter().for_each(close);
 }
 
-/// Nobody holds this end any more. What was not read makes it a reset, as in Linux.
+/// The stream of this end was dropped. Unread data cause a reset, as in Linux.
 fn close(end: StreamEnd) {
     universe::try_with(|universe| {
         let Some(state) = universe.network.end(end) else { return };

@@ -52,6 +52,6 @@ async fn answer(stream: Box<dyn Stream>) -> io::Result<()> {
     response[32..36].copy_from_slice(&request[24..28]); // MaxCmdSN
     (response[36], response[37]) = (1, 1); // the target has moved for now
     pdu::write(&*stream, &pdu(response, text.as_bytes())).await?;
-    // It is for the initiator to close; what it sends now is nothing that anybody waits for.
+    // It is for the initiator to close; what it sends now is ignored.
     pdu::read(&*stream, &mut [0]).await
 }

@@ -58,7 +58,7 @@ impl Registrations {
         });
     }
 
-    /// Somebody is about to preempt a nexus.
+    /// Called before the request to preempt a nexus.
     pub(crate) fn is_preempted(&mut self, victim: Writer) {
         self.change(victim, |known| {
             known.preempted += 1;

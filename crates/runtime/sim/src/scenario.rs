@@ -111,7 +111,7 @@ pub enum Feature {
     Redirections,
     /// Resets of logical units.
     Resets,
-    /// Commands that are aborted, or that nobody waits for any more.
+    /// Commands that are aborted or abandoned.
     Aborts,
     /// Peers that are slow to send or to read.
     SlowPeers,
@@ -280,14 +280,14 @@ fn begin_actors(simulation: &Rc<Simulation>) -> Vec<Machine> {
     if simulation.volumes.iter().any(|volume| volume.is_fenced) {
         actors.push(fencing::begin(simulation));
     }
-    // On a calm day nobody may notice it.
+    // Without faults no initiator may notice it.
     if simulation.has(Feature::Adversary) && (simulation.is_calm || draw(|random| random.once_in(3))) {
         actors.push(adversary::begin(simulation));
     }
     actors
 }
 
-/// Everything is made whole; whoever is at work ends; and what is there is looked at.
+/// Ends all faults and all initiators, then checks the final state.
 fn finish(simulation: &Rc<Simulation>, actors: &[Machine]) {
     if universe::is_faulty() {
         return;

@@ -28,7 +28,7 @@ pub(crate) struct Terms {
     pub(crate) segment_bytes: usize,
     /// Before each read from the socket it may wait so long, once in a while.
     pub(crate) slow: Slowness,
-    /// Nothing befalls anybody that could keep an answer away.
+    /// No faults are injected that could suppress a response.
     pub(crate) is_calm: bool,
 }
 
@@ -179,7 +179,7 @@ impl Simple {
         Ok(simple)
     }
 
-    /// Waits until the command window is open. It is for whoever sends next, in the same moment.
+    /// Waits until the command window is open. The caller must send at once.
     pub(crate) async fn window(&self) {
         self.or_leave(poll_fn(|cx| {
             let mut state = self.0.state.borrow_mut();
@@ -192,7 +192,7 @@ impl Simple {
         .await;
     }
 
-    /// A connection of which the target knows nothing any more is silent for ever.
+    /// Bounds the wait: a connection that the target has forgotten stays silent.
     async fn or_leave<T>(&self, something: impl Future<Output = T>) -> Option<T> {
         match reactor::timeout(SILENCE_MAX, something).await {
             Ok(value) => Some(value),

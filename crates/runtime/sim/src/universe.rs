@@ -163,7 +163,7 @@ pub(crate) fn fill_random(bytes: &mut [u8]) {
     draw(|random| random.fill(bytes));
 }
 
-/// Notes a step: `numbers` go into the fingerprint, and the line is written if anybody wants to read it.
+/// Notes a step: `numbers` go into the fingerprint, and the line is written if the trace is shown.
 pub(crate) fn note(numbers: &[u64], line: impl FnOnce() -> String) {
     let shown = with(|universe| {
         universe.trace.add(universe.now, numbers);
@@ -212,7 +212,7 @@ impl Universe {
         self.events.peek().is_some_and(|event| event.at <= self.now)
     }
 
-    /// Lets the time pass that somebody's work takes.
+    /// Advances the clock by the duration of some work.
     pub(crate) fn pass(&mut self, nanoseconds: u64) {
         self.now += nanoseconds;
     }

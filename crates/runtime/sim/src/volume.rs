@@ -236,7 +236,7 @@ impl Volume {
     }
 
     /// The server is gone: it was killed, its machine lost its `power`, or it has ended as it was asked to.
-    /// (That it has flushed what it had in memory, if that went well, is told to nobody here.)
+    /// (Whether its last flush succeeded is not known here.)
     pub(crate) fn server_died(&self, power: bool) {
         self.keep.kill();
         let mut checker = self.checker.borrow_mut();

@@ -233,7 +233,7 @@ async fn write(
         volume.check_exchange(writer, begun, lba, expected);
     }
     volume.check(|checker| checker.read_nothing(begun));
-    // Of a write without an answer nobody knows, until the nexus begins anew.
+    // The result of a write without a response is unknown until the nexus logs in again.
     let answer = answer?;
     volume.check(|checker| match answer.status {
         GOOD => checker.wrote(id),
@@ -392,7 +392,7 @@ async fn copy_into_a_reset(
     copying.await
 }
 
-/// Registers this nexus' key, so that it may write although somebody has reserved the volume.
+/// Registers the key of this nexus, so that it may write although the volume is reserved.
 pub(crate) async fn register(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
     let list = ReserveOutList { service_action_key: writer, persist: true, ..ReserveOutList::default() };
     let action = ReserveOut::RegisterAndIgnoreExistingKey;

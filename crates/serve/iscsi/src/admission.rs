@@ -290,7 +290,7 @@ impl LoginDriver {
                 alias: target.alias.clone(),
                 ..target.offers.clone()
             },
-            // Nobody discovers anything by long PDUs.
+            // Discovery needs no long PDUs.
             None => {
                 Offers { max_recv_data_segment_length: LOGIN_DATA_BYTES_MAX as u32, ..Offers::of_target() }
             }

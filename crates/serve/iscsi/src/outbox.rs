@@ -374,7 +374,7 @@ impl Segment {
 }
 
 thread_local! {
-    /// The core's large arena, while nobody has it.
+    /// The core's large arena, while it is unused.
     static SPARE_ARENA: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 

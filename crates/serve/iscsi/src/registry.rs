@@ -242,7 +242,7 @@ mod tests {
         NexusName { initiator: initiator.into(), isid, target: "iqn.t".into(), tag: 1 }
     }
 
-    /// Nobody has proved anything.
+    /// A claim without authentication.
     fn open(initiator: &str, isid: u8) -> Claim {
         Claim { nexus: nexus(initiator, isid), user: None }
     }

@@ -16,7 +16,7 @@ use crate::poll::{Gather, Poll};
 pub struct Desired {
     /// Where the configuration file is, if there is one.
     pub path: Option<PathBuf>,
-    /// Volumes that add to those of the file, each as LUN 0 of a target of its own, for anybody.
+    /// Volumes besides those of the file, each as LUN 0 of its own target, for any initiator.
     pub volumes: Vec<NamedSpec>,
     /// Where to listen, in place of the file's portals; its own if there are none.
     pub listen: Vec<Address>,
@@ -103,7 +103,7 @@ impl Desired {
         Ok(config)
     }
 
-    /// With the volume that is served if nobody says what, if nobody does.
+    /// Adds the default volume if none is given.
     pub fn or_usual(mut self) -> Desired {
         if self.path.is_none() && self.volumes.is_empty() {
             // The first test reads it.
@@ -175,9 +175,9 @@ impl Desired {
     }
 }
 
-/// What `linerate serve` serves if nobody says what.
+/// The default volume of `linerate serve`.
 const USUAL_VOLUME: &str = "ram0=ram:1GiB";
-/// Nobody but this machine reaches what nobody thought about.
+/// The default address: only this machine can reach it.
 const USUAL_ADDRESS: &str = "127.0.0.1:3260";
 
 fn add(config: &mut Config, name: &VolumeName, spec: &Spec) -> Result<(), Failure> {

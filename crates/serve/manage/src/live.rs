@@ -254,7 +254,7 @@ impl Live {
     }
 }
 
-/// Flushes and closes volumes that nobody is served any more.
+/// Flushes and closes volumes that are no longer served.
 fn close(gone: Vec<(VolumeName, Opened)>, failed: &mut Vec<String>) {
     for (name, opened) in gone {
         let volume = Arc::downgrade(opened.unit.volume());

@@ -36,7 +36,7 @@ pub(crate) fn open(volumes: Vec<Remote>) -> Result<Vec<Outcome>, Failure> {
 async fn sessions(volumes: Vec<Remote>, told: Sender<(usize, Outcome)>) {
     for (index, (spec, faults)) in volumes.into_iter().enumerate() {
         let told = told.clone();
-        // Whoever asked may have gone meanwhile.
+        // The receiver may have been dropped meanwhile.
         reactor::spawn(async move {
             let opened = backends::open_with_faults(&spec, faults).await.map_err(Failure::from);
             let _ = told.send((index, opened));

@@ -11,7 +11,7 @@ pub fn nearest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
     (slips <= 2 && slips < word.chars().count()).then_some(word)
 }
 
-/// `; did you mean …?`, or what there is to choose from.
+/// `; did you mean …?`, or the list of known words.
 pub fn hint(typed: &str, known: &[&str]) -> String {
     match nearest(typed, known) {
         Some(word) => format!("; did you mean `{word}`?"),

@@ -30,7 +30,7 @@ impl Frames {
         self.limit = limit;
     }
 
-    /// Takes in what has come. Whoever takes out what is there before he takes in more never holds more than
+    /// Adds received bytes. A caller that takes out complete frames before adding more never holds more than
     /// one frame and what came with its end: the length that a frame claims is not believed, but waited for.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);

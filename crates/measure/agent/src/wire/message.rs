@@ -132,7 +132,7 @@ pub struct Opened {
     pub block_bytes: u32,
     /// What tells it from other places; nothing if it is the agent's alone.
     pub identity: Option<String>,
-    /// What there is to know of the agent's machine, and of its way to the storage.
+    /// Facts about the agent's machine and its path to the storage.
     pub facts: Facts,
 }
 

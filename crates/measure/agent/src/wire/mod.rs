@@ -38,12 +38,12 @@ pub const STRANGER_BYTES_MAX: usize = 1024;
 /// MB.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// What coordinator and agents know, and nobody else.
+/// The shared secret of coordinator and agents.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// A shorter one could be guessed by somebody who has seen a proof.
+    /// A shorter one could be guessed offline by an eavesdropper.
     pub const BYTES_MIN: usize = 16;
 
     /// `None` if it is too short.

@@ -21,7 +21,7 @@ pub struct LocalCrew {
     source: Source,
     spin: Duration,
     site: Site,
-    /// Whether nobody else works in this process.
+    /// Whether nothing else runs in this process.
     alone: bool,
     /// Where what the storage promises is noted.
     log: Option<PathBuf>,
@@ -144,8 +144,7 @@ impl Crew for LocalCrew {
     }
 }
 
-/// Hears all reports until everybody has ended. If one fails, the others are asked to end, and heard to the
-/// end.
+/// Receives all reports until all clients have ended. If one fails, the others are asked to end.
 pub async fn gather(
     roles: usize,
     mut reports: Receiver<(usize, Report)>,

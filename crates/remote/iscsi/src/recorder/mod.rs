@@ -65,9 +65,9 @@ const ENDED_MAX: usize = 8;
 const FILES_MAX: usize = 16;
 
 impl FlightRecorder {
-    /// How many PDUs of each connection are kept if nobody says otherwise: 100 KiB.
+    /// The default number of PDUs kept per connection: 100 KiB.
     pub const PDUS: usize = 512;
-    /// How many may be: 13 MiB of each connection.
+    /// The largest number: 13 MiB per connection.
     pub const PDUS_MAX: usize = 65_536;
 
     /// Keeps so many PDUs of each connection, at most [`FlightRecorder::PDUS_MAX`]; none if that is zero.
@@ -208,7 +208,7 @@ impl Recording {
     }
 }
 
-/// However it went, nobody writes to the tape any more.
+/// In any case the tape is not written any more.
 impl Drop for Recording {
     fn drop(&mut self) {
         let mut tapes = self.recorder.lock_tapes();

@@ -41,7 +41,7 @@ const IF_TSRESOL: u16 = 9;
 const NANOSECONDS: u8 = 9;
 
 impl Writer {
-    /// Begins a file with what wrote it, and a word to whoever opens it.
+    /// Begins a file with the name of the program, and a comment for the reader.
     pub(super) fn new(application: &str, comment: &str) -> Writer {
         let mut writer = Writer { file: Vec::new() };
         let mut body = BYTE_ORDER.to_le_bytes().to_vec();

@@ -46,7 +46,7 @@ pub(crate) enum Outcome {
     Busy,
     TaskSetFull,
     UnitAttention,
-    /// Anything else, or nobody knows.
+    /// Anything else, or unknown.
     Failed,
 }
 

@@ -74,8 +74,8 @@ const PARAMETERS_BYTES: u32 = 256;
 /// A command must end in its time, on slow disks too.
 const COMMAND_BYTES: u32 = 64 << 20;
 
-/// List identifiers of copies that must have one. Nobody asks for their results, so that one used twice at a
-/// time is a copy refused, and no harm.
+/// List identifiers of copies that must have one. Their results are never queried, so that one used twice at
+/// a time is a copy refused, and no harm.
 static NEXT_LIST: AtomicU8 = AtomicU8::new(1);
 
 /// Copies blocks between two logical units of one target, in as many commands as it wants.

@@ -46,7 +46,7 @@ pub use scsi::{
 /// Why a command was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerbError {
-    /// Nobody knows what became of it.
+    /// It is unknown whether it was carried out.
     Lost(CommandError),
     /// The target said no.
     Refused {

@@ -80,7 +80,7 @@ impl FromStr for Named {
 
 /// 96 bits: shorter ones "MUST NOT" be used without IPsec (RFC 7143 section 9.2.1).
 const SECRET_MIN: usize = 12;
-/// As long as the longest CHAP_R of any algorithm can make use of, and more than anybody types.
+/// Longer than the longest CHAP_R of any algorithm needs.
 const SECRET_MAX: usize = 255;
 
 pub(super) fn read(section: &Section<'_>, protected: Protected) -> Option<Chap> {
@@ -195,7 +195,7 @@ fn refuse<T>(section: &Section<'_>, place: &Placed<&str>, sentence: impl Into<St
 fn secret_in(section: &Section<'_>, file: &Placed<&str>) -> Option<(Secret, Source)> {
     match secrets::read(Path::new(file.value)) {
         Ok((bytes, exposed)) => {
-            // Editors end a file with a newline that nobody means.
+            // Editors end a file with a newline, which is not part of the secret.
             let secret = checked(section, file, bytes.trim_ascii_end())?;
             Some((secret, Source::File(exposed)))
         }

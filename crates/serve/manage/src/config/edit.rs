@@ -12,9 +12,9 @@ pub(crate) struct Addition<'a> {
     pub(crate) spec: &'a str,
     /// The target's name; one that is not in the file is made.
     pub(crate) target: &'a str,
-    /// The first free one if nobody says.
+    /// `None`: the first free one.
     pub(crate) lun: Option<u16>,
-    /// Who sees it; everybody who may log in if none is named.
+    /// Initiators that it is visible to; if empty, all that may log in.
     pub(crate) initiators: &'a [String],
 }
 

@@ -175,7 +175,7 @@ fn speaks_of_secrets(line: &str) -> bool {
     ["secret", "passw", "chap", "account", "mutual"].iter().any(|word| line.contains(word))
 }
 
-/// The keys around secrets. Others may be anything that somebody has put into the wrong place.
+/// The keys around secrets. Others may be misplaced secrets.
 fn is_known_key(key: &str) -> bool {
     let known = [
         "account",

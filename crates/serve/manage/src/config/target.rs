@@ -21,7 +21,7 @@ pub struct Target {
     pub alias: Option<String>,
     /// The portal groups that reach it; `None` is all.
     pub groups: Option<Vec<u16>>,
-    /// Who may use it; `None` is anybody.
+    /// Initiators that may use it; `None` for any.
     pub initiators: Option<Vec<NamePattern>>,
     /// Where they may come from; `None` is anywhere.
     pub networks: Option<Vec<Network>>,
@@ -42,12 +42,12 @@ pub struct Lun {
     pub lun: u16,
     /// What initiators find there.
     pub volume: VolumeName,
-    /// Who sees it; `None` is everybody who may log in.
+    /// Initiators that it is visible to; `None` for all that may log in.
     pub initiators: Option<Vec<NamePattern>>,
 }
 
 impl Target {
-    /// For anybody, with one volume at LUN 0.
+    /// A target for any initiator, with one volume at LUN 0.
     pub fn of_volume(volume: &VolumeName) -> Target {
         Target {
             name: volume.target_name(),

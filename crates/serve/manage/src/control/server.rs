@@ -104,7 +104,7 @@ impl Socket {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // If it is gone already, somebody tidied up; there is nobody to tell.
+        // If it was removed already, nothing is left to do.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -114,8 +114,8 @@ fn is_socket_or_nothing(path: &Path) -> bool {
     fs::symlink_metadata(path).map_or(true, |metadata| metadata.file_type().is_socket())
 }
 
-/// Binds in a directory that nobody else may enter, then moves the socket into place: at no moment can others
-/// connect to it (CVE-2020-10699 was a control socket open to all).
+/// Binds in a directory that other users cannot enter, then moves the socket into place: at no moment can
+/// others connect to it (CVE-2020-10699 was a control socket open to all).
 fn bind_privately(path: &Path) -> io::Result<UnixListener> {
     let mut directory = path.as_os_str().to_owned();
     directory.push(format!(".{}", std::process::id()));

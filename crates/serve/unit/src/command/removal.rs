@@ -33,7 +33,7 @@ pub(crate) fn plan_start_stop(call: &mut Call<'_>) -> Result<Plan, Failure> {
         (true, true, false) => {
             call.unit.look(removable_now)?;
             plan_flush(call, |state| {
-                // Somebody may have prevented it in the meantime.
+                // Another nexus may have prevented it in the meantime.
                 removable_now(state)?;
                 state.medium = Medium::Ejected;
                 Ok(())

@@ -56,7 +56,7 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
         }
         ByteCheck::OneBlock => {
             call.receive(geometry.block_size.bytes(), piece_memory_bytes, move |access, data| async move {
-                // Piece by piece: nobody is kept waiting for the whole of a medium.
+                // Piece by piece, so that other commands do not wait for the whole medium.
                 for piece in access.pieces(extent) {
                     let _shared = access.locks().share(piece).await;
                     let done = Extent::new(extent.lba.0, piece.lba.0 - extent.lba.0);
@@ -84,7 +84,7 @@ pub(crate) fn plan_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.receive(geometry.length(extent) as u32, piece_memory_bytes, move |access, mut data| async move {
         let extent = received(extent, &data, geometry);
         data.truncate(geometry.length(extent) as usize);
-        // Nobody else may write in between: their data would be a miscompare of ours.
+        // Other writes in between would cause a miscompare.
         let _excluded = access.locks().exclude(extent).await;
         let data = data.share();
         access.store(extent, data.clone(), Durability::Stable).await?;

@@ -19,7 +19,8 @@ pub(crate) fn page(call: &Call<'_>, code: u8) -> Option<Vec<u8>> {
         // There is no software interface with an identifier that the IEEE has given out.
         SOFTWARE_INTERFACES => Vpd::write(code, &[]),
         EXTENDED_INQUIRY => {
-            // The SIMPLE task attribute is all that is claimed: whoever claims ORDERED must keep the order.
+            // The SIMPLE task attribute is all that is claimed: a target that claims ORDERED must keep the
+            // order.
             ExtendedInquiry { simpsup: true, v_sup: call.view.volatile_cache, ..Default::default() }
                 .write()
                 .to_vec()

@@ -77,7 +77,7 @@ impl Copies {
         self.known.retain(|copy| copy.by != by || copy.id != id);
     }
 
-    /// I_T nexus loss: nobody is left to ask.
+    /// I_T nexus loss: drops the results of the nexus.
     pub(crate) fn forget_all(&mut self, by: NexusId) {
         self.known.retain(|copy| copy.by != by);
     }

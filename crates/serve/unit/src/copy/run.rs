@@ -157,7 +157,7 @@ fn extents(
     let (source, destination) = (source.device().geometry(), destination.device().geometry());
     let counted = if segment.destination_counts { destination } else { source };
     let bytes = u64::from(segment.blocks) << counted.block_size.shift();
-    // Data that do not fill whole blocks would need CAT and PAD; nobody asks for them.
+    // Data that do not fill whole blocks would need CAT and PAD, which initiators do not use.
     let inexact = aborted(asc::UNEXPECTED_INEXACT_SEGMENT);
     let from = Extent {
         lba: block::Lba(segment.source_lba),

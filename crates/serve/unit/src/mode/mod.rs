@@ -32,7 +32,7 @@ pub(crate) struct Pages {
 type Page = [u8; BYTES_MAX];
 
 impl Pages {
-    /// The pages of a logical unit that nobody has changed yet.
+    /// The default pages of a logical unit.
     pub(crate) fn new(facts: Facts) -> Pages {
         let padded = |page: &Vec<u8>| std::array::from_fn(|at| page.get(at).copied().unwrap_or(0));
         let pages = page::pages(facts);

@@ -17,7 +17,7 @@ pub(super) const BYTES_MAX: usize = 32;
 pub(super) const CACHING: usize = 2;
 pub(super) const CONTROL: usize = 3;
 
-/// Each page twice: as it is when nobody has changed it, and a one in every bit that MODE SELECT may change.
+/// Each page twice: its default, and the mask of bits that MODE SELECT may change.
 /// In ascending order, as 3Fh returns them (SPC-4 6.11.1).
 pub(super) fn pages(facts: Facts) -> [[Vec<u8>; 2]; COUNT] {
     // A medium without a volatile cache has nothing to switch on: WCE=1 would be a lie.

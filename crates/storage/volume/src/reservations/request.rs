@@ -86,7 +86,7 @@ pub enum Refusal {
     TooMany,
     /// The reservation to release is of another kind.
     OfAnotherKind,
-    /// The key stands for nobody.
+    /// The key is zero.
     KeyZero,
     /// A reservation is to be taken over, and its type is missing.
     KindMissing,
