@@ -1,6 +1,6 @@
 //! This machine has no CPU time left for the thread that makes the requests.
 
-use super::{Found, remedy};
+use super::Found;
 use crate::case::Case;
 use crate::{Cause, Where, words};
 
@@ -19,25 +19,19 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Found> {
         words::share(case.run.client_busy),
     )];
     let remedies = vec![
-        remedy(
-            Where::Kernel,
+        Where::Kernel.remedy(
             "what else runs on this machine: top -H, mpstat -P ALL 1; in a virtual machine %steal; give it \
              more CPUs or less to do",
         ),
-        remedy(
-            Where::Kernel,
+        Where::Kernel.remedy(
             "interrupts of the network card on the same CPU: /proc/interrupts, irqbalance, ethtool -L and \
              -X, or receive packet steering (/sys/class/net/INTERFACE/queues/rx-0/rps_cpus)",
         ),
-        remedy(
-            Where::OpenIscsi,
-            "node.session.nr_sessions = 4 with multipath: a session is served by one CPU",
-        ),
-        remedy(Where::Windows, "receive side scaling: Get-NetAdapterRss, Enable-NetAdapterRss"),
-        remedy(
-            Where::Esxi,
-            "CPU ready time of the virtual machine in esxtop (%RDY above 5 % a vCPU is too much)",
-        ),
+        Where::OpenIscsi
+            .remedy("node.session.nr_sessions = 4 with multipath: a session is served by one CPU"),
+        Where::Windows.remedy("receive side scaling: Get-NetAdapterRss, Enable-NetAdapterRss"),
+        Where::Esxi
+            .remedy("CPU ready time of the virtual machine in esxtop (%RDY above 5 % a vCPU is too much)"),
     ];
     Some(Found { cause: Cause::ClientCpu, because, gain, remedies, trial: None })
 }

@@ -1,6 +1,6 @@
 //! The target lets fewer commands be under way than are asked of it: its MaxCmdSN, or a queue that answers TASK SET FULL.
 
-use super::{Found, remedy};
+use super::Found;
 use crate::case::Case;
 use crate::{Cause, Where, words};
 use model::Term;
@@ -37,32 +37,22 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Found> {
     }
     let window = depth.clamp(128, 65_536);
     let remedies = vec![
-        remedy(Where::Linerate, format!("[limits] window = {}", window.max(256))),
-        remedy(
-            Where::Lio,
-            format!(
-                "targetcli /iscsi/IQN/tpg1 set attribute default_cmdsn_depth={window}, and for initiators \
+        Where::Linerate.remedy(format!("[limits] window = {}", window.max(256))),
+        Where::Lio.remedy(format!(
+            "targetcli /iscsi/IQN/tpg1 set attribute default_cmdsn_depth={window}, and for initiators \
                  with an ACL of their own acls/INITIATOR set attribute … cmdsn_depth={window}"
-            ),
-        ),
-        remedy(
-            Where::Tgt,
-            format!(
-                "tgtadm --lld iscsi --mode target --op update --tid 1 --name MaxQueueCmd --value {window}"
-            ),
-        ),
-        remedy(
-            Where::Target,
+        )),
+        Where::Tgt.remedy(format!(
+            "tgtadm --lld iscsi --mode target --op update --tid 1 --name MaxQueueCmd --value {window}"
+        )),
+        Where::Target.remedy(
             "its queue depth or command window for each session or host; until that is larger, use several \
              sessions (multipath)",
         ),
-        remedy(
-            Where::OpenIscsi,
-            format!(
-                "node.session.cmds_max = {window} and node.session.queue_depth = {depth}, and \
+        Where::OpenIscsi.remedy(format!(
+            "node.session.cmds_max = {window} and node.session.queue_depth = {depth}, and \
                  node.session.nr_sessions = 4 if the target cannot be changed"
-            ),
-        ),
+        )),
     ];
     Some(Found { cause: Cause::CommandWindow, because, gain, remedies, trial: None })
 }

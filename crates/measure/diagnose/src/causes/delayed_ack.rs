@@ -2,7 +2,7 @@
 //! other holds the acknowledgement back (RFC 1122 section 4.2.3.2): whatever falls between takes 40 ms (Linux) or 200 ms
 //! (Windows) for nothing.
 
-use super::{Found, remedy};
+use super::Found;
 use crate::case::Case;
 use crate::{Cause, Where, words};
 
@@ -31,25 +31,20 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Found> {
         ),
     ];
     let remedies = vec![
-        remedy(
-            Where::Target,
+        Where::Target.remedy(
             "TCP_NODELAY on its sockets, and a PDU's header and data in one write (writev, MSG_MORE); look \
              for a proxy or tunnel between that does neither",
         ),
-        remedy(
-            Where::Esxi,
+        Where::Esxi.remedy(
             "esxcli iscsi adapter param set -A ADAPTER -k DelayedAck -v false (or Advanced Options of the \
              initiator), then a restart of the host",
         ),
-        remedy(
-            Where::Windows,
+        Where::Windows.remedy(
             "HKLM\\SYSTEM\\CurrentControlSet\\Services\\Tcpip\\Parameters\\Interfaces\\{GUID of the \
              adapter}: TcpAckFrequency = 1 and TcpNoDelay = 1 (DWORD), then a restart",
         ),
-        remedy(
-            Where::Kernel,
-            "ip route change SUBNET dev INTERFACE quickack 1 on the side that acknowledges late",
-        ),
+        Where::Kernel
+            .remedy("ip route change SUBNET dev INTERFACE quickack 1 on the side that acknowledges late"),
     ];
     Some(Found { cause: Cause::DelayedAck, because, gain, remedies, trial: None })
 }

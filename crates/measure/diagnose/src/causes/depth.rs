@@ -1,7 +1,7 @@
 //! Too few requests at once for the distance: only for a load that somebody named, for ours with one request is there to
 //! measure latency.
 
-use super::{Found, remedy};
+use super::Found;
 use crate::case::Case;
 use crate::{Cause, Change, Where, words};
 use model::Term;
@@ -47,31 +47,24 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Found> {
         ),
     ];
     let remedies = vec![
-        remedy(
-            Where::Application,
-            format!(
-                "keep {depth} requests under way (fio: iodepth={depth}; a database: its number of I/O \
+        Where::Application.remedy(format!(
+            "keep {depth} requests under way (fio: iodepth={depth}; a database: its number of I/O \
                  threads or its read-ahead)"
-            ),
-        ),
-        remedy(Where::Kernel, "for files that are read from front to end: blockdev --setra 8192 DEVICE"),
-        remedy(
-            Where::OpenIscsi,
-            format!("node.session.queue_depth = {depth}, node.session.cmds_max = {}", (2 * depth).max(128)),
-        ),
-        remedy(
-            Where::Windows,
+        )),
+        Where::Kernel.remedy("for files that are read from front to end: blockdev --setra 8192 DEVICE"),
+        Where::OpenIscsi.remedy(format!(
+            "node.session.queue_depth = {depth}, node.session.cmds_max = {}",
+            (2 * depth).max(128)
+        )),
+        Where::Windows.remedy(
             "several outstanding requests need unbuffered or overlapped I/O in the application; MPIO does \
              not add any",
         ),
-        remedy(
-            Where::Esxi,
-            format!(
-                "esxcli storage core device set -d DEVICE --sched-num-req-outstanding {}, and in the guest a \
+        Where::Esxi.remedy(format!(
+            "esxcli storage core device set -d DEVICE --sched-num-req-outstanding {}, and in the guest a \
                  paravirtual SCSI adapter",
-                depth.max(32)
-            ),
-        ),
+            depth.max(32)
+        )),
     ];
     let trial = Some(Change { depth: Some(depth), ..Change::default() });
     Some(Found { cause: Cause::Depth, because, gain, remedies, trial })

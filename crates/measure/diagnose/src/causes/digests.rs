@@ -1,6 +1,6 @@
 //! Digests take the time of a CPU that has none left.
 
-use super::{Found, remedy, settings};
+use super::{Found, settings};
 use crate::case::Case;
 use crate::{Cause, Where, words};
 
@@ -25,24 +25,18 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Found> {
         format!("The busiest thread ran for {} of the time: it has none left for them.", words::share(busy)),
     ];
     let remedies = vec![
-        remedy(
-            Where::Url,
+        Where::Url.remedy(
             "header-digest=none&data-digest=none, if the network can be trusted: TCP's checksum misses one \
              damaged packet in some ten thousand",
         ),
-        remedy(
-            Where::OpenIscsi,
-            "node.conn[0].iscsi.HeaderDigest = None, node.conn[0].iscsi.DataDigest = None",
-        ),
-        remedy(
-            Where::Esxi,
+        Where::OpenIscsi
+            .remedy("node.conn[0].iscsi.HeaderDigest = None, node.conn[0].iscsi.DataDigest = None"),
+        Where::Esxi.remedy(
             "esxcli iscsi adapter param set -A ADAPTER -k HeaderDigest -v prohibited, likewise DataDigest",
         ),
-        remedy(Where::Windows, "without the data digest in the advanced settings of the connection"),
-        remedy(
-            Where::Target,
-            "a CPU whose CRC32C is an instruction (SSE4.2, ARMv8), and a program that uses it",
-        ),
+        Where::Windows.remedy("without the data digest in the advanced settings of the connection"),
+        Where::Target
+            .remedy("a CPU whose CRC32C is an instruction (SSE4.2, ARMv8), and a program that uses it"),
     ];
     let trial = Some(settings([("header-digest", "none".to_owned()), ("data-digest", "none".to_owned())]));
     Some(Found { cause: Cause::Digests, because, gain, remedies, trial })

@@ -1,6 +1,6 @@
 //! Making writes durable is slow: every commit of a database waits for it.
 
-use super::{Found, remedy};
+use super::Found;
 use crate::case::Case;
 use crate::{Cause, Where, words};
 use model::Direction;
@@ -28,25 +28,21 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Found> {
         ),
     ];
     let remedies = vec![
-        remedy(
-            Where::Target,
+        Where::Target.remedy(
             "a write cache that survives a power failure (a RAID controller's with a battery, disks with \
              capacitors), or a log device of that kind (ZFS: SLOG)",
         ),
-        remedy(
-            Where::Target,
+        Where::Target.remedy(
             "if the disks have such a cache and the target flushes all the same: tell it (mdadm and dm: \
              nothing to set; ZFS: zfs_nocacheflush; LVM on a controller: write-through in \
              /sys/block/DISK/queue/write_cache)",
         ),
-        remedy(Where::Linerate, "delay: with flush= around the volume, if there is one"),
-        remedy(
-            Where::Lio,
+        Where::Linerate.remedy("delay: with flush= around the volume, if there is one"),
+        Where::Lio.remedy(
             "emulate_write_cache and emulate_fua_write say how the backstore flushes; only a protected cache \
              makes turning them off safe",
         ),
-        remedy(
-            Where::Application,
+        Where::Application.remedy(
             "fewer, larger commits: group commit (PostgreSQL: commit_delay; MySQL: \
              innodb_flush_log_at_trx_commit), or several of them at once",
         ),

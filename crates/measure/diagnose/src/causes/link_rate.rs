@@ -1,6 +1,6 @@
 //! The link runs at less than it is built for: a bad cable, a port that was set by hand, a switch between.
 
-use super::{Found, remedy};
+use super::Found;
 use crate::case::Case;
 use crate::roof;
 use crate::{Cause, Where, words};
@@ -43,22 +43,18 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Found> {
         ),
     });
     let remedies = vec![
-        remedy(
-            Where::Network,
+        Where::Network.remedy(
             "look at the speed of every port on the way, on both ends of every cable: a pair that is broken \
              makes Gigabit fall back to 100 Mbit/s; replace the cable",
         ),
-        remedy(
-            Where::Kernel,
+        Where::Kernel.remedy(
             "ethtool INTERFACE (speed, duplex, link partner), then ethtool -s INTERFACE autoneg on; tc -s \
              qdisc show dev INTERFACE for a shaper",
         ),
-        remedy(
-            Where::Windows,
-            "Get-NetAdapter | Select Name, LinkSpeed; set Speed & Duplex to Auto Negotiation",
-        ),
-        remedy(Where::Esxi, "esxcli network nic list, then esxcli network nic set -n VMNIC -a"),
-        remedy(Where::Target, "the speed of its port, and a limit for this host"),
+        Where::Windows
+            .remedy("Get-NetAdapter | Select Name, LinkSpeed; set Speed & Duplex to Auto Negotiation"),
+        Where::Esxi.remedy("esxcli network nic list, then esxcli network nic set -n VMNIC -a"),
+        Where::Target.remedy("the speed of its port, and a limit for this host"),
     ];
     Some(Found { cause: Cause::LinkRate, because, gain, remedies, trial: None })
 }

@@ -1,6 +1,6 @@
 //! Packets are lost, and TCP halves what it lets be on the way each time.
 
-use super::{Found, remedy};
+use super::Found;
 use crate::case::{Case, Setting};
 use crate::{Cause, Known, Where, words};
 use model::{Direction, Term};
@@ -36,24 +36,21 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Found> {
         ));
     }
     let remedies = vec![
-        remedy(
-            Where::Network,
+        Where::Network.remedy(
             "error and drop counters of every switch port on the way; a cable, a plug or an optic that is \
              going bad, a duplex mismatch, a port buffer that overflows (flow control, fewer hosts at \
              once)",
         ),
-        remedy(
-            Where::Kernel,
+        Where::Kernel.remedy(
             "ip -s link show INTERFACE and ethtool -S INTERFACE for errors; ethtool -g and -G for a longer \
              receive ring",
         ),
-        remedy(
-            Where::Kernel,
+        Where::Kernel.remedy(
             "until it is found: sysctl -w net.ipv4.tcp_congestion_control=bbr on the side that sends, which \
              does not slow down for single losses",
         ),
-        remedy(Where::Url, "congestion=bbr, for writes"),
-        remedy(Where::Linerate, "[[portal]] congestion = \"bbr\", for reads"),
+        Where::Url.remedy("congestion=bbr, for writes"),
+        Where::Linerate.remedy("[[portal]] congestion = \"bbr\", for reads"),
     ];
     Some(Found { cause: Cause::Loss, because, gain, remedies, trial: None })
 }

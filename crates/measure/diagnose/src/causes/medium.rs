@@ -1,6 +1,6 @@
 //! The storage behind the target is slow: each access takes long, or so many a second and no more.
 
-use super::{Found, remedy};
+use super::Found;
 use crate::case::Case;
 use crate::{Cause, Gain, Remedy, Where, words};
 use model::Direction;
@@ -78,26 +78,22 @@ fn full(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
 
 fn remedies() -> Vec<Remedy> {
     vec![
-        remedy(
-            Where::Target,
+        Where::Target.remedy(
             "look at the disks behind the target: iostat -x 1 there (r_await, w_await, %util), a RAID that \
              rebuilds or is degraded, a pool that is nearly full, a limit (QoS) for this volume",
         ),
-        remedy(
-            Where::Target,
+        Where::Target.remedy(
             "put the volume on faster disks, or a cache in front of them (bcache, dm-cache, an SSD for ZFS: \
              L2ARC for reads, SLOG for writes)",
         ),
-        remedy(
-            Where::Linerate,
+        Where::Linerate.remedy(
             "a delay: or limit: around the volume, if there is one; file: with direct=off lets the host's \
              page cache help",
         ),
-        remedy(Where::Lio, "a fileio backstore with write_back=true, or a block backstore on faster disks"),
-        remedy(
-            Where::Tgt,
+        Where::Lio.remedy("a fileio backstore with write_back=true, or a block backstore on faster disks"),
+        Where::Tgt.remedy(
             "--bsoflags without direct and sync lets the host's page cache help; --bstype aio for fast disks",
         ),
-        remedy(Where::Application, "more requests at once, if the disks are many: each then works on one"),
+        Where::Application.remedy("more requests at once, if the disks are many: each then works on one"),
     ]
 }

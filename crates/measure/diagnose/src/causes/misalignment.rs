@@ -1,6 +1,6 @@
 //! Writes that are shorter than the physical block: each is read, changed and written back.
 
-use super::{Found, remedy};
+use super::Found;
 use crate::case::Case;
 use crate::layers::median;
 use crate::{Cause, Where, words};
@@ -33,33 +33,24 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Found> {
         ),
     ];
     let remedies = vec![
-        remedy(
-            Where::Application,
-            format!(
-                "write in whole multiples of {physical} at places that are multiples of it (databases: page \
+        Where::Application.remedy(format!(
+            "write in whole multiples of {physical} at places that are multiples of it (databases: page \
                  and log block size; file systems: block size of {physical} or more)"
-            ),
-        ),
-        remedy(
-            Where::Kernel,
-            format!(
-                "begin partitions at multiples of 1 MiB (parted -a optimal), mkfs.xfs -s size={0}, mkfs.ext4 \
+        )),
+        Where::Kernel.remedy(format!(
+            "begin partitions at multiples of 1 MiB (parted -a optimal), mkfs.xfs -s size={0}, mkfs.ext4 \
                  -b {0}",
-                storage.physical_block_bytes.max(4096)
-            ),
-        ),
-        remedy(
-            Where::Windows,
+            storage.physical_block_bytes.max(4096)
+        )),
+        Where::Windows.remedy(
             "fsutil fsinfo sectorInfo DRIVE: shows whether the partition is aligned; format with an \
              allocation unit of 4096 or more",
         ),
-        remedy(
-            Where::Target,
+        Where::Target.remedy(
             "a volume with logical blocks as long as the physical ones, for systems that can use them (4Kn)",
         ),
-        remedy(Where::Linerate, "?block=4096 on the volume, for a new one"),
-        remedy(
-            Where::Esxi,
+        Where::Linerate.remedy("?block=4096 on the volume, for a new one"),
+        Where::Esxi.remedy(
             "VMFS 6 aligns by itself; a virtual disk from an old guest may not: check its partition table",
         ),
     ];

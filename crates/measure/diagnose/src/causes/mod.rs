@@ -56,15 +56,17 @@ pub(super) const ALL: [fn(&Case<'_>) -> Option<Found>; 16] = [
     delayed_ack::find,
 ];
 
-fn remedy(at: Where, change: impl Into<String>) -> Remedy {
-    Remedy { at, change: change.into() }
+impl Where {
+    fn remedy(self, change: impl Into<String>) -> Remedy {
+        Remedy { at: self, change: change.into() }
+    }
 }
 
 /// Values of Windows' initiator, which are all in one place of its registry.
 fn windows(values: &str) -> Remedy {
     const INITIATOR: &str = "HKLM\\SYSTEM\\CurrentControlSet\\Control\\Class\\\
                              {4D36E97B-E325-11CE-BFC1-08002BE10318}\\NNNN\\Parameters";
-    remedy(Where::Windows, format!("{INITIATOR}: {values} (DWORD), then a new session"))
+    Where::Windows.remedy(format!("{INITIATOR}: {values} (DWORD), then a new session"))
 }
 
 /// Keys of the URL with their new values.

@@ -1,7 +1,7 @@
 //! Long packets do not arrive, and nobody says so: an MTU that differs along the way, or a firewall that drops the
 //! messages by which path MTU discovery works (RFC 1191, RFC 2923).
 
-use super::{Found, remedy, settings};
+use super::{Found, settings};
 use crate::{Cause, Evidence, Gain, Known, Where, words};
 
 /// TCP over IPv4 with timestamps takes so much of a packet.
@@ -27,36 +27,26 @@ pub(crate) fn find(evidence: &Evidence) -> Option<Found> {
     }
     let mtu = vanished.works_bytes.map_or(1500, |bytes| bytes.saturating_add(HEADERS_BYTES));
     let remedies = vec![
-        remedy(
-            Where::Network,
+        Where::Network.remedy(
             "the same MTU on every interface and switch port on the way (9000 on all, which switches count \
              as 9216, or 1500 on all), and no firewall that drops ICMP \"fragmentation needed\"",
         ),
-        remedy(
-            Where::Kernel,
-            format!(
-                "ping -M do -s {} ADDRESS finds where it ends; ip link set dev INTERFACE mtu {mtu} until it \
+        Where::Kernel.remedy(format!(
+            "ping -M do -s {} ADDRESS finds where it ends; ip link set dev INTERFACE mtu {mtu} until it \
                  is mended, or sysctl -w net.ipv4.tcp_mtu_probing=1",
-                mtu.saturating_sub(28)
-            ),
-        ),
-        remedy(Where::Url, format!("tcp-segment={}", vanished.works_bytes.unwrap_or(1200))),
-        remedy(
-            Where::Windows,
-            format!(
-                "netsh interface ipv4 set subinterface \"NAME\" mtu={mtu} store=persistent; ping -f -l {} \
+            mtu.saturating_sub(28)
+        )),
+        Where::Url.remedy(format!("tcp-segment={}", vanished.works_bytes.unwrap_or(1200))),
+        Where::Windows.remedy(format!(
+            "netsh interface ipv4 set subinterface \"NAME\" mtu={mtu} store=persistent; ping -f -l {} \
                  ADDRESS",
-                mtu.saturating_sub(28)
-            ),
-        ),
-        remedy(
-            Where::Esxi,
-            format!(
-                "vmkping -d -s {} ADDRESS; esxcli network ip interface set -i VMK -m {mtu} and esxcli \
+            mtu.saturating_sub(28)
+        )),
+        Where::Esxi.remedy(format!(
+            "vmkping -d -s {} ADDRESS; esxcli network ip interface set -i VMK -m {mtu} and esxcli \
                  network vswitch standard set -v VSWITCH -m {mtu}",
-                mtu.saturating_sub(28)
-            ),
-        ),
+            mtu.saturating_sub(28)
+        )),
     ];
     let gain = Gain { predicted: None, low: 1.0, high: f64::MAX, confirmed: None };
     let trial = vanished.works_bytes.map(|bytes| settings([("tcp-segment", bytes.to_string())]));

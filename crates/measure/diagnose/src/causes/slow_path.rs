@@ -1,6 +1,6 @@
 //! One of several connections has a slower way than the others, and the commands that take it come back late.
 
-use super::{Found, remedy};
+use super::Found;
 use crate::case::Case;
 use crate::layers::median;
 use crate::{Cause, PathLayer, PathUnderLoad, Where, words};
@@ -38,22 +38,18 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Found> {
         ),
     ];
     let remedies = vec![
-        remedy(
-            Where::Network,
-            format!(
-                "compare the ways of the connections: traceroute, port speeds, the switch or the subnet that \
+        Where::Network.remedy(format!(
+            "compare the ways of the connections: traceroute, port speeds, the switch or the subnet that \
                  connection {} goes through",
-                worst.cid
-            ),
-        ),
-        remedy(Where::Url, "until it is mended, connections=1 by the better way"),
-        remedy(
-            Where::Kernel,
+            worst.cid
+        )),
+        Where::Url.remedy("until it is mended, connections=1 by the better way"),
+        Where::Kernel.remedy(
             "with multipath: path_selector \"service-time 0\" in /etc/multipath.conf, which gives the slower \
              path less",
         ),
-        remedy(Where::Esxi, "esxcli storage nmp psp roundrobin deviceconfig set -d DEVICE --type latency"),
-        remedy(Where::Windows, "Set-MSDSMGlobalDefaultLoadBalancePolicy -Policy LQD (least queue depth)"),
+        Where::Esxi.remedy("esxcli storage nmp psp roundrobin deviceconfig set -d DEVICE --type latency"),
+        Where::Windows.remedy("Set-MSDSMGlobalDefaultLoadBalancePolicy -Policy LQD (least queue depth)"),
     ];
     // The first connection of a new session may be the slow one: one connection less is no trial of the cause.
     Some(Found { cause: Cause::SlowPath, because, gain, remedies, trial: None })

@@ -1,6 +1,6 @@
 //! A write waits for an R2T again and again: each asks for a short piece, and few are outstanding.
 
-use super::{Found, remedy, settings, windows};
+use super::{Found, settings, windows};
 use crate::case::Case;
 use crate::{Cause, Change, Remedy, Where, words};
 use model::{Direction, Keys};
@@ -55,33 +55,27 @@ fn longer(got: &Keys) -> Keys {
 
 fn remedies() -> Vec<Remedy> {
     vec![
-        remedy(Where::Url, "max-burst=16776192&first-burst=262144&max-outstanding-r2t=8"),
-        remedy(
-            Where::OpenIscsi,
+        Where::Url.remedy("max-burst=16776192&first-burst=262144&max-outstanding-r2t=8"),
+        Where::OpenIscsi.remedy(
             "node.session.iscsi.MaxBurstLength = 16776192, node.session.iscsi.FirstBurstLength = 262144",
         ),
         windows("MaxBurstLength = 1048576, FirstBurstLength = 262144"),
-        remedy(
-            Where::Esxi,
+        Where::Esxi.remedy(
             "esxcli iscsi adapter param set -A ADAPTER -k MaxBurstLength -v 1048576, -k FirstBurstLength -v \
              262144, -k MaxOutstandingR2T -v 8",
         ),
-        remedy(
-            Where::Linerate,
+        Where::Linerate.remedy(
             "[target.session] max-burst = \"16MB\", first-burst = \"256KiB\", max-outstanding-r2t = 8",
         ),
-        remedy(
-            Where::Lio,
+        Where::Lio.remedy(
             "targetcli /iscsi/IQN/tpg1 set parameter MaxBurstLength=1048576 FirstBurstLength=262144 \
              MaxOutstandingR2T=8",
         ),
-        remedy(
-            Where::Tgt,
+        Where::Tgt.remedy(
             "tgtadm --lld iscsi --mode target --op update --tid 1 --name MaxBurstLength --value 1048576, \
              likewise FirstBurstLength 262144",
         ),
-        remedy(
-            Where::Target,
+        Where::Target.remedy(
             "MaxBurstLength of 1 MiB or more, FirstBurstLength of 256 KiB; the smaller of what both sides \
              say holds",
         ),

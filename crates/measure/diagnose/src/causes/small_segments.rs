@@ -1,6 +1,6 @@
 //! Data travel in many short PDUs: each has a header, and work at both ends.
 
-use super::{Found, remedy, settings, windows};
+use super::{Found, settings, windows};
 use crate::case::Case;
 use crate::{Cause, Change, LoadRun, Remedy, Where, words};
 use model::{Direction, Keys, Load};
@@ -77,25 +77,22 @@ fn segment(keys: &Keys, direction: Direction) -> u32 {
 fn remedies(direction: Direction) -> Vec<Remedy> {
     match direction {
         Direction::Read => vec![
-            remedy(Where::Url, "max-segment=262144"),
-            remedy(Where::OpenIscsi, "node.conn[0].iscsi.MaxRecvDataSegmentLength = 262144"),
+            Where::Url.remedy("max-segment=262144"),
+            Where::OpenIscsi.remedy("node.conn[0].iscsi.MaxRecvDataSegmentLength = 262144"),
             windows("MaxRecvDataSegmentLength = 262144"),
-            remedy(Where::Esxi, "esxcli iscsi adapter param set -A ADAPTER -k MaxRecvDataSegment -v 131072"),
-            remedy(Where::Target, "MaxXmitDataSegmentLength, where a target limits what it sends"),
+            Where::Esxi.remedy("esxcli iscsi adapter param set -A ADAPTER -k MaxRecvDataSegment -v 131072"),
+            Where::Target.remedy("MaxXmitDataSegmentLength, where a target limits what it sends"),
         ],
         Direction::Write => vec![
-            remedy(Where::Linerate, "[target.session] max-segment = \"256KiB\""),
-            remedy(Where::Lio, "targetcli /iscsi/IQN/tpg1 set parameter MaxRecvDataSegmentLength=262144"),
-            remedy(
-                Where::Tgt,
+            Where::Linerate.remedy("[target.session] max-segment = \"256KiB\""),
+            Where::Lio.remedy("targetcli /iscsi/IQN/tpg1 set parameter MaxRecvDataSegmentLength=262144"),
+            Where::Tgt.remedy(
                 "tgtadm --lld iscsi --mode target --op update --tid 1 --name MaxRecvDataSegmentLength \
                  --value 262144",
             ),
-            remedy(Where::Target, "MaxRecvDataSegmentLength of 64 KiB or more"),
-            remedy(
-                Where::OpenIscsi,
-                "node.conn[0].iscsi.MaxXmitDataSegmentLength = 0, which sends what the target takes",
-            ),
+            Where::Target.remedy("MaxRecvDataSegmentLength of 64 KiB or more"),
+            Where::OpenIscsi
+                .remedy("node.conn[0].iscsi.MaxXmitDataSegmentLength = 0, which sends what the target takes"),
         ],
     }
 }

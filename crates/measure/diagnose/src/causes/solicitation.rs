@@ -1,6 +1,6 @@
 //! A write's first data wait to be asked for: a round trip for every write that could have gone at once.
 
-use super::{Found, remedy, settings, windows};
+use super::{Found, settings, windows};
 use crate::case::Case;
 use crate::{Cause, Change, Remedy, Where, words};
 use model::{Direction, Keys};
@@ -58,33 +58,26 @@ fn times(times: u32) -> String {
 
 fn remedies() -> Vec<Remedy> {
     vec![
-        remedy(Where::Url, "initial-r2t=no&immediate-data=yes&first-burst=262144"),
-        remedy(
-            Where::OpenIscsi,
+        Where::Url.remedy("initial-r2t=no&immediate-data=yes&first-burst=262144"),
+        Where::OpenIscsi.remedy(
             "node.session.iscsi.InitialR2T = No, node.session.iscsi.ImmediateData = Yes, \
              node.session.iscsi.FirstBurstLength = 262144",
         ),
         windows("InitialR2T = 0, ImmediateData = 1, FirstBurstLength = 262144"),
-        remedy(
-            Where::Esxi,
+        Where::Esxi.remedy(
             "esxcli iscsi adapter param set -A ADAPTER -k InitialR2T -v false, -k ImmediateData -v true, -k \
              FirstBurstLength -v 262144",
         ),
-        remedy(
-            Where::Linerate,
-            "[target.session] initial-r2t = false, immediate-data = true, first-burst = \"256KiB\"",
-        ),
-        remedy(
-            Where::Lio,
+        Where::Linerate
+            .remedy("[target.session] initial-r2t = false, immediate-data = true, first-burst = \"256KiB\""),
+        Where::Lio.remedy(
             "targetcli /iscsi/IQN/tpg1 set parameter InitialR2T=No ImmediateData=Yes FirstBurstLength=262144",
         ),
-        remedy(
-            Where::Tgt,
+        Where::Tgt.remedy(
             "tgtadm --lld iscsi --mode target --op update --tid 1 --name InitialR2T --value No, likewise \
              ImmediateData Yes and FirstBurstLength 262144",
         ),
-        remedy(
-            Where::Target,
+        Where::Target.remedy(
             "InitialR2T=No, ImmediateData=Yes and a FirstBurstLength of 256 KiB; both sides have to agree",
         ),
     ]

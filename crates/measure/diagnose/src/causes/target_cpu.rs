@@ -1,7 +1,7 @@
 //! The target has no CPU time left: whatever is asked, it answers at once or much later, and what is asked makes no
 //! difference.
 
-use super::{Found, remedy};
+use super::Found;
 use crate::case::Case;
 use crate::{Cause, Gain, Where, words};
 
@@ -33,27 +33,22 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Found> {
             .push(format!("The target's busiest thread had a CPU for {} of the time.", words::share(busy)));
     }
     let remedies = vec![
-        remedy(
-            Where::Target,
+        Where::Target.remedy(
             "what else runs on its CPUs: top -H, mpstat -P ALL 1, vmstat 1 there; in a virtual machine \
              %steal; move it away, or give the target CPUs of its own (CPUAffinity=, isolcpus)",
         ),
-        remedy(
-            Where::Target,
+        Where::Target.remedy(
             "interrupts of its network card on the CPU that the target runs on: /proc/interrupts, \
              irqbalance, receive side scaling (ethtool -L, -X)",
         ),
-        remedy(
-            Where::Linerate,
+        Where::Linerate.remedy(
             "reactors = the number of CPUs that are free, and a higher priority: Nice=-10 or CPUWeight= in \
              its unit",
         ),
-        remedy(
-            Where::Tgt,
+        Where::Tgt.remedy(
             "tgtd does all sessions in one thread: several tgtd (--control-port) for several targets",
         ),
-        remedy(
-            Where::Lio,
+        Where::Lio.remedy(
             "iSCSI threads of a portal run where their interrupts do: spread those, and look for a CPU \
              frequency governor that saves power",
         ),

@@ -1,6 +1,6 @@
 //! A TCP window that is smaller than what the path holds: a buffer was set to a fixed size, or may not grow.
 
-use super::{Found, remedy, settings};
+use super::{Found, settings};
 use crate::case::{Case, Setting};
 use crate::signs::{FullWindow, Whose};
 use crate::{Cause, Change, Remedy, Where, words};
@@ -68,22 +68,19 @@ fn remedies(whose: Whose, bytes: u64) -> Vec<Remedy> {
          net.ipv4.tcp_window_scaling=1"
     );
     let target = [
-        remedy(
-            Where::Linerate,
-            format!(
-                "take send-buffer and receive-buffer out of [[portal]], or set them to {} or more",
-                words::size(bytes as f64)
-            ),
-        ),
-        remedy(Where::Tgt, format!("on its host: {limits}")),
-        remedy(Where::Lio, format!("on its host: {limits}")),
-        remedy(Where::Target, "its TCP window size or socket buffers, and window scaling (RFC 7323)"),
+        Where::Linerate.remedy(format!(
+            "take send-buffer and receive-buffer out of [[portal]], or set them to {} or more",
+            words::size(bytes as f64)
+        )),
+        Where::Tgt.remedy(format!("on its host: {limits}")),
+        Where::Lio.remedy(format!("on its host: {limits}")),
+        Where::Target.remedy("its TCP window size or socket buffers, and window scaling (RFC 7323)"),
     ];
     let ours = [
-        remedy(Where::Url, "leave out receive-buffer and send-buffer: the kernel then sizes them by itself"),
-        remedy(Where::Kernel, limits.clone()),
-        remedy(Where::OpenIscsi, format!("node.conn[0].tcp.window_size = {bytes}")),
-        remedy(Where::Windows, "netsh interface tcp set global autotuninglevel=normal"),
+        Where::Url.remedy("leave out receive-buffer and send-buffer: the kernel then sizes them by itself"),
+        Where::Kernel.remedy(limits.clone()),
+        Where::OpenIscsi.remedy(format!("node.conn[0].tcp.window_size = {bytes}")),
+        Where::Windows.remedy("netsh interface tcp set global autotuninglevel=normal"),
     ];
     match whose {
         Whose::OurReceive | Whose::OurSend => ours.into_iter().chain(target).collect(),
