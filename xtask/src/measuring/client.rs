@@ -61,6 +61,16 @@ pub(crate) enum Program {
     Pauses,
 }
 
+/// A cell that is measured for about so many seconds, at a rate if there is one.
+#[derive(Clone, Copy)]
+pub(crate) struct Measurement<'a> {
+    pub(crate) cell: &'a Cell,
+    pub(crate) target: &'a Target,
+    pub(crate) site: &'a Site,
+    pub(crate) rate: Option<f64>,
+    pub(crate) seconds: f64,
+}
+
 /// What a program says of its run.
 #[derive(Debug, Default, PartialEq)]
 struct Report {
@@ -81,15 +91,8 @@ impl Client {
         }
     }
 
-    /// Measures a cell for about so many seconds, at a rate if there is one.
-    pub(crate) fn measure(
-        &self,
-        cell: &Cell,
-        target: &Target,
-        site: &Site,
-        rate: Option<f64>,
-        seconds: f64,
-    ) -> Result<Figures> {
+    pub(crate) fn measure(&self, asked: Measurement<'_>) -> Result<Figures> {
+        let Measurement { cell, rate, seconds, .. } = asked;
         match self.program {
             Program::Crc32c => return Ok(crc::measure(cell)),
             Program::Pauses => {
@@ -99,11 +102,13 @@ impl Client {
             }
             Program::Bench | Program::Ask | Program::Fio | Program::IscsiPerf | Program::QemuImg => {}
         }
-        let target = &Target { place: format!("{}{}", target.place, self.keys), ..target.clone() };
-        self.run(cell, target, site, rate, WARM_UP_SECONDS)?;
+        let target =
+            &Target { place: format!("{}{}", asked.target.place, self.keys), ..asked.target.clone() };
+        let asked = Measurement { target, ..asked };
+        self.run(Measurement { seconds: WARM_UP_SECONDS, ..asked })?;
         let server_s = || target.server.map(cpu::of_process).transpose();
         let before = (server_s()?, cpu::of_ended_children()?);
-        let Report { ios, mut figures } = self.run(cell, target, site, rate, seconds)?;
+        let Report { ios, mut figures } = self.run(asked)?;
         let us_per_io = |seconds: f64| seconds * 1e6 / ios.max(1) as f64;
         if let Some((after, before)) = server_s()?.zip(before.0) {
             figures.insert(Figure::ServerUsPerIo, us_per_io(after - before));
@@ -113,32 +118,18 @@ impl Client {
         Ok(figures)
     }
 
-    fn run(
-        &self,
-        cell: &Cell,
-        target: &Target,
-        site: &Site,
-        rate: Option<f64>,
-        seconds: f64,
-    ) -> Result<Report> {
+    fn run(&self, asked: Measurement<'_>) -> Result<Report> {
         match self.program {
-            Program::Bench => self.bench(cell, target, site, rate, seconds),
-            Program::Ask => self.ask(cell, target, site, seconds),
-            Program::Fio => self.fio(cell, target, site, seconds),
-            Program::IscsiPerf => iscsi_perf(cell, target, seconds),
-            Program::QemuImg => qemu_img(cell, target, seconds),
+            Program::Bench => self.bench(asked),
+            Program::Ask => self.ask(asked),
+            Program::Fio => self.fio(asked),
+            Program::IscsiPerf => iscsi_perf(asked),
+            Program::QemuImg => qemu_img(asked),
             Program::Crc32c | Program::Pauses => Ok(Report::default()),
         }
     }
 
-    fn bench(
-        &self,
-        cell: &Cell,
-        target: &Target,
-        site: &Site,
-        rate: Option<f64>,
-        seconds: f64,
-    ) -> Result<Report> {
+    fn bench(&self, Measurement { cell, target, site, rate, seconds }: Measurement<'_>) -> Result<Report> {
         let command = || {
             let mut command = target.placement.command(&site.binary);
             command.args(["bench", &target.place, "--json", "--allow-write", "--yes"]);
@@ -174,7 +165,7 @@ impl Client {
         Ok(report)
     }
 
-    fn ask(&self, cell: &Cell, target: &Target, site: &Site, seconds: f64) -> Result<Report> {
+    fn ask(&self, Measurement { cell, target, site, seconds, .. }: Measurement<'_>) -> Result<Report> {
         let mut command = target.placement.command(&site.binary);
         command.args([
             "raw",
@@ -193,7 +184,7 @@ impl Client {
         ours(&process::capture(command)?)
     }
 
-    fn fio(&self, cell: &Cell, target: &Target, site: &Site, seconds: f64) -> Result<Report> {
+    fn fio(&self, Measurement { cell, target, site, seconds, .. }: Measurement<'_>) -> Result<Report> {
         let pattern = match (cell.is_random, cell.is_read) {
             (true, true) => "randread",
             (true, false) => "randwrite",
@@ -269,7 +260,7 @@ fn of_rate(iops: f64, ios: u64) -> Report {
 }
 
 /// It counts in whole seconds.
-fn iscsi_perf(cell: &Cell, target: &Target, seconds: f64) -> Result<Report> {
+fn iscsi_perf(Measurement { cell, target, seconds, .. }: Measurement<'_>) -> Result<Report> {
     let seconds = seconds.ceil();
     let mut command = target.placement.command("iscsi-perf");
     command.args(["-m", &cell.depth.to_string(), "-b", &(cell.block_bytes / 512).to_string()]);
@@ -286,7 +277,7 @@ fn average(output: &str) -> Option<f64> {
 }
 
 /// It wants a number of requests, not of seconds: a first run of a few tells how many those are.
-fn qemu_img(cell: &Cell, target: &Target, seconds: f64) -> Result<Report> {
+fn qemu_img(Measurement { cell, target, seconds, .. }: Measurement<'_>) -> Result<Report> {
     const FIRST: u64 = 2000;
     let first = qemu_img_bench(cell, target, FIRST)?;
     let iops = first.figures.get(&Figure::Iops).copied().unwrap_or_default();

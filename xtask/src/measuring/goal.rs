@@ -89,7 +89,6 @@ fn of_run(goal: &Goal, run: Run, table: &Table, results: &Results) -> Vec<Judged
 }
 
 impl Beside {
-    /// Which run it is beside this one.
     pub(crate) fn run(&self, run: Run, table: &Table) -> Option<Run> {
         let or = |name: &Option<String>, find: &dyn Fn(&str) -> Option<usize>, same: usize| {
             name.as_ref().map_or(Some(same), |name| find(name))

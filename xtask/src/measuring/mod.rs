@@ -28,7 +28,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::tally::Verdict;
 use crate::{process, workspace};
-use client::Program;
+use client::{Measurement, Program};
 use figures::{Figure, Figures};
 use machine::Setting;
 use server::{Site, Started};
@@ -229,7 +229,8 @@ impl Round<'_> {
             }
         };
         server.resume();
-        let measured = client.measure(cell, server.target(), site, rate, self.seconds);
+        let measured =
+            client.measure(Measurement { cell, target: server.target(), site, rate, seconds: self.seconds });
         if self.table.together {
             server.pause();
         }

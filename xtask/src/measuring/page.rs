@@ -11,7 +11,6 @@ use super::goal::{self, Judged};
 use super::table::{Multiples, Run, Table};
 use super::{Results, Setting};
 
-/// The section.
 pub(super) fn section(table: &Table, results: &Results, goals: &[Judged]) -> String {
     let mut text = about(table, &results.setting);
     text.push_str(&goal::rows(goals));
