@@ -1,10 +1,8 @@
 //! The report as one HTML file that needs nothing else: no network, no fonts, and no JavaScript but for pointing at values.
 
-use super::chart::{Bars, Heat, Plot};
 use super::document::{Block, Document, Row, Section, Table, Tone, Verdict};
 use super::markup::Markup;
 
-/// The page.
 pub(super) fn page(document: &Document) -> String {
     let mut page = Markup::default();
     page.verbatim("<!DOCTYPE html>\n");
@@ -88,9 +86,12 @@ fn block(block: &Block, out: &mut Markup) {
         Block::List(sentences) => list(sentences, out),
         Block::Command(command) => out.with_text("pre", &[], command),
         Block::Table(table) => self::table(table, out),
-        Block::Plot(plot, says, numbers) => self::plot(plot, says, numbers.as_ref(), out),
-        Block::Bars(bars, says) => self::bars(bars, says, out),
-        Block::Heat(heat, says) => self::heat(heat, says, out),
+        Block::Plot(plot, says, numbers) => {
+            figure(says, out, |inside| plot.draw(inside));
+            numbers.iter().for_each(|numbers| self::table(numbers, out));
+        }
+        Block::Bars(bars, says) => figure(says, out, |inside| bars.draw(inside)),
+        Block::Heat(heat, says) => figure(says, out, |inside| heat.draw(inside)),
     }
     out.line();
 }
@@ -103,34 +104,13 @@ fn list(sentences: &[String], out: &mut Markup) {
     }
 }
 
-fn plot(plot: &Plot, says: &str, numbers: Option<&Table>, out: &mut Markup) {
+fn figure(says: &str, out: &mut Markup, draw: impl FnOnce(&mut Markup)) {
     out.element("figure", &[], |figure| {
-        figure.element("div", &[("class", &"scroll")], |inside| plot.draw(inside));
-        caption(says, figure);
+        figure.element("div", &[("class", &"scroll")], draw);
+        if !says.is_empty() {
+            figure.with_text("figcaption", &[], says);
+        }
     });
-    if let Some(numbers) = numbers {
-        table(numbers, out);
-    }
-}
-
-fn bars(bars: &Bars, says: &str, out: &mut Markup) {
-    out.element("figure", &[], |figure| {
-        figure.element("div", &[("class", &"scroll")], |inside| bars.draw(inside));
-        caption(says, figure);
-    });
-}
-
-fn heat(heat: &Heat, says: &str, out: &mut Markup) {
-    out.element("figure", &[], |figure| {
-        figure.element("div", &[("class", &"scroll")], |inside| heat.draw(inside));
-        caption(says, figure);
-    });
-}
-
-fn caption(says: &str, figure: &mut Markup) {
-    if !says.is_empty() {
-        figure.with_text("figcaption", &[], says);
-    }
 }
 
 fn table(table: &Table, out: &mut Markup) {
