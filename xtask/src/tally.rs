@@ -1,8 +1,6 @@
 //! How much passed, failed and was skipped, and the one line that says so.
 
-use std::ops::AddAssign;
-
-use derive_more::Display;
+use derive_more::{AddAssign, Display};
 
 /// Whether what a command checks holds. An `Err` beside it means that it could not be found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +21,7 @@ impl Verdict {
 }
 
 /// Counts of single tests. Its display is the closing line that continuous integration reads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AddAssign, Display)]
 #[display("{passed} passed, {failed} failed, {skipped} skipped")]
 pub(crate) struct Tally {
     pub(crate) passed: u64,
@@ -48,14 +46,6 @@ impl Tally {
     /// Holds if nothing failed.
     pub(crate) fn verdict(self) -> Verdict {
         Verdict::of(self.failed == 0)
-    }
-}
-
-impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Tally) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
     }
 }
 

@@ -120,7 +120,7 @@ impl Meter {
 
     /// The session was away and has another machine now.
     pub(crate) fn reconnected(&mut self, before: &Counters, away: Duration) {
-        self.before.add(before);
+        self.before += *before;
         let incidents = &mut self.incidents;
         incidents.reconnects += 1;
         incidents.away = incidents.away.saturating_add(away);
@@ -134,7 +134,7 @@ impl Meter {
         connections: Vec<ConnectionStatistics>,
     ) -> Statistics {
         let mut counters = self.before;
-        counters.add(machine.counters());
+        counters += *machine.counters();
         Statistics {
             time: now.saturating_duration_since(self.begun),
             read: self.read.clone(),

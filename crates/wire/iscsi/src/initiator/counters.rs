@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// Counters since the session began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use derive_more::AddAssign;
+
+/// Counters since the session began. Those of several sessions add up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AddAssign)]
 pub struct Counters {
     /// PDUs received.
     pub pdus_in: u64,
@@ -46,22 +48,6 @@ pub struct RoundTrips {
 }
 
 impl Counters {
-    /// Adds the counters of another session.
-    pub fn add(&mut self, other: &Counters) {
-        self.pdus_in += other.pdus_in;
-        self.pdus_out += other.pdus_out;
-        self.commands += other.commands;
-        self.data_in_bytes += other.data_in_bytes;
-        self.immediate_bytes += other.immediate_bytes;
-        self.unsolicited_bytes += other.unsolicited_bytes;
-        self.solicited_bytes += other.solicited_bytes;
-        self.r2ts += other.r2ts;
-        self.rejects += other.rejects;
-        self.window_stalls += other.window_stalls;
-        self.window_stalled += other.window_stalled;
-        self.nops.add(&other.nops);
-    }
-
     /// The difference to `earlier` counters of the same session. Minimum and maximum of the interval are
     /// unknown: those of the whole time stay.
     pub fn since(&self, earlier: &Counters) -> Counters {
@@ -94,10 +80,12 @@ impl RoundTrips {
     }
 
     pub(super) fn note(&mut self, time: Duration) {
-        self.add(&RoundTrips { count: 1, sum: time, min: Some(time), max: Some(time) });
+        *self += RoundTrips { count: 1, sum: time, min: Some(time), max: Some(time) };
     }
+}
 
-    fn add(&mut self, other: &RoundTrips) {
+impl std::ops::AddAssign for RoundTrips {
+    fn add_assign(&mut self, other: RoundTrips) {
         self.count += other.count;
         self.sum = self.sum.saturating_add(other.sum);
         self.min = self.min.into_iter().chain(other.min).min();

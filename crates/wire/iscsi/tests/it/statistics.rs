@@ -210,6 +210,6 @@ fn counters_tell_what_came_since() {
     let since = pair.initiator.counters().since(&earlier);
     assert_eq!((since.commands, since.data_in_bytes, since.immediate_bytes), (1, 0, 300));
     let mut both = earlier;
-    both.add(&since);
+    both += since;
     assert_eq!(both, *pair.initiator.counters());
 }
