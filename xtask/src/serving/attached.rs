@@ -13,7 +13,6 @@ use crate::workspace;
 /// A loop device over an attached volume, or over a file; both are gone when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Attached {
-    /// What has attached it.
     binary: Option<PathBuf>,
     file: PathBuf,
     /// `/dev/loop0`.

@@ -19,7 +19,6 @@ pub(crate) trait Serving {
     /// The URL of its LUN.
     fn url(&self) -> String;
 
-    /// Its process.
     fn process(&self) -> &Background;
 }
 

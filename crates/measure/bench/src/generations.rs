@@ -17,7 +17,6 @@ pub(crate) struct Granules {
 }
 
 impl Granules {
-    /// Each of them.
     pub(crate) fn each(self) -> std::ops::Range<u64> {
         self.first..self.first + self.count
     }

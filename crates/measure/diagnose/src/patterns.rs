@@ -8,9 +8,7 @@ use bench::record::Histogram;
 pub(super) struct Spread {
     /// The mean of those that are as usual, in seconds.
     pub(super) usual_s: f64,
-    /// The mean of all.
     pub(super) mean_s: f64,
-    /// The longest.
     pub(super) longest_s: f64,
     /// What the long ones took more than usual, as a share of the time of all: whoever is asked all the time finds nobody
     /// there for this share of the time.
@@ -57,7 +55,6 @@ pub(super) struct Stalls {
 }
 
 impl Stalls {
-    /// The mean of all.
     pub(super) fn mean_s(&self) -> f64 {
         self.share * self.held_s + (1.0 - self.share) * self.others_s.unwrap_or(self.held_s)
     }

@@ -3,7 +3,6 @@
 use super::document::{Block, Document, Table};
 use super::markup::is_hidden;
 
-/// The page.
 pub(super) fn page(document: &Document) -> String {
     let verdict = &document.verdict;
     let mut page = format!("# {}\n\n{}\n", escaped(&document.title), escaped(&document.subtitle));

@@ -14,12 +14,10 @@ pub(super) struct Markup(String);
 pub(super) type Attribute<'a> = (&'static str, &'a dyn Display);
 
 impl Markup {
-    /// Text.
     pub(super) fn text(&mut self, text: &str) {
         escaped(text, &mut self.0);
     }
 
-    /// An element and what is in it.
     pub(super) fn element(
         &mut self,
         name: &'static str,
@@ -54,7 +52,6 @@ impl Markup {
         self.0.push('\n');
     }
 
-    /// All of it.
     pub(super) fn into_string(self) -> String {
         self.0
     }

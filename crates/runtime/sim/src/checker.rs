@@ -19,7 +19,6 @@
 use derive_more::Display;
 use std::collections::{BTreeMap, VecDeque};
 
-/// A moment.
 type Moment = u64;
 
 /// Names a write.
@@ -152,7 +151,6 @@ pub(crate) struct WriteKind {
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 #[display("block {lba}: {what}")]
 pub(crate) struct BlockFault {
-    /// Which.
     pub(crate) lba: u64,
     /// What is wrong about it.
     pub(crate) what: String,
@@ -241,7 +239,6 @@ impl Checker {
         id
     }
 
-    /// The data of a write.
     pub(crate) fn fill(&self, id: WriteId, lba: u64, data: &mut [u8]) {
         for (block, lba) in data.chunks_mut(self.block_bytes).zip(lba..) {
             for (word, value) in block.chunks_exact_mut(8).zip([MAGIC, id.0, lba].into_iter().cycle()) {

@@ -27,7 +27,6 @@ use crate::universe::{self, note};
 pub(crate) struct DiskBehaviour {
     /// The shortest time of a request, in nanoseconds.
     pub(crate) least_time: u64,
-    /// To so many.
     pub(crate) most_time: u64,
     /// Once in so many, a request hangs.
     pub(crate) hangs_once_in: u64,

@@ -13,7 +13,6 @@ use crate::universe::{self, draw, note};
 use crate::volume::Volume;
 use crate::writing::{self, register};
 
-/// Who it is.
 const NUMBER: u64 = 14;
 
 /// Begins one that fences until the simulation is over.

@@ -36,7 +36,6 @@ pub(crate) struct Network {
 pub(crate) struct NetworkConditions {
     /// The way of a piece from one end to the other takes from so many nanoseconds.
     pub(crate) least_delay: u64,
-    /// To so many.
     pub(crate) most_delay: u64,
     /// A piece is lost on its way once in so many.
     pub(crate) lost_once_in: u64,
@@ -80,7 +79,6 @@ struct EndState {
     address: SocketAddr,
     /// What it has sent, in order.
     wire: VecDeque<(u64, Segment)>,
-    /// Bytes of that.
     wire_bytes: usize,
     /// Whether an event is on its way that looks after `wire`.
     pumping: bool,

@@ -13,7 +13,6 @@ pub(crate) struct Registrations {
     moment: u64,
 }
 
-/// What is known of one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
     /// How often it has sent its registration.
@@ -49,7 +48,6 @@ impl Registrations {
         });
     }
 
-    /// It has its answer.
     pub(crate) fn is_answered(&mut self, writer: Writer, done: bool) {
         self.change(writer, |known| {
             known.under_way = known.under_way.saturating_sub(1);

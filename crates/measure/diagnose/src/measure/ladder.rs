@@ -111,7 +111,6 @@ impl Rungs {
         self.rungs.iter().any(|rung| rung.probe == probe)
     }
 
-    /// What is known of one of them.
     pub(super) fn known(&self, probe: Probe) -> Known<Timed> {
         let rung = self.rungs.iter().find(|rung| rung.probe == probe);
         match rung {

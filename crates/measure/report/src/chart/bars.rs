@@ -25,7 +25,6 @@ pub(crate) struct Group {
     pub(crate) bars: Vec<Bar>,
 }
 
-/// A bar.
 #[derive(Clone, Debug)]
 pub(crate) struct Bar {
     /// To its left.
@@ -67,7 +66,6 @@ impl Group {
 }
 
 impl Bars {
-    /// Draws them.
     pub(crate) fn draw(&self, svg: &mut Markup) {
         let bottom = TOP + self.groups.iter().map(height).sum::<f64>();
         let widest = |text: fn(&Bar) -> &str| self.bars().map(|bar| width(text(bar))).fold(0.0, f64::max);

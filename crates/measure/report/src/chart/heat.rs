@@ -32,10 +32,8 @@ pub(crate) struct Panel {
     pub(crate) squares: Vec<Vec<Option<Square>>>,
 }
 
-/// A square.
 #[derive(Clone, Debug)]
 pub(crate) struct Square {
-    /// In it.
     pub(crate) text: String,
     /// Shown when it is pointed at.
     pub(crate) says: String,
@@ -56,7 +54,6 @@ const BELOW: usize = 1;
 const ABOVE: usize = 0;
 
 impl Heat {
-    /// Draws them.
     pub(crate) fn draw(&self, svg: &mut Markup) {
         let bottom = TOP + self.rows.len() as f64 * ROW;
         let view = format!("0 0 {} {}", Px(WIDTH), Px(bottom + BOTTOM));

@@ -18,7 +18,6 @@ pub(super) use heat::{Heat, Panel, Square};
 pub(super) use plot::{Band, Curve, Look, Plot, Point};
 pub(super) use scale::{Scale, nines};
 
-/// An axis.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
     /// What is on it, with its unit: `block size`, `throughput in MB/s`.

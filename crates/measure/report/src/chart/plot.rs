@@ -19,7 +19,6 @@ pub(crate) struct Plot {
     pub(crate) bands: Vec<Band>,
 }
 
-/// A curve.
 #[derive(Clone, Debug)]
 pub(crate) struct Curve {
     /// Written at its right end.
@@ -69,7 +68,6 @@ pub(crate) struct Band {
     pub(crate) from: f64,
     /// Where it ends.
     pub(crate) to: f64,
-    /// What it is.
     pub(crate) name: String,
 }
 
@@ -88,7 +86,6 @@ const PLOT_HEIGHT: f64 = 270.0;
 const NAMES_MAX: f64 = 230.0;
 
 impl Plot {
-    /// Draws it.
     pub(crate) fn draw(&self, svg: &mut Markup) {
         let frame = Frame::of(self);
         let view = format!("0 0 {} {}", Px(WIDTH), Px(frame.bottom + BOTTOM));

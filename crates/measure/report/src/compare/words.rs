@@ -20,7 +20,6 @@ const ALIGN: [Align; 8] = [
     Align::Right,
 ];
 
-/// For a terminal.
 pub(super) fn terminal(comparison: &Comparison) -> String {
     let rows: Vec<[String; 8]> = std::iter::once(head(comparison)).chain(rows(comparison)).collect();
     let mut text = format!("{}\n\n", count(comparison));

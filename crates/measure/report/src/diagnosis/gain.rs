@@ -46,7 +46,6 @@ pub(super) fn rate(run: &LoadRun) -> Option<f64> {
     (!run.bytes_per_s.is_empty()).then(|| median(&run.bytes_per_s)).filter(|rate| rate.is_finite())
 }
 
-/// And its interval.
 pub(super) fn interval(run: &LoadRun) -> Option<Interval> {
     median_interval(&run.bytes_per_s)
 }

@@ -14,7 +14,6 @@ use crate::pdu::{Bhs, Cid, Ttt};
 use crate::serial::Sn;
 use crate::slab::Key;
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
@@ -39,10 +38,13 @@ pub(super) struct Connection {
 /// An entry of the transmit queue. Sequence numbers are assigned at transmission.
 #[derive(Debug)]
 pub(super) enum QueuedPdu {
-    /// A command.
     Command(Key),
     /// Data-Out PDUs.
-    Data { key: Key, ttt: Option<Ttt>, run: Run },
+    Data {
+        key: Key,
+        ttt: Option<Ttt>,
+        run: Run,
+    },
     /// A logout.
     Prepared(PreparedPdu),
 }

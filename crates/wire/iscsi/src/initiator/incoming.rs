@@ -12,10 +12,13 @@ pub(super) enum Incoming {
     /// Drop it.
     Dropped,
     /// It belongs to a Data-In; with the status, if it brought one.
-    Data { key: Key, length: u32, done: Option<CommandStatus> },
+    Data {
+        key: Key,
+        length: u32,
+        done: Option<CommandStatus>,
+    },
     /// It is sense data, or empty.
     Response(CommandStatus),
-    /// It is text.
     Text(TextResponse, Key),
     /// It is the data of a ping response.
     PingResponse(Key),
@@ -25,7 +28,6 @@ pub(super) enum Incoming {
     Reject(Reject),
 }
 
-/// The status of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CommandStatus {
     pub(super) key: Key,

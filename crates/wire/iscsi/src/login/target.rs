@@ -46,7 +46,6 @@ pub struct TargetPolicy {
 pub struct TargetLogin {
     phase: LoginPhase,
     stage: Stage,
-    /// The latest request.
     latest: LatestRequest,
     assembly: Assembly,
     claimed: ClaimedNames,

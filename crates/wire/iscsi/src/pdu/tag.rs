@@ -2,7 +2,6 @@
 
 use derive_more::Display;
 
-/// The reserved tag.
 const RESERVED_TAG: u32 = 0xffff_ffff;
 
 /// Initiator Task Tag (RFC 7143 section 11.2.1.8): the initiator's name for a task, unique in its session.

@@ -13,7 +13,6 @@ use crate::pdu::{Bhs, Cid, Opcode, Ttt};
 use crate::serial::Sn;
 use crate::slab::Key;
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) id: ConnectionId,

@@ -38,7 +38,6 @@ pub(super) struct Inbound {
     complete: bool,
 }
 
-/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
     /// Wait for data.

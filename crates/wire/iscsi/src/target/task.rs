@@ -10,7 +10,6 @@ use crate::observed::report;
 use crate::pdu::{Itt, Lun};
 use crate::slab::Key;
 
-/// A task.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) connection: ConnectionId,

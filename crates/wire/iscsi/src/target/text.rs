@@ -30,7 +30,6 @@ pub(super) struct TextExchange {
     tags: u32,
     /// The request that waits for the driver, and the response text before its reply.
     asked: Option<(TextRequest, Vec<u8>)>,
-    /// The keys received in this exchange.
     heard: ReceivedKeys,
 }
 

@@ -35,7 +35,6 @@ pub struct Disk {
     blocks: u64,
 }
 
-/// Of each block.
 const BLOCK_BYTES: u64 = 512;
 /// What comes from or goes to the memory in one piece at most, and what a PDU may carry (MaxRecvDataSegmentLength): the
 /// same as our target's.

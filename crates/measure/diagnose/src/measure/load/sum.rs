@@ -157,7 +157,6 @@ impl Sum {
         }
     }
 
-    /// All of it.
     pub(in crate::measure) fn finish(self) -> LoadRun {
         let Sum { mut run, .. } = self;
         let share = |part: Duration, whole: Duration| match whole.is_zero() {
