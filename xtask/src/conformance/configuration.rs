@@ -42,82 +42,80 @@ fn begins_with_any(test: &Test, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| test.name().starts_with(prefix))
 }
 
+/// One portal, and a medium that may be written.
+const USUAL: Configuration = Configuration {
+    name: "",
+    what: "",
+    volume: "",
+    listeners: 1,
+    needed_by: &[],
+    only_needed: false,
+    medium: Medium::Writable,
+};
+
 /// The slow one first, because it takes longest and is mostly waiting.
 pub(super) const ALL: &[Configuration] = &[
     Configuration {
         name: "slow",
         what: "every request takes 200 ms: for the one test that needs a SANITIZE to take seconds",
         volume: "delay:200ms:[ram:100MiB]",
-        listeners: 1,
         needed_by: &["Sanitize.Reset"],
         only_needed: true,
-        medium: Medium::Writable,
+        ..USUAL
     },
     Configuration {
         name: "plain",
         what: "512-byte logical and physical blocks, thin provisioned",
         volume: "ram:100MiB?physical=512",
-        listeners: 1,
         needed_by: &[""], // every name begins so
-        only_needed: false,
-        medium: Medium::Writable,
+        ..USUAL
     },
     Configuration {
         name: "thick",
         what: "as plain, but no space can be given back: for WRITE SAME to the end of the medium",
         volume: "ram:100MiB?physical=512&thick",
-        listeners: 1,
         needed_by: &["WriteSame10", "WriteSame16", "Unmap", "Inquiry"],
         only_needed: true,
-        medium: Medium::Writable,
+        ..USUAL
     },
     Configuration {
         name: "4k",
         what: "4096-byte blocks, thin provisioned",
         volume: "ram:100MiB?block=4096",
-        listeners: 1,
         needed_by: &["Read10", "Write10", "CompareAndWrite", "WriteSame10", "Unmap", "Sanitize.Overwrite"],
-        only_needed: false,
-        medium: Medium::Writable,
+        ..USUAL
     },
     Configuration {
         name: "512e",
         what: "512-byte logical blocks on 4096-byte physical blocks, thin provisioned",
         volume: "ram:100MiB?physical=4096",
-        listeners: 1,
         needed_by: &["CompareAndWrite.InvalidDataOutSize", "WriteSame10", "WriteSame16", "Unmap"],
-        only_needed: false,
-        medium: Medium::Writable,
+        ..USUAL
     },
     Configuration {
         name: "file",
         what: "a sparse file behind it, thin provisioned: UNMAP punches holes",
         volume: "file:{state}/disk.img?size=100MiB&physical=512",
-        listeners: 1,
         needed_by: &["Inquiry", "Unmap", "WriteSame10", "WriteSame16", "GetLBAStatus", "Sanitize.BlockErase"],
-        only_needed: false,
-        medium: Medium::Writable,
+        ..USUAL
     },
     Configuration {
         name: "read-only",
         what: "write protected; tests that write are left to the others, but for those of the protection itself",
         volume: "ram:100MiB?physical=512&readonly",
-        listeners: 1,
         needed_by: &["ReadOnly"],
-        only_needed: false,
         medium: Medium::Protected {
             destructive: &["ReadOnly", "Prin", "Prout", "Reserve6", "Sanitize.InvalidServiceAction"],
             unfit: &["ProutReserve.Access", "WriteVerify10.Dpo", "WriteVerify12.Dpo", "WriteVerify16.Dpo"],
         },
+        ..USUAL
     },
     Configuration {
         name: "removable",
         what: "removable medium",
         volume: "ram:100MiB?physical=512&removable",
-        listeners: 1,
         needed_by: &["PreventAllow", "NoMedia", "StartStopUnit"],
-        only_needed: false,
-        medium: Medium::Writable,
+        ..USUAL
     },
     Configuration {
         name: "two-paths",
@@ -125,8 +123,7 @@ pub(super) const ALL: &[Configuration] = &[
         volume: "ram:100MiB?physical=512",
         listeners: 2,
         needed_by: &["MultipathIO"],
-        only_needed: false,
-        medium: Medium::Writable,
+        ..USUAL
     },
 ];
 

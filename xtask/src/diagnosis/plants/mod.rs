@@ -47,76 +47,43 @@ pub(super) struct Plant {
     pub(super) plant: fn(&mut Lot) -> Planted,
 }
 
-pub(super) const ALL: &[Plant] = &[
-    Plant {
-        cause: Cause::TcpWindow,
-        what: "a TCP window of 32 to 64 KiB, 10 to 20 ms away",
-        plant: network::tcp_window,
-    },
-    Plant {
-        cause: Cause::Solicitation,
-        what: "InitialR2T=Yes with ImmediateData=No, 4 to 15 ms away",
-        plant: keys::solicitation,
-    },
-    Plant {
-        cause: Cause::SmallBursts,
-        what: "MaxBurstLength of 4 or 8 KiB, one R2T at a time, 20 to 30 ms away",
-        plant: keys::small_bursts,
-    },
-    Plant {
-        cause: Cause::SmallSegments,
-        what: "MaxRecvDataSegmentLength of 512 bytes",
-        plant: keys::small_segments,
-    },
-    Plant {
-        cause: Cause::CommandWindow,
-        what: "a command window of 1 or 2, 8 to 15 ms away",
-        plant: keys::command_window,
-    },
-    Plant {
-        cause: Cause::Depth,
-        what: "a client that asks one at a time, 2 to 10 ms away",
-        plant: keys::depth,
-    },
-    Plant {
-        cause: Cause::LinkRate,
-        what: "a link that fell back to a tenth of its rate",
-        plant: network::link_rate,
-    },
-    Plant {
-        cause: Cause::PathMtu,
-        what: "interfaces of 9000 bytes, a path of 1500",
-        plant: network::path_mtu,
-    },
-    Plant { cause: Cause::Loss, what: "0.5 to 2 % of packets lost", plant: network::loss },
-    Plant { cause: Cause::SlowPath, what: "two connections, one by a slow lane", plant: network::slow_path },
-    Plant {
-        cause: Cause::Medium,
-        what: "a medium that takes 2 to 10 ms, or has a low rate",
-        plant: storage::medium,
-    },
-    Plant { cause: Cause::Flush, what: "a flush that takes 10 to 40 ms", plant: storage::flush },
-    Plant {
-        cause: Cause::Misalignment,
-        what: "writes of 512 bytes on blocks of 4 KiB, or across their ends",
-        plant: storage::misalignment,
-    },
-    Plant {
-        cause: Cause::TargetCpu,
-        what: "60 to 85 % of the target's core taken by others",
-        plant: cores::target,
-    },
-    Plant {
-        cause: Cause::ClientCpu,
-        what: "60 to 85 % of the client's core taken by others",
-        plant: cores::client,
-    },
-    Plant {
-        cause: Cause::DelayedAck,
-        what: "a target that sends header and data separately, without TCP_NODELAY",
-        plant: network::delayed_ack,
-    },
-];
+pub(super) const ALL: &[Plant] = {
+    use Cause::*;
+    &[
+        row(TcpWindow, "a TCP window of 32 to 64 KiB, 10 to 20 ms away", network::tcp_window),
+        row(Solicitation, "InitialR2T=Yes with ImmediateData=No, 4 to 15 ms away", keys::solicitation),
+        row(
+            SmallBursts,
+            "MaxBurstLength of 4 or 8 KiB, one R2T at a time, 20 to 30 ms away",
+            keys::small_bursts,
+        ),
+        row(SmallSegments, "MaxRecvDataSegmentLength of 512 bytes", keys::small_segments),
+        row(CommandWindow, "a command window of 1 or 2, 8 to 15 ms away", keys::command_window),
+        row(Depth, "a client that asks one at a time, 2 to 10 ms away", keys::depth),
+        row(LinkRate, "a link that fell back to a tenth of its rate", network::link_rate),
+        row(PathMtu, "interfaces of 9000 bytes, a path of 1500", network::path_mtu),
+        row(Loss, "0.5 to 2 % of packets lost", network::loss),
+        row(SlowPath, "two connections, one by a slow lane", network::slow_path),
+        row(Medium, "a medium that takes 2 to 10 ms, or has a low rate", storage::medium),
+        row(Flush, "a flush that takes 10 to 40 ms", storage::flush),
+        row(
+            Misalignment,
+            "writes of 512 bytes on blocks of 4 KiB, or across their ends",
+            storage::misalignment,
+        ),
+        row(TargetCpu, "60 to 85 % of the target's core taken by others", cores::target),
+        row(ClientCpu, "60 to 85 % of the client's core taken by others", cores::client),
+        row(
+            DelayedAck,
+            "a target that sends header and data separately, without TCP_NODELAY",
+            network::delayed_ack,
+        ),
+    ]
+};
+
+const fn row(cause: Cause, what: &'static str, plant: fn(&mut Lot) -> Planted) -> Plant {
+    Plant { cause, what, plant }
+}
 
 /// A cause as it is called in JSON and on the command line.
 pub(super) fn name(cause: Cause) -> String {
