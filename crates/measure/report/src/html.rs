@@ -1,7 +1,7 @@
 //! The report as one HTML file that needs nothing else: no network, no fonts, and no JavaScript but for pointing at values.
 
 use super::document::{Block, Document, Row, Section, Table, Tone, Verdict};
-use super::markup::Markup;
+use super::markup::{Attribute, Markup};
 
 pub(super) fn page(document: &Document) -> String {
     let mut page = Markup::default();
@@ -147,7 +147,7 @@ fn plain_table(table: &Table, out: &mut Markup) {
 }
 
 fn row(table: &Table, row: &Row, body: &mut Markup) {
-    let class: &[(&str, &dyn std::fmt::Display)] = if row.marked { &[("class", &"marked")] } else { &[] };
+    let class: &[Attribute<'_>] = if row.marked { &[("class", &"marked")] } else { &[] };
     body.element("tr", class, |inside| {
         for (cell, column) in row.cells.iter().zip(&table.columns) {
             if column.numbers {

@@ -2,7 +2,7 @@
 
 use super::super::markup::{Markup, Px};
 use super::lettering::{LINE, fitted, stride, width};
-use super::plot::{label, line};
+use super::plot::{chart, label, line};
 use super::{Axis, COLOURS, WIDTH};
 
 /// Bars in groups, from one axis to the right.
@@ -71,21 +71,16 @@ impl Bars {
         let widest = |text: fn(&Bar) -> &str| self.bars().map(|bar| width(text(bar))).fold(0.0, f64::max);
         let left = 12.0 + widest(|bar| &bar.name).min(TEXT_MAX);
         let right = WIDTH - 16.0 - widest(|bar| &bar.says).min(TEXT_MAX);
-        let view = format!("0 0 {} {}", Px(WIDTH), Px(bottom + BOTTOM));
         let x = |value: f64| left + self.axis.scale.at(value) * (right - left);
-        svg.element(
-            "svg",
-            &[("class", &"chart"), ("viewBox", &view), ("role", &"img"), ("aria-label", &self.title)],
-            |svg| {
-                self.draw_axis(svg, bottom, x);
-                let mut top = TOP;
-                for group in &self.groups {
-                    draw_group(group, svg, top, x);
-                    top += height(group);
-                }
-                line(svg, "axis", (left, TOP), (left, bottom));
-            },
-        );
+        chart(svg, &self.title, bottom + BOTTOM, |svg| {
+            self.draw_axis(svg, bottom, x);
+            let mut top = TOP;
+            for group in &self.groups {
+                draw_group(group, svg, top, x);
+                top += height(group);
+            }
+            line(svg, "axis", (left, TOP), (left, bottom));
+        });
     }
 
     fn bars(&self) -> impl Iterator<Item = &Bar> {

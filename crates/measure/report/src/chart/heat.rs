@@ -3,7 +3,7 @@
 
 use super::super::markup::{Markup, Px};
 use super::lettering::{fitted, width};
-use super::plot::label;
+use super::plot::{chart, label};
 use super::{COLOURS, WIDTH};
 
 /// Panels of squares that share their axes.
@@ -56,24 +56,19 @@ const ABOVE: usize = 0;
 impl Heat {
     pub(crate) fn draw(&self, svg: &mut Markup) {
         let bottom = TOP + self.rows.len() as f64 * ROW;
-        let view = format!("0 0 {} {}", Px(WIDTH), Px(bottom + BOTTOM));
-        svg.element(
-            "svg",
-            &[("class", &"chart"), ("viewBox", &view), ("role", &"img"), ("aria-label", &self.title)],
-            |svg| {
-                label(svg, 4.0, 14.0, "start", "title", self.y_title);
-                let left = self.left();
-                for (index, row) in self.rows.iter().enumerate() {
-                    let middle = TOP + (index as f64 + 0.5) * ROW;
-                    label(svg, left - 7.0, middle + 4.0, "end", "tick", &fitted(row, NAMES_MAX));
-                }
-                let width = self.panel_width();
-                for (index, panel) in self.panels.iter().enumerate() {
-                    self.draw_panel(panel, svg, left + index as f64 * (width + GAP), bottom);
-                }
-                label(svg, f64::midpoint(left, WIDTH), bottom + 38.0, "middle", "title", self.x_title);
-            },
-        );
+        chart(svg, &self.title, bottom + BOTTOM, |svg| {
+            label(svg, 4.0, 14.0, "start", "title", self.y_title);
+            let left = self.left();
+            for (index, row) in self.rows.iter().enumerate() {
+                let middle = TOP + (index as f64 + 0.5) * ROW;
+                label(svg, left - 7.0, middle + 4.0, "end", "tick", &fitted(row, NAMES_MAX));
+            }
+            let width = self.panel_width();
+            for (index, panel) in self.panels.iter().enumerate() {
+                self.draw_panel(panel, svg, left + index as f64 * (width + GAP), bottom);
+            }
+            label(svg, f64::midpoint(left, WIDTH), bottom + 38.0, "middle", "title", self.x_title);
+        });
     }
 
     fn left(&self) -> f64 {

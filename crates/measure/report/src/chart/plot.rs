@@ -1,6 +1,6 @@
 //! Curves over two axes.
 
-use super::super::markup::{Markup, Px};
+use super::super::markup::{Attribute, Markup, Px};
 use super::lettering::{LINE, fitted, spread, stride, width};
 use super::{Axis, COLOURS, WIDTH};
 
@@ -88,21 +88,16 @@ const NAMES_MAX: f64 = 230.0;
 impl Plot {
     pub(crate) fn draw(&self, svg: &mut Markup) {
         let frame = Frame::of(self);
-        let view = format!("0 0 {} {}", Px(WIDTH), Px(frame.bottom + BOTTOM));
-        svg.element(
-            "svg",
-            &[("class", &"chart"), ("viewBox", &view), ("role", &"img"), ("aria-label", &self.title)],
-            |svg| {
-                self.draw_bands(svg, &frame);
-                self.draw_y(svg, &frame);
-                self.draw_x(svg, &frame);
-                let names = self.places_of_names(&frame);
-                // The most important on top of the others.
-                for (curve, name_at) in self.curves.iter().zip(names).rev() {
-                    draw_curve(curve, name_at, svg, &frame);
-                }
-            },
-        );
+        chart(svg, &self.title, frame.bottom + BOTTOM, |svg| {
+            self.draw_bands(svg, &frame);
+            self.draw_y(svg, &frame);
+            self.draw_x(svg, &frame);
+            let names = self.places_of_names(&frame);
+            // The most important on top of the others.
+            for (curve, name_at) in self.curves.iter().zip(names).rev() {
+                draw_curve(curve, name_at, svg, &frame);
+            }
+        });
     }
 
     fn draw_bands(&self, svg: &mut Markup, frame: &Frame<'_>) {
@@ -270,6 +265,14 @@ fn path(points: impl IntoIterator<Item = (f64, f64)>) -> String {
         path.push_str(&format!("{} {}", Px(x), Px(y)));
     }
     path
+}
+
+/// A drawing of this height, and what is in it.
+pub(super) fn chart(svg: &mut Markup, title: &str, height: f64, draw: impl FnOnce(&mut Markup)) {
+    let view = format!("0 0 {} {}", Px(WIDTH), Px(height));
+    let attributes: [Attribute<'_>; 4] =
+        [("class", &"chart"), ("viewBox", &view), ("role", &"img"), ("aria-label", &title)];
+    svg.element("svg", &attributes, draw);
 }
 
 pub(super) fn label(svg: &mut Markup, x: f64, y: f64, anchor: &str, class: &str, text: &str) {
