@@ -42,7 +42,7 @@ use std::process::ExitCode;
 
 use backends::{Failure, failure, location, remote, secrets};
 use host::private_file;
-use volume::{nearest, spec};
+use volume::spec;
 
 use arguments::Arguments;
 

@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 
-use ::report::Report;
+use ::report::{Report, documents};
 use clap::{Args, ValueEnum};
-use published::{Curve, DOCUMENTS};
+use published::Curve;
 
 use crate::bench::folder::Folder;
 use crate::bench::width;
 use crate::failure::Failure;
-use crate::nearest::hint;
 use crate::output::say;
 
 /// Write the report of a result again, or print it in another form
@@ -83,15 +82,12 @@ fn printed(report: &Report<'_>, format: Format) -> String {
 }
 
 /// The curves of these documents, as `--beside` names them.
-pub(crate) fn curves(documents: &[String]) -> Result<Vec<Curve>, Failure> {
-    let known = DOCUMENTS.map(|document| document.number);
+pub(crate) fn curves(numbers: &[String]) -> Result<Vec<Curve>, Failure> {
     let mut curves = Vec::new();
-    for number in documents {
-        if !known.contains(&number.as_str()) {
-            let hint = hint(number, &known);
-            return Err(Failure::refused(format_args!("--beside: there is no document `{number}`{hint}")));
-        }
-        curves.extend(published::curves(number));
+    for number in numbers {
+        let document = documents::document(number);
+        let document = document.map_err(|why| Failure::refused(format_args!("--beside: {why}")))?;
+        curves.extend(published::curves(document.number));
     }
     Ok(curves)
 }

@@ -1,13 +1,62 @@
 //! The tables of the source documents as text, JSON and CSV.
 
-use published::{Cell, Column, Document, Row, Table};
+use published::{Cell, Column, DOCUMENTS, Document, Row, Table, rows, tables};
 use serde_json::json;
 use stats::figures::significant;
 
 use stats::table::{Align, rows_of};
+use volume::nearest::hint;
 
 /// A head of a column goes on in the next line after so many letters, if it has another word.
 const HEAD_LETTERS: usize = 14;
+
+/// The document of this number.
+///
+/// # Errors
+/// There is none, and which may have been meant.
+pub fn document(number: &str) -> Result<Document, String> {
+    let known = DOCUMENTS.map(|document| document.number);
+    let found = DOCUMENTS.into_iter().find(|document| document.number == number);
+    found.ok_or_else(|| format!("there is no document `{number}`{}", hint(number, &known)))
+}
+
+/// The tables of a document, or of all, that have `name` in theirs, with their documents. A name that is a table's whole name is that table only: "Table 1"
+/// would otherwise be any of ten.
+///
+/// # Errors
+/// There is no such document or table, and which may have been meant.
+pub fn chosen(number: Option<&str>, name: Option<&str>) -> Result<Vec<(Document, Vec<Table>)>, String> {
+    let documents = match number {
+        Some(number) => vec![document(number)?],
+        None => DOCUMENTS.to_vec(),
+    };
+    let mut all: Vec<_> = documents.iter().map(|document| (*document, tables(document.number))).collect();
+    let Some(name) = name else { return Ok(all) };
+    let wanted = name.to_lowercase();
+    let named: fn(&str, &str) -> bool =
+        match all.iter().flat_map(|(_, tables)| tables).any(|table| table.name.to_lowercase() == wanted) {
+            true => |table, wanted| table == wanted,
+            false => |table, wanted| table.contains(wanted),
+        };
+    let names: Vec<String> =
+        all.iter().flat_map(|(_, tables)| tables).map(|table| table.name.to_lowercase()).collect();
+    all.iter_mut().for_each(|(_, tables)| tables.retain(|table| named(&table.name.to_lowercase(), &wanted)));
+    all.retain(|(_, tables)| !tables.is_empty());
+    if all.is_empty() {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        return Err(format!("there is no table `{name}`{}", hint(name, &names)));
+    }
+    Ok(all)
+}
+
+/// The rows behind tables.
+pub fn numbers(chosen: &[(Document, Vec<Table>)]) -> Vec<&'static Row> {
+    let wanted = |row: &&Row| {
+        let of = chosen.iter().find(|(document, _)| document.number == row.document);
+        of.is_some_and(|(_, tables)| tables.iter().any(|table| table.holds(row)))
+    };
+    rows().iter().filter(wanted).collect()
+}
 
 /// A document's name, over its tables.
 pub fn heading(document: &Document) -> String {
@@ -212,5 +261,32 @@ mod tests {
         assert_eq!(text.lines().count(), 1 + all.len());
         assert!(text.contains("000,Table 2,\"SLES 10 SP1 initiator+target (IET), 2x Dell"));
         assert!(text.contains(",114.0,count reduced to 100 (RAM drive too small),114000000,B/s\n"));
+    }
+
+    fn names(document: Option<&str>, table: Option<&str>) -> Result<Vec<String>, String> {
+        let chosen = chosen(document, table)?;
+        Ok(chosen.into_iter().flat_map(|(_, tables)| tables).map(|table| table.name).collect())
+    }
+
+    #[test]
+    fn what_is_not_there_is_named_with_what_is() {
+        let document = names(Some("005"), None).expect_err("no such document");
+        assert_eq!(document, "there is no document `005`; did you mean `000`?");
+        let table = names(Some("002"), Some("iSCSI Throughput: Read")).expect("part of a name");
+        assert_eq!(table, ["iSCSI Throughput: Reads"]);
+        let table = names(Some("000"), Some("Tabel 2")).expect_err("a slip");
+        assert_eq!(table, "there is no table `Tabel 2`; did you mean `table 2`?");
+    }
+
+    #[test]
+    fn a_whole_name_is_one_table() {
+        assert_eq!(names(Some("000"), Some("table 1")), Ok(vec!["Table 1".to_owned()]));
+        assert_eq!(names(None, Some("Appendix B")).map(|names| names.len()), Ok(3));
+    }
+
+    #[test]
+    fn the_numbers_of_a_table_are_its_rows() {
+        let numbers = numbers(&chosen(Some("000"), Some("Table 2")).expect("a table"));
+        assert_eq!(numbers.len(), 22);
     }
 }
