@@ -12,8 +12,10 @@ use super::options::WorkloadOptions;
 use crate::failure::Failure;
 use crate::location::Location;
 use crate::spec::Bytes;
+use crate::terminal;
 use bench::Extent;
 use conduct::agents::secret;
+use conduct::prepare::{Plan, Terms};
 use model::LinkRate;
 
 /// Measures storage: suites of well-known tests, or a workload of your own
@@ -151,6 +153,54 @@ impl BenchArguments {
         Location::parse(place)?.reached_by(session.connections, session.congestion.as_deref())
     }
 
+    /// What is to be measured, one after the other.
+    pub(super) fn plans(&self) -> Result<Vec<Plan>, Failure> {
+        let (suites, workload) = (&self.suite, &self.workload);
+        if let Some(path) = &self.output.resume {
+            if !suites.is_empty() || !workload.is_empty() {
+                let why = "--resume goes on with what is in its record: leave out suites and workloads";
+                return Err(Failure::refused(why));
+            }
+            let folder = Folder::open(path);
+            return Ok(vec![Plan::Resumed(Box::new(folder.load()?), folder)]);
+        }
+        let out = self.output.out.as_deref();
+        let named = |name: &str| {
+            let shorter = workload.shorter().ok_or_else(|| {
+                let why = "a suite says what its workloads are: leave out --suite, or the options of a workload other \
+                           than --seconds and --repeats";
+                Failure::refused(why)
+            })?;
+            conduct::suites::suite(name).map(|suite| shorter.made_of(suite))
+        };
+        match (suites.as_slice(), workload.is_empty()) {
+            ([], true) => plan(named("quick")?, out).map(|plan| vec![plan]),
+            ([], false) => plan(workload.suite()?, out).map(|plan| vec![plan]),
+            ([name], _) => plan(named(name)?, out).map(|plan| vec![plan]),
+            (names, _) => {
+                let suites: Vec<Suite> = names.iter().map(|name| named(name)).collect::<Result<_, _>>()?;
+                let within = |suite: &Suite| out.map(|out| out.join(&suite.name));
+                suites.into_iter().map(|suite| plan(suite.clone(), within(&suite).as_deref())).collect()
+            }
+        }
+    }
+
+    /// On what terms it is measured.
+    pub(super) fn terms<'a>(
+        &self,
+        place: &'a Place,
+        agents: Option<&'a Agents>,
+    ) -> Result<Terms<'a>, Failure> {
+        Ok(Terms {
+            place,
+            agents: agents.map(|agents| (agents, self.order_to_open())),
+            allow_write: self.safety.allow_write.is_some(),
+            part: self.safety.part()?,
+            size: self.safety.size,
+            consent: terminal::consent(self.safety.yes),
+        })
+    }
+
     /// Refuses what has no meaning where storage and network are the suite's own.
     pub(crate) fn refuse_beside_a_lab(&self) -> Result<(), Failure> {
         let said = [
@@ -189,16 +239,20 @@ impl BenchArguments {
         }
     }
 
-    /// What agents are to open.
-    pub(super) fn order_to_open(&self, write: bool) -> Open {
+    /// What agents are to open: to read, unless the suite writes.
+    fn order_to_open(&self) -> Open {
         Open {
             place: self.place.clone().unwrap_or_default(),
-            write,
+            write: false,
             connections: self.session.connections,
             congestion: self.session.congestion.clone(),
             poll_us: self.session.poll_us,
         }
     }
+}
+
+fn plan(suite: Suite, out: Option<&Path>) -> Result<Plan, Failure> {
+    Ok(Plan::New(suite, out.map(Folder::create).transpose()?))
 }
 
 impl AgentOptions {

@@ -1,28 +1,21 @@
 //! `linerate bench`: measures storage of any kind, and keeps what was measured.
 //!
 //! ```text
-//!   arguments ── a suite ── fit ── safety ──► conduct ──► crew ──► client ──► bench::run, on a thread of its own
-//!                            ▲                   │  ▲        (or agents)
-//!                         storage      keeper ◄──┘  └── samples: stop, view
-//!                                        │
-//!                                      folder ── result.json
+//!   arguments ── plans, terms ──► conduct::prepare ──► conduct::conductor ──► crew (clients here, or agents)
+//!                                                         │  ▲
+//!                                  result.json ── keeper ◄┘  └── samples: stop, view
 //! ```
 //!
-//! Reading order: [`run`] (the order of events); `arguments`, `options` (what was asked for), `storage`, `fit`, `safety`
-//! (what may be done); `client`, `ways`, `costs`, `crew` (who does it); `conduct`, `stop`, `keeper`, `folder` (the
-//! measurement); `view` (what is seen of it).
+//! Reading order: [`run`] (the order of events); `arguments`, `options` (what was asked for), `view` (what is
+//! seen of it), `shown` (what is told in the end). Preparing and measuring are `conduct`'s.
 
 mod arguments;
 mod options;
 mod own;
-mod plan;
 mod shown;
 mod view;
 
-pub(crate) use conduct::{
-    agents, begin, crew, fit, folder, holes, keeper, resume, safety, shorter, storage, suites, timestamp,
-    ways,
-};
+pub(crate) use conduct::{agents, begin, crew, folder, keeper, shorter, storage, suites, timestamp};
 
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
@@ -30,13 +23,13 @@ use std::process::ExitCode;
 pub(crate) use arguments::{BenchArguments, LabOptions};
 use bench::record::Record;
 use conduct::conductor::{Conductor, Outcome, SEED};
+use conduct::prepare::{Hands, Prepared};
 use crew::{Crew, LocalCrew};
 use folder::Folder;
 pub(crate) use folder::read_result;
 use keeper::Keeper;
 pub(crate) use options::seconds;
 pub(crate) use own::OwnStorage;
-use plan::{Hands, Plan, Prepared};
 pub(crate) use shown::{system_congestion, width};
 use view::{Line, Nobody, View, Watch};
 
@@ -59,13 +52,13 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
     let place = arguments.place()?;
     // A mistake in a number is told before anything is measured.
     report::curves(&arguments.output.beside)?;
-    let plans = Plan::all(arguments)?;
+    let plans = arguments.plans()?;
     let agents = arguments.agents.found()?;
     let interrupt = Interrupt::listen()?;
     let (mut made, mut code) = (false, ExitCode::SUCCESS);
     for plan in plans {
         let one = remote::run(async {
-            let prepared = plan.prepare(arguments, &place, agents.as_ref(), &mut made).await?;
+            let prepared = plan.prepare(&arguments.terms(&place, agents.as_ref())?, &mut made).await?;
             measure(arguments, &place, prepared, &interrupt).await
         })?;
         if one != ExitCode::SUCCESS {

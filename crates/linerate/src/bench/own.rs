@@ -9,16 +9,16 @@ use bench::plan::Suite;
 use bench::record::{Limit, Record};
 use initiator::Url;
 
-use super::crew::{Crew, LocalCrew};
+use super::crew::LocalCrew;
 use super::folder::Folder;
 use super::keeper::Keeper;
 use super::storage::Storage;
 use super::view::{Line, Nobody, View};
-use super::{begin, shown};
+use super::{begin, conduct, shown};
 use crate::failure::{Failure, Kind};
 use crate::interrupt::Interrupt;
 use crate::location::Location;
-use conduct::conductor::{Conductor, Outcome, SEED};
+use ::conduct::conductor::Outcome;
 use environment::server::Server;
 
 /// A LUN of our own, and how it is to be measured.
@@ -46,20 +46,11 @@ impl OwnStorage<'_> {
         let source = storage.source.clone();
         storage.close().await;
         let mut keeper = Keeper::new(record, Some(Folder::replace(self.out)?))?;
-        let mut crew = LocalCrew::new(source, self.spin).beside_its_server();
+        let crew = LocalCrew::new(source, self.spin).beside_its_server();
         let mut view: Box<dyn View> =
             if stderr().is_terminal() { Box::new(Line::new()) } else { Box::new(Nobody { quiet: true }) };
-        let mut conductor = Conductor {
-            crew: &mut crew,
-            keeper: &mut keeper,
-            view: &mut *view,
-            asked: &|| interrupt.is_asked(),
-            server: Some(self.server),
-            tables: Vec::new(),
-        };
-        let outcome = conductor.conduct(SEED).await;
+        let (outcome, _) = conduct(crew, &mut keeper, &mut *view, Some(self.server), interrupt).await;
         drop(view);
-        crew.close().await;
         if let Ok(Outcome::Complete) = outcome {
             keeper.complete();
         }

@@ -6,19 +6,21 @@ use bench::record::Sample;
 
 /// The samples of the last second, of each client.
 #[derive(Default)]
-pub(in crate::bench) struct Now {
+pub struct Now {
     clients: Vec<VecDeque<Sample>>,
 }
 
 /// What they come to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(in crate::bench) struct Rates {
-    pub(in crate::bench) iops: f64,
-    pub(in crate::bench) bytes_per_s: f64,
+pub struct Rates {
+    /// Requests a second.
+    pub iops: f64,
+    /// Bytes a second, both ways.
+    pub bytes_per_s: f64,
     /// Weighted by how many requests had it: near enough to watch, and nothing to publish.
-    pub(in crate::bench) p50_us: f64,
+    pub p50_us: f64,
     /// The worst of any client.
-    pub(in crate::bench) p99_us: f64,
+    pub p99_us: f64,
 }
 
 /// Shorter makes numbers that nobody can read, longer ones that are not of now.
@@ -26,12 +28,12 @@ const WINDOW_S: f64 = 1.0;
 
 impl Now {
     /// Nothing yet, of so many clients.
-    pub(in crate::bench) fn of(clients: usize) -> Now {
+    pub fn of(clients: usize) -> Now {
         Now { clients: vec![VecDeque::new(); clients] }
     }
 
     /// Adds a sample, and forgets those that are a second older.
-    pub(in crate::bench) fn add(&mut self, role: usize, sample: &Sample) {
+    pub fn add(&mut self, role: usize, sample: &Sample) {
         let Some(samples) = self.clients.get_mut(role) else { return };
         samples.push_back(*sample);
         while samples.front().is_some_and(|first| first.at_s < sample.at_s - WINDOW_S) {
@@ -40,12 +42,12 @@ impl Now {
     }
 
     /// Of one client.
-    pub(in crate::bench) fn client(&self, role: usize) -> Rates {
+    pub fn client(&self, role: usize) -> Rates {
         self.clients.get(role).map_or_else(Rates::default, rates)
     }
 
     /// Of all together.
-    pub(in crate::bench) fn all(&self) -> Rates {
+    pub fn all(&self) -> Rates {
         let each = self.clients.iter().map(rates);
         let all = each.fold(Rates::default(), |sum, one| Rates {
             iops: sum.iops + one.iops,

@@ -1,39 +1,61 @@
-//! From what was asked for to what will be measured. Everything that can be refused is refused here, before anything is
+//! From what is wanted to a measurement that may begin. Everything that can be refused is refused here, before anything is
 //! measured.
 
+use agent::wire::message::Open;
+use bench::Extent;
 use bench::plan::{Step, Suite};
 use bench::record::Record;
+use contents::Consent;
+use environment::server::Server;
+use volume::spec::Bytes;
+
+use backends::Failure;
+use backends::location::Location;
 
 use super::agents::{AgentCrew, Agents, spread};
-use super::arguments::BenchArguments;
 use super::fit::{self, Limits};
 use super::folder::Folder;
 use super::keeper::Keeper;
 use super::storage::Storage;
 use super::ways::Source;
-use super::{begin, holes, resume, safety, suites};
-use crate::failure::Failure;
-use crate::location::Location;
-use crate::terminal;
-use environment::server::Server;
+use super::{begin, holes, resume, safety};
+
+/// On which storage, by whom, and what may be done to it.
+pub struct Terms<'a> {
+    /// The storage.
+    pub place: &'a Location,
+    /// Those who measure instead of this machine, and how they are to open the storage.
+    pub agents: Option<(&'a Agents, Open)>,
+    /// Whether what is there may be overwritten.
+    pub allow_write: bool,
+    /// The part of the storage that may be used.
+    pub part: Extent,
+    /// How long the file is to be, if it has to be made.
+    pub size: Option<Bytes>,
+    /// Who agrees to lose what is there.
+    pub consent: Consent<'a>,
+}
 
 /// What is to be measured.
-pub(super) enum Plan {
+pub enum Plan {
+    /// A suite, and where it is kept.
     New(Suite, Option<Folder>),
     /// What is left of one that was interrupted.
     Resumed(Box<Record>, Folder),
 }
 
 /// A measurement that may begin.
-pub(super) struct Prepared {
-    pub(super) keeper: Keeper,
-    pub(super) hands: Hands,
+pub struct Prepared {
+    /// Its record.
+    pub keeper: Keeper,
+    /// Who measures.
+    pub hands: Hands,
     /// Who serves the storage, if it is somebody here.
-    pub(super) server: Option<Server>,
+    pub server: Option<Server>,
 }
 
 /// Who measures.
-pub(super) enum Hands {
+pub enum Hands {
     /// This machine.
     Here(Source),
     /// Others.
@@ -41,42 +63,6 @@ pub(super) enum Hands {
 }
 
 impl Plan {
-    /// One after the other.
-    pub(super) fn all(arguments: &BenchArguments) -> Result<Vec<Plan>, Failure> {
-        let (suites, workload) = (&arguments.suite, &arguments.workload);
-        if let Some(path) = &arguments.output.resume {
-            if !suites.is_empty() || !workload.is_empty() {
-                let why = "--resume goes on with what is in its record: leave out suites and workloads";
-                return Err(Failure::refused(why));
-            }
-            let folder = Folder::open(path);
-            return Ok(vec![Plan::Resumed(Box::new(folder.load()?), folder)]);
-        }
-        let out = arguments.output.out.as_deref();
-        let named = |name: &str| {
-            let shorter = workload.shorter().ok_or_else(|| {
-                let why = "a suite says what its workloads are: leave out --suite, or the options of a workload other \
-                           than --seconds and --repeats";
-                Failure::refused(why)
-            })?;
-            suites::suite(name).map(|suite| shorter.made_of(suite))
-        };
-        match (suites.as_slice(), workload.is_empty()) {
-            ([], true) => Plan::new(named("quick")?, out).map(|plan| vec![plan]),
-            ([], false) => Plan::new(workload.suite()?, out).map(|plan| vec![plan]),
-            ([name], _) => Plan::new(named(name)?, out).map(|plan| vec![plan]),
-            (names, _) => {
-                let suites: Vec<Suite> = names.iter().map(|name| named(name)).collect::<Result<_, _>>()?;
-                let within = |suite: &Suite| out.map(|out| out.join(&suite.name));
-                suites.into_iter().map(|suite| Plan::new(suite.clone(), within(&suite).as_deref())).collect()
-            }
-        }
-    }
-
-    fn new(suite: Suite, out: Option<&std::path::Path>) -> Result<Plan, Failure> {
-        Ok(Plan::New(suite, out.map(Folder::create).transpose()?))
-    }
-
     fn writes(&self) -> bool {
         match self {
             Plan::New(suite, _) => suite.writes(),
@@ -85,43 +71,34 @@ impl Plan {
     }
 
     /// Opens the storage, looks at it, and cuts what is to be measured to it. `made` tells that an earlier measurement of
-    /// this command has made the file.
-    pub(super) async fn prepare(
-        self,
-        arguments: &BenchArguments,
-        place: &Location,
-        agents: Option<&Agents>,
-        made: &mut bool,
-    ) -> Result<Prepared, Failure> {
-        let may_write = arguments.safety.allow_write.is_some() || *made;
-        let writes = may_write && (self.writes() || place.new_file().is_some());
-        let storage = Storage::open(place, writes, arguments.safety.size).await?;
-        let prepared = self.on(arguments, place, agents, &storage, *made).await;
+    /// the same program has made the file.
+    ///
+    /// # Errors
+    /// What keeps it from being measured.
+    pub async fn prepare(self, terms: &Terms<'_>, made: &mut bool) -> Result<Prepared, Failure> {
+        let may_write = terms.allow_write || *made;
+        let writes = may_write && (self.writes() || terms.place.new_file().is_some());
+        let storage = Storage::open(terms.place, writes, terms.size).await?;
+        let prepared = self.on(terms, &storage, *made).await;
         *made |= storage.is_new;
         storage.close().await;
         prepared
     }
 
-    async fn on(
-        self,
-        arguments: &BenchArguments,
-        place: &Location,
-        agents: Option<&Agents>,
-        storage: &Storage,
-        made: bool,
-    ) -> Result<Prepared, Failure> {
+    async fn on(self, terms: &Terms<'_>, storage: &Storage, made: bool) -> Result<Prepared, Failure> {
         let is_ours = made || !storage.keeps;
+        let agents = terms.agents.as_ref().map(|(agents, _)| agents.count());
         let limits = Limits {
             device_bytes: storage.subject.bytes,
             block_bytes: storage.subject.block_bytes,
-            writes: arguments.safety.allow_write.is_some() || is_ours,
-            part: arguments.safety.part()?,
-            clients: agents.map(Agents::count),
+            writes: terms.allow_write || is_ours,
+            part: terms.part,
+            clients: agents,
         };
-        let environment = storage.facts(place).await;
+        let environment = storage.facts(terms.place).await;
         let (mut record, folder) = match self {
             Plan::New(suite, folder) => {
-                let mut fitted = fit::fit(spread(suite, agents.map_or(1, Agents::count)), &limits)?;
+                let mut fitted = fit::fit(spread(suite, agents.unwrap_or(1)), &limits)?;
                 if storage.is_new {
                     fitted.suite.steps.insert(0, FILL);
                 }
@@ -148,13 +125,13 @@ impl Plan {
             }
         };
         if record.suite.writes() && !is_ours {
-            safety::consent(storage, &limits, terminal::consent(arguments.safety.yes)).await?;
+            safety::consent(storage, &limits, terms.consent).await?;
         }
         // After the question for consent: an agent does not wait for a coordinator that waits for somebody.
-        let hands = match agents {
+        let hands = match &terms.agents {
             None => Hands::Here(storage.source.clone()),
-            Some(agents) => {
-                let open = arguments.order_to_open(record.suite.writes());
+            Some((agents, open)) => {
+                let open = Open { write: record.suite.writes(), ..open.clone() };
                 let crew = AgentCrew::assemble(agents, &open, &record.subject).await?;
                 record.environment.0.extend(crew.facts().0.iter().cloned());
                 Hands::Agents(crew)

@@ -1,7 +1,6 @@
 //! What is to be seen while it goes on.
 
 mod line;
-mod now;
 mod watch;
 
 use bench::record::{CellRun, Sample};
@@ -9,11 +8,10 @@ use bench::record::{CellRun, Sample};
 use crate::output::remark;
 
 pub(super) use line::Line;
-pub(super) use now::Now;
-use now::Rates;
 pub(super) use watch::Watch;
 
 use conduct::crew::Purged;
+use conduct::now::{Now, Rates};
 pub(super) use conduct::view::{RunStart, View};
 
 /// Nobody looks, but notes may be read later.
