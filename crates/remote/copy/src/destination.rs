@@ -9,14 +9,13 @@ use std::path::{Path, PathBuf};
 
 use backends::Failure;
 use backends::location::{self, Location, Opened};
-use block::{Allocation, BlockSize, DeviceError, Slice};
+use block::{Allocation, BlockSize, DeviceError, Slice, bytewise};
 use contents::{Consent, Overwritten};
 use host::private_file;
 use host::{FileDevice, FileOptions};
 use initiator::Unit;
 use volume::spec::Bytes;
 
-use crate::bytewise;
 use crate::journal::{self, Begun};
 use crate::source::Source;
 

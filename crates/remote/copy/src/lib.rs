@@ -3,7 +3,7 @@
 //! The order of events is [`copy`]. Reading order: `options` (options and progress), `source` and
 //! `destination` (the two ends), `pieces` (the work), `carry` and `offload` (one piece), `pump` (several at
 //! once), `journal` (the durable checkpoint), `compare`, `digest`, `report`. [`stream`] copies between
-//! storage and a pipe. All of them address devices by bytes ([`bytewise`]).
+//! storage and a pipe. All of them address devices by bytes ([`block::bytewise`]).
 //!
 //! It prints nothing: an [`Observer`] gets the progress.
 //!
@@ -18,7 +18,6 @@
 //! assert!(report.verified && report.bytes == 1 << 20);
 //! ```
 
-pub mod bytewise;
 mod carry;
 mod compare;
 mod destination;

@@ -8,11 +8,9 @@ use std::path::Path;
 
 use backends::Failure;
 use backends::location::{self, Location, Opened};
-use block::{BlockSize, Buffer, DeviceError, Run, Slice};
+use block::{BlockSize, Buffer, DeviceError, Run, Slice, bytewise};
 use host::FileOptions;
 use initiator::Unit;
-
-use crate::bytewise;
 
 /// A source, open for reading.
 pub(crate) struct Source {

@@ -11,10 +11,9 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use backends::{Failure, Kind};
-use block::{BlockDevice, Buffer, DeviceError, Slice};
+use block::{BlockDevice, Buffer, DeviceError, Slice, bytewise};
 use reactor::{JoinHandle, Receiver, mailbox};
 
-use crate::bytewise;
 use crate::queue::Queue;
 
 /// A range of a device to be read or written.

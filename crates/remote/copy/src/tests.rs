@@ -6,7 +6,7 @@ use backends::location::Opened;
 use backends::remote;
 use block::{
     BlockDevice, Buffer, DeviceError, Durability, Extent, Fault, FaultAction, FaultControl, Geometry,
-    Pending, Profile, Requests, Rule, Run, Slice,
+    Pending, Profile, Requests, Rule, Run, Slice, bytewise,
 };
 use host::{RamDevice, RamOptions, ReactorClock};
 use proptest::prelude::*;

@@ -5,11 +5,13 @@
 //! no system calls; layers that need to wait are given a [`Sleeper`].
 //!
 //! Reading order: [`Extent`] and [`Geometry`], [`Buffer`], [`Region`] and [`WholeBlocks`], [`DeviceError`],
-//! [`BlockDevice`] (the interface), [`RangeLocks`] (exclusion between overlapping requests), then the layers.
+//! [`BlockDevice`] (the interface), [`bytewise`] (the same by bytes), [`RangeLocks`] (exclusion between overlapping requests),
+//! then the layers.
 
 mod aborted;
 mod buffer;
 mod buffered;
+pub mod bytewise;
 mod checked;
 mod delay;
 mod device;

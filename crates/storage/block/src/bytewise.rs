@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Slice};
+use crate::{BlockDevice, Buffer, DeviceError, Durability, Extent, Slice};
 
 /// The bytes of `range`.
 ///
@@ -109,28 +109,27 @@ fn length(range: &Range<u64>) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use backends::remote;
-    use host::{RamDevice, RamOptions};
     use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::{Memory, ready};
 
     const SIZE: u64 = 16 << 10;
 
     /// What a device holds after `act`, which began as bytes of 0xee.
     fn after(act: impl AsyncFnOnce(&dyn BlockDevice) -> Result<(), DeviceError>) -> Vec<u8> {
-        let device = RamDevice::new(RamOptions::new(SIZE)).expect("memory");
-        let done = remote::run(async {
+        let device = Memory::new(SIZE / 512);
+        ready(async {
             let full = Buffer::from(&[0xee; SIZE as usize][..]).share();
             write(&device, 0, full).await.expect("room");
             act(&device).await.expect("within the device");
-            Ok(read(&device, 0..SIZE).await.expect("all of it").to_vec())
-        });
-        done.expect("a world")
+            read(&device, 0..SIZE).await.expect("all of it").to_vec()
+        })
     }
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        let device = RamDevice::new(RamOptions::new(SIZE)).expect("memory");
+        let device = Memory::new(SIZE / 512);
         let refused = |start, end| covering(&device, &(start..end)).expect_err("beyond the end");
         assert_eq!(refused(0, SIZE + 1), DeviceError::OutOfRange);
         assert_eq!(refused(u64::MAX, u64::MAX), DeviceError::OutOfRange);
