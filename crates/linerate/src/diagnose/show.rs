@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use ::report::{DiagnosisReport, verdict};
 use diagnose::{Diagnosis, Verdict};
-use serde::Serialize;
 
 use crate::bench::folder::Folder;
 use crate::bench::{timestamp, width};
@@ -35,21 +34,7 @@ pub(super) struct Stage<'a> {
     begun: String,
 }
 
-/// The file that programs read. Its names are promised, and `docs/diagnose.md` has them.
-#[derive(Serialize)]
-struct Told<'a> {
-    format: u32,
-    /// The program's version.
-    linerate: &'a str,
-    begun: &'a str,
-    /// The verdict in words.
-    says: String,
-    #[serde(flatten)]
-    diagnosis: &'a Diagnosis,
-}
-
-/// Counted up when a reader of an older one would misunderstand a newer one.
-const FORMAT: u32 = 1;
+/// The file that programs read.
 const FILE: &str = "diagnosis.json";
 
 impl ShowOptions {
@@ -82,7 +67,7 @@ impl<'a> Stage<'a> {
     pub(super) fn show(&self, diagnosis: &Diagnosis) -> Result<ExitCode, Failure> {
         let version = env!("CARGO_PKG_VERSION");
         let report = DiagnosisReport::new(diagnosis, &self.begun, version);
-        let json = self.json(diagnosis, version)?;
+        let json = report.json().map_err(Failure::failed)?;
         match self.options.json {
             true => say(&json),
             false => say(&report.terminal(width())),
@@ -96,12 +81,6 @@ impl<'a> Stage<'a> {
             }
         }
         if self.options.check { check(diagnosis) } else { Ok(ExitCode::SUCCESS) }
-    }
-
-    fn json(&self, diagnosis: &Diagnosis, version: &str) -> Result<String, Failure> {
-        let says = verdict(diagnosis);
-        let told = Told { format: FORMAT, linerate: version, begun: &self.begun, says, diagnosis };
-        serde_json::to_string_pretty(&told).map(|text| text + "\n").map_err(Failure::failed)
     }
 }
 

@@ -16,6 +16,8 @@ mod words;
 
 pub(super) use words::term;
 
+use serde::Serialize;
+
 use super::{html, markdown};
 use diagnose::Diagnosis;
 
@@ -45,11 +47,37 @@ impl<'a> DiagnosisReport<'a> {
         markdown::page(&sections::document(self))
     }
 
+    /// All of it for programs. Its names are promised, and `docs/diagnose.md` has them.
+    ///
+    /// # Errors
+    /// A diagnosis that is no JSON.
+    pub fn json(&self) -> serde_json::Result<String> {
+        let DiagnosisReport { diagnosis, begun, version } = *self;
+        let told = Told { format: FORMAT, linerate: version, begun, says: verdict(diagnosis), diagnosis };
+        serde_json::to_string_pretty(&told).map(|text| text + "\n")
+    }
+
     /// At most 40 lines for a terminal of so many columns; no more than 100 of them are used.
     pub fn terminal(&self, width: usize) -> String {
         terminal::summary(self.diagnosis, width)
     }
 }
+
+/// The JSON of a diagnosis.
+#[derive(Serialize)]
+struct Told<'a> {
+    format: u32,
+    /// The program's version.
+    linerate: &'a str,
+    begun: &'a str,
+    /// The verdict in words.
+    says: String,
+    #[serde(flatten)]
+    diagnosis: &'a Diagnosis,
+}
+
+/// Counted up when a reader of an older one would misunderstand a newer one.
+const FORMAT: u32 = 1;
 
 /// What a verdict says, in one sentence, for a line by itself.
 pub fn verdict(diagnosis: &Diagnosis) -> String {
