@@ -14,7 +14,9 @@ pub(super) fn faults(root: &Path, metadata: &Metadata) -> Result<Vec<Fault>> {
     let page = fs::read_to_string(root.join("docs/dependencies.md")).context("docs/dependencies.md")?;
     let manifest = fs::read_to_string(root.join("Cargo.toml")).context("Cargo.toml")?;
     let declared = declared(&manifest)?;
-    let mut faults = compared(&declared, &explained(&page));
+    let python = fs::read_to_string(root.join("python/Cargo.toml")).context("python/Cargo.toml")?;
+    let all = declared.union(&of_python(&python)?).cloned().collect();
+    let mut faults = compared(&all, &explained(&page));
     faults.extend(undeclared(&declared, metadata));
     Ok(faults)
 }
@@ -23,9 +25,20 @@ pub(super) fn faults(root: &Path, metadata: &Metadata) -> Result<Vec<Fault>> {
 fn declared(manifest: &str) -> Result<BTreeSet<String>> {
     let manifest: toml::Table = manifest.parse().context("Cargo.toml")?;
     let table = manifest.get("workspace").and_then(|workspace| workspace.get("dependencies"));
-    let table =
-        table.and_then(toml::Value::as_table).context("Cargo.toml has no [workspace.dependencies]")?;
-    Ok(table.iter().filter(|(_, value)| value.get("path").is_none()).map(|(name, _)| name.clone()).collect())
+    theirs(table).context("Cargo.toml has no [workspace.dependencies]")
+}
+
+/// Those of the Python module, which is a workspace of its own.
+fn of_python(manifest: &str) -> Result<BTreeSet<String>> {
+    let manifest: toml::Table = manifest.parse().context("python/Cargo.toml")?;
+    theirs(manifest.get("dependencies")).context("python/Cargo.toml has no [dependencies]")
+}
+
+fn theirs(table: Option<&toml::Value>) -> Option<BTreeSet<String>> {
+    let table = table?.as_table()?;
+    Some(
+        table.iter().filter(|(_, value)| value.get("path").is_none()).map(|(name, _)| name.clone()).collect(),
+    )
 }
 
 /// The names in the first column of the page's table.

@@ -1,0 +1,177 @@
+//! A LUN as tokio has files: bytes at a position that reads, writes and seeks move.
+
+use std::future::Future;
+use std::io::{self, ErrorKind, SeekFrom};
+use std::mem;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use block::{Buffer, DeviceError, Slice};
+use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
+
+use crate::{Ended, Lun, Request};
+
+/// A LUN with a position, for tokio's `AsyncReadExt`, `AsyncWriteExt`, `AsyncSeekExt` and `copy`. It belongs to one task;
+/// others have one of their own over the same [`Lun`].
+///
+/// - One request is outstanding at a time. For more, use the [`Lun`], whose [`Request`]s tokio polls as any future.
+/// - Positions are bytes. Blocks that are written in part are read first ([`Lun::write_bytes`]).
+/// - Reads end with the LUN; a write beyond its end fails with `StorageFull`.
+/// - As with `tokio::fs::File`, a write is copied and begun, and its error comes with the next call: `flush` before the
+///   `TokioLun` is dropped, which cancels a write that has not ended.
+/// - `flush` and `shutdown` bring what was written to stable storage. The session ends with its last [`Lun`].
+pub struct TokioLun {
+    lun: Lun,
+    position: u64,
+    outstanding: Outstanding,
+}
+
+enum Outstanding {
+    None,
+    /// From the position on, so many bytes.
+    Read(Request<Slice, DeviceError>, usize),
+    /// Before the position.
+    Write(Request<(), DeviceError>),
+    Flush(Request<(), DeviceError>),
+}
+
+/// The longest request: what a caller offers beyond it waits for the next.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+
+impl TokioLun {
+    /// A LUN that is open, from its first byte on.
+    pub fn new(lun: Lun) -> TokioLun {
+        TokioLun { lun, position: 0, outstanding: Outstanding::None }
+    }
+
+    /// The LUN, for requests beside those at the position.
+    pub fn lun(&self) -> &Lun {
+        &self.lun
+    }
+
+    /// Bytes from the position to the LUN's end, at most `wanted`.
+    fn within(&self, wanted: usize) -> usize {
+        let left = self.lun.geometry().bytes().saturating_sub(self.position);
+        usize::try_from(left).unwrap_or(usize::MAX).min(wanted).min(REQUEST_BYTES_MAX)
+    }
+
+    /// The write that was begun last has ended.
+    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Outstanding::Write(request) = &mut self.outstanding else { return Poll::Ready(Ok(())) };
+        let written = ready!(Pin::new(request).poll(cx));
+        self.outstanding = Outstanding::None;
+        Poll::Ready(written.map_err(io_error))
+    }
+
+    fn poll_flushed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_written(cx))?;
+        let mut request = match mem::replace(&mut self.outstanding, Outstanding::None) {
+            Outstanding::Flush(request) => request,
+            _ => self.lun.flush(),
+        };
+        match Pin::new(&mut request).poll(cx) {
+            Poll::Ready(flushed) => Poll::Ready(flushed.map_err(io_error)),
+            Poll::Pending => {
+                self.outstanding = Outstanding::Flush(request);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl AsyncRead for TokioLun {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_written(cx))?;
+        let length = this.within(into.remaining());
+        if length == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        // A read that was given up is continued by the next one, whose buffer may be shorter.
+        let (mut request, asked) = match mem::replace(&mut this.outstanding, Outstanding::None) {
+            Outstanding::Read(request, asked) if asked <= length => (request, asked),
+            _ => (this.lun.read_bytes(this.position..this.position + length as u64), length),
+        };
+        match Pin::new(&mut request).poll(cx) {
+            Poll::Ready(read) => {
+                let bytes = read.map_err(io_error)?;
+                into.put_slice(&bytes);
+                this.position += bytes.len() as u64;
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending => {
+                this.outstanding = Outstanding::Read(request, asked);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl AsyncWrite for TokioLun {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        ready!(this.poll_written(cx))?;
+        let length = this.within(data.len());
+        if length == 0 && !data.is_empty() {
+            return Poll::Ready(Err(ErrorKind::StorageFull.into()));
+        }
+        let data = Buffer::from(&data[..length]).share();
+        this.outstanding = Outstanding::Write(this.lun.write_bytes(this.position, data));
+        this.position += length as u64;
+        Poll::Ready(Ok(length))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_flushed(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_flushed(cx)
+    }
+}
+
+impl AsyncSeek for TokioLun {
+    fn start_seek(self: Pin<&mut Self>, to: SeekFrom) -> io::Result<()> {
+        let this = self.get_mut();
+        let size = this.lun.geometry().bytes();
+        let position = match to {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::End(distance) => size.checked_add_signed(distance),
+            SeekFrom::Current(distance) => this.position.checked_add_signed(distance),
+        };
+        this.position = position.ok_or_else(|| io::Error::from(ErrorKind::InvalidInput))?;
+        if matches!(this.outstanding, Outstanding::Read(..)) {
+            this.outstanding = Outstanding::None;
+        }
+        Ok(())
+    }
+
+    fn poll_complete(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        Poll::Ready(Ok(self.position))
+    }
+}
+
+/// The kind that a file has for it; the device's error is the source.
+fn io_error(error: DeviceError) -> io::Error {
+    let kind = match error {
+        DeviceError::OutOfRange => ErrorKind::InvalidInput,
+        DeviceError::ReadOnly => ErrorKind::ReadOnlyFilesystem,
+        DeviceError::Unsupported => ErrorKind::Unsupported,
+        DeviceError::NoSpace => ErrorKind::StorageFull,
+        DeviceError::NotReady => ErrorKind::NotConnected,
+        DeviceError::Reserved => ErrorKind::ResourceBusy,
+        DeviceError::TimedOut => ErrorKind::TimedOut,
+        DeviceError::Cancelled => ErrorKind::Interrupted,
+        DeviceError::Unreadable(_)
+        | DeviceError::Unwritable(_)
+        | DeviceError::WritesLost
+        | DeviceError::Unsettled => ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
+}
+
+impl From<Ended> for io::Error {
+    fn from(error: Ended) -> io::Error {
+        io::Error::new(ErrorKind::NotConnected, error)
+    }
+}
