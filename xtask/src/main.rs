@@ -11,6 +11,7 @@ mod lot;
 mod measuring;
 mod packages;
 mod process;
+mod python;
 mod scale;
 mod serving;
 mod simulate;
@@ -77,6 +78,8 @@ enum Command {
     Simulate(simulate::Options),
     /// Real processes for hours, with a server that is killed, stopped and cut off, and disks that fail; adds to docs/measured/soak.md
     Soak(soak::Options),
+    /// The Python module: built, and tested by pytest where Python 3.11 with venv is installed
+    Python,
     /// Install the Debian packages that tests and comparisons use
     Packages,
 }
@@ -103,6 +106,7 @@ fn main() -> ExitCode {
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Soak(options) => soak::run(&options),
+        Command::Python => python::run(),
         Command::Packages => packages::ensure(packages::ALL).map(|()| tally::Verdict::Holds),
     };
     match outcome {

@@ -14,6 +14,7 @@ use crate::fuzz;
 use crate::instructions;
 use crate::packages;
 use crate::process;
+use crate::python;
 use crate::simulate;
 use crate::tally::{Tally, Verdict};
 use crate::tidy;
@@ -32,12 +33,13 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     packages::ensure(packages::ALL)?;
     let failed = RefCell::default();
-    let steps: [(&str, &dyn Fn() -> Result<Tally>); 9] = [
+    let steps: [(&str, &dyn Fn() -> Result<Tally>); 10] = [
         ("format", &|| checked(&["fmt", "--all", "--check"])),
         ("tidy", &|| tidy::run().map(Tally::of)),
         ("clippy", &|| checked(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
         ("licences and advisories", &licences),
         ("tests", &|| cargo_test(&mut failed.borrow_mut())),
+        ("python", &python::measure),
         ("simulation", &simulate::measure),
         ("conformance", &|| conformance(options.full)),
         ("instructions", &instructions::measure),

@@ -1,0 +1,90 @@
+//! `linerate._linerate`: what of the Python module needs Rust. The package `linerate` beside it has the exceptions, the types
+//! of results and what can be said in Python; docs/python.md is its document.
+//!
+//! Every session lives on a thread of its own (`threaded`). A call that waits has given the interpreter's lock back, and
+//! looks for signals every [`waiting::SIGNALS_EVERY`].
+
+mod errors;
+mod futures;
+mod lun;
+mod measure;
+mod waiting;
+
+use std::net::Ipv6Addr;
+
+use backends::Failure;
+use initiator::{Portal, Settings, Url};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use errors::raised;
+use waiting::wait;
+
+#[pymodule]
+fn _linerate(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<lun::Lun>()?;
+    module.add_function(wrap_pyfunction!(connect, module)?)?;
+    module.add_function(wrap_pyfunction!(discover, module)?)?;
+    module.add_function(wrap_pyfunction!(measure::bench_place, module)?)?;
+    module.add_function(wrap_pyfunction!(measure::diagnose_path, module)?)?;
+    Ok(())
+}
+
+/// Logs in and attaches the LUN. `options` are keys of a URL as text; `password` and `target_password` are never part of one.
+#[pyfunction]
+fn connect(
+    py: Python<'_>,
+    url: &str,
+    options: &Bound<'_, PyDict>,
+    password: Option<&str>,
+    target_password: Option<&str>,
+) -> PyResult<lun::Lun> {
+    let mut url = Url::parse(url).map_err(|error| raised(py, &Failure::refused(error)))?;
+    set(py, &mut url.settings, options, password, target_password)?;
+    let opened = wait(py, threaded::Lun::open(&url))?.map_err(|error| errors::open(py, error))?;
+    lun::Lun::new(py, opened, &url.settings)
+}
+
+/// The targets of a portal: pairs of a name and its addresses.
+#[pyfunction]
+fn discover(
+    py: Python<'_>,
+    host: &str,
+    options: &Bound<'_, PyDict>,
+    password: Option<&str>,
+    target_password: Option<&str>,
+) -> PyResult<Vec<(String, Vec<String>)>> {
+    let url = match host.parse::<Ipv6Addr>() {
+        Ok(bare) => format!("iscsi://[{bare}]"),
+        Err(_) if host.contains("://") => host.to_owned(),
+        Err(_) => format!("iscsi://{host}"),
+    };
+    let (portal, mut settings) = Portal::parse(&url).map_err(|error| raised(py, &Failure::refused(error)))?;
+    set(py, &mut settings, options, password, target_password)?;
+    let found = wait(py, threaded::discover(&portal, &settings))?;
+    let found = found.map_err(|error| errors::open(py, error))?;
+    Ok(found.into_iter().map(|target| (target.name, target.addresses)).collect())
+}
+
+fn set(
+    py: Python<'_>,
+    settings: &mut Settings,
+    options: &Bound<'_, PyDict>,
+    password: Option<&str>,
+    target_password: Option<&str>,
+) -> PyResult<()> {
+    for (name, value) in options {
+        let (name, value): (String, String) = (name.extract()?, value.extract()?);
+        settings.set(&name, &value).map_err(|error| raised(py, &Failure::refused(error)))?;
+    }
+    for (secret, account, whose) in [
+        (password, &mut settings.account, "password is given, and no user"),
+        (target_password, &mut settings.target_account, "target_password is given, and no target_user"),
+    ] {
+        let Some(secret) = secret else { continue };
+        let account = account.as_mut().ok_or_else(|| raised(py, &Failure::refused(whose)))?;
+        account.secret = iscsi::chap::Secret::new(secret.as_bytes());
+    }
+    Ok(())
+}

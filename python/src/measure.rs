@@ -1,0 +1,213 @@
+//! `bench` and `diagnose`: what the commands of these names do, and the JSON that they print.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use backends::Failure;
+use backends::place::Place;
+use bench::Extent;
+use bench::plan::Suite;
+use bench::record::{CellRun, Record, Sample};
+use conduct::conductor::{Conductor, SEED};
+use conduct::crew::{Crew, LocalCrew, Purged};
+use conduct::keeper::Keeper;
+use conduct::shorter::Shorter;
+use conduct::storage::Storage;
+use conduct::view::{Doing, View};
+use conduct::{begin, fit, holes, safety, suites, timestamp};
+use contents::Consent;
+use diagnose::measure::Options;
+use host::EpollOptions;
+use pyo3::prelude::*;
+use report::DiagnosisReport;
+use report::measured::{Beside, Measured};
+use threaded::Ended;
+
+use crate::errors::raised;
+use crate::waiting::{SIGNALS_EVERY, wait};
+
+/// Why nothing was measured.
+struct Unmeasured(Failure);
+
+impl From<Failure> for Unmeasured {
+    fn from(failure: Failure) -> Unmeasured {
+        Unmeasured(failure)
+    }
+}
+
+impl From<Ended> for Unmeasured {
+    fn from(_: Ended) -> Unmeasured {
+        Unmeasured(Failure::failed("the thread that measures has ended"))
+    }
+}
+
+impl From<io::Error> for Unmeasured {
+    fn from(error: io::Error) -> Unmeasured {
+        Unmeasured(Failure::failed(error))
+    }
+}
+
+/// Measures a place by a suite: its TOML, or its name or file. Gives a line of JSON for each run, and the notes.
+#[pyfunction(name = "bench")]
+#[expect(clippy::too_many_arguments, reason = "the keywords of linerate.bench")]
+pub(crate) fn bench_place(
+    py: Python<'_>,
+    place: &str,
+    toml: Option<&str>,
+    suite: Option<&str>,
+    seconds: Option<f64>,
+    repeats: Option<u32>,
+    allow_write: Option<&str>,
+    span: Option<&str>,
+    yes: bool,
+) -> PyResult<(Vec<String>, Vec<String>)> {
+    let refused = |why: String| raised(py, &Failure::refused(why));
+    let suite = match (toml, suite) {
+        (Some(text), _) => bench::suite::parse(text).map_err(|error| refused(error.to_string()))?,
+        (None, name) => suites::suite(name.unwrap_or("quick")).map_err(|failure| raised(py, &failure))?,
+    };
+    let suite = Shorter { seconds, rounds: repeats }.made_of(suite);
+    let place = Place::parse(place).map_err(|failure| raised(py, &failure))?;
+    let extent = |text: Option<&str>| text.map(str::parse::<Extent>).transpose().map_err(refused);
+    let (allowed, span) = (extent(allow_write)?, extent(span)?);
+    let part = span.unwrap_or(Extent::ALL).within(allowed.unwrap_or(Extent::ALL));
+    let part = part.ok_or_else(|| refused("span and allow_write have nothing in common".to_owned()))?;
+    let allowance = Allowance { writes: allowed.is_some(), part, yes };
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&stop);
+    let mut request = threaded::run(async move || {
+        let record = measure(&place, suite, allowance, &asked).await?;
+        let lines = record.runs.iter().map(|run| {
+            Measured::of(run, Beside { record: &record, congestion: None, statistics: false }).json()
+        });
+        let lines = lines.collect::<Result<Vec<String>, _>>().map_err(Failure::failed)?;
+        Ok::<_, Unmeasured>((lines, record.notes.clone()))
+    });
+    let mut interrupted = Ok(());
+    loop {
+        match py.detach(|| request.wait_for(SIGNALS_EVERY)) {
+            Ok(outcome) => {
+                interrupted?;
+                return outcome.map_err(|Unmeasured(failure)| raised(py, &failure));
+            }
+            Err(outstanding) => request = outstanding,
+        }
+        // The clients log out before the interrupt is raised.
+        if interrupted.is_ok() {
+            interrupted = py.check_signals();
+            stop.store(interrupted.is_err(), Relaxed);
+        }
+    }
+}
+
+/// What may be used and written.
+struct Allowance {
+    writes: bool,
+    part: Extent,
+    /// What is there may be lost.
+    yes: bool,
+}
+
+impl Allowance {
+    fn consent(&self) -> Consent<'static> {
+        if self.yes { Consent::Given } else { Consent::Ask(&|_| false) }
+    }
+}
+
+async fn measure(
+    place: &Place,
+    suite: Suite,
+    allowance: Allowance,
+    stop: &AtomicBool,
+) -> Result<Record, Failure> {
+    let storage = Storage::open(place, allowance.writes && suite.writes(), None).await?;
+    let prepared = prepare(place, &storage, suite, &allowance).await;
+    let (source, server) = (storage.source.clone(), storage.server().await);
+    storage.close().await;
+    let mut keeper = Keeper::new(prepared?, None)?;
+    let mut crew = LocalCrew::new(source, EpollOptions::default().spin);
+    let mut conductor = Conductor {
+        crew: &mut crew,
+        keeper: &mut keeper,
+        view: &mut Unwatched,
+        asked: &|| stop.load(Relaxed),
+        server,
+        tables: Vec::new(),
+    };
+    let outcome = conductor.conduct(SEED).await;
+    crew.remarks().into_iter().for_each(|remark| keeper.note(remark));
+    crew.close().await;
+    outcome?;
+    Ok(keeper.end().0)
+}
+
+async fn prepare(
+    place: &Place,
+    storage: &Storage,
+    suite: Suite,
+    allowance: &Allowance,
+) -> Result<Record, Failure> {
+    let limits = fit::Limits {
+        device_bytes: storage.subject.bytes,
+        block_bytes: storage.subject.block_bytes,
+        writes: allowance.writes || !storage.keeps,
+        part: allowance.part,
+        clients: None,
+    };
+    let fitted = fit::fit(suite, &limits)?;
+    if fitted.suite.writes() && storage.keeps {
+        safety::consent(storage, &limits, allowance.consent()).await?;
+    }
+    let holes = if storage.keeps { holes::note(&*storage.device, &fitted.suite).await } else { None };
+    let notes = storage.notes.iter().cloned().chain(fitted.notes).chain(holes).collect();
+    Ok(begin::record(storage.subject.clone(), fitted.suite, storage.facts(place).await, notes))
+}
+
+/// Nobody looks on.
+struct Unwatched;
+
+impl View for Unwatched {
+    fn begins(&mut self, _: &Doing<'_>) {}
+    fn sample(&mut self, _: usize, _: &Sample) {}
+    fn purged(&mut self, _: Purged) {}
+    fn ended(&mut self, _: &CellRun) {}
+    fn note(&mut self, _: &str) {}
+}
+
+/// Finds out why a path is slow, and gives the JSON of `linerate diagnose --json`.
+#[pyfunction(name = "diagnose")]
+#[expect(clippy::too_many_arguments, reason = "the keywords of linerate.diagnose")]
+pub(crate) fn diagnose_path(
+    py: Python<'_>,
+    url: &str,
+    quick: bool,
+    seconds: Option<f64>,
+    link_bits_per_s: Option<f64>,
+    allow_write: Option<&str>,
+    yes: bool,
+    seed: u64,
+) -> PyResult<String> {
+    let url = backends::remote::url(url).map_err(|failure| raised(py, &failure))?;
+    let allow_write = allow_write.map(str::parse::<Extent>).transpose();
+    let options = Options {
+        quick,
+        seconds,
+        own: None,
+        allow_write: allow_write.map_err(|why| raised(py, &Failure::refused(why)))?,
+        consent: Consent::Given,
+        expected_link_bits_per_s: link_bits_per_s,
+        seed,
+    };
+    let diagnosed = threaded::run(async move || {
+        // Made here, since what asks is not for other threads.
+        let options =
+            Options { consent: Allowance { writes: true, part: Extent::ALL, yes }.consent(), ..options };
+        let begun = timestamp::now();
+        let diagnosis = diagnose::diagnose(diagnose::measure::evidence(&url, &options, &()).await?);
+        let report = DiagnosisReport::new(&diagnosis, &begun, env!("CARGO_PKG_VERSION"));
+        Ok::<_, Unmeasured>(report.json().map_err(Failure::failed)?)
+    });
+    wait(py, diagnosed)?.map_err(|Unmeasured(failure)| raised(py, &failure))
+}

@@ -1,0 +1,126 @@
+//! The Python module: built by maturin into an environment below `target/`, and tested there by pytest.
+//!
+//! The module is no part of the workspace, so that nothing else needs Python. Here it shares the workspace's target folder
+//! and profile: what both use is built once.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::process;
+use crate::tally::{Tally, Verdict};
+use crate::workspace;
+
+/// `cargo xtask python`.
+pub(crate) fn run() -> Result<Verdict> {
+    let tally = measure()?;
+    println!("{tally}");
+    Ok(tally.verdict())
+}
+
+/// Builds the module and counts what its tests say. Skipped, with the reason, where Python or its packages are missing.
+pub(crate) fn measure() -> Result<Tally> {
+    let folder = workspace::root().join("python");
+    process::succeed(process::cargo(&["fmt", "--manifest-path", "python/Cargo.toml", "--check"]))?;
+    let environment = match Environment::ready(&folder) {
+        Ok(environment) => environment,
+        Err(error) => {
+            println!("skipped: {error:#}");
+            return Ok(Tally::skipped());
+        }
+    };
+    process::succeed(process::cargo(&["build", "--quiet", "--package", "linerate", "--bin", "linerate"]))?;
+    environment.build(&folder)?;
+    environment.test(&folder)
+}
+
+/// A virtual environment of Python's.
+struct Environment {
+    path: PathBuf,
+}
+
+/// What PyO3's stable ABI is chosen for (python/Cargo.toml), and `requires-python` of python/pyproject.toml.
+const VERSION_AT_LEAST: &str = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))";
+
+impl Environment {
+    /// One with maturin, pytest and numpy in it, of the versions that `python/tests/requirements.txt` names.
+    fn ready(folder: &Path) -> Result<Environment> {
+        let why = "Python 3.11 or later with venv is missing (apt-get install python3-venv)";
+        process::run("python3", &["-c", VERSION_AT_LEAST]).context(why)?;
+        let environment = Environment { path: workspace::root().join("target/python") };
+        let path = environment.path.display().to_string();
+        if !environment.path.join("bin/pip").exists() {
+            process::run("python3", &["-m", "venv", &path]).context("the virtual environment")?;
+        }
+        let requirements = folder.join("tests/requirements.txt").display().to_string();
+        let install = ["install", "--quiet", "--disable-pip-version-check", "--requirement", &requirements];
+        process::run(environment.program("pip"), &install)
+            .context("pip cannot install what the tests use")?;
+        Ok(environment)
+    }
+
+    fn program(&self, name: &str) -> PathBuf {
+        self.path.join("bin").join(name)
+    }
+
+    fn build(&self, folder: &Path) -> Result<()> {
+        let mut maturin = Command::new(self.program("maturin"));
+        maturin.args(["develop", "--locked", "--quiet", "--manifest-path"]).arg(folder.join("Cargo.toml"));
+        maturin.env("VIRTUAL_ENV", &self.path).env("CARGO_TARGET_DIR", workspace::root().join("target"));
+        process::succeed(maturin)
+    }
+
+    /// Shows what pytest prints, and reads its last line.
+    fn test(&self, folder: &Path) -> Result<Tally> {
+        let mut pytest = Command::new(self.program("python"));
+        pytest.args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "-rs"]).current_dir(folder);
+        pytest.env("LINERATE_BIN", workspace::root().join("target/debug/linerate"));
+        pytest.env("PYTHONDONTWRITEBYTECODE", "1");
+        let mut child = pytest.stdout(Stdio::piped()).spawn().context("cannot run pytest")?;
+        let stdout = child.stdout.take().context("pytest's output")?;
+        let mut tally = Tally::default();
+        for line in BufReader::new(stdout).lines() {
+            let line = line?;
+            println!("{line}");
+            if let Some(counts) = counted(&line) {
+                tally = counts;
+            }
+        }
+        if !child.wait()?.success() && tally.failed == 0 {
+            tally += Tally::of(Verdict::Fails); // pytest itself failed
+        }
+        Ok(tally)
+    }
+}
+
+/// The counts of a line such as `2 failed, 40 passed, 1 skipped in 12.34s`.
+fn counted(line: &str) -> Option<Tally> {
+    let (counts, _) = line.split_once(" in ")?;
+    let mut tally = Tally::default();
+    for count in counts.split(", ") {
+        let (number, what) = count.split_once(' ')?;
+        let number = number.parse().ok()?;
+        match what {
+            "passed" => tally.passed = number,
+            "failed" | "error" | "errors" => tally.failed += number,
+            "skipped" => tally.skipped = number,
+            _ => {}
+        }
+    }
+    Some(tally)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pytests_counts_are_read() {
+        let line = "2 failed, 40 passed, 1 skipped, 3 warnings, 1 error in 12.34s (0:00:12)";
+        assert_eq!(counted(line), Some(Tally { passed: 40, failed: 3, skipped: 1 }));
+        assert_eq!(counted("tests took 3 s in all"), None);
+        assert_eq!(counted("............ [100%]"), None);
+    }
+}
