@@ -20,7 +20,7 @@ import os
 import weakref
 from asyncio import wrap_future
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _linerate
 from ._errors import (
@@ -47,6 +47,11 @@ from ._errors import (
 )
 from ._linerate import __version__
 from ._scsi import ScsiResult, Sense, SenseKey
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from typing_extensions import Buffer  # collections.abc.Buffer from Python 3.12 on
 
 __all__ = [
     "AsyncLun",
@@ -174,7 +179,8 @@ class Lun:
 
     def negotiated(self) -> list[dict[str, Any]]:
         """Every key of the login: what was asked, what came of it, and what would be better."""
-        return json.loads(self._lun._negotiated())
+        keys: list[dict[str, Any]] = json.loads(self._lun._negotiated())
+        return keys
 
     @property
     def parameters(self) -> dict[str, int | str]:
@@ -183,13 +189,14 @@ class Lun:
 
     def statistics(self) -> dict[str, Any]:
         """What the session has done since its login: latencies, PDUs, bytes, system calls, incidents, TCP."""
-        return json.loads(self._lun._statistics())
+        told: dict[str, Any] = json.loads(self._lun._statistics())
+        return told
 
     def read(self, lba: int, blocks: int = 1) -> bytes:
         """Reads blocks."""
         return self._lun.read(lba, blocks)
 
-    def readinto(self, lba: int, buffer: Any) -> int:
+    def readinto(self, lba: int, buffer: Buffer) -> int:
         """Reads as many blocks as fill a writable buffer, such as an array of numpy; gives its length in bytes."""
         return self._lun.readinto(lba, buffer)
 
@@ -197,11 +204,11 @@ class Lun:
         """Reads bytes, wherever blocks begin."""
         return self._lun.read_bytes(offset, length)
 
-    def write(self, lba: int, data: Any, *, fua: bool = False) -> None:
+    def write(self, lba: int, data: Buffer, *, fua: bool = False) -> None:
         """Writes whole blocks. With ``fua`` they are on stable storage before it returns."""
         self._lun.write(lba, data, fua=fua)
 
-    def write_bytes(self, offset: int, data: Any) -> None:
+    def write_bytes(self, offset: int, data: Buffer) -> None:
         """Writes bytes. Blocks that are written in part are read first; other writes of this `Lun` wait meanwhile."""
         self._lun.write_bytes(offset, data)
 
@@ -230,7 +237,7 @@ class Lun:
         """Asks the target whether the LUN has grown."""
         self._lun.refresh()
 
-    def scsi(self, cdb: bytes, *, data_in: int = 0, data_out: Any = None) -> ScsiResult:
+    def scsi(self, cdb: bytes, *, data_in: int = 0, data_out: Buffer | None = None) -> ScsiResult:
         """Sends a SCSI command as it is, and gives the answer whatever its status: `ScsiResult.check` raises.
 
         ``data_in`` is how many bytes may come, ``data_out`` what is sent. Nothing is tried again, and nothing keeps a
@@ -243,19 +250,19 @@ class Lun:
             decoded = Sense(SenseKey(key), asc, ascq, information, deferred, text)
         return ScsiResult(status, decoded, data)
 
-    def submit_read(self, lba: int, blocks: int = 1):
+    def submit_read(self, lba: int, blocks: int = 1) -> Future[bytes]:
         """`read` without waiting: a `concurrent.futures.Future`. Cancelling it aborts the command."""
         return self._lun.submit_read(lba, blocks)
 
-    def submit_write(self, lba: int, data: Any, *, fua: bool = False):
+    def submit_write(self, lba: int, data: Buffer, *, fua: bool = False) -> Future[None]:
         """`write` without waiting. A write that is cancelled may have been carried out, in part too."""
         return self._lun.submit_write(lba, data, fua=fua)
 
-    def submit_flush(self):
+    def submit_flush(self) -> Future[None]:
         """`flush` without waiting, for writes whose futures are done."""
         return self._lun.submit_flush()
 
-    def submit_unmap(self, lba: int, blocks: int):
+    def submit_unmap(self, lba: int, blocks: int) -> Future[None]:
         """`unmap` without waiting."""
         return self._lun.submit_unmap(lba, blocks)
 
@@ -267,8 +274,8 @@ class Lun:
 class AsyncLun:
     """A `Lun` for asyncio: ``read``, ``write``, ``flush`` and ``unmap`` are coroutines.
 
-        lun = linerate.AsyncLun(await asyncio.to_thread(linerate.connect, url))
-        blocks = await asyncio.gather(*(lun.read(lba) for lba in range(32)))
+    lun = linerate.AsyncLun(await asyncio.to_thread(linerate.connect, url))
+    blocks = await asyncio.gather(*(lun.read(lba) for lba in range(32)))
     """
 
     def __init__(self, lun: Lun) -> None:
@@ -277,7 +284,7 @@ class AsyncLun:
     async def read(self, lba: int, blocks: int = 1) -> bytes:
         return await wrap_future(self.lun.submit_read(lba, blocks))
 
-    async def write(self, lba: int, data: Any, *, fua: bool = False) -> None:
+    async def write(self, lba: int, data: Buffer, *, fua: bool = False) -> None:
         await wrap_future(self.lun.submit_write(lba, data, fua=fua))
 
     async def flush(self) -> None:
@@ -297,9 +304,7 @@ class Target:
     """Its portals, ``host:port,tag``. Empty if it told none: then it is at the portal that was asked."""
 
 
-def connect(
-    url: str, *, password: str | None = None, target_password: str | None = None, **options: Any
-) -> Lun:
+def connect(url: str, *, password: str | None = None, target_password: str | None = None, **options: Any) -> Lun:
     """Logs in to a target and attaches a LUN: ``iscsi://[user@]host[:port]/target/lun[?key=value&...]``.
 
     ``options`` are the keys of a URL (docs/initiator.md) with underscores, such as ``header_digest="crc32c"``,
@@ -309,9 +314,7 @@ def connect(
     return Lun(_linerate.connect(url, _texts(options), *_secrets(url, password, target_password, options)))
 
 
-def discover(
-    host: str, *, password: str | None = None, target_password: str | None = None, **options: Any
-) -> list[Target]:
+def discover(host: str, *, password: str | None = None, target_password: str | None = None, **options: Any) -> list[Target]:
     """The targets of a portal, ``HOST[:PORT]`` or a URL without a target. Options as for `connect`."""
     secrets = _secrets(host, password, target_password, options)
     found = _linerate.discover(host, _texts(options), *secrets)
@@ -354,7 +357,8 @@ def bench(
     lines, _ = _linerate.bench(place, text, None, None, None, _allowed(allow_write), span, yes)
     if not lines:
         raise RefusedError("this writes, which destroys what is on the storage: allow_write=True")
-    return json.loads(lines[0])
+    measured: dict[str, Any] = json.loads(lines[0])
+    return measured
 
 
 def bench_suite(
@@ -390,7 +394,8 @@ def diagnose(
     It takes some 40 seconds, or 12 with ``quick``.
     """
     allowed = _allowed(allow_write)
-    return json.loads(_linerate.diagnose(url, quick, seconds, link_bits_per_s, allowed, yes, seed))
+    diagnosis: dict[str, Any] = json.loads(_linerate.diagnose(url, quick, seconds, link_bits_per_s, allowed, yes, seed))
+    return diagnosis
 
 
 def _allowed(allow_write: bool | str) -> str | None:

@@ -55,9 +55,6 @@ class ClosedError(Error, ValueError):
 class DeviceError(Error, OSError):
     """A request failed. Its subclasses say why."""
 
-    def __init__(self, message: str, lba: int | None = None) -> None:
-        Error.__init__(self, message, lba)
-
 
 class OutOfRangeError(DeviceError, ValueError):
     """The blocks do not lie within the LUN."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import linerate
 import pytest
@@ -17,7 +18,12 @@ from conftest import Linerate, free_port
 
 
 def test_a_url_that_is_wrong_is_refused():
-    for url in ["nfs://host/x", "iscsi://host", "iscsi://host/iqn.2026-01.x:y/notalun", "iscsi://host/iqn.x:y/0?tempo=9"]:
+    for url in [
+        "nfs://host/x",
+        "iscsi://host",
+        "iscsi://host/iqn.2026-01.x:y/notalun",
+        "iscsi://host/iqn.x:y/0?tempo=9",
+    ]:
         with pytest.raises(linerate.RefusedError) as refused:
             linerate.connect(url)
         assert isinstance(refused.value, ValueError) and str(refused.value)
@@ -169,9 +175,7 @@ def test_ctrl_c_ends_a_call_that_waits(server):
             print(len(lun.read(0)), flush=True)
         """
     )
-    child = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "connected\n"
     server.signal(signal.SIGSTOP)
     child.stdin.write("read\n")
@@ -188,13 +192,39 @@ def test_ctrl_c_ends_a_call_that_waits(server):
     assert child.wait() == 0
 
 
+def test_ctrl_c_ends_a_measurement(server):
+    program = textwrap.dedent(
+        f"""
+        import linerate
+        try:
+            linerate.bench({server.url()!r}, seconds=3600)
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    while not is_connected_to(server.port):
+        time.sleep(0.05)
+    child.send_signal(signal.SIGINT)
+    assert child.communicate()[0] == "interrupted\n"
+    assert child.returncode == 0
+
+
+def is_connected_to(port: int) -> bool:
+    with open("/proc/net/tcp") as file:
+        fields = [line.split() for line in file.readlines()[1:]]
+    established = "01"
+    return any(field[2].endswith(f":{port:04X}") and field[3] == established for field in fields)
+
+
 def wait_until_blocked(pid: int) -> None:
-    """The main thread waits on a futex, not for its standard input."""
+    """Until the main thread waits on a futex, and not for its standard input."""
     futex = {"x86_64": "202", "aarch64": "98"}[os.uname().machine]
     while True:
         with open(f"/proc/{pid}/syscall") as file:
             if file.read().split()[0] == futex:
                 return
+        time.sleep(0.01)
 
 
 def test_a_child_of_fork_is_told_to_connect_again(server):

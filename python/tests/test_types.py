@@ -31,3 +31,11 @@ def test_everything_public_is_documented():
         assert name == "__version__" or thing.__doc__, name
     for name, method in vars(linerate.Lun).items():
         assert name.startswith("_") or method.__doc__, name
+
+
+def test_an_exception_is_its_sentence():
+    for name in linerate.__all__:
+        kind = getattr(linerate, name)
+        if isinstance(kind, type) and issubclass(kind, linerate.Error) and kind is not linerate.ScsiError:
+            error = kind("a sentence", 7)
+            assert str(error) == "a sentence" and error.lba == 7 and error.args == ("a sentence",), name

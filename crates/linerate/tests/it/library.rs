@@ -1,26 +1,26 @@
-//! The example of docs/library.md: built, and run against a server.
+//! The examples of docs/library.md: built, and run against a server.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use crate::program::{run, run_command};
 use crate::server::Server;
 
 /// Cargo builds examples only when it builds everything: here it is asked for this one.
-fn remote_disk() -> PathBuf {
+fn example(package: &str, name: &str) -> String {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "--package", "linerate-backends", "--example", "remote_disk"]);
+    build.args(["build", "--quiet", "--package", package, "--example", name]);
     run_command(build.current_dir(env!("CARGO_MANIFEST_DIR"))).expect_success();
-    // target/debug/linerate and target/debug/examples/remote_disk
+    // target/debug/linerate and target/debug/examples/NAME
     let program = Path::new(env!("CARGO_BIN_EXE_linerate"));
-    program.with_file_name("examples").join("remote_disk")
+    program.with_file_name("examples").join(name).display().to_string()
 }
 
 #[test]
 fn the_example_reads_from_two_threads_and_writes_only_when_told() {
     let server = Server::serving(&["disk=ram:16MiB"]);
-    let (program, url) = (remote_disk().display().to_string(), server.url("disk"));
+    let (program, url) = (example("linerate-backends", "remote_disk"), server.url("disk"));
     let said = run(&program, &[&url]).expect_success();
     for line in [
         "32768 blocks of 512 bytes, 16777216 bytes",
@@ -38,9 +38,27 @@ fn the_example_reads_from_two_threads_and_writes_only_when_told() {
 #[test]
 fn the_example_says_what_is_wrong() {
     let server = Server::serving(&["disk=ram:16MiB?readonly"]);
-    let (program, url) = (remote_disk().display().to_string(), server.url("disk"));
+    let (program, url) = (example("linerate-backends", "remote_disk"), server.url("disk"));
     let said = run(&program, &["iscsi://127.0.0.1:x/iqn.2026-01.io.linerate:disk/0"]).expect_failure();
     assert!(said.contains("a port is a number"), "{said}");
     let said = run(&program, &[&url, "--overwrite", "1"]).expect_failure();
     assert!(said.contains("read-only"), "{said}");
+}
+
+#[test]
+fn a_program_on_tokio_copies_a_file_to_a_lun_and_reads_it_back() {
+    let server = Server::serving(&["disk=ram:16MiB"]);
+    let (program, url) = (example("linerate", "tokio_disk"), server.url("disk"));
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    // No whole number of blocks, and more than one request.
+    let content: Vec<u8> = (0..3_000_001u32).map(|at| (at / 512) as u8).collect();
+    std::fs::write(file.path(), &content).expect("room");
+    let said = run(&program, &[&url, &file.path().display().to_string()]).expect_success();
+    let sum: u64 = content[..32 * 512].iter().map(|&byte| u64::from(byte)).sum();
+    for line in ["3000001 bytes were written and read back", &format!("32 blocks have the sum {sum}")] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    std::fs::write(file.path(), vec![1; (16 << 20) + 1]).expect("room");
+    let said = run(&program, &[&url, &file.path().display().to_string()]).expect_failure();
+    assert!(said.contains("tokio_disk: no storage space"), "{said}");
 }

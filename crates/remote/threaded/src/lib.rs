@@ -41,3 +41,8 @@ pub use lun::{Lun, discover, run};
 pub use request::Request;
 #[cfg(feature = "tokio")]
 pub use tokio_lun::TokioLun;
+
+/// The code of docs/library.md compiles.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../../docs/library.md")]
+struct LibraryDocument;
