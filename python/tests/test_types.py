@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from pathlib import Path
 
 import linerate
+from conftest import ROOT
 from linerate import _linerate
 
 
@@ -39,3 +41,11 @@ def test_an_exception_is_its_sentence():
         if isinstance(kind, type) and issubclass(kind, linerate.Error) and kind is not linerate.ScsiError:
             error = kind("a sentence", 7)
             assert str(error) == "a sentence" and error.lba == 7 and error.args == ("a sentence",), name
+
+
+def test_the_module_has_the_version_of_the_program():
+    package = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]
+    ours = tomllib.loads((ROOT / "python/Cargo.toml").read_text())["package"]
+    assert linerate.__version__ == package["version"]
+    for key in ["version", "edition", "rust-version", "license", "repository"]:
+        assert ours[key] == package[key], key

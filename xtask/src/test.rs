@@ -75,7 +75,10 @@ fn licences() -> Result<Tally> {
         println!("skipped: cargo-deny is missing (cargo install cargo-deny --locked)");
         return Ok(Tally::skipped());
     }
-    checked(&["deny", "check"])
+    let python = ["deny", "--manifest-path", "python/Cargo.toml", "check", "--config", "deny.toml"];
+    let mut tally = checked(&["deny", "check"])?;
+    tally += checked(&python)?;
+    Ok(tally)
 }
 
 fn conformance(full: bool) -> Result<Tally> {

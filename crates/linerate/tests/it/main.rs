@@ -58,6 +58,7 @@ mod server;
 mod server_command;
 mod sessions;
 mod storage_log;
+mod threaded_luns;
 mod torn;
 mod unwritten;
 mod verbs;
