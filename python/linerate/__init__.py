@@ -17,6 +17,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import warnings
 import weakref
 from asyncio import wrap_future
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from ._errors import (
     DeviceError,
     Error,
     LoginError,
+    MeasurementWarning,
     MediumError,
     NoSpaceError,
     NotFoundError,
@@ -62,6 +64,7 @@ __all__ = [
     "Error",
     "LoginError",
     "Lun",
+    "MeasurementWarning",
     "MediumError",
     "NoSpaceError",
     "NotFoundError",
@@ -282,15 +285,19 @@ class AsyncLun:
         self.lun = lun
 
     async def read(self, lba: int, blocks: int = 1) -> bytes:
+        """`Lun.read`."""
         return await wrap_future(self.lun.submit_read(lba, blocks))
 
     async def write(self, lba: int, data: Buffer, *, fua: bool = False) -> None:
+        """`Lun.write`."""
         await wrap_future(self.lun.submit_write(lba, data, fua=fua))
 
     async def flush(self) -> None:
+        """`Lun.flush`."""
         await wrap_future(self.lun.submit_flush())
 
     async def unmap(self, lba: int, blocks: int) -> None:
+        """`Lun.unmap`."""
         await wrap_future(self.lun.submit_unmap(lba, blocks))
 
 
@@ -340,7 +347,7 @@ def bench(
     ``place`` is a URL, a volume such as ``ram:1GiB``, or a path. ``read`` and ``random`` are percentages. Further keywords
     are those of a cell of a suite (docs/suites.md), such as ``rate``, ``clients``, ``sessions``, ``distribution``.
     Anything but ``read=100`` needs ``allow_write=True`` (or a range, ``"1GiB..3GiB"``), and ``yes=True`` if something is
-    on the storage.
+    on the storage. What a reader of the result should know beside is a `MeasurementWarning`.
     """
     cell = {"name": "python", "block": block, "depth": depth, "read": read, "random": random, **workload}
     for key, value in cell.items():
@@ -354,7 +361,8 @@ def bench(
     step = {"stop": stop, "cell": [cell]}
     suite = {"name": "python", "title": "One workload", "about": "A workload by keywords of Python.", "step": [step]}
     text = "\n".join(f"{_key(key)} = {_toml(value)}" for key, value in suite.items())
-    lines, _ = _linerate.bench(place, text, None, None, None, _allowed(allow_write), span, yes)
+    lines, notes = _linerate.bench(place, text, None, None, None, _allowed(allow_write), span, yes)
+    _warn(notes)
     if not lines:
         raise RefusedError("this writes, which destroys what is on the storage: allow_write=True")
     measured: dict[str, Any] = json.loads(lines[0])
@@ -375,7 +383,8 @@ def bench_suite(
 
     Without ``allow_write``, cells that write are left out. ``seconds`` and ``repeats`` shorten the suite.
     """
-    lines, _ = _linerate.bench(place, None, suite, seconds, repeats, _allowed(allow_write), span, yes)
+    lines, notes = _linerate.bench(place, None, suite, seconds, repeats, _allowed(allow_write), span, yes)
+    _warn(notes)
     return [json.loads(line) for line in lines]
 
 
@@ -396,6 +405,11 @@ def diagnose(
     allowed = _allowed(allow_write)
     diagnosis: dict[str, Any] = json.loads(_linerate.diagnose(url, quick, seconds, link_bits_per_s, allowed, yes, seed))
     return diagnosis
+
+
+def _warn(notes: list[str]) -> None:
+    for note in notes:
+        warnings.warn(note, MeasurementWarning, stacklevel=3)
 
 
 def _allowed(allow_write: bool | str) -> str | None:

@@ -28,6 +28,10 @@ class Error(Exception):
         self.lba = lba
 
 
+class MeasurementWarning(UserWarning):
+    """What a reader of a measurement should know of how it came about, such as that never written blocks were read."""
+
+
 class RefusedError(Error, ValueError):
     """Refused before anything was done: a wrong URL, option or suite, or a write that is not allowed."""
 

@@ -24,7 +24,7 @@ pub(crate) fn raised(py: Python<'_>, failure: &Failure) -> PyErr {
         6 => "NotFoundError",
         7 => "ReservedError",
         8 => "ReadOnlyError",
-        9 => "MediumError",
+        9 => "DeviceError",
         11 => "NoSpaceError",
         _ => "Error",
     };

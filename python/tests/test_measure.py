@@ -83,3 +83,8 @@ def test_a_path_is_diagnosed(server):
     diagnosis = linerate.diagnose(server.url(), seconds=6)
     assert diagnosis["format"] == 1 and diagnosis["says"]
     assert diagnosis["linerate"] == linerate.__version__
+
+
+def test_blocks_that_were_never_written_are_told(server):
+    with pytest.warns(linerate.MeasurementWarning, match="written|hole|allocated"):
+        linerate.bench(server.url(), seconds=0.1)
