@@ -5,11 +5,12 @@
 //! which of the possible interleavings of several processors happens.
 //!
 //! ```text
-//!           chosen by lot           turn: nothing to do for a while
-//!   Ready ───────────────► Running ────────────────────────────────► Asleep ── event or unpark ──► Ready
-//!     ▲ └─ drawn ─► Stalled   │ └─ main has ended ─► Ended
-//!     │                │      │
-//!     └── stall over ──┴──────┴── takes a lock, or a turn without sleep ──► Ready
+//!   Ready   ── chosen by lot ────────────────────────► Running, or Stalled once in a while
+//!   Stalled ── the stall is over ────────────────────► Ready
+//!   Running ── takes a lock, or a turn without sleep ► Ready
+//!   Running ── a turn with nothing to do ────────────► Asleep
+//!   Asleep  ── its deadline, or woken ───────────────► Ready
+//!   Running ── its main future has ended ────────────► Ended
 //! ```
 
 use std::cell::Cell;

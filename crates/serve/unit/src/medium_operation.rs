@@ -2,10 +2,11 @@
 //! SANITIZE (SBC-4 4.11) and FORMAT UNIT (SBC-3 5.3).
 //!
 //! ```text
-//!         start                    succeeded
-//!   Idle ───────► Running ───────────────────────► Idle
-//!                    │ failed             start or EXIT FAILURE MODE
-//!                    └──────────► Failed ─────────► Running / Idle
+//!   Idle    ── SANITIZE, FORMAT UNIT ──► Running
+//!   Running ── succeeded ──────────────► Idle
+//!   Running ── failed ─────────────────► Failed
+//!   Failed  ── another operation ──────► Running
+//!   Failed  ── EXIT FAILURE MODE ──────► Idle
 //! ```
 //!
 //! Aborting the command, a reset or the loss of the nexus do not stop an operation. While it runs, all

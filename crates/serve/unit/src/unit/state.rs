@@ -1,10 +1,10 @@
 //! The state of a logical unit besides its blocks.
 //!
 //! ```text
-//!             stop (START=0)                    eject (LOEJ=1, START=0)
-//!   Loaded ───────────────────► Stopped   Loaded ───────────────────────► Ejected
-//!          ◄─────────────────── fixed           ◄─────────────────────── removable
-//!             start, reset      medium            load (LOEJ=1, START=1)  medium
+//!   Loaded  ── START=0, fixed medium ─────────────► Stopped
+//!   Stopped ── START=1, or a reset ───────────────► Loaded
+//!   Loaded  ── START=0 LOEJ=1, removable medium ──► Ejected
+//!   Ejected ── START=1 LOEJ=1 ────────────────────► Loaded
 //! ```
 
 use std::sync::Arc;
