@@ -254,6 +254,15 @@ pub(crate) struct Request {
     stage: RequestStage,
 }
 
+/// The stage of a request.
+///
+/// ```text
+/// New     ── room in the window ────────────────────► Sent
+/// New     ── no room ───────────────────────────────► Waiting
+/// Waiting ── room ──────────────────────────────────► Sent
+/// Sent    ── response ──────────────────────────────► Ended
+/// New, Waiting ── command timeout, or no session ───► Ended
+/// ```
 #[derive(Clone, Copy)]
 enum RequestStage {
     New,

@@ -138,6 +138,14 @@ struct TaskState<T> {
     waiter: Option<Waker>,
 }
 
+/// The stage of a task.
+///
+/// ```text
+/// Waiting ── a thread takes it ───► Running
+/// Running ── the work has ended ──► Done
+/// Done    ── output delivered ────► Over
+/// any     ── future dropped ──────► Over
+/// ```
 enum Stage<T> {
     Waiting(Box<dyn FnOnce() -> T + Send>),
     Running,
