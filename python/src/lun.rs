@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use block::{Buffer, DeviceError, Durability, Extent, Slice};
 use initiator::verbs::VerbError;
-use initiator::{Answer, CommandError, Settings, Transfer, cdb::Cdb};
+use initiator::{CommandError, CommandResult, Settings, Transfer, cdb::Cdb};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
@@ -109,7 +109,7 @@ impl Lun {
         cdb: &[u8],
         data_in: usize,
         data_out: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Request<Answer, CommandError>> {
+    ) -> PyResult<Request<CommandResult, CommandError>> {
         let mut padded = Cdb::default();
         let Some(start) = padded.get_mut(..cdb.len()).filter(|start| !start.is_empty()) else {
             return Err(PyValueError::new_err("a CDB has 1 to 16 bytes"));

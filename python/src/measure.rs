@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use backends::Failure;
-use backends::place::Place;
+use backends::location::Location;
 use bench::Extent;
 use bench::plan::Suite;
 use bench::record::{CellRun, Record, Sample};
@@ -68,7 +68,7 @@ pub(crate) fn bench_place(
         (None, name) => suites::suite(name.unwrap_or("quick")).map_err(|failure| raised(py, &failure))?,
     };
     let suite = Shorter { seconds, rounds: repeats }.made_of(suite);
-    let place = Place::parse(place).map_err(|failure| raised(py, &failure))?;
+    let place = Location::parse(place).map_err(|failure| raised(py, &failure))?;
     let extent = |text: Option<&str>| text.map(str::parse::<Extent>).transpose().map_err(refused);
     let (allowed, span) = (extent(allow_write)?, extent(span)?);
     let part = span.unwrap_or(Extent::ALL).within(allowed.unwrap_or(Extent::ALL));
@@ -117,7 +117,7 @@ impl Allowance {
 }
 
 async fn measure(
-    place: &Place,
+    place: &Location,
     suite: Suite,
     allowance: Allowance,
     stop: &AtomicBool,
@@ -144,7 +144,7 @@ async fn measure(
 }
 
 async fn prepare(
-    place: &Place,
+    place: &Location,
     storage: &Storage,
     suite: Suite,
     allowance: &Allowance,

@@ -188,7 +188,7 @@ impl BenchArguments {
     /// On what terms it is measured.
     pub(super) fn terms<'a>(
         &self,
-        place: &'a Place,
+        place: &'a Location,
         agents: Option<&'a Agents>,
     ) -> Result<Terms<'a>, Failure> {
         Ok(Terms {

@@ -11,7 +11,7 @@ use block::{
 };
 use host::{Epoll, EpollOptions};
 use initiator::{
-    Answer, CommandError, Discovered, Portal, RemoteLun, Settings, Statistics, Transfer, Url, cdb::Cdb,
+    CommandError, CommandResult, Discovered, Portal, RemoteLun, Settings, Statistics, Transfer, Url, cdb::Cdb,
 };
 use reactor::{Receiver, Sender};
 
@@ -135,7 +135,7 @@ impl Lun {
     }
 
     /// Sends a command as it is and gives the target's response, whatever its status. Nothing is tried again.
-    pub fn command(&self, cdb: Cdb, transfer: Transfer) -> Request<Answer, CommandError> {
+    pub fn command(&self, cdb: Cdb, transfer: Transfer) -> Request<CommandResult, CommandError> {
         self.run(move |device| async move { device.command(cdb, transfer).await })
     }
 

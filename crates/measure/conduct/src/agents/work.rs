@@ -184,7 +184,9 @@ impl Desk<'_> {
         self.writable()?;
         let (sender, wishes) = (Rc::clone(&self.sender), Rc::clone(&self.wishes));
         let progress = &mut |purged: Purged| {
-            sender.send(Notification::Purged { done_bytes: purged.done_bytes, of_bytes: purged.of_bytes }.text());
+            sender.send(
+                Notification::Purged { done_bytes: purged.done_bytes, of_bytes: purged.of_bytes }.text(),
+            );
             wishes.go()
         };
         self.crew()?.purge(span, progress).await?;
