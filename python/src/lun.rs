@@ -30,7 +30,7 @@ pub(crate) struct Lun {
 impl Lun {
     pub(crate) fn new(py: Python<'_>, remote: Remote, settings: &Settings) -> PyResult<Lun> {
         let got = remote.remote().target().parameters();
-        let negotiated = environment::negotiation::negotiated(&settings.offers(), &got);
+        let negotiated = inspect::negotiation::negotiated(&settings.offers(), &got);
         let negotiated = serde_json::to_string(&negotiated).unwrap_or_default(); // numbers and words
         let asked = remote.run(|device| async move {
             let unit = device.unit();
@@ -132,7 +132,7 @@ impl Lun {
 const DATA_IN_MAX: usize = 256 << 20;
 
 /// Status, the parts of the sense data, and the data.
-type CommandResult<'py> = (u8, Option<SenseParts>, Bound<'py, PyBytes>);
+type Reply<'py> = (u8, Option<SenseParts>, Bound<'py, PyBytes>);
 
 /// Sense key, ASC, ASCQ, INFORMATION, deferred, and all of it in words.
 type SenseParts = (u8, u8, u8, Option<u64>, bool, String);
@@ -271,7 +271,7 @@ impl Lun {
         cdb: &[u8],
         data_in: usize,
         data_out: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<CommandResult<'py>> {
+    ) -> PyResult<Reply<'py>> {
         let answer = wait(py, self.commanding(py, cdb, data_in, data_out)?)?;
         let answer = answer.map_err(|error| errors::command(py, error))?;
         let sense = answer.sense.map(|sense| {

@@ -14,7 +14,7 @@ use conduct::crew::{Crew, LocalCrew, Purged};
 use conduct::keeper::Keeper;
 use conduct::shorter::Shorter;
 use conduct::storage::Storage;
-use conduct::view::{Doing, View};
+use conduct::view::{RunStart, View};
 use conduct::{begin, fit, holes, safety, suites, timestamp};
 use contents::Consent;
 use diagnose::measure::Options;
@@ -169,7 +169,7 @@ async fn prepare(
 struct Unwatched;
 
 impl View for Unwatched {
-    fn begins(&mut self, _: &Doing<'_>) {}
+    fn begins(&mut self, _: &RunStart<'_>) {}
     fn sample(&mut self, _: usize, _: &Sample) {}
     fn purged(&mut self, _: Purged) {}
     fn ended(&mut self, _: &CellRun) {}

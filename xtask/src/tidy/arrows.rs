@@ -19,6 +19,8 @@ const ARROWS: &[(&str, &str)] = &[
     // Neither host (the binary joins them) nor each other: a gateway is a target over a device that is a remote LUN.
     ("target", "block volume unit iscsi reactor server"),
     ("initiator", "scsi block iscsi reactor"),
+    // It gives a session a thread and a world of its own, for programs that have another runtime.
+    ("threaded", "block reactor host initiator"),
     // The one place where specifications meet a system and a network: `volume` knows neither.
     ("backends", "block volume contents iscsi reactor host initiator"),
     // A server needs a world, and its volumes may be remote: what joins them is here, so that `server` and `target` know
@@ -28,6 +30,8 @@ const ARROWS: &[(&str, &str)] = &[
     ("copy", "block volume contents reactor host initiator backends"),
     // `host` is for its tests: what it mounts is behind FUSE.
     ("attach", "block reactor host initiator backends"),
+    // What it asks, commands of the program and `environment` both tell.
+    ("inspect", "block volume iscsi initiator backends stats"),
     // On nothing: when to stop a run is decided by it, so the workloads stand on it.
     ("stats", ""),
     ("published", ""),
@@ -38,7 +42,7 @@ const ARROWS: &[(&str, &str)] = &[
     // Orders and news have plans and records in them; `host` is for its tests.
     ("agent", "reactor host bench"),
     // Of this machine and of any storage that can be named.
-    ("environment", "block volume iscsi reactor host initiator backends stats model bench"),
+    ("environment", "block volume iscsi reactor host initiator backends inspect stats model bench"),
     ("diagnose", "block contents iscsi reactor host initiator backends stats model bench environment"),
     // Volumes for how sizes are written.
     ("report", "volume stats published model bench diagnose"),
@@ -48,13 +52,13 @@ const ARROWS: &[(&str, &str)] = &[
     // The only measurement that brings its own target: nothing of it leaves the process.
     (
         "wan",
-        "volume unit iscsi reactor host server target initiator backends model bench environment lab \
+        "block volume unit iscsi reactor host server target initiator backends model bench environment lab \
          conduct",
     ),
     (
         "linerate",
-        "block volume contents unit iscsi reactor host server target manage initiator backends copy \
-         attach stats published model bench agent environment diagnose report lab conduct wan",
+        "block volume contents unit iscsi reactor host server target manage initiator threaded backends \
+         inspect copy attach stats published model bench agent environment diagnose report lab conduct wan",
     ),
     // A whole world: never shipped.
     ("sim", "block volume scsi unit iscsi reactor host server target initiator"),
