@@ -64,8 +64,13 @@ class Linerate:
     def portal(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
+    def pause(self) -> None:
+        """Stops all of its threads, and waits until they are stopped."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         self.process.kill()

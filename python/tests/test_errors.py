@@ -111,7 +111,7 @@ def test_a_lun_that_is_closed_says_so(server):
 
 def test_a_target_that_is_lost_for_good_fails_its_requests(server):
     lun = linerate.connect(server.url(), reconnect_time=0)
-    server.signal(signal.SIGSTOP)
+    server.pause()
     reads = [lun.submit_read(lba) for lba in range(8)]  # outstanding when it dies
     server.kill()
     for read in reads:
@@ -139,11 +139,11 @@ def test_requests_survive_a_restart_of_the_target(tmp_path):
 
 def test_closing_ends_outstanding_requests(server):
     lun = linerate.connect(server.url())
-    server.signal(signal.SIGSTOP)
+    server.pause()
     read = lun.submit_read(0)
     closer = threading.Thread(target=lun.close)
     closer.start()
-    server.signal(signal.SIGCONT)
+    server.resume()
     closer.join()
     try:
         assert read.result() == bytes(512)  # it may have been faster
@@ -153,10 +153,10 @@ def test_closing_ends_outstanding_requests(server):
 
 def test_a_future_that_is_cancelled_ends_its_request(server):
     with linerate.connect(server.url()) as lun:
-        server.signal(signal.SIGSTOP)
+        server.pause()
         read = lun.submit_read(0)
         assert read.cancel() and read.cancelled()
-        server.signal(signal.SIGCONT)
+        server.resume()
         assert lun.read(0) == bytes(512)
 
 
@@ -177,15 +177,15 @@ def test_ctrl_c_ends_a_call_that_waits(server):
     )
     child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "connected\n"
-    server.signal(signal.SIGSTOP)
+    server.pause()
     child.stdin.write("read\n")
     child.stdin.flush()
     # Whenever it comes, before the call or within it, it must end in KeyboardInterrupt: but before `try` it would be
     # another story, so that the call is waited for, by the thread's system call.
-    wait_until_blocked(child.pid)
+    wait_until_blocked(child)
     child.send_signal(signal.SIGINT)
     assert child.stdout.readline() == "interrupted\n"
-    server.signal(signal.SIGCONT)
+    server.resume()
     child.stdin.write("go on\n")
     child.stdin.flush()
     assert child.stdout.readline() == "512\n"
@@ -217,12 +217,13 @@ def is_connected_to(port: int) -> bool:
     return any(field[2].endswith(f":{port:04X}") and field[3] == established for field in fields)
 
 
-def wait_until_blocked(pid: int) -> None:
+def wait_until_blocked(child: subprocess.Popen) -> None:
     """Until the main thread waits on a futex, and not for its standard input."""
     futex = {"x86_64": "202", "aarch64": "98"}[os.uname().machine]
     while True:
-        with open(f"/proc/{pid}/syscall") as file:
-            if file.read().split()[0] == futex:
+        assert child.poll() is None, "it has ended"
+        with open(f"/proc/{child.pid}/syscall") as file:
+            if file.read().split(maxsplit=1)[:1] == [futex]:
                 return
         time.sleep(0.01)
 

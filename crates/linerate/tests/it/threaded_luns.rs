@@ -125,10 +125,9 @@ fn the_session_ends_with_its_last_lun() {
 fn a_target_that_is_lost_for_good_ends_requests() {
     let mut server = served();
     let lun = opened(&server, "?reconnect-time=0");
-    server.signal("STOP");
-    let read = lun.read(Extent::new(0, 1), Buffer::zeroed(512));
     server.kill();
-    assert_eq!(read.wait().map(|_| ()), Err(DeviceError::NotReady));
+    let read = lun.read(Extent::new(0, 1), Buffer::zeroed(512));
+    assert_eq!(read.wait().map(drop), Err(DeviceError::NotReady));
     let error = in_tokio(async { TokioLun::new(lun).read_u8().await.expect_err("a lost session") });
     assert_eq!(error.kind(), ErrorKind::NotConnected);
 }
