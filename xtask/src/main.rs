@@ -3,6 +3,7 @@
 //!
 //! A command that checks something prints what it found and ends with a non-zero exit code if something failed.
 
+mod changes;
 mod conformance;
 mod diagnosis;
 mod fuzz;
@@ -80,6 +81,8 @@ enum Command {
     Soak(soak::Options),
     /// The Python module: built, and tested by pytest where Python 3.11 with venv is installed
     Python,
+    /// The longest requests of two initiators while the configuration of their server changes 200 times
+    Changes(changes::Options),
     /// Install the Debian packages that tests and comparisons use
     Packages,
 }
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         Command::Simulate(options) => simulate::run(&options),
         Command::Soak(options) => soak::run(&options),
         Command::Python => python::run(),
+        Command::Changes(options) => changes::run(&options),
         Command::Packages => packages::ensure(packages::ALL).map(|()| tally::Verdict::Holds),
     };
     match outcome {

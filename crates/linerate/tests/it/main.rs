@@ -14,6 +14,7 @@ mod attach_disk;
 mod bench;
 mod bench_command;
 mod capture;
+mod changes;
 mod clients;
 mod compare_command;
 mod copy;

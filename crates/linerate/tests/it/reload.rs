@@ -1,21 +1,16 @@
 //! What a server serves changes while it serves: by `linerate reload` and by SIGHUP.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 
-use block::{BlockDevice, Blocks, Buffer, Durability, Extent};
+use block::{BlockDevice, Blocks, Buffer};
 use initiator::verbs::LunSelection;
 use initiator::{RemoteLun, Transfer, cdb};
 
-use crate::program::{Ended, installed, run, run_command, until};
+use crate::program::{Ended, installed, run, until};
 use crate::remote::{attached, in_a_world};
-use crate::server::{Server, free_port};
+use crate::server::Server;
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const TARGET: &str = "iqn.2026-01.com.example:t";
@@ -136,6 +131,35 @@ fn a_lun_whose_device_hangs_can_be_taken_away() {
     server.ended();
 }
 
+/// A volume under two LUNs: the commands of the LUN that stays go on.
+#[test]
+fn a_second_lun_of_a_volume_can_be_taken_away_while_the_first_is_at_work() {
+    let text = BASE.replace("ram:8MiB", "fault:[ram:8MiB]").replace("volume = \"b\"", "volume = \"a\"");
+    let Some(mut server) = Server::configured(&text) else { return };
+    let control = server.state().join("control").display().to_string();
+    in_a_world(async {
+        let lun = attached(&url(server.port(), 0)).await;
+        run(LINERATE, &["fault", "a", "hang", "--control", &control]).expect_success();
+        let read = reactor::spawn(async move {
+            let answer = lun.command(cdb::read_16(0, 8), Transfer::into_all_of(Buffer::zeroed(4096))).await;
+            (lun, answer.expect("an answer").status)
+        });
+        while in_flight(&control) == 0 {
+            reactor::sleep(Duration::from_millis(20)).await;
+        }
+        let text = text.replace("{port}", &server.port().to_string());
+        server.reconfigure(&text.replace(", { lun = 1, volume = \"a\" }]", "]"));
+        let said = reload(&server, &["--force"]).expect_success();
+        assert!(said.contains("LUN 1 = a"), "{said}");
+        run(LINERATE, &["fault", "a", "pass", "--control", &control]).expect_success();
+        let (lun, status) = read.await;
+        assert_eq!(status, 0, "GOOD");
+        assert_eq!(numbers(&lun).await, [0]);
+        lun.close().await;
+    });
+    server.stop();
+}
+
 fn in_flight(control: &str) -> u64 {
     let said = run(LINERATE, &["sessions", "--json", "--control", control]).expect_success();
     let sessions: Vec<serde_json::Value> = serde_json::from_str(&said).expect("JSON");
@@ -235,176 +259,6 @@ fn a_volume_that_gets_another_name_is_the_same_after_a_restart() {
     server.stop();
     server.restart();
     assert_eq!(identity(&server), before);
-    server.stop();
-}
-
-/// What a server is to serve, as a value: the truth that initiators are held against.
-struct Wanted {
-    /// LUNs beside 0 and 1, with their sizes in MiB.
-    more: BTreeMap<u16, u64>,
-    file_mib: u64,
-    file_name: u64,
-    secret: u64,
-    second_portal: Option<u16>,
-    deadline_s: u64,
-    sessions: u64,
-}
-
-impl Wanted {
-    fn text(&self, port: u16, state: &Path) -> String {
-        let mut text = format!("[[portal]]\nlisten = \"127.0.0.1:{port}\"\n");
-        let mut put = |part: String| text.write_str(&part).expect("memory");
-        if let Some(port) = self.second_portal {
-            put(format!("[[portal]]\nlisten = \"127.0.0.1:{port}\"\n"));
-        }
-        put(format!("[limits]\nsessions = {}\n", self.sessions));
-        put(format!("[volume.a]\nspec = \"ram:8MiB\"\ndeadline = \"{}s\"\n", self.deadline_s));
-        put(format!(
-            "[volume.f{}]\nspec = \"file:{}/f?size={}MiB\"\n{}",
-            self.file_name,
-            state.display(),
-            self.file_mib,
-            self.file_name
-                .checked_sub(1)
-                .map(|name| format!("previous-name = \"f{name}\"\n"))
-                .unwrap_or_default(),
-        ));
-        for (lun, mib) in &self.more {
-            put(format!("[volume.v{lun}]\nspec = \"ram:{mib}MiB\"\n"));
-        }
-        put(format!(
-            "[volume.s]\nspec = \"ram:1MiB\"\n[[target]]\nname = \"{TARGET}\"\nlun = [{{ lun = 0, volume = \"a\" }}"
-        ));
-        put(format!(", {{ lun = 1, volume = \"f{}\" }}", self.file_name));
-        for lun in self.more.keys() {
-            put(format!(", {{ lun = {lun}, volume = \"v{lun}\" }}"));
-        }
-        put(format!(
-            "]\n[[target]]\nname = \"iqn.2026-01.com.example:s\"\nlun = [{{ lun = 0, volume = \"s\" }}]\n\
-             [target.chap]\n[[target.chap.account]]\nuser = \"alice\"\nsecret = \"correct-horse-{:06}\"\n",
-            self.secret
-        ));
-        text
-    }
-
-    fn change(&mut self, random: &mut impl FnMut(u64) -> u64) {
-        match random(8) {
-            0 => {
-                let lun = 2 + random(6) as u16;
-                self.more.insert(lun, 1 + random(3));
-            }
-            1 | 2 => {
-                let lun = 2 + random(6) as u16;
-                self.more.remove(&lun);
-            }
-            3 => self.file_mib += 1,
-            4 => self.file_name += 1,
-            5 => self.secret += 1,
-            6 => {
-                self.second_portal = match self.second_portal {
-                    Some(_) => None,
-                    None => Some(free_port()),
-                }
-            }
-            _ => (self.deadline_s, self.sessions) = (10 + random(50), 100 + random(50)),
-        }
-    }
-}
-
-/// Writes and reads blocks of its own until it is told to stop; everything must be there, and no request may fail. Returns
-/// how many requests there were, and the longest.
-fn load(url: String, first: u64, is_over: Arc<AtomicBool>) -> JoinHandle<(u64, Duration)> {
-    thread::spawn(move || {
-        in_a_world(async {
-            let lun = attached(&url).await;
-            let (mut requests, mut longest) = (0, Duration::ZERO);
-            while !is_over.load(Relaxed) {
-                let begun = Instant::now();
-                let (extent, stamp) = (Extent::new(first + requests % 64 * 8, 8), requests as u8);
-                let data = Buffer::from(&[stamp; 4096][..]).share();
-                lun.write(extent, data, Durability::Cached).await.expect("nothing is wrong with LUN 0");
-                let read = lun.read(extent, Buffer::zeroed(4096)).await.expect("nor is with reading it");
-                assert!(read.iter().all(|byte| *byte == stamp));
-                requests += 1;
-                longest = longest.max(begun.elapsed());
-            }
-            lun.close().await;
-            (requests, longest)
-        })
-    })
-}
-
-#[test]
-fn two_hundred_changes_disturb_nobody_whom_they_do_not_concern() {
-    const CHANGES: usize = 200;
-    let mut wanted = Wanted {
-        more: BTreeMap::new(),
-        file_mib: 1,
-        file_name: 0,
-        secret: 0,
-        second_portal: None,
-        deadline_s: 30,
-        sessions: 100,
-    };
-    let Some(mut server) = Server::configured(&BASE.replace("{ lun = 1, volume = \"b\" }", "")) else {
-        return;
-    };
-    let (port, state) = (server.port(), server.state().to_owned());
-    server.reconfigure(&wanted.text(port, &state));
-    reload(&server, &["--force"]).expect_success();
-    let is_over = Arc::new(AtomicBool::new(false));
-    let loads: Vec<_> =
-        [0, 4096].map(|first| load(url(port, 0), first, Arc::clone(&is_over))).into_iter().collect();
-    let mut state_of = 0x2026_1124_u64;
-    let mut random = |below: u64| {
-        state_of = state_of.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state_of >> 33) % below
-    };
-    in_a_world(async {
-        let (looking, file) = (attached(&url(port, 0)).await, attached(&url(port, 1)).await);
-        for change in 0..CHANGES {
-            wanted.change(&mut random);
-            server.reconfigure(&wanted.text(port, &state));
-            let ended = reload(&server, &["--force"]);
-            assert!(ended.status.success(), "change {change}: {}", ended.said);
-            let mut expected: Vec<u64> = vec![0, 1];
-            expected.extend(wanted.more.keys().map(|lun| u64::from(*lun)));
-            assert_eq!(numbers(&looking).await, expected, "change {change}: {}", ended.said);
-            file.refresh().await.expect("the LUN answers");
-            assert_eq!(
-                file.geometry().blocks,
-                Blocks(wanted.file_mib * 2048),
-                "change {change}: {}",
-                ended.said
-            );
-            for (lun, mib) in &wanted.more {
-                let more = looking.target().lun(*lun).await.expect("a LUN");
-                assert_eq!(more.geometry().blocks, Blocks(mib * 2048), "change {change}, LUN {lun}");
-            }
-            if let Some(port) = wanted.second_portal {
-                attached(&url(port, 0)).await.close().await;
-            }
-            let by = |number| {
-                let url = format!("iscsi://alice@127.0.0.1:{port}/iqn.2026-01.com.example:s/0");
-                let mut command = Command::new(LINERATE);
-                command.args(["info", &url]).env("LINERATE_SECRET", format!("correct-horse-{number:06}"));
-                run_command(&mut command).status.success()
-            };
-            if change % 20 == 0 {
-                assert!(by(wanted.secret), "change {change}");
-                assert!(!by(wanted.secret + 1), "change {change}");
-            }
-        }
-        for lun in [looking, file] {
-            lun.close().await;
-        }
-    });
-    is_over.store(true, Relaxed);
-    for load in loads {
-        let (requests, longest) = load.join().expect("no request failed");
-        println!("{requests} writes and reads, the longest pair {longest:?}");
-        assert!(requests > 0);
-    }
     server.stop();
 }
 

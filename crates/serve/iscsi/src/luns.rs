@@ -107,9 +107,9 @@ impl Luns {
         luns
     }
 
-    /// Removes LUNs that `target` does not have any more, and adopts the deadlines of the others. Returns the
-    /// units of the removed LUNs; [`Luns::sweep`] frees their slots.
-    pub(crate) fn remove_gone(&mut self, target: Option<&Target>) -> Vec<Arc<LogicalUnit>> {
+    /// Takes out of the numbers what `target` does not show any more, and adopts the deadlines of the rest. Returns the
+    /// places of what was taken out; [`Luns::sweep`] frees them.
+    pub(crate) fn remove_gone(&mut self, target: Option<&Target>) -> Vec<usize> {
         let exports = target.map_or(&[][..], |target| &target.exports);
         let mut gone = Vec::new();
         self.by_number.retain(|&(lun, place)| {
@@ -120,7 +120,7 @@ impl Luns {
             });
             match stays {
                 Some(export) => slot.deadline = export.deadline,
-                None => gone.push(Arc::clone(&slot.unit)),
+                None => gone.push(place),
             }
             stays.is_some()
         });
@@ -161,7 +161,12 @@ impl Luns {
         self.iter().for_each(|slot| slot.unit.luns_changed(slot.nexus.id()));
     }
 
-    /// Whether a removed LUN still has its slot.
+    /// Whether a LUN that was not removed is this unit.
+    pub(crate) fn shows(&self, unit: &Arc<LogicalUnit>) -> bool {
+        self.iter().any(|slot| Arc::ptr_eq(&slot.unit, unit))
+    }
+
+    /// Whether a LUN that was removed has its place still.
     pub(crate) fn are_some_gone(&self) -> bool {
         self.places.iter().flatten().count() > self.by_number.len()
     }

@@ -38,8 +38,13 @@ impl Session {
         self.identity.target = Some(target.clone().unwrap_or_else(nothing));
         let gone = self.luns.remove_gone(target.as_deref());
         let mut removed = Removed::default();
-        for unit in gone {
-            removed.tasks.extend(self.clear_unit(&unit, &mut removed.units));
+        for place in gone {
+            let unit = self.luns.unit(place);
+            let cleared = match self.luns.shows(&unit) {
+                true => self.clear_lun(place, &mut removed.units), // another LUN is the same unit
+                false => self.clear_unit(&unit, &mut removed.units),
+            };
+            removed.tasks.extend(cleared);
             crate::management::add_units(&mut removed.units, &[unit]);
         }
         if self.luns.add_missing(target.as_deref()) > 0 || !removed.is_empty() {

@@ -100,11 +100,16 @@ impl Session {
         unit: &Arc<LogicalUnit>,
         units: &mut Vec<Arc<LogicalUnit>>,
     ) -> Vec<TaskId> {
-        let unanswered = self.tasks_of(unit).filter(|task| !matches!(task.state, TaskState::Answered(_)));
-        let cleared: Vec<TaskId> = unanswered.map(|task| task.id).collect();
-        for id in &cleared {
-            self.clear(*id, units);
-        }
+        let cleared = unanswered(self.tasks_of(unit));
+        cleared.iter().for_each(|id| self.clear(*id, units));
+        cleared
+    }
+
+    /// As [`Session::clear_unit`], of the commands that one LUN received, by its place.
+    #[must_use]
+    pub(super) fn clear_lun(&mut self, place: usize, units: &mut Vec<Arc<LogicalUnit>>) -> Vec<TaskId> {
+        let cleared = unanswered(self.tasks.iter().flatten().filter(|task| task.slot == Some(place)));
+        cleared.iter().for_each(|id| self.clear(*id, units));
         cleared
     }
 
@@ -172,4 +177,8 @@ impl Session {
     pub(crate) fn in_flight(&self) -> usize {
         self.tasks.iter().flatten().count()
     }
+}
+
+fn unanswered<'a>(tasks: impl Iterator<Item = &'a Task>) -> Vec<TaskId> {
+    tasks.filter(|task| !matches!(task.state, State::Answered(_))).map(|task| task.id).collect()
 }

@@ -1,0 +1,149 @@
+//! The loads on the LUN that nothing is taken away from: blocks are written and read again, by our initiator and by libiscsi
+//! (QEMU). No request may fail.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use block::{BlockDevice as _, Buffer, Durability, Extent};
+use host::{Epoll, EpollOptions};
+use initiator::Url;
+
+use super::dialogue::Dialogue;
+use super::model::{INITIATORS, TARGET};
+use crate::program::installed;
+use crate::remote::random;
+
+/// What the loads and the changes know of each other.
+#[derive(Default)]
+pub(super) struct Progress {
+    pub(super) is_over: AtomicBool,
+    /// The number of the change that is being made.
+    pub(super) change: AtomicUsize,
+    /// The capacity of the LUN in the end, in bytes.
+    pub(super) end_bytes: AtomicU64,
+    /// Loads that have done something.
+    pub(super) started: AtomicUsize,
+}
+
+/// How a load went.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Timing {
+    pub(super) requests: u64,
+    pub(super) longest: Duration,
+    /// The change that was being made then.
+    pub(super) during: usize,
+}
+
+impl Timing {
+    fn note(&mut self, progress: &Progress, begun: Instant) {
+        if self.requests == 0 {
+            progress.started.fetch_add(1, Relaxed);
+        }
+        self.requests += 1;
+        if begun.elapsed() > self.longest {
+            (self.longest, self.during) = (begun.elapsed(), progress.change.load(Relaxed));
+        }
+    }
+}
+
+pub(super) type Load = JoinHandle<Timing>;
+
+/// Of 4 KiB each.
+const SLOTS: u64 = 128;
+const SLOT_BYTES: u64 = 4096;
+
+/// Our initiator, from the first block on.
+pub(super) fn ours(port: u16, progress: Arc<Progress>) -> Load {
+    let url = format!("iscsi://127.0.0.1:{port}/{TARGET}/0?initiator={INITIATORS}load");
+    let url = Url::parse(&url).expect("a URL");
+    let work = async move || {
+        let lun = initiator::open(&url, random).await.unwrap_or_else(|error| panic!("login: {error}"));
+        let mut timing = Timing::default();
+        let extent = |slot| Extent::new(slot * SLOT_BYTES / 512, SLOT_BYTES / 512);
+        let mut stamps = [0; SLOTS as usize];
+        for round in 1_u64.. {
+            let (slot, stamp) = (round % SLOTS, round as u8);
+            let begun = Instant::now();
+            let data = Buffer::from(&[stamp; SLOT_BYTES as usize][..]).share();
+            lun.write(extent(slot), data, Durability::Cached).await.expect("nothing is wrong with LUN 0");
+            timing.note(&progress, begun);
+            stamps[slot as usize] = stamp;
+            // What was written half a round of slots ago, and what was written just now.
+            for slot in [(slot + SLOTS / 2) % SLOTS, slot] {
+                let begun = Instant::now();
+                let read = lun.read(extent(slot), Buffer::zeroed(SLOT_BYTES as usize)).await;
+                timing.note(&progress, begun);
+                let expected = stamps[slot as usize];
+                assert!(read.expect("nor is with reading it").iter().all(|byte| *byte == expected));
+            }
+            if progress.is_over.load(Relaxed) {
+                break;
+            }
+        }
+        lun.refresh().await.expect("the LUN answers");
+        assert_eq!(
+            lun.geometry().bytes(),
+            progress.end_bytes.load(Relaxed),
+            "it knows that the LUN has grown"
+        );
+        lun.close().await;
+        timing
+    };
+    thread::spawn(move || {
+        let world = Epoll::shared(EpollOptions::default()).expect("an epoll instance");
+        reactor::block_on(world, work())
+    })
+}
+
+/// QEMU's initiator, which is libiscsi's, behind the blocks of ours; nothing if it is not installed.
+pub(super) fn qemu(port: u16, progress: Arc<Progress>) -> Option<Load> {
+    if !installed(&["qemu-io"]) {
+        return None;
+    }
+    let mut command = Command::new("qemu-io");
+    command.args(["--image-opts", "-t", "none"]).stderr(Stdio::null());
+    command.arg(format!(
+        "driver=iscsi,transport=tcp,portal=127.0.0.1:{port},target={TARGET},lun=0,initiator-name={INITIATORS}qemu"
+    ));
+    let mut qemu = Dialogue::begin(&mut command, "qemu-io> ").expect("QEMU logs in");
+    let work = move || {
+        let mut timing = Timing::default();
+        let mut carry_out = |line: &str, done: &str| {
+            let begun = Instant::now();
+            let said = qemu.ask(line);
+            timing.note(&progress, begun);
+            assert!(said.starts_with(done) && !said.contains("failed"), "{line}: {said}");
+        };
+        for round in 1_u64.. {
+            let (place, stamp) = (2 << 20 | (round % SLOTS * SLOT_BYTES), round % 255 + 1);
+            carry_out(&format!("write -P {stamp} {place} {SLOT_BYTES}"), "wrote ");
+            carry_out(&format!("read -P {stamp} {place} {SLOT_BYTES}"), "read ");
+            if progress.is_over.load(Relaxed) {
+                break;
+            }
+        }
+        // Refused unless the LUN is so long; a session that does not ask again does not know it.
+        let end_bytes = progress.end_bytes.load(Relaxed);
+        carry_out(&format!("truncate {end_bytes}"), "");
+        carry_out(&format!("write -P 7 {} {SLOT_BYTES}", end_bytes - SLOT_BYTES), "wrote ");
+        carry_out(&format!("read -P 7 {} {SLOT_BYTES}", end_bytes - SLOT_BYTES), "read ");
+        timing
+    };
+    Some(thread::spawn(work))
+}
+
+/// A thread that wants to run every millisecond, and how late it does: no load can be better than the machine.
+pub(super) fn clock(progress: Arc<Progress>) -> Load {
+    thread::spawn(move || {
+        let mut timing = Timing::default();
+        while !progress.is_over.load(Relaxed) {
+            let due = Instant::now() + Duration::from_millis(1);
+            thread::sleep(Duration::from_millis(1));
+            timing.note(&progress, due);
+        }
+        timing
+    })
+}

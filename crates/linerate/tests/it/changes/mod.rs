@@ -1,0 +1,256 @@
+//! Changes of all kinds, drawn from a seed, while two initiators keep a verified load on a LUN that nothing is taken away
+//! from. After each, the server, its file and what initiators see are compared with a model of what is wanted.
+//!
+//! `cargo xtask changes` makes 200 of them and prints the longest pauses; the test makes fewer. `LINERATE_CHANGES` says how
+//! many and `LINERATE_SEED` from which seed.
+
+mod dialogue;
+mod loads;
+mod model;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use block::{BlockDevice as _, Blocks};
+use initiator::verbs::LunSelection;
+use initiator::{RemoteLun, Transfer, cdb};
+use serde_json::Value;
+
+use self::dialogue::Dialogue;
+use self::loads::{Progress, Timing};
+use self::model::{INITIATORS, Model, SECRET_TARGET, Seen, TARGET};
+use crate::program::{Ended, installed, run, run_command, until};
+use crate::remote::{attached, in_a_world};
+use crate::server::Server;
+
+const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+
+/// Of the unit attentions that changes may raise on a LUN that stays.
+const LUNS_CHANGED: &str = "3f/0e";
+const CAPACITY_CHANGED: &str = "2a/09";
+
+/// A number from the environment.
+fn number(variable: &str, usual: u64) -> u64 {
+    std::env::var(variable).map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{variable}={text}")))
+}
+
+#[test]
+fn changes_disturb_no_load_and_initiators_see_them_without_another_login() {
+    let (changes, seed) = (number("LINERATE_CHANGES", 40), number("LINERATE_SEED", 20_261_124));
+    println!("{changes} changes of LINERATE_SEED={seed}");
+    let first = "[[portal]]\nlisten = \"127.0.0.1:{port}\"\n[volume.first]\nspec = \"ram:1MiB\"\n\
+                 [[target]]\nname = \"iqn.2026-01.com.example:first\"\nlun = [{ lun = 0, volume = \"first\" }]\n";
+    let Some(mut server) = Server::configured(first) else { return };
+    let model = Model::new(seed, server.port(), server.state().to_owned());
+    server.reconfigure(&model.text());
+    administer(&server, &["reload", "--force"]).expect_success();
+    let progress = Arc::new(Progress::default());
+    let clock = loads::clock(Arc::clone(&progress));
+    let ours = loads::ours(server.port(), Arc::clone(&progress));
+    let qemu = loads::qemu(server.port(), Arc::clone(&progress));
+    let all = 2 + usize::from(qemu.is_some());
+    until("the loads have begun", || progress.started.load(Relaxed) == all || ours.is_finished());
+    let mut scene = Scene { server, model, libiscsi: None };
+    let sessions = scene.sessions();
+    let begun = Instant::now();
+    scene.change(changes, &progress);
+    let time = begun.elapsed();
+    progress.end_bytes.store(scene.model.seen()[&0].mib << 20, Relaxed);
+    let after = scene.sessions();
+    assert!(after.is_superset(&sessions), "the loads have logged in again: {sessions:?}, now {after:?}");
+    progress.is_over.store(true, Relaxed);
+    println!("{:.1} s", time.as_secs_f64());
+    let named = [("the clock", Some(clock)), ("our initiator", Some(ours)), ("QEMU (libiscsi)", qemu)];
+    for (name, load) in named.into_iter().filter_map(|(name, load)| Some((name, load?))) {
+        let Timing { requests, longest, during } = load.join().expect("no request failed");
+        println!("{name}: {requests} requests, the longest {longest:.1?}, during change {during}");
+    }
+    scene.server.stop();
+}
+
+fn administer(server: &Server, words: &[&str]) -> Ended {
+    let control = server.state().join("control").display().to_string();
+    run(LINERATE, &[words, &["--control", &control]].concat())
+}
+
+/// A server, and what it is to serve.
+struct Scene {
+    server: Server,
+    model: Model,
+    /// A session of libiscsi that lasts as long as the scene.
+    libiscsi: Option<Dialogue>,
+}
+
+impl Scene {
+    fn url(&self, lun: u16) -> String {
+        format!("iscsi://127.0.0.1:{}/{TARGET}/{lun}?initiator={INITIATORS}observer", self.server.port())
+    }
+
+    fn change(&mut self, changes: u64, progress: &Progress) {
+        self.libiscsi = libiscsi(self.server.port());
+        in_a_world(async {
+            let (observer, file) = (attached(&self.url(0)).await, attached(&self.url(1)).await);
+            for number in 1..=changes {
+                progress.change.store(number as usize, Relaxed);
+                let before = self.model.seen();
+                let change = self.model.change();
+                let what = format!("change {number}: {}", change.what);
+                println!("{what}");
+                self.carry_out(change.command.as_deref(), &what);
+                for (number, lun) in [(0, &observer), (1, &file)] {
+                    let expected = attentions(number, &before, &self.model.seen());
+                    assert_eq!(told(lun).await, expected, "LUN {number} after {what}");
+                    if let Some(libiscsi) = &mut self.libiscsi {
+                        assert_eq!(libiscsi_told(libiscsi, number), expected, "LUN {number} after {what}");
+                    }
+                }
+                self.check_luns(&observer, &what).await;
+                if let Some(port) = self.model.second_portal() {
+                    attached(&self.url(0).replace(&self.server.port().to_string(), &port.to_string()))
+                        .await
+                        .close()
+                        .await;
+                }
+                if number % 5 == 0 {
+                    self.check_server(&what);
+                }
+            }
+            for lun in [observer, file] {
+                lun.close().await;
+            }
+        });
+    }
+
+    /// Makes a change; then the file says what is wanted, whoever wrote it.
+    fn carry_out(&mut self, command: Option<&[String]>, what: &str) {
+        let Some(command) = command else {
+            self.server.reconfigure(&self.model.text());
+            let ended = administer(&self.server, &["reload", "--force"]);
+            assert!(ended.status.success(), "{what}: {}", ended.said);
+            return;
+        };
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        let ended = administer(&self.server, &[&["server"], &words[..]].concat());
+        assert!(ended.status.success(), "{what}: {}", ended.said);
+        let same = administer(&self.server, &["reload", "--dry-run"]).expect_success();
+        assert_eq!(same, "nothing is different\n", "the file that was written, after {what}");
+        self.server.reconfigure(&self.model.text());
+        let same = administer(&self.server, &["reload", "--dry-run"]).expect_success();
+        assert_eq!(same, "nothing is different\n", "{what}");
+    }
+
+    /// All LUNs are seen in sessions that are older than they are.
+    async fn check_luns(&mut self, observer: &RemoteLun, what: &str) {
+        let seen = self.model.seen();
+        let luns = observer.unit().report_luns(LunSelection::Ordinary).await.expect("REPORT LUNS");
+        let numbers: Vec<u16> = luns.iter().map(|lun| (lun.0 >> 48) as u16).collect();
+        assert!(numbers.iter().eq(seen.keys()), "{what}: {numbers:?}, {seen:?}");
+        for (number, Seen { mib, .. }) in &seen {
+            let lun = observer.target().lun((*number).into()).await.expect("a LUN");
+            assert_eq!(lun.geometry().blocks, Blocks(mib * 2048), "LUN {number} after {what}");
+        }
+        let Some(libiscsi) = &mut self.libiscsi else { return };
+        let numbers = libiscsi.ask("luns");
+        assert!(numbers.split(' ').eq(seen.keys().map(u16::to_string)), "{what}: libiscsi sees {numbers}");
+        for (number, Seen { mib, .. }) in &seen {
+            libiscsi_told(libiscsi, *number); // a LUN that is new reports that, too
+            let blocks = libiscsi.ask(&format!("blocks {number}"));
+            assert_eq!(blocks, (mib * 2048).to_string(), "LUN {number} after {what}");
+        }
+    }
+
+    /// What the server says of itself, and what strangers find.
+    fn check_server(&self, what: &str) {
+        let listed = administer(&self.server, &["server", "list", "--json"]).expect_success();
+        let listed: Vec<Value> = serde_json::from_str(&listed).expect("JSON");
+        let place = |lun: &Value| Some((lun["target"].as_str()?.to_owned(), lun["lun"].as_u64()? as u16));
+        let volume = |volume: &Value| {
+            let luns: Option<BTreeSet<_>> = volume["luns"].as_array()?.iter().map(place).collect();
+            Some((volume["name"].as_str()?.to_owned(), (volume["bytes"].as_u64()? >> 20, luns?)))
+        };
+        let served: Option<BTreeMap<_, _>> = listed.iter().map(volume).collect();
+        assert_eq!(served, Some(self.model.served()), "{what}");
+
+        let portal = format!("iscsi://127.0.0.1:{}?initiator={INITIATORS}stranger", self.server.port());
+        let found = run(LINERATE, &["discover", &portal, "--json"]).expect_success();
+        let found: Value = serde_json::from_str(&found).expect("JSON");
+        let targets = found["targets"].as_array().expect("targets").iter();
+        let targets: BTreeSet<_> =
+            targets.filter_map(|target| Some(target["name"].as_str()?.to_owned())).collect();
+        assert_eq!(targets, self.model.targets(), "{what}");
+
+        let by = |secret: &str| {
+            let url = format!("iscsi://alice@127.0.0.1:{}/{SECRET_TARGET}/0", self.server.port());
+            let mut command = Command::new(LINERATE);
+            command.args(["info", &url]).env("LINERATE_SECRET", secret);
+            run_command(&mut command).status.success()
+        };
+        assert!(by(&self.model.secret()), "{what}");
+        assert!(!by("correct-horse-battery"), "{what}");
+    }
+
+    /// The sessions of the loads: who has them, and what tells one login from the next.
+    fn sessions(&self) -> BTreeSet<(String, u64)> {
+        let said = administer(&self.server, &["sessions", "--json"]).expect_success();
+        let sessions: Vec<Value> = serde_json::from_str(&said).expect("JSON");
+        let session =
+            |session: &Value| Some((session["initiator"].as_str()?.to_owned(), session["tsih"].as_u64()?));
+        sessions.iter().filter_map(session).collect()
+    }
+}
+
+/// What an initiator is to be told at a LUN that was there and is there still.
+fn attentions(lun: u16, before: &BTreeMap<u16, Seen>, after: &BTreeMap<u16, Seen>) -> BTreeSet<&'static str> {
+    let devices = |seen: &BTreeMap<u16, Seen>| -> Vec<_> {
+        seen.iter().map(|(lun, seen)| (*lun, seen.device)).collect()
+    };
+    let luns = (devices(before) != devices(after)).then_some(LUNS_CHANGED);
+    let capacity = (before[&lun].mib != after[&lun].mib).then_some(CAPACITY_CHANGED);
+    luns.into_iter().chain(capacity).collect()
+}
+
+/// The unit attentions that TEST UNIT READY finds, each of which is reported once.
+async fn told(lun: &RemoteLun) -> BTreeSet<&'static str> {
+    let mut told = BTreeSet::new();
+    loop {
+        let answer = lun.command(cdb::test_unit_ready(), Transfer::None).await.expect("an answer");
+        let Some(sense) = answer.sense else { return told };
+        let is_new = told.insert(match (sense.key, sense.code, sense.qualifier) {
+            (6, 0x3f, 0x0e) => LUNS_CHANGED,
+            (6, 0x2a, 0x09) => CAPACITY_CHANGED,
+            other => panic!("{other:x?}"),
+        });
+        assert!(is_new, "{told:?} twice");
+    }
+}
+
+/// The same, by libiscsi's own words.
+fn libiscsi_told(libiscsi: &mut Dialogue, lun: u16) -> BTreeSet<&'static str> {
+    let mut told = BTreeSet::new();
+    loop {
+        let said = libiscsi.ask(&format!("tur {lun}"));
+        match said.to_lowercase() {
+            said if said == "good" => return told,
+            said if said.contains("0x3f0e") => told.insert(LUNS_CHANGED),
+            said if said.contains("0x2a09") => told.insert(CAPACITY_CHANGED),
+            said if said.contains("0x2900") => true, // POWER ON: the first of a new LUN
+            _ => panic!("{said}"),
+        };
+    }
+}
+
+/// A session of libiscsi; nothing if Python or the library is not installed.
+fn libiscsi(port: u16) -> Option<Dialogue> {
+    if !installed(&["python3"]) {
+        return None;
+    }
+    let mut command = Command::new("python3");
+    command.args(["-c", include_str!("libiscsi.py"), &format!("127.0.0.1:{port}"), TARGET]);
+    command.arg(format!("{INITIATORS}libiscsi"));
+    let mut dialogue = Dialogue::begin(&mut command, "\n")?;
+    (0..2).for_each(|lun| drop(libiscsi_told(&mut dialogue, lun)));
+    Some(dialogue)
+}
