@@ -1,14 +1,15 @@
-//! `linerate server`: what a running server serves, and one volume more, less or larger.
+//! `linerate server`: what a running server serves, what happens in it, and one volume more, less or larger.
 
-use std::path::PathBuf;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::{self, say};
 use crate::reload;
 use crate::spec::Bytes;
 use manage::NamedSpec;
 use manage::VolumeName;
-use manage::control::{Change, Reply, Request, Volume, ask, unexpected};
+use manage::control::{Change, Reply, Request, Volume, ask, subscribe, unexpected};
 use stats::table::{Align, lines};
 
 /// Lists and changes what a running server serves, one volume at a time
@@ -31,6 +32,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Prints what happens from now on, a line of JSON for each event, until it is interrupted or the server ends
+    Events,
     /// Serves one volume more
     Add {
         /// The volume, such as vm2=file:/data/vm2.img?size=50GiB; files by their whole paths
@@ -78,6 +81,7 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     let ask = |request| ask(&socket, &request).map_err(Failure::failed);
     let (change, dry_run, force) = match &arguments.command {
         Command::List { json } => return list(ask(Request::Volumes)?, *json),
+        Command::Events => return events(&socket),
         Command::Add { volume, target, lun, initiators, dry_run } => {
             let change = Change::Add {
                 volume: volume.name.clone(),
@@ -111,6 +115,20 @@ fn list(reply: Reply, json: bool) -> Result<(), Failure> {
         }
         other => Err(unexpected(other)),
     }
+}
+
+fn events(socket: &Path) -> Result<(), Failure> {
+    let mut subscription = subscribe(socket)?;
+    while let Some(event) = subscription.next_event().map_err(Failure::failed)? {
+        let json = serde_json::to_string(&event).map_err(Failure::failed)?;
+        let mut out = std::io::stdout().lock();
+        let written = writeln!(out, "{json}").and_then(|()| out.flush());
+        if written.is_err() {
+            output::note(written);
+            return Ok(()); // there is no reader any more
+        }
+    }
+    Err(Failure::failed("the server has ended"))
 }
 
 /// A line for each LUN of each volume.

@@ -1,11 +1,13 @@
 //! `linerate server`: one volume more, less or larger, and the file that says so.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use block::{BlockDevice as _, Blocks};
 use initiator::{RemoteLun, Transfer, cdb};
 
-use crate::program::{Ended, installed, run};
+use crate::program::{Ended, end_of, installed, run};
 use crate::remote::{attached, in_a_world};
 use crate::server::Server;
 
@@ -113,6 +115,100 @@ fn others_initiators_find_a_volume_that_is_added() {
     assert_eq!(json[2]["luns"][0]["target"], "iqn.2026-01.io.linerate:new", "{json}");
     assert_eq!(json[2]["bytes"], 16 << 20);
     served.stop();
+}
+
+/// What happens, as others see it while it happens.
+#[test]
+fn events_are_told_as_they_happen() {
+    let text = BASE.replace("ram:8MiB", "fault:[ram:8MiB]");
+    let Some(mut served) = Server::configured(&text) else { return };
+    let mut events = Events::of(&served);
+    in_a_world(async {
+        let lun = attached(&url(&served, 0)).await;
+        let began = events.next("session-began");
+        assert_eq!(began["target"], TARGET);
+        assert_eq!(began["version"], 1);
+        server(&served, &["add", "g=ram:2MiB"]).expect_success();
+        assert_eq!(events.next("volume-added")["volume"], "g");
+        let applied = events.next("reload-applied");
+        assert_eq!(applied["changes"][0], "+ volume g = ram:2MiB");
+        server(&served, &["resize", "f", "2MiB"]).expect_success();
+        assert_eq!(events.next("volume-grown")["bytes"], 2 << 20);
+        let renamed = self::text(&served).replace("[volume.f]", "[volume.f2]\nprevious-name = \"f\"");
+        let renamed = renamed.replace("volume = \"f\"", "volume = \"f2\"");
+        std::fs::write(configuration(&served), &renamed).expect("written");
+        reload(&served).expect_success();
+        assert_eq!(events.next("volume-renamed")["volume"], "f2");
+        std::fs::write(configuration(&served), renamed.replace("ram:2MiB", "rom:2MiB")).expect("written");
+        assert_eq!(reload(&served).status.code(), Some(2));
+        let refused = events.next("reload-refused");
+        assert!(refused["reason"].as_str().is_some_and(|reason| reason.contains("rom")), "{refused}");
+        std::fs::write(configuration(&served), renamed).expect("written");
+
+        let control = served.state().join("control").display().to_string();
+        let fault = |mode| run(LINERATE, &["fault", "a", mode, "--control", &control]).expect_success();
+        fault("fail");
+        let read = lun.command(cdb::read_16(0, 1), Transfer::into_all_of(block::Buffer::zeroed(512))).await;
+        assert_ne!(read.expect("an answer").status, 0);
+        assert_eq!(events.next("volume-failed")["volume"], "a");
+        fault("pass");
+        let read = lun.command(cdb::read_16(0, 1), Transfer::into_all_of(block::Buffer::zeroed(512))).await;
+        assert_eq!(read.expect("an answer").status, 0);
+        assert_eq!(events.next("volume-recovered")["volume"], "a");
+        server(&served, &["remove", "g"]).expect_success();
+        assert_eq!(events.next("volume-removed")["volume"], "g");
+        lun.close().await;
+        assert_eq!(events.next("session-ended")["tsih"], began["tsih"]);
+    });
+    served.stop();
+    let ended = end_of(&mut events.child);
+    assert_eq!(ended.code(), Some(1), "the server has ended");
+}
+
+/// `linerate server events`.
+struct Events {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Events {
+    fn of(server: &Server) -> Events {
+        let control = server.state().join("control").display().to_string();
+        let mut command = Command::new(LINERATE);
+        command.args(["server", "events", "--control", &control]).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the linerate binary");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        // Told of nothing until it has subscribed: each of these is refused, which it will be told.
+        let refused = || self::server(server, &["remove", "nothing"]).status;
+        let (told, is_told) = std::sync::mpsc::channel::<()>();
+        let lines = std::thread::scope(|scope| {
+            let first = scope.spawn(move || {
+                let line = lines.next();
+                drop(told);
+                line.expect("a line").expect("of text");
+                lines
+            });
+            while is_told.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                refused();
+            }
+            first.join().expect("no panic")
+        });
+        Events { child, lines }
+    }
+
+    /// The next of a kind; others before it are left out.
+    fn next(&mut self, event: &str) -> serde_json::Value {
+        let mut lines =
+            self.lines.by_ref().map(|line| serde_json::from_str(&line.expect("text")).expect("JSON"));
+        lines.find(|line: &serde_json::Value| line["event"] == event).unwrap_or_else(|| panic!("no {event}"))
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended already
+        let _ = self.child.wait();
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use iscsi::pdu::{Cid, Tsih};
 use iscsi::serial::Sn;
 use reactor::Sender;
-use server::{AbortOrder, Accepted, Budget, ConnectionPermit, CoreFrontEnd, CoreHandle, SlowHolder};
+use server::{AbortOrder, Accepted, Budget, ConnectionPermit, CoreFrontEnd, CoreHandle, Server, SlowHolder};
 
 use crate::admission::{Admitted, LoginDriver};
 use crate::config::Target;
@@ -109,6 +109,7 @@ impl CoreSessions {
     fn begin_session(self: &Rc<Self>, admitted: &Admitted) -> SharedSession {
         let session = Session::begin(&self.context, &self.memory, admitted);
         self.sessions.borrow_mut().insert(admitted.login.request.tsih.0, Rc::clone(&session));
+        self.context.server.tell(|observer| observer.session_began(session.borrow().info(), admitted.peer));
         session
     }
 
@@ -119,6 +120,7 @@ impl CoreSessions {
             && self.sessions.borrow_mut().remove(&slot.tsih.0).is_some()
         {
             self.context.registry().vacate(slot);
+            self.context.server.tell(|observer| observer.session_ended(session.borrow().info()));
         }
     }
 
@@ -198,7 +200,7 @@ impl CoreFrontEnd for CoreSessions {
         let stall = self.context.config().limits.send_stall;
         let mut busy = false;
         for session in self.all() {
-            busy |= tick_session(&session, now, stall);
+            busy |= tick_session(&self.context.server, &session, now, stall);
         }
         busy
     }
@@ -267,11 +269,11 @@ async fn serve(
     core.end_session_without_links(&session);
 }
 
-fn tick_session(session: &SharedSession, now: Instant, stall: Duration) -> bool {
+fn tick_session(server: &Server, session: &SharedSession, now: Instant, stall: Duration) -> bool {
     let mut session = session.borrow_mut();
     session.observe(now);
     let hung = session.expire(now);
-    hung.iter().for_each(|(unit, time)| server::fence(unit.volume(), *time));
+    hung.iter().for_each(|(unit, time)| server.fence(unit.volume(), *time));
     session.withdraw_slow_transfers(now);
     session.cut_stalled(now, stall);
     session.end_discovery(now);

@@ -121,7 +121,7 @@ async fn carry_out(
     request: &TmfRequest,
     units: Vec<Arc<LogicalUnit>>,
 ) -> Outcome {
-    let server = &*context.server;
+    let server = &context.server;
     let unit = with(session, |session| session.unit(request.lun)).flatten();
     match (request.function, unit) {
         (Function::TargetWarmReset | Function::TargetColdReset, _) => {

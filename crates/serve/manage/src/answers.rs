@@ -21,6 +21,9 @@ impl Live {
                 reloaded(self.change(change, ReloadOptions { dry_run: *dry_run, force: *force }))
             }
             Request::Fault { volume, mode } => switch(self, volume, *mode),
+            Request::Events => Reply::Refused {
+                reason: "events are told on the control socket, or by Live::events".to_owned(),
+            },
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A configured server, for any program that runs or manages one: `linerate`, a test, an HTTP API.
 //!
-//! Reading order: [`config`] (the file and its mistakes), [`Desired`] (a file and command line options),
-//! [`state`] (persistent state), `volumes` and `join` (opening devices, and the configuration of front ends),
-//! [`start()`], [`Live`] (a running server and its reconfiguration), [`control`] (both sides of the control
+//! Reading order: [`config`] (what a file says, with its mistakes), [`Desired`] (a file, and what goes beside it), [`state`]
+//! (what outlives a server), `volumes` and `join` (a configuration as devices, and as what front ends serve), [`start()`],
+//! [`Live`] (a server while it runs, and how it becomes another), [`control`] (how it is asked, what it tells, and both ends of its
 //! socket).
 //!
 //! It prints nothing, reads no arguments and ends no process; errors are a `backends::Failure`.

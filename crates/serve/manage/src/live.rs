@@ -22,6 +22,7 @@ use target::{Iscsi, Loss};
 use volume::Volume;
 
 use crate::config::{Config, VolumeName};
+use crate::control::{Event, Events};
 use crate::desired::Desired;
 use crate::difference::Difference;
 use crate::join::{self, Served};
@@ -35,6 +36,7 @@ pub struct Live {
     state: ServerState,
     server: Arc<Server>,
     iscsi: Arc<Iscsi>,
+    events: Arc<Events>,
     now: Mutex<Now>,
 }
 
@@ -81,10 +83,16 @@ impl Live {
         state: ServerState,
         server: Arc<Server>,
         iscsi: Arc<Iscsi>,
+        events: Arc<Events>,
         config: Config,
         volumes: Volumes,
     ) -> Live {
-        Live { state, server, iscsi, now: Mutex::new(Now { desired, config, volumes }) }
+        Live { state, server, iscsi, events, now: Mutex::new(Now { desired, config, volumes }) }
+    }
+
+    /// What happens in the server, for those who subscribe.
+    pub fn events(&self) -> &Arc<Events> {
+        &self.events
     }
 
     pub(crate) fn server(&self) -> &Arc<Server> {
@@ -117,9 +125,29 @@ impl Live {
     /// # Errors
     /// Nothing has changed, and why.
     pub fn reload(&self, options: ReloadOptions) -> Result<Reloaded, Failure> {
-        let mut now = self.now();
-        let wanted = now.desired.safe_config()?;
-        self.serve(&mut now, wanted, options)
+        let reload = || {
+            let mut now = self.now();
+            let wanted = now.desired.safe_config()?;
+            self.serve(&mut now, wanted, options)
+        };
+        self.tell(reload(), options)
+    }
+
+    /// Tells subscribers how a change of the configuration went.
+    pub(crate) fn tell(
+        &self,
+        outcome: Result<Reloaded, Failure>,
+        options: ReloadOptions,
+    ) -> Result<Reloaded, Failure> {
+        match &outcome {
+            _ if options.dry_run => {}
+            Ok(Reloaded { changes, failed, .. }) => {
+                let (changes, failed) = (changes.clone(), failed.clone());
+                self.events.publish(Event::ReloadApplied { changes, failed });
+            }
+            Err(failure) => self.events.publish(Event::ReloadRefused { reason: failure.to_string() }),
+        }
+        outcome
     }
 
     /// Serves `wanted` from now on. With an error nothing has changed.
@@ -171,7 +199,22 @@ impl Live {
         now.config.keep_specs(&before, &[not_grown, unchanged].concat());
         now.config.volumes.retain(|volume| !not_served.contains(&volume.name));
         now.volumes.describe(&now.config);
+        self.tell_volumes(&difference, &now.volumes);
         Ok(reloaded)
+    }
+
+    /// Tells subscribers of volumes that have come, gone and changed; of those that have grown the server does.
+    fn tell_volumes(&self, difference: &Difference, served: &Volumes) {
+        let text = |name: &VolumeName| name.to_string();
+        let is_served = |name: &&VolumeName| served.get(name).is_some();
+        let (reopened, lost): (Vec<_>, Vec<_>) = difference.reopened.iter().partition(is_served);
+        let renamed = difference.renamed.iter();
+        let renamed = renamed.map(|(from, to)| Event::VolumeRenamed { volume: text(to), from: text(from) });
+        let removed =
+            difference.removed.iter().chain(lost).map(|name| Event::VolumeRemoved { volume: text(name) });
+        let replaced = reopened.into_iter().map(|name| Event::VolumeReplaced { volume: text(name) });
+        let added = difference.added.iter().map(|name| Event::VolumeAdded { volume: text(name) });
+        renamed.chain(removed).chain(replaced).chain(added).for_each(|event| self.events.publish(event));
     }
 
     /// What initiators would lose. Of volumes that are new they have nothing yet.

@@ -13,7 +13,7 @@ use server::{Core, Server};
 use target::Iscsi;
 
 use crate::config::Config;
-use crate::control::{BindError, Socket, SocketFile};
+use crate::control::{BindError, Events, Socket, SocketFile};
 use crate::desired::Desired;
 use crate::live::Live;
 use crate::state::{self, CONTROL, ServerState};
@@ -46,10 +46,12 @@ pub fn start(desired: Desired, config: Config) -> Result<Started, Failure> {
     let served = join::server(&config, &volumes);
     let iscsi = Iscsi::new(served.iscsi, cores.get());
     let (server, parts) = Server::new(served.server, cores.get(), vec![iscsi.clone()]);
+    let events = Arc::new(Events::default());
+    server.set_observer(events.clone());
     let (reactors, bound) = start_reactors(&config, cores, parts)?;
     let addresses = addresses(&bound)?;
     let socket = control(&config, &state)?;
-    let live = Arc::new(Live::new(desired, state, server, iscsi, config, volumes));
+    let live = Arc::new(Live::new(desired, state, server, iscsi, events, config, volumes));
     Ok(Started { live, addresses, reactors, socket, socket_file: None })
 }
 
@@ -71,8 +73,11 @@ impl Started {
     pub fn open(&mut self) -> Result<(), Failure> {
         if let Some(socket) = self.socket.take() {
             let live = Arc::clone(&self.live);
-            self.socket_file =
-                Some(socket.serve(move |request| live.answer(&request)).map_err(Failure::failed)?);
+            self.socket_file = Some(
+                socket
+                    .serve(Arc::clone(self.live.events()), move |request| live.answer(&request))
+                    .map_err(Failure::failed)?,
+            );
         }
         self.live.server().open();
         Ok(())

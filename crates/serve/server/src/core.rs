@@ -140,10 +140,10 @@ impl RunningCore {
         watched.retain(|volume| volume.strong_count() > 0);
         for (name, volume) in self.server.volumes().iter() {
             if !watched.iter().any(|known| known.as_ptr() == Arc::as_ptr(volume)) {
-                let (name, server, weak) =
-                    (name.to_owned(), Arc::clone(&self.server), Arc::downgrade(volume));
-                drop(reactor::spawn(growth::watch(server, name.clone(), Weak::clone(&weak))));
-                drop(reactor::spawn(storage::watch(name, Weak::clone(&weak))));
+                let weak = Arc::downgrade(volume);
+                let (name, server) = (name.to_owned(), Arc::clone(&self.server));
+                drop(reactor::spawn(growth::watch(Arc::clone(&server), name.clone(), Weak::clone(&weak))));
+                drop(reactor::spawn(storage::watch(server, name, Weak::clone(&weak))));
                 watched.push(weak);
             }
         }

@@ -20,34 +20,39 @@ use volume::Volume;
 use crate::server::Server;
 
 impl Server {
-    /// Waits until no request aborted before this call can reach the media of these volumes any more, at most
-    /// [`Limits::fence_time`](crate::Limits::fence_time). A volume that has not quiesced by then is fenced.
-    pub async fn quiesce(&self, volumes: Vec<Arc<Volume>>) {
+    /// Waits until nothing that was aborted before this call can reach these volumes' media any more, or they are fenced
+    /// until then: for as long as [`Limits::fence_time`](crate::Limits::fence_time) at most.
+    pub async fn quiesce(self: &Arc<Self>, volumes: Vec<Arc<Volume>>) {
         let limit = self.limits().fence_time;
-        // Concurrently: several hanging devices take no longer than one.
-        let waits: Vec<_> =
-            volumes.into_iter().map(|volume| reactor::spawn(quiesce(volume, limit))).collect();
+        // All at once: several that hang take no longer than one.
+        let waits: Vec<_> = volumes
+            .into_iter()
+            .map(|volume| reactor::spawn(quiesce(Arc::clone(self), volume, limit)))
+            .collect();
         for wait in waits {
             wait.await;
         }
     }
-}
 
-async fn quiesce(volume: Arc<Volume>, limit: Duration) {
-    if reactor::timeout(limit, volume.quiesced()).await.is_err() {
-        fence(&volume, limit);
+    /// Takes `volume` out of service until its device, which has not answered for so long, has ended everything that was
+    /// aborted up to now. The log tells of it (`storage`).
+    pub fn fence(&self, volume: &Arc<Volume>, silent: Duration) {
+        let fence = volume.fence();
+        if let Some(name) = self.name_of(volume) {
+            self.tell(|observer| observer.volume_fenced(&name, silent));
+        }
+        let volume = Arc::clone(volume);
+        volume.health().falls_silent(silent);
+        drop(reactor::spawn(async move {
+            volume.quiesced().await;
+            drop(fence);
+            volume.health().answers();
+        }));
     }
 }
 
-/// Fences `volume` until its device, which has not answered for `silent`, has completed or cancelled all
-/// requests aborted so far. `storage` logs it.
-pub fn fence(volume: &Arc<Volume>, silent: Duration) {
-    let fence = volume.fence();
-    let volume = Arc::clone(volume);
-    volume.health().falls_silent(silent);
-    drop(reactor::spawn(async move {
-        volume.quiesced().await;
-        drop(fence);
-        volume.health().answers();
-    }));
+async fn quiesce(server: Arc<Server>, volume: Arc<Volume>, limit: Duration) {
+    if reactor::timeout(limit, volume.quiesced()).await.is_err() {
+        server.fence(&volume, limit);
+    }
 }

@@ -13,9 +13,8 @@ use crate::server::Server;
 /// Polling interval: the longest delay until a grown volume is noticed, at a cost of one stat(2) per volume.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Polls the size of a volume as long as it is served, in a task of its own: a hanging volume does not delay
-/// others.
-pub(crate) async fn watch(server: Arc<Server>, name: String, volume: Weak<Volume>) {
+/// Looks at a volume for as long as it is served, each by itself: one that hangs keeps no other from growing.
+pub(crate) async fn watch(server: Arc<Server>, mut name: String, volume: Weak<Volume>) {
     let mut known = match volume.upgrade() {
         Some(volume) => volume.device().geometry().blocks,
         None => return,
@@ -29,8 +28,11 @@ pub(crate) async fn watch(server: Arc<Server>, name: String, volume: Weak<Volume
         }
         let blocks = volume.device().geometry().blocks;
         if known < blocks {
+            name = server.name_of(&volume).unwrap_or(name);
             tracing::info!(volume = name, blocks = blocks.0, "the volume has grown");
             server.volume_grew(&volume);
+            let bytes = volume.device().geometry().bytes();
+            server.tell(|observer| observer.volume_grew(&name, bytes));
         }
         known = blocks;
     }

@@ -18,9 +18,10 @@
 //!
 //! Not here: protocols, the source of the configuration, the back ends of volumes, system calls.
 //!
-//! Reading order: [`FrontEnd`] (the interface of a protocol), [`Server`] and [`Core`] (the threads and their
-//! shared state), `listener` and `logins` (connections that have not logged in), [`Budget`] (memory), `fence`
-//! (quiescing after an abort), `storage` and `growth` (volumes that fail or grow), `log_limit`.
+//! Reading order: [`FrontEnd`] (what a protocol has to do), [`Server`] and [`Core`] (the threads and what they share),
+//! `listener` and `logins` (connections that have not logged in), [`Budget`] (memory), `fence` (how commands end that a device
+//! does not answer), `storage` and `growth` (volumes that fail and that become larger), [`Observer`] (who is
+//! told of all that), `log_limit`.
 
 mod address;
 mod budget;
@@ -31,14 +32,15 @@ mod growth;
 mod listener;
 mod log_limit;
 mod logins;
+mod observer;
 mod server;
 mod storage;
 
 pub use address::{AddressBlock, Counts, Network, NotANetwork};
 pub use budget::{Budget, Charge};
 pub use core::{Core, CoreHandle, RunningCore};
-pub use fence::fence;
 pub use front_end::{AbortOrder, Accepted, CoreFrontEnd, FrontEnd, Owners, SlowHolder};
 pub use listener::Portal;
 pub use log_limit::{ALL_LINES_MAX, LINES_MAX, LOG, WINDOW};
+pub use observer::{Observer, SessionInfo};
 pub use server::{Config, ConnectionPermit, Limits, Phase, Server};

@@ -4,8 +4,8 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use block::Lock;
@@ -17,6 +17,7 @@ use crate::core::{Core, Message, RunningCore};
 use crate::front_end::{AbortOrder, FrontEnd};
 use crate::listener::Portal;
 use crate::log_limit::{LOG, LogLimit};
+use crate::observer::Observer;
 
 /// The configuration of a server that does not depend on a protocol. [`Server::reconfigure`] replaces it.
 #[derive(Clone)]
@@ -66,6 +67,7 @@ pub struct Server {
     /// The portals with the ports that were bound.
     portals: Lock<Arc<[Portal]>>,
     phase: AtomicU8,
+    pub(crate) observer: OnceLock<Arc<dyn Observer>>,
     cores: Vec<Sender<Message>>,
 }
 
@@ -104,6 +106,7 @@ impl Server {
             log_limit: Lock::default(),
             portals: Lock::new(config.portals.into()),
             phase: AtomicU8::new(Phase::Starting as u8),
+            observer: OnceLock::new(),
             cores: senders,
         });
         let cores = receivers

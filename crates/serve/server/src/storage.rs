@@ -7,26 +7,32 @@
 //!   failing ── no failure for QUIET, and the latest request of each kind succeeded ──► WARN ──► well
 //! ```
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use volume::{StorageCondition, StorageError, Volume};
 
-/// Polling interval of [`Volume::health`], which records the results of the requests of all front ends.
+use crate::server::Server;
+
+/// How often volumes are looked at: `volume` records the results of requests of all front ends.
 const LOOK: Duration = Duration::from_secs(1);
 /// Failures less than this apart are one episode.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Logs the failures of a volume for as long as it is served.
-pub(crate) async fn watch(name: String, volume: Weak<Volume>) {
+/// Logs the failures of a volume for as long as it is served, by the name that it has then.
+pub(crate) async fn watch(server: Arc<Server>, mut name: String, volume: Weak<Volume>) {
     let mut observed = Observed::default();
     loop {
         reactor::sleep(LOOK).await;
         let Some(volume) = volume.upgrade() else { return };
-        match observed.look(reactor::now(), &volume.health().condition()) {
-            None => {}
-            Some(LogLine::Failing { cause }) => tracing::error!(volume = name, cause, "storage fails"),
-            Some(LogLine::Recovered { cause, failed, time }) => {
+        let Some(line) = observed.look(reactor::now(), &volume.health().condition()) else { continue };
+        name = server.name_of(&volume).unwrap_or(name);
+        match line {
+            LogLine::Failing { cause } => {
+                tracing::error!(volume = name, cause, "storage fails");
+                server.tell(|observer| observer.volume_failed(&name, &cause));
+            }
+            LogLine::Recovered { cause, failed, time } => {
                 let seconds = time.as_secs_f64().round() as u64;
                 tracing::warn!(
                     volume = name,
@@ -35,6 +41,7 @@ pub(crate) async fn watch(name: String, volume: Weak<Volume>) {
                     seconds,
                     "storage works again"
                 );
+                server.tell(|observer| observer.volume_recovered(&name, failed, time));
             }
         }
     }

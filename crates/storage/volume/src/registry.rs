@@ -59,6 +59,11 @@ impl Snapshot {
         self.volumes.get(name)
     }
 
+    /// The first name of this volume.
+    pub fn name_of(&self, volume: &Arc<Volume>) -> Option<&str> {
+        self.iter().find(|(_, other)| Arc::ptr_eq(other, volume)).map(|(name, _)| name)
+    }
+
     /// All of them, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<Volume>)> {
         self.volumes.iter().map(|(name, volume)| (name.as_str(), volume))
@@ -66,7 +71,7 @@ impl Snapshot {
 
     /// Whether this volume is among them, under whatever name.
     pub fn contains(&self, volume: &Arc<Volume>) -> bool {
-        self.volumes.values().any(|other| Arc::ptr_eq(other, volume))
+        self.name_of(volume).is_some()
     }
 }
 

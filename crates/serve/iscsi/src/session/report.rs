@@ -7,7 +7,7 @@ use crate::connection::ConnectionEnd;
 use crate::directory::{self, SendTargetsRequester};
 use crate::link::Link;
 use crate::status::{self, ConnectionStatus, SessionStatus};
-use server::LOG;
+use server::{LOG, SessionInfo};
 
 impl Session {
     pub(super) fn send_targets(&mut self, id: ConnectionId, which: &TextQuery) {
@@ -78,7 +78,17 @@ impl Session {
         self.identity.target.as_ref().map_or("(discovery)", |target| target.name.as_str())
     }
 
-    /// The status of the session.
+    /// Itself as an observer of the server is told of it.
+    pub(crate) fn info(&self) -> SessionInfo<'_> {
+        SessionInfo {
+            initiator: &self.identity.initiator,
+            user: self.identity.user.as_deref(),
+            target: self.identity.target.as_ref().map(|target| target.name.as_str()),
+            tsih: self.identity.slot.tsih.0,
+        }
+    }
+
+    /// Itself as others see it.
     pub(crate) fn status(&self, core: usize) -> SessionStatus {
         let identity = &self.identity;
         let target = identity.target.as_ref().map(|target| target.name.clone());

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Reply, Request};
+use super::{Occurrence, Reply, Request, message};
 use backends::Failure;
 
 /// Ten thousand sessions with all their keys fit into it.
@@ -21,6 +21,15 @@ pub enum AskError {
     NoServer(PathBuf),
     /// The conversation broke off.
     Io(PathBuf, io::Error),
+}
+
+impl AskError {
+    fn new(path: &Path, error: io::Error) -> AskError {
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NoServer(path.to_owned()),
+            _ => AskError::Io(path.to_owned(), error),
+        }
+    }
 }
 
 impl std::error::Error for AskError {}
@@ -40,12 +49,48 @@ impl fmt::Display for AskError {
 }
 
 /// Asks the server whose socket is at `path`.
+///
+/// # Errors
+/// There is no server, or the conversation broke off.
 pub fn ask(path: &Path, request: &Request) -> Result<Reply, AskError> {
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NoServer(path.to_owned()),
-        _ => AskError::Io(path.to_owned(), error),
-    };
-    converse(path, request).map_err(failed)
+    converse(path, request).map(|(reply, _)| reply).map_err(|error| AskError::new(path, error))
+}
+
+/// What happens in a server, as it tells it.
+#[derive(Debug)]
+pub struct Subscription {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+/// Has the server whose socket is at `path` tell what happens from now on.
+///
+/// # Errors
+/// There is no server, or it refuses, such as when it has as many subscribers as it may have.
+pub fn subscribe(path: &Path) -> Result<Subscription, Failure> {
+    let failed = |error| Failure::failed(AskError::new(path, error));
+    let (reply, stream) = converse(path, &Request::Events).map_err(failed)?;
+    match reply {
+        Reply::Done => {
+            stream.get_ref().set_read_timeout(None).map_err(failed)?;
+            Ok(Subscription { path: path.to_owned(), stream })
+        }
+        other => Err(unexpected(other)),
+    }
+}
+
+impl Subscription {
+    /// Waits for the next event; `None` when the server has closed the connection.
+    ///
+    /// # Errors
+    /// The conversation broke off.
+    pub fn next_event(&mut self) -> Result<Option<Occurrence>, AskError> {
+        let line = read_line(&mut self.stream).map_err(|error| AskError::new(&self.path, error))?;
+        if line.is_empty() {
+            return Ok(None);
+        }
+        serde_json::from_slice(&line).map(Some).map_err(|error| AskError::new(&self.path, error.into()))
+    }
 }
 
 /// What is wrong with a reply that is not the one that was asked for.
@@ -62,18 +107,22 @@ pub fn unexpected(reply: Reply) -> Failure {
 fn patience(request: &Request) -> Duration {
     match request {
         Request::Reload { .. } | Request::Change { .. } => Duration::from_secs(300),
-        Request::Sessions | Request::Volumes | Request::Fault { .. } => PATIENCE,
+        Request::Sessions | Request::Volumes | Request::Events | Request::Fault { .. } => PATIENCE,
     }
 }
 
-fn converse(path: &Path, request: &Request) -> io::Result<Reply> {
+fn converse(path: &Path, request: &Request) -> io::Result<(Reply, BufReader<UnixStream>)> {
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(patience(request)))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut line = serde_json::to_vec(request)?;
-    line.push(b'\n');
-    stream.write_all(&line)?;
-    let mut answer = Vec::new();
-    BufReader::new(stream).take(REPLY_BYTES_MAX).read_until(b'\n', &mut answer)?;
-    Ok(serde_json::from_slice(&answer)?)
+    stream.write_all(&message::line(request)?)?;
+    let mut stream = BufReader::new(stream);
+    let reply = message::read(&read_line(&mut stream)?).map_err(io::Error::other)?;
+    Ok((reply, stream))
+}
+
+fn read_line(stream: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    stream.take(REPLY_BYTES_MAX).read_until(b'\n', &mut line)?;
+    Ok(line)
 }

@@ -1,9 +1,17 @@
 //! The control socket of a running server: status, reload, changes of single volumes, and injected faults.
 //!
 //! A UNIX socket that only its owner may open. A request is a line of JSON, and so is the reply; a connection
-//! may carry several, one after the other. It is for administration, never part of the data path.
+//! may carry several, one after the other. After [`Request::Events`] it carries events alone, as they happen. It serves people
+//! and scripts, never the data path.
+//!
+//! ```text
+//! {"version":1,"request":"volumes"}          a request without a version is of version 1
+//! {"version":1,"reply":"volumes","volumes":[…]}
+//! ```
 
 mod client;
+mod events;
+mod message;
 mod server;
 
 use std::fmt;
@@ -13,7 +21,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use client::{ask, unexpected};
+pub use client::{AskError, Subscription, ask, subscribe, unexpected};
+pub use events::{Event, Events, Occurrence};
+pub use message::VERSION;
 pub use server::{BindError, Socket, SocketFile};
 
 use crate::config::VolumeName;
@@ -48,6 +58,9 @@ pub enum Request {
         #[serde(default)]
         force: bool,
     },
+    /// Tell what happens from now on: after [`Reply::Done`] each line is an [`Occurrence`], until either end closes the
+    /// connection.
+    Events,
     /// Switch the `fault:` layer of a volume.
     Fault {
         /// Its name.

@@ -1,24 +1,32 @@
-//! The server side of the control socket: one thread per client, with bounded clients, request length and
-//! time. A long request (a reload) does not delay other clients.
+//! The server's end of the control socket: a plain thread for each of a few clients, each of them bounded in size and
+//! time. What one asks for may take long (a reload), and keeps no other waiting. A client that subscribes to events is counted
+//! among the subscribers from then on.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, Permissions};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::{Reply, Request};
+use super::events::{Events, Subscriber};
+use super::{Reply, Request, message};
 
 /// Longer than any request; a client that sends more is not one of ours.
-const REQUEST_BYTES_MAX: u64 = 64 * 1024;
-/// Clients served concurrently; further ones wait to be accepted.
+const REQUEST_BYTES_MAX: usize = 64 * 1024;
+/// Clients at a time, without subscribers. One more waits for [`PATIENCE`] and is refused then.
 const CLIENTS_MAX: usize = 16;
-/// What a client may take to send its next request or to take a reply, while others wait.
+/// What a client may take to send its next request, from the first byte to the last.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// What it may take to receive a reply or an event.
+const RECEIVE_TIME: Duration = Duration::from_secs(10);
+/// How often a subscriber whom nothing is told is looked at whether it has gone.
+const LOOK: Duration = Duration::from_secs(1);
+/// Before the next try when no connection can be accepted, such as when there are no file descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket that waits for clients. Dropping it takes it off the file system.
 #[derive(Debug)]
@@ -70,35 +78,168 @@ impl Socket {
         Ok(Socket { listener, file: SocketFile(path.to_owned()) })
     }
 
-    /// Answers requests on threads of its own until the process ends or the returned value is dropped, which
-    /// takes the name away.
-    pub fn serve(self, answer: impl Fn(Request) -> Reply + Send + Sync + 'static) -> io::Result<SocketFile> {
-        let (listener, answer) = (self.listener, Arc::new(answer));
+    /// Answers requests, and tells of `events`, on threads of its own until the process ends or the returned value is dropped,
+    /// which takes the name away. [`Request::Events`] is not passed to `answer`.
+    ///
+    /// # Errors
+    /// There is no thread for it.
+    pub fn serve(
+        self,
+        events: Arc<Events>,
+        answer: impl Fn(Request) -> Reply + Send + Sync + 'static,
+    ) -> io::Result<SocketFile> {
+        let clients = Arc::new(Clients {
+            answer: Box::new(answer),
+            events,
+            attended: Mutex::default(),
+            has_gone: Condvar::default(),
+        });
+        let listener = self.listener;
         let work = move || {
             for client in listener.incoming() {
-                let answer = Arc::clone(&answer);
-                // One more than the clients there are: this thread's own, and the one that is to be attended
-                // to.
-                let is_crowded = Arc::strong_count(&answer) > CLIENTS_MAX + 1;
-                let attend = move || {
-                    if let Err(error) = client.and_then(|client| attend(&client, &*answer)) {
-                        tracing::debug!(%error, "a client of the control socket went away");
-                    }
-                };
-                let attended = match is_crowded {
-                    true => {
-                        attend();
-                        Ok(())
-                    }
-                    false => thread::Builder::new().name("control client".to_owned()).spawn(attend).map(drop),
-                };
-                if let Err(error) = attended {
-                    tracing::warn!(%error, "no thread to be had for a client of the control socket");
+                if let Err(error) = client.and_then(|client| clients.admit(client)) {
+                    tracing::warn!(%error, "a client of the control socket was not let in");
+                    thread::sleep(ACCEPT_PAUSE);
                 }
             }
         };
         thread::Builder::new().name("control".to_owned()).spawn(work)?;
         Ok(self.file)
+    }
+}
+
+/// What the threads of all clients share.
+struct Clients {
+    answer: Box<dyn Fn(Request) -> Reply + Send + Sync>,
+    events: Arc<Events>,
+    /// How many there are.
+    attended: Mutex<usize>,
+    has_gone: Condvar,
+}
+
+/// A client that is counted, until this is dropped.
+struct Place(Arc<Clients>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        *self.0.attended.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.has_gone.notify_one();
+    }
+}
+
+impl Clients {
+    /// Gives a client a thread; one too many is told so.
+    fn admit(self: &Arc<Self>, client: UnixStream) -> io::Result<()> {
+        let Some(place) = self.place() else {
+            let refused = Reply::Refused { reason: "the server has too many clients; try again".to_owned() };
+            // It may have gone.
+            let _ = send(&client, &message::line(&refused)?, Duration::from_millis(1));
+            return Ok(());
+        };
+        let attend = move || {
+            if let Err(error) = place.0.attend(&client).and_then(|subscriber| {
+                drop(place);
+                subscriber.map_or(Ok(()), |subscriber| feed(&client, &subscriber))
+            }) {
+                tracing::debug!(%error, "a client of the control socket went away");
+            }
+        };
+        thread::Builder::new().name("control client".to_owned()).spawn(attend).map(drop)
+    }
+
+    fn place(self: &Arc<Self>) -> Option<Place> {
+        let attended = self.attended.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |attended: &mut usize| *attended >= CLIENTS_MAX;
+        let waited = self.has_gone.wait_timeout_while(attended, PATIENCE, is_full);
+        let (mut attended, wait) = waited.unwrap_or_else(PoisonError::into_inner);
+        (!wait.timed_out()).then(|| {
+            *attended += 1;
+            Place(Arc::clone(self))
+        })
+    }
+
+    /// Answers one client's requests until it is done, asks for too much, or subscribes to events.
+    fn attend(&self, client: &UnixStream) -> io::Result<Option<Subscriber>> {
+        let mut reader = BufReader::new(client);
+        loop {
+            let line = read_line(&mut reader)?;
+            if line.is_empty() {
+                return Ok(None);
+            }
+            let mut subscriber = None;
+            let reply = match message::read(&line) {
+                Ok(Request::Events) => {
+                    subscriber = self.events.subscribe();
+                    let reason = "the server has as many subscribers to events as it may have".to_owned();
+                    subscriber.as_ref().map_or(Reply::Refused { reason }, |_| Reply::Done)
+                }
+                Ok(request) => (self.answer)(request),
+                Err(error) => Reply::Refused { reason: format!("not a request: {error}") },
+            };
+            send(client, &message::line(&reply)?, RECEIVE_TIME)?;
+            if subscriber.is_some() || line.last() != Some(&b'\n') {
+                return Ok(subscriber);
+            }
+        }
+    }
+}
+
+/// The next line, or what there is of it when it is too long or the client sends no more; empty at the end.
+fn read_line(reader: &mut BufReader<&UnixStream>) -> io::Result<Vec<u8>> {
+    let (mut line, end) = (Vec::new(), Instant::now() + PATIENCE);
+    while line.last() != Some(&b'\n') && line.len() < REQUEST_BYTES_MAX {
+        reader.get_ref().set_read_timeout(Some(left_until(end)?))?;
+        let new = reader.fill_buf()?;
+        if new.is_empty() {
+            break;
+        }
+        let bytes = new.iter().position(|byte| *byte == b'\n').map_or(new.len(), |at| at + 1);
+        line.extend_from_slice(&new[..bytes]);
+        reader.consume(bytes);
+    }
+    Ok(line)
+}
+
+/// Sends all of it within `time`, however the client takes it.
+fn send(mut client: &UnixStream, mut bytes: &[u8], time: Duration) -> io::Result<()> {
+    let end = Instant::now() + time;
+    while !bytes.is_empty() {
+        client.set_write_timeout(Some(left_until(end)?))?;
+        match client.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn left_until(end: Instant) -> io::Result<Duration> {
+    let left = end.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// Sends events as they happen, until the client closes the connection or does not take them in time.
+fn feed(client: &UnixStream, subscriber: &Subscriber) -> io::Result<()> {
+    loop {
+        match subscriber.next(LOOK) {
+            Some(line) => send(client, &line, RECEIVE_TIME)?,
+            None if has_gone(client)? => return Ok(()),
+            None => {}
+        }
+    }
+}
+
+/// Whether it has closed its end. What it says is not heard.
+fn has_gone(mut client: &UnixStream) -> io::Result<bool> {
+    client.set_read_timeout(Some(Duration::from_millis(1)))?;
+    match client.read(&mut [0; 512]) {
+        Ok(bytes) => Ok(bytes == 0),
+        Err(error) => match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => Ok(false),
+            _ => Err(error),
+        },
     }
 }
 
@@ -134,36 +275,10 @@ fn bind_in(directory: &Path, path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Answers one client's requests until it is done or asks for too much.
-fn attend(client: &UnixStream, answer: &impl Fn(Request) -> Reply) -> io::Result<()> {
-    client.set_read_timeout(Some(PATIENCE))?;
-    client.set_write_timeout(Some(PATIENCE))?;
-    let mut reader = BufReader::new(client);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        (&mut reader).take(REQUEST_BYTES_MAX).read_until(b'\n', &mut line)?;
-        if line.is_empty() {
-            return Ok(());
-        }
-        let reply = match serde_json::from_slice(&line) {
-            Ok(request) => answer(request),
-            Err(error) => Reply::Refused { reason: format!("not a request: {error}") },
-        };
-        let mut text = serde_json::to_vec(&reply)?;
-        text.push(b'\n');
-        let mut writer = client;
-        writer.write_all(&text)?;
-        if line.last() != Some(&b'\n') {
-            return Ok(());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::ask;
     use super::super::client::AskError;
+    use super::super::{Event, ask, subscribe};
     use super::*;
 
     fn place() -> (tempfile::TempDir, PathBuf) {
@@ -172,9 +287,14 @@ mod tests {
         (directory, path)
     }
 
-    fn serve(path: &Path) -> SocketFile {
+    fn serve_with(path: &Path, events: Arc<Events>) -> SocketFile {
         let socket = Socket::bind(path).expect("a free place");
-        socket.serve(|request| Reply::Refused { reason: format!("{request:?}") }).expect("a thread")
+        let answer = |request| Reply::Refused { reason: format!("{request:?}") };
+        socket.serve(events, answer).expect("a thread")
+    }
+
+    fn serve(path: &Path) -> SocketFile {
+        serve_with(path, Arc::default())
     }
 
     #[test]
@@ -222,5 +342,95 @@ mod tests {
         let error = ask(&path, &Request::Sessions).expect_err("nobody is there");
         assert!(matches!(error, AskError::NoServer(_)));
         assert!(error.to_string().contains("control.sock"));
+    }
+
+    #[test]
+    fn a_subscriber_is_told_of_events_while_others_ask() {
+        let (_directory, path) = place();
+        let events = Arc::new(Events::default());
+        let _server = serve_with(&path, Arc::clone(&events));
+        let mut first = subscribe(&path).expect("room");
+        let second = subscribe(&path).expect("room");
+        let event = Event::VolumeAdded { volume: "vm1".to_owned() };
+        events.publish(event.clone());
+        assert_eq!(first.next_event().expect("a line").map(|told| told.event), Some(event));
+        ask(&path, &Request::Sessions).expect("an answer");
+        drop(second);
+    }
+
+    /// Each of them is refused or served, and none keeps others out.
+    #[test]
+    fn a_crowd_of_subscribers_keeps_nobody_out() {
+        let (_directory, path) = place();
+        let events = Arc::new(Events::default());
+        let _server = serve_with(&path, Arc::clone(&events));
+        let subscribed: Vec<_> = (0..200).filter_map(|_| subscribe(&path).ok()).collect();
+        assert!(!subscribed.is_empty() && subscribed.len() <= 16, "{}", subscribed.len());
+        ask(&path, &Request::Sessions).expect("an answer");
+        drop(subscribed);
+        // Who has gone is noticed: by the next event, or within a second.
+        while subscribe(&path).is_err() {
+            events.publish(Event::Missed { events: 0 });
+        }
+    }
+
+    #[test]
+    fn a_subscriber_that_takes_nothing_holds_up_neither_events_nor_others() {
+        let (_directory, path) = place();
+        let events = Arc::new(Events::default());
+        let _server = serve_with(&path, Arc::clone(&events));
+        let mut slow = subscribe(&path).expect("room");
+        let name = "x".repeat(4096);
+        for _ in 0..2000 {
+            events.publish(Event::VolumeAdded { volume: name.clone() });
+        }
+        ask(&path, &Request::Sessions).expect("an answer");
+        let mut told = 0;
+        let missed = loop {
+            match slow.next_event().expect("the connection is there").expect("a line").event {
+                Event::Missed { events } => break events,
+                _ => told += 1,
+            }
+        };
+        assert_eq!(told + missed, 2000);
+    }
+
+    /// Half a line, an endless one, and one that comes byte by byte: each ends by itself, and others are answered meanwhile.
+    #[test]
+    fn clients_that_do_not_finish_their_lines_keep_nobody_waiting() {
+        let (_directory, path) = place();
+        let _server = serve(&path);
+        let connect = || UnixStream::connect(&path).expect("a server");
+        let mut halves: Vec<UnixStream> = (0..CLIENTS_MAX - 1).map(|_| connect()).collect();
+        for half in &mut halves {
+            half.write_all(b"{\"request\":").expect("sent");
+        }
+        ask(&path, &Request::Sessions).expect("the last place");
+        let dripping = halves.pop().expect("a client");
+        let drip = thread::spawn(move || {
+            let mut dripping = dripping;
+            while dripping.write_all(b" ").is_ok() {
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        drip.join().expect("it is hung up on, though it never stops");
+        for mut half in halves {
+            assert_eq!(half.read(&mut [0; 64]).expect("the end"), 0, "it is hung up on");
+        }
+        let mut endless = connect();
+        while endless.write_all(&[b'x'; 65_536]).is_ok() {}
+        ask(&path, &Request::Sessions).expect("an answer");
+    }
+
+    #[test]
+    fn another_version_is_refused_with_the_one_that_is_known() {
+        let (_directory, path) = place();
+        let _server = serve(&path);
+        let mut client = UnixStream::connect(&path).expect("a server");
+        client.write_all(b"{\"version\":2,\"request\":\"sessions\"}\n").expect("sent");
+        let mut answer = String::new();
+        BufReader::new(client).read_line(&mut answer).expect("an answer");
+        assert!(answer.starts_with("{\"version\":1,\"reply\":\"refused\""), "{answer}");
+        assert!(answer.contains("version 2"), "{answer}");
     }
 }
