@@ -192,7 +192,7 @@ fn served(config: &Config) -> Vec<&Volume> {
 }
 
 /// The new size, if the one differs from the other by a larger `size=` of the store alone.
-fn growth(before: &Spec, after: &Spec) -> Option<Bytes> {
+pub(crate) fn growth(before: &Spec, after: &Spec) -> Option<Bytes> {
     let flags = |spec: &Spec| (spec.readonly, spec.removable, spec.thick);
     let (old, new) = (&before.backend, &after.backend);
     let is_size = |option: &String| option.starts_with("size=");

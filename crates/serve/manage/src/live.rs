@@ -21,7 +21,7 @@ use server::Server;
 use target::{Iscsi, Loss};
 use volume::Volume;
 
-use crate::config::{Config, VolumeName};
+use crate::config::{self, Config, VolumeName};
 use crate::control::{Event, Events};
 use crate::desired::Desired;
 use crate::difference::Difference;
@@ -193,7 +193,8 @@ impl Live {
         close(gone, &mut reloaded.failed);
         let Reopened { unchanged, not_served } = self.reopen(now, &wanted, &difference, &mut reloaded.failed);
         self.rename(&now.volumes, &difference, &mut reloaded.failed);
-        let not_grown = grow(&self.server, &now.volumes, &difference.grown, &mut reloaded.failed);
+        let not_grown =
+            grow(&self.server, &now.volumes, &wanted.volumes, &difference.grown, &mut reloaded.failed);
         let before = std::mem::replace(&mut now.config, wanted);
         // What has failed is different from what is wanted, and tried again by the next reload.
         now.config.keep_specs(&before, &[not_grown, unchanged].concat());
@@ -330,6 +331,7 @@ fn is_closed(volume: &Weak<Volume>) -> bool {
 fn grow(
     server: &Server,
     volumes: &Volumes,
+    specs: &[config::Volume],
     grown: &[(VolumeName, Bytes)],
     failed: &mut Vec<String>,
 ) -> Vec<VolumeName> {
@@ -337,7 +339,15 @@ fn grow(
     for (name, bytes) in grown {
         let Some(opened) = volumes.get(name) else { continue };
         match block_on(opened.unit.volume().device().grow(bytes.0)) {
-            Ok(()) => server.volume_grew(opened.unit.volume()),
+            Ok(()) => {
+                server.volume_grew(opened.unit.volume());
+                if let Some(spec) =
+                    specs.iter().find(|volume| volume.name == *name).map(|volume| &volume.spec)
+                    && let Err(error) = block_on(opened.kept.keep_spec(spec.to_string()))
+                {
+                    failed.push(format!("the size of volume {name} could not be kept: {error}"));
+                }
+            }
             Err(error) => {
                 failed.push(format!("volume {name} does not grow to {bytes}: {error}"));
                 not_grown.push(name.clone());
@@ -348,7 +358,7 @@ fn grow(
 }
 
 /// Waits for a device on this thread, which has no reactor.
-fn block_on<T>(work: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
     match Epoll::shared(EpollOptions::default()) {
         Ok(world) => reactor::block_on(world, work),
         Err(error) => {

@@ -1,8 +1,8 @@
-//! The state directory: data that survive a restart of the server. Each volume has a folder `volumes/NAME`
-//! with the files `uuid`, its identity for initiators; `unit`, the persistent state of its logical unit
-//! (persistent reservations, saved mode pages); and, after acknowledged writes were lost, `lost`, a number
-//! that changes with each loss. The folder is locked while the volume is served, so that two servers never
-//! use one identity for two disks.
+//! The state directory: what must outlive a server. Each volume has a folder `volumes/NAME` in it: `uuid`, from
+//! which initiators know it again, `unit`, what its logical unit keeps (persistent reservations, saved mode pages), and,
+//! if it ever lost writes that it had acknowledged, `lost`, a number that is another after each such loss. A volume with a
+//! `size=` has `spec`, what it was served as, by which a file that is to grow is told from one that was cut. The folder
+//! is locked while the volume is served, so that no two servers give one identity to two disks.
 
 use std::fmt;
 use std::fs;
@@ -78,6 +78,7 @@ impl fmt::Display for StateError {
 const UUID: &str = "uuid";
 const UNIT: &str = "unit";
 const LOST: &str = "lost";
+const SPEC: &str = "spec";
 
 impl ServerState {
     /// Makes the directory if it is not there, for its owner only.
@@ -156,6 +157,17 @@ impl Folder {
         self.load(LOST)
     }
 
+    /// What the volume was served as, if that is kept.
+    pub(crate) fn spec(&self) -> Result<Option<String>, StateError> {
+        Ok(self.load(SPEC)?.and_then(|kept| String::from_utf8(kept).ok()))
+    }
+
+    /// Keeps what it is served as.
+    pub(crate) fn keep_spec(&self, spec: &str) -> Result<(), StateError> {
+        let kept = self.keep.save_at_start(SPEC, spec.as_bytes());
+        kept.map_err(|error| StateError::Io("write", self.path.join(SPEC), error))
+    }
+
     /// What the volume's logical unit keeps; it holds the folder from now on.
     pub(crate) fn unit(self) -> Result<UnitState, StateError> {
         let at_start = self.load(UNIT)?;
@@ -192,6 +204,11 @@ impl UnitState {
     /// Moves it to the folder of a volume of this name, which nothing may be kept under yet.
     pub(crate) async fn rename(&self, state: &ServerState, to: &VolumeName) -> io::Result<()> {
         self.folder.keep.rename(state.path_of(to)).await
+    }
+
+    /// Keeps what the volume is served as.
+    pub(crate) async fn keep_spec(&self, spec: String) -> io::Result<()> {
+        self.folder.keep.save(SPEC, spec.into_bytes()).await
     }
 
     async fn replace(&self, name: &str, bytes: Vec<u8>, consequence: &str) -> Result<(), DeviceError> {

@@ -10,12 +10,14 @@ use sha2::{Digest, Sha256};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use volume::{NamedVolumes, PersistentState, VolumeOptions};
 
-use crate::config::{Config, Uuid, Volume, VolumeName};
+use crate::config::{Config, Uuid, Volume, VolumeName, with_size};
 use crate::control::FaultMode;
-use crate::state::{ServerState, UnitState};
+use crate::state::{Folder, ServerState, UnitState};
 use backends::Failure;
-use volume::spec::Spec;
+use volume::spec::{Bytes, Spec};
 
+use crate::difference::growth;
+use crate::live::block_on;
 use crate::remotes;
 
 /// The volumes that are served, by name.
@@ -193,9 +195,7 @@ fn open_one(volume: &Volume, state: &ServerState, remote: &Remotes) -> Result<Op
         Some((device, control)) => (Arc::clone(device), control.clone()),
         None => {
             let control = FaultControl::default();
-            let device =
-                backends::open_local(&volume.spec, control.clone()).map_err(|error| refused(&error))?;
-            (device, control)
+            (open_local(volume, &folder, &control)?, control)
         }
     };
     let options = LogicalUnitOptions {
@@ -217,9 +217,32 @@ fn open_one(volume: &Volume, state: &ServerState, remote: &Remotes) -> Result<Op
     Ok(Opened { unit, spec: volume.spec.to_string(), kept, faults })
 }
 
-/// A value that changes when unflushed acknowledged writes may have been lost: at every boot of the machine,
-/// at every start of this process if they are in its memory, and at the next start after a recorded loss
-/// ([`Folder::lost`]).
+/// Opens what needs no network. A file that has the length with which it was served last, and is to be longer, grows: the
+/// server may have been ended before a reload came to that. One that is shorter was cut, and is refused.
+fn open_local(
+    volume: &Volume,
+    folder: &Folder,
+    faults: &FaultControl,
+) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
+    let text = volume.spec.to_string();
+    let kept = folder.spec().map_err(Failure::refused)?;
+    let before = kept.as_ref().and_then(|kept| backends::parse(kept).ok());
+    let growing = before.and_then(|before| Some((growth(&before, &volume.spec)?, before)));
+    let spec = growing.as_ref().map_or(&volume.spec, |(_, before)| before);
+    let device = backends::open_local(spec, faults.clone()).map_err(|error| refused(&error))?;
+    if let Some((bytes, _)) = growing {
+        let grown = block_on(device.grow(bytes.0));
+        grown.map_err(|error| refused(&format_args!("it does not grow to {bytes}: {error}")))?;
+    }
+    if with_size(&text, Bytes(0)).is_some() && kept.is_none_or(|kept| kept != text) {
+        folder.keep_spec(&text).map_err(Failure::refused)?;
+    }
+    Ok(device)
+}
+
+/// What changes when acknowledged writes that were not flushed may be lost: with every start of the machine, with every
+/// start of this process where they are in its memory, and with the next start after a loss that was noted ([`Folder::lost`]).
 ///
 /// [`Folder::lost`]: crate::state::Folder::lost
 fn cache_generation(uuid: &Uuid, spec: &Spec, lost: Option<&[u8]>) -> [u8; 16] {
@@ -295,5 +318,31 @@ mod tests {
         let state = ServerState::open(directory.path()).expect("a state directory");
         let failure = open(&config(volumes, &["a", "b"]), &state).err().expect("there is no such file");
         assert!(failure.to_string().contains("volume a:"), "{failure}");
+    }
+
+    #[test]
+    fn a_file_grows_at_a_start_unless_it_was_cut() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let image = directory.path().join("f");
+        let state = State::open(&directory.path().join("state")).expect("a state directory");
+        let opened = |mib: u64| {
+            let spec = format!("[volume.f]\nspec = \"delay:1us:[file:{}?size={mib}MiB]\"\n", image.display());
+            let volumes = open(&config(&spec, &["f"]), &state)?;
+            Ok::<_, Failure>(
+                volumes.named("f").expect("opened").unit.volume().device().geometry().bytes() >> 20,
+            )
+        };
+        let length = |mib: u64| std::fs::File::options().write(true).open(&image)?.set_len(mib << 20);
+        std::fs::write(&image, "").expect("what a server leaves that is killed while it makes the file");
+        assert_eq!(opened(2).expect("made"), 2);
+        assert_eq!(opened(3).expect("grown"), 3);
+        assert_eq!(std::fs::metadata(&image).expect("a file").len(), 3 << 20);
+        length(5).expect("longer by somebody else");
+        assert_eq!(opened(4).expect("as long already"), 4);
+        length(3).expect("cut");
+        for mib in [4, 5] {
+            let cut = opened(mib).expect_err("what is missing was data").to_string();
+            assert!(cut.contains("has 3145728 bytes, not the 4194304 asked for"), "{cut}");
+        }
     }
 }

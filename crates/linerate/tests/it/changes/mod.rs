@@ -9,10 +9,11 @@ mod loads;
 mod model;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use block::{BlockDevice as _, Blocks};
 use initiator::verbs::LunSelection;
@@ -22,7 +23,7 @@ use serde_json::Value;
 use self::dialogue::Dialogue;
 use self::loads::{Progress, Timing};
 use self::model::{INITIATORS, Model, SECRET_TARGET, Seen, TARGET};
-use crate::program::{Ended, installed, run, run_command, until};
+use crate::program::{Ended, end_of, installed, run, run_command, until};
 use crate::remote::{attached, in_a_world};
 use crate::server::Server;
 
@@ -41,19 +42,13 @@ fn number(variable: &str, usual: u64) -> u64 {
 fn changes_disturb_no_load_and_initiators_see_them_without_another_login() {
     let (changes, seed) = (number("LINERATE_CHANGES", 40), number("LINERATE_SEED", 20_261_124));
     println!("{changes} changes of LINERATE_SEED={seed}");
-    let first = "[[portal]]\nlisten = \"127.0.0.1:{port}\"\n[volume.first]\nspec = \"ram:1MiB\"\n\
-                 [[target]]\nname = \"iqn.2026-01.com.example:first\"\nlun = [{ lun = 0, volume = \"first\" }]\n";
-    let Some(mut server) = Server::configured(first) else { return };
-    let model = Model::new(seed, server.port(), server.state().to_owned());
-    server.reconfigure(&model.text());
-    administer(&server, &["reload", "--force"]).expect_success();
+    let Some(mut scene) = Scene::begin(seed) else { return };
     let progress = Arc::new(Progress::default());
     let clock = loads::clock(Arc::clone(&progress));
-    let ours = loads::ours(server.port(), Arc::clone(&progress));
-    let qemu = loads::qemu(server.port(), Arc::clone(&progress));
+    let ours = loads::ours(scene.server.port(), Arc::clone(&progress));
+    let qemu = loads::qemu(scene.server.port(), Arc::clone(&progress));
     let all = 2 + usize::from(qemu.is_some());
     until("the loads have begun", || progress.started.load(Relaxed) == all || ours.is_finished());
-    let mut scene = Scene { server, model, libiscsi: None };
     let sessions = scene.sessions();
     let begun = Instant::now();
     scene.change(changes, &progress);
@@ -71,6 +66,61 @@ fn changes_disturb_no_load_and_initiators_see_them_without_another_login() {
     scene.server.stop();
 }
 
+/// Wherever a change is when its server is killed: the next start serves the old configuration or the new one, as the file
+/// says, with the volumes that they were.
+#[test]
+fn a_server_that_is_killed_in_the_middle_of_a_change_serves_the_old_or_the_new_configuration_next() {
+    let (kills, seed) = (number("LINERATE_CHANGES", 30), number("LINERATE_SEED", 20_261_125));
+    println!("{kills} changes of LINERATE_SEED={seed}");
+    let Some(mut scene) = Scene::begin(seed) else { return };
+    let identities = scene.identities();
+    let (mut olds, mut news) = (0, 0);
+    for number in 1..=kills {
+        let before = scene.model.clone();
+        let change = scene.model.change();
+        let what = format!("change {number}: {}", change.what);
+        if change.command.is_none() {
+            scene.server.reconfigure(&scene.model.text());
+        }
+        let words = change
+            .command
+            .clone()
+            .map_or(vec!["reload".to_owned()], |words| [vec!["server".to_owned()], words].concat());
+        let forced = words[0] == "reload";
+        let mut asking = Command::new(LINERATE);
+        asking
+            .args(words)
+            .args(forced.then_some("--force"))
+            .arg("--control")
+            .arg(scene.server.state().join("control"));
+        let mut asking =
+            asking.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the linerate binary");
+        // Anywhere: before it, in it, behind it.
+        thread::sleep(Duration::from_millis(scene.model.below(40)));
+        scene.server.kill();
+        end_of(&mut asking);
+        scene.server.restart();
+        let served = scene.served();
+        let is_new = served == scene.model.served();
+        // A file that was written by somebody else is the new configuration; the server itself writes it last.
+        if !is_new && change.command.is_some() {
+            let random = scene.model.clone();
+            scene.model = before;
+            scene.model.draw_on(&random);
+        }
+        (olds, news) = (olds + u64::from(!is_new), news + u64::from(is_new));
+        assert_eq!(served, scene.model.served(), "{what}");
+        for expected in ["as it was written", "as it is wanted"] {
+            let same = administer(&scene.server, &["reload", "--dry-run"]).expect_success();
+            assert_eq!(same, "nothing is different\n", "{expected}, {what}");
+            scene.server.reconfigure(&scene.model.text());
+        }
+        assert_eq!(scene.identities(), identities, "{what}");
+    }
+    println!("{olds} old, {news} new");
+    scene.server.stop();
+}
+
 fn administer(server: &Server, words: &[&str]) -> Ended {
     let control = server.state().join("control").display().to_string();
     run(LINERATE, &[words, &["--control", &control]].concat())
@@ -85,6 +135,23 @@ struct Scene {
 }
 
 impl Scene {
+    /// A server that serves what the first model says; nothing if another is tested.
+    fn begin(seed: u64) -> Option<Scene> {
+        let first = "[[portal]]\nlisten = \"127.0.0.1:{port}\"\n[volume.first]\nspec = \"ram:1MiB\"\n\
+                     [[target]]\nname = \"iqn.2026-01.com.example:first\"\nlun = [{ lun = 0, volume = \"first\" }]\n";
+        let mut server = Server::configured(first)?;
+        let model = Model::new(seed, server.port(), server.state().to_owned());
+        server.reconfigure(&model.text());
+        administer(&server, &["reload", "--force"]).expect_success();
+        Some(Scene { server, model, libiscsi: None })
+    }
+
+    /// What is kept of the two volumes that are always there, whatever they are called.
+    fn identities(&self) -> [String; 2] {
+        let kept = |name: &str| self.server.state().join("volumes").join(name).join("uuid");
+        self.model.files().map(|name| std::fs::read_to_string(kept(name)).expect("an identity"))
+    }
+
     fn url(&self, lun: u16) -> String {
         format!("iscsi://127.0.0.1:{}/{TARGET}/{lun}?initiator={INITIATORS}observer", self.server.port())
     }
@@ -162,8 +229,8 @@ impl Scene {
         }
     }
 
-    /// What the server says of itself, and what strangers find.
-    fn check_server(&self, what: &str) {
+    /// The volumes that the server lists, as [`Model::served`] has them.
+    fn served(&self) -> BTreeMap<String, (u64, BTreeSet<(String, u16)>)> {
         let listed = administer(&self.server, &["server", "list", "--json"]).expect_success();
         let listed: Vec<Value> = serde_json::from_str(&listed).expect("JSON");
         let place = |lun: &Value| Some((lun["target"].as_str()?.to_owned(), lun["lun"].as_u64()? as u16));
@@ -172,7 +239,12 @@ impl Scene {
             Some((volume["name"].as_str()?.to_owned(), (volume["bytes"].as_u64()? >> 20, luns?)))
         };
         let served: Option<BTreeMap<_, _>> = listed.iter().map(volume).collect();
-        assert_eq!(served, Some(self.model.served()), "{what}");
+        served.expect("names, sizes and LUNs")
+    }
+
+    /// What the server says of itself, and what strangers find.
+    fn check_server(&self, what: &str) {
+        assert_eq!(self.served(), self.model.served(), "{what}");
 
         let portal = format!("iscsi://127.0.0.1:{}?initiator={INITIATORS}stranger", self.server.port());
         let found = run(LINERATE, &["discover", &portal, "--json"]).expect_success();

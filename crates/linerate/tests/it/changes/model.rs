@@ -15,6 +15,7 @@ pub(super) const SECRET_TARGET: &str = "iqn.2026-01.com.example:s";
 pub(super) const INITIATORS: &str = "iqn.2026-01.com.example:";
 
 /// The configuration.
+#[derive(Clone)]
 pub(super) struct Model {
     random: u64,
     port: u16,
@@ -34,6 +35,7 @@ pub(super) struct Model {
     alias: u64,
 }
 
+#[derive(Clone)]
 struct Volume {
     /// Another one is another device.
     device: u64,
@@ -44,6 +46,7 @@ struct Volume {
     previous_name: Option<String>,
 }
 
+#[derive(Clone)]
 struct Lun {
     volume: String,
     is_hidden: bool,
@@ -98,12 +101,17 @@ impl Model {
     }
 
     /// SplitMix64 (Steele, Lea and Flood, 2014).
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ (z >> 31)) % limit
+    }
+
+    /// Goes on drawing as another does, and gives no name that it has given.
+    pub(super) fn draw_on(&mut self, other: &Model) {
+        (self.random, self.count) = (other.random, other.count);
     }
 
     fn one_of<T: Copy>(&mut self, choices: &[T]) -> Option<T> {
@@ -186,6 +194,11 @@ impl Model {
             its.chain(alone).chain(secret).collect()
         };
         self.volumes.iter().map(|(name, volume)| (name.clone(), (volume.mib, places(name)))).collect()
+    }
+
+    /// The names of the two files that are always there.
+    pub(super) fn files(&self) -> [&str; 2] {
+        [0, 1].map(|lun| self.luns[&lun].volume.as_str())
     }
 
     /// What discovery finds.

@@ -30,7 +30,9 @@ impl FileDevice {
         let (file, created) = open(&options)?;
         leave_access_time(&file);
         lock(&file, &options)?;
-        if created && let Some(bytes) = options.bytes {
+        // An empty one may have been made so by a process that was killed before it gave it its length.
+        let is_new = created || (!options.read_only && is_empty(&file, &options.path)?);
+        if is_new && let Some(bytes) = options.bytes {
             make(&file, &options.path, bytes).map_err(|source| failed(&options.path, source))?;
         }
         let blocks = capacity(&file, &options)?;
@@ -51,6 +53,11 @@ impl FileDevice {
 /// of each read. Not permitted on another user's file (open(2)); then it is updated.
 fn leave_access_time(file: &File) {
     let _ = fcntl_getfl(file).and_then(|flags| fcntl_setfl(file, flags | OFlags::NOATIME));
+}
+
+fn is_empty(file: &File, path: &Path) -> Result<bool, OpenError> {
+    let metadata = file.metadata().map_err(|source| failed(path, source))?;
+    Ok(metadata.is_file() && metadata.len() == 0)
 }
 
 /// Gives a new file its length, and makes its name last: what is written to it with FUA must be found after a

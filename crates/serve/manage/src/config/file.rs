@@ -63,6 +63,8 @@ impl ConfigFile {
         }
         let mut new = path.clone().into_os_string();
         new.push(format!(".{}", std::process::id()));
+        // A server that was killed in here has left its own, and in a container each has the same number.
+        let _ = fs::remove_file(&new);
         let written = self.write(Path::new(&new), &path);
         if written.is_err() {
             // If it is not there, nothing is left over.
@@ -107,6 +109,16 @@ mod tests {
         assert_eq!(fs::metadata(file.path()).expect("there").permissions().mode() & 0o777, 0o640);
         assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "nothing else is left");
+    }
+
+    #[test]
+    fn what_a_killed_server_of_the_same_number_has_left_is_not_in_the_way() {
+        let (folder, file) = file("a");
+        let left = folder.path().join(format!("linerate.toml.{}", std::process::id()));
+        fs::write(&left, "half of").expect("written");
+        file.with("b".to_owned()).replace(&file).expect("written");
+        assert_eq!(fs::read_to_string(file.path()).expect("readable"), "b");
+        assert!(!left.exists());
     }
 
     #[test]

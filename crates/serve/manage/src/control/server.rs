@@ -261,6 +261,8 @@ fn bind_privately(path: &Path) -> io::Result<UnixListener> {
     let mut directory = path.as_os_str().to_owned();
     directory.push(format!(".{}", std::process::id()));
     let directory = PathBuf::from(directory);
+    // A server that was killed in here has left its own, and in a container each has the same number.
+    let _ = fs::remove_dir_all(&directory);
     DirBuilder::new().mode(0o700).create(&directory)?;
     let made = bind_in(&directory, path);
     fs::remove_dir_all(&directory)?;
@@ -334,6 +336,17 @@ mod tests {
         assert!(!path.exists());
         fs::write(&path, "notes").expect("a file");
         assert!(matches!(Socket::bind(&path), Err(BindError::NotASocket(_))));
+    }
+
+    #[test]
+    fn what_a_killed_server_of_the_same_number_has_left_is_not_in_the_way() {
+        let (directory, path) = place();
+        let left = directory.path().join(format!("control.sock.{}", std::process::id()));
+        fs::create_dir(&left).expect("a folder");
+        drop(UnixListener::bind(left.join("s")).expect("a socket"));
+        let _server = serve(&path);
+        ask(&path, &Request::Sessions).expect("an answer");
+        assert!(!left.exists());
     }
 
     #[test]
