@@ -17,6 +17,7 @@ use crate::budget::Budget;
 use crate::front_end::{AbortOrder, CoreFrontEnd};
 use crate::listener::{Listeners, Portal};
 use crate::server::Server;
+use crate::watched::Watched;
 use crate::{growth, storage};
 
 /// A closure that runs on a core's thread.
@@ -55,8 +56,8 @@ pub struct RunningCore {
     front_ends: Vec<Rc<dyn CoreFrontEnd>>,
     /// All listeners are on the first core.
     listeners: RefCell<Listeners>,
-    /// The volumes that this core monitors; only the first core does.
-    watched: RefCell<Vec<Weak<Volume>>>,
+    /// The volumes that this core, the first one, looks after.
+    watched: RefCell<Watched>,
 }
 
 impl Core {
@@ -136,16 +137,10 @@ impl RunningCore {
 
     /// Starts monitoring volumes that were added.
     fn watch_volumes(&self) {
-        let mut watched = self.watched.borrow_mut();
-        watched.retain(|volume| volume.strong_count() > 0);
-        for (name, volume) in self.server.volumes().iter() {
-            if !watched.iter().any(|known| known.as_ptr() == Arc::as_ptr(volume)) {
-                let weak = Arc::downgrade(volume);
-                let (name, server) = (name.to_owned(), Arc::clone(&self.server));
-                drop(reactor::spawn(growth::watch(Arc::clone(&server), name.clone(), Weak::clone(&weak))));
-                drop(reactor::spawn(storage::watch(server, name, Weak::clone(&weak))));
-                watched.push(weak);
-            }
+        for (volume, name) in self.watched.borrow_mut().adapt(&self.server.volumes()) {
+            let server = Arc::clone(&self.server);
+            drop(reactor::spawn(growth::watch(Arc::clone(&server), Rc::clone(&name), Weak::clone(&volume))));
+            drop(reactor::spawn(storage::watch(server, name, volume)));
         }
     }
 

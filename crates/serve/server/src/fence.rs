@@ -38,9 +38,11 @@ impl Server {
     /// aborted up to now. The log tells of it (`storage`).
     pub fn fence(&self, volume: &Arc<Volume>, silent: Duration) {
         let fence = volume.fence();
-        if let Some(name) = self.name_of(volume) {
-            self.tell(|observer| observer.volume_fenced(&name, silent));
-        }
+        self.tell(|observer| {
+            if let Some(name) = self.volumes().name_of(volume) {
+                observer.volume_fenced(name, silent);
+            }
+        });
         let volume = Arc::clone(volume);
         volume.health().falls_silent(silent);
         drop(reactor::spawn(async move {

@@ -3,18 +3,20 @@
 //! The kernel sends no notification when a file grows, so its size is polled. Front ends notify their hosts;
 //! in SCSI by the unit attention CAPACITY DATA HAS CHANGED (SBC-3 4.10).
 
+use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use volume::Volume;
 
 use crate::server::Server;
+use crate::watched::Name;
 
 /// Polling interval: the longest delay until a grown volume is noticed, at a cost of one stat(2) per volume.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Looks at a volume for as long as it is served, each by itself: one that hangs keeps no other from growing.
-pub(crate) async fn watch(server: Arc<Server>, mut name: String, volume: Weak<Volume>) {
+pub(crate) async fn watch(server: Arc<Server>, name: Rc<Name>, volume: Weak<Volume>) {
     let mut known = match volume.upgrade() {
         Some(volume) => volume.device().geometry().blocks,
         None => return,
@@ -24,11 +26,11 @@ pub(crate) async fn watch(server: Arc<Server>, mut name: String, volume: Weak<Vo
         let Some(volume) = volume.upgrade() else { return };
         if let Err(error) = volume.device().refresh().await {
             // What uses the volume will fail, and say so; its size stays what it was.
-            tracing::debug!(volume = name, %error, "cannot look at the size");
+            tracing::debug!(volume = name.now(), %error, "cannot look at the size");
         }
         let blocks = volume.device().geometry().blocks;
         if known < blocks {
-            name = server.name_of(&volume).unwrap_or(name);
+            let name = name.now();
             tracing::info!(volume = name, blocks = blocks.0, "the volume has grown");
             server.volume_grew(&volume);
             let bytes = volume.device().geometry().bytes();

@@ -35,6 +35,7 @@ mod logins;
 mod observer;
 mod server;
 mod storage;
+mod watched;
 
 pub use address::{AddressBlock, Counts, Network, NotANetwork};
 pub use budget::{Budget, Charge};

@@ -5,8 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use volume::Volume;
-
 use crate::server::Server;
 
 /// A session of a host, in any protocol.
@@ -54,10 +52,5 @@ impl Server {
         if let Some(observer) = self.observer.get() {
             what(&**observer);
         }
-    }
-
-    /// What a volume is called now; it may have had another name. Nothing if it is not served any more.
-    pub(crate) fn name_of(&self, volume: &Arc<Volume>) -> Option<String> {
-        self.volumes().name_of(volume).map(str::to_owned)
     }
 }

@@ -7,12 +7,14 @@
 //!   failing ── no failure for QUIET, and the latest request of each kind succeeded ──► WARN ──► well
 //! ```
 
+use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use volume::{StorageCondition, StorageError, Volume};
 
 use crate::server::Server;
+use crate::watched::Name;
 
 /// How often volumes are looked at: `volume` records the results of requests of all front ends.
 const LOOK: Duration = Duration::from_secs(1);
@@ -20,13 +22,13 @@ const LOOK: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_secs(5);
 
 /// Logs the failures of a volume for as long as it is served, by the name that it has then.
-pub(crate) async fn watch(server: Arc<Server>, mut name: String, volume: Weak<Volume>) {
+pub(crate) async fn watch(server: Arc<Server>, name: Rc<Name>, volume: Weak<Volume>) {
     let mut observed = Observed::default();
     loop {
         reactor::sleep(LOOK).await;
         let Some(volume) = volume.upgrade() else { return };
         let Some(line) = observed.look(reactor::now(), &volume.health().condition()) else { continue };
-        name = server.name_of(&volume).unwrap_or(name);
+        let name = name.now();
         match line {
             LogLine::Failing { cause } => {
                 tracing::error!(volume = name, cause, "storage fails");

@@ -184,8 +184,10 @@ impl Events {
 impl Queue {
     fn put(&self, line: Line) {
         let mut waiting = locked(&self.waiting);
+        // A line that is longer than all of it, such as a reload of thousands of volumes, has the queue to itself.
+        let is_full = waiting.bytes > 0 && waiting.bytes + line.len() > QUEUE_BYTES_MAX;
         // Once some are missed, so are all until the subscriber has been told how many.
-        if waiting.missed > 0 || waiting.bytes + line.len() > QUEUE_BYTES_MAX {
+        if waiting.missed > 0 || is_full {
             waiting.missed += 1;
         } else {
             waiting.bytes += line.len();
@@ -316,6 +318,18 @@ mod tests {
         assert_eq!(kept + missed, 10_000);
         events.publish(added("after"));
         assert_eq!(next(&slow), Some(added("after")));
+    }
+
+    #[test]
+    fn an_event_that_is_longer_than_a_queue_is_told() {
+        let events = Events::default();
+        let subscriber = events.subscribe().expect("room");
+        let long =
+            Event::ReloadApplied { changes: vec!["x".repeat(2 * QUEUE_BYTES_MAX)], failed: Vec::new() };
+        events.publish(long.clone());
+        events.publish(added("behind it"));
+        assert_eq!(next(&subscriber), Some(long));
+        assert_eq!(next(&subscriber), Some(Event::Missed { events: 1 }));
     }
 
     #[test]

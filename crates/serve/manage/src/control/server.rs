@@ -26,7 +26,7 @@ const RECEIVE_TIME: Duration = Duration::from_secs(10);
 /// How often a subscriber whom nothing is told is looked at whether it has gone.
 const LOOK: Duration = Duration::from_secs(1);
 /// Before the next try when no connection can be accepted, such as when there are no file descriptors left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// A socket that waits for clients. Dropping it takes it off the file system.
 #[derive(Debug)]
