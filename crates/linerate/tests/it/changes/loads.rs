@@ -1,6 +1,7 @@
 //! The loads on the LUN that nothing is taken away from: blocks are written and read again, by our initiator and by libiscsi
 //! (QEMU). No request may fail.
 
+use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -29,23 +30,27 @@ pub(super) struct Progress {
 }
 
 /// How a load went.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Timing {
     pub(super) requests: u64,
-    pub(super) longest: Duration,
-    /// The change that was being made then.
-    pub(super) during: usize,
+    /// The longest request that ended while each change was being made, by the number of the change.
+    pub(super) longest: BTreeMap<usize, Duration>,
 }
 
 impl Timing {
+    /// The longest of all during these changes, and the change.
+    pub(super) fn longest(&self, during: impl Fn(usize) -> bool) -> Option<(Duration, usize)> {
+        let changes = self.longest.iter().filter(|(change, _)| during(**change));
+        changes.map(|(change, longest)| (*longest, *change)).max()
+    }
+
     fn note(&mut self, progress: &Progress, begun: Instant) {
         if self.requests == 0 {
             progress.started.fetch_add(1, Relaxed);
         }
         self.requests += 1;
-        if begun.elapsed() > self.longest {
-            (self.longest, self.during) = (begun.elapsed(), progress.change.load(Relaxed));
-        }
+        let longest = self.longest.entry(progress.change.load(Relaxed)).or_default();
+        *longest = begun.elapsed().max(*longest);
     }
 }
 
