@@ -324,7 +324,7 @@ mod tests {
     fn a_file_grows_at_a_start_unless_it_was_cut() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let image = directory.path().join("f");
-        let state = State::open(&directory.path().join("state")).expect("a state directory");
+        let state = ServerState::open(&directory.path().join("state")).expect("a state directory");
         let opened = |mib: u64| {
             let spec = format!("[volume.f]\nspec = \"delay:1us:[file:{}?size={mib}MiB]\"\n", image.display());
             let volumes = open(&config(&spec, &["f"]), &state)?;

@@ -180,5 +180,5 @@ impl Session {
 }
 
 fn unanswered<'a>(tasks: impl Iterator<Item = &'a Task>) -> Vec<TaskId> {
-    tasks.filter(|task| !matches!(task.state, State::Answered(_))).map(|task| task.id).collect()
+    tasks.filter(|task| !matches!(task.state, TaskState::Answered(_))).map(|task| task.id).collect()
 }
