@@ -34,6 +34,8 @@ enum Command {
     },
     /// Prints what happens from now on, a line of JSON for each event, until it is interrupted or the server ends
     Events,
+    /// Prints the metrics of the server, as Prometheus reads them
+    Metrics,
     /// Serves one volume more
     Add {
         /// The volume, such as vm2=file:/data/vm2.img?size=50GiB; files by their whole paths
@@ -82,6 +84,15 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     let (change, dry_run, force) = match &arguments.command {
         Command::List { json } => return list(ask(Request::Volumes)?, *json),
         Command::Events => return events(&socket),
+        Command::Metrics => {
+            return match ask(Request::Metrics)? {
+                Reply::Metrics { text } => {
+                    say(&text);
+                    Ok(())
+                }
+                other => Err(unexpected(other)),
+            };
+        }
         Command::Add { volume, target, lun, initiators, dry_run } => {
             let change = Change::Add {
                 volume: volume.name.clone(),

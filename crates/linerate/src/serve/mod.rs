@@ -3,10 +3,12 @@
 mod arguments;
 mod end;
 
+use std::env;
+use std::process;
 use std::sync::Arc;
 
 use manage::config::Log;
-use manage::{announce, summary};
+use manage::{Live, Supervisor, announce, summary};
 
 pub(crate) use arguments::ServeArguments;
 
@@ -30,5 +32,18 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
     end::on_signals(Arc::clone(server.live()))?;
     server.open()?;
     say(&announcement);
+    supervise(server.live())?;
     server.join()
+}
+
+/// Tells the service manager, if there is one. One that cannot be told ends no server.
+fn supervise(live: &Arc<Live>) -> Result<(), Failure> {
+    match Supervisor::of_environment(|name| env::var_os(name), process::id()) {
+        Ok(Some(supervisor)) => live.supervise(supervisor),
+        Ok(None) => Ok(()),
+        Err(error) => {
+            tracing::warn!(%error, "the service manager will not be told how the server goes");
+            Ok(())
+        }
+    }
 }

@@ -27,8 +27,9 @@ pub mod tap;
 mod tasks;
 mod tcp;
 pub mod threads;
+pub mod usage;
 
-pub use clock::ReactorClock;
+pub use clock::{ReactorClock, monotonic};
 pub use epoll::{Epoll, EpollOptions};
 pub use file::{FileDevice, FileOptions};
 pub use files::{AsyncFile, IoEngine, UnknownEngine};

@@ -13,6 +13,11 @@ pub fn raise_open_files() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
+/// How many files this process may open; `None` for no limit.
+pub fn open_files() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

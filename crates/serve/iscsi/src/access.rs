@@ -19,6 +19,11 @@ impl Access {
         self.admits_name(initiator) && self.admits_address(address)
     }
 
+    /// Whether it lets any initiator in, wherever that comes from.
+    pub fn is_open(&self) -> bool {
+        self.initiators.is_none() && self.networks.is_none()
+    }
+
     pub(crate) fn admits_name(&self, initiator: &str) -> bool {
         self.initiators.as_ref().is_none_or(|names| names.iter().any(|name| name.matches(initiator)))
     }

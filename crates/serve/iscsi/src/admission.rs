@@ -67,6 +67,24 @@ enum Failure {
     TooLong,
 }
 
+impl Failure {
+    /// The name that monitoring has for it.
+    fn name(&self, refusal: Option<&Refusal>) -> &'static str {
+        match (self, refusal) {
+            (Failure::Login(LoginError::Refused(_)), Some(refusal)) => refusal.name(),
+            (Failure::Login(LoginError::Refused(_)), None) => "moved",
+            (Failure::Login(LoginError::Chap(_)), _) => "wrong_secret",
+            (Failure::Login(LoginError::NoSharedAuthMethod | LoginError::AuthenticationSkipped), _) => {
+                "no_authentication"
+            }
+            (Failure::Login(_), _) => "protocol_error",
+            (Failure::Socket(_), _) => "socket_error",
+            (Failure::PeerClosed, _) => "closed_by_initiator",
+            (Failure::TooLong, _) => "too_slow",
+        }
+    }
+}
+
 /// A login in progress. Dropping it releases everything that it holds.
 pub(crate) struct LoginDriver {
     core: Rc<CoreSessions>,
@@ -76,6 +94,8 @@ pub(crate) struct LoginDriver {
     machine: TargetLogin,
     received: Vec<u8>,
     target: Option<Arc<Target>>,
+    /// The target that it names, whether it may log in there or not.
+    named: Option<Arc<Target>>,
     /// The CHAP user that the initiator claimed, authenticated or not.
     user: Option<String>,
     /// Our own reason to refuse it.
@@ -118,6 +138,7 @@ impl LoginDriver {
             machine,
             received: Vec::new(),
             target: None,
+            named: None,
             user: None,
             refusal: None,
             booking,
@@ -246,6 +267,7 @@ impl LoginDriver {
         };
         let config = context.config();
         let target = config.target(name.as_str()).ok_or(Refusal::NoSuchTarget)?;
+        self.named = Some(Arc::clone(target));
         self.check_access(target, request)?;
         if let Some(redirect) = &target.redirect {
             let (address, permanent) = (redirect.address.clone(), redirect.permanent);
@@ -419,6 +441,7 @@ impl LoginDriver {
 
     fn hand_over(mut self, login: LoggedIn) {
         let Some(slot) = self.booking.slot else { return };
+        self.count("accepted");
         self.booking.kept = true;
         let admitted = Admitted {
             peer: self.stream.peer(),
@@ -434,8 +457,14 @@ impl LoginDriver {
         self.core.context.tell(slot.core, move |core| core.join(admitted));
     }
 
+    /// Counts this login by its result, and by its target if there is one of that name.
+    fn count(&self, result: &'static str) {
+        self.core.tally.login(self.named.as_ref().map(|target| target.name.as_str()), result);
+    }
+
     fn give_up(self, failure: &Failure) {
         let peer = self.stream.peer();
+        self.count(failure.name(self.refusal.as_ref()));
         let claimed = self.machine.claimed();
         let (initiator, target) = (claimed.initiator.as_deref(), claimed.target.as_deref());
         let why = match (failure, &self.refusal) {

@@ -85,6 +85,27 @@ impl fmt::Display for ConnectionEnd {
     }
 }
 
+impl End {
+    /// The name that monitoring has for it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            End::Closed(Closing::Polite(CloseReason::Logout)) => "logout",
+            End::Closed(Closing::Polite(CloseReason::LogoutOverdue)) => "logout_overdue",
+            End::Closed(Closing::Polite(CloseReason::Silent)) => "nop_timeout",
+            End::Closed(Closing::Polite(CloseReason::Dropped)) => "dropped",
+            End::Closed(Closing::Polite(CloseReason::Reset)) => "target_reset",
+            End::Closed(Closing::Abrupt) => "replaced",
+            End::Closed(Closing::TooLong) => "discovery_time",
+            End::Closed(Closing::TooSlow) => "too_slow",
+            End::PeerClosed => "closed_by_initiator",
+            End::Socket(_) => "socket_error",
+            End::Violation(Fatal::HeaderDigest) => "header_digest",
+            End::Violation(_) => "protocol_error",
+            End::Stalled => "send_stall",
+        }
+    }
+}
+
 impl Connection {
     /// A connection that has just logged in, on the core of its session. Bytes received after the login are
     /// handled first.
@@ -222,11 +243,13 @@ impl Connection {
     /// Moves the session's PDUs to the outbox.
     fn fill(&mut self, now: Instant) {
         let session = &mut *self.session.borrow_mut();
+        // Commands that are answered in this round have ended now: one look at the clock for all of them.
+        let mut ended = None;
         while self.outbox.has_room() {
             let Some(transmit) = session.machine.poll_transmit(self.id) else { break };
             let Transmit { header, payload, last_of } = transmit;
             self.outbox.push_header(&header);
-            let sent = last_of.and_then(|task| session.sent(task));
+            let sent = last_of.and_then(|task| session.sent(task, *ended.get_or_insert_with(reactor::now)));
             match payload {
                 Payload::None => {}
                 Payload::Inline(bytes) => self.outbox.push_inline(&bytes),

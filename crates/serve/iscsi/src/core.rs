@@ -20,7 +20,8 @@ use crate::inbox::{SCRATCH_BYTES, Scratch};
 use crate::refusal::Refusal;
 use crate::registry::SessionSlot;
 use crate::session::{Removed, Session, SharedSession};
-use crate::status::SessionStatus;
+use crate::status::{SessionStatus, Traffic};
+use crate::tally::{CoreStatistics, CoreTally, InitiatorStatistics};
 
 /// State shared by the tasks of a core.
 pub(crate) struct CoreSessions {
@@ -30,6 +31,7 @@ pub(crate) struct CoreSessions {
     pub(crate) scratch: Rc<Scratch>,
     /// Memory that the commands of this core may hold.
     memory: Rc<Budget>,
+    pub(crate) tally: Rc<CoreTally>,
 }
 
 impl CoreSessions {
@@ -42,6 +44,7 @@ impl CoreSessions {
             sessions: RefCell::default(),
             scratch,
             memory,
+            tally: Rc::default(),
         }
     }
 
@@ -107,7 +110,7 @@ impl CoreSessions {
     }
 
     fn begin_session(self: &Rc<Self>, admitted: &Admitted) -> SharedSession {
-        let session = Session::begin(&self.context, &self.memory, admitted);
+        let session = Session::begin(self, admitted);
         self.sessions.borrow_mut().insert(admitted.login.request.tsih.0, Rc::clone(&session));
         self.context.server.tell(|observer| observer.session_began(session.borrow().info(), admitted.peer));
         session
@@ -119,6 +122,7 @@ impl CoreSessions {
         if session.borrow().links().next().is_none()
             && self.sessions.borrow_mut().remove(&slot.tsih.0).is_some()
         {
+            session.borrow().count_end();
             self.context.registry().vacate(slot);
             self.context.server.tell(|observer| observer.session_ended(session.borrow().info()));
         }
@@ -149,6 +153,45 @@ impl CoreSessions {
 
     pub(crate) fn status(&self) -> Vec<SessionStatus> {
         self.all().iter().map(|session| session.borrow().status(self.index)).collect()
+    }
+
+    /// Memory that the commands of this core may hold.
+    pub(crate) fn memory(&self) -> &Rc<Budget> {
+        &self.memory
+    }
+
+    /// What this core has counted, and what is under way.
+    pub(crate) fn statistics(&self) -> CoreStatistics {
+        let mut statistics = self.tally.statistics();
+        (statistics.memory_used, statistics.memory_limit) = (self.memory.used(), self.memory.limit());
+        let mut initiators: BTreeMap<_, (u64, u64, Traffic)> =
+            self.tally.ended().into_iter().map(|(key, traffic)| (key, (0, 0, traffic))).collect();
+        let mut in_flight = BTreeMap::new();
+        for session in self.all() {
+            let session = session.borrow();
+            let Some(target) = session.target() else {
+                statistics.discovery_sessions += 1;
+                continue;
+            };
+            let key = (target.to_owned(), Arc::clone(&session.identity.counted_as));
+            let (sessions, connections, traffic) = initiators.entry(key).or_default();
+            *sessions += 1;
+            *connections += session.links().count() as u64;
+            *traffic = traffic.plus(session.traffic);
+            session.count_in_flight(&mut in_flight);
+        }
+        let of_initiator = |((target, initiator), (sessions, connections, traffic))| InitiatorStatistics {
+            target,
+            initiator,
+            sessions,
+            connections,
+            traffic,
+        };
+        statistics.initiators = initiators.into_iter().map(of_initiator).collect();
+        for volume in &mut statistics.volumes {
+            volume.in_flight = in_flight.get(&(volume.volume.as_ptr() as usize)).copied().unwrap_or(0);
+        }
+        statistics
     }
 }
 
@@ -187,6 +230,7 @@ impl CoreFrontEnd for CoreSessions {
 
     fn adapt(self: Rc<Self>, done: &Sender<()>) {
         let (config, portals, now) = (self.context.config(), self.context.portals(), reactor::now());
+        self.tally.keep_served(&config);
         for session in self.all() {
             let ended = session.borrow_mut().adapt(now, &config, &portals);
             if !ended.is_empty() {
@@ -259,6 +303,7 @@ async fn serve(
 ) {
     let end = connection.run().await;
     session.borrow().log_out(&connection.link, &end);
+    core.tally.connection_closed(session.borrow().target(), end.name());
     let id = connection.id;
     drop(connection); // closes the socket
     session.borrow_mut().lose_link(reactor::now(), id);

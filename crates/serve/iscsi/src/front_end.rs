@@ -16,6 +16,7 @@ use crate::core::CoreSessions;
 use crate::loss::{Loss, losses};
 use crate::registry::Registry;
 use crate::status::SessionStatus;
+use crate::tally::InitiatorNames;
 
 /// The name of this front end in [`Portal::front_end`].
 pub const ISCSI: &str = "iscsi";
@@ -26,6 +27,7 @@ pub struct Iscsi {
     config: Lock<Arc<Config>>,
     registry: Registry,
     backoff: Lock<Backoff>,
+    initiator_names: InitiatorNames,
 }
 
 /// The server and the shared part of the front end, for all of its objects.
@@ -41,6 +43,7 @@ impl Iscsi {
         Arc::new(Iscsi {
             registry: Registry::new(cores.max(1), &config.limits),
             backoff: Lock::default(),
+            initiator_names: InitiatorNames::default(),
             config: Lock::new(Arc::new(config)),
         })
     }
@@ -120,6 +123,11 @@ impl Context {
     /// Counts of wrong secrets.
     pub(crate) fn backoff(&self) -> LockGuard<'_, Backoff> {
         self.iscsi.backoff.lock()
+    }
+
+    /// The names under which initiators are counted.
+    pub(crate) fn initiator_names(&self) -> &InitiatorNames {
+        &self.iscsi.initiator_names
     }
 
     pub(crate) fn may_log(&self, from: IpAddr) -> bool {

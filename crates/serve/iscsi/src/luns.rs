@@ -1,6 +1,7 @@
 //! The logical units that one session sees, each with its I_T nexus.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use volume::Volume;
 
 use crate::config::Target;
 use crate::session::Waiting;
+use crate::tally::{CoreTally, VolumeTally};
 
 /// A LUN of a session.
 pub(crate) struct Slot {
@@ -18,6 +20,8 @@ pub(crate) struct Slot {
     pub(crate) unit: Arc<LogicalUnit>,
     pub(crate) nexus: Nexus,
     pub(crate) deadline: Duration,
+    /// What is counted of its volume on this core.
+    pub(crate) tally: Rc<VolumeTally>,
     /// Commands begun and not yet answered.
     pub(crate) active: usize,
     /// One of them is ORDERED: nothing overtakes it.
@@ -80,6 +84,7 @@ pub(crate) struct Luns {
     visible: Arc<dyn SiblingUnits>,
     initiator: InitiatorPort,
     port: TargetPort,
+    tally: Rc<CoreTally>,
 }
 
 /// The LUNs that are visible to commands that address several of them (REPORT LUNS, EXTENDED COPY).
@@ -100,9 +105,14 @@ impl SiblingUnits for Visible {
 
 impl Luns {
     /// The LUNs of `target` that `initiator` may see; none for a discovery session.
-    pub(crate) fn new(target: Option<&Target>, initiator: InitiatorPort, port: TargetPort) -> Luns {
+    pub(crate) fn new(
+        target: Option<&Target>,
+        initiator: InitiatorPort,
+        port: TargetPort,
+        tally: Rc<CoreTally>,
+    ) -> Luns {
         let visible = Arc::new(Visible { units: Vec::new() });
-        let mut luns = Luns { places: Vec::new(), by_number: Vec::new(), visible, initiator, port };
+        let mut luns = Luns { places: Vec::new(), by_number: Vec::new(), visible, initiator, port, tally };
         luns.add_missing(target);
         luns
     }
@@ -140,6 +150,7 @@ impl Luns {
                 unit: Arc::clone(&export.unit),
                 nexus: export.unit.attach(self.initiator.clone(), self.port.clone()),
                 deadline: export.deadline,
+                tally: self.tally.of_volume(export.unit.volume()),
                 active: 0,
                 ordered: false,
                 waiting: VecDeque::new(),
@@ -191,6 +202,11 @@ impl Luns {
                 Some(self.by_number[at].1)
             }
         }
+    }
+
+    /// What is counted of the volume at a place.
+    pub(crate) fn tally(&self, place: usize) -> &VolumeTally {
+        &self.kept(place).tally
     }
 
     pub(crate) fn slot(&mut self, place: usize) -> &mut Slot {

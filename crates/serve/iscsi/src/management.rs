@@ -20,6 +20,7 @@ use crate::session::Session;
 /// Carries out a function and sends its response. The session's own commands are aborted at once, since
 /// commands that arrive after the function are not affected by it; the rest runs as a task.
 pub(crate) fn start(session: &mut Session, request: TmfRequest) {
+    session.count_task_management(request.function);
     let (units, untold) = end_own(session, &request);
     let (context, session) = (session.context(), session.weak());
     drop(reactor::spawn(async move {

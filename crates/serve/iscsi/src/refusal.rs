@@ -35,6 +35,24 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
+    /// Its name in metrics.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Refusal::NotOpen => "not_open",
+            Refusal::NoSuchTarget => "no_such_target",
+            Refusal::PortalGroup(_) => "portal_group",
+            Refusal::InitiatorNotListed => "initiator_not_listed",
+            Refusal::NetworkNotListed => "network_not_listed",
+            Refusal::NotTheUsersName => "not_the_users_name",
+            Refusal::SessionOfAnother(_) => "session_of_another",
+            Refusal::NoSuchSession(_) => "no_such_session",
+            Refusal::SessionIsFull => "session_full",
+            Refusal::ServerIsFull => "server_full",
+            Refusal::ReplacedTooOften => "replaced_too_often",
+            Refusal::TooManyGuesses(_) => "too_many_guesses",
+        }
+    }
+
     /// The login status. An initiator without access gets the same status as for a target that does not
     /// exist.
     pub(crate) fn status(&self) -> LoginStatus {

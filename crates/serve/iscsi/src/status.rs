@@ -56,6 +56,17 @@ pub struct Traffic {
     pub written_bytes: u64,
 }
 
+impl Traffic {
+    /// Both sums together.
+    pub fn plus(self, other: Traffic) -> Traffic {
+        Traffic {
+            commands: self.commands + other.commands,
+            read_bytes: self.read_bytes + other.read_bytes,
+            written_bytes: self.written_bytes + other.written_bytes,
+        }
+    }
+}
+
 /// Negotiated keys as `Key=Value`, those that matter to performance first.
 pub(crate) fn keys(parameters: &Parameters) -> Vec<String> {
     let yes = |on: bool| if on { "Yes" } else { "No" };

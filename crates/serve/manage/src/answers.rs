@@ -14,6 +14,7 @@ impl Live {
                 Reply::Sessions { sessions: self.sessions().into_iter().map(session).collect() }
             }
             Request::Volumes => Reply::Volumes { volumes: self.volumes() },
+            Request::Metrics => Reply::Metrics { text: self.metrics() },
             Request::Reload { dry_run, force } => {
                 reloaded(self.reload(ReloadOptions { dry_run: *dry_run, force: *force }))
             }

@@ -23,10 +23,10 @@ impl Live {
     /// # Errors
     /// Nothing has changed, and why.
     pub fn change(&self, change: &Change, options: ReloadOptions) -> Result<Reloaded, Failure> {
-        self.tell(self.change_one(change, options), options)
+        self.noted(options, || self.change_unnoted(change, options))
     }
 
-    fn change_one(&self, change: &Change, options: ReloadOptions) -> Result<Reloaded, Failure> {
+    fn change_unnoted(&self, change: &Change, options: ReloadOptions) -> Result<Reloaded, Failure> {
         let mut now = self.now();
         let file = now.desired.file()?;
         let unserved = Difference::between(&now.config, &now.desired.safe_config_with(file.as_ref())?);

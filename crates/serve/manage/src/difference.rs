@@ -25,6 +25,8 @@ pub(crate) struct Difference {
     pub(crate) grown: Vec<(VolumeName, Bytes)>,
     /// Volumes that have to be closed and opened again, since they are made of something else.
     pub(crate) reopened: Vec<VolumeName>,
+    /// Metrics are served elsewhere, or not any more.
+    pub(crate) metrics: bool,
 }
 
 impl Difference {
@@ -170,6 +172,13 @@ impl Difference {
         }
         if now.limits != wanted.limits {
             self.line("~ limits".to_owned());
+        }
+        self.metrics = now.metrics != wanted.metrics;
+        if self.metrics {
+            self.line(match &wanted.metrics {
+                Some(metrics) => format!("~ metrics on {}", metrics.listen),
+                None => "- metrics".to_owned(),
+            });
         }
         let fixed = [
             (now.state != wanted.state, "state"),

@@ -2,8 +2,8 @@
 //!
 //! Reading order: [`config`] (what a file says, with its mistakes), [`Desired`] (a file, and what goes beside it), [`state`]
 //! (what outlives a server), `volumes` and `join` (a configuration as devices, and as what front ends serve), [`start()`],
-//! [`Live`] (a server while it runs, and how it becomes another), [`control`] (how it is asked, what it tells, and both ends of its
-//! socket).
+//! [`Live`] (a running server and its reconfiguration), [`control`] (both sides of the control socket, and
+//! events), [`metrics`] (for monitoring), [`Supervisor`] (what a service manager is told).
 //!
 //! It prints nothing, reads no arguments and ends no process; errors are a `backends::Failure`.
 //!
@@ -37,11 +37,13 @@ mod difference;
 mod join;
 mod live;
 mod paste;
+pub mod metrics;
 mod poll;
 mod remotes;
 mod start;
 pub mod state;
 pub mod summary;
+mod supervisor;
 mod volumes;
 
 pub use config::{Address, Config, ConfigError, VolumeName};
@@ -49,3 +51,4 @@ pub use desired::{Desired, NamedSpec};
 pub use live::{Live, ReloadOptions, Reloaded};
 pub use poll::{Gather, Poll};
 pub use start::{Started, start};
+pub use supervisor::Supervisor;

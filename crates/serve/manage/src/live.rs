@@ -12,7 +12,8 @@
 //!                     in each of these cases nothing has changed
 //! ```
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,10 @@ use crate::control::{Event, Events};
 use crate::desired::Desired;
 use crate::difference::Difference;
 use crate::join::{self, Served};
+use crate::metrics::http::{Bound, Endpoint};
+use crate::metrics::{Probe, Reloads};
 use crate::state::ServerState;
+use crate::supervisor::Supervisor;
 use crate::volumes::{self, Opened, Volumes};
 use backends::Failure;
 use volume::spec::Bytes;
@@ -38,6 +42,13 @@ pub struct Live {
     iscsi: Arc<Iscsi>,
     events: Arc<Events>,
     now: Mutex<Now>,
+    probe: Probe,
+    reloads: Reloads,
+    /// Where metrics are served.
+    endpoint: Mutex<Option<Endpoint>>,
+    supervisor: OnceLock<Supervisor>,
+    /// For what outlives a call.
+    me: Weak<Live>,
 }
 
 /// What is served.
@@ -86,13 +97,63 @@ impl Live {
         events: Arc<Events>,
         config: Config,
         volumes: Volumes,
-    ) -> Live {
-        Live { state, server, iscsi, events, now: Mutex::new(Now { desired, config, volumes }) }
+    ) -> Arc<Live> {
+        let probe = Probe::new(server.cores(), &config);
+        Arc::new_cyclic(|me| Live {
+            state,
+            server,
+            iscsi,
+            events,
+            now: Mutex::new(Now { desired, config, volumes }),
+            probe,
+            reloads: Reloads::default(),
+            endpoint: Mutex::default(),
+            supervisor: OnceLock::new(),
+            me: Weak::clone(me),
+        })
     }
 
     /// What happens in the server, for those who subscribe.
     pub fn events(&self) -> &Arc<Events> {
         &self.events
+    }
+
+    pub(crate) fn iscsi(&self) -> &Arc<Iscsi> {
+        &self.iscsi
+    }
+
+    pub(crate) fn probe(&self) -> &Probe {
+        &self.probe
+    }
+
+    pub(crate) fn reloads(&self) -> &Reloads {
+        &self.reloads
+    }
+
+    pub(crate) fn supervisor(&self) -> Option<&Supervisor> {
+        self.supervisor.get()
+    }
+
+    /// There is one for as long as the server runs.
+    pub(crate) fn set_supervisor(&self, supervisor: Supervisor) {
+        // A second one is not told anything.
+        let _ = self.supervisor.set(supervisor);
+    }
+
+    /// Serves metrics there from now on, and nowhere else.
+    pub(crate) fn serve_metrics(&self, bound: Option<Bound>) -> Result<(), Failure> {
+        let endpoint = bound.map(|bound| bound.serve(Weak::clone(&self.me)));
+        *self.endpoint() = endpoint.transpose().map_err(Failure::failed)?;
+        Ok(())
+    }
+
+    /// Where metrics are served, with the port that was taken.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.endpoint().as_ref().map(Endpoint::address)
+    }
+
+    fn endpoint(&self) -> MutexGuard<'_, Option<Endpoint>> {
+        self.endpoint.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn server(&self) -> &Arc<Server> {
@@ -113,6 +174,9 @@ impl Live {
     /// Has the server end in good order: initiators are asked to log out, and commands in flight have so much
     /// time.
     pub fn shutdown(&self, grace: Duration) {
+        if let Some(supervisor) = self.supervisor() {
+            supervisor.stopping();
+        }
         self.server.shutdown(grace);
     }
 
@@ -125,28 +189,35 @@ impl Live {
     /// # Errors
     /// Nothing has changed, and why.
     pub fn reload(&self, options: ReloadOptions) -> Result<Reloaded, Failure> {
-        let reload = || {
+        self.noted(options, || {
             let mut now = self.now();
             let wanted = now.desired.safe_config()?;
             self.serve(&mut now, wanted, options)
-        };
-        self.tell(reload(), options)
+        })
     }
 
-    /// Tells subscribers how a change of the configuration went.
-    pub(crate) fn tell(
+    /// Changes what is served, and tells subscribers, metrics and the service manager how that went.
+    pub(crate) fn noted(
         &self,
-        outcome: Result<Reloaded, Failure>,
         options: ReloadOptions,
+        change: impl FnOnce() -> Result<Reloaded, Failure>,
     ) -> Result<Reloaded, Failure> {
+        if options.dry_run {
+            return change();
+        }
+        if let Some(supervisor) = self.supervisor() {
+            supervisor.reloading();
+        }
+        let outcome = change();
         match &outcome {
-            _ if options.dry_run => {}
             Ok(Reloaded { changes, failed, .. }) => {
                 let (changes, failed) = (changes.clone(), failed.clone());
                 self.events.publish(Event::ReloadApplied { changes, failed });
             }
             Err(failure) => self.events.publish(Event::ReloadRefused { reason: failure.to_string() }),
         }
+        self.reloads.ended(outcome.as_ref().is_ok_and(|reloaded| reloaded.failed.is_empty()));
+        self.tell_ready();
         outcome
     }
 
@@ -178,6 +249,10 @@ impl Live {
             )));
         }
         self.check_names(&difference)?;
+        let metrics = match &wanted.metrics {
+            Some(metrics) if difference.metrics => Some(metrics.bind()?),
+            _ => None,
+        };
         let opened = volumes::open_these(&wanted, &difference.added, &self.state)?;
         let mut next = now.volumes.all_but(&difference.removed);
         next.rename(&difference.renamed);
@@ -201,6 +276,12 @@ impl Live {
         now.config.volumes.retain(|volume| !not_served.contains(&volume.name));
         now.volumes.describe(&now.config);
         self.tell_volumes(&difference, &now.volumes);
+        self.probe.describe(&now.config);
+        if difference.metrics
+            && let Err(error) = self.serve_metrics(metrics)
+        {
+            reloaded.failed.push(format!("metrics are not served: {error}"));
+        }
         Ok(reloaded)
     }
 

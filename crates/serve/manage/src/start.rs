@@ -12,7 +12,7 @@ use host::{EpollOptions, threads};
 use server::{Core, Server};
 use target::Iscsi;
 
-use crate::config::Config;
+use crate::config::{Config, Metrics};
 use crate::control::{BindError, Events, Socket, SocketFile};
 use crate::desired::Desired;
 use crate::live::Live;
@@ -51,7 +51,9 @@ pub fn start(desired: Desired, config: Config) -> Result<Started, Failure> {
     let (reactors, bound) = start_reactors(&config, cores, parts)?;
     let addresses = addresses(&bound)?;
     let socket = control(&config, &state)?;
-    let live = Arc::new(Live::new(desired, state, server, iscsi, events, config, volumes));
+    let metrics = config.metrics.as_ref().map(Metrics::bind).transpose()?;
+    let live = Live::new(desired, state, server, iscsi, events, config, volumes);
+    live.serve_metrics(metrics)?;
     Ok(Started { live, addresses, reactors, socket, socket_file: None })
 }
 

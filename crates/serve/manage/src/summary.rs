@@ -12,6 +12,9 @@ pub fn text(config: &Config) -> String {
     for portal in &config.portals {
         let _ = writeln!(text, "listens on {} (portal group {})", portal.listen.0, portal.group);
     }
+    if let Some(metrics) = &config.metrics {
+        let _ = writeln!(text, "metrics on http://{}/metrics", metrics.listen);
+    }
     for target in &config.targets {
         let _ = writeln!(text, "target {} for {}", target.name, audience(target));
         for lun in &target.luns {

@@ -46,6 +46,16 @@ impl Budget {
         Charge { budget: Rc::clone(self), bytes }
     }
 
+    /// How many bytes may be held.
+    pub fn limit(&self) -> usize {
+        self.limit.get()
+    }
+
+    /// How many bytes are held.
+    pub fn used(&self) -> usize {
+        self.used.get()
+    }
+
     /// Bytes that are available.
     pub fn free(&self) -> usize {
         let free = self.limit.get().saturating_sub(self.used.get());

@@ -28,7 +28,7 @@ mod unit;
 
 pub use command::luns::{absent, well_known};
 pub use identity::Identity;
-pub use nexus::{InitiatorPort, Nexus, NexusId, TargetPort};
+pub use nexus::{InitiatorPort, Nexus, NexusId, TargetPort, Traffic};
 pub use plan::{
     Background, CommandIn, Data, DataIn, Effect, Job, Landing, Plan, Receive, Reply, Running, SiblingUnits,
     Step,

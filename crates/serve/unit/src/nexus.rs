@@ -31,15 +31,15 @@ pub(crate) struct Counters {
 
 /// Totals of reads and writes (LOG SENSE, page 19h).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Traffic {
+pub struct Traffic {
     /// Read commands.
-    pub(crate) reads: u64,
+    pub reads: u64,
     /// Write commands.
-    pub(crate) writes: u64,
+    pub writes: u64,
     /// Blocks sent for read commands.
-    pub(crate) blocks_sent: u64,
+    pub blocks_sent: u64,
     /// Blocks received for write commands.
-    pub(crate) blocks_received: u64,
+    pub blocks_received: u64,
 }
 
 impl Counters {

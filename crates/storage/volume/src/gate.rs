@@ -14,6 +14,8 @@ use crate::Volume;
 pub(crate) struct Gate {
     generation: AtomicU64,
     fences: AtomicUsize,
+    /// Fences that there were.
+    fenced: AtomicU64,
 }
 
 /// Fences the volume until it is dropped. Several may exist at once; the volume is fenced while there is any.
@@ -44,8 +46,14 @@ impl Volume {
     /// waiting.
     pub fn fence(self: &Arc<Self>) -> Fence {
         self.gate.fences.fetch_add(1, Ordering::Release);
+        self.gate.fenced.fetch_add(1, Ordering::Relaxed);
         self.advance_generation();
         Fence { volume: Arc::clone(self) }
+    }
+
+    /// How often it was taken out of service since it was opened.
+    pub fn fences_made(&self) -> u64 {
+        self.gate.fenced.load(Ordering::Relaxed)
     }
 
     /// Whether there is a [`Fence`].

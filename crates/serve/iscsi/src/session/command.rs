@@ -20,6 +20,7 @@ use super::{Outgoing, Session, Task, TaskState, Waiting, Work};
 use crate::inbox::Landing;
 use crate::management;
 use crate::outbox::Payload;
+use crate::tally::Operation;
 
 impl Session {
     pub(super) fn arrive(&mut self, now: Instant, command: Command) {
@@ -105,6 +106,7 @@ impl Session {
             id: command.task,
             slot,
             attribute: command.attribute,
+            operation: Operation::of_code(command.cdb()[0]),
             entered,
             started,
             state: TaskState::Held,
@@ -225,6 +227,7 @@ impl Session {
         match self.luns.slot(index).unit.finish(job, data) {
             Step::Now(reply) => self.answer(id, reply),
             Step::Later(Running { mut reply, watch }) => {
+                self.luns.tally(index).note_wait();
                 // Begun here, a request is with its device before this round's answers are sent, and what a
                 // device ends at once needs no task.
                 let begun = is_short.then(|| reply.as_mut().poll(&mut Context::from_waker(Waker::noop())));
@@ -303,6 +306,9 @@ impl Session {
         {
             return self.answer(id, Reply::status(Status::TaskSetFull));
         }
+        if reply.status != Status::Good {
+            self.count_failure(id, &reply);
+        }
         let Some(task) = self.task(id).filter(|task| !matches!(task.state, TaskState::Answered(_))) else {
             return;
         };
@@ -345,8 +351,11 @@ impl Session {
     }
 
     /// The last PDU of a task is queued; its connection holds the lock until all is sent.
-    pub(crate) fn sent(&mut self, id: TaskId) -> Option<Outgoing> {
+    pub(crate) fn sent(&mut self, id: TaskId, now: Instant) -> Option<Outgoing> {
         let task = self.take(id)?;
+        if let Some(index) = task.slot {
+            self.luns.tally(index).record(task.operation, now.duration_since(task.started));
+        }
         drop(task.charge);
         if !self.waiting_for_memory.is_empty() {
             self.resume_waiting_for_memory();

@@ -26,6 +26,7 @@
 
 mod change;
 mod command;
+mod counted;
 mod early;
 mod ending;
 mod late;
@@ -53,6 +54,7 @@ pub(crate) use self::late::PATIENCE;
 pub(crate) use self::late::SLOW;
 use crate::admission::Admitted;
 use crate::config::Target;
+use crate::core::CoreSessions;
 use crate::front_end::Context;
 use crate::inbox::Landing;
 use crate::link::Link;
@@ -61,6 +63,7 @@ use crate::management;
 use crate::outbox::Payload;
 use crate::registry::SessionSlot;
 use crate::status::Traffic;
+use crate::tally::{CoreTally, Operation};
 
 /// A session, shared by its connections and running commands.
 pub(crate) type SharedSession = Rc<RefCell<Session>>;
@@ -73,6 +76,7 @@ pub(crate) struct Session {
     pub(crate) identity: Identity,
     this: Weak<RefCell<Session>>,
     context: Context,
+    tally: Rc<CoreTally>,
     /// By the index of their [`TaskId`].
     tasks: Vec<Option<Task>>,
     /// By the index of their [`ConnectionId`].
@@ -96,6 +100,8 @@ pub(crate) struct Session {
 /// The identity of the session, for the registry and for status.
 pub(crate) struct Identity {
     pub(crate) initiator: String,
+    /// The name under which monitoring has it.
+    pub(crate) counted_as: Arc<str>,
     /// The authenticated CHAP name.
     pub(crate) user: Option<String>,
     pub(crate) isid: iscsi::pdu::Isid,
@@ -113,6 +119,7 @@ struct Task {
     /// `None`: addressed to a LUN that does not exist.
     slot: Option<usize>,
     attribute: TaskAttribute,
+    operation: Operation,
     /// It has begun and is counted at its LUN.
     entered: bool,
     started: Instant,
@@ -171,7 +178,8 @@ pub(crate) enum Waiting {
 
 impl Session {
     /// The session of a leading login. Its connections join it one by one.
-    pub(crate) fn begin(context: &Context, memory: &Rc<Budget>, admitted: &Admitted) -> SharedSession {
+    pub(crate) fn begin(core: &CoreSessions, admitted: &Admitted) -> SharedSession {
+        let (context, memory) = (&core.context, core.memory());
         let login = &admitted.login;
         let limits = &context.config().limits;
         let target = admitted.target.as_deref();
@@ -201,9 +209,10 @@ impl Session {
         Rc::new_cyclic(|this| {
             RefCell::new(Session {
                 machine: iscsi::target::Session::new(config),
-                luns: Luns::new(target, port, target_port),
+                luns: Luns::new(target, port, target_port, Rc::clone(&core.tally)),
                 traffic: Traffic::default(),
                 identity: Identity {
+                    counted_as: context.initiator_names().of(&initiator),
                     initiator,
                     user: login.authenticated_as.clone(),
                     isid: login.request.isid,
@@ -214,6 +223,7 @@ impl Session {
                 },
                 this: Weak::clone(this),
                 context: context.clone(),
+                tally: Rc::clone(&core.tally),
                 tasks: Vec::new(),
                 links: Vec::new(),
                 kept: budget.hold(0),

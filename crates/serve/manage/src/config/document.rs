@@ -9,7 +9,7 @@ use super::chap::Protected;
 use super::mistake::{ConfigError, Mistakes};
 use super::section::Section;
 use super::values::Unfit;
-use super::{Chap, Config, Limits, Log, LogFormat, Portal, chap, portal, target, volume};
+use super::{Chap, Config, Limits, Log, LogFormat, Portal, chap, metrics, portal, target, volume};
 use crate::poll::{Gather, Poll};
 use ::volume::nearest::hint;
 use ::volume::spec::{Bytes, Time};
@@ -40,6 +40,7 @@ fn config(root: &Section<'_>) -> Config {
         poll: root.parsed::<Poll>("poll").map(|poll| poll.value.0),
         gather: root.parsed::<Gather>("gather").map(|gather| gather.value.0),
         io_engine: root.parsed("io-engine").map(|engine| engine.value),
+        metrics: root.section("metrics", "[metrics]").and_then(|section| metrics::read(&section)),
         log: root.section("log", "[log]").map(|section| log(&section)).unwrap_or_default(),
         portals,
         volumes,

@@ -8,6 +8,7 @@ mod chap;
 mod document;
 mod edit;
 mod file;
+mod metrics;
 mod mistake;
 mod names;
 mod portal;
@@ -23,6 +24,7 @@ use std::time::Duration;
 pub use chap::{Account, Chap};
 pub(crate) use edit::{Addition, no_size, with_size};
 pub(crate) use file::ConfigFile;
+pub use metrics::Metrics;
 pub use mistake::ConfigError;
 pub use portal::Portal;
 pub use target::{Lun, Target};
@@ -57,6 +59,8 @@ pub struct Config {
     pub gather: Option<Duration>,
     /// How files are read and written.
     pub io_engine: Option<host::IoEngine>,
+    /// Where metrics are served.
+    pub metrics: Option<Metrics>,
     /// What is logged.
     pub log: Log,
     /// Files with secrets that others than their owner may use.

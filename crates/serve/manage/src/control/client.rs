@@ -97,7 +97,11 @@ impl Subscription {
 pub fn unexpected(reply: Reply) -> Failure {
     match reply {
         Reply::Refused { reason } => Failure::failed(reason),
-        Reply::Done | Reply::Sessions { .. } | Reply::Volumes { .. } | Reply::Reloaded { .. } => {
+        Reply::Done
+        | Reply::Sessions { .. }
+        | Reply::Volumes { .. }
+        | Reply::Metrics { .. }
+        | Reply::Reloaded { .. } => {
             Failure::failed("the server answered something else; is it of this version?")
         }
     }
@@ -107,7 +111,7 @@ pub fn unexpected(reply: Reply) -> Failure {
 fn patience(request: &Request) -> Duration {
     match request {
         Request::Reload { .. } | Request::Change { .. } => Duration::from_secs(300),
-        Request::Sessions | Request::Volumes | Request::Events | Request::Fault { .. } => PATIENCE,
+        Request::Sessions | Request::Volumes | Request::Metrics | Request::Events | Request::Fault { .. } => PATIENCE,
     }
 }
 

@@ -47,6 +47,8 @@ pub enum Request {
     },
     /// What volumes are served.
     Volumes,
+    /// What monitoring is told.
+    Metrics,
     /// Serve something else, and have the configuration file say so.
     Change {
         /// One volume more, less, or otherwise.
@@ -118,6 +120,11 @@ pub enum Reply {
     Volumes {
         /// All of them.
         volumes: Vec<Volume>,
+    },
+    /// To [`Request::Metrics`].
+    Metrics {
+        /// In Prometheus' text format.
+        text: String,
     },
     /// To [`Request::Reload`] and [`Request::Change`].
     Reloaded {

@@ -27,9 +27,9 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
             .chain(pages(call).skip(1).flat_map(|page| [page, 0]))
             .collect(),
         (PROVISIONING, 0) if call.unit.thin() => return plan_provisioning(call, pointer),
-        (CACHE, 0) => from(pointer, cache(call.unit.look(|state| state.traffic())))?,
+        (CACHE, 0) => from(pointer, cache(call.unit.traffic()))?,
         (TEMPERATURE, 0) => from(pointer, temperature())?,
-        (STATISTICS, 0) => from(pointer, statistics(call.unit.look(|state| state.traffic())))?,
+        (STATISTICS, 0) => from(pointer, statistics(call.unit.traffic()))?,
         (SUPPORTED_PAGES | PROVISIONING | TEMPERATURE | STATISTICS | CACHE, 1..) => {
             return Err(Condition::invalid_field(3).into());
         }

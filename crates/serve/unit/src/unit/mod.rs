@@ -24,7 +24,7 @@ use crate::cdb::Cdb;
 use crate::command::{self, Call, UnitTraits};
 use crate::identity::Identity;
 use crate::mode::{Facts, Pages};
-use crate::nexus::{Counters, InitiatorPort, Nexus, NexusId, TargetPort, View};
+use crate::nexus::{Counters, InitiatorPort, Nexus, NexusId, TargetPort, Traffic, View};
 use crate::plan::{CommandIn, Plan, Reply};
 
 pub(crate) use access::DeviceAccess;
@@ -159,6 +159,11 @@ impl LogicalUnit {
     /// Its names.
     pub fn identity(&self) -> &Identity {
         &self.options.identity
+    }
+
+    /// What was read and written since it was made.
+    pub fn traffic(&self) -> Traffic {
+        self.look(|state| state.traffic())
     }
 
     /// How it presents itself.

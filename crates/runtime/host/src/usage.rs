@@ -1,0 +1,68 @@
+//! What this process takes of the machine besides CPU time ([`crate::cputime`]).
+
+use std::fs;
+use std::io;
+
+use rustix::param::page_size;
+
+/// What a process holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Memory that is there, in bytes.
+    pub resident_bytes: u64,
+    /// Address space, in bytes.
+    pub virtual_bytes: u64,
+    /// Open file descriptors.
+    pub open_files: u64,
+    /// Threads.
+    pub threads: u64,
+}
+
+/// What this process holds now.
+pub fn of_this_process() -> io::Result<Usage> {
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "/proc/self has another form");
+    let statm = fs::read_to_string("/proc/self/statm")?;
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    let mut pages = statm.split_ascii_whitespace().map_while(|number| number.parse::<u64>().ok());
+    let (size, resident) = pages.next().zip(pages.next()).ok_or_else(invalid)?;
+    Ok(Usage {
+        resident_bytes: resident * page_size() as u64,
+        virtual_bytes: size * page_size() as u64,
+        open_files: open_files()?,
+        threads: threads(&stat).ok_or_else(invalid)?,
+    })
+}
+
+/// Linux 6.2 and later say how many there are in the size of the folder; before that it is zero, and they are counted.
+fn open_files() -> io::Result<u64> {
+    match fs::metadata("/proc/self/fd")?.len() {
+        // One is that of the folder itself.
+        0 => Ok(fs::read_dir("/proc/self/fd")?.count().saturating_sub(1) as u64),
+        count => Ok(count),
+    }
+}
+
+/// `num_threads` of `/proc/PID/stat` (proc_pid_stat(5): field 20). The name before it may hold anything.
+fn threads(stat: &str) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_ascii_whitespace().nth(17)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_holds_something() {
+        let usage = of_this_process().expect("procfs");
+        assert!(usage.resident_bytes > 0 && usage.virtual_bytes >= usage.resident_bytes, "{usage:?}");
+        assert!(usage.open_files >= 3 && usage.threads >= 1, "{usage:?}");
+    }
+
+    #[test]
+    fn threads_are_the_twentieth_field() {
+        let stat = "71 (a) b 1) S 1 71 71 0 -1 4194560 5 0 0 0 250 150 0 0 20 0 9 0 6 7 8";
+        assert_eq!(threads(stat), Some(9));
+        assert_eq!(threads("71 (x"), None);
+    }
+}

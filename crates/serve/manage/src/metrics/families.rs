@@ -1,0 +1,66 @@
+//! The metrics that there are. Their names and labels are what dashboards and alerts are made of: they stay. docs/operate.md
+//! has them all, which a test sees to.
+
+use super::exposition::{Family, Kind};
+
+macro_rules! families {
+    ($($constant:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
+        $(pub(super) static $constant: Family =
+            Family { name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help };)*
+
+        /// All of them, in the order in which they are written.
+        pub static FAMILIES: &[&Family] = &[$(&$constant),*];
+    };
+}
+
+families! {
+    BUILD = Gauge "linerate_build_info" ["version", "io_engine"] "The version that runs, and how it reads and writes files; 1.";
+    UP_PHASE = Gauge "linerate_open" [] "Whether hosts are let in: 0 while the server starts and ends.";
+    CONFIG_GENERATION = Gauge "linerate_config_generation" [] "How many configurations were served, this one included.";
+    CONFIG_OK = Gauge "linerate_config_last_reload_successful" [] "Whether the latest reload succeeded; 1 if there was none.";
+    CONFIG_TIME = Gauge "linerate_config_last_reload_success_timestamp_seconds" [] "When the configuration in force was read, since 1970.";
+    RELOADS = Counter "linerate_reloads_total" ["result"] "Reloads and changes of single volumes.";
+
+    VOLUME_INFO = Gauge "linerate_volume_info" ["volume", "backend", "uuid"] "What a volume is made of, outermost, and its identity; 1.";
+    VOLUME_SIZE = Gauge "linerate_volume_size_bytes" ["volume"] "Size of a volume.";
+    VOLUME_COMMANDS = Counter "linerate_volume_commands_total" ["volume", "op"] "Commands that were answered, those with an error, too.";
+    VOLUME_BYTES = Counter "linerate_volume_bytes_total" ["volume", "op"] "Data of read and write commands.";
+    VOLUME_DURATION = Histogram "linerate_volume_command_duration_seconds" ["volume", "op"] "From taking a command in to handing its answer to the network.";
+    VOLUME_ERRORS = Counter "linerate_volume_errors_total" ["volume", "op", "kind"] "Commands that were answered with an error, by sense key or status.";
+    VOLUME_IN_FLIGHT = Gauge "linerate_volume_in_flight" ["volume"] "Commands that were taken in and are not answered in full: the queue.";
+    VOLUME_WAITS = Counter "linerate_volume_device_waits_total" ["volume"] "Commands that waited for the device: neither memory nor the page cache could carry them out at once.";
+    VOLUME_CACHE = Gauge "linerate_volume_write_cache" ["volume"] "Whether acknowledged writes may wait for a flush.";
+    VOLUME_STORAGE_ERRORS = Counter "linerate_volume_storage_errors_total" ["volume"] "Requests that failed for a reason that is the storage's.";
+    VOLUME_FAILING = Gauge "linerate_volume_failing" ["volume"] "Whether the latest request of some kind failed for such a reason.";
+    VOLUME_SILENT = Gauge "linerate_volume_silent" ["volume"] "Whether the device does not answer.";
+    VOLUME_FENCED = Gauge "linerate_volume_fenced" ["volume"] "Whether the volume is out of service until its device answers.";
+    VOLUME_FENCES = Counter "linerate_volume_fences_total" ["volume"] "How often the volume was taken out of service for that.";
+    VOLUME_RESERVED = Gauge "linerate_volume_reserved" ["volume"] "Whether a host has reserved the volume.";
+    VOLUME_PROTECTED = Gauge "linerate_volume_write_protected" ["volume"] "Whether writes are refused.";
+
+    TARGET_LUNS = Gauge "linerate_target_luns" ["target"] "LUNs of a target.";
+    TARGET_OPEN = Gauge "linerate_target_open_to_any" ["target"] "Whether any initiator may log in: no list of names or networks, no CHAP.";
+    SESSIONS = Gauge "linerate_sessions" ["target", "initiator"] "Sessions now. Of the first 256 initiators; all others are (others).";
+    CONNECTIONS = Gauge "linerate_session_connections" ["target", "initiator"] "Connections of these sessions.";
+    SESSION_COMMANDS = Counter "linerate_session_commands_total" ["target", "initiator"] "Commands of an initiator, of all its sessions so far.";
+    SESSION_BYTES = Counter "linerate_session_bytes_total" ["target", "initiator", "direction"] "Data that it has read and written.";
+    DISCOVERY_SESSIONS = Gauge "linerate_discovery_sessions" [] "Discovery sessions now.";
+    LOGINS = Counter "linerate_logins_total" ["target", "result"] "Connections that logged in (accepted), or why not. No target: discovery, or one that is not served.";
+    CONNECTIONS_CLOSED = Counter "linerate_connections_closed_total" ["target", "reason"] "Connections of sessions that have ended, and why.";
+    TASK_MANAGEMENT = Counter "linerate_task_management_total" ["target", "function"] "Task management functions that initiators asked for.";
+    UNIT_ATTENTIONS = Counter "linerate_unit_attentions_total" ["target", "kind"] "Unit attentions that were reported.";
+
+    STAGING = Gauge "linerate_staging_bytes" ["reactor"] "Memory that commands hold.";
+    STAGING_LIMIT = Gauge "linerate_staging_limit_bytes" ["reactor"] "Memory that they may hold.";
+    REACTOR_UP = Gauge "linerate_reactor_up" ["reactor"] "Whether a reactor thread answered this scrape within a second.";
+    REACTOR_LAG = Gauge "linerate_reactor_lag_seconds" ["reactor"] "How long it took to answer this scrape.";
+    REACTOR_CPU = Counter "linerate_reactor_cpu_seconds_total" ["reactor"] "CPU time of the thread, busy-polling included.";
+
+    PROCESS_CPU = Counter "process_cpu_seconds_total" [] "User and system CPU time of the process.";
+    PROCESS_RESIDENT = Gauge "process_resident_memory_bytes" [] "Memory of the process that is there, RAM volumes included.";
+    PROCESS_VIRTUAL = Gauge "process_virtual_memory_bytes" [] "Address space of the process.";
+    PROCESS_FILES = Gauge "process_open_fds" [] "Open file descriptors.";
+    PROCESS_FILES_MAX = Gauge "process_max_fds" [] "How many there may be.";
+    PROCESS_THREADS = Gauge "process_threads" [] "Threads of the process.";
+    PROCESS_START = Gauge "process_start_time_seconds" [] "When the server was started, since 1970.";
+}
