@@ -1,0 +1,343 @@
+//! What monitoring is told of a server, while real clients use it.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use initiator::{Transfer, cdb};
+
+use crate::exposition::Exposition;
+use crate::program::{PATIENCE, installed, run, run_command, until};
+use crate::remote::{attached, in_a_world, read, write};
+use crate::server::{Server, free_port};
+
+const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+const DASHBOARD: &str = include_str!("../../../../contrib/grafana/linerate.json");
+const TARGET: &str = "iqn.2026-01.com.example:t";
+const BASE: &str = "
+reactors = 2
+[volume.a]
+spec = \"ram:8MiB\"
+[volume.b]
+spec = \"fault:[file:{state}/b.img?size=8MiB]\"
+[[target]]
+name = \"iqn.2026-01.com.example:t\"
+lun = [{ lun = 0, volume = \"a\" }, { lun = 1, volume = \"b\" }]
+[[target]]
+name = \"iqn.2026-01.com.example:closed\"
+initiators = [\"iqn.2026-01.com.example:friend\"]
+lun = [{ lun = 0, volume = \"a\" }]
+[metrics]
+listen = \"127.0.0.1:{metrics}\"
+";
+
+/// A server that serves metrics, and where.
+struct Monitored {
+    server: Server,
+    address: SocketAddr,
+}
+
+fn monitored() -> Option<Monitored> {
+    let port = free_port();
+    let server = Server::configured(&BASE.replace("{metrics}", &port.to_string()))?;
+    Some(Monitored { server, address: SocketAddr::from(([127, 0, 0, 1], port)) })
+}
+
+/// What a connection is answered.
+fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).expect("a server of metrics");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+    // It may hang up on something long before it has all been sent.
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// The status and the body of a page.
+fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    let answer = exchange(address, format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes());
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no reply: {answer}"));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    (status, body.to_owned())
+}
+
+impl Monitored {
+    fn text(&self) -> String {
+        let (status, text) = get(self.address, "/metrics");
+        assert_eq!(status, 200, "{text}");
+        text
+    }
+
+    fn scrape(&self) -> Exposition {
+        let text = self.text();
+        Exposition::read(&text).unwrap_or_else(|mistake| panic!("{mistake}\n{text}"))
+    }
+
+    fn health(&self) -> (u16, serde_json::Value) {
+        let (status, text) = get(self.address, "/healthz");
+        (status, serde_json::from_str(&text).expect("JSON"))
+    }
+
+    fn linerate(&self, arguments: &[&str]) -> String {
+        let control = self.server.state().join("control").display().to_string();
+        run(LINERATE, &[arguments, &["--control", &control]].concat()).expect_success()
+    }
+
+    fn url(&self, lun: u16) -> String {
+        format!("iscsi://127.0.0.1:{}/{TARGET}/{lun}", self.server.port())
+    }
+}
+
+#[test]
+fn counters_are_those_of_the_client_to_the_unit() {
+    let Some(mut monitored) = monitored() else { return };
+    in_a_world(async {
+        let lun = attached(&monitored.url(0)).await;
+        let before = monitored.scrape();
+        for at in 0..20 {
+            write(&lun, at * 8, &[7; 4096], false).await.expect("written");
+        }
+        for at in 0..30 {
+            read(&lun, at, 512).await;
+        }
+        let beyond = lun.command(cdb::read_16(1 << 40, 1), Transfer::None).await.expect("an answer");
+        assert_eq!(beyond.status, 2, "CHECK CONDITION");
+        let after = monitored.scrape();
+        let since = |name: &str, labels: &[(&str, &str)]| {
+            after.value(name, labels).unwrap_or(0.0) - before.value(name, labels).unwrap_or(0.0)
+        };
+        let (reads, writes) = ([("volume", "a"), ("op", "read")], [("volume", "a"), ("op", "write")]);
+        assert_eq!(since("linerate_volume_commands_total", &writes), 20.0);
+        assert_eq!(since("linerate_volume_commands_total", &reads), 31.0);
+        assert_eq!(since("linerate_volume_bytes_total", &writes), 20.0 * 4096.0);
+        assert_eq!(since("linerate_volume_bytes_total", &reads), 30.0 * 512.0);
+        assert_eq!(since("linerate_volume_command_duration_seconds_count", &reads), 31.0);
+        assert!(since("linerate_volume_command_duration_seconds_sum", &reads) > 0.0);
+        let refused = [("volume", "a"), ("op", "read"), ("kind", "illegal_request")];
+        assert_eq!(since("linerate_volume_errors_total", &refused), 1.0);
+        assert!(after.value("linerate_session_commands_total", &[("target", TARGET), ("initiator", "")]).is_none());
+        let sessions = &after.0["linerate_sessions"].samples;
+        assert!(sessions.iter().any(|sample| sample.labels["target"] == TARGET && sample.value == 1.0));
+        lun.close().await;
+    });
+    monitored.server.stop();
+}
+
+/// The same by two ways, and by the tool that Prometheus has for it.
+#[test]
+fn under_load_the_text_is_what_prometheus_takes() {
+    let Some(mut monitored) = monitored() else { return };
+    let urls = [monitored.url(0), monitored.url(1)];
+    thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            in_a_world(async {
+                for round in 0..200 {
+                    for url in &urls {
+                        let lun = attached(url).await;
+                        write(&lun, round % 64, &[1; 4096], round % 2 == 0).await.expect("written");
+                        read(&lun, 0, 65_536).await;
+                        lun.close().await;
+                    }
+                }
+            });
+        });
+        while !load.is_finished() {
+            monitored.scrape();
+        }
+    });
+    until("all sessions ended", || {
+        let sessions = monitored.scrape();
+        sessions.0["linerate_sessions"].samples.iter().all(|sample| sample.value == 0.0)
+    });
+    let by_http = monitored.scrape();
+    let by_socket = Exposition::read(&monitored.linerate(&["server", "metrics"])).expect("the same");
+    let name = "linerate_volume_commands_total";
+    assert_eq!(by_http.0[name].samples, by_socket.0[name].samples);
+    assert!(by_http.value("linerate_logins_total", &[("target", TARGET), ("result", "accepted")]) >= Some(400.0));
+    let waits = by_http.value("linerate_volume_device_waits_total", &[("volume", "b")]);
+    assert!(waits >= Some(100.0), "a FUA write waits for its file: {waits:?}");
+    if installed(&["promtool"]) {
+        let mut tool = Command::new("promtool");
+        tool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = tool.spawn().expect("promtool");
+        let mut input = child.stdin.take().expect("a pipe");
+        input.write_all(monitored.text().as_bytes()).expect("taken");
+        drop(input);
+        let ended = child.wait_with_output().expect("an end");
+        let said = [ended.stdout, ended.stderr].concat();
+        assert!(ended.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+    }
+    monitored.server.stop();
+}
+
+/// Names that an initiator makes up must not make time series without end, nor break the text.
+#[test]
+fn names_of_initiators_make_a_bounded_number_of_series() {
+    let Some(mut monitored) = monitored() else { return };
+    let login = |number: usize| {
+        let url = format!("{}?initiator-name=iqn.2026-01.com.example:x{number}", monitored.url(0));
+        in_a_world(async { attached(&url).await.close().await });
+    };
+    (0..256).for_each(login);
+    let before = monitored.scrape().series();
+    (256..300).for_each(login);
+    let after = monitored.scrape();
+    // Sessions, connections, commands, and bytes in two directions.
+    assert!(after.series() <= before + 5, "{} after {before}", after.series());
+    let others = [("target", TARGET), ("initiator", "(others)")];
+    assert!(after.value("linerate_session_commands_total", &others).is_some());
+    monitored.server.stop();
+}
+
+#[test]
+fn refused_logins_are_counted_by_their_reason() {
+    let Some(mut monitored) = monitored() else { return };
+    let port = monitored.server.port();
+    for (target, label, result) in [
+        ("iqn.2026-01.com.example:closed", "iqn.2026-01.com.example:closed", "initiator_not_listed"),
+        ("iqn.2026-01.com.example:made-up", "", "no_such_target"),
+    ] {
+        let url = format!("iscsi://127.0.0.1:{port}/{target}/0");
+        run(LINERATE, &["info", &url]).expect_failure();
+        let count = monitored.scrape().value("linerate_logins_total", &[("target", label), ("result", result)]);
+        assert!(count >= Some(1.0), "{result}: {count:?}");
+    }
+    monitored.server.stop();
+}
+
+#[test]
+fn a_volume_whose_device_hangs_makes_the_server_unhealthy() {
+    let Some(mut monitored) = monitored() else { return };
+    assert_eq!(monitored.health(), (200, serde_json::json!({ "healthy": true, "problems": [] })));
+    monitored.linerate(&["fault", "b", "fail"]);
+    let url = monitored.url(1);
+    run_command(Command::new(LINERATE).args(["read", &url, "/dev/null"])).expect_failure();
+    let (status, health) = monitored.health();
+    assert_eq!((status, &health["healthy"]), (503, &serde_json::Value::Bool(false)));
+    assert_eq!((&health["problems"][0]["kind"], &health["problems"][0]["name"]), (&"volume".into(), &"b".into()));
+    let scrape = monitored.scrape();
+    assert_eq!(scrape.value("linerate_volume_failing", &[("volume", "b")]), Some(1.0));
+    assert!(scrape.value("linerate_volume_storage_errors_total", &[("volume", "b")]) >= Some(1.0));
+    monitored.linerate(&["fault", "b", "pass"]);
+    in_a_world(async {
+        let lun = attached(&url).await;
+        read(&lun, 0, 512).await;
+        lun.close().await;
+    });
+    assert_eq!(monitored.health().0, 200);
+    monitored.server.stop();
+}
+
+#[test]
+fn the_section_is_reloaded() {
+    let Some(mut monitored) = monitored() else { return };
+    let old = monitored.address;
+    let text = std::fs::read_to_string(monitored.server.state().join("linerate.toml")).expect("its file");
+    let port = free_port();
+    let moved = text.replace(&format!("127.0.0.1:{}\"\n", old.port()), &format!("127.0.0.1:{port}\"\n"));
+    assert_ne!(moved, text);
+    monitored.server.reconfigure(&moved);
+    let said = monitored.linerate(&["reload"]);
+    assert_eq!(said, format!("~ metrics on 127.0.0.1:{port}\n"));
+    until("nobody listens at the old place", || TcpStream::connect(old).is_err());
+    monitored.address.set_port(port);
+    let scrape = monitored.scrape();
+    assert_eq!(scrape.value("linerate_reloads_total", &[("result", "success")]), Some(1.0));
+    assert_eq!(scrape.value("linerate_config_generation", &[]), Some(2.0));
+
+    // A place that is taken changes nothing.
+    let taken = moved.replace(&format!("127.0.0.1:{port}\"\n"), &format!("{}\"\n", monitored.server.portal()));
+    monitored.server.reconfigure(&taken);
+    let control = monitored.server.state().join("control").display().to_string();
+    let refused = run(LINERATE, &["reload", "--control", &control]).expect_failure();
+    assert!(refused.contains("cannot listen for [metrics]"), "{refused}");
+    let scrape = monitored.scrape();
+    assert_eq!(scrape.value("linerate_reloads_total", &[("result", "failure")]), Some(1.0));
+    assert_eq!(scrape.value("linerate_config_last_reload_successful", &[]), Some(0.0));
+
+    let without = moved.split("[metrics]").next().expect("a beginning").to_owned();
+    monitored.server.reconfigure(&without);
+    assert_eq!(monitored.linerate(&["reload"]), "- metrics\n");
+    until("nobody listens any more", || TcpStream::connect(monitored.address).is_err());
+    monitored.server.stop();
+}
+
+#[test]
+fn what_is_no_request_costs_nobody_else_anything() {
+    let Some(mut monitored) = monitored() else { return };
+    let address = monitored.address;
+    for (bytes, status) in [
+        (b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".to_vec(), Some("405")),
+        (b"GET /secret HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(), Some("404")),
+        (b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(), Some("404")),
+        (b"\x00\xff\r\n\r\n".to_vec(), None),
+        ([b"GET / HTTP/1.1\r\nA: ".to_vec(), vec![b'x'; 1 << 20]].concat(), None),
+        ([b"GET / HTTP/1.1\r\n".to_vec(), b"A: b\r\n".repeat(100_000)].concat(), None),
+    ] {
+        let answer = exchange(address, &bytes);
+        match status {
+            Some(status) => assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}"),
+            None => assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}"),
+        }
+    }
+    assert!(exchange(address, b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n").ends_with("\r\n\r\n"));
+
+    // Connections of this host that send nothing: more than eight are closed at once, and their places are free when they
+    // have been cut for that, which is waited for.
+    let silent: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(address).expect("taken")).collect();
+    let other = SocketAddr::from(([127, 0, 0, 1], address.port()));
+    until("a scrape after the silent ones were cut", || {
+        let Ok(mut stream) = TcpStream::connect(other) else { return false };
+        let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
+        let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer.starts_with("HTTP/1.1 200")
+    });
+    drop(silent);
+    monitored.server.stop();
+}
+
+/// Every query of the dashboard is about metrics and labels that there are.
+#[test]
+fn the_dashboard_asks_for_what_there_is() {
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    let mut queries: Vec<&str> = targets.map(|target| target["expr"].as_str().expect("a query")).collect();
+    let variables = dashboard["templating"]["list"].as_array().expect("variables");
+    queries.extend(variables.iter().filter(|variable| variable["type"] == "query").filter_map(|v| v["query"].as_str()));
+    assert!(queries.len() > 30, "{}", queries.len());
+    let mut shown = std::collections::BTreeSet::new();
+    for query in queries {
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let names = query.split(|c| !word(c)).filter(|name| name.starts_with("linerate_") || name.starts_with("process_"));
+        let mut labels: Vec<&str> = Vec::new();
+        for name in names {
+            let family = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| {
+                let base = name.strip_suffix(suffix)?;
+                manage::metrics::FAMILIES.iter().find(|family| family.name == base && family.kind == manage::metrics::Kind::Histogram)
+            });
+            let family = family.or_else(|| manage::metrics::FAMILIES.iter().find(|family| family.name == name));
+            let family = family.unwrap_or_else(|| panic!("there is no {name}: {query}"));
+            labels.extend(family.labels);
+            shown.insert(family.name);
+        }
+        let matched = query.split(['{', '}']).skip(1).step_by(2).flat_map(|inside| inside.split(','));
+        let matched = matched.filter_map(|matcher| matcher.split(['=', '!']).next());
+        let grouped = query.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
+        let grouped = grouped.flat_map(|inside| inside.split(','));
+        for label in matched.chain(grouped).map(str::trim).filter(|label| !label.is_empty()) {
+            assert!(labels.contains(&label) || ["instance", "le"].contains(&label), "no label {label}: {query}");
+        }
+    }
+    // What is not shown is not worth its series: these alone are for alerts and other tools.
+    let elsewhere = ["linerate_config_generation", "linerate_config_last_reload_success_timestamp_seconds",
+        "linerate_target_luns", "process_virtual_memory_bytes", "process_threads", "process_start_time_seconds"];
+    for family in manage::metrics::FAMILIES {
+        assert!(shown.contains(family.name) || elsewhere.contains(&family.name), "{} is not shown", family.name);
+    }
+}
