@@ -39,7 +39,10 @@ impl Exposition {
         }
         reader.close();
         let exposition = Exposition(reader.done);
-        exposition.0.iter().try_for_each(|(name, family)| judge(name, family).map_err(|m| format!("{name}: {m}")))?;
+        exposition
+            .0
+            .iter()
+            .try_for_each(|(name, family)| judge(name, family).map_err(|m| format!("{name}: {m}")))?;
         Ok(exposition)
     }
 
@@ -97,7 +100,8 @@ impl Reader {
         let (family, _, kind, samples) = self.current.as_mut().ok_or("a sample before its TYPE")?;
         let is_histogram = kind.as_deref() == Some("histogram");
         let suffix = sample.name.strip_prefix(family.as_str()).ok_or("a sample of another family")?;
-        let fits = if is_histogram { ["_bucket", "_sum", "_count"].contains(&suffix) } else { suffix.is_empty() };
+        let fits =
+            if is_histogram { ["_bucket", "_sum", "_count"].contains(&suffix) } else { suffix.is_empty() };
         if !fits {
             return Err("a sample that is not of its family".to_owned());
         }
@@ -123,8 +127,7 @@ impl Reader {
 
     fn close(&mut self) {
         if let Some((name, help, kind, samples)) = self.current.take() {
-            let family =
-                Family { kind: kind.unwrap_or_default(), help: help.unwrap_or_default(), samples };
+            let family = Family { kind: kind.unwrap_or_default(), help: help.unwrap_or_default(), samples };
             self.done.insert(name, family);
         }
     }
@@ -228,7 +231,8 @@ fn histograms(name: &str, family: &Family) -> Result<(), String> {
         };
         let (sum, count) = find("_sum").zip(find("_count")).ok_or("no sum or no count")?;
         let rises = buckets.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1);
-        if !rises || buckets.last().is_none_or(|(bound, all)| *bound != f64::INFINITY || *all != count.value) {
+        if !rises || buckets.last().is_none_or(|(bound, all)| *bound != f64::INFINITY || *all != count.value)
+        {
             return Err(format!("not cumulative, or without its end: {labels:?}"));
         }
         if sum.value > 0.0 && count.value == 0.0 {

@@ -6,11 +6,13 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use initiator::{Transfer, cdb};
+use block::Buffer;
+use host::{Epoll, EpollOptions};
+use initiator::{Transfer, Url, cdb};
 
 use crate::exposition::Exposition;
-use crate::program::{PATIENCE, installed, run, run_command, until};
-use crate::remote::{attached, in_a_world, read, write};
+use crate::program::{PATIENCE, installed, run, until};
+use crate::remote::{attached, in_a_world, random, read, write};
 use crate::server::{Server, free_port};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
@@ -118,7 +120,11 @@ fn counters_are_those_of_the_client_to_the_unit() {
         assert!(since("linerate_volume_command_duration_seconds_sum", &reads) > 0.0);
         let refused = [("volume", "a"), ("op", "read"), ("kind", "illegal_request")];
         assert_eq!(since("linerate_volume_errors_total", &refused), 1.0);
-        assert!(after.value("linerate_session_commands_total", &[("target", TARGET), ("initiator", "")]).is_none());
+        assert!(
+            after
+                .value("linerate_session_commands_total", &[("target", TARGET), ("initiator", "")])
+                .is_none()
+        );
         let sessions = &after.0["linerate_sessions"].samples;
         assert!(sessions.iter().any(|sample| sample.labels["target"] == TARGET && sample.value == 1.0));
         lun.close().await;
@@ -156,7 +162,9 @@ fn under_load_the_text_is_what_prometheus_takes() {
     let by_socket = Exposition::read(&monitored.linerate(&["server", "metrics"])).expect("the same");
     let name = "linerate_volume_commands_total";
     assert_eq!(by_http.0[name].samples, by_socket.0[name].samples);
-    assert!(by_http.value("linerate_logins_total", &[("target", TARGET), ("result", "accepted")]) >= Some(400.0));
+    assert!(
+        by_http.value("linerate_logins_total", &[("target", TARGET), ("result", "accepted")]) >= Some(400.0)
+    );
     let waits = by_http.value("linerate_volume_device_waits_total", &[("volume", "b")]);
     assert!(waits >= Some(100.0), "a FUA write waits for its file: {waits:?}");
     if installed(&["promtool"]) {
@@ -177,9 +185,14 @@ fn under_load_the_text_is_what_prometheus_takes() {
 #[test]
 fn names_of_initiators_make_a_bounded_number_of_series() {
     let Some(mut monitored) = monitored() else { return };
+    // Without a recording of each session, which would take longer than the sessions.
     let login = |number: usize| {
         let url = format!("{}?initiator-name=iqn.2026-01.com.example:x{number}", monitored.url(0));
-        in_a_world(async { attached(&url).await.close().await });
+        let url = Url::parse(&url).unwrap_or_else(|error| panic!("{url}: {error}"));
+        let world = Epoll::shared(EpollOptions::default()).expect("an epoll instance");
+        reactor::block_on(world, async {
+            initiator::open(&url, random).await.expect("a login").close().await
+        });
     };
     (0..256).for_each(login);
     let before = monitored.scrape().series();
@@ -202,32 +215,35 @@ fn refused_logins_are_counted_by_their_reason() {
     ] {
         let url = format!("iscsi://127.0.0.1:{port}/{target}/0");
         run(LINERATE, &["info", &url]).expect_failure();
-        let count = monitored.scrape().value("linerate_logins_total", &[("target", label), ("result", result)]);
+        let count =
+            monitored.scrape().value("linerate_logins_total", &[("target", label), ("result", result)]);
         assert!(count >= Some(1.0), "{result}: {count:?}");
     }
     monitored.server.stop();
 }
 
 #[test]
-fn a_volume_whose_device_hangs_makes_the_server_unhealthy() {
+fn a_volume_whose_storage_fails_makes_the_server_unhealthy() {
     let Some(mut monitored) = monitored() else { return };
     assert_eq!(monitored.health(), (200, serde_json::json!({ "healthy": true, "problems": [] })));
-    monitored.linerate(&["fault", "b", "fail"]);
-    let url = monitored.url(1);
-    run_command(Command::new(LINERATE).args(["read", &url, "/dev/null"])).expect_failure();
-    let (status, health) = monitored.health();
-    assert_eq!((status, &health["healthy"]), (503, &serde_json::Value::Bool(false)));
-    assert_eq!((&health["problems"][0]["kind"], &health["problems"][0]["name"]), (&"volume".into(), &"b".into()));
-    let scrape = monitored.scrape();
-    assert_eq!(scrape.value("linerate_volume_failing", &[("volume", "b")]), Some(1.0));
-    assert!(scrape.value("linerate_volume_storage_errors_total", &[("volume", "b")]) >= Some(1.0));
-    monitored.linerate(&["fault", "b", "pass"]);
     in_a_world(async {
-        let lun = attached(&url).await;
+        let lun = attached(&monitored.url(1)).await;
+        monitored.linerate(&["fault", "b", "fail"]);
+        let data = Transfer::into_all_of(Buffer::zeroed(512));
+        let answer = lun.command(cdb::read_16(0, 1), data).await.expect("an answer");
+        assert_eq!(answer.status, 2, "CHECK CONDITION");
+        let (status, health) = monitored.health();
+        assert_eq!((status, &health["healthy"]), (503, &false.into()));
+        let problem = &health["problems"][0];
+        assert_eq!((&problem["kind"], &problem["name"]), (&"volume".into(), &"b".into()), "{health}");
+        let scrape = monitored.scrape();
+        assert_eq!(scrape.value("linerate_volume_failing", &[("volume", "b")]), Some(1.0));
+        assert!(scrape.value("linerate_volume_storage_errors_total", &[("volume", "b")]) >= Some(1.0));
+        monitored.linerate(&["fault", "b", "pass"]);
         read(&lun, 0, 512).await;
+        assert_eq!(monitored.health().0, 200);
         lun.close().await;
     });
-    assert_eq!(monitored.health().0, 200);
     monitored.server.stop();
 }
 
@@ -249,7 +265,8 @@ fn the_section_is_reloaded() {
     assert_eq!(scrape.value("linerate_config_generation", &[]), Some(2.0));
 
     // A place that is taken changes nothing.
-    let taken = moved.replace(&format!("127.0.0.1:{port}\"\n"), &format!("{}\"\n", monitored.server.portal()));
+    let taken =
+        moved.replace(&format!("127.0.0.1:{port}\"\n"), &format!("{}\"\n", monitored.server.portal()));
     monitored.server.reconfigure(&taken);
     let control = monitored.server.state().join("control").display().to_string();
     let refused = run(LINERATE, &["reload", "--control", &control]).expect_failure();
@@ -309,19 +326,26 @@ fn the_dashboard_asks_for_what_there_is() {
     let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
     let mut queries: Vec<&str> = targets.map(|target| target["expr"].as_str().expect("a query")).collect();
     let variables = dashboard["templating"]["list"].as_array().expect("variables");
-    queries.extend(variables.iter().filter(|variable| variable["type"] == "query").filter_map(|v| v["query"].as_str()));
+    queries.extend(
+        variables.iter().filter(|variable| variable["type"] == "query").filter_map(|v| v["query"].as_str()),
+    );
     assert!(queries.len() > 30, "{}", queries.len());
     let mut shown = std::collections::BTreeSet::new();
     for query in queries {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let names = query.split(|c| !word(c)).filter(|name| name.starts_with("linerate_") || name.starts_with("process_"));
+        let names = query
+            .split(|c| !word(c))
+            .filter(|name| name.starts_with("linerate_") || name.starts_with("process_"));
         let mut labels: Vec<&str> = Vec::new();
         for name in names {
             let family = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| {
                 let base = name.strip_suffix(suffix)?;
-                manage::metrics::FAMILIES.iter().find(|family| family.name == base && family.kind == manage::metrics::Kind::Histogram)
+                manage::metrics::FAMILIES
+                    .iter()
+                    .find(|family| family.name == base && family.kind == manage::metrics::Kind::Histogram)
             });
-            let family = family.or_else(|| manage::metrics::FAMILIES.iter().find(|family| family.name == name));
+            let family =
+                family.or_else(|| manage::metrics::FAMILIES.iter().find(|family| family.name == name));
             let family = family.unwrap_or_else(|| panic!("there is no {name}: {query}"));
             labels.extend(family.labels);
             shown.insert(family.name);
@@ -331,13 +355,26 @@ fn the_dashboard_asks_for_what_there_is() {
         let grouped = query.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
         let grouped = grouped.flat_map(|inside| inside.split(','));
         for label in matched.chain(grouped).map(str::trim).filter(|label| !label.is_empty()) {
-            assert!(labels.contains(&label) || ["instance", "le"].contains(&label), "no label {label}: {query}");
+            assert!(
+                labels.contains(&label) || ["instance", "le"].contains(&label),
+                "no label {label}: {query}"
+            );
         }
     }
     // What is not shown is not worth its series: these alone are for alerts and other tools.
-    let elsewhere = ["linerate_config_generation", "linerate_config_last_reload_success_timestamp_seconds",
-        "linerate_target_luns", "process_virtual_memory_bytes", "process_threads", "process_start_time_seconds"];
+    let elsewhere = [
+        "linerate_config_generation",
+        "linerate_config_last_reload_success_timestamp_seconds",
+        "linerate_target_luns",
+        "process_virtual_memory_bytes",
+        "process_threads",
+        "process_start_time_seconds",
+    ];
     for family in manage::metrics::FAMILIES {
-        assert!(shown.contains(family.name) || elsewhere.contains(&family.name), "{} is not shown", family.name);
+        assert!(
+            shown.contains(family.name) || elsewhere.contains(&family.name),
+            "{} is not shown",
+            family.name
+        );
     }
 }

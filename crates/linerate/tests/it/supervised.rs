@@ -39,7 +39,8 @@ impl Supervised {
         let mut heard = Vec::new();
         loop {
             let mut bytes = [0; 4096];
-            let length = self.socket.recv(&mut bytes).unwrap_or_else(|error| panic!("{error} after {heard:?}"));
+            let length =
+                self.socket.recv(&mut bytes).unwrap_or_else(|error| panic!("{error} after {heard:?}"));
             let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
             if text.starts_with(beginning) {
                 return text;
@@ -89,7 +90,10 @@ fn the_watchdog_hears_of_a_server_that_works() {
 /// The unit with this build in place of the installed one.
 fn unit(folder: &Path) -> String {
     let path = folder.join("linerate.service");
-    assert!(UNIT.contains("ExecStart=/usr/bin/linerate serve") && UNIT.contains("ExecReload=/usr/bin/linerate reload"));
+    assert!(
+        UNIT.contains("ExecStart=/usr/bin/linerate serve")
+            && UNIT.contains("ExecReload=/usr/bin/linerate reload")
+    );
     std::fs::write(&path, UNIT.replace("/usr/bin/linerate", LINERATE)).expect("a temporary file");
     path.display().to_string()
 }
@@ -104,7 +108,8 @@ fn the_unit_is_one_that_systemd_takes_and_calls_safe() {
     let said = run("systemd-analyze", &["verify", "--man=no", &unit]).expect_success();
     assert!(!said.contains("linerate.service"), "{said}");
     // A version that rates units without a running systemd.
-    let rated = run("systemd-analyze", &["security", "--offline=true", "--threshold=20", "--no-pager", &unit]);
+    let rated =
+        run("systemd-analyze", &["security", "--offline=true", "--threshold=20", "--no-pager", &unit]);
     if rated.said.contains("unrecognized option") {
         eprintln!("skipped: this systemd-analyze cannot rate a unit offline");
         return;
@@ -115,7 +120,9 @@ fn the_unit_is_one_that_systemd_takes_and_calls_safe() {
 /// The commands of the unit are understood by the program that it starts.
 #[test]
 fn the_unit_starts_what_there_is() {
-    for line in UNIT.lines().filter_map(|line| line.strip_prefix("ExecStart=").or(line.strip_prefix("ExecReload="))) {
+    for line in
+        UNIT.lines().filter_map(|line| line.strip_prefix("ExecStart=").or(line.strip_prefix("ExecReload=")))
+    {
         let words: Vec<&str> = line.split_whitespace().skip(1).collect();
         let help = run_help(words[0]);
         for option in words.iter().filter(|word| word.starts_with("--")) {

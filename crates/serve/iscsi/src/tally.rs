@@ -518,7 +518,10 @@ mod tests {
         };
         let check = |key, code| Reply::check(&Condition::new(key, code), SenseFormat::Descriptor);
         assert_eq!(kind(&Reply::status(Status::Busy)), "busy");
-        assert_eq!(kind(&check(SenseKey::UnitAttention, asc::CAPACITY_DATA_CHANGED)), "attention capacity_changed");
+        assert_eq!(
+            kind(&check(SenseKey::UnitAttention, asc::CAPACITY_DATA_CHANGED)),
+            "attention capacity_changed"
+        );
         assert_eq!(kind(&check(SenseKey::MediumError, 0x1100)), "medium_error");
         assert_eq!(kind(&Reply::status(Status::Good)), "none");
     }

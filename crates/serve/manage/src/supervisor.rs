@@ -190,7 +190,8 @@ mod tests {
         let name = format!("linerate-test-{}", std::process::id());
         let listening = [
             UnixDatagram::bind(&path).expect("a socket"),
-            UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).expect("a name")).expect("a socket"),
+            UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).expect("a name"))
+                .expect("a socket"),
         ];
         for (socket, named) in listening.iter().zip([path.display().to_string(), format!("@{name}")]) {
             let supervisor = of(&[("NOTIFY_SOCKET", &named)]).expect("fine").expect("a service manager");

@@ -135,7 +135,8 @@ mod tests {
     use super::*;
 
     static PLAIN: Family = Family { name: "a_bytes", kind: Kind::Gauge, labels: &[], help: "One\nline \\." };
-    static LABELLED: Family = Family { name: "b_total", kind: Kind::Counter, labels: &["x", "y"], help: "B." };
+    static LABELLED: Family =
+        Family { name: "b_total", kind: Kind::Counter, labels: &["x", "y"], help: "B." };
     static TIMES: Family = Family { name: "c_seconds", kind: Kind::Histogram, labels: &["x"], help: "C." };
 
     #[test]

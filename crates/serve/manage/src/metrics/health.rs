@@ -49,7 +49,9 @@ impl Health {
                 add("volume", name(), "is out of service until its device answers".to_owned());
             }
             if condition.is_failing {
-                let cause = condition.latest.map_or("its storage fails".to_owned(), |latest| latest.error.to_string());
+                let cause = condition
+                    .latest
+                    .map_or("its storage fails".to_owned(), |latest| latest.error.to_string());
                 add("volume", name(), cause);
             }
         }

@@ -140,7 +140,10 @@ fn states(out: &mut Exposition, volumes: &[VolumeSample]) {
 }
 
 /// Adds up what cores have counted by target and word.
-fn words<'a>(sample: &'a Sample, which: fn(&CoreStatistics) -> &[Count]) -> BTreeMap<(&'a str, &'static str), u64> {
+fn words<'a>(
+    sample: &'a Sample,
+    which: fn(&CoreStatistics) -> &[Count],
+) -> BTreeMap<(&'a str, &'static str), u64> {
     let mut sums = BTreeMap::new();
     for Count { target, what, count } in statistics(sample).flat_map(which) {
         *sums.entry((target.as_str(), *what)).or_default() += count;
@@ -205,8 +208,11 @@ fn reactors(out: &mut Exposition, sample: &Sample) {
     for (number, core) in numbers.iter().zip(&sample.cores) {
         family.add(&[number], u8::from(core.is_some()));
     }
-    let answered: Vec<(&str, &CoreSample)> =
-        numbers.iter().zip(&sample.cores).filter_map(|(number, core)| Some((number.as_str(), core.as_ref()?))).collect();
+    let answered: Vec<(&str, &CoreSample)> = numbers
+        .iter()
+        .zip(&sample.cores)
+        .filter_map(|(number, core)| Some((number.as_str(), core.as_ref()?)))
+        .collect();
     let families: [(_, fn(&CoreSample) -> f64); 4] = [
         (&all::REACTOR_LAG, |core| seconds(core.lag)),
         (&all::REACTOR_CPU, |core| seconds(core.cpu)),

@@ -71,7 +71,8 @@ impl Probe {
 
     /// This is served from now on.
     pub(crate) fn describe(&self, config: &Config) {
-        let kinds = config.volumes.iter().map(|volume| (volume.name.to_string(), volume.spec.backend.kind().name));
+        let kinds =
+            config.volumes.iter().map(|volume| (volume.name.to_string(), volume.spec.backend.kind().name));
         *self.backends.lock().unwrap_or_else(PoisonError::into_inner) = kinds.collect();
     }
 
@@ -87,8 +88,7 @@ impl Probe {
             let (answer, asked) = (answer.clone(), Arc::clone(&asked));
             server.run_on(core, move |local| {
                 let statistics = target::statistics(local).unwrap_or_default();
-                let sample =
-                    CoreSample { lag: begin.elapsed(), cpu: host::cputime::thread(), statistics };
+                let sample = CoreSample { lag: begin.elapsed(), cpu: host::cputime::thread(), statistics };
                 asked[core].store(false, Ordering::Release);
                 // Who asked may have given up.
                 let _ = answer.send((core, sample));
