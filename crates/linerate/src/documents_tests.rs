@@ -140,6 +140,7 @@ fn every_key_of_the_file_is_in_its_document() {
     let sections = [
         "zzzzzzzzzzzz = 0\n",
         "[log]\nzzzzzzzzzzzz = 0\n",
+        "[metrics]\nzzzzzzzzzzzz = 0\n",
         "[limits]\nzzzzzzzzzzzz = 0\n",
         "[[portal]]\nzzzzzzzzzzzz = 0\n",
         "[volume.a]\nzzzzzzzzzzzz = 0\n",
@@ -160,6 +161,19 @@ fn every_key_of_the_file_is_in_its_document() {
             assert!(told, "`{key}` of {section} is not in docs/serve.md");
         }
     }
+}
+
+/// Names, types, labels and words: what dashboards and alerts are made of.
+#[test]
+fn every_metric_is_in_its_document() {
+    for family in manage::metrics::FAMILIES {
+        let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
+        let (kind, labels) = (family.kind.name(), labels.join(", "));
+        let row = format!("| `{}` | {kind} | {labels} | {} |", family.name, family.help);
+        assert!(OPERATE.contains(&row), "docs/operate.md has no\n{row}");
+    }
+    let rows = OPERATE.lines().filter(|line| line.starts_with("| `linerate_") || line.starts_with("| `process_"));
+    assert_eq!(rows.count(), manage::metrics::FAMILIES.len(), "a metric that there is not");
 }
 
 /// "These are the defaults", it says.
