@@ -172,7 +172,8 @@ fn every_metric_is_in_its_document() {
         let row = format!("| `{}` | {kind} | {labels} | {} |", family.name, family.help);
         assert!(OPERATE.contains(&row), "docs/operate.md has no\n{row}");
     }
-    let rows = OPERATE.lines().filter(|line| line.starts_with("| `linerate_") || line.starts_with("| `process_"));
+    let rows =
+        OPERATE.lines().filter(|line| line.starts_with("| `linerate_") || line.starts_with("| `process_"));
     assert_eq!(rows.count(), manage::metrics::FAMILIES.len(), "a metric that there is not");
 }
 

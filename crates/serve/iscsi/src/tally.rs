@@ -11,7 +11,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use server::RunningCore;
 use unit::{Reply, SenseKey, Status, asc};
@@ -133,17 +133,40 @@ struct Counting {
 
 impl Counting {
     #[inline]
-    fn add(&self, time: Duration) {
-        // 584 years fit.
-        let nanoseconds = time.as_secs().wrapping_mul(1_000_000_000).wrapping_add(time.subsec_nanos().into());
-        let count = &self.counts[class(nanoseconds)];
+    fn add(&self, span: Span) {
+        let count = &self.counts[span.class];
         count.set(count.get() + 1);
-        self.nanoseconds.set(self.nanoseconds.get().wrapping_add(nanoseconds));
+        self.nanoseconds.set(self.nanoseconds.get().wrapping_add(span.nanoseconds));
     }
 
     fn durations(&self) -> Durations {
         let counts = std::array::from_fn(|class| self.counts[class].get());
         Durations { counts, sum: Duration::from_nanos(self.nanoseconds.get()) }
+    }
+}
+
+/// How long commands took that were taken in at one time and answered at another. A round answers many of them: what two
+/// instants are apart takes longer to find than to compare them with those of the command before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    begin: Instant,
+    end: Instant,
+    class: usize,
+    nanoseconds: u64,
+}
+
+impl Span {
+    pub(crate) fn new(begin: Instant, end: Instant) -> Span {
+        let time = end.saturating_duration_since(begin);
+        // 584 years fit.
+        let nanoseconds = time.as_secs().wrapping_mul(1_000_000_000).wrapping_add(time.subsec_nanos().into());
+        Span { begin, end, class: class(nanoseconds), nanoseconds }
+    }
+
+    /// Between these.
+    #[inline]
+    pub(crate) fn to(self, begin: Instant, end: Instant) -> Span {
+        if self.begin == begin && self.end == end { self } else { Span::new(begin, end) }
     }
 }
 
@@ -164,10 +187,10 @@ pub(crate) struct VolumeTally {
 }
 
 impl VolumeTally {
-    /// A command has its answer, all of which is on its way. `time`: since the core has taken it in.
+    /// A command has its answer, all of which is on its way. The span began when the core took it in.
     #[inline]
-    pub(crate) fn record(&self, operation: Operation, time: Duration) {
-        self.durations[operation as usize].get_or_init(Box::default).add(time);
+    pub(crate) fn record(&self, operation: Operation, span: Span) {
+        self.durations[operation as usize].get_or_init(Box::default).add(span);
     }
 
     /// A command waits for the device.
@@ -176,6 +199,9 @@ impl VolumeTally {
     }
 }
 
+/// A volume and what is counted of it.
+type OfVolume = (Weak<Volume>, Rc<VolumeTally>);
+
 /// Counts by target and by a word of this crate's.
 type Words = RefCell<BTreeMap<(String, &'static str), u64>>;
 
@@ -183,7 +209,7 @@ type Words = RefCell<BTreeMap<(String, &'static str), u64>>;
 #[derive(Default)]
 pub(crate) struct CoreTally {
     /// By address, which no other volume has as long as there is a `Weak` to it.
-    volumes: RefCell<BTreeMap<usize, (Weak<Volume>, Rc<VolumeTally>)>>,
+    volumes: RefCell<BTreeMap<usize, OfVolume>>,
     logins: Words,
     closed: Words,
     task_management: Words,
@@ -467,16 +493,19 @@ mod tests {
     #[test]
     fn durations_are_counted_and_summed() {
         let tally = VolumeTally::default();
-        for microseconds in [1, 4, 5, 1000] {
-            tally.record(Operation::Read, Duration::from_micros(microseconds));
+        let begin = Instant::now();
+        let mut span = Span::new(begin, begin);
+        for microseconds in [1, 4, 4, 5, 1000] {
+            span = span.to(begin, begin + Duration::from_micros(microseconds));
+            tally.record(Operation::Read, span);
         }
-        tally.record(Operation::Flush, Duration::from_secs(60));
+        tally.record(Operation::Flush, span.to(begin, begin + Duration::from_secs(60)));
         let counted = tally.statistics(&Weak::new()).durations;
         let [(Operation::Read, reads), (Operation::Flush, flushes)] = &counted[..] else {
             panic!("{counted:?}")
         };
-        assert_eq!((reads.counts[0], reads.counts[1], reads.counts[8]), (2, 1, 1));
-        assert_eq!(reads.sum, Duration::from_micros(1010));
+        assert_eq!((reads.counts[0], reads.counts[1], reads.counts[8]), (3, 1, 1));
+        assert_eq!(reads.sum, Duration::from_micros(1014));
         assert_eq!((flushes.counts[CLASSES - 1], flushes.sum), (1, Duration::from_secs(60)));
     }
 

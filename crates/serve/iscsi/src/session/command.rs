@@ -354,7 +354,8 @@ impl Session {
     pub(crate) fn sent(&mut self, id: TaskId, now: Instant) -> Option<Outgoing> {
         let task = self.take(id)?;
         if let Some(index) = task.slot {
-            self.luns.tally(index).record(task.operation, now.duration_since(task.started));
+            self.span = self.span.to(task.started, now);
+            self.luns.tally(index).record(task.operation, self.span);
         }
         drop(task.charge);
         if !self.waiting_for_memory.is_empty() {

@@ -63,7 +63,7 @@ use crate::management;
 use crate::outbox::Payload;
 use crate::registry::SessionSlot;
 use crate::status::Traffic;
-use crate::tally::{CoreTally, Operation};
+use crate::tally::{CoreTally, Operation, Span};
 
 /// A session, shared by its connections and running commands.
 pub(crate) type SharedSession = Rc<RefCell<Session>>;
@@ -77,6 +77,8 @@ pub(crate) struct Session {
     this: Weak<RefCell<Session>>,
     context: Context,
     tally: Rc<CoreTally>,
+    /// Of the latest command that was answered.
+    span: Span,
     /// By the index of their [`TaskId`].
     tasks: Vec<Option<Task>>,
     /// By the index of their [`ConnectionId`].
@@ -206,6 +208,7 @@ impl Session {
             group: admitted.tag,
             relative_port: admitted.tag,
         };
+        let now = reactor::now();
         Rc::new_cyclic(|this| {
             RefCell::new(Session {
                 machine: iscsi::target::Session::new(config),
@@ -219,11 +222,12 @@ impl Session {
                     slot: admitted.slot,
                     target: admitted.target.clone(),
                     tag: admitted.tag,
-                    started: reactor::now(),
+                    started: now,
                 },
                 this: Weak::clone(this),
                 context: context.clone(),
                 tally: Rc::clone(&core.tally),
+                span: Span::new(now, now),
                 tasks: Vec::new(),
                 links: Vec::new(),
                 kept: budget.hold(0),

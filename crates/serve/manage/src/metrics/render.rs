@@ -10,9 +10,12 @@ use volume::Volume;
 
 use crate::config::Uuid;
 
-use super::exposition::{Exposition, seconds};
+use super::exposition::{Exposition, Family, seconds};
 use super::families::{self as all};
 use super::sample::{CoreSample, Sample, VolumeSample};
+
+/// A family, and where its values come from.
+type Column<T> = (&'static Family, T);
 
 /// All metrics.
 pub(super) fn text(sample: &Sample) -> String {
@@ -123,7 +126,7 @@ fn states(out: &mut Exposition, volumes: &[VolumeSample]) {
     let is_reserved =
         |volume: &Volume| volume.reservations().reservation().is_some() || volume.reserved_by().is_some();
     let condition = |volume: &Volume| volume.health().condition();
-    let families: [(_, &dyn Fn(&Volume) -> u64); 8] = [
+    let families: [Column<&dyn Fn(&Volume) -> u64>; 8] = [
         (&all::VOLUME_CACHE, &|volume| volume.device().profile().volatile_cache.into()),
         (&all::VOLUME_STORAGE_ERRORS, &|volume| condition(volume).failed),
         (&all::VOLUME_FAILING, &|volume| condition(volume).is_failing.into()),
@@ -140,10 +143,7 @@ fn states(out: &mut Exposition, volumes: &[VolumeSample]) {
 }
 
 /// Adds up what cores have counted by target and word.
-fn words<'a>(
-    sample: &'a Sample,
-    which: fn(&CoreStatistics) -> &[Count],
-) -> BTreeMap<(&'a str, &'static str), u64> {
+fn words(sample: &Sample, which: fn(&CoreStatistics) -> &[Count]) -> BTreeMap<(&str, &'static str), u64> {
     let mut sums = BTreeMap::new();
     for Count { target, what, count } in statistics(sample).flat_map(which) {
         *sums.entry((target.as_str(), *what)).or_default() += count;
@@ -163,7 +163,7 @@ fn targets(out: &mut Exposition, sample: &Sample) {
     initiators(out, sample);
     let discovery: usize = statistics(sample).map(|core| core.discovery_sessions).sum();
     out.family(&all::DISCOVERY_SESSIONS).add(&[], discovery);
-    let families: [(_, fn(&CoreStatistics) -> &[Count]); 4] = [
+    let families: [Column<fn(&CoreStatistics) -> &[Count]>; 4] = [
         (&all::LOGINS, |core| &core.logins),
         (&all::CONNECTIONS_CLOSED, |core| &core.connections_closed),
         (&all::TASK_MANAGEMENT, |core| &core.task_management),
@@ -186,7 +186,7 @@ fn initiators(out: &mut Exposition, sample: &Sample) {
             })
             .or_insert_with(|| counted.clone());
     }
-    let families: [(_, fn(&InitiatorStatistics) -> u64); 3] = [
+    let families: [Column<fn(&InitiatorStatistics) -> u64>; 3] = [
         (&all::SESSIONS, |sum| sum.sessions),
         (&all::CONNECTIONS, |sum| sum.connections),
         (&all::SESSION_COMMANDS, |sum| sum.traffic.commands),
@@ -213,7 +213,7 @@ fn reactors(out: &mut Exposition, sample: &Sample) {
         .zip(&sample.cores)
         .filter_map(|(number, core)| Some((number.as_str(), core.as_ref()?)))
         .collect();
-    let families: [(_, fn(&CoreSample) -> f64); 4] = [
+    let families: [Column<fn(&CoreSample) -> f64>; 4] = [
         (&all::REACTOR_LAG, |core| seconds(core.lag)),
         (&all::REACTOR_CPU, |core| seconds(core.cpu)),
         (&all::STAGING, |core| core.statistics.memory_used as f64),
