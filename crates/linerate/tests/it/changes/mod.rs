@@ -229,7 +229,7 @@ impl Scene {
         let numbers: Vec<u16> = luns.iter().map(|lun| (lun.0 >> 48) as u16).collect();
         assert!(numbers.iter().eq(seen.keys()), "{what}: {numbers:?}, {seen:?}");
         for (number, Seen { mib, .. }) in &seen {
-            let lun = observer.target().lun((*number).into()).await.expect("a LUN");
+            let lun = observer.target().lun(*number).await.expect("a LUN");
             assert_eq!(lun.geometry().blocks, Blocks(mib * 2048), "LUN {number} after {what}");
         }
         let Some(libiscsi) = &mut self.libiscsi else { return };
