@@ -204,8 +204,7 @@ impl Lun {
     }
 
     fn _statistics(&self, py: Python<'_>) -> PyResult<String> {
-        let told = wait(py, self.remote(py)?.statistics())?;
-        let told = told.unwrap_or_else(|Ended| None);
+        let told = wait(py, self.remote(py)?.statistics())?.ok().flatten();
         let told = told.ok_or_else(|| errors::device(py, DeviceError::NotReady))?;
         serde_json::to_string(&told).map_err(|error| PyValueError::new_err(error.to_string()))
     }
