@@ -85,23 +85,23 @@ impl fmt::Display for ConnectionEnd {
     }
 }
 
-impl End {
+impl ConnectionEnd {
     /// The name that monitoring has for it.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            End::Closed(Closing::Polite(CloseReason::Logout)) => "logout",
-            End::Closed(Closing::Polite(CloseReason::LogoutOverdue)) => "logout_overdue",
-            End::Closed(Closing::Polite(CloseReason::Silent)) => "nop_timeout",
-            End::Closed(Closing::Polite(CloseReason::Dropped)) => "dropped",
-            End::Closed(Closing::Polite(CloseReason::Reset)) => "target_reset",
-            End::Closed(Closing::Abrupt) => "replaced",
-            End::Closed(Closing::TooLong) => "discovery_time",
-            End::Closed(Closing::TooSlow) => "too_slow",
-            End::PeerClosed => "closed_by_initiator",
-            End::Socket(_) => "socket_error",
-            End::Violation(Fatal::HeaderDigest) => "header_digest",
-            End::Violation(_) => "protocol_error",
-            End::Stalled => "send_stall",
+            ConnectionEnd::Closed(Closing::Polite(CloseReason::Logout)) => "logout",
+            ConnectionEnd::Closed(Closing::Polite(CloseReason::LogoutOverdue)) => "logout_overdue",
+            ConnectionEnd::Closed(Closing::Polite(CloseReason::Silent)) => "nop_timeout",
+            ConnectionEnd::Closed(Closing::Polite(CloseReason::Dropped)) => "dropped",
+            ConnectionEnd::Closed(Closing::Polite(CloseReason::Reset)) => "target_reset",
+            ConnectionEnd::Closed(Closing::Abrupt) => "replaced",
+            ConnectionEnd::Closed(Closing::TooLong) => "discovery_time",
+            ConnectionEnd::Closed(Closing::TooSlow) => "too_slow",
+            ConnectionEnd::PeerClosed => "closed_by_initiator",
+            ConnectionEnd::Socket(_) => "socket_error",
+            ConnectionEnd::Violation(Fatal::HeaderDigest) => "header_digest",
+            ConnectionEnd::Violation(_) => "protocol_error",
+            ConnectionEnd::Stalled => "send_stall",
         }
     }
 }

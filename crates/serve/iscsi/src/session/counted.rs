@@ -7,7 +7,7 @@ use iscsi::pdu::TaskManagementFunction as Function;
 use iscsi::target::TaskId;
 use unit::Reply;
 
-use super::{Session, State};
+use super::{Session, TaskState};
 
 impl Session {
     /// The target's name; none for a discovery session.
@@ -18,7 +18,7 @@ impl Session {
     /// A reply says something else than GOOD. Replies that come too late are not sent, and not counted.
     pub(super) fn count_failure(&self, id: TaskId, reply: &Reply) {
         let task = self.tasks.get(id.index()).and_then(Option::as_ref).filter(|task| task.id == id);
-        let Some(task) = task.filter(|task| !matches!(task.state, State::Answered(_))) else { return };
+        let Some(task) = task.filter(|task| !matches!(task.state, TaskState::Answered(_))) else { return };
         let volume = task.slot.map(|index| self.luns.tally(index));
         self.tally.failure(self.target(), volume, task.operation, reply);
     }

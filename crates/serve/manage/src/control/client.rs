@@ -111,7 +111,9 @@ pub fn unexpected(reply: Reply) -> Failure {
 fn patience(request: &Request) -> Duration {
     match request {
         Request::Reload { .. } | Request::Change { .. } => Duration::from_secs(300),
-        Request::Sessions | Request::Volumes | Request::Metrics | Request::Events | Request::Fault { .. } => PATIENCE,
+        Request::Sessions | Request::Volumes | Request::Metrics | Request::Events | Request::Fault { .. } => {
+            PATIENCE
+        }
     }
 }
 

@@ -106,9 +106,9 @@ struct Place {
 
 impl Place {
     fn take(places: &Places, from: SocketAddr) -> Option<Place> {
-        let from = AddressBlock::of(from.ip());
+        let from = AddressBlock::containing(from.ip());
         let mut connections = lock(places);
-        if connections.all() == CONNECTIONS_MAX || connections.of(from) == CONNECTIONS_OF_ADDRESS_MAX {
+        if connections.all() == CONNECTIONS_MAX || connections.count_of(from) == CONNECTIONS_OF_ADDRESS_MAX {
             return None;
         }
         connections.add(from);
