@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use volume::spec::Bytes;
 
-use crate::config::{Config, Lun, Portal};
+use crate::config::Config;
+use crate::front_ends::iscsi::{Lun, Portal};
 use crate::control::Volume;
 use crate::paste::{Way, lines};
 

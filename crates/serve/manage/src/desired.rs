@@ -7,7 +7,8 @@ use std::str::FromStr;
 use backends::Failure;
 use volume::spec::{Bytes, Spec};
 
-use crate::config::{self, Address, Config, ConfigFile, Portal, Target, Volume, VolumeName};
+use crate::config::{self, Address, Config, ConfigFile, Volume, VolumeName};
+use crate::front_ends::iscsi::{Portal, Target};
 use crate::poll::{Gather, Poll};
 
 /// A configuration file and what goes beside it. With nothing in it a RAM volume is served

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use block::BlockSize;
 
-use crate::config::{Config, Target, Volume, VolumeName};
+use crate::config::{Config, Volume, VolumeName};
+use crate::front_ends::iscsi::Target;
 use crate::summary::shown;
 use volume::spec::{Bytes, Spec};
 

@@ -7,7 +7,8 @@ use reactor::StreamOptions;
 use server::Portal;
 use target::{Access, Authentication, Export, ISCSI, NamePattern};
 
-use crate::config::{self, Chap, Config};
+use crate::config::{self, Config};
+use crate::front_ends::iscsi::{self, Chap};
 use crate::volumes::Volumes;
 
 /// What to serve.
@@ -35,7 +36,7 @@ pub(crate) fn server(config: &Config, volumes: &Volumes) -> Served {
     }
 }
 
-fn portal(portal: &config::Portal) -> Portal {
+fn portal(portal: &iscsi::Portal) -> Portal {
     Portal {
         front_end: ISCSI,
         listen: portal.listen.0,
@@ -50,7 +51,7 @@ fn portal(portal: &config::Portal) -> Portal {
     }
 }
 
-fn one(target: &config::Target, config: &Config, volumes: &Volumes) -> target::Target {
+fn one(target: &iscsi::Target, config: &Config, volumes: &Volumes) -> target::Target {
     target::Target {
         name: target.name.to_string(),
         alias: target.alias.clone(),
@@ -64,7 +65,7 @@ fn one(target: &config::Target, config: &Config, volumes: &Volumes) -> target::T
 }
 
 /// The export of a LUN; `None` if its volume is not open, which happens only during a change.
-fn export(lun: &config::Lun, config: &Config, volumes: &Volumes) -> Option<Export> {
+fn export(lun: &iscsi::Lun, config: &Config, volumes: &Volumes) -> Option<Export> {
     let opened = volumes.get(&lun.volume)?;
     let volume = config.volumes.iter().find(|volume| volume.name == lun.volume)?;
     Some(Export {
@@ -86,7 +87,7 @@ fn authentication(chap: &Chap) -> Authentication {
 }
 
 /// A user and the initiator names that it is bound to, if it is.
-fn names(account: &config::Account) -> Option<(String, Vec<NamePattern>)> {
+fn names(account: &iscsi::Account) -> Option<(String, Vec<NamePattern>)> {
     Some((account.credentials.name.clone(), account.initiators.clone()?))
 }
 

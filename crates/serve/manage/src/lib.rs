@@ -34,6 +34,7 @@ pub mod config;
 pub mod control;
 mod desired;
 mod difference;
+pub mod front_ends;
 mod join;
 mod live;
 pub mod metrics;

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use crate::config::{Config, Lun, Target};
+use crate::config::Config;
+use crate::front_ends::iscsi::{Lun, Target};
 
 /// One line for each listener, target, LUN and idle volume.
 pub fn text(config: &Config) -> String {

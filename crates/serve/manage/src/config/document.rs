@@ -5,11 +5,11 @@ use std::str::FromStr;
 
 use toml::de::DeTable;
 
-use super::chap::Protected;
 use super::mistake::{ConfigError, Mistakes};
 use super::section::Section;
 use super::values::Unfit;
-use super::{Chap, Config, Limits, Log, LogFormat, Portal, chap, metrics, portal, target, volume};
+use super::{Config, Limits, Log, LogFormat, metrics, volume};
+use crate::front_ends::iscsi::{Chap, Portal, Protected, chap, portal, target};
 use crate::poll::{Gather, Poll};
 use ::volume::nearest::hint;
 use ::volume::spec::{Bytes, Time};

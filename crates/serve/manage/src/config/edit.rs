@@ -240,7 +240,7 @@ mod tests {
         let config: Config = file.config().unwrap_or_else(|error| panic!("{error}\n{}", file.text()));
         let volumes = config.volumes.iter().map(|volume| format!("{} = {}", volume.name, volume.spec));
         let luns = config.targets.iter().flat_map(|target| {
-            let name = |lun: &crate::config::Lun| {
+            let name = |lun: &crate::front_ends::iscsi::Lun| {
                 format!("{} {} {} {:?}", target.name, lun.lun, lun.volume, lun.initiators)
             };
             target.luns.iter().map(name).collect::<Vec<_>>()

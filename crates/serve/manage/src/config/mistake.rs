@@ -29,7 +29,7 @@ impl fmt::Display for ConfigError {
 }
 
 /// Collects mistakes while a file is read.
-pub(super) struct Mistakes<'a> {
+pub struct Mistakes<'a> {
     file: &'a str,
     text: &'a str,
     list: RefCell<Vec<Mistake>>,
@@ -45,13 +45,14 @@ impl<'a> Mistakes<'a> {
         Mistakes { file, text, list: RefCell::new(Vec::new()) }
     }
 
-    pub(super) fn add(&self, at: Range<usize>, sentence: impl Into<String>) {
+    /// One more, at its place in the file.
+    pub fn add(&self, at: Range<usize>, sentence: impl Into<String>) {
         self.list.borrow_mut().push(Mistake { at, sentence: sentence.into() });
     }
 
     /// The part `within` of the string that stands at `at`. If the string is written with escapes, letters
     /// cannot be told apart in it, and all of it is meant.
-    pub(super) fn inside(&self, at: &Range<usize>, value: &str, within: &Range<usize>) -> Range<usize> {
+    pub fn inside(&self, at: &Range<usize>, value: &str, within: &Range<usize>) -> Range<usize> {
         let start = at.start + 1;
         if self.text.get(start..start + value.len()) == Some(value) {
             start + within.start..start + within.end

@@ -4,34 +4,27 @@
 //! secrets alone are read from the files they are in. Numbers left out stay `None`: their defaults are in the
 //! crates that use them.
 
-mod chap;
 mod document;
 mod edit;
 mod file;
 mod metrics;
 mod mistake;
-mod names;
-mod portal;
 mod section;
-mod session;
-mod target;
 mod values;
 mod volume;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use chap::{Account, Chap};
 pub(crate) use edit::{Addition, no_size, with_size};
 pub(crate) use file::ConfigFile;
 pub use metrics::Metrics;
-pub use mistake::ConfigError;
-pub use portal::Portal;
-pub use target::{Lun, Target};
-pub use values::{Address, Uuid, VolumeName};
+pub use mistake::{ConfigError, Mistakes};
+pub use section::{Placed, Section};
+pub use values::{Address, Unfit, Uuid, VolumeName, one_of};
 pub use volume::Volume;
 
-use self::chap::Source;
+use crate::front_ends::iscsi::{Chap, Portal, Source, Target};
 use backends::secrets::Exposed;
 
 /// The configuration file as a value.

@@ -17,19 +17,22 @@ use volume::nearest::hint;
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
-pub(super) struct Placed<T> {
-    pub(super) value: T,
-    pub(super) at: Range<usize>,
+pub struct Placed<T> {
+    /// What it is.
+    pub value: T,
+    /// Its bytes in the file.
+    pub at: Range<usize>,
 }
 
 /// A table, and which of its keys have been asked for.
-pub(super) struct Section<'a> {
+pub struct Section<'a> {
     /// How it is written: `[limits]`.
     title: String,
     at: Range<usize>,
     table: &'a DeTable<'a>,
     asked: RefCell<Vec<&'static str>>,
-    pub(super) mistakes: &'a Mistakes<'a>,
+    /// Where its mistakes go.
+    pub mistakes: &'a Mistakes<'a>,
 }
 
 type Value<'a> = Spanned<DeValue<'a>>;
@@ -45,22 +48,22 @@ impl<'a> Section<'a> {
     }
 
     /// Where its heading is.
-    pub(super) fn at(&self) -> Range<usize> {
+    pub fn at(&self) -> Range<usize> {
         self.at.clone()
     }
 
     /// Where the value of `key` stands; the heading if there is none.
-    pub(super) fn placed(&self, key: &str) -> Range<usize> {
+    pub fn placed(&self, key: &str) -> Range<usize> {
         self.table.get(key).map_or_else(|| self.at(), Spanned::span)
     }
 
     /// Whether `key` is there at all, right or wrong.
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
     /// How it is written in the file.
-    pub(super) fn title(&self) -> &str {
+    pub fn title(&self) -> &str {
         &self.title
     }
 
@@ -85,28 +88,31 @@ impl<'a> Section<'a> {
         }
     }
 
-    pub(super) fn text(&self, key: &'static str) -> Option<Placed<&'a str>> {
+    /// A string.
+    pub fn text(&self, key: &'static str) -> Option<Placed<&'a str>> {
         self.read(key, text)
     }
 
-    pub(super) fn flag(&self, key: &'static str) -> Option<bool> {
+    /// True or false.
+    pub fn flag(&self, key: &'static str) -> Option<bool> {
         let flag = |value: &DeValue<'_>| {
             value.as_bool().ok_or_else(|| format!("{}; write true or false", is_not(value)))
         };
         self.read(key, flag).map(|placed| placed.value)
     }
 
-    pub(super) fn count(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<Placed<u64>> {
+    /// A number in this range.
+    pub fn count(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<Placed<u64>> {
         self.read(key, |value| count(value, &range))
     }
 
     /// A string that `T` can be read from.
-    pub(super) fn parsed<T: FromStr<Err: Display>>(&self, key: &'static str) -> Option<Placed<T>> {
+    pub fn parsed<T: FromStr<Err: Display>>(&self, key: &'static str) -> Option<Placed<T>> {
         self.read(key, |value| parse(text(value)?))
     }
 
     /// An array of such strings, if it is there.
-    pub(super) fn list<T: FromStr<Err: Display>>(&self, key: &'static str) -> Option<Vec<T>> {
+    pub fn list<T: FromStr<Err: Display>>(&self, key: &'static str) -> Option<Vec<T>> {
         let element = |value: &'a Value<'a>| match text(value.get_ref()).and_then(parse) {
             Ok(element) => Some(element),
             Err(sentence) => {
@@ -119,7 +125,7 @@ impl<'a> Section<'a> {
     }
 
     /// An array of numbers, if it is there.
-    pub(super) fn counts(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<Vec<Placed<u64>>> {
+    pub fn counts(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<Vec<Placed<u64>>> {
         let element = |value: &'a Value<'a>| match count(value.get_ref(), &range) {
             Ok(number) => Some(Placed { value: number, at: value.span() }),
             Err(sentence) => {
@@ -148,7 +154,7 @@ impl<'a> Section<'a> {
     }
 
     /// A table under `key`.
-    pub(super) fn section(&self, key: &'static str, title: &str) -> Option<Section<'a>> {
+    pub fn section(&self, key: &'static str, title: &str) -> Option<Section<'a>> {
         let table = self.read(key, |value| {
             value.as_table().ok_or_else(|| format!("{}; write it as a table, {title}", is_not(value)))
         })?;
@@ -156,7 +162,7 @@ impl<'a> Section<'a> {
     }
 
     /// The tables of an array of tables under `key`.
-    pub(super) fn sections(&self, key: &'static str, title: &str) -> Vec<Section<'a>> {
+    pub fn sections(&self, key: &'static str, title: &str) -> Vec<Section<'a>> {
         let element = |value: &'a Value<'a>| match value.get_ref().as_table() {
             Some(table) => Some(Section::new(title, value.span(), table, self.mistakes)),
             None => {
@@ -170,7 +176,7 @@ impl<'a> Section<'a> {
     }
 
     /// The tables under `key` that have names of the user's choice, in the order of the file.
-    pub(super) fn named(&self, key: &'static str) -> Vec<(Placed<&'a str>, Section<'a>)> {
+    pub fn named(&self, key: &'static str) -> Vec<(Placed<&'a str>, Section<'a>)> {
         let Some(parent) = self.section(key, &format!("[{key}.NAME]")) else { return Vec::new() };
         let mut named: Vec<_> = parent.table.iter().filter_map(|entry| parent.child(key, entry)).collect();
         named.sort_by_key(|(name, _)| name.at.start);
@@ -193,7 +199,7 @@ impl<'a> Section<'a> {
     }
 
     /// What `read` gave, and a mistake at the heading if the key was not there at all.
-    pub(super) fn required<T>(&self, key: &'static str, read: Option<T>, example: &str) -> Option<T> {
+    pub fn required<T>(&self, key: &'static str, read: Option<T>, example: &str) -> Option<T> {
         if !self.has(key) {
             let sentence = format!("{} has no `{key}`; write one, such as {key} = {example}", self.title);
             self.mistakes.add(self.at(), sentence);
@@ -202,7 +208,7 @@ impl<'a> Section<'a> {
     }
 
     /// Reports every key that was not read as a mistake.
-    pub(super) fn done(&self) {
+    pub fn done(&self) {
         let mut asked = self.asked.borrow().clone();
         asked.sort_unstable();
         for (key, _) in self.table.iter() {

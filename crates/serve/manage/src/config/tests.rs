@@ -1,4 +1,5 @@
 use super::*;
+use crate::front_ends::iscsi::Account;
 
 fn mistakes(text: &str) -> String {
     Config::parse("x.toml", text).expect_err("mistakes").to_string()

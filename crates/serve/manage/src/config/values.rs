@@ -10,7 +10,7 @@ use volume::nearest::hint;
 
 /// Why a text is not what it should be, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfit(pub(super) String);
+pub struct Unfit(pub String);
 
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -21,7 +21,7 @@ impl fmt::Display for Unfit {
 impl std::error::Error for Unfit {}
 
 /// The value that is called `text` in `table`, a table of `what`.
-pub(super) fn one_of<T: Copy>(what: &str, text: &str, table: &[(&str, T)]) -> Result<T, Unfit> {
+pub fn one_of<T: Copy>(what: &str, text: &str, table: &[(&str, T)]) -> Result<T, Unfit> {
     let known: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
     let found = table.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
     found.ok_or_else(|| Unfit(format!("unknown {what} `{text}`{}", hint(text, &known))))

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use iscsi::negotiate::{DigestKind, Offers};
 
-use super::section::Section;
-use super::values::{Unfit, one_of};
+use crate::config::Section;
+use crate::config::{Unfit, one_of};
 use volume::spec::Bytes;
 
 /// A digest by the name it has in the file.

@@ -1,7 +1,7 @@
 //! `[[portal]]`: an address to listen on.
 
-use super::section::Section;
-use super::values::Address;
+use crate::config::Address;
+use crate::config::Section;
 use volume::spec::Bytes;
 
 /// An address to listen on, and how connections to it are set up.
@@ -29,7 +29,7 @@ impl Portal {
     }
 }
 
-pub(super) fn all(sections: &[Section<'_>]) -> Vec<Portal> {
+pub(crate) fn all(sections: &[Section<'_>]) -> Vec<Portal> {
     let mut portals: Vec<Portal> = Vec::new();
     for section in sections {
         let Some(portal) = read(section) else { continue };

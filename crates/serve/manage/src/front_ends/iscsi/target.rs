@@ -7,9 +7,9 @@ use target::{NamePattern, Redirect};
 
 use super::chap::Protected;
 use super::names::patterns;
-use super::section::{Placed, Section};
-use super::values::VolumeName;
 use super::{Chap, Portal, chap, session};
+use crate::config::VolumeName;
+use crate::config::{Placed, Section};
 use volume::nearest::{hint, nearest};
 
 /// A target and who may use it.
@@ -69,7 +69,7 @@ impl Target {
 }
 
 /// Reads all targets; `volumes` are the names that their LUNs can have.
-pub(super) fn all(sections: &[Section<'_>], volumes: &[String], portals: &[Portal]) -> Vec<Target> {
+pub(crate) fn all(sections: &[Section<'_>], volumes: &[String], portals: &[Portal]) -> Vec<Target> {
     let mut targets: Vec<Target> = Vec::new();
     for section in sections {
         let Some((name, target)) = read(section, volumes, portals) else { continue };

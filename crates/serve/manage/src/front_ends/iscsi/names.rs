@@ -5,8 +5,8 @@ use std::str::FromStr;
 use iscsi::name::Name;
 use target::NamePattern;
 
-use super::section::Section;
-use super::values::Unfit;
+use crate::config::Section;
+use crate::config::Unfit;
 
 /// An iSCSI name, or the beginning of one with a `*`.
 struct InitiatorPattern(NamePattern);
