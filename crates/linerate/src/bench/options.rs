@@ -95,23 +95,47 @@ impl WorkloadOptions {
         self.shortens_at_most() && self.seconds.is_none() && self.repeats.is_none()
     }
 
-    /// Whether nothing was said but how long and how often, which may be said of a suite too.
+    /// Whether nothing was said but how long and how often, which may be said of a suite too. The fields are all named: one more
+    /// does not compile until it is here.
     fn shortens_at_most(&self) -> bool {
-        let lists =
-            [self.depth.is_empty(), self.read.is_empty(), self.random.is_empty(), self.rate.is_empty()];
+        let WorkloadOptions {
+            block,
+            depth,
+            read,
+            random,
+            distribution,
+            align,
+            clients,
+            sessions,
+            rate,
+            poisson,
+            pause_ms,
+            burst,
+            seconds: _,
+            warm_up,
+            stop_at,
+            repeats: _,
+            data,
+            verify,
+            verify_log,
+            seed,
+        } = self;
+        let lists = [depth.is_empty(), read.is_empty(), random.is_empty(), rate.is_empty()];
         let values = [
-            self.block.is_none(),
-            self.distribution.is_none(),
-            self.align.is_none(),
-            self.clients.is_none(),
-            self.sessions.is_none(),
-            self.warm_up.is_none(),
-            self.stop_at.is_none(),
-            self.data.is_none(),
-            self.seed.is_none(),
-            self.pause_ms.is_none(),
+            block.is_none(),
+            distribution.is_none(),
+            align.is_none(),
+            clients.is_none(),
+            sessions.is_none(),
+            pause_ms.is_none(),
+            burst.is_none(),
+            warm_up.is_none(),
+            stop_at.is_none(),
+            data.is_none(),
+            verify_log.is_none(),
+            seed.is_none(),
         ];
-        lists.into_iter().chain(values).all(|is_absent| is_absent) && !self.verify
+        lists.into_iter().chain(values).all(|is_absent| is_absent) && !poisson && !verify
     }
 
     /// What was said for a suite; `None` if that is more than a suite takes.
