@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bench::Go;
-use bench::plan::{Access, Align, Cell, Data, Percent, Role, Rule, Span, Stop, Workload};
+use bench::plan::{Cell, Data, Percent, Role, Rule, Span, Stop, Workload};
 use bench::record::{CellRun, ClientRun};
 use bench::schedule::{Schedule, Work};
 
@@ -167,21 +167,8 @@ fn whole(suite: &bench::plan::Suite) -> Span {
 /// A cell that writes the span so many times from its start to its end, for as long as that takes.
 fn fill(span: Span, device_bytes: u64, block_bytes: u32, depth: u32, passes: u32) -> (Cell, Stop) {
     let bytes = span.bytes.unwrap_or(device_bytes).saturating_mul(u64::from(passes));
-    let access = Access {
-        block_bytes,
-        share: Percent::ALL,
-        read: Percent::NONE,
-        random: Percent::NONE,
-        align: Align::Natural,
-        burst: 1,
-        delay_ms: 0,
-    };
-    let workload = Workload {
-        accesses: vec![access],
-        span,
-        data: Data::Random,
-        ..Workload::simple(block_bytes, depth, Percent::NONE, Percent::NONE)
-    };
+    let simple = Workload::simple(block_bytes, depth, Percent::NONE, Percent::NONE);
+    let workload = Workload { span, data: Data::Random, ..simple };
     let role = Role {
         name: "fill".to_owned(),
         client: 0,
