@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::designator::Designator;
-use crate::fields::{Field, Hex, elements, layout, read_all, text, u16_at};
+use crate::fields::{Field, FieldAt, Hex, elements, layout, read_all, text, u16_at};
 use crate::transport_id::TransportId;
 use crate::vpd_pages::{
     BlockDeviceCharacteristics, BlockLimits, ExtendedInquiry, Provisioning, ZonedBlockDevice,
@@ -33,7 +33,7 @@ pub enum VpdContent {
     ModePagePolicies(Vec<Policy>),
     /// 88h: the target's ports.
     Ports(Vec<Port>),
-    /// Pages that are numbers and flags: 86h, B0h, B1h, B2h, B6h.
+    /// Pages that are numbers and flags.
     Fields(Vec<Field>),
     /// Pages that only vendors know, and those that are not taken apart here.
     Bytes(Vec<u8>),
@@ -77,19 +77,7 @@ impl Vpd {
             return None;
         }
         let data = &data[..data.len().min(4 + length)];
-        let content = match code {
-            0x00 => VpdContent::Pages(data[4..].to_vec()),
-            0x80 => VpdContent::SerialNumber(text(data, 4..data.len())),
-            0x83 => VpdContent::Designators(Designator::list(&data[4..])),
-            0x87 => VpdContent::ModePagePolicies(data[4..].chunks_exact(4).map(Policy::parse).collect()),
-            0x88 => VpdContent::Ports(elements(&data[4..], Port::length).filter_map(Port::parse).collect()),
-            0x86 => VpdContent::Fields(read_all(ExtendedInquiry::FIELDS, data)),
-            0xb0 => VpdContent::Fields(read_all(BlockLimits::FIELDS, data)),
-            0xb1 => VpdContent::Fields(read_all(BlockDeviceCharacteristics::FIELDS, data)),
-            0xb2 => VpdContent::Fields(read_all(Provisioning::FIELDS, data)),
-            0xb6 => VpdContent::Fields(read_all(ZonedBlockDevice::FIELDS, data)),
-            _ => VpdContent::Bytes(data[4..].to_vec()),
-        };
+        let content = definition(code).map_or(bytes as Read, |(_, _, read)| *read)(data);
         Some(Vpd { code, content, bytes: data.to_vec() })
     }
 
@@ -162,32 +150,56 @@ impl CacheGeneration {
 
 /// The standard's name of a page.
 pub fn page_name(code: u8) -> &'static str {
-    match code {
-        0x00 => "Supported VPD Pages",
-        0x80 => "Unit Serial Number",
-        0x83 => "Device Identification",
-        0x84 => "Software Interface Identification",
-        0x85 => "Management Network Addresses",
-        0x86 => "Extended INQUIRY Data",
-        0x87 => "Mode Page Policy",
-        0x88 => "SCSI Ports",
-        0x89 => "ATA Information",
-        0x8a => "Power Condition",
-        0x8d => "Power Consumption",
-        0x8f => "Third-Party Copy",
-        0x90 => "Protocol Specific Logical Unit Information",
-        0x91 => "Protocol Specific Port Information",
-        0xb0 => "Block Limits",
-        0xb1 => "Block Device Characteristics",
-        0xb2 => "Logical Block Provisioning",
-        0xb3 => "Referrals",
-        0xb4 => "Supported Block Lengths and Protection Types",
-        0xb5 => "Block Device Characteristics Extension",
-        0xb6 => "Zoned Block Device Characteristics",
-        0xb7 => "Block Limits Extension",
-        0xc0.. => "vendor-specific",
-        _ => "reserved",
+    match definition(code) {
+        Some((_, name, _)) => name,
+        None if code >= 0xc0 => "vendor-specific",
+        None => "reserved",
     }
+}
+
+/// Takes apart a page with its header.
+type Read = fn(&[u8]) -> VpdContent;
+
+fn definition(code: u8) -> Option<&'static (u8, &'static str, Read)> {
+    PAGES.iter().find(|(known, _, _)| *known == code)
+}
+
+/// The standard's pages of disks: code, name, and what they say.
+const PAGES: &[(u8, &str, Read)] = &[
+    (0x00, "Supported VPD Pages", |page| VpdContent::Pages(page[4..].to_vec())),
+    (0x80, "Unit Serial Number", |page| VpdContent::SerialNumber(text(page, 4..page.len()))),
+    (0x83, "Device Identification", |page| VpdContent::Designators(Designator::list(&page[4..]))),
+    (0x84, "Software Interface Identification", bytes),
+    (0x85, "Management Network Addresses", bytes),
+    (0x86, "Extended INQUIRY Data", |page| fields(ExtendedInquiry::FIELDS, page)),
+    (0x87, "Mode Page Policy", |page| {
+        VpdContent::ModePagePolicies(page[4..].chunks_exact(4).map(Policy::parse).collect())
+    }),
+    (0x88, "SCSI Ports", |page| {
+        VpdContent::Ports(elements(&page[4..], Port::length).filter_map(Port::parse).collect())
+    }),
+    (0x89, "ATA Information", bytes),
+    (0x8a, "Power Condition", bytes),
+    (0x8d, "Power Consumption", bytes),
+    (0x8f, "Third-Party Copy", bytes),
+    (0x90, "Protocol Specific Logical Unit Information", bytes),
+    (0x91, "Protocol Specific Port Information", bytes),
+    (0xb0, "Block Limits", |page| fields(BlockLimits::FIELDS, page)),
+    (0xb1, "Block Device Characteristics", |page| fields(BlockDeviceCharacteristics::FIELDS, page)),
+    (0xb2, "Logical Block Provisioning", |page| fields(Provisioning::FIELDS, page)),
+    (0xb3, "Referrals", bytes),
+    (0xb4, "Supported Block Lengths and Protection Types", bytes),
+    (0xb5, "Block Device Characteristics Extension", bytes),
+    (0xb6, "Zoned Block Device Characteristics", |page| fields(ZonedBlockDevice::FIELDS, page)),
+    (0xb7, "Block Limits Extension", bytes),
+];
+
+fn fields(layout: &[FieldAt], page: &[u8]) -> VpdContent {
+    VpdContent::Fields(read_all(layout, page))
+}
+
+fn bytes(page: &[u8]) -> VpdContent {
+    VpdContent::Bytes(page[4..].to_vec())
 }
 
 impl fmt::Display for Policy {
@@ -304,7 +316,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_page_is_read_or_refused(
-            code in prop::sample::select(vec![0u8, 0x80, 0x83, 0x86, 0x87, 0x88, 0xb0, 0xb1, 0xb2, 0xb6, 0xc0]),
+            code in prop::sample::select(PAGES.iter().map(|(code, ..)| *code).chain([0xc0]).collect::<Vec<_>>()),
             mut bytes in prop::collection::vec(any::<u8>(), 0..128),
         ) {
             if let Some(second) = bytes.get_mut(1) {

@@ -12,39 +12,46 @@ use crate::nexus::TargetPort;
 
 /// The page with its header, if there is such a page.
 pub(crate) fn page(call: &Call<'_>, code: u8) -> Option<Vec<u8>> {
-    Some(match code {
-        SUPPORTED_PAGES => Vpd::write(code, &supported_pages(call)),
-        SERIAL_NUMBER => Vpd::write(code, call.unit.identity().serial().as_bytes()),
-        DEVICE_IDENTIFICATION => Vpd::write(code, &written(&device_identification(call))),
-        // There is no software interface with an identifier that the IEEE has given out.
-        SOFTWARE_INTERFACES => Vpd::write(code, &[]),
-        EXTENDED_INQUIRY => {
-            // The SIMPLE task attribute is all that is claimed: a target that claims ORDERED must keep the
-            // order.
-            ExtendedInquiry { simpsup: true, v_sup: call.view.volatile_cache, ..Default::default() }
-                .write()
-                .to_vec()
-        }
-        // One set of mode pages for all nexuses.
-        MODE_PAGE_POLICY => {
-            let all = Policy { page: 0x3f, subpage: 0xff, several_units: false, policy: 0 };
-            Vpd::write(code, &all.write())
-        }
-        SCSI_PORTS => Vpd::write(code, &scsi_ports(call)),
-        THIRD_PARTY_COPY => copy::limits().write_page(),
-        BLOCK_LIMITS => block_limits(call).write().to_vec(),
-        BLOCK_CHARACTERISTICS => block_characteristics(call).write().to_vec(),
-        PROVISIONING => provisioning(call).write().to_vec(),
-        CACHE_GENERATION => cache_generation(call)?.write(),
-        _ => return None,
-    })
+    let (_, page) = PAGES.iter().find(|(known, _)| *known == code)?;
+    page(call)
 }
 
+/// A page with its header, if this logical unit has it.
+type Page = fn(&Call<'_>) -> Option<Vec<u8>>;
+
+/// All pages by their codes, in the ascending order in which page 00h lists them (SPC-4 7.8).
+const PAGES: &[(u8, Page)] = &[
+    (0x00, |call| Some(Vpd::write(0x00, &supported_pages(call)))),
+    (0x80, |call| Some(Vpd::write(0x80, call.unit.identity().serial().as_bytes()))),
+    (0x83, |call| Some(Vpd::write(0x83, &written(&device_identification(call))))),
+    // There is no software interface with an identifier that the IEEE has given out.
+    (0x84, |_| Some(Vpd::write(0x84, &[]))),
+    (0x86, |call| Some(extended_inquiry(call).write().to_vec())),
+    (0x87, |_| Some(Vpd::write(0x87, &ONE_SET_OF_MODE_PAGES.write()))),
+    (0x88, |call| Some(Vpd::write(0x88, &scsi_ports(call)))),
+    (0x8f, |_| Some(copy::limits().write_page())),
+    (0xb0, |call| Some(block_limits(call).write().to_vec())),
+    (0xb1, |call| Some(block_characteristics(call).write().to_vec())),
+    (0xb2, |call| Some(provisioning(call).write().to_vec())),
+    (CACHE_GENERATION, |call| Some(cache_generation(call)?.write())),
+];
+
+/// The first that the standard leaves to vendors.
+const CACHE_GENERATION: u8 = 0xc0;
+
 fn supported_pages(call: &Call<'_>) -> Vec<u8> {
-    let mut pages = PAGES.to_vec();
-    pages.extend(cache_generation(call).map(|_| CACHE_GENERATION));
-    pages
+    let is_there = |code: &u8| *code != CACHE_GENERATION || cache_generation(call).is_some();
+    PAGES.iter().map(|(code, _)| *code).filter(is_there).collect()
 }
+
+/// Extended INQUIRY data (SPC-4 7.8.7). The SIMPLE task attribute is all that is claimed: a target that claims ORDERED
+/// must keep the order.
+fn extended_inquiry(call: &Call<'_>) -> ExtendedInquiry {
+    ExtendedInquiry { simpsup: true, v_sup: call.view.volatile_cache, ..Default::default() }
+}
+
+/// One set of mode pages for all nexuses (SPC-4 7.8.10).
+const ONE_SET_OF_MODE_PAGES: Policy = Policy { page: 0x3f, subpage: 0xff, several_units: false, policy: 0 };
 
 /// Our own page: whether unflushed writes of an initiator that comes back are lost.
 fn cache_generation(call: &Call<'_>) -> Option<CacheGeneration> {
@@ -175,33 +182,6 @@ pub(crate) const UNMAP_DESCRIPTORS_MAX: u32 = 256;
 pub(crate) const WRITE_SAME_BLOCKS_MAX: u64 = 1 << 20;
 /// 512 blocks of 4 KiB.
 const ATOMIC_BYTES_MAX: u64 = 2 << 20;
-
-const PAGES: [u8; 11] = [
-    SUPPORTED_PAGES,
-    SERIAL_NUMBER,
-    DEVICE_IDENTIFICATION,
-    SOFTWARE_INTERFACES,
-    EXTENDED_INQUIRY,
-    MODE_PAGE_POLICY,
-    SCSI_PORTS,
-    THIRD_PARTY_COPY,
-    BLOCK_LIMITS,
-    BLOCK_CHARACTERISTICS,
-    PROVISIONING,
-];
-const SUPPORTED_PAGES: u8 = 0x00;
-const SERIAL_NUMBER: u8 = 0x80;
-const DEVICE_IDENTIFICATION: u8 = 0x83;
-const SOFTWARE_INTERFACES: u8 = 0x84;
-const EXTENDED_INQUIRY: u8 = 0x86;
-const MODE_PAGE_POLICY: u8 = 0x87;
-const SCSI_PORTS: u8 = 0x88;
-const THIRD_PARTY_COPY: u8 = 0x8f;
-const BLOCK_LIMITS: u8 = 0xb0;
-const BLOCK_CHARACTERISTICS: u8 = 0xb1;
-const PROVISIONING: u8 = 0xb2;
-/// The first that the standard leaves to vendors.
-const CACHE_GENERATION: u8 = 0xc0;
 
 /// So that the page stays far below 64 KiB.
 const PORTS_MAX: usize = 128;
