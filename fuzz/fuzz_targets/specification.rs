@@ -3,11 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use volume::backends::{BUFFERED, DELAY, EMULATED_512, FAULT, LIMIT, NULL};
+use volume::backends::ALL;
 use volume::spec::Grammar;
 
 /// The kinds that need no system.
-const GRAMMAR: Grammar = Grammar(&[&NULL, &DELAY, &LIMIT, &BUFFERED, &EMULATED_512, &FAULT]);
+const GRAMMAR: Grammar = Grammar(&[ALL]);
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(rest) = std::str::from_utf8(bytes) else { return };

@@ -37,26 +37,17 @@ use std::task::{Context, Poll, Waker};
 
 use block::{BlockDevice, FaultControl, SingleUser};
 use host::{ReactorClock, ReactorTasks};
-use volume::backend::{OpenError, Opening};
-use volume::backends::{BUFFERED, DELAY, EMULATED_512, FAULT, LIMIT, NULL};
-
+use volume::backend::{self, OpenError, Opening};
 use volume::spec::{Grammar, Spec, SpecError};
 
 pub use failure::{Failure, Kind};
 pub use overwritten::Overwritten;
 
 /// All kinds of volumes, in the order of the document.
-pub const GRAMMAR: Grammar = Grammar(&[
-    &ram::RAM,
-    &file::FILE,
-    &iscsi::ISCSI,
-    &NULL,
-    &DELAY,
-    &LIMIT,
-    &BUFFERED,
-    &EMULATED_512,
-    &FAULT,
-]);
+pub const GRAMMAR: Grammar = Grammar(&[OWN, volume::backends::ALL]);
+
+/// Those that need a system, a network or a secret.
+const OWN: &[&backend::Kind] = &[&ram::RAM, &file::FILE, &iscsi::ISCSI];
 
 /// Reads a volume specification.
 ///

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use crate::forward::forward;
+use crate::forward;
 use crate::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lock, Pending, Run, Slice};
 
 /// Any device, checked against a model of its contents. Offers no memory, so that every byte is checked.

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::forward::forward;
+use crate::forward;
 use crate::{Blocks, Buffer, DeviceError, Extent, Geometry, Region, Slice, WholeBlocks};
 
 /// An outstanding request. It runs on the thread that polls it, and a thread-bound reactor serves it: not

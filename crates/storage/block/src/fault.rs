@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::forward::forward;
+use crate::forward;
 use crate::{
     BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Lock, Pending, Run, Sleeper, Slice, Space,
 };

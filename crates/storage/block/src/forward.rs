@@ -1,11 +1,29 @@
 //! What a layer passes to its inner device unchanged.
 
-/// Implements the named methods of [`crate::BlockDevice`] by calls of the same methods of another device:
-/// `forward!(self => self.inner; geometry, profile);` within the layer's `impl`. Methods that are neither named nor written
-/// out keep the trait's defaults, which say that the device does not have the feature.
+/// Implements the named methods of [`BlockDevice`](crate::BlockDevice) by calls of the same methods of another device, within the
+/// layer's `impl`. Methods that are neither named nor written out keep the trait's defaults, which say that the device does not
+/// have the feature.
+///
+/// ```
+/// use block::{BlockDevice, Durability, Extent, Pending, Slice};
+///
+/// /// Every write reaches stable storage.
+/// struct Stable<D>(D);
+///
+/// impl<D: BlockDevice> BlockDevice for Stable<D> {
+///     block::forward!(self => self.0; geometry, profile, read, flush, losses, unmap, write_zeroes, allocation, quiesced);
+///
+///     fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
+///         self.0.write(extent, data, Durability::Stable)
+///     }
+/// }
+/// # let geometry = block::Geometry { block_size: block::BlockSize::B512, blocks: block::Blocks(8), physical_exponent: 0 };
+/// # assert_eq!(Stable(block::Null::new(geometry)).geometry().blocks.0, 8);
+/// ```
+#[macro_export]
 macro_rules! forward {
     ($self:ident => $inner:expr; $($method:ident),+) => {
-        $(forward!(@$method $self, $inner);)+
+        $($crate::forward!(@$method $self, $inner);)+
     };
     (@geometry $self:ident, $inner:expr) => {
         fn geometry(&$self) -> $crate::Geometry {
@@ -98,5 +116,3 @@ macro_rules! forward {
         }
     };
 }
-
-pub(crate) use forward;

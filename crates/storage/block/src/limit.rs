@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::forward::forward;
+use crate::forward;
 use crate::sleeper::later;
 use crate::{BlockDevice, Buffer, Durability, Extent, Lock, Pending, Run, Sleeper, Slice, Space};
 

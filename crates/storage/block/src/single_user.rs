@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::forward::forward;
+use crate::forward;
 use crate::{BlockDevice, DeviceError, Durability, Extent, Pending, Slice};
 
 /// Any device, for one user. A flush or a stable write fails with [`DeviceError::WritesLost`] if the device

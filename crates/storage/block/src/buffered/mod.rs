@@ -27,7 +27,7 @@ use cache::{Piece, ReadOutcome, Sizes, WriteOutcome};
 use streams::{STREAMS, Streams};
 use traffic::Traffic;
 
-use crate::forward::forward;
+use crate::forward;
 use crate::{
     BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lock, Pending, Profile, Run, Slice,
     Spawner,

@@ -10,7 +10,7 @@ use std::time::Instant;
 use service_time::SyncKind;
 pub use service_time::{ServiceTime, Stalls, Tail};
 
-use crate::forward::forward;
+use crate::forward;
 use crate::{BlockDevice, Buffer, Durability, Extent, Pending, Profile, Run, Sleeper, Slice, Space};
 
 /// Delays every request of the inner device. Requests overlap: this is latency, not a rate limit

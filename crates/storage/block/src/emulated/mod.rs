@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use detached_write::DetachedWrite;
 
-use crate::forward::forward;
+use crate::forward;
 use crate::{
     BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Exclusive, Extent, Geometry, Lba, Lock,
     Pending, Profile, RangeLocks, Run, Shared, Slice, Spawner,

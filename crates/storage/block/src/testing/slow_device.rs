@@ -3,7 +3,7 @@
 use std::task::Poll;
 
 use super::{Memory, draw};
-use crate::forward::forward;
+use crate::forward;
 use crate::{BlockDevice, Buffer, Durability, Extent, Pending, Run, Slice};
 
 /// Yields a random number of times before and after each request.

@@ -10,7 +10,7 @@ use crate::backend::{Backend, Kind, Opened, Opening, Options};
 use crate::spec::{Bytes, Problem, Spec, Written};
 
 /// A buffer that reads ahead and writes back.
-pub static BUFFERED: Kind = Kind {
+pub(super) static BUFFERED: Kind = Kind {
     name: "buffered",
     usage: "buffered:SIZE:[VOLUME]",
     about: "another volume behind a page cache: reads ahead of sequential readers, and gathers what is \

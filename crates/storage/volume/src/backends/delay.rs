@@ -9,7 +9,7 @@ use crate::backend::{Backend, Kind, Opened, Opening, Options};
 use crate::spec::{PerMillion, Problem, Spec, Time, Token, Written};
 
 /// Adds a delay to every request.
-pub static DELAY: Kind = Kind {
+pub(super) static DELAY: Kind = Kind {
     name: "delay",
     usage: "delay:TIME:[VOLUME]",
     about: "another volume, every request that much slower; requests overlap",

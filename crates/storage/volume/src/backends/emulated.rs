@@ -9,7 +9,7 @@ use crate::backend::{Backend, Kind, Opened, Opening, Options};
 use crate::spec::{Problem, Spec, Written};
 
 /// 512-byte blocks over longer ones.
-pub static EMULATED_512: Kind = Kind {
+pub(super) static EMULATED_512: Kind = Kind {
     name: "512e",
     usage: "512e:[VOLUME]",
     about: "512-byte blocks over a volume of longer ones (`block=4096`), as most disks have them: what is \

@@ -9,7 +9,7 @@ use crate::backend::{Backend, Kind, Opened, Opening, Options};
 use crate::spec::{Problem, Spec, Written};
 
 /// Injects faults on command of the control socket: requests hang, fail or are slow, or writes are lost.
-pub static FAULT: Kind = Kind {
+pub(super) static FAULT: Kind = Kind {
     name: "fault",
     usage: "fault:[VOLUME]",
     about: "another volume, which hangs, fails or is slow when told so (`linerate fault`)",

@@ -9,7 +9,7 @@ use crate::backend::{Backend, Kind, Opened, Opening, Options};
 use crate::spec::{AtMost, Problem, Spec, Written};
 
 /// Limits the rate of requests and bytes.
-pub static LIMIT: Kind = Kind {
+pub(super) static LIMIT: Kind = Kind {
     name: "limit",
     usage: "limit:RATE:[VOLUME]",
     about: "another volume, which does no more than this a second, one request after the other: `1000iops`, \

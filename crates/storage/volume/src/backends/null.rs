@@ -8,7 +8,7 @@ use crate::backend::{Backend, Kind, Opened, Opening, Options};
 use crate::spec::{BlockShape, Bytes, Problem, Written};
 
 /// A null device: stores no data and completes at once.
-pub static NULL: Kind = Kind {
+pub(super) static NULL: Kind = Kind {
     name: "null",
     usage: "null:SIZE",
     about: "nothing: forgets what is written and reads as zeros, at once. For measuring what lies above it",

@@ -45,9 +45,9 @@ pub struct Spec {
     pub thick: bool,
 }
 
-/// The kinds of volumes that a program knows.
+/// The kinds of volumes that a program knows: tables of them, one behind the other.
 #[derive(Clone, Copy, Debug)]
-pub struct Grammar(pub &'static [&'static Kind]);
+pub struct Grammar(pub &'static [&'static [&'static Kind]]);
 
 impl Grammar {
     /// Reads all of `text` as one volume.
@@ -65,9 +65,9 @@ impl Grammar {
         name.is_some_and(|name| self.kind(name).is_some())
     }
 
-    /// All of them, in the order of the table.
+    /// All of them, in the order of the tables.
     pub fn kinds(self) -> impl Iterator<Item = &'static Kind> {
-        self.0.iter().copied()
+        self.0.iter().copied().flatten().copied()
     }
 
     pub(crate) fn kind(self, name: &str) -> Option<&'static Kind> {
