@@ -181,11 +181,12 @@ fn every_metric_is_in_its_document() {
 #[test]
 fn the_limits_of_the_full_example_are_the_defaults() {
     let full = blocks(SERVE, "toml").find(|example| example.contains("[limits]")).expect("an example");
-    let limits = Config::parse("docs/serve.md", &full).expect("a good example").limits;
-    let shown = format!("{limits:?}");
+    let config = Config::parse("docs/serve.md", &full).expect("a good example");
+    let limits = &config.iscsi().limits;
+    let shown = format!("{:?} {limits:?}", config.limits);
     assert!(!shown.contains("None"), "{shown}");
     assert_eq!(format!("{:?}", limits.of_iscsi()), format!("{:?}", target::Limits::default()));
-    let all = limits.of_server();
+    let all = config.limits.of_server();
     assert_eq!(format!("{all:?}"), format!("{:?}", server::Limits::default()));
 }
 

@@ -41,6 +41,9 @@ enum Command {
         /// The volume, such as vm2=file:/data/vm2.img?size=50GiB; files by their whole paths
         #[arg(value_name = "NAME=SPEC")]
         volume: NamedSpec,
+        /// The front end that exports it [default: iscsi]
+        #[arg(long, value_name = "NAME")]
+        front_end: Option<String>,
         /// The target that has it; one that is not there is made [default: iqn.2026-01.io.linerate:NAME]
         #[arg(long, value_name = "IQN")]
         target: Option<String>,
@@ -93,10 +96,11 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
                 other => Err(unexpected(other)),
             };
         }
-        Command::Add { volume, target, lun, initiators, dry_run } => {
+        Command::Add { volume, front_end, target, lun, initiators, dry_run } => {
             let change = Change::Add {
                 volume: volume.name.clone(),
                 spec: volume.spec.to_string(),
+                front_end: front_end.clone(),
                 target: target.clone(),
                 lun: *lun,
                 initiators: initiators.clone(),
@@ -142,7 +146,7 @@ fn events(socket: &Path) -> Result<(), Failure> {
     Err(Failure::failed("the server has ended"))
 }
 
-/// A line for each LUN of each volume.
+/// A line for each export of each volume.
 fn table(volumes: &[Volume]) -> String {
     let headings = ["VOLUME", "SIZE", "BLOCK", "TARGET", "LUN", "MADE OF"].map(str::to_owned);
     let mut rows = vec![headings];
@@ -154,7 +158,7 @@ fn table(volumes: &[Volume]) -> String {
                 once(Bytes(volume.bytes).to_string()),
                 once(volume.block_bytes.to_string()),
                 lun.target.clone(),
-                lun.lun.to_string(),
+                lun.lun.map_or_else(String::new, |lun| lun.to_string()),
                 once(volume.spec.clone()),
             ]);
         }

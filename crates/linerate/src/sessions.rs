@@ -77,8 +77,13 @@ fn table(before: &[Session], after: &[Session], interval: Duration) -> String {
 
 /// The same session a sample ago. A handle may have passed on to another one since.
 fn past<'a>(before: &'a [Session], now: &Session) -> Option<&'a Session> {
-    let same =
-        |past: &&Session| past.tsih == now.tsih && past.initiator == now.initiator && past.isid == now.isid;
+    let same = |past: &&Session| {
+        let names =
+            |session: &Session| (session.front_end.clone(), session.initiator.clone(), session.isid.clone());
+        // A session without a handle is its connection.
+        let is_same = past.tsih == now.tsih && (now.tsih.is_some() || past.connections == now.connections);
+        is_same && names(past) == names(now)
+    };
     before.iter().find(same).filter(|past| past.commands <= now.commands)
 }
 
@@ -89,7 +94,7 @@ fn row(past: Option<&Session>, now: &Session, interval: Duration) -> [String; 9]
     };
     let first = now.connections.first().map_or("none".to_owned(), |connection| connection.peer.to_string());
     [
-        now.tsih.to_string(),
+        now.tsih.map_or_else(|| "-".to_owned(), |tsih| tsih.to_string()),
         now.target.clone().unwrap_or_else(|| "(discovery)".to_owned()),
         now.initiator.clone(),
         first,
@@ -104,15 +109,13 @@ fn row(past: Option<&Session>, now: &Session, interval: Duration) -> [String; 9]
 fn details(session: &Session) -> String {
     let mut text = String::new();
     for connection in &session.connections {
-        let _ = writeln!(
-            text,
-            "      connection {}: {} to {}",
-            connection.cid, connection.peer, connection.local
-        );
+        let cid = connection.cid.map_or_else(String::new, |cid| format!(" {cid}"));
+        let _ = writeln!(text, "      connection{cid}: {} to {}", connection.peer, connection.local);
     }
     let user = session.user.as_ref().map_or(String::new(), |user| format!(" user={user}"));
     let keys = session.parameters.join(" ");
-    let _ = writeln!(text, "      {keys}{user} isid={} core={}", session.isid, session.core);
+    let isid = session.isid.as_ref().map_or(String::new(), |isid| format!(" isid={isid}"));
+    let _ = writeln!(text, "      {keys}{user}{isid} core={}", session.core);
     text
 }
 
@@ -136,14 +139,15 @@ mod tests {
         let peer = "192.0.2.7:51000".parse().expect("an address");
         let local = "192.0.2.1:3260".parse().expect("an address");
         Session {
+            front_end: "iscsi".into(),
             initiator: "iqn.1993-08.org.debian:01:ab".into(),
             user: Some("alice".into()),
-            isid: "00023d000001".into(),
-            tsih,
+            isid: Some("00023d000001".into()),
+            tsih: Some(tsih),
             target: Some("iqn.2026-01.io.linerate:vm1".into()),
             age_seconds: 192.4,
             core: 1,
-            connections: vec![Connection { cid: 0, peer, local }],
+            connections: vec![Connection { cid: Some(0), peer, local }],
             parameters: vec!["HeaderDigest=None".into(), "MaxBurstLength=262144".into()],
             in_flight: 32,
             commands,
@@ -166,7 +170,7 @@ TSIH  TARGET                       INITIATOR                     CONNECTIONS    
 
     #[test]
     fn a_new_session_has_no_rate_yet() {
-        let other = Session { isid: "00023d000002".into(), ..session(1, 5, 5) };
+        let other = Session { isid: Some("00023d000002".into()), ..session(1, 5, 5) };
         for before in [vec![], vec![other], vec![session(1, 999, 0)]] {
             assert!(past(&before, &session(1, 300, 0)).is_none());
         }

@@ -69,6 +69,7 @@ impl ServeArguments {
             gather: arguments.gather_us,
             io_engine: arguments.io_engine,
             strict: arguments.strict,
+            ..Desired::default()
         }
     }
 }
@@ -107,8 +108,9 @@ mod tests {
         ]);
         let config = config.expect("nothing wrong");
         assert_eq!(config.volumes[0].name.as_str(), "a");
-        assert_eq!(config.portals[0].listen.0.to_string(), "[::1]:2");
-        assert_eq!(config.portals[0].congestion.as_deref(), Some("reno"));
+        let (_, portal) = config.portals().next().expect("a portal");
+        assert_eq!(portal.listen.to_string(), "[::1]:2");
+        assert_eq!(portal.stream.congestion.as_deref(), Some("reno"));
         assert_eq!((config.state, config.control), (Some("/s".into()), Some("/c".into())));
         let microseconds = [config.poll, config.gather].map(|time| time.map(|time| time.as_micros()));
         assert_eq!((config.reactors, microseconds), (Some(3), [Some(7), Some(8)]));

@@ -12,9 +12,10 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -29,11 +30,14 @@ use volume::{Access, AttachmentId, Denied, HostPath, HostPort, RequestKind, Requ
 /// What its portals are marked with.
 pub(crate) const ECHO: &str = "echo";
 
-/// It has no configuration: every volume is served under its own name.
-pub(crate) struct EchoDisk;
+/// What all cores share of it: which volumes it exports, each under its own name.
+pub(crate) struct EchoDisk {
+    exports: Mutex<Vec<String>>,
+}
 
 /// Its part of one core.
-struct CoreEchoes {
+pub(crate) struct CoreEchoes {
+    front_end: Arc<EchoDisk>,
     handle: CoreHandle,
     sessions: RefCell<Vec<Rc<Session>>>,
 }
@@ -51,13 +55,24 @@ struct Session {
     waker: RefCell<Option<Waker>>,
 }
 
+impl EchoDisk {
+    pub(crate) fn new(exports: Vec<String>) -> Arc<EchoDisk> {
+        Arc::new(EchoDisk { exports: Mutex::new(exports) })
+    }
+
+    /// The volumes that it exports; others can be put in their place.
+    pub(crate) fn exports(&self) -> MutexGuard<'_, Vec<String>> {
+        self.exports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl FrontEnd for EchoDisk {
     fn name(&self) -> &'static str {
         ECHO
     }
 
     fn begin(self: Arc<Self>, handle: CoreHandle) -> Rc<dyn CoreFrontEnd> {
-        Rc::new(CoreEchoes { handle, sessions: RefCell::default() })
+        Rc::new(CoreEchoes { front_end: self, handle, sessions: RefCell::default() })
     }
 
     fn has_sessions(&self, _: AddressBlock) -> bool {
@@ -84,7 +99,7 @@ impl CoreFrontEnd for CoreEchoes {
         });
         self.sessions.borrow_mut().push(Rc::clone(&session));
         drop(reactor::spawn(async move {
-            let _ = session.serve(&self.handle).await; // the host is gone, or to go
+            let _ = session.serve(&self).await; // the host is gone, or to go
             self.sessions.borrow_mut().retain(|other| !Rc::ptr_eq(other, &session));
         }));
         Box::pin(async {})
@@ -104,7 +119,9 @@ impl CoreFrontEnd for CoreEchoes {
     fn adapt(self: Rc<Self>, _: &Sender<()>) {
         let volumes = self.handle.server.volumes();
         for session in self.sessions.borrow().iter() {
-            let is_gone = |(_, volume): &(String, Arc<Volume>)| !volumes.contains(volume);
+            let is_gone = |(name, volume): &(String, Arc<Volume>)| {
+                !self.front_end.exports().contains(name) || !volumes.contains(volume)
+            };
             if session.volume.borrow().as_ref().is_some_and(is_gone) {
                 session.cut();
             }
@@ -133,6 +150,24 @@ impl CoreFrontEnd for CoreEchoes {
     }
 }
 
+impl CoreEchoes {
+    /// Who is connected, and the name of the volume that each uses.
+    pub(crate) fn users(&self) -> Vec<(SocketAddr, SocketAddr, Option<String>)> {
+        let user = |session: &Rc<Session>| {
+            let volume = session.volume.borrow();
+            let name = volume.as_ref().map(|(name, _)| name.clone());
+            (session.stream.peer(), session.stream.local(), name)
+        };
+        self.sessions.borrow().iter().map(user).collect()
+    }
+
+    /// The volume that is exported under this name.
+    fn volume(&self, name: &str) -> Option<Arc<Volume>> {
+        let is_exported = self.front_end.exports().iter().any(|export| export == name);
+        is_exported.then(|| self.handle.server.volumes().get(name).cloned())?
+    }
+}
+
 impl Session {
     fn cut(&self) {
         self.cut.set(true);
@@ -146,10 +181,10 @@ impl Session {
         }
     }
 
-    async fn serve(&self, handle: &CoreHandle) -> io::Result<()> {
+    async fn serve(&self, core: &CoreEchoes) -> io::Result<()> {
         loop {
             let line = self.line().await?;
-            let answer = match self.carry_out(handle, &line).await {
+            let answer = match self.carry_out(core, &line).await {
                 Ok(what) => format!("ok{what}\n"),
                 Err(reason) => format!("error {reason}\n"),
             };
@@ -179,10 +214,10 @@ impl Session {
         Ok(String::from_utf8_lossy(&line).trim().to_owned())
     }
 
-    async fn carry_out(&self, handle: &CoreHandle, line: &str) -> Result<String, String> {
+    async fn carry_out(&self, core: &CoreEchoes, line: &str) -> Result<String, String> {
         let words: Vec<&str> = line.split(' ').collect();
         if let ["use", name] = words[..] {
-            let volume = handle.server.volumes().get(name).cloned().ok_or("there is no such volume")?;
+            let volume = core.volume(name).ok_or("there is no such volume")?;
             let blocks = volume.device().geometry().blocks.0;
             *self.volume.borrow_mut() = Some((name.to_owned(), volume));
             return Ok(format!(" {blocks}"));

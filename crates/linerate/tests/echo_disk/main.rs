@@ -1,7 +1,9 @@
 //! A second front end beside iSCSI on the same volumes: what one of them writes the other reads, fences, resets and reservations
 //! reach both, and both come and go while the server serves.
 
+mod configured;
 mod front_end;
+mod section;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -65,7 +67,11 @@ impl Both {
             portals: portals.clone(),
             limits: LIMITS,
         };
-        let (server, cores) = Server::new(served, 2, vec![Iscsi::new(iscsi, 2), Arc::new(EchoDisk)]);
+        let (server, cores) = Server::new(
+            served,
+            2,
+            vec![Iscsi::new(iscsi, 2), EchoDisk::new(vec!["disk".to_owned(), "another".to_owned()])],
+        );
         let (report, bound) = mpsc::channel();
         let run = |core: server::Core| {
             let report = report.clone();
@@ -157,8 +163,8 @@ impl Echo {
 }
 
 /// Does something with the volume as an iSCSI initiator.
-fn by_iscsi<T>(both: &Both, what: impl AsyncFnOnce(RemoteLun) -> T) -> T {
-    let url = initiator::Url::parse(&both.url()).expect("a URL");
+fn by_iscsi<T>(url: &str, what: impl AsyncFnOnce(RemoteLun) -> T) -> T {
+    let url = initiator::Url::parse(url).expect("a URL");
     let world = Epoll::shared(EpollOptions::default()).expect("a world");
     reactor::block_on(world, async { what(initiator::open(&url, random).await.expect("a login")).await })
 }
@@ -171,7 +177,7 @@ fn what_one_front_end_writes_the_other_reads() {
     let mut echo = both.echo();
     assert_eq!(echo.ask("use disk"), "ok 2048");
     assert_eq!(echo.ask("write 3 a5"), "ok");
-    by_iscsi(&both, async |lun| {
+    by_iscsi(&both.url(), async |lun| {
         let read = lun.read(Extent::new(3, 1), Buffer::zeroed(BLOCK)).await.expect("a block");
         assert!(read.iter().all(|byte| *byte == 0xa5));
         let mut data = Buffer::zeroed(BLOCK);
@@ -191,7 +197,7 @@ fn a_reset_and_a_fence_reach_both() {
     let both = Both::start();
     let mut echo = both.echo();
     assert_eq!(echo.ask("use disk"), "ok 2048");
-    by_iscsi(&both, async |lun| {
+    by_iscsi(&both.url(), async |lun| {
         both.faults.hang();
         echo.tell("write 7 77");
         while both.faults.counts().hanging == 0 {
@@ -217,7 +223,7 @@ fn a_reservation_holds_for_both() {
     let both = Both::start();
     let mut echo = both.echo();
     assert_eq!(echo.ask("use disk"), "ok 2048");
-    by_iscsi(&both, async |lun| {
+    by_iscsi(&both.url(), async |lun| {
         let (unit, key, kind) = (lun.unit(), 7, ReservationType::WriteExclusive);
         let register = PersistentReserve::RegisterAndIgnoreExistingKey { new_key: key, persist: false };
         unit.persistent_reserve(register).await.expect("registered");

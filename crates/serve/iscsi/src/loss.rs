@@ -96,7 +96,8 @@ fn lost(
     let is_there = |portal: &Portal| {
         wanted_portals.iter().any(|other| {
             let is_same_port = other.listen.port() == 0 || other.listen.port() == portal.listen.port();
-            other.tag == portal.tag && is_same_port && other.listen.ip() == portal.listen.ip()
+            let is_alike = other.front_end == portal.front_end && other.tag == portal.tag;
+            is_alike && is_same_port && other.listen.ip() == portal.listen.ip()
         })
     };
     let goes = portals.iter().any(|portal| came_by(portal) && !is_there(portal));

@@ -4,47 +4,23 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-use volume::spec::Bytes;
+use server::Portal;
 
 use crate::config::Config;
-use crate::front_ends::iscsi::{Lun, Portal};
 use crate::control::Volume;
-use crate::paste::{Way, lines};
 
 /// The whole of it; `bound` are the addresses of the portals, with the ports that were really taken.
 pub fn text(config: &Config, volumes: &[Volume], bound: &[SocketAddr]) -> String {
-    let portals: Vec<(&Portal, SocketAddr)> = config.portals.iter().zip(bound.iter().copied()).collect();
     let mut text = format!("linerate {}\n", env!("CARGO_PKG_VERSION"));
-    for (portal, address) in &portals {
+    let mut reached = Vec::new();
+    for ((front_end, portal), listen) in config.portals().zip(bound.iter().copied()) {
+        let portal = Portal { listen, ..portal };
         // Writing into a String does not fail.
-        let _ = writeln!(text, "listens on {address} (portal group {})", portal.group);
+        let _ = writeln!(text, "listens on {}", front_end.describe(&portal));
+        reached.push(Portal { listen: reachable(listen), ..portal });
     }
-    for target in &config.targets {
-        let portal = portals.iter().find(|(portal, _)| target.is_reached_by(portal.group));
-        let Some((_, address)) = portal else { continue };
-        for lun in &target.luns {
-            let _ = writeln!(text, "\n{}, LUN {}: {}", target.name, lun.lun, volume(volumes, lun));
-            text += &lines(&Way {
-                portal: reachable(*address),
-                target: target.name.as_str(),
-                lun: lun.lun,
-                user: target
-                    .chap
-                    .as_ref()
-                    .and_then(|chap| chap.accounts.first())
-                    .map(|account| account.credentials.name.as_str()),
-            });
-        }
-    }
+    config.front_ends().for_each(|front_end| text += &front_end.usage(&reached, volumes));
     text + "\nready\n"
-}
-
-fn volume(volumes: &[Volume], lun: &Lun) -> String {
-    let Some(volume) = volumes.iter().find(|volume| volume.name == lun.volume.as_str()) else {
-        return lun.volume.to_string();
-    };
-    let (bytes, block) = (Bytes(volume.bytes), Bytes(volume.block_bytes.into()));
-    format!("{}, {}, {bytes} in blocks of {block}", volume.name, volume.spec)
 }
 
 /// An address to paste: a wildcard is no place to connect to, so one that the outside would see instead.
@@ -90,7 +66,7 @@ mod tests {
             luns: Vec::new(),
             in_file: false,
         }];
-        let bound: Vec<SocketAddr> = config.portals.iter().map(|portal| portal.listen.0).collect();
+        let bound: Vec<SocketAddr> = config.portals().map(|(_, portal)| portal.listen).collect();
         let readme = include_str!("../../../../README.md");
         assert!(readme.contains(&format!("```text\n{}```", text(&config, &volumes, &bound))));
     }

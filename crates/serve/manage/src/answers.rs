@@ -1,8 +1,6 @@
 //! Requests on the control socket of a running server, and their replies.
 
-use target::{ConnectionStatus, SessionStatus};
-
-use crate::control::{Connection, FaultMode, Reply, Request, Session};
+use crate::control::{FaultMode, Reply, Request};
 use crate::live::{Live, ReloadOptions, Reloaded};
 use backends::Failure;
 
@@ -10,9 +8,7 @@ impl Live {
     /// Handles one request. Blocks for at most a second, unless it changes the configuration.
     pub fn answer(&self, request: &Request) -> Reply {
         match request {
-            Request::Sessions => {
-                Reply::Sessions { sessions: self.sessions().into_iter().map(session).collect() }
-            }
+            Request::Sessions => Reply::Sessions { sessions: self.sessions() },
             Request::Volumes => Reply::Volumes { volumes: self.volumes() },
             Request::Metrics => Reply::Metrics { text: self.metrics() },
             Request::Reload { dry_run, force } => {
@@ -44,26 +40,4 @@ fn switch(live: &Live, name: &str, mode: FaultMode) -> Reply {
         None => format!("no volume named {name} is served"),
     };
     Reply::Refused { reason }
-}
-
-fn session(status: SessionStatus) -> Session {
-    Session {
-        initiator: status.initiator,
-        user: status.user,
-        isid: status.isid,
-        tsih: status.tsih,
-        target: status.target,
-        age_seconds: status.age.as_secs_f64(),
-        core: status.core,
-        connections: status.connections.iter().map(connection).collect(),
-        parameters: status.parameters,
-        in_flight: status.in_flight,
-        commands: status.traffic.commands,
-        read_bytes: status.traffic.read_bytes,
-        written_bytes: status.traffic.written_bytes,
-    }
-}
-
-fn connection(status: &ConnectionStatus) -> Connection {
-    Connection { cid: status.cid, peer: status.peer, local: status.local }
 }

@@ -1,8 +1,8 @@
 //! Adding, removing and resizing one volume on request: the configuration is changed as an editor would
 //! change it, applied, and only then written to the file.
 
-use crate::config::{Addition, Config, ConfigFile, VolumeName};
-use crate::control::{Change, Lun, Volume};
+use crate::config::{Addition, ConfigFile, VolumeName};
+use crate::control::{Change, Volume};
 use crate::desired::Desired;
 use crate::difference::Difference;
 use crate::live::{Live, ReloadOptions, Reloaded};
@@ -74,7 +74,11 @@ impl Live {
                 spec: volume.spec.to_string(),
                 bytes: geometry.bytes(),
                 block_bytes: geometry.block_size.bytes(),
-                luns: luns(&now.config, &volume.name),
+                luns: now
+                    .config
+                    .front_ends()
+                    .flat_map(|front_end| front_end.exports_of(&volume.name))
+                    .collect(),
                 in_file: !now.desired.has_volume(&volume.name),
             })
         });
@@ -92,15 +96,14 @@ impl Changed {
         let in_file = |file| Changed { desired: desired.clone(), file: Some(file), lasts: None };
         match (change, desired.has_volume(volume), file) {
             (Change::Add { .. }, true, _) => Err(format!("there is a volume {volume} already")),
-            (Change::Add { spec, target, lun, initiators, .. }, false, Some(file)) => {
-                let own = volume.target_name().to_string();
-                let target = target.as_ref().unwrap_or(&own);
-                let spec = read(spec)?.to_string();
-                file.with_volume(&Addition { volume, spec: &spec, target, lun: *lun, initiators })
+            (Change::Add { spec, front_end, target, lun, initiators, .. }, false, Some(file)) => {
+                let (spec, target) = (read(spec)?.to_string(), target.as_deref());
+                let kind = desired.front_ends.named(front_end.as_deref())?;
+                file.with_volume(&Addition { volume, spec: &spec, target, lun: *lun, initiators }, kind)
                     .map(in_file)
             }
-            (Change::Add { spec, target, lun, initiators, .. }, false, None) => {
-                if target.is_some() || lun.is_some() || !initiators.is_empty() {
+            (Change::Add { spec, front_end, target, lun, initiators, .. }, false, None) => {
+                if front_end.is_some() || target.is_some() || lun.is_some() || !initiators.is_empty() {
                     return Err(
                         "this server has no configuration file, and without one each volume is LUN 0 \
                          of a target of its own, for anybody; give it a file by `serve --config` for \
@@ -155,10 +158,4 @@ fn check_growth(name: &VolumeName, size: Bytes, difference: &Difference) -> Resu
              whole blocks"
         ))),
     }
-}
-
-fn luns(config: &Config, name: &VolumeName) -> Vec<Lun> {
-    let all = config.targets.iter().flat_map(|target| target.luns.iter().map(move |lun| (target, lun)));
-    let its = all.filter(|(_, lun)| lun.volume == *name);
-    its.map(|(target, lun)| Lun { target: target.name.to_string(), lun: lun.lun }).collect()
 }

@@ -8,7 +8,7 @@ use backends::Failure;
 use volume::spec::{Bytes, Spec};
 
 use crate::config::{self, Address, Config, ConfigFile, Volume, VolumeName};
-use crate::front_ends::iscsi::{Portal, Target};
+use crate::front_ends::{Configured, FrontEnds};
 use crate::poll::{Gather, Poll};
 
 /// A configuration file and what goes beside it. With nothing in it a RAM volume is served
@@ -37,6 +37,8 @@ pub struct Desired {
     pub io_engine: Option<host::IoEngine>,
     /// Refuses files with secrets that others than their owner may use.
     pub strict: bool,
+    /// The front ends that there are.
+    pub front_ends: FrontEnds,
 }
 
 /// A volume and its name, written `NAME=SPEC`.
@@ -82,24 +84,28 @@ impl Desired {
 
     /// The configuration file, if there is one.
     pub(crate) fn file(&self) -> Result<Option<ConfigFile>, Failure> {
-        self.path.as_deref().map(ConfigFile::read).transpose().map_err(Failure::refused)
+        let read = |path| ConfigFile::read(path, self.front_ends);
+        self.path.as_deref().map(read).transpose().map_err(Failure::refused)
     }
 
     /// What to serve, all told.
     fn config(&self, file: Option<&ConfigFile>) -> Result<Config, Failure> {
         let mut config = match file {
             Some(file) => file.config().map_err(Failure::refused)?,
-            None => Config::default(),
+            None => Config::empty(self.front_ends),
         };
         for volume in &self.volumes {
             add(&mut config, &volume.name, &volume.spec)?;
         }
-        if config.targets.is_empty() {
-            return Err(Failure::refused(
-                "nothing to serve: the configuration has no [[target]]; add one, or --volume",
-            ));
+        for front_end in &mut config.front_ends {
+            front_end.take_over(self).map_err(Failure::refused)?;
         }
-        self.set_portals(&mut config)?;
+        if config.front_ends().all(Configured::is_empty) {
+            return Err(Failure::refused(format!(
+                "nothing to serve: the configuration has no {}; add one, or --volume",
+                self.front_ends.headings()
+            )));
+        }
         self.set_rest(&mut config);
         Ok(config)
     }
@@ -143,30 +149,9 @@ impl Desired {
         Ok(desired)
     }
 
-    fn set_portals(&self, config: &mut Config) -> Result<(), Failure> {
-        if !self.listen.is_empty() {
-            config.portals = self.listen.iter().map(|address| Portal::at(*address)).collect();
-        }
-        if config.portals.is_empty() {
-            config.portals = vec![Portal::at(USUAL_ADDRESS.parse().map_err(Failure::refused)?)];
-        }
-        if let Some(congestion) = &self.congestion {
-            config.portals.iter_mut().for_each(|portal| portal.congestion = Some(congestion.clone()));
-        }
-        // The file is held to this by itself; --listen may have taken a group away.
-        let lost = |target: &&Target| !config.portals.iter().any(|portal| target.is_reached_by(portal.group));
-        match config.targets.iter().find(lost) {
-            None => Ok(()),
-            Some(target) => Err(Failure::refused(format!(
-                "no listener has a portal group of {}; --listen makes group 1 only, so use [[portal]] in the \
-                 file",
-                target.name
-            ))),
-        }
-    }
-
     fn set_rest(&self, config: &mut Config) {
-        let Config { state, control, reactors, poll, gather, io_engine, .. } = config;
+        let Config { state, control, reactors, poll, gather, io_engine, congestion, .. } = config;
+        congestion.clone_from(&self.congestion);
         *state = self.state.clone().or(state.take());
         *control = self.control.clone().or(control.take());
         *reactors = self.reactors.map(usize::from).or(*reactors);
@@ -178,22 +163,12 @@ impl Desired {
 
 /// The default volume of `linerate serve`.
 const USUAL_VOLUME: &str = "ram0=ram:1GiB";
-/// The default address: only this machine can reach it.
-const USUAL_ADDRESS: &str = "127.0.0.1:3260";
 
 fn add(config: &mut Config, name: &VolumeName, spec: &Spec) -> Result<(), Failure> {
     if config.volumes.iter().any(|volume| volume.name == *name) {
         return Err(Failure::refused(format!("there are two volumes named {name}; give each its own name")));
     }
-    let target = Target::of_volume(name);
-    if config.targets.iter().any(|other| other.name == target.name) {
-        return Err(Failure::refused(format!(
-            "the file has the target {} already; rename the volume",
-            target.name
-        )));
-    }
     config.volumes.push(Volume::new(name.clone(), spec.clone()));
-    config.targets.push(target);
     Ok(())
 }
 
@@ -225,9 +200,9 @@ mod tests {
     fn without_arguments_a_ram_volume_is_served_to_this_machine() {
         let config = config(&Desired::default()).expect("nothing wrong");
         assert_eq!(config.volumes[0].spec.to_string(), "ram:1GiB");
-        assert_eq!(config.targets[0].name.as_str(), "iqn.2026-01.io.linerate:ram0");
-        assert_eq!(config.targets[0].luns[0].lun, 0);
-        assert_eq!(config.portals[0].listen.0.to_string(), "127.0.0.1:3260");
+        assert_eq!(config.iscsi().targets[0].name.as_str(), "iqn.2026-01.io.linerate:ram0");
+        assert_eq!(config.iscsi().targets[0].luns[0].lun, 0);
+        assert_eq!(config.iscsi().portals[0].listen.0.to_string(), "127.0.0.1:3260");
     }
 
     #[test]
@@ -239,7 +214,7 @@ mod tests {
         let (volumes, listen) = (volume("b=ram:1MiB"), listening("[::1]:2"));
         let both = config(&Desired { volumes, listen, ..desired.clone() }).expect("fine");
         assert_eq!(both.volumes.len(), 2);
-        assert_eq!(both.portals.len(), 1, "an address replaces");
+        assert_eq!(both.iscsi().portals.len(), 1, "an address replaces");
         let twice = config(&Desired { volumes: volume("a=ram:1MiB"), ..desired }).expect_err("two of a name");
         assert!(twice.contains("two volumes named a"), "{twice}");
     }

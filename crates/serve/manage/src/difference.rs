@@ -5,8 +5,6 @@ use std::collections::BTreeSet;
 use block::BlockSize;
 
 use crate::config::{Config, Volume, VolumeName};
-use crate::front_ends::iscsi::Target;
-use crate::summary::shown;
 use volume::spec::{Bytes, Spec};
 
 /// From one configuration to another.
@@ -35,7 +33,6 @@ impl Difference {
     pub(crate) fn between(now: &Config, wanted: &Config) -> Difference {
         let mut difference = Difference::default();
         difference.volumes(now, wanted);
-        difference.targets(now, wanted);
         difference.rest(now, wanted);
         difference
     }
@@ -50,7 +47,7 @@ impl Difference {
     }
 
     fn volumes(&mut self, now: &Config, wanted: &Config) {
-        let (served, to_serve) = (served(now), served(wanted));
+        let [served, to_serve] = [now, wanted].map(|config| config.exported().collect::<Vec<_>>());
         let find = |name: &VolumeName| served.iter().find(|volume| volume.name == *name).copied();
         let mut taken_over = BTreeSet::new();
         for volume in &to_serve {
@@ -80,126 +77,74 @@ impl Difference {
     }
 
     fn volume(&mut self, before: &Volume, after: &Volume) {
-        let name = &after.name;
-        if before.deadline != after.deadline {
-            let (old, new) = (before.deadline.as_secs_f64(), after.deadline.as_secs_f64());
+        // The previous name has done its work when the volume was found by it.
+        let Volume { name, spec, uuid, previous_name: _, deadline } = after;
+        if before.deadline != *deadline {
+            let (old, new) = (before.deadline.as_secs_f64(), deadline.as_secs_f64());
             self.line(format!("~ volume {name}: deadline {old} s -> {new} s"));
         }
-        if before.spec == after.spec && before.uuid == after.uuid {
+        if before.spec == *spec && before.uuid == *uuid {
             return;
         }
-        match growth(&before.spec, &after.spec).filter(|_| before.uuid == after.uuid) {
+        match growth(&before.spec, spec).filter(|_| before.uuid == *uuid) {
             Some(bytes) => {
                 self.line(format!("~ volume {name} grows to {bytes}"));
                 self.grown.push((name.clone(), bytes));
             }
             None => {
-                self.line(format!("~ volume {name} = {} (was {})", after.spec, before.spec));
+                self.line(format!("~ volume {name} = {spec} (was {})", before.spec));
                 self.reopened.push(name.clone());
             }
         }
     }
 
-    fn targets(&mut self, now: &Config, wanted: &Config) {
-        for target in &wanted.targets {
-            match now.targets.iter().find(|before| before.name == target.name) {
-                Some(before) => self.target(before, target),
-                None => {
-                    let luns: Vec<String> =
-                        target.luns.iter().map(|lun| format!("LUN {} = {}", lun.lun, lun.volume)).collect();
-                    self.line(format!("+ target {} ({})", target.name, luns.join(", ")));
-                }
-            }
-        }
-        for target in &now.targets {
-            if wanted.targets.iter().all(|after| after.name != target.name) {
-                self.line(format!("- target {}", target.name));
-            }
-        }
-    }
-
-    fn target(&mut self, before: &Target, after: &Target) {
-        let name = &after.name;
-        for lun in &after.luns {
-            let number = lun.lun;
-            match before.luns.iter().find(|other| other.lun == number) {
-                None => self.line(format!("+ {name} LUN {number} = {}", lun.volume)),
-                Some(old) if self.name_now(&old.volume) != &lun.volume => {
-                    self.line(format!("~ {name} LUN {number} = {} (was {})", lun.volume, old.volume));
-                }
-                Some(old) if old.initiators != lun.initiators => {
-                    self.line(format!("~ {name} LUN {number}: who sees it"));
-                }
-                Some(_) => {}
-            }
-        }
-        for lun in &before.luns {
-            if after.luns.iter().all(|other| other.lun != lun.lun) {
-                self.line(format!("- {name} LUN {} = {}", lun.lun, lun.volume));
-            }
-        }
-        let changes = [
-            (before.alias != after.alias, "alias"),
-            (before.groups != after.groups, "portal groups"),
-            (before.initiators != after.initiators, "initiators"),
-            (before.networks != after.networks, "networks"),
-            (before.chap != after.chap, "CHAP accounts"),
-            (before.offers != after.offers, "what it negotiates (for new sessions)"),
-            (before.redirect != after.redirect, "redirection"),
-        ];
-        for (_, what) in changes.iter().filter(|(is_changed, _)| *is_changed) {
-            self.line(format!("~ {name}: {what}"));
-        }
-    }
-
-    /// What the volume of this name is called from now on.
-    fn name_now<'a>(&'a self, name: &'a VolumeName) -> &'a VolumeName {
-        self.renamed.iter().find(|(from, _)| from == name).map_or(name, |(_, to)| to)
-    }
-
+    /// All but the volumes. The fields are all named, so that a new one is compared, or left out on purpose.
     fn rest(&mut self, now: &Config, wanted: &Config) {
-        for portal in wanted.portals.iter().filter(|portal| !now.portals.contains(portal)) {
-            let is_there = now.portals.iter().any(|before| before.listen == portal.listen);
-            let sign = if is_there { '~' } else { '+' };
-            self.line(format!("{sign} portal {} (group {})", portal.listen.0, portal.group));
+        let Config {
+            volumes: _,
+            front_ends: _,
+            limits,
+            state,
+            control,
+            reactors,
+            poll,
+            gather,
+            io_engine,
+            metrics,
+            log,
+            congestion: _, // the command line's, which stays
+            exposed: _,    // found, not said
+        } = wanted;
+        for front_end in now.front_ends() {
+            self.lines.extend(front_end.changes(wanted, &self.renamed));
         }
-        for portal in &now.portals {
-            if wanted.portals.iter().all(|after| after.listen != portal.listen) {
-                self.line(format!("- portal {} (group {})", portal.listen.0, portal.group));
-            }
+        // Front ends have theirs in the same section.
+        if now.limits != *limits && !self.lines.iter().any(|line| line == LIMITS) {
+            self.line(LIMITS.to_owned());
         }
-        if now.discovery != wanted.discovery {
-            self.line("~ discovery: CHAP accounts".to_owned());
-        }
-        if now.limits != wanted.limits {
-            self.line("~ limits".to_owned());
-        }
-        self.metrics = now.metrics != wanted.metrics;
+        self.metrics = now.metrics != *metrics;
         if self.metrics {
-            self.line(match &wanted.metrics {
+            self.line(match metrics {
                 Some(metrics) => format!("~ metrics on {}", metrics.listen),
                 None => "- metrics".to_owned(),
             });
         }
         let fixed = [
-            (now.state != wanted.state, "state"),
-            (now.control != wanted.control, "control"),
-            (now.reactors != wanted.reactors, "reactors"),
-            (now.poll != wanted.poll, "poll"),
-            (now.gather != wanted.gather, "gather"),
-            (now.io_engine != wanted.io_engine, "io-engine"),
-            (now.log != wanted.log, "log"),
+            (now.state != *state, "state"),
+            (now.control != *control, "control"),
+            (now.reactors != *reactors, "reactors"),
+            (now.poll != *poll, "poll"),
+            (now.gather != *gather, "gather"),
+            (now.io_engine != *io_engine, "io-engine"),
+            (now.log != *log, "log"),
         ];
         self.at_next_start =
             fixed.iter().filter(|(is_changed, _)| *is_changed).map(|(_, key)| *key).collect();
     }
 }
 
-/// The volumes that are mapped to a LUN; others are not opened.
-fn served(config: &Config) -> Vec<&Volume> {
-    let shown = shown(config);
-    config.volumes.iter().filter(|volume| shown.contains(volume.name.as_str())).collect()
-}
+/// What is told of `[limits]`, whosever they are.
+pub(crate) const LIMITS: &str = "~ limits";
 
 /// The new size, if the one differs from the other by a larger `size=` of the store alone.
 pub(crate) fn growth(before: &Spec, after: &Spec) -> Option<Bytes> {

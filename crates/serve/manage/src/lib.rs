@@ -1,9 +1,10 @@
 //! A configured server, for any program that runs or manages one: `linerate`, a test, an HTTP API.
 //!
 //! Reading order: [`config`] (what a file says, with its mistakes), [`Desired`] (a file, and what goes beside it), [`state`]
-//! (what outlives a server), `volumes` and `join` (a configuration as devices, and as what front ends serve), [`start()`],
-//! [`Live`] (a running server and its reconfiguration), [`control`] (both sides of the control socket, and
-//! events), [`metrics`] (for monitoring), [`Supervisor`] (what a service manager is told).
+//! (what outlives a server), [`front_ends`] (their table), `volumes` and `join` (a configuration as devices, and
+//! as what is served), [`start()`], [`Live`] (a running server and its reconfiguration), [`control`] (both sides
+//! of the control socket, and events), [`metrics`] (for monitoring), [`Supervisor`] (what a service manager is
+//! told).
 //!
 //! It prints nothing, reads no arguments and ends no process; errors are a `backends::Failure`.
 //!
@@ -38,7 +39,6 @@ pub mod front_ends;
 mod join;
 mod live;
 pub mod metrics;
-mod paste;
 mod poll;
 mod remotes;
 mod start;
@@ -53,3 +53,4 @@ pub use live::{Live, ReloadOptions, Reloaded};
 pub use poll::{Gather, Poll};
 pub use start::{Started, start};
 pub use supervisor::Supervisor;
+pub use volumes::Volumes;

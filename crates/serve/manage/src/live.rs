@@ -12,6 +12,7 @@
 //!                     in each of these cases nothing has changed
 //! ```
 
+use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
@@ -19,14 +20,15 @@ use std::time::{Duration, Instant};
 
 use host::{Epoll, EpollOptions};
 use server::Server;
-use target::{Iscsi, Loss};
+use target::Iscsi;
 use volume::Volume;
 
 use crate::config::{self, Config, VolumeName};
-use crate::control::{Event, Events};
+use crate::control::{Event, Events, Session};
 use crate::desired::Desired;
 use crate::difference::Difference;
-use crate::join::{self, Served};
+use crate::front_ends::{Running, Serving};
+use crate::join;
 use crate::metrics::http::{Bound, Endpoint};
 use crate::metrics::{Probe, Reloads};
 use crate::state::ServerState;
@@ -39,7 +41,7 @@ use volume::spec::Bytes;
 pub struct Live {
     state: ServerState,
     server: Arc<Server>,
-    iscsi: Arc<Iscsi>,
+    front_ends: Vec<Arc<dyn Running>>,
     events: Arc<Events>,
     now: Mutex<Now>,
     probe: Probe,
@@ -93,7 +95,7 @@ impl Live {
         desired: Desired,
         state: ServerState,
         server: Arc<Server>,
-        iscsi: Arc<Iscsi>,
+        front_ends: Vec<Arc<dyn Running>>,
         events: Arc<Events>,
         config: Config,
         volumes: Volumes,
@@ -102,7 +104,7 @@ impl Live {
         Arc::new_cyclic(|me| Live {
             state,
             server,
-            iscsi,
+            front_ends,
             events,
             now: Mutex::new(Now { desired, config, volumes }),
             probe,
@@ -118,8 +120,9 @@ impl Live {
         &self.events
     }
 
-    pub(crate) fn iscsi(&self) -> &Arc<Iscsi> {
-        &self.iscsi
+    /// iSCSI, which has metrics of its own, if the table of front ends has it.
+    pub(crate) fn iscsi(&self) -> Option<&Iscsi> {
+        self.front_ends.iter().find_map(|front_end| (&**front_end as &dyn Any).downcast_ref())
     }
 
     pub(crate) fn probe(&self) -> &Probe {
@@ -160,9 +163,9 @@ impl Live {
         &self.server
     }
 
-    /// Who is logged in. Blocks for at most a second.
-    pub(crate) fn sessions(&self) -> Vec<target::SessionStatus> {
-        self.iscsi.sessions(&self.server)
+    /// Who uses each front end. Blocks for at most a second for each.
+    pub(crate) fn sessions(&self) -> Vec<Session> {
+        self.front_ends.iter().flat_map(|front_end| front_end.sessions(&self.server)).collect()
     }
 
     /// Does something with the configuration that is served now. A reload waits meanwhile, and it may be one
@@ -242,7 +245,6 @@ impl Live {
             return Ok(reloaded);
         }
         if !losses.is_empty() && !options.force {
-            let losses: Vec<String> = losses.iter().map(ToString::to_string).collect();
             return Err(Failure::refused(format!(
                 "nothing was changed, since it would take away what is in use; --force does it all the same:\n  {}",
                 losses.join("\n  ")
@@ -258,8 +260,8 @@ impl Live {
         next.rename(&difference.renamed);
         next.adopt(opened);
         let without_reopened = next.all_but(&difference.reopened);
-        let served = join::server(&wanted, &without_reopened);
-        self.apply(served).map_err(|error| Failure::refused(format!("cannot listen on {error}")))?;
+        let serving = Serving { config: &wanted, volumes: &without_reopened };
+        self.apply(serving).map_err(|error| Failure::refused(format!("cannot listen on {error}")))?;
         now.volumes.rename(&difference.renamed);
         let gone = difference.removed.iter().chain(&difference.reopened);
         let gone: Vec<(VolumeName, Opened)> = gone.filter_map(|name| now.volumes.take(name)).collect();
@@ -300,13 +302,17 @@ impl Live {
     }
 
     /// What initiators would lose. Of volumes that are new they have nothing yet.
-    fn losses(&self, now: &Now, wanted: &Config, difference: &Difference) -> Vec<Loss> {
+    fn losses(&self, now: &Now, wanted: &Config, difference: &Difference) -> Vec<String> {
         let gone: Vec<VolumeName> = difference.removed.iter().chain(&difference.reopened).cloned().collect();
         let mut next = now.volumes.all_but(&[]);
         next.rename(&difference.renamed);
         let next = next.all_but(&gone);
-        let Served { server, iscsi } = join::server(wanted, &next);
-        self.iscsi.losses(&self.server, &iscsi, &server.portals)
+        let wanted = Serving { config: wanted, volumes: &next };
+        let portals = join::server(wanted).portals;
+        self.front_ends
+            .iter()
+            .flat_map(|front_end| front_end.losses(&self.server, wanted, &portals))
+            .collect()
     }
 
     /// What is kept under a name is somebody's identity and reservations: no volume takes them over by being
@@ -323,13 +329,10 @@ impl Live {
         }
     }
 
-    fn apply(&self, wanted: Served) -> std::io::Result<()> {
-        let (server, iscsi) = (Arc::clone(&self.server), Arc::clone(&self.iscsi));
-        let adopt = move || iscsi.adopt(wanted.iscsi);
-        reactor::block_on(reactor::Alone::real_time(), async move {
-            server.reconfigure(wanted.server, adopt).await
-        })
-        .map(drop)
+    fn apply(&self, wanted: Serving<'_>) -> std::io::Result<()> {
+        let adopt = || self.front_ends.iter().for_each(|front_end| front_end.adopt(wanted));
+        let reconfigured = self.server.reconfigure(join::server(wanted), adopt);
+        reactor::block_on(reactor::Alone::real_time(), reconfigured).map(drop)
     }
 
     /// Opens again, as something else, what was closed. What cannot be opened is opened as it was.
@@ -360,8 +363,7 @@ impl Live {
                 reopened.not_served.push(name.clone());
             }
         }
-        let served = join::server(wanted, &now.volumes);
-        if let Err(error) = self.apply(served) {
+        if let Err(error) = self.apply(Serving { config: wanted, volumes: &now.volumes }) {
             failed.push(format!("cannot listen on {error}"));
         }
         reopened

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use backends::Failure;
 use host::{EpollOptions, threads};
-use server::{Core, Server};
-use target::Iscsi;
+use server::{Core, FrontEnd, Server};
 
 use crate::config::{Config, Metrics};
 use crate::control::{BindError, Events, Socket, SocketFile};
 use crate::desired::Desired;
+use crate::front_ends::{Running, Serving};
 use crate::live::Live;
 use crate::state::{self, CONTROL, ServerState};
 use crate::{join, volumes};
@@ -43,16 +43,18 @@ pub fn start(desired: Desired, config: Config) -> Result<Started, Failure> {
     let state = open_state(&config)?;
     let volumes = volumes::open(&config, &state)?;
     let cores = config.reactors.and_then(NonZeroUsize::new).unwrap_or_else(threads::available);
-    let served = join::server(&config, &volumes);
-    let iscsi = Iscsi::new(served.iscsi, cores.get());
-    let (server, parts) = Server::new(served.server, cores.get(), vec![iscsi.clone()]);
+    let serving = Serving { config: &config, volumes: &volumes };
+    let front_ends: Vec<Arc<dyn Running>> =
+        config.front_ends().map(|front_end| front_end.start(serving, cores.get())).collect();
+    let for_server = front_ends.iter().map(|front_end| Arc::clone(front_end) as Arc<dyn FrontEnd>).collect();
+    let (server, parts) = Server::new(join::server(serving), cores.get(), for_server);
     let events = Arc::new(Events::default());
     server.set_observer(events.clone());
     let (reactors, bound) = start_reactors(&config, cores, parts)?;
     let addresses = addresses(&bound)?;
     let socket = control(&config, &state)?;
     let metrics = config.metrics.as_ref().map(Metrics::bind).transpose()?;
-    let live = Live::new(desired, state, server, iscsi, events, config, volumes);
+    let live = Live::new(desired, state, server, front_ends, events, config, volumes);
     live.serve_metrics(metrics)?;
     Ok(Started { live, addresses, reactors, socket, socket_file: None })
 }
@@ -199,7 +201,8 @@ mod tests {
         server.open().expect("threads");
         let spec = "ram:2MiB".to_owned();
         let volume = "vm2".parse().expect("a name");
-        let change = Change::Add { volume, spec, target: None, lun: None, initiators: Vec::new() };
+        let change =
+            Change::Add { volume, spec, front_end: None, target: None, lun: None, initiators: Vec::new() };
         let add = Request::Change { change, dry_run: false, force: false };
         let socket = folder.path().join(CONTROL);
         let added = ask(&socket, &add).expect("a reply");

@@ -107,8 +107,8 @@ impl Live {
 
     /// For people, in a line.
     fn status(&self) -> String {
-        let config = self.iscsi().config();
-        let (targets, volumes) = (config.targets.len(), self.server().volumes().iter().count());
+        let targets = self.iscsi().map_or(0, |iscsi| iscsi.config().targets.len());
+        let volumes = self.server().volumes().iter().count();
         format!("serves {targets} target(s), {volumes} volume(s)")
     }
 

@@ -20,9 +20,9 @@ use crate::difference::growth;
 use crate::live::block_on;
 use crate::remotes;
 
-/// The volumes that are served, by name.
+/// The volumes of a server that are open, by name.
 #[derive(Default)]
-pub(crate) struct Volumes(HashMap<VolumeName, Opened>);
+pub struct Volumes(HashMap<VolumeName, Opened>);
 
 /// A volume in use.
 #[derive(Clone)]
@@ -38,6 +38,11 @@ pub(crate) struct Opened {
 }
 
 impl Volumes {
+    /// A volume as a logical unit. [`LogicalUnit::volume`] is what front ends without SCSI use.
+    pub fn unit(&self, name: &VolumeName) -> Option<&Arc<LogicalUnit>> {
+        Some(&self.get(name)?.unit)
+    }
+
     pub(crate) fn get(&self, name: &VolumeName) -> Option<&Opened> {
         self.0.get(name)
     }
@@ -72,7 +77,7 @@ impl Volumes {
         self.0.extend(taken);
     }
 
-    /// Has deadlines and descriptions as the configuration has them.
+    /// Has descriptions as the configuration has them.
     pub(crate) fn describe(&mut self, config: &Config) {
         for volume in &config.volumes {
             if let Some(opened) = self.0.get_mut(&volume.name) {
@@ -103,10 +108,9 @@ impl Opened {
     }
 }
 
-/// Opens every volume that is under a LUN; if some cannot be, the first of them says why.
+/// Opens every volume that is exported; if some cannot be, the first of them says why.
 pub(crate) fn open(config: &Config, state: &ServerState) -> Result<Volumes, Failure> {
-    let shown = crate::summary::shown(config);
-    open_all(config.volumes.iter().filter(|volume| shown.contains(volume.name.as_str())), state)
+    open_all(config.exported(), state)
 }
 
 /// Opens the volumes of these names.

@@ -9,12 +9,12 @@ use super::mistake::{ConfigError, Mistakes};
 use super::section::Section;
 use super::values::Unfit;
 use super::{Config, Limits, Log, LogFormat, metrics, volume};
-use crate::front_ends::iscsi::{Chap, Portal, Protected, chap, portal, target};
+use crate::front_ends::{Document, FrontEnds};
 use crate::poll::{Gather, Poll};
 use ::volume::nearest::hint;
 use ::volume::spec::{Bytes, Time};
 
-pub(super) fn read(file: &str, text: &str) -> Result<Config, ConfigError> {
+pub(super) fn read(file: &str, text: &str, front_ends: FrontEnds) -> Result<Config, ConfigError> {
     let mistakes = Mistakes::new(file, text);
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
@@ -23,17 +23,18 @@ pub(super) fn read(file: &str, text: &str) -> Result<Config, ConfigError> {
     if !errors.is_empty() {
         return mistakes.verdict(None);
     }
-    let config = config(&Section::new("the file", 0..0, document.get_ref(), &mistakes));
+    let config = config(&Section::new("the file", 0..0, document.get_ref(), &mistakes), front_ends);
     mistakes.verdict(Some(config))
 }
 
-fn config(root: &Section<'_>) -> Config {
-    let portals: Vec<Portal> = portal::all(&root.sections("portal", "[[portal]]"));
+fn config(root: &Section<'_>, front_ends: FrontEnds) -> Config {
     let (names, volumes) = volume::all(&root.named("volume"));
-    let targets = target::all(&root.sections("target", "[[target]]"), &names, &portals);
+    let limits_section = root.section("limits", "[limits]");
+    let document = Document { root, limits: limits_section.as_ref(), volumes: &names };
     let config = Config {
-        discovery: discovery(root),
-        limits: root.section("limits", "[limits]").map(|section| limits(&section)).unwrap_or_default(),
+        front_ends: front_ends.0.iter().map(|kind| (kind.read)(&document)).collect(),
+        limits: limits_section.as_ref().map(limits).unwrap_or_default(),
+        congestion: None,
         state: root.text("state").map(|path| PathBuf::from(path.value)),
         control: root.text("control").map(|path| PathBuf::from(path.value)),
         reactors: root.count("reactors", 1..=1024).map(|count| count.value as usize),
@@ -42,44 +43,21 @@ fn config(root: &Section<'_>) -> Config {
         io_engine: root.parsed("io-engine").map(|engine| engine.value),
         metrics: root.section("metrics", "[metrics]").and_then(|section| metrics::read(&section)),
         log: root.section("log", "[log]").map(|section| log(&section)).unwrap_or_default(),
-        portals,
         volumes,
-        targets,
         exposed: Vec::new(),
     };
-    root.done();
+    limits_section.iter().chain([root]).for_each(Section::done);
     config
 }
 
-fn discovery(root: &Section<'_>) -> Option<Chap> {
-    let section = root.section("discovery", "[discovery]")?;
-    let chap = section
-        .section("chap", "[discovery.chap]")
-        .and_then(|section| chap::read(&section, Protected::Discovery));
-    section.done();
-    chap
-}
-
 fn limits(section: &Section<'_>) -> Limits {
-    let count = |key, most| section.count(key, 1..=most).map(|count| count.value);
-    let time = |key| section.parsed::<Time>(key).map(|time| time.value.0);
-    let limits = Limits {
-        connections_per_address: count("connections-per-address", 65_535).map(|count| count as usize),
-        logins: count("logins", 65_535).map(|count| count as usize),
-        sessions: count("sessions", 65_534).map(|count| count as usize),
-        discovery_sessions: count("discovery-sessions", 65_534).map(|count| count as usize),
-        discovery_time: time("discovery-time"),
-        connections_per_session: count("connections-per-session", 8).map(|count| count as u16),
-        login_time: time("login-time"),
-        window: count("window", 65_535).map(|count| count as u32),
-        nop_interval: time("nop-interval"),
-        send_stall: time("send-stall"),
-        fence_time: time("fence-time"),
+    let count = |key| section.count(key, 1..=65_535).map(|count| count.value as usize);
+    Limits {
+        connections_per_address: count("connections-per-address"),
+        logins: count("logins"),
+        fence_time: section.parsed::<Time>("fence-time").map(|time| time.value.0),
         staging_bytes: section.parsed::<Bytes>("staging").map(|bytes| bytes.value.0 as usize),
-        session_staging_bytes: section.parsed::<Bytes>("session-staging").map(|bytes| bytes.value.0 as usize),
-    };
-    section.done();
-    limits
+    }
 }
 
 fn log(section: &Section<'_>) -> Log {

@@ -3,51 +3,49 @@
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
 use super::{ConfigFile, VolumeName};
+use crate::front_ends::Kind;
 use volume::spec::Bytes;
 
-/// A volume to be added to the file, with its LUN.
+/// A volume to be added to the file, and exported.
 #[derive(Clone, Debug)]
-pub(crate) struct Addition<'a> {
-    pub(crate) volume: &'a VolumeName,
-    pub(crate) spec: &'a str,
-    /// The target's name; one that is not in the file is made.
-    pub(crate) target: &'a str,
-    /// `None`: the first free one.
-    pub(crate) lun: Option<u16>,
+pub struct Addition<'a> {
+    /// Its name.
+    pub volume: &'a VolumeName,
+    /// What it is made of.
+    pub spec: &'a str,
+    /// The target that has it, if it is not to have one of its own. One that is not in the file is made.
+    pub target: Option<&'a str>,
+    /// Its LUN there; `None`: the first free one.
+    pub lun: Option<u16>,
     /// Initiators that it is visible to; if empty, all that may log in.
-    pub(crate) initiators: &'a [String],
+    pub initiators: &'a [String],
 }
 
 impl ConfigFile {
-    /// With a volume more.
+    /// With a volume more, which this front end exports.
     ///
     /// # Errors
     /// Its name or its LUN is taken, as a sentence.
-    pub(crate) fn with_volume(&self, addition: &Addition<'_>) -> Result<ConfigFile, String> {
-        self.edited(|root| addition.write(root))
+    pub(crate) fn with_volume(&self, addition: &Addition<'_>, by: &Kind) -> Result<ConfigFile, String> {
+        self.edited(|root| {
+            let volumes = volumes(root)?;
+            if volumes.contains_key(addition.volume.as_str()) {
+                return Err(format!("there is a volume {} already", addition.volume));
+            }
+            let spec = Item::Table(table([("spec", addition.spec.into())]));
+            volumes.insert(addition.volume.as_str(), spec);
+            (by.add)(root, addition)
+        })
     }
 
-    /// Without a volume, the LUNs that are it, and the targets that have no LUN then.
+    /// Without a volume, and its exports.
     ///
     /// # Errors
     /// It has no such volume, as a sentence.
     pub(crate) fn without_volume(&self, name: &VolumeName) -> Result<ConfigFile, String> {
         self.edited(|root| {
             volumes(root)?.remove(name.as_str()).ok_or_else(|| no_such(name))?;
-            let is_it = |lun: &dyn TableLike| text_of(lun, "volume") == Some(name.as_str());
-            let mut targets = Tables::under(root, "target")?;
-            targets.retain(|target| {
-                if !target.contains_key("lun") {
-                    return true; // it sends initiators elsewhere
-                }
-                let Ok(mut luns) = Tables::under(target, "lun") else { return true };
-                luns.retain(|lun| !is_it(&*lun));
-                luns.any(|_| true) || target.contains_key("redirect")
-            });
-            if !targets.any(|_| true) {
-                root.remove("target"); // an empty list would be a mistake of its own
-            }
-            Ok(())
+            self.front_ends().0.iter().try_for_each(|kind| (kind.remove)(root, name))
         })
     }
 
@@ -69,7 +67,7 @@ impl ConfigFile {
     }
 
     fn edited(&self, edit: impl FnOnce(&mut Table) -> Result<(), String>) -> Result<ConfigFile, String> {
-        let mut document: DocumentMut = self.text().parse().map_err(|_| odd())?;
+        let mut document: DocumentMut = self.text().parse().map_err(|_| not_editable())?;
         edit(document.as_table_mut())?;
         let (text, ends) = (document.to_string(), self.text().matches('\n').count());
         // toml_edit writes the ends of lines as UNIX does.
@@ -98,8 +96,8 @@ fn no_such(name: &VolumeName) -> String {
     format!("there is no volume {name}")
 }
 
-/// The file has been read already, so this is not expected.
-fn odd() -> String {
+/// Why a file cannot be edited. It has been read already, so this is not expected.
+pub fn not_editable() -> String {
     "the file is laid out in a way that only an editor can change".to_owned()
 }
 
@@ -109,44 +107,16 @@ fn volumes(root: &mut Table) -> Result<&mut dyn TableLike, String> {
         table.set_implicit(true);
         Item::Table(table)
     });
-    volumes.as_table_like_mut().ok_or_else(odd)
+    volumes.as_table_like_mut().ok_or_else(not_editable)
 }
 
-fn text_of<'a>(table: &'a dyn TableLike, key: &str) -> Option<&'a str> {
+/// The string under `key`, if there is one.
+pub fn text_of<'a>(table: &'a dyn TableLike, key: &str) -> Option<&'a str> {
     table.get(key)?.as_str()
 }
 
-impl Addition<'_> {
-    fn write(&self, root: &mut Table) -> Result<(), String> {
-        let volumes = volumes(root)?;
-        if volumes.contains_key(self.volume.as_str()) {
-            return Err(format!("there is a volume {} already", self.volume));
-        }
-        volumes.insert(self.volume.as_str(), Item::Table(table([("spec", self.spec.into())])));
-        let mut targets = Tables::under(root, "target")?;
-        let is_it = |target: &dyn TableLike| text_of(target, "name") == Some(self.target);
-        if !targets.any(is_it) {
-            targets.push([("name", self.target.into())]);
-        }
-        let target = targets.tables().into_iter().find(|target| is_it(&**target)).ok_or_else(odd)?;
-        let mut luns = Tables::under(target, "lun")?;
-        let taken: Vec<i64> = luns.tables().iter().filter_map(|lun| lun.get("lun")?.as_integer()).collect();
-        let free = (0..).find(|number| !taken.contains(number)).unwrap_or_default();
-        let lun = self.lun.map_or(free, i64::from);
-        if taken.contains(&lun) {
-            return Err(format!("LUN {lun} of {} is taken; LUN {free} is free", self.target));
-        }
-        let mut entry = vec![("lun", lun.into()), ("volume", self.volume.as_str().into())];
-        if !self.initiators.is_empty() {
-            entry.push(("initiators", Value::Array(self.initiators.iter().map(String::as_str).collect())));
-        }
-        luns.push(entry);
-        Ok(())
-    }
-}
-
 /// Tables in a row, in either of TOML's ways to write them.
-enum Tables<'a> {
+pub enum Tables<'a> {
     /// `[[key]]`, once for each.
     Headed(&'a mut ArrayOfTables),
     /// `key = [{ … }, { … }]`.
@@ -154,19 +124,20 @@ enum Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// Those under `key`, which may be none yet.
-    fn under<'a>(parent: &'a mut dyn TableLike, key: &str) -> Result<Tables<'a>, String> {
+    /// Those under `key`, which may be none yet. The error is a sentence.
+    pub fn under<'a>(parent: &'a mut dyn TableLike, key: &str) -> Result<Tables<'a>, String> {
         if !parent.contains_key(key) {
             parent.insert(key, Item::ArrayOfTables(ArrayOfTables::new()));
         }
         match parent.get_mut(key) {
             Some(Item::ArrayOfTables(tables)) => Ok(Tables::Headed(tables)),
             Some(Item::Value(Value::Array(array))) => Ok(Tables::Inline(array)),
-            _ => Err(odd()),
+            _ => Err(not_editable()),
         }
     }
 
-    fn tables(&mut self) -> Vec<&mut dyn TableLike> {
+    /// All of them.
+    pub fn tables(&mut self) -> Vec<&mut dyn TableLike> {
         match self {
             Tables::Headed(tables) => tables.iter_mut().map(|table| table as &mut dyn TableLike).collect(),
             Tables::Inline(array) => {
@@ -176,11 +147,13 @@ impl Tables<'_> {
         }
     }
 
-    fn any(&mut self, is_meant: impl Fn(&dyn TableLike) -> bool) -> bool {
+    /// Whether one of them is meant.
+    pub fn any(&mut self, is_meant: impl Fn(&dyn TableLike) -> bool) -> bool {
         self.tables().into_iter().any(|table| is_meant(table))
     }
 
-    fn retain(&mut self, mut stays: impl FnMut(&mut dyn TableLike) -> bool) {
+    /// Removes those that do not stay.
+    pub fn retain(&mut self, mut stays: impl FnMut(&mut dyn TableLike) -> bool) {
         let verdicts: Vec<bool> = self.tables().into_iter().map(&mut stays).collect();
         let gone = verdicts.iter().enumerate().rev().filter(|(_, stays)| !**stays);
         gone.for_each(|(index, _)| match self {
@@ -189,7 +162,8 @@ impl Tables<'_> {
         });
     }
 
-    fn push<'k>(&mut self, entries: impl IntoIterator<Item = (&'k str, Value)>) {
+    /// One more, with these keys.
+    pub fn push<'k>(&mut self, entries: impl IntoIterator<Item = (&'k str, Value)>) {
         match self {
             Tables::Headed(tables) => tables.push(table(entries)),
             Tables::Inline(array) => array.push(entries.into_iter().collect::<InlineTable>()),
@@ -208,6 +182,7 @@ fn table<'k>(entries: impl IntoIterator<Item = (&'k str, Value)>) -> Table {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::front_ends::{FrontEnds, iscsi};
 
     /// The same configuration in the ways in which TOML lets people write it.
     const LAYOUTS: [&str; 4] = [
@@ -231,7 +206,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("x.toml");
         std::fs::write(&path, text).expect("written");
-        let file = ConfigFile::read(&path).expect("readable");
+        let file = ConfigFile::read(&path, FrontEnds::default()).expect("readable");
         (folder, file)
     }
 
@@ -239,10 +214,9 @@ mod tests {
     fn meaning(file: &ConfigFile) -> (Vec<String>, Vec<String>) {
         let config: Config = file.config().unwrap_or_else(|error| panic!("{error}\n{}", file.text()));
         let volumes = config.volumes.iter().map(|volume| format!("{} = {}", volume.name, volume.spec));
-        let luns = config.targets.iter().flat_map(|target| {
-            let name = |lun: &crate::front_ends::iscsi::Lun| {
-                format!("{} {} {} {:?}", target.name, lun.lun, lun.volume, lun.initiators)
-            };
+        let luns = config.iscsi().targets.iter().flat_map(|target| {
+            let name =
+                |lun: &iscsi::Lun| format!("{} {} {} {:?}", target.name, lun.lun, lun.volume, lun.initiators);
             target.luns.iter().map(name).collect::<Vec<_>>()
         });
         (volumes.collect(), luns.collect())
@@ -257,7 +231,7 @@ mod tests {
     }
 
     fn addition<'a>(volume: &'a VolumeName, target: &'a str) -> Addition<'a> {
-        Addition { volume, spec: "ram:4MiB", target, lun: None, initiators: &[] }
+        Addition { volume, spec: "ram:4MiB", target: Some(target), lun: None, initiators: &[] }
     }
 
     #[test]
@@ -268,7 +242,7 @@ mod tests {
             assert_eq!((volumes.len(), luns.len()), (2, 2));
             for (target, lun) in [(TARGET, 1), ("iqn.2026-01.com.example:new", 0)] {
                 let c = name("c");
-                let with = file.with_volume(&addition(&c, target)).expect("room for it");
+                let with = file.with_volume(&addition(&c, target), &iscsi::KIND).expect("room for it");
                 let (more, more_luns) = meaning(&with);
                 assert!(volumes.iter().all(|volume| more.contains(volume)), "{}", with.text());
                 assert!(more.contains(&"c = ram:4MiB".to_owned()) && more.len() == 3);
@@ -313,9 +287,11 @@ mod tests {
         let c = name("c");
         let (initiators, a) = (["iqn.2026-01.com.example:i*".to_owned()], name("a"));
         let masked = Addition { initiators: &initiators, lun: Some(7), ..addition(&c, TARGET) };
-        let masked = file.with_volume(&masked).expect("room for it");
+        let masked = file.with_volume(&masked, &iscsi::KIND).expect("room for it");
         assert!(masked.text().contains("initiators = [\"iqn.2026-01.com.example:i*\"]"), "{}", masked.text());
-        let refused = |addition: &Addition<'_>| file.with_volume(addition).map(|_| ()).expect_err("taken");
+        let refused = |addition: &Addition<'_>| {
+            file.with_volume(addition, &iscsi::KIND).map(|_| ()).expect_err("taken")
+        };
         assert_eq!(refused(&addition(&a, TARGET)), "there is a volume a already");
         let taken = Addition { lun: Some(0), ..addition(&c, TARGET) };
         assert_eq!(refused(&taken), format!("LUN 0 of {TARGET} is taken; LUN 1 is free"));

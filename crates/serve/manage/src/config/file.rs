@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, document};
+use crate::front_ends::FrontEnds;
 use backends::secrets;
 use host::private_file;
 
@@ -16,22 +17,23 @@ pub(crate) struct ConfigFile {
     path: PathBuf,
     mode: u32,
     text: Zeroizing<String>,
+    front_ends: FrontEnds,
 }
 
 impl ConfigFile {
-    /// Reads the file at `path`.
-    pub(crate) fn read(path: &Path) -> Result<ConfigFile, ConfigError> {
+    /// Reads the file at `path`, which is for these front ends.
+    pub(crate) fn read(path: &Path, front_ends: FrontEnds) -> Result<ConfigFile, ConfigError> {
         let unreadable = |error| ConfigError::unreadable(&path.display().to_string(), &error);
         let mut open = File::open(path).map_err(unreadable)?;
         let mode = open.metadata().map_err(unreadable)?.permissions().mode();
         let mut text = Zeroizing::new(String::new());
         open.read_to_string(&mut text).map_err(unreadable)?;
-        Ok(ConfigFile { path: path.to_owned(), mode, text })
+        Ok(ConfigFile { path: path.to_owned(), mode, text, front_ends })
     }
 
     /// What it says.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let mut config = Config::parse(&self.path.display().to_string(), &self.text)?;
+        let mut config = document::read(&self.path.display().to_string(), &self.text, self.front_ends)?;
         config.exposed = config.exposed_by(secrets::exposed(&self.path, self.mode).as_ref());
         Ok(config)
     }
@@ -41,6 +43,11 @@ impl ConfigFile {
         &self.path
     }
 
+    /// Those it is for.
+    pub(crate) fn front_ends(&self) -> FrontEnds {
+        self.front_ends
+    }
+
     /// Its text.
     pub(crate) fn text(&self) -> &str {
         &self.text
@@ -48,7 +55,8 @@ impl ConfigFile {
 
     /// The same file with another text, not written yet.
     pub(crate) fn with(&self, text: String) -> ConfigFile {
-        ConfigFile { path: self.path.clone(), mode: self.mode, text: Zeroizing::new(text) }
+        let (path, text) = (self.path.clone(), Zeroizing::new(text));
+        ConfigFile { path, text, mode: self.mode, front_ends: self.front_ends }
     }
 
     /// Writes it in place of what it was `before`, all of it or nothing, with the same owner and mode. What
@@ -93,7 +101,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("linerate.toml");
         fs::write(&path, text).expect("written");
-        let file = ConfigFile::read(&path).expect("readable");
+        let file = ConfigFile::read(&path, FrontEnds::default()).expect("readable");
         (folder, file)
     }
 
@@ -103,7 +111,7 @@ mod tests {
         let (link, mode) = (folder.path().join("link.toml"), fs::Permissions::from_mode(0o640));
         std::os::unix::fs::symlink(file.path(), &link).expect("a link");
         fs::set_permissions(file.path(), mode).expect("its mode");
-        let linked = ConfigFile::read(&link).expect("readable");
+        let linked = ConfigFile::read(&link, FrontEnds::default()).expect("readable");
         linked.with("b".to_owned()).replace(&linked).expect("written");
         assert_eq!(fs::read_to_string(file.path()).expect("readable"), "b");
         assert_eq!(fs::metadata(file.path()).expect("there").permissions().mode() & 0o777, 0o640);

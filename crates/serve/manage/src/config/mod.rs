@@ -13,10 +13,12 @@ mod section;
 mod values;
 mod volume;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use edit::{Addition, no_size, with_size};
+pub use edit::{Addition, Tables, not_editable, text_of};
+pub(crate) use edit::{no_size, with_size};
 pub(crate) use file::ConfigFile;
 pub use metrics::Metrics;
 pub use mistake::{ConfigError, Mistakes};
@@ -24,20 +26,20 @@ pub use section::{Placed, Section};
 pub use values::{Address, Unfit, Uuid, VolumeName, one_of};
 pub use volume::Volume;
 
-use crate::front_ends::iscsi::{Chap, Portal, Source, Target};
+use std::any::Any;
+
+use crate::front_ends::{Configured, FrontEnds};
 use backends::secrets::Exposed;
 
 /// The configuration file as a value.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Config {
-    /// Where initiators connect.
-    pub portals: Vec<Portal>,
     /// The volumes, with unique names.
     pub volumes: Vec<Volume>,
-    /// The targets.
-    pub targets: Vec<Target>,
-    /// Authentication of discovery sessions.
-    pub discovery: Option<Chap>,
+    /// What front ends serve of it, and where: one for each line of their table, in its order.
+    pub(crate) front_ends: Vec<Box<dyn Configured>>,
+    /// TCP congestion control of all portals, in place of their own.
+    pub congestion: Option<String>,
     /// Limits.
     pub limits: Limits,
     /// Where identities and reservations are kept.
@@ -60,35 +62,18 @@ pub struct Config {
     pub exposed: Vec<Exposed>,
 }
 
-/// `[limits]`; what is `None` has the default of `target::Limits`.
+/// `[limits]`, as far as they are the server's; front ends read theirs from the same section. What is `None` has the default of
+/// [`server::Limits`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Limits {
     /// Connections at once, of one address or IPv6 network (/64).
     pub connections_per_address: Option<usize>,
     /// Connections at once that have not logged in yet.
     pub logins: Option<usize>,
-    /// Sessions at once, without those for discovery.
-    pub sessions: Option<usize>,
-    /// Discovery sessions at once.
-    pub discovery_sessions: Option<usize>,
-    /// How long one of them may last.
-    pub discovery_time: Option<Duration>,
-    /// Connections of one session.
-    pub connections_per_session: Option<u16>,
-    /// From accepting a connection to its last login response.
-    pub login_time: Option<Duration>,
-    /// Commands in flight in one session.
-    pub window: Option<u32>,
-    /// Silence after which an initiator is asked whether it is alive.
-    pub nop_interval: Option<Duration>,
-    /// How long a peer may read nothing, or send nothing of the data it owes.
-    pub send_stall: Option<Duration>,
     /// How long task management waits for a device before it fences it off.
     pub fence_time: Option<Duration>,
     /// Memory for data and working buffers of commands, all sessions together.
     pub staging_bytes: Option<usize>,
-    /// The same for one session.
-    pub session_staging_bytes: Option<usize>,
 }
 
 /// `[log]`.
@@ -111,10 +96,50 @@ pub enum LogFormat {
 }
 
 impl Config {
+    /// What it says of a front end, if the table that it was read by has that front end.
+    pub fn front_end<T: Configured>(&self) -> Option<&T> {
+        self.front_ends.iter().find_map(|front_end| {
+            let any: &dyn Any = &**front_end;
+            any.downcast_ref()
+        })
+    }
+
+    /// What it says of each front end.
+    pub fn front_ends(&self) -> impl Iterator<Item = &dyn Configured> {
+        self.front_ends.iter().map(|front_end| &**front_end)
+    }
+
+    /// The volume of this name.
+    pub fn volume(&self, name: &VolumeName) -> Option<&Volume> {
+        self.volumes.iter().find(|volume| volume.name == *name)
+    }
+
+    /// The volumes that a front end exports: no other is opened.
+    pub fn exported(&self) -> impl Iterator<Item = &Volume> {
+        let exported: HashSet<&VolumeName> = self.front_ends().flat_map(Configured::volumes).collect();
+        self.volumes.iter().filter(move |volume| exported.contains(&volume.name))
+    }
+
+    /// The portals of all front ends, each with what people are told of it.
+    pub fn portals(&self) -> impl Iterator<Item = (&dyn Configured, server::Portal)> {
+        let with = |mut portal: server::Portal| {
+            portal.stream.congestion = self.congestion.clone().or(portal.stream.congestion);
+            portal
+        };
+        self.front_ends().flat_map(move |front_end| {
+            front_end.portals().into_iter().map(move |portal| (front_end, with(portal)))
+        })
+    }
+
+    /// That of a file with nothing in it.
+    pub(crate) fn empty(front_ends: FrontEnds) -> Config {
+        document::read("", "", front_ends).expect("all keys may be missing")
+    }
+
     /// Leaves the specifications of these volumes what they were `before`.
     pub(crate) fn keep_specs(&mut self, before: &Config, names: &[VolumeName]) {
         for volume in self.volumes.iter_mut().filter(|volume| names.contains(&volume.name)) {
-            if let Some(old) = before.volumes.iter().find(|old| old.name == volume.name) {
+            if let Some(old) = before.volume(&volume.name) {
                 volume.spec = old.spec.clone();
             }
         }
@@ -123,13 +148,8 @@ impl Config {
     /// Files with secrets that others than their owner may use: the configuration (`itself`, if it is one),
     /// and what it names.
     fn exposed_by(&self, itself: Option<&Exposed>) -> Vec<Exposed> {
-        let chaps = self.targets.iter().filter_map(|target| target.chap.as_ref()).chain(&self.discovery);
-        let exposed = chaps.flat_map(|chap| &chap.sources).filter_map(|source| match source {
-            Source::Inline => itself.cloned(),
-            Source::File(exposed) => exposed.clone(),
-        });
         let mut files: Vec<Exposed> = Vec::new();
-        for file in exposed {
+        for file in self.front_ends().flat_map(|front_end| front_end.exposed(itself)) {
             if !files.contains(&file) {
                 files.push(file);
             }
@@ -139,7 +159,7 @@ impl Config {
 
     /// Reads `text`, which stands in `file`.
     pub fn parse(file: &str, text: &str) -> Result<Config, ConfigError> {
-        document::read(file, text)
+        document::read(file, text, FrontEnds::default())
     }
 }
 

@@ -26,7 +26,9 @@ fn with_target(lines: &str) -> String {
 #[test]
 fn an_empty_file_is_a_configuration() {
     let config = Config::parse("x.toml", "").expect("nothing wrong");
-    assert!(config.portals.is_empty() && config.volumes.is_empty() && config.targets.is_empty());
+    assert!(
+        config.iscsi().portals.is_empty() && config.volumes.is_empty() && config.iscsi().targets.is_empty()
+    );
 }
 
 #[test]
@@ -125,7 +127,8 @@ fn what_a_target_may_agree_on_is_checked() {
 #[test]
 fn a_shorter_burst_brings_the_first_one_down_with_it() {
     let config = Config::parse("x.toml", &with_target("[target.session]\nmax-burst = \"8KiB\""));
-    let offers = &config.expect("nothing wrong").targets[0].offers;
+    let config = config.expect("nothing wrong");
+    let offers = &config.iscsi().targets[0].offers;
     assert_eq!((offers.max_burst_length, offers.first_burst_length), (8192, 8192));
 }
 
@@ -133,7 +136,7 @@ fn a_shorter_burst_brings_the_first_one_down_with_it() {
 fn a_target_without_a_session_s_section_likes_what_makes_it_fast() {
     for text in [with_target(""), with_target("[target.session]")] {
         let config = Config::parse("x.toml", &text).expect("nothing wrong");
-        assert_eq!(config.targets[0].offers, iscsi::negotiate::Offers::of_target());
+        assert_eq!(config.iscsi().targets[0].offers, iscsi::negotiate::Offers::of_target());
     }
 }
 
@@ -214,7 +217,7 @@ fn a_user_is_bound_to_its_initiator_names() {
     };
     let (alice, bob) = (account("alice", "[\"iqn.2026-01.com.example:a\"]"), account("bob", "[\"*\"]"));
     let config = Config::parse("x.toml", &with_target(&format!("{alice}{bob}"))).expect("nothing wrong");
-    let [alice, bob] = config.targets[0].chap.as_ref().expect("CHAP").accounts.as_slice() else {
+    let [alice, bob] = config.iscsi().targets[0].chap.as_ref().expect("CHAP").accounts.as_slice() else {
         panic!("two")
     };
     let may = |account: &Account, name: &str| {
@@ -233,7 +236,7 @@ fn a_secret_can_stand_in_a_file_and_never_shows_itself() {
         file.path().display()
     );
     let config = Config::parse("x.toml", &with_target(&lines)).expect("nothing wrong");
-    let chap = config.targets[0].chap.as_ref().expect("CHAP");
+    let chap = config.iscsi().targets[0].chap.as_ref().expect("CHAP");
     assert_eq!(chap.accounts[0].credentials.secret, iscsi::chap::Secret::new(b"correct horse battery"));
     assert!(!format!("{config:?}").contains("horse"));
 }

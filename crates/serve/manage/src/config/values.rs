@@ -1,12 +1,13 @@
 //! Values that the configuration file and the command line share, each with the rule that it must obey.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::str::FromStr;
 
-use iscsi::name::Name;
 use serde::{Deserialize, Serialize};
 use volume::nearest::hint;
+
+use crate::front_ends::listen_address;
 
 /// Why a text is not what it should be, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,26 +39,7 @@ impl FromStr for Address {
     type Err = Unfit;
 
     fn from_str(text: &str) -> Result<Address, Unfit> {
-        let place = match text.split_once("://") {
-            None => text,
-            Some(("iscsi", place)) => place,
-            Some((scheme, _)) => {
-                return Err(Unfit(format!("`{scheme}://` is not served by this version; write iscsi://…")));
-            }
-        };
-        let bracketed = place.strip_prefix('[').and_then(|place| place.strip_suffix(']'));
-        let bare = bracketed.unwrap_or(place).parse::<IpAddr>().ok();
-        match (place.parse(), bare) {
-            (Ok(address), _) => Ok(Address(address)),
-            (Err(_), Some(IpAddr::V6(_))) if bracketed.is_none() => {
-                Err(Unfit(format!("an IPv6 address stands in brackets; write [{place}]:{ISCSI_PORT}")))
-            }
-            (Err(_), Some(address)) => Ok(Address(SocketAddr::new(address, ISCSI_PORT))),
-            (Err(_), None) => Err(Unfit(format!(
-                "`{place}` is not an address and a port; write one such as 0.0.0.0:{ISCSI_PORT} or \
-                 [::]:{ISCSI_PORT}"
-            ))),
-        }
+        listen_address(text, "iscsi", ISCSI_PORT).map(Address)
     }
 }
 
@@ -71,13 +53,6 @@ impl VolumeName {
     /// Its letters.
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-
-    /// The target that `--volume` makes for it.
-    pub fn target_name(&self) -> Name {
-        // A volume's name has letters that every iSCSI name may have, and is short enough (below).
-        Name::new(&format!("iqn.2026-01.io.linerate:{}", self.0))
-            .expect("a volume's name makes an iSCSI name")
     }
 }
 
@@ -193,7 +168,7 @@ mod tests {
     #[test]
     fn addresses_that_cannot_be_meant_name_the_remedy() {
         assert!(address("::1").expect_err("a mistake").contains("write [::1]:3260"));
-        assert!(address("nbd://127.0.0.1").expect_err("a mistake").contains("not served by this version"));
+        assert!(address("nbd://127.0.0.1").expect_err("a mistake").contains("not served here"));
         for bad in ["", "localhost:3260", "127.0.0.1:99999", "3260", "*:3260", ":3260"] {
             assert!(address(bad).expect_err("a mistake").contains("0.0.0.0:3260"), "{bad}");
         }
@@ -202,10 +177,7 @@ mod tests {
     #[test]
     fn a_volume_name_can_be_part_of_an_iscsi_name() {
         let name = |text: &str| text.parse::<VolumeName>().map_err(|error| error.0);
-        assert_eq!(
-            name("vm-1.disk0").expect("a name").target_name().as_str(),
-            "iqn.2026-01.io.linerate:vm-1.disk0"
-        );
+        assert_eq!(name("vm-1.disk0").expect("a name").as_str(), "vm-1.disk0");
         assert!(name("VM_1").expect_err("a mistake").ends_with("write `vm-1`"));
         for bad in ["", "../etc", ".a", "a/b", "ä", &"x".repeat(65)] {
             assert!(name(bad).is_err(), "{bad}");

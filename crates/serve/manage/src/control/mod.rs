@@ -82,6 +82,9 @@ pub enum Change {
         volume: VolumeName,
         /// What it is made of; files by their whole paths.
         spec: String,
+        /// The front end that exports it [default: the first of the table, which is iSCSI].
+        #[serde(default)]
+        front_end: Option<String>,
         /// The target that has it [default: one of its own].
         #[serde(default)]
         target: Option<String>,
@@ -161,27 +164,34 @@ pub struct Volume {
     pub in_file: bool,
 }
 
-/// A volume's place in a target.
+/// An export of a volume: its place in a target, or its name in a front end without LUNs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lun {
-    /// The target's iSCSI name.
+    /// The front end: `iscsi`.
+    pub front_end: String,
+    /// The target's iSCSI name; what the export is called in other front ends.
     pub target: String,
-    /// Its number there.
-    pub lun: u16,
+    /// Its number there, where there are numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lun: Option<u16>,
 }
 
 /// A session; sums count from its login.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Session {
-    /// The initiator's iSCSI name.
+    /// The front end: `iscsi`.
+    pub front_end: String,
+    /// The host's name in that protocol: the initiator's iSCSI name.
     pub initiator: String,
     /// The CHAP name that it has proved.
     pub user: Option<String>,
-    /// The initiator's half of the session's identity, in hexadecimal.
-    pub isid: String,
+    /// The initiator's half of an iSCSI session's identity, in hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isid: Option<String>,
     /// The target's half.
-    pub tsih: u16,
-    /// `None` for a discovery session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tsih: Option<u16>,
+    /// The target, or the export; `None` for a discovery session.
     pub target: Option<String>,
     /// Since its login.
     pub age_seconds: f64,
@@ -204,8 +214,9 @@ pub struct Session {
 /// A connection of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
-    /// Its number within the session.
-    pub cid: u16,
+    /// Its number within an iSCSI session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cid: Option<u16>,
     /// The initiator's end.
     pub peer: SocketAddr,
     /// Our end.
@@ -295,6 +306,7 @@ mod tests {
         let change = Change::Add {
             volume: "vm2".parse().expect("a name"),
             spec: "ram:1GiB".to_owned(),
+            front_end: None,
             target: None,
             lun: None,
             initiators: Vec::new(),

@@ -152,7 +152,7 @@ fn words(sample: &Sample, which: fn(&CoreStatistics) -> &[Count]) -> BTreeMap<(&
 }
 
 fn targets(out: &mut Exposition, sample: &Sample) {
-    let targets = &sample.config.targets;
+    let targets = &sample.targets;
     let mut family = out.family(&all::TARGET_LUNS);
     targets.iter().for_each(|target| family.add(&[&target.name], target.exports.len()));
     let mut family = out.family(&all::TARGET_OPEN);

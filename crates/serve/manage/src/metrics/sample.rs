@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use server::{Phase, Server};
-use target::CoreStatistics;
+use target::{CoreStatistics, Target};
 use unit::LogicalUnit;
 use volume::Volume;
 
@@ -23,7 +23,8 @@ pub(super) struct Sample {
     /// `None`: it did not answer in time.
     pub(super) cores: Vec<Option<CoreSample>>,
     pub(super) volumes: Vec<VolumeSample>,
-    pub(super) config: Arc<target::Config>,
+    /// Of iSCSI.
+    pub(super) targets: Vec<Arc<Target>>,
     pub(super) generation: u64,
     pub(super) reloads: ReloadCounts,
     pub(super) started: SystemTime,
@@ -152,9 +153,9 @@ impl Live {
     /// The server now. It takes no lock that a reload holds.
     pub(super) fn sample(&self) -> Sample {
         let (server, probe) = (self.server(), self.probe());
-        let config = self.iscsi().config();
+        let targets = self.iscsi().map_or_else(Vec::new, |iscsi| iscsi.config().targets.clone());
         let snapshot = server.volumes();
-        let exports = config.targets.iter().flat_map(|target| &target.exports);
+        let exports = targets.iter().flat_map(|target| &target.exports);
         let units: BTreeMap<&str, &Arc<LogicalUnit>> =
             exports.map(|export| (export.volume.as_str(), &export.unit)).collect();
         let backends = probe.backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -167,13 +168,14 @@ impl Live {
                 unit: Arc::clone(unit),
             })
         };
+        let volumes = snapshot.iter().filter_map(volume).collect();
         Sample {
             phase: server.phase(),
             io_engine: probe.io_engine,
             cores: probe.cores(server),
-            volumes: snapshot.iter().filter_map(volume).collect(),
+            volumes,
+            targets,
             generation: snapshot.version(),
-            config: Arc::clone(&config),
             reloads: self.reloads().counts(),
             started: probe.started,
         }

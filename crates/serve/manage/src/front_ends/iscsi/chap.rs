@@ -53,7 +53,7 @@ pub struct Account {
 
 /// What a `chap` section protects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protected {
+pub(super) enum Protected {
     /// A target: sessions, LUNs and reservations depend on the initiator's name.
     Target,
     /// Discovery, which returns only names and addresses.
@@ -83,7 +83,7 @@ const SECRET_MIN: usize = 12;
 /// Longer than the longest CHAP_R of any algorithm needs.
 const SECRET_MAX: usize = 255;
 
-pub(crate) fn read(section: &Section<'_>, protected: Protected) -> Option<Chap> {
+pub(super) fn read(section: &Section<'_>, protected: Protected) -> Option<Chap> {
     let title = section.title().trim_matches(['[', ']']);
     let sections = section.sections("account", &format!("[[{title}.account]]"));
     let found: Vec<FoundAccount<'_>> = sections.iter().filter_map(account).collect();

@@ -2,6 +2,8 @@
 
 use crate::config::Address;
 use crate::config::Section;
+use reactor::StreamOptions;
+use target::ISCSI;
 use volume::spec::Bytes;
 
 /// An address to listen on, and how connections to it are set up.
@@ -27,9 +29,25 @@ impl Portal {
         let (advertise, congestion) = (None, None);
         Portal { listen, group: 1, advertise, congestion, send_buffer: None, receive_buffer: None }
     }
+
+    pub(super) fn of_server(&self) -> server::Portal {
+        let Portal { listen, group, advertise, congestion, send_buffer, receive_buffer } = self;
+        server::Portal {
+            front_end: ISCSI,
+            listen: listen.0,
+            tag: *group,
+            advertise: advertise.clone(),
+            stream: StreamOptions {
+                congestion: congestion.clone(),
+                send_buffer_bytes: *send_buffer,
+                receive_buffer_bytes: *receive_buffer,
+                ..StreamOptions::default()
+            },
+        }
+    }
 }
 
-pub(crate) fn all(sections: &[Section<'_>]) -> Vec<Portal> {
+pub(super) fn all(sections: &[Section<'_>]) -> Vec<Portal> {
     let mut portals: Vec<Portal> = Vec::new();
     for section in sections {
         let Some(portal) = read(section) else { continue };

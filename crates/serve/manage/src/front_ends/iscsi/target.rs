@@ -7,10 +7,10 @@ use target::{NamePattern, Redirect};
 
 use super::chap::Protected;
 use super::names::patterns;
-use super::{Chap, Portal, chap, session};
+use super::{Chap, Portal, chap, own_target, session};
 use crate::config::VolumeName;
 use crate::config::{Placed, Section};
-use volume::nearest::{hint, nearest};
+use crate::front_ends::Document;
 
 /// A target and who may use it.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +50,7 @@ impl Target {
     /// A target for any initiator, with one volume at LUN 0.
     pub fn of_volume(volume: &VolumeName) -> Target {
         Target {
-            name: volume.target_name(),
+            name: own_target(volume),
             alias: None,
             groups: None,
             initiators: None,
@@ -68,11 +68,11 @@ impl Target {
     }
 }
 
-/// Reads all targets; `volumes` are the names that their LUNs can have.
-pub(crate) fn all(sections: &[Section<'_>], volumes: &[String], portals: &[Portal]) -> Vec<Target> {
+/// Reads all targets of a document.
+pub(super) fn all(sections: &[Section<'_>], document: &Document<'_>, portals: &[Portal]) -> Vec<Target> {
     let mut targets: Vec<Target> = Vec::new();
     for section in sections {
-        let Some((name, target)) = read(section, volumes, portals) else { continue };
+        let Some((name, target)) = read(section, document, portals) else { continue };
         if targets.iter().any(|other| other.name == target.name) {
             let sentence =
                 format!("the target {} is there twice; put all its LUNs under one [[target]]", target.name);
@@ -83,7 +83,11 @@ pub(crate) fn all(sections: &[Section<'_>], volumes: &[String], portals: &[Porta
     targets
 }
 
-fn read(section: &Section<'_>, volumes: &[String], portals: &[Portal]) -> Option<(Placed<Name>, Target)> {
+fn read(
+    section: &Section<'_>,
+    document: &Document<'_>,
+    portals: &[Portal],
+) -> Option<(Placed<Name>, Target)> {
     let name = section.required("name", section.parsed::<Name>("name"), "\"iqn.2026-01.com.example:disks\"");
     let alias = section.text("alias").map(|alias| alias.value.to_owned());
     let groups = groups(section, portals);
@@ -95,7 +99,7 @@ fn read(section: &Section<'_>, volumes: &[String], portals: &[Portal]) -> Option
     let redirect = section.section("redirect", "[target.redirect]");
     let (redirected, redirect) = (redirect.is_some(), redirect.as_ref().and_then(read_redirect));
     let sections = section.sections("lun", "[[target.lun]]");
-    let luns = luns(&sections, volumes);
+    let luns = luns(&sections, document);
     section.done();
     if !section.has("lun") && !redirected {
         let sentence =
@@ -137,10 +141,10 @@ fn read_redirect(section: &Section<'_>) -> Option<Redirect> {
     Some(Redirect { address: address?.value.to_owned(), permanent })
 }
 
-fn luns(sections: &[Section<'_>], volumes: &[String]) -> Vec<Lun> {
+fn luns(sections: &[Section<'_>], document: &Document<'_>) -> Vec<Lun> {
     let mut luns: Vec<Lun> = Vec::new();
     for section in sections {
-        let Some((number, lun)) = lun(section, volumes) else { continue };
+        let Some((number, lun)) = lun(section, document) else { continue };
         if luns.iter().any(|other| other.lun == lun.lun) {
             let free = (0..).find(|free| *free != lun.lun && luns.iter().all(|other| other.lun != *free));
             let free = free.unwrap_or_default();
@@ -152,28 +156,13 @@ fn luns(sections: &[Section<'_>], volumes: &[String]) -> Vec<Lun> {
     luns
 }
 
-fn lun(section: &Section<'_>, volumes: &[String]) -> Option<(Placed<u64>, Lun)> {
+fn lun(section: &Section<'_>, document: &Document<'_>) -> Option<(Placed<u64>, Lun)> {
     let number = section.required("lun", section.count("lun", 0..=16_383), "0");
     let volume = section.required("volume", section.text("volume"), "\"vm1\"");
     let initiators = patterns(section);
     section.done();
-    let volume = known(section, &volume?, volumes);
+    let volume = document.volume(section, &volume?);
     let (number, volume) = (number?, volume?);
     let lun = Lun { lun: number.value as u16, volume, initiators };
     Some((number, lun))
-}
-
-fn known(section: &Section<'_>, volume: &Placed<&str>, volumes: &[String]) -> Option<VolumeName> {
-    let names: Vec<&str> = volumes.iter().map(String::as_str).collect();
-    if names.contains(&volume.value) {
-        // A name that is not fit for a volume has its mistake where the volume is.
-        return volume.value.parse().ok();
-    }
-    let meant = match nearest(volume.value, &names) {
-        Some(_) => hint(volume.value, &names),
-        None => format!("; add [volume.{}] or name one that is there", volume.value),
-    };
-    let sentence = format!("there is no volume `{}`{meant}", volume.value);
-    section.mistakes.add(volume.at.clone(), sentence);
-    None
 }

@@ -4,26 +4,61 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 
+use target::ISCSI;
+use volume::spec::Bytes;
+
+use super::{IscsiConfig, Lun};
+use crate::control::Volume;
+
 /// A LUN and the way to it.
 #[derive(Clone, Debug)]
-pub(crate) struct Way<'a> {
+struct Way<'a> {
     /// An address that initiators can reach, not a wildcard.
-    pub(crate) portal: SocketAddr,
-    pub(crate) target: &'a str,
-    pub(crate) lun: u16,
+    portal: SocketAddr,
+    target: &'a str,
+    lun: u16,
     /// The CHAP name of an account that the target believes, if it wants one.
-    pub(crate) user: Option<&'a str>,
+    user: Option<&'a str>,
+}
+
+/// The lines for every LUN that one of these portals leads to.
+pub(super) fn of(config: &IscsiConfig, portals: &[server::Portal], volumes: &[Volume]) -> String {
+    // Writing into a String does not fail.
+    let mut text = String::new();
+    for target in &config.targets {
+        let leads_to =
+            |portal: &&server::Portal| portal.front_end == ISCSI && target.is_reached_by(portal.tag);
+        let Some(portal) = portals.iter().find(leads_to) else { continue };
+        let account = target.chap.as_ref().and_then(|chap| chap.accounts.first());
+        for lun in &target.luns {
+            let _ = writeln!(text, "\n{}, LUN {}: {}", target.name, lun.lun, volume(volumes, lun));
+            text += &lines(&Way {
+                portal: portal.listen,
+                target: target.name.as_str(),
+                lun: lun.lun,
+                user: account.map(|account| account.credentials.name.as_str()),
+            });
+        }
+    }
+    text
+}
+
+fn volume(volumes: &[Volume], lun: &Lun) -> String {
+    let Some(volume) = volumes.iter().find(|volume| volume.name == lun.volume.as_str()) else {
+        return lun.volume.to_string();
+    };
+    let (bytes, block) = (Bytes(volume.bytes), Bytes(volume.block_bytes.into()));
+    format!("{}, {}, {bytes} in blocks of {block}", volume.name, volume.spec)
 }
 
 /// The lines for one LUN.
-pub(crate) fn lines(way: &Way<'_>) -> String {
+fn lines(way: &Way<'_>) -> String {
     let blocks =
         [("Linux", linux(way)), ("Windows", windows(way)), ("QEMU", qemu(way)), ("libiscsi", libiscsi(way))];
     let mut text = String::new();
     for (system, lines) in blocks {
         for (index, line) in lines.iter().enumerate() {
             let label = if index == 0 { system } else { "" };
-            // Writing into a String does not fail.
             let _ = writeln!(text, "  {label:<9} {line}");
         }
     }

@@ -1,0 +1,164 @@
+//! A second front end in the table of a configured server: it comes and goes with its section of the file, beside iSCSI.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+
+use block::{BlockDevice, Buffer, Durability, Extent};
+use manage::control::{Change, Reply, Request};
+use manage::front_ends::{FrontEnds, iscsi};
+use manage::{Desired, Started};
+
+use crate::section::KIND;
+use crate::{BLOCK, Echo, by_iscsi};
+
+const NAME: &str = "iqn.2026-01.io.linerate:disk";
+
+/// The whole of what it takes to have another front end.
+const TABLE: FrontEnds = FrontEnds(&[iscsi::KIND, KIND]);
+
+struct Configured {
+    _folder: tempfile::TempDir,
+    file: PathBuf,
+    server: Started,
+}
+
+impl Configured {
+    fn start(text: &str) -> Configured {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("linerate.toml");
+        std::fs::write(&file, text).expect("written");
+        let desired = Desired {
+            path: Some(file.clone()),
+            state: Some(folder.path().to_owned()),
+            reactors: Some(2),
+            front_ends: TABLE,
+            ..Desired::default()
+        };
+        let config = desired.safe_config().unwrap_or_else(|error| panic!("{error}"));
+        let mut server = manage::start(desired, config).unwrap_or_else(|error| panic!("{error}"));
+        server.open().expect("a control socket");
+        Configured { _folder: folder, file, server }
+    }
+
+    /// Serves another file from now on. The lines of difference, or why not.
+    fn reload(&self, text: &str, force: bool) -> Result<Vec<String>, String> {
+        std::fs::write(&self.file, text).expect("written");
+        lines(self.server.live().answer(&Request::Reload { dry_run: false, force }))
+    }
+
+    fn change(&self, change: Change) -> Result<Vec<String>, String> {
+        lines(self.server.live().answer(&Request::Change { change, dry_run: false, force: false }))
+    }
+}
+
+fn lines(reply: Reply) -> Result<Vec<String>, String> {
+    match reply {
+        Reply::Reloaded { changes, failed, .. } if failed.is_empty() => Ok(changes),
+        Reply::Refused { reason } => Err(reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// An address of this machine that only this process listens on: 127.0.0.0/8 has one for each.
+fn own_address() -> SocketAddr {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    SocketAddr::from(([127, 90, high, low], 7007))
+}
+
+#[test]
+fn a_front_end_comes_and_goes_with_its_section() {
+    let echo_at = own_address();
+    let iscsi_only = format!(
+        "[volume.disk]\nspec = \"ram:1MiB\"\n[[portal]]\nlisten = \"127.0.0.1:0\"\n[[target]]\nname = \"{NAME}\"\n\
+         lun = [{{ lun = 0, volume = \"disk\" }}]\n"
+    );
+    let both = format!(
+        "{iscsi_only}[volume.more]\nspec = \"ram:2MiB\"\n[echo]\nlisten = \"{echo_at}\"\n\
+         [[echo.export]]\nvolume = \"disk\"\n[[echo.export]]\nvolume = \"more\"\n"
+    );
+    let configured = Configured::start(&iscsi_only);
+    let url = format!("iscsi://{}/{NAME}/0", configured.server.addresses()[0]);
+    by_iscsi(&url, async |lun| {
+        let mut data = Buffer::zeroed(BLOCK);
+        data.fill(0x5a);
+        lun.write(Extent::new(4, 1), data.share(), Durability::Stable).await.expect("a block");
+        lun.close().await;
+    });
+    let refused =
+        configured.reload(&both.replace("\"more\"\n", "\"mroe\"\n"), false).expect_err("no such volume");
+    assert!(refused.contains("there is no volume `mroe`; did you mean `more`?"), "{refused}");
+    assert!(TcpStream::connect(echo_at).is_err(), "nothing was changed");
+
+    let changes = configured.reload(&both, false).expect("good");
+    let expected = [
+        "+ volume more = ram:2MiB".to_owned(),
+        "+ echo of disk".to_owned(),
+        "+ echo of more".to_owned(),
+        format!("+ portal echo://{echo_at}"),
+    ];
+    assert_eq!(changes, expected);
+    let mut echo = Echo::connect(echo_at);
+    assert_eq!(echo.ask("use disk"), "ok 2048");
+    assert_eq!(echo.ask("read 4"), "ok 5a", "what an initiator wrote");
+    assert_eq!(echo.ask("use more"), "ok 4096");
+
+    let Reply::Sessions { sessions } = configured.server.live().answer(&Request::Sessions) else { panic!() };
+    let told: Vec<_> =
+        sessions.iter().map(|session| (&*session.front_end, session.target.as_deref())).collect();
+    assert_eq!(told, [("echo", Some("more"))]);
+
+    let added = Change::Add {
+        volume: "third".parse().expect("a name"),
+        spec: "ram:4MiB".to_owned(),
+        front_end: Some("echo".to_owned()),
+        target: None,
+        lun: None,
+        initiators: Vec::new(),
+    };
+    let changes = configured.change(added).expect("room for it");
+    assert_eq!(changes, ["+ volume third = ram:4MiB", "+ echo of third"]);
+    let mut another = Echo::connect(echo_at);
+    assert_eq!(another.ask("use third"), "ok 8192");
+    let volumes = configured.server.live().volumes();
+    let third = volumes.iter().find(|volume| volume.name == "third").expect("it is served");
+    assert_eq!((&*third.luns[0].front_end, third.luns[0].lun, third.in_file), ("echo", None, true));
+    let unknown = Change::Add {
+        volume: "fourth".parse().expect("a name"),
+        spec: "ram:4MiB".to_owned(),
+        front_end: Some("ehco".to_owned()),
+        target: None,
+        lun: None,
+        initiators: Vec::new(),
+    };
+    let refused = configured.change(unknown).expect_err("no such front end");
+    assert!(refused.contains("did you mean `echo`?"), "{refused}");
+    let in_use = configured.change(Change::Remove { volume: "third".parse().expect("a name") });
+    assert!(in_use.expect_err("in use").contains("127.0.0.1 uses the echo of third"));
+    drop(another);
+
+    let in_use = configured.reload(&iscsi_only, false).expect_err("in use");
+    assert!(in_use.contains("uses the echo of more"), "{in_use}");
+    let changes = configured.reload(&iscsi_only, true).expect("by force");
+    assert!(changes.contains(&format!("- portal echo://{echo_at}")), "{changes:?}");
+    assert_eq!(echo.hear(), "", "its volume is not served any more");
+    assert!(TcpStream::connect(echo_at).is_err(), "nothing listens there any more");
+    by_iscsi(&url, async |lun| {
+        let read = lun.read(Extent::new(4, 1), Buffer::zeroed(BLOCK)).await.expect("a block");
+        assert!(read.iter().all(|byte| *byte == 0x5a));
+        lun.close().await;
+    });
+    configured.server.live().shutdown(std::time::Duration::from_secs(10));
+    configured.server.join().expect("flushed");
+}
+
+/// A server without iSCSI listens nowhere that its configuration does not say.
+#[test]
+fn a_front_end_may_be_the_only_one() {
+    let configured = Configured::start(
+        "[volume.disk]\nspec = \"ram:1MiB\"\n[echo]\nlisten = \"127.0.0.1:0\"\n[[echo.export]]\nvolume = \"disk\"\n",
+    );
+    let [address] = configured.server.addresses() else { panic!("one portal") };
+    assert_eq!(Echo::connect(*address).ask("use disk"), "ok 2048");
+    configured.server.live().shutdown(std::time::Duration::from_secs(10));
+    configured.server.join().expect("flushed");
+}

@@ -1,0 +1,178 @@
+//! The echo disk as a front end of a configured server: `[echo]`, and `[[echo.export]]` for each volume. It is the line of a
+//! table that the test hands over, and nothing else knows of it.
+
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use manage::config::{Addition, Config, Section, Tables, Unfit, VolumeName, not_editable, text_of};
+use manage::control;
+use manage::front_ends::{Configured, Document, Kind, Running, Serving, listen_address, portal_changes};
+use server::{Portal, Server};
+use toml_edit::{Item, Table, TableLike};
+
+use crate::front_end::{CoreEchoes, ECHO, EchoDisk};
+
+pub(crate) const KIND: Kind = Kind {
+    name: ECHO,
+    heading: "[echo]",
+    read: |document| Box::new(EchoConfig::read(document)),
+    add,
+    remove,
+};
+
+/// What a configuration says of it.
+#[derive(Debug, Default)]
+struct EchoConfig {
+    listen: Option<SocketAddr>,
+    exports: Vec<VolumeName>,
+}
+
+struct Listen(SocketAddr);
+
+impl FromStr for Listen {
+    type Err = Unfit;
+
+    fn from_str(text: &str) -> Result<Listen, Unfit> {
+        listen_address(text, ECHO, 7).map(Listen)
+    }
+}
+
+impl EchoConfig {
+    fn read(document: &Document<'_>) -> EchoConfig {
+        let Some(section) = document.root.section("echo", "[echo]") else { return EchoConfig::default() };
+        let listen = section.required("listen", section.parsed::<Listen>("listen"), "\"127.0.0.1:7\"");
+        let export = |export: &Section<'_>| {
+            let name = export.required("volume", export.text("volume"), "\"vm1\"");
+            export.done();
+            document.volume(export, &name?)
+        };
+        let exports = section.sections("export", "[[echo.export]]").iter().filter_map(export).collect();
+        section.done();
+        EchoConfig { listen: listen.map(|listen| listen.value.0), exports }
+    }
+
+    fn of(config: &Config) -> &EchoConfig {
+        config.front_end().expect("the table has it")
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.exports.iter().map(VolumeName::to_string).collect()
+    }
+}
+
+impl Configured for EchoConfig {
+    fn is_empty(&self) -> bool {
+        self.exports.is_empty()
+    }
+
+    fn volumes(&self) -> Vec<&VolumeName> {
+        self.exports.iter().collect()
+    }
+
+    fn portals(&self) -> Vec<Portal> {
+        let portal =
+            |listen| Portal { front_end: ECHO, listen, tag: 1, advertise: None, stream: Default::default() };
+        self.listen.map(portal).into_iter().collect()
+    }
+
+    fn changes(&self, wanted: &Config, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
+        let EchoConfig { listen: _, exports } = EchoConfig::of(wanted);
+        let name_now = |name| renamed.iter().find(|(from, _)| from == name).map_or(name, |(_, to)| to);
+        let before: Vec<&VolumeName> = self.exports.iter().map(name_now).collect();
+        let new =
+            exports.iter().filter(|name| !before.contains(name)).map(|name| format!("+ echo of {name}"));
+        let gone =
+            before.iter().filter(|name| !exports.contains(name)).map(|name| format!("- echo of {name}"));
+        let portals = portal_changes(&self.portals(), &EchoConfig::of(wanted).portals(), |portal| {
+            self.describe(portal)
+        });
+        new.chain(gone).chain(portals).collect()
+    }
+
+    fn summary(&self, _: &Config) -> String {
+        self.exports.iter().map(|name| format!("echo of {name}\n")).collect()
+    }
+
+    fn exports_of(&self, volume: &VolumeName) -> Vec<control::Lun> {
+        let its = self.exports.iter().filter(|name| *name == volume);
+        its.map(|name| control::Lun { front_end: ECHO.to_owned(), target: name.to_string(), lun: None })
+            .collect()
+    }
+
+    fn start(&self, _: Serving<'_>, _: usize) -> Arc<dyn Running> {
+        EchoDisk::new(self.names())
+    }
+}
+
+impl Running for EchoDisk {
+    fn adopt(&self, wanted: Serving<'_>) {
+        *self.exports() = EchoConfig::of(wanted.config).names();
+    }
+
+    fn losses(&self, server: &Server, wanted: Serving<'_>, _: &[Portal]) -> Vec<String> {
+        let stays = EchoConfig::of(wanted.config).names();
+        let sessions = self.sessions(server).into_iter();
+        let loss = |session: control::Session| {
+            let lost = session.target.filter(|volume| !stays.contains(volume))?;
+            Some(format!("{} uses the echo of {lost}", session.initiator))
+        };
+        sessions.filter_map(loss).collect()
+    }
+
+    fn sessions(&self, server: &Server) -> Vec<control::Session> {
+        let (answer, answers) = mpsc::channel();
+        for core in 0..server.cores() {
+            let answer = answer.clone();
+            server.run_on(core, move |local| {
+                let users = local.front_end::<CoreEchoes>().map(|echoes| echoes.users()).unwrap_or_default();
+                drop(answer.send(users.into_iter().map(|user| (core, user)).collect::<Vec<_>>()));
+            });
+        }
+        drop(answer);
+        let heard = std::iter::from_fn(|| answers.recv_timeout(Duration::from_secs(60)).ok());
+        let session = |(core, (peer, local, target)): (usize, (SocketAddr, SocketAddr, Option<String>))| {
+            control::Session {
+                front_end: ECHO.to_owned(),
+                initiator: peer.ip().to_string(),
+                user: None,
+                isid: None,
+                tsih: None,
+                target,
+                age_seconds: 0.0,
+                core,
+                connections: vec![control::Connection { cid: None, peer, local }],
+                parameters: Vec::new(),
+                in_flight: 0,
+                commands: 0,
+                read_bytes: 0,
+                written_bytes: 0,
+            }
+        };
+        heard.flatten().map(session).collect()
+    }
+}
+
+fn exports(root: &mut Table) -> Option<&mut dyn TableLike> {
+    root.get_mut("echo").and_then(Item::as_table_like_mut)
+}
+
+fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
+    let echo = exports(root).ok_or("the file has no [echo]; add one with listen = \"127.0.0.1:7\"")?;
+    Tables::under(echo, "export")?.push([("volume", addition.volume.as_str().into())]);
+    Ok(())
+}
+
+fn remove(root: &mut Table, volume: &VolumeName) -> Result<(), String> {
+    let Some(echo) = exports(root) else { return Ok(()) };
+    if !echo.contains_key("export") {
+        return Ok(());
+    }
+    let mut exports = Tables::under(echo, "export")?;
+    exports.retain(|export| text_of(export, "volume") != Some(volume.as_str()));
+    match exports.any(|_| true) {
+        true => Ok(()),
+        false => echo.remove("export").map(drop).ok_or_else(not_editable),
+    }
+}

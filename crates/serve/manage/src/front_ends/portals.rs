@@ -1,0 +1,50 @@
+//! What front ends that listen on addresses have in common.
+
+use std::net::{IpAddr, SocketAddr};
+
+use server::Portal;
+
+use crate::config::Unfit;
+
+/// Where to listen: `SCHEME://ADDR:PORT`; the scheme, and a port that is the protocol's own, may be left out.
+pub fn listen_address(text: &str, own_scheme: &str, own_port: u16) -> Result<SocketAddr, Unfit> {
+    let place = match text.split_once("://") {
+        None => text,
+        Some((scheme, place)) if scheme == own_scheme => place,
+        Some((scheme, _)) => {
+            return Err(Unfit(format!("`{scheme}://` is not served here; write {own_scheme}://…")));
+        }
+    };
+    let bracketed = place.strip_prefix('[').and_then(|place| place.strip_suffix(']'));
+    let bare = bracketed.unwrap_or(place).parse::<IpAddr>().ok();
+    match (place.parse(), bare) {
+        (Ok(address), _) => Ok(address),
+        (Err(_), Some(IpAddr::V6(_))) if bracketed.is_none() => {
+            Err(Unfit(format!("an IPv6 address stands in brackets; write [{place}]:{own_port}")))
+        }
+        (Err(_), Some(address)) => Ok(SocketAddr::new(address, own_port)),
+        (Err(_), None) => Err(Unfit(format!(
+            "`{place}` is not an address and a port; write one such as 0.0.0.0:{own_port} or [::]:{own_port}"
+        ))),
+    }
+}
+
+/// What is different between two lists of portals, for people, a line each; `describe` says which portal it is.
+pub fn portal_changes(
+    now: &[Portal],
+    wanted: &[Portal],
+    describe: impl Fn(&Portal) -> String,
+) -> Vec<String> {
+    let mut lines = Vec::new();
+    for portal in wanted.iter().filter(|portal| !now.contains(portal)) {
+        let is_there = now.iter().any(|before| before.listen == portal.listen);
+        let sign = if is_there { '~' } else { '+' };
+        lines.push(format!("{sign} portal {}", describe(portal)));
+    }
+    for portal in now {
+        if wanted.iter().all(|after| after.listen != portal.listen) {
+            lines.push(format!("- portal {}", describe(portal)));
+        }
+    }
+    lines
+}
