@@ -62,10 +62,13 @@ impl Exposition {
     }
 }
 
+/// Name, HELP, TYPE and samples.
+type CurrentFamily = (String, Option<String>, Option<String>, Vec<Sample>);
+
 #[derive(Default)]
 struct Reader {
     done: BTreeMap<String, Family>,
-    current: Option<(String, Option<String>, Option<String>, Vec<Sample>)>,
+    current: Option<CurrentFamily>,
 }
 
 impl Reader {
@@ -134,7 +137,7 @@ impl Reader {
 }
 
 fn sample(line: &str) -> Result<Sample, String> {
-    let name_end = line.find(|c| c == '{' || c == ' ').ok_or("no value")?;
+    let name_end = line.find(['{', ' ']).ok_or("no value")?;
     let (name, mut rest) = line.split_at(name_end);
     let mut labels = BTreeMap::new();
     if let Some(inside) = rest.strip_prefix('{') {

@@ -16,6 +16,10 @@ use super::sample::{CoreSample, Sample, VolumeSample};
 
 /// A family, and where its values come from.
 type Column<T> = (&'static Family, T);
+type VolumeValue<'a> = &'a dyn Fn(&Volume) -> u64;
+type CoreCounts = fn(&CoreStatistics) -> &[Count];
+type InitiatorValue = fn(&InitiatorStatistics) -> u64;
+type CoreValue = fn(&CoreSample) -> f64;
 
 /// All metrics.
 pub(super) fn text(sample: &Sample) -> String {
@@ -126,7 +130,7 @@ fn states(out: &mut Exposition, volumes: &[VolumeSample]) {
     let is_reserved =
         |volume: &Volume| volume.reservations().reservation().is_some() || volume.reserved_by().is_some();
     let condition = |volume: &Volume| volume.health().condition();
-    let families: [Column<&dyn Fn(&Volume) -> u64>; 8] = [
+    let families: [Column<VolumeValue<'_>>; 8] = [
         (&all::VOLUME_CACHE, &|volume| volume.device().profile().volatile_cache.into()),
         (&all::VOLUME_STORAGE_ERRORS, &|volume| condition(volume).failed),
         (&all::VOLUME_FAILING, &|volume| condition(volume).is_failing.into()),
@@ -163,7 +167,7 @@ fn targets(out: &mut Exposition, sample: &Sample) {
     initiators(out, sample);
     let discovery: usize = statistics(sample).map(|core| core.discovery_sessions).sum();
     out.family(&all::DISCOVERY_SESSIONS).add(&[], discovery);
-    let families: [Column<fn(&CoreStatistics) -> &[Count]>; 4] = [
+    let families: [Column<CoreCounts>; 4] = [
         (&all::LOGINS, |core| &core.logins),
         (&all::CONNECTIONS_CLOSED, |core| &core.connections_closed),
         (&all::TASK_MANAGEMENT, |core| &core.task_management),
@@ -186,7 +190,7 @@ fn initiators(out: &mut Exposition, sample: &Sample) {
             })
             .or_insert_with(|| counted.clone());
     }
-    let families: [Column<fn(&InitiatorStatistics) -> u64>; 3] = [
+    let families: [Column<InitiatorValue>; 3] = [
         (&all::SESSIONS, |sum| sum.sessions),
         (&all::CONNECTIONS, |sum| sum.connections),
         (&all::SESSION_COMMANDS, |sum| sum.traffic.commands),
@@ -213,7 +217,7 @@ fn reactors(out: &mut Exposition, sample: &Sample) {
         .zip(&sample.cores)
         .filter_map(|(number, core)| Some((number.as_str(), core.as_ref()?)))
         .collect();
-    let families: [Column<fn(&CoreSample) -> f64>; 4] = [
+    let families: [Column<CoreValue>; 4] = [
         (&all::REACTOR_LAG, |core| seconds(core.lag)),
         (&all::REACTOR_CPU, |core| seconds(core.cpu)),
         (&all::STAGING, |core| core.statistics.memory_used as f64),
