@@ -11,7 +11,7 @@ use std::sync::mpsc;
 
 use tempfile::TempDir;
 
-use crate::program::{PATIENCE, end_of, run, signal};
+use crate::program::{PATIENCE, end_of, run, signal, until};
 use crate::server::Server;
 use crate::{attach, lab};
 
@@ -27,9 +27,11 @@ enum Output {
     Nothing,
     /// It announces there that it is ready, and runs until a signal ends it.
     Announces,
+    /// It prints what happens in the server, until that ends.
+    Follows,
 }
 
-use Output::{Announces, Nothing, Prints};
+use Output::{Announces, Follows, Nothing, Prints};
 
 /// What commands need that are to succeed.
 struct Stage {
@@ -122,7 +124,9 @@ impl Stage {
                 Announces,
             ),
             ("reload", words(&format!("--control {control}")), Prints),
+            ("server events", words(&format!("--control {control}")), Follows),
             ("server list", words(&format!("--control {control}")), Prints),
+            ("server metrics", words(&format!("--control {control}")), Prints),
             ("server add", words(&format!("more=ram:1MiB --dry-run --control {control}")), Prints),
             ("server resize", words(&format!("grows 3MiB --dry-run --control {control}")), Prints),
             ("server remove", words(&format!("grows --dry-run --control {control}")), Prints),
@@ -249,6 +253,13 @@ fn every_command_is_tried_with_an_output_that_is_full() {
                 }
                 continue;
             }
+            Follows => {
+                let (code, said) = stage.follows_to_a_full_device(name, &arguments);
+                if (code, complaints(&said)) != (Some(NO_SPACE), 1) {
+                    wrong.push(format!("{name}: {code:?} {said}"));
+                }
+                continue;
+            }
         };
         let mut ways = vec![arguments.clone()];
         if name != "attach" && offers_json(name) {
@@ -284,6 +295,20 @@ fn announces_to_a_full_device(name: &str, arguments: &[String]) -> (Option<i32>,
     let status = end_of(&mut child);
     said.extend(told);
     (status.code(), said)
+}
+
+impl Stage {
+    /// Its subscription begins at some moment: sessions begin until one of them is printed.
+    fn follows_to_a_full_device(&self, name: &str, arguments: &[String]) -> (Option<i32>, String) {
+        let mut child = linerate(name, arguments, full()).spawn().expect("the linerate binary");
+        until("an event that cannot be printed", || {
+            run(LINERATE, &["discover", &self.server.portal()]).expect_success();
+            child.try_wait().expect("a child").is_some()
+        });
+        let mut said = String::new();
+        child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+        (child.wait().expect("a child").code(), said)
+    }
 }
 
 #[test]
