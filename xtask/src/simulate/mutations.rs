@@ -60,8 +60,8 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         name: "starved-command",
         what: "a command that waits for memory is forgotten when there is some",
         file: "crates/serve/iscsi/src/session/command.rs",
-        from: "while let Some((id, job)) = self.starved.pop_front() {",
-        to: "while let Some((id, job)) = self.starved.pop_front().filter(|_| false) {",
+        from: "while let Some((id, job)) = self.waiting_for_memory.pop_front() {",
+        to: "while let Some((id, job)) = self.waiting_for_memory.pop_front().filter(|_| false) {",
     },
     Mutation {
         name: "shared-compare-and-write",

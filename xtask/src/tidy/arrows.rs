@@ -30,10 +30,10 @@ const ARROWS: &[(&str, &str)] = &[
     ("copy", "block volume contents reactor host initiator backends"),
     // `host` is for its tests: what it mounts is behind FUSE.
     ("attach", "block reactor host initiator backends"),
-    // What it asks, commands of the program and `environment` both tell.
-    ("inspect", "block volume iscsi initiator backends stats"),
     // On nothing: when to stop a run is decided by it, so the workloads stand on it.
     ("stats", ""),
+    // What commands of the program and `environment` both print of targets and LUNs.
+    ("inspect", "block volume iscsi initiator backends stats"),
     ("published", ""),
     // A plan for the WAN says between which ends; a record, which ceilings are known.
     ("model", "stats published"),
