@@ -1,4 +1,4 @@
-//! What portals, targets, sessions and LUNs say of themselves, as text for people and as JSON for programs: an [`Answer`].
+//! Descriptions of portals, targets, sessions and LUNs, each as text and as JSON: an [`Answer`].
 //!
 //! Reading order: [`discover`] (a portal's targets, and what is on them), [`info`] (a session and the LUNs behind it),
 //! [`commands`] (single SCSI commands that ask), [`reservations`]; [`pages`] has the layout of pages and bytes. What a

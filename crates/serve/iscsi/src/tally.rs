@@ -1,5 +1,5 @@
-//! What a core counts for monitoring: commands of each volume with their durations and failures, unit attentions, logins,
-//! task management, ended connections, and the traffic of each initiator.
+//! The counters of a core for monitoring: commands of each volume with their durations and failures, unit attentions,
+//! logins, task management, ended connections, and the traffic of each initiator.
 //!
 //! Everything is counted on the thread of its core, without atomics, and read there on request ([`statistics`]). The path of a
 //! command does one thing for it, [`VolumeTally::record`]; everything else is counted where something is out of the ordinary.

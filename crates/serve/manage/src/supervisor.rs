@@ -1,7 +1,7 @@
-//! What a service manager is told of a server: that it is ready, reloads, ends and is alive, as sd_notify(3) has it.
+//! Notifications to the service manager, as in sd_notify(3): ready, reloading, stopping, status and watchdog.
 //!
-//! The protocol is a datagram of lines to a UNIX socket; it needs no library of systemd's. A datagram that cannot be sent costs
-//! the server nothing but a line in the log.
+//! The protocol is a datagram of lines to a UNIX socket; libsystemd is not needed. A datagram that cannot be sent is
+//! logged and otherwise ignored.
 
 use std::ffi::OsString;
 use std::io;

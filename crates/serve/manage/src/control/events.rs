@@ -1,8 +1,7 @@
-//! What happens in a server, as its subscribers are told: [`Event`] is the vocabulary, [`Events`] hands each event to whoever
-//! has asked for them.
+//! The event stream of a server: [`Event`] is the vocabulary, [`Events`] hands each event to all subscribers.
 //!
-//! A subscriber has a queue of its own, which is bounded. Whoever publishes only puts lines into queues and never waits: a
-//! subscriber that is slow finds [`Event::Missed`] in place of what had no room.
+//! Each subscriber has its own bounded queue. Publishing appends lines to the queues and never waits: a slow
+//! subscriber receives [`Event::Missed`] in place of the events that did not fit.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,7 +13,7 @@ use server::{Observer, SessionInfo};
 
 use super::message::VERSION;
 
-/// What has happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {

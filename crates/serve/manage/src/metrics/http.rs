@@ -1,8 +1,7 @@
 //! `[metrics] listen`: `/metrics` and `/healthz` over HTTP, on a thread aside.
 //!
-//! Whoever reaches the address may ask, and nobody else's request costs anybody anything but a place: connections are bounded,
-//! together and by address, each has a time, one request and a header of bounded size, and what is asked of the cores is asked
-//! for one request at a time.
+//! There is no access control, so the cost of a client is bounded: connections in total and by address, the time of
+//! each, one request per connection, the size of its header. The cores are sampled for one request at a time.
 
 use std::convert::Infallible;
 use std::io;

@@ -1,11 +1,11 @@
-//! What monitoring is told of a running server: metrics in Prometheus' text format, and whether it is healthy.
+//! Monitoring of a running server: metrics in Prometheus' text format, and a health check.
 //!
-//! Nothing is counted here. Cores count for themselves (`target::statistics`), volumes and logical units know their state, and
-//! the kernel that of the process; all of it is asked for when somebody wants it ([`Sample`]). A server that is reloading, or
-//! of which a core hangs, answers in a second all the same, and says so.
+//! Nothing is counted here. Cores have their own counters (`target::statistics`), volumes and logical units their
+//! state, and the kernel that of the process; a scrape reads all of them ([`Sample`]). While the server reloads, or
+//! a core hangs, a scrape still ends within a second and reports that.
 //!
-//! Reading order: [`families`] (what there is), [`exposition`] (how it is written), [`sample`] (where it comes from), `render`
-//! (one as the other), [`health`], `http` (who asks).
+//! Reading order: [`families`] (all metrics), [`exposition`] (the text format), [`sample`] (reading the counters),
+//! `render` (a sample as text), [`health`], `http` (the listener).
 
 mod exposition;
 mod families;

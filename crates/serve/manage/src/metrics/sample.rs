@@ -77,7 +77,7 @@ impl Probe {
         *self.backends.lock().unwrap_or_else(PoisonError::into_inner) = kinds.collect();
     }
 
-    /// Asks all cores. Whoever else asks waits, so that a core that hangs has one question at most.
+    /// Asks all cores. One scrape at a time, so that a hanging core has at most one request waiting.
     fn cores(&self, server: &Server) -> Vec<Option<CoreSample>> {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let (answer, answers) = mpsc::channel();
