@@ -4,7 +4,7 @@
 
 use agent::wire::frame::Frames;
 use agent::wire::handshake::{Greeted, Greeting};
-use agent::wire::message::{News, Order};
+use agent::wire::message::{Notification, Order};
 use agent::wire::{STRANGER_BYTES_MAX, Secret};
 use libfuzzer_sys::fuzz_target;
 use script::Script;
@@ -24,8 +24,8 @@ fuzz_target!(|bytes: &[u8]| {
             if let Ok(order) = Order::parse(script.0) {
                 assert!(Order::parse(&order.text()).is_ok());
             }
-            if let Ok(news) = News::parse(script.0) {
-                assert!(News::parse(&news.text()).is_ok());
+            if let Ok(news) = Notification::parse(script.0) {
+                assert!(Notification::parse(&news.text()).is_ok());
             }
         }
     }

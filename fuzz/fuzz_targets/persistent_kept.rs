@@ -11,8 +11,8 @@ use std::sync::Arc;
 use iscsi::digest::RunningDigest;
 use libfuzzer_sys::fuzz_target;
 use script::Script;
-use unit::{DataIn, LogicalUnit, Nexus, Plan, Status};
 use support::{Disk, DiskOptions, Paper, TwoLuns, attach, kept_on, sized, unit_options, unit_over};
+use unit::{DataIn, LogicalUnit, Nexus, Plan, Status};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut script = Script(bytes);

@@ -17,13 +17,13 @@ use block::{
     Run, Slice, WholeBlocks,
 };
 use libfuzzer_sys::fuzz_target;
-use scsi::TransportId;
 use script::Script;
-use unit::{
-    Background, CommandIn, Data, DataIn, Identity, Job, Landing, LogicalUnit, LogicalUnitOptions, SiblingUnits,
-    Nexus, Plan, Reply, Status, Step, Watch,
-};
+use scsi::TransportId;
 use support::{Disk, DiskOptions, Paper, attach, kept_on, poll, sized, unit_over, unmap};
+use unit::{
+    Background, CommandIn, Data, DataIn, Identity, Job, Landing, LogicalUnit, LogicalUnitOptions, Nexus,
+    Plan, Reply, SiblingUnits, Status, Step, Watch,
+};
 use volume::{Fence, VolumeOptions};
 
 fuzz_target!(|bytes: &[u8]| {

@@ -15,7 +15,12 @@ fuzz_target!(|bytes: &[u8]| {
         shown(&modes.as_ref().map(Modes::caching));
         modes.iter().flat_map(|modes| &modes.pages).for_each(|page| shown(&page.to_string()));
     }
-    shown(&(Capacity::parse_16(rest), Capacity::parse_10(rest), LunList::parse(rest), PortGroup::parse_list(rest)));
+    shown(&(
+        Capacity::parse_16(rest),
+        Capacity::parse_10(rest),
+        LunList::parse(rest),
+        PortGroup::parse_list(rest),
+    ));
     LbaStatusDescriptor::parse_list(rest).for_each(|one| shown(&one));
     UnmapDescriptor::parse_list(rest).into_iter().flatten().for_each(|one| shown(&one));
     shown(&(SupportedCommand::parse_list(rest), CommandSupport::parse(rest)));
