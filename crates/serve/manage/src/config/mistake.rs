@@ -160,7 +160,9 @@ fn harmless_part<'a>(before: &str, line: &'a str) -> Option<&'a str> {
         return None;
     }
     let key = line.split_once('=').map(|(key, _)| key).filter(|key| key.split('.').all(is_known_key));
-    Some(key.map_or("", |key| &line[..key.len() + "= ".len().min(line.len() - key.len())]))
+    // With the blank behind the `=`, if there is one: another letter there may be longer than a byte.
+    let blank = |key: &str| usize::from(line[key.len() + 1..].starts_with(' '));
+    Some(key.map_or("", |key| &line[..key.len() + 1 + blank(key)]))
 }
 
 /// `[target.chap]`, complete or not.
