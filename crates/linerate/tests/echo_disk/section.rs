@@ -2,14 +2,15 @@
 //! table that the test hands over, and nothing else knows of it.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::str::FromStr;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use manage::config::{Addition, Config, Section, Tables, Unfit, VolumeName, not_editable, text_of};
 use manage::control;
 use manage::front_ends::{Configured, Document, Kind, Running, Serving, listen_address, portal_changes};
-use server::{Portal, Server};
+use server::{Portal, RunningCore, Server};
 use toml_edit::{Item, Table, TableLike};
 
 use crate::front_end::{CoreEchoes, ECHO, EchoDisk};
@@ -122,16 +123,11 @@ impl Running for EchoDisk {
     }
 
     fn sessions(&self, server: &Server) -> Vec<control::Session> {
-        let (answer, answers) = mpsc::channel();
-        for core in 0..server.cores() {
-            let answer = answer.clone();
-            server.run_on(core, move |local| {
-                let users = local.front_end::<CoreEchoes>().map(|echoes| echoes.users()).unwrap_or_default();
-                drop(answer.send(users.into_iter().map(|user| (core, user)).collect::<Vec<_>>()));
-            });
-        }
-        drop(answer);
-        let heard = std::iter::from_fn(|| answers.recv_timeout(Duration::from_secs(60)).ok());
+        let users = |local: &Rc<RunningCore>| local.front_end::<CoreEchoes>().map(|echoes| echoes.users());
+        let by_core = server.ask_cores(Duration::from_secs(60), users).into_iter().enumerate();
+        let heard = by_core.map(|(core, users)| {
+            users.flatten().unwrap_or_default().into_iter().map(move |user| (core, user))
+        });
         let session = |(core, (peer, local, target)): (usize, (SocketAddr, SocketAddr, Option<String>))| {
             control::Session {
                 front_end: ECHO.to_owned(),

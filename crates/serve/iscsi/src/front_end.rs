@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{Lock, LockGuard};
-use server::{AddressBlock, CoreFrontEnd, CoreHandle, FrontEnd, Portal, Server};
+use server::{AddressBlock, CoreFrontEnd, CoreHandle, FrontEnd, Portal, RunningCore, Server};
 use unit::LogicalUnit;
 use volume::Volume;
 
@@ -70,19 +70,9 @@ impl Iscsi {
 
     /// The status of all sessions. Blocks for at most a second; not for reactor threads.
     pub fn sessions(&self, server: &Server) -> Vec<SessionStatus> {
-        let (answer, answers) = std::sync::mpsc::channel();
-        for core in 0..server.cores() {
-            let answer = answer.clone();
-            server.run_on(core, move |local| {
-                let sessions = local.front_end::<CoreSessions>().map(|core| core.status());
-                drop(answer.send(sessions.unwrap_or_default()));
-            });
-        }
-        drop(answer);
-        let mut sessions = Vec::new();
-        while let Ok(mut some) = answers.recv_timeout(Duration::from_secs(1)) {
-            sessions.append(&mut some);
-        }
+        let status = |local: &Rc<RunningCore>| local.front_end::<CoreSessions>().map(|core| core.status());
+        let by_core = server.ask_cores(Duration::from_secs(1), status);
+        let mut sessions: Vec<SessionStatus> = by_core.into_iter().flatten().flatten().flatten().collect();
         sessions.sort_by_key(|session| session.tsih);
         sessions
     }

@@ -100,7 +100,7 @@ impl Live {
         config: Config,
         volumes: Volumes,
     ) -> Arc<Live> {
-        let probe = Probe::new(server.cores(), &config);
+        let probe = Probe::new(&config);
         Arc::new_cyclic(|me| Live {
             state,
             server,

@@ -8,7 +8,7 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -114,21 +114,8 @@ impl Live {
 
     /// The cores that do not run a closure within this time.
     fn silent_cores(&self, within: Duration) -> Vec<usize> {
-        let (answer, answers) = mpsc::channel();
-        let mut silent: Vec<usize> = (0..self.server().cores()).collect();
-        for core in silent.clone() {
-            let answer = answer.clone();
-            self.server().run_on(core, move |_| {
-                // Who asked may have given up.
-                let _ = answer.send(core);
-            });
-        }
-        drop(answer);
-        let end = Instant::now() + within;
-        while let Ok(core) = answers.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            silent.retain(|other| *other != core);
-        }
-        silent
+        let answers = self.server().ask_cores(within, |_| ());
+        answers.iter().enumerate().filter(|(_, answer)| answer.is_none()).map(|(core, _)| core).collect()
     }
 }
 

@@ -4,9 +4,9 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::{Duration, Instant};
 
 use block::Lock;
 use reactor::Sender;
@@ -69,6 +69,23 @@ pub struct Server {
     phase: AtomicU8,
     pub(crate) observer: OnceLock<Arc<dyn Observer>>,
     cores: Vec<Sender<Message>>,
+    /// Questions of [`Server::ask_cores`] that a core has not answered yet.
+    unanswered: Arc<[AtomicUsize]>,
+}
+
+/// A hanging core has at most this many questions waiting; more than its callers ask concurrently.
+const QUESTIONS_MAX: usize = 64;
+
+/// A question that a core has not answered, until this is dropped.
+struct Question {
+    unanswered: Arc<[AtomicUsize]>,
+    core: usize,
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        self.unanswered[self.core].fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// The phase of a server: `Starting` → `Open` → `Draining`.
@@ -107,6 +124,7 @@ impl Server {
             portals: Lock::new(config.portals.into()),
             phase: AtomicU8::new(Phase::Starting as u8),
             observer: OnceLock::new(),
+            unanswered: senders.iter().map(|_| AtomicUsize::new(0)).collect(),
             cores: senders,
         });
         let cores = receivers
@@ -179,6 +197,37 @@ impl Server {
     /// core has ended. [`RunningCore::front_end`] finds the front end there.
     pub fn run_on(&self, core: usize, run: impl FnOnce(&Rc<RunningCore>) + Send + 'static) {
         self.send(core, Message::Run(Box::new(run)));
+    }
+
+    /// Runs a question on the thread of every core and returns the answers by core: `None` for a core that has
+    /// ended, or has not answered `within` this time. Blocks that long at most; not for reactor threads. A core
+    /// that hangs is not asked without limit.
+    pub fn ask_cores<T: Send + 'static>(
+        &self,
+        within: Duration,
+        question: impl Fn(&Rc<RunningCore>) -> T + Clone + Send + 'static,
+    ) -> Vec<Option<T>> {
+        let (sender, receiver) = mpsc::channel();
+        let end = Instant::now() + within;
+        for core in 0..self.cores() {
+            let asked = Question { unanswered: Arc::clone(&self.unanswered), core };
+            if self.unanswered[core].fetch_add(1, Ordering::AcqRel) >= QUESTIONS_MAX {
+                continue;
+            }
+            let (sender, question) = (sender.clone(), question.clone());
+            self.run_on(core, move |local| {
+                let answer = question(local);
+                drop(asked);
+                // The caller may have given up.
+                let _ = sender.send((core, answer));
+            });
+        }
+        drop(sender);
+        let mut answers: Vec<Option<T>> = (0..self.cores()).map(|_| None).collect();
+        while let Ok((core, answer)) = receiver.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            answers[core] = Some(answer);
+        }
+        answers
     }
 
     fn send(&self, core: usize, message: Message) {
@@ -259,5 +308,24 @@ impl Server {
     /// Bytes that the commands of one core may hold.
     pub(crate) fn memory_of_a_core(&self) -> usize {
         self.limits().staging_bytes / self.cores.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_core_that_hangs_is_not_asked_without_limit() {
+        let config = Config { volumes: Vec::new(), portals: Vec::new(), limits: Limits::default() };
+        let (server, cores) = Server::new(config, 2, Vec::new());
+        for _ in 0..2 * QUESTIONS_MAX {
+            assert_eq!(server.ask_cores(Duration::ZERO, |_| ()), [None, None]);
+        }
+        let waiting = |core: usize| server.unanswered[core].load(Ordering::Relaxed);
+        assert_eq!((waiting(0), waiting(1)), (QUESTIONS_MAX, QUESTIONS_MAX));
+        drop(cores); // their questions go with them
+        assert_eq!((waiting(0), waiting(1)), (0, 0));
+        assert_eq!(server.ask_cores(Duration::from_secs(3600), |_| ()), [None, None]);
     }
 }

@@ -1,11 +1,12 @@
 //! A server at a moment, as monitoring sees it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use server::{Phase, Server};
+use server::{Phase, RunningCore};
 use target::{CoreStatistics, Target};
 use unit::LogicalUnit;
 use volume::Volume;
@@ -47,8 +48,6 @@ pub(super) struct VolumeSample {
 
 /// What a server keeps to be asked for samples.
 pub(crate) struct Probe {
-    /// Cores that have been asked and have not answered yet, which are not asked again.
-    asked: Mutex<Arc<[AtomicBool]>>,
     /// What volumes are made of, outermost, by name.
     backends: Mutex<BTreeMap<String, &'static str>>,
     io_engine: &'static str,
@@ -56,9 +55,8 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    pub(crate) fn new(cores: usize, config: &Config) -> Probe {
+    pub(crate) fn new(config: &Config) -> Probe {
         let probe = Probe {
-            asked: Mutex::new((0..cores).map(|_| AtomicBool::new(false)).collect()),
             backends: Mutex::default(),
             io_engine: match config.io_engine.unwrap_or_default().choose() {
                 Ok(host::IoEngine::Uring) => "uring",
@@ -75,32 +73,6 @@ impl Probe {
         let kinds =
             config.volumes.iter().map(|volume| (volume.name.to_string(), volume.spec.backend.kind().name));
         *self.backends.lock().unwrap_or_else(PoisonError::into_inner) = kinds.collect();
-    }
-
-    /// Asks all cores. One scrape at a time, so that a hanging core has at most one request waiting.
-    fn cores(&self, server: &Server) -> Vec<Option<CoreSample>> {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let (answer, answers) = mpsc::channel();
-        let begin = Instant::now();
-        for core in 0..server.cores() {
-            if asked[core].swap(true, Ordering::AcqRel) {
-                continue;
-            }
-            let (answer, asked) = (answer.clone(), Arc::clone(&asked));
-            server.run_on(core, move |local| {
-                let statistics = target::statistics(local).unwrap_or_default();
-                let sample = CoreSample { lag: begin.elapsed(), cpu: host::cputime::thread(), statistics };
-                asked[core].store(false, Ordering::Release);
-                // Who asked may have given up.
-                let _ = answer.send((core, sample));
-            });
-        }
-        drop(answer);
-        let mut samples: Vec<Option<CoreSample>> = (0..server.cores()).map(|_| None).collect();
-        while let Ok((core, sample)) = answers.recv_timeout(ANSWER_TIME.saturating_sub(begin.elapsed())) {
-            samples[core] = Some(sample);
-        }
-        samples
     }
 }
 
@@ -169,10 +141,16 @@ impl Live {
             })
         };
         let volumes = snapshot.iter().filter_map(volume).collect();
+        let begin = Instant::now();
+        let core = move |local: &Rc<RunningCore>| CoreSample {
+            lag: begin.elapsed(),
+            cpu: host::cputime::thread(),
+            statistics: target::statistics(local).unwrap_or_default(),
+        };
         Sample {
             phase: server.phase(),
             io_engine: probe.io_engine,
-            cores: probe.cores(server),
+            cores: server.ask_cores(ANSWER_TIME, core),
             volumes,
             targets,
             generation: snapshot.version(),
