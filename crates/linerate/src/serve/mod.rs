@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
 
 /// Tells the service manager, if there is one. One that cannot be told ends no server.
 fn supervise(live: &Arc<Live>) -> Result<(), Failure> {
-    match Supervisor::of_environment(|name| env::var_os(name), process::id()) {
+    match Supervisor::from_environment(|name| env::var_os(name), process::id()) {
         Ok(Some(supervisor)) => live.supervise(supervisor),
         Ok(None) => Ok(()),
         Err(error) => {

@@ -150,7 +150,7 @@ impl Luns {
                 unit: Arc::clone(&export.unit),
                 nexus: export.unit.attach(self.initiator.clone(), self.port.clone()),
                 deadline: export.deadline,
-                tally: self.tally.of_volume(export.unit.volume()),
+                tally: self.tally.volume(export.unit.volume()),
                 active: 0,
                 ordered: false,
                 waiting: VecDeque::new(),

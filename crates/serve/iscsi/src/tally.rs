@@ -71,7 +71,7 @@ impl Operation {
     }
 
     /// What a command of this operation code does.
-    pub(crate) fn of_code(code: u8) -> Operation {
+    pub(crate) fn from_code(code: u8) -> Operation {
         BY_CODE[usize::from(code)]
     }
 }
@@ -200,7 +200,7 @@ impl VolumeTally {
 }
 
 /// A volume and what is counted of it.
-type OfVolume = (Weak<Volume>, Rc<VolumeTally>);
+type TalliedVolume = (Weak<Volume>, Rc<VolumeTally>);
 
 /// Counts by target and by a word of this crate's.
 type Words = RefCell<BTreeMap<(String, &'static str), u64>>;
@@ -209,7 +209,7 @@ type Words = RefCell<BTreeMap<(String, &'static str), u64>>;
 #[derive(Default)]
 pub(crate) struct CoreTally {
     /// By address, which no other volume has as long as there is a `Weak` to it.
-    volumes: RefCell<BTreeMap<usize, OfVolume>>,
+    volumes: RefCell<BTreeMap<usize, TalliedVolume>>,
     logins: Words,
     closed: Words,
     task_management: Words,
@@ -220,7 +220,7 @@ pub(crate) struct CoreTally {
 
 impl CoreTally {
     /// The counts of a volume.
-    pub(crate) fn of_volume(&self, volume: &Arc<Volume>) -> Rc<VolumeTally> {
+    pub(crate) fn volume(&self, volume: &Arc<Volume>) -> Rc<VolumeTally> {
         let mut volumes = self.volumes.borrow_mut();
         let (_, tally) = volumes
             .entry(Arc::as_ptr(volume) as usize)
@@ -350,7 +350,7 @@ pub(crate) struct InitiatorNames {
 
 impl InitiatorNames {
     /// The name under which an initiator is counted.
-    pub(crate) fn of(&self, initiator: &str) -> Arc<str> {
+    pub(crate) fn label(&self, initiator: &str) -> Arc<str> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(name) = known.get(initiator) {
             return Arc::clone(name);
@@ -521,7 +521,7 @@ mod tests {
             (0x83, "xcopy"),
             (0x12, "other"),
         ] {
-            assert_eq!(Operation::of_code(code).name(), name);
+            assert_eq!(Operation::from_code(code).name(), name);
         }
         assert!((0..).zip(Operation::ALL).all(|(at, operation)| operation as usize == at));
     }
@@ -530,10 +530,10 @@ mod tests {
     fn random_names_of_initiators_are_counted_under_one() {
         let names = InitiatorNames::default();
         for number in 0..10_000 {
-            names.of(&format!("iqn.2026-01.com.example:{number}"));
+            names.label(&format!("iqn.2026-01.com.example:{number}"));
         }
-        assert_eq!(&*names.of("iqn.2026-01.com.example:7"), "iqn.2026-01.com.example:7");
-        assert_eq!(&*names.of("iqn.2026-01.com.example:9999"), OTHERS);
+        assert_eq!(&*names.label("iqn.2026-01.com.example:7"), "iqn.2026-01.com.example:7");
+        assert_eq!(&*names.label("iqn.2026-01.com.example:9999"), OTHERS);
         assert_eq!(names.known.lock().expect("not poisoned").len(), INITIATORS_MAX);
     }
 

@@ -37,7 +37,7 @@ pub struct Started {
 pub fn start(desired: Desired, config: Config) -> Result<Started, Failure> {
     config.exposed.iter().for_each(|exposed| tracing::warn!("{exposed}"));
     config.io_engine.unwrap_or_default().choose().map_err(|error| {
-        Failure::refused(format!("io_uring is not to be had here ({error}); leave --io-engine at auto"))
+        Failure::refused(format!("io_uring is unavailable ({error}); leave --io-engine at auto"))
     })?;
     tracing::debug!(open_files = ?host::limits::raise_open_files(), "limits");
     let state = open_state(&config)?;

@@ -34,7 +34,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// It names one that cannot be meant.
-    pub fn of_environment(
+    pub fn from_environment(
         variable: impl Fn(&str) -> Option<OsString>,
         pid: u32,
     ) -> io::Result<Option<Supervisor>> {
@@ -147,7 +147,7 @@ mod tests {
             let found = variables.iter().find(|(other, _)| *other == name);
             found.map(|(_, value)| OsString::from(value))
         };
-        Supervisor::of_environment(find, 7)
+        Supervisor::from_environment(find, 7)
     }
 
     #[test]

@@ -204,7 +204,7 @@ impl Scene {
         });
     }
 
-    /// Makes a change; then the file says what is wanted, whoever wrote it.
+    /// Makes a change. Afterwards the file has the wanted configuration, written by the test or by the server.
     fn carry_out(&mut self, command: Option<&[String]>, what: &str) {
         let Some(command) = command else {
             self.server.reconfigure(&self.model.text());

@@ -134,8 +134,8 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// What the requests cost, in seconds: CPU time without looking for answers in vain. That is measured by the clock, and
-    /// a thread that was kept from its CPU meanwhile has looked for longer than it computed; there is no less than nothing.
+    /// The cost of the requests in seconds: CPU time without idle polls. Their time is measured by the clock, and a thread
+    /// that was preempted meanwhile has polled for longer than it computed; the result is never below zero.
     pub fn busy_s(&self) -> f64 {
         (self.seconds - self.looked_in_vain_s).max(0.0)
     }

@@ -29,17 +29,17 @@ pub enum Flag {
     },
     /// The client's threads were busy all the time: it is the client that was measured.
     #[display(
-        "A thread of the client was busy for {percent:.0} % of the time, looking for answers in vain not \
-         included: the client may be what was measured"
+        "A thread of the client was busy for {percent:.0} % of the time, idle polls not included: the client \
+         may be the bottleneck"
     )]
     ClientCpu {
-        /// The busiest thread's CPU time in percent of the time, without what it looked for answers in vain.
+        /// CPU time of the busiest thread in percent of the time, without idle polls.
         percent: f64,
     },
-    /// The CPUs of a client's machine were busy all the time, whoever used them: nothing there could go faster.
+    /// All CPUs of a client's machine were busy all the time, with any program: nothing there could go faster.
     #[display(
-        "The CPUs of a client's machine were busy for {percent:.0} % of the time, whoever used them: on an \
-         idle machine this may be more"
+        "The CPUs of a client's machine were busy for {percent:.0} % of the time, other programs included: an \
+         idle machine may give more"
     )]
     MachineBusy {
         /// Of all its CPUs, in percent of the time.

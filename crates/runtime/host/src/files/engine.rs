@@ -42,7 +42,7 @@ impl IoEngine {
             IoEngine::Auto => match probe() {
                 Ok(()) => IoEngine::Uring,
                 Err(error) => {
-                    tracing::info!(%error, "io_uring is not to be had here; files are read and written by \
+                    tracing::info!(%error, "io_uring is unavailable; files are read and written by \
                         threads");
                     IoEngine::Threads
                 }

@@ -103,7 +103,7 @@ impl Operation {
     }
 
     /// The operation, or a part of it, for an io_uring. It points into the operation's buffer, whose memory
-    /// stays in place when the operation moves: whoever submits the entry keeps the operation until it
+    /// stays in place when the operation moves: the submitter of the entry keeps the operation until it
     /// completes.
     pub(super) fn entry(&mut self, file: &File) -> squeue::Entry {
         let fd = types::Fd(file.as_raw_fd());

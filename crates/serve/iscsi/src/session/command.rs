@@ -106,7 +106,7 @@ impl Session {
             id: command.task,
             slot,
             attribute: command.attribute,
-            operation: Operation::of_code(command.cdb()[0]),
+            operation: Operation::from_code(command.cdb()[0]),
             entered,
             started,
             state: TaskState::Held,

@@ -215,7 +215,7 @@ impl Session {
                 luns: Luns::new(target, port, target_port, Rc::clone(&core.tally)),
                 traffic: Traffic::default(),
                 identity: Identity {
-                    counted_as: context.initiator_names().of(&initiator),
+                    counted_as: context.initiator_names().label(&initiator),
                     initiator,
                     user: login.authenticated_as.clone(),
                     isid: login.request.isid,

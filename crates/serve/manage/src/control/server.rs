@@ -112,15 +112,15 @@ impl Socket {
 struct Clients {
     answer: Box<dyn Fn(Request) -> Reply + Send + Sync>,
     events: Arc<Events>,
-    /// How many there are.
+    /// Clients that have a thread.
     attended: Mutex<usize>,
     has_gone: Condvar,
 }
 
 /// A client that is counted, until this is dropped.
-struct Place(Arc<Clients>);
+struct ClientSlot(Arc<Clients>);
 
-impl Drop for Place {
+impl Drop for ClientSlot {
     fn drop(&mut self) {
         *self.0.attended.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         self.0.has_gone.notify_one();
@@ -130,15 +130,15 @@ impl Drop for Place {
 impl Clients {
     /// Gives a client a thread; one too many is told so.
     fn admit(self: &Arc<Self>, client: UnixStream) -> io::Result<()> {
-        let Some(place) = self.place() else {
+        let Some(slot) = self.slot() else {
             let refused = Reply::Refused { reason: "the server has too many clients; try again".to_owned() };
             // It may have gone.
             let _ = send(&client, &message::line(&refused)?, Duration::from_millis(1));
             return Ok(());
         };
         let attend = move || {
-            if let Err(error) = place.0.attend(&client).and_then(|subscriber| {
-                drop(place);
+            if let Err(error) = slot.0.attend(&client).and_then(|subscriber| {
+                drop(slot);
                 subscriber.map_or(Ok(()), |subscriber| feed(&client, &subscriber))
             }) {
                 tracing::debug!(%error, "a client of the control socket went away");
@@ -147,14 +147,14 @@ impl Clients {
         thread::Builder::new().name("control client".to_owned()).spawn(attend).map(drop)
     }
 
-    fn place(self: &Arc<Self>) -> Option<Place> {
+    fn slot(self: &Arc<Self>) -> Option<ClientSlot> {
         let attended = self.attended.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = |attended: &mut usize| *attended >= CLIENTS_MAX;
         let waited = self.has_gone.wait_timeout_while(attended, PATIENCE, is_full);
         let (mut attended, wait) = waited.unwrap_or_else(PoisonError::into_inner);
         (!wait.timed_out()).then(|| {
             *attended += 1;
-            Place(Arc::clone(self))
+            ClientSlot(Arc::clone(self))
         })
     }
 
@@ -231,7 +231,7 @@ fn feed(client: &UnixStream, subscriber: &Subscriber) -> io::Result<()> {
     }
 }
 
-/// Whether it has closed its end. What it says is not heard.
+/// Whether the client has closed its end. What it sends is ignored.
 fn has_gone(mut client: &UnixStream) -> io::Result<bool> {
     client.set_read_timeout(Some(Duration::from_millis(1)))?;
     match client.read(&mut [0; 512]) {

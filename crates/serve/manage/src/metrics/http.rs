@@ -94,35 +94,35 @@ impl Endpoint {
     }
 }
 
-/// Connections by address.
-type Places = Arc<Mutex<Counts>>;
+/// Open connections by address.
+type Connections = Arc<Mutex<Counts>>;
 
-/// A connection's place; given back on drop.
-struct Place {
-    places: Places,
+/// A connection that is counted until this is dropped.
+struct ConnectionSlot {
+    connections: Connections,
     from: AddressBlock,
 }
 
-impl Place {
-    fn take(places: &Places, from: SocketAddr) -> Option<Place> {
+impl ConnectionSlot {
+    fn take(connections: &Connections, from: SocketAddr) -> Option<ConnectionSlot> {
         let from = AddressBlock::containing(from.ip());
-        let mut connections = lock(places);
-        if connections.all() == CONNECTIONS_MAX || connections.count_of(from) == CONNECTIONS_OF_ADDRESS_MAX {
+        let mut counts = lock(connections);
+        if counts.all() == CONNECTIONS_MAX || counts.count_of(from) == CONNECTIONS_OF_ADDRESS_MAX {
             return None;
         }
-        connections.add(from);
-        Some(Place { places: Arc::clone(places), from })
+        counts.add(from);
+        Some(ConnectionSlot { connections: Arc::clone(connections), from })
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        lock(&self.places).remove(self.from);
+        lock(&self.connections).remove(self.from);
     }
 }
 
-fn lock(places: &Places) -> MutexGuard<'_, Counts> {
-    places.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(connections: &Connections) -> MutexGuard<'_, Counts> {
+    connections.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn accept(listener: TcpListener, live: Weak<Live>) {
@@ -130,11 +130,11 @@ async fn accept(listener: TcpListener, live: Weak<Live>) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "metrics are not served"),
     };
-    let places = Places::default();
+    let connections = Connections::default();
     loop {
         match listener.accept().await {
-            Ok((stream, from)) => match Place::take(&places, from) {
-                Some(place) => drop(tokio::spawn(attend(stream, live.clone(), place))),
+            Ok((stream, from)) => match ConnectionSlot::take(&connections, from) {
+                Some(slot) => drop(tokio::spawn(attend(stream, live.clone(), slot))),
                 None => tracing::debug!(%from, "too many connections for metrics"),
             },
             Err(error) => {
@@ -146,7 +146,7 @@ async fn accept(listener: TcpListener, live: Weak<Live>) {
 }
 
 /// One request, and its reply.
-async fn attend(stream: TcpStream, live: Weak<Live>, place: Place) {
+async fn attend(stream: TcpStream, live: Weak<Live>, slot: ConnectionSlot) {
     let service = service_fn(move |request| answer(live.clone(), request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -160,7 +160,7 @@ async fn attend(stream: TcpStream, live: Weak<Live>, place: Place) {
         Ok(Err(error)) => tracing::debug!(%error, "a client of the metrics"),
         Err(_) => tracing::debug!("a client of the metrics took too long"),
     }
-    drop(place);
+    drop(slot);
 }
 
 type Reply = Response<Full<Bytes>>;

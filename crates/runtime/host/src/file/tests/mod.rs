@@ -424,7 +424,7 @@ fn run_tool(program: &str, arguments: &[&str]) -> Option<String> {
 }
 
 /// Linux tells each open file once that a write-back failed. A write with RWF_DSYNC is told as a flush is,
-/// and whoever flushed next got GOOD for writes that were lost.
+/// and the next flush got GOOD for writes that were lost.
 #[test]
 fn a_stable_write_that_fails_does_not_hide_lost_writes_from_the_next_flush() {
     with_both_engines(|| async {
