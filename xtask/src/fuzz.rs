@@ -48,6 +48,8 @@ pub(crate) fn measure(options: &Options) -> Result<Tally> {
             target,
             "--",
             &limit,
+            // Without a line for every input that is kept: what a finding prints is not drowned.
+            "-verbosity=0",
             "-print_final_stats=1",
         ]));
         if let Err(error) = &outcome {

@@ -32,13 +32,13 @@ pub(crate) struct Options {
 /// Installs what is missing, then runs every step.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     packages::ensure(packages::ALL)?;
-    let failed = RefCell::default();
+    let failures = RefCell::default();
     let steps: [(&str, &dyn Fn() -> Result<Tally>); 10] = [
         ("format", &|| checked(&["fmt", "--all", "--check"])),
         ("tidy", &|| tidy::run().map(Tally::of)),
         ("clippy", &|| checked(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
         ("licences and advisories", &licences),
-        ("tests", &|| cargo_test(&mut failed.borrow_mut())),
+        ("tests", &|| cargo_test(&mut failures.borrow_mut())),
         ("python", &python::measure),
         ("simulation", &simulate::measure),
         ("conformance", &|| conformance(options.full)),
@@ -46,10 +46,19 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         ("fuzz", &|| fuzz::measure(&fuzz::Options::short(options.fuzz_seconds))),
     ];
     let mut sum = Tally::default();
+    let mut failed_steps = Vec::new();
     for (name, step) in steps {
-        sum += reported(name, step);
+        let tally = reported(name, step);
+        if tally.verdict() == Verdict::Fails {
+            failed_steps.push(name);
+        }
+        sum += tally;
     }
-    print!("{}", failed.take());
+    // Last, because a log that is cut is cut at its beginning.
+    print!("{}", failures.take());
+    if !failed_steps.is_empty() {
+        println!("failed: {}", failed_steps.join(", "));
+    }
     println!("{sum}");
     Ok(sum.verdict())
 }

@@ -1,5 +1,5 @@
 //! The rules of the source tree that a compiler does not hold: which crate may import which, where `unsafe` may
-//! stand, what pure code may not touch, a reason for each dependency, and how long files are.
+//! stand, what pure code may not touch, a reason for each dependency, lock files that fit, and how long files are.
 //!
 //! Each rule is a function from what was read to the faults found, so that each is tested here on its own, and the
 //! same functions run over the real tree both as `cargo xtask tidy` and as a test.
@@ -12,6 +12,7 @@ use derive_more::Display;
 
 use anyhow::Result;
 
+use crate::process;
 use crate::tally::Verdict;
 use crate::workspace;
 
@@ -43,7 +44,17 @@ fn faults(files: &[sources::Source]) -> Result<Vec<Fault>> {
     let mut faults = arrows::faults(&metadata);
     faults.extend(files.iter().flat_map(sources::faults));
     faults.extend(dependencies::faults(workspace::root(), &metadata)?);
+    faults.extend(["python", "fuzz"].into_iter().filter_map(lock_fault));
     Ok(faults)
+}
+
+/// Whether the lock file of a workspace of its own, which a build of the root's does not touch, has fallen behind the crates.
+fn lock_fault(folder: &str) -> Option<Fault> {
+    let manifest = format!("{folder}/Cargo.toml");
+    let ask = ["metadata", "--locked", "--format-version", "1", "--manifest-path", &manifest];
+    let error = process::capture(process::cargo(&ask)).err()?;
+    let mended_by = format!("cargo metadata --manifest-path {manifest}");
+    Some(Fault { place: format!("{folder}/Cargo.lock"), what: format!("{error:#} (`{mended_by}` mends it)") })
 }
 
 #[cfg(test)]
