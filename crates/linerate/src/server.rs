@@ -36,6 +36,8 @@ enum Command {
     Events,
     /// Prints the metrics of the server, as Prometheus reads them
     Metrics,
+    /// Prints what to type on Linux, Windows and ESXi, and for QEMU and libiscsi, to use what is served
+    Usage,
     /// Serves one volume more
     Add {
         /// The volume, such as vm2=file:/data/vm2.img?size=50GiB; files by their whole paths
@@ -87,15 +89,8 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     let (change, dry_run, force) = match &arguments.command {
         Command::List { json } => return list(ask(Request::Volumes)?, *json),
         Command::Events => return events(&socket),
-        Command::Metrics => {
-            return match ask(Request::Metrics)? {
-                Reply::Metrics { text } => {
-                    say(&text);
-                    Ok(())
-                }
-                other => Err(unexpected(other)),
-            };
-        }
+        Command::Metrics => return print(ask(Request::Metrics)?),
+        Command::Usage => return print(ask(Request::Usage)?),
         Command::Add { volume, front_end, target, lun, initiators, dry_run } => {
             let change = Change::Add {
                 volume: volume.name.clone(),
@@ -115,6 +110,16 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
         }
     };
     reload::tell(ask(Request::Change { change, dry_run, force })?)
+}
+
+fn print(reply: Reply) -> Result<(), Failure> {
+    match reply {
+        Reply::Metrics { text } | Reply::Usage { text } => {
+            say(&text);
+            Ok(())
+        }
+        other => Err(unexpected(other)),
+    }
 }
 
 fn list(reply: Reply, json: bool) -> Result<(), Failure> {

@@ -48,6 +48,9 @@ pub(crate) struct ServeArguments {
     /// Checks the configuration, says what it would serve, and ends
     #[arg(long)]
     pub(super) check: bool,
+    /// Prints only `ready` once it serves
+    #[arg(long, short)]
+    pub(super) quiet: bool,
     /// Refuses files with secrets that others than their owner may use, instead of warning of them
     #[arg(long)]
     strict: bool,

@@ -26,9 +26,8 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
     }
     crate::log::begin(log, &config.log)?;
     let mut server = manage::start(desired, config)?;
-    let volumes = server.live().volumes();
     let announcement =
-        server.live().with_config(|config| announce::text(config, &volumes, server.addresses()));
+        if arguments.quiet { announce::READY.to_owned() } else { server.live().announcement() };
     end::on_signals(Arc::clone(server.live()))?;
     server.open()?;
     say(&announcement);

@@ -285,3 +285,24 @@ fn a_file_that_cannot_be_written_is_told() {
     assert!(server(&served, &["list"]).expect_success().contains("iqn.2026-01.io.linerate:x"));
     served.stop();
 }
+
+#[test]
+fn what_to_type_on_a_host_is_told_and_works() {
+    let Some(served) = Server::configured(BASE) else { return };
+    let told = server(&served, &["usage"]);
+    assert_eq!(told.status.code(), Some(0), "{told:?}");
+    let command = |program| told.said.lines().find_map(|line| line.split(program).nth(1)).expect(program);
+    let portal = served.portal();
+    assert_eq!(command("iscsiadm -m discovery -t sendtargets -p "), portal);
+    assert_eq!(command("esxcli iscsi adapter discovery sendtarget add -A vmhba64 -a "), portal);
+    if !installed(&["iscsi-ls", "iscsi-inq"]) {
+        return;
+    }
+    let listed = run("iscsi-ls", &["-s", command("iscsi-ls -s ")]);
+    assert!(listed.said.contains(TARGET), "{listed:?}");
+    let inquiry = run("iscsi-inq", &[command("iscsi-inq ").trim_matches('\'')]);
+    assert!(inquiry.said.contains("LINERATE"), "{inquiry:?}");
+    // A target that comes later is told of as well.
+    assert_eq!(server(&served, &["add", "late=ram:1MiB"]).status.code(), Some(0));
+    assert!(server(&served, &["usage"]).said.contains("iqn.2026-01.io.linerate:late --login\n"));
+}

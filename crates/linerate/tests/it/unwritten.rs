@@ -127,6 +127,7 @@ impl Stage {
             ("server events", words(&format!("--control {control}")), Follows),
             ("server list", words(&format!("--control {control}")), Prints),
             ("server metrics", words(&format!("--control {control}")), Prints),
+            ("server usage", words(&format!("--control {control}")), Prints),
             ("server add", words(&format!("more=ram:1MiB --dry-run --control {control}")), Prints),
             ("server resize", words(&format!("grows 3MiB --dry-run --control {control}")), Prints),
             ("server remove", words(&format!("grows --dry-run --control {control}")), Prints),

@@ -1,5 +1,5 @@
-//! What a server says on standard output once it serves: where it listens, and per LUN what to paste. The last
-//! line is `ready`, for scripts that wait for it.
+//! What a server says on standard output once it serves: where it listens, and what. The last line is `ready`, for scripts that
+//! wait for it. And what to type on a host that is to use it.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -9,18 +9,29 @@ use server::Portal;
 use crate::config::Config;
 use crate::control::Volume;
 
-/// The whole of it; `bound` are the addresses of the portals, with the ports that were really taken.
-pub fn text(config: &Config, volumes: &[Volume], bound: &[SocketAddr]) -> String {
+/// The whole of it; `bound` are the portals of the configuration, with the ports that were really taken.
+pub fn text(config: &Config, volumes: &[Volume], bound: &[Portal]) -> String {
     let mut text = format!("linerate {}\n", env!("CARGO_PKG_VERSION"));
-    let mut reached = Vec::new();
-    for ((front_end, portal), listen) in config.portals().zip(bound.iter().copied()) {
-        let portal = Portal { listen, ..portal };
+    for ((front_end, _), portal) in config.portals().zip(bound) {
         // Writing into a String does not fail.
-        let _ = writeln!(text, "listens on {}", front_end.describe(&portal));
-        reached.push(Portal { listen: reachable(listen), ..portal });
+        let _ = writeln!(text, "listens on {}", front_end.describe(portal));
     }
-    config.front_ends().for_each(|front_end| text += &front_end.usage(&reached, volumes));
-    text + "\nready\n"
+    let portals = reached(bound);
+    config.front_ends().for_each(|front_end| text += &front_end.announcement(&portals, volumes));
+    text + "\n`linerate server usage` prints what to type on Linux, Windows, ESXi and for QEMU.\n\n" + READY
+}
+
+/// The last line.
+pub const READY: &str = "ready\n";
+
+/// What to type on hosts to use what is served.
+pub(crate) fn usage(config: &Config, bound: &[Portal]) -> String {
+    let portals = reached(bound);
+    config.front_ends().map(|front_end| front_end.usage(&portals)).collect()
+}
+
+fn reached(bound: &[Portal]) -> Vec<Portal> {
+    bound.iter().map(|portal| Portal { listen: reachable(portal.listen), ..portal.clone() }).collect()
 }
 
 /// An address to paste: a wildcard is no place to connect to, so one that the outside would see instead.
@@ -66,7 +77,7 @@ mod tests {
             luns: Vec::new(),
             in_file: false,
         }];
-        let bound: Vec<SocketAddr> = config.portals().map(|(_, portal)| portal.listen).collect();
+        let bound: Vec<Portal> = config.portals().map(|(_, portal)| portal).collect();
         let readme = include_str!("../../../../README.md");
         assert!(readme.contains(&format!("```text\n{}```", text(&config, &volumes, &bound))));
     }

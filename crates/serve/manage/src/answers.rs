@@ -11,6 +11,7 @@ impl Live {
             Request::Sessions => Reply::Sessions { sessions: self.sessions() },
             Request::Volumes => Reply::Volumes { volumes: self.volumes() },
             Request::Metrics => Reply::Metrics { text: self.metrics() },
+            Request::Usage => Reply::Usage { text: self.usage() },
             Request::Reload { dry_run, force } => {
                 reloaded(self.reload(ReloadOptions { dry_run: *dry_run, force: *force }))
             }

@@ -23,6 +23,7 @@ use server::Server;
 use target::Iscsi;
 use volume::Volume;
 
+use crate::announce;
 use crate::config::{self, Config, VolumeName};
 use crate::control::{Event, Events, Session};
 use crate::desired::Desired;
@@ -164,6 +165,17 @@ impl Live {
     }
 
     /// Who uses each front end. Blocks for at most a second for each.
+    /// What it says of itself once it serves.
+    pub fn announcement(&self) -> String {
+        let volumes = self.volumes();
+        self.with_config(|config| announce::text(config, &volumes, &self.server.portals()))
+    }
+
+    /// What to type on a host to use what is served.
+    pub fn usage(&self) -> String {
+        self.with_config(|config| announce::usage(config, &self.server.portals()))
+    }
+
     pub(crate) fn sessions(&self) -> Vec<Session> {
         self.front_ends.iter().flat_map(|front_end| front_end.sessions(&self.server)).collect()
     }

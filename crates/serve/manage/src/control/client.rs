@@ -101,6 +101,7 @@ pub fn unexpected(reply: Reply) -> Failure {
         | Reply::Sessions { .. }
         | Reply::Volumes { .. }
         | Reply::Metrics { .. }
+        | Reply::Usage { .. }
         | Reply::Reloaded { .. } => {
             Failure::failed("the server answered something else; is it of this version?")
         }
@@ -111,9 +112,12 @@ pub fn unexpected(reply: Reply) -> Failure {
 fn patience(request: &Request) -> Duration {
     match request {
         Request::Reload { .. } | Request::Change { .. } => Duration::from_secs(300),
-        Request::Sessions | Request::Volumes | Request::Metrics | Request::Events | Request::Fault { .. } => {
-            PATIENCE
-        }
+        Request::Sessions
+        | Request::Volumes
+        | Request::Metrics
+        | Request::Usage
+        | Request::Events
+        | Request::Fault { .. } => PATIENCE,
     }
 }
 

@@ -49,6 +49,8 @@ pub enum Request {
     Volumes,
     /// What monitoring is told.
     Metrics,
+    /// What to type on a host to use what is served.
+    Usage,
     /// Serve something else, and have the configuration file say so.
     Change {
         /// One volume more, less, or otherwise.
@@ -127,6 +129,11 @@ pub enum Reply {
     /// To [`Request::Metrics`].
     Metrics {
         /// In Prometheus' text format.
+        text: String,
+    },
+    /// To [`Request::Usage`].
+    Usage {
+        /// Lines for people.
         text: String,
     },
     /// To [`Request::Reload`] and [`Request::Change`].

@@ -105,9 +105,14 @@ pub trait Configured: Any + fmt::Debug + Send + Sync {
     /// Where hosts find a volume.
     fn exports_of(&self, volume: &VolumeName) -> Vec<Lun>;
 
-    /// What to write on a host to use what it serves. The portals are those of all front ends, with addresses that hosts can
-    /// reach.
-    fn usage(&self, _portals: &[Portal], _volumes: &[control::Volume]) -> String {
+    /// What it serves, in a few lines for each thing that hosts connect to. The portals are those of all front ends, with
+    /// addresses that hosts can reach.
+    fn announcement(&self, _portals: &[Portal], _volumes: &[control::Volume]) -> String {
+        String::new()
+    }
+
+    /// What to type on a host to use what it serves; the portals as above.
+    fn usage(&self, _portals: &[Portal]) -> String {
         String::new()
     }
 

@@ -7,13 +7,13 @@ mod chap;
 mod edit;
 mod limits;
 mod names;
-mod paste;
 mod portal;
 mod serving;
 mod session;
 mod sessions;
 mod summary;
 mod target;
+mod usage;
 
 use std::sync::Arc;
 
@@ -153,8 +153,12 @@ impl Configured for IscsiConfig {
         its.map(exported).collect()
     }
 
-    fn usage(&self, portals: &[server::Portal], volumes: &[control::Volume]) -> String {
-        paste::of(self, portals, volumes)
+    fn announcement(&self, portals: &[server::Portal], volumes: &[control::Volume]) -> String {
+        self.targets.iter().filter_map(|target| summary::announced(target, portals, volumes)).collect()
+    }
+
+    fn usage(&self, portals: &[server::Portal]) -> String {
+        usage::text(self, portals)
     }
 
     fn start(&self, serving: Serving<'_>, cores: usize) -> Arc<dyn Running> {

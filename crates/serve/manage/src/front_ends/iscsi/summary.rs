@@ -1,9 +1,12 @@
-//! A target as `linerate serve --check` tells of it.
+//! A target in a few lines: for `linerate serve --check`, and for a server that has begun.
 
 use std::fmt::Write;
 
-use super::{Lun, Target};
+use volume::spec::Bytes;
+
+use super::{Lun, Target, usage};
 use crate::config::Config;
+use crate::control;
 
 /// A line for the target and one for each of its LUNs.
 pub(super) fn of(target: &Target, config: &Config) -> String {
@@ -15,10 +18,49 @@ pub(super) fn of(target: &Target, config: &Config) -> String {
     text
 }
 
+/// The same of a target that is served: its LUNs with their sizes, and where to connect. `None` if no portal leads to it.
+pub(super) fn announced(
+    target: &Target,
+    portals: &[server::Portal],
+    volumes: &[control::Volume],
+) -> Option<String> {
+    let addresses = usage::addresses(target, portals);
+    let first = addresses.first()?;
+    let luns: Vec<String> = target.luns.iter().map(|lun| exported(volumes, lun)).collect();
+    let (shown, rest) = luns.split_at(luns.len().min(LUNS_SHOWN));
+    let more = if rest.is_empty() { String::new() } else { format!("; {} more", rest.len()) };
+    let elsewhere = match addresses.len() {
+        1 => String::new(),
+        number => format!(", and {} more portals", number - 1),
+    };
+    let lun = target.luns.first().map_or_else(String::new, |lun| format!("/{}", lun.lun));
+    Some(format!(
+        "\n{}, for {}\n  {}{more}\n  iscsi://{first}/{}{lun}{elsewhere}\n",
+        target.name,
+        audience(target),
+        shown.join("; "),
+        target.name
+    ))
+}
+
+/// A line that people read has no more.
+const LUNS_SHOWN: usize = 4;
+
+fn exported(volumes: &[control::Volume], lun: &Lun) -> String {
+    let volume = volumes.iter().find(|volume| volume.name == lun.volume.as_str());
+    let size =
+        volume.map(|volume| format!(" ({}, {})", volume.spec, Bytes(volume.bytes))).unwrap_or_default();
+    format!("LUN {} {}{size}", lun.lun, lun.volume)
+}
+
 fn audience(target: &Target) -> String {
     let who = if target.initiators.is_none() { "any initiator" } else { "listed initiators" };
     let near = if target.networks.is_none() { "" } else { " in listed networks" };
-    let proof = if target.chap.is_some() { ", with CHAP" } else { "" };
+    let proof = match &target.chap {
+        Some(chap) if chap.mutual.is_some() => ", with mutual CHAP",
+        Some(_) => ", with CHAP",
+        None => "",
+    };
     let elsewhere = target.redirect.as_ref().map(|redirect| format!(", sent on to {}", redirect.address));
     format!("{who}{near}{proof}{}", elsewhere.unwrap_or_default())
 }
