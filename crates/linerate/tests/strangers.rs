@@ -59,6 +59,7 @@ fn server() -> (Arc<Server>, Arc<Iscsi>, SocketAddr, Vec<JoinHandle<()>>) {
             authentication: Some(authentication),
             offers: Offers::of_target(),
             portal_groups: None,
+            hidden: true,
             redirect: None,
         })],
         discovery_authentication: None,

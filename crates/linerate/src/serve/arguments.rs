@@ -45,15 +45,13 @@ pub(crate) struct ServeArguments {
     /// [default: auto]
     #[arg(long, value_name = "ENGINE")]
     io_engine: Option<host::IoEngine>,
-    /// Checks the configuration, says what it would serve, and ends
+    /// Tries everything that a start needs, says what it would serve or all that is wrong, and ends: opens volumes
+    /// for reading and addresses, looks at modes of files, and changes nothing
     #[arg(long)]
     pub(super) check: bool,
     /// Prints only `ready` once it serves
     #[arg(long, short)]
     pub(super) quiet: bool,
-    /// Refuses files with secrets that others than their owner may use, instead of warning of them
-    #[arg(long)]
-    strict: bool,
 }
 
 impl ServeArguments {
@@ -71,7 +69,6 @@ impl ServeArguments {
             poll: arguments.poll_us,
             gather: arguments.gather_us,
             io_engine: arguments.io_engine,
-            strict: arguments.strict,
             ..Desired::default()
         }
     }

@@ -30,7 +30,6 @@ pub(super) fn on_signals(live: Arc<Live>) -> Result<(), Failure> {
                 (SIGHUP, true) => {}
                 (_, false) => {
                     is_asked_to_end = true;
-                    tracing::info!("asked to end: initiators are asked to log out");
                     live.shutdown(GRACE);
                     give_up_later();
                 }
@@ -44,17 +43,8 @@ pub(super) fn on_signals(live: Arc<Live>) -> Result<(), Failure> {
 /// What is in use is not taken away: nobody is there to say that it is meant.
 fn reload(live: &Arc<Live>) {
     let live = Arc::clone(live);
-    let work = move || match live.reload(ReloadOptions::default()) {
-        Ok(reloaded) => {
-            tracing::info!(changes = reloaded.changes.len(), "the configuration was read again");
-            reloaded.changes.iter().for_each(|change| tracing::info!(change, "changed"));
-            reloaded.notes.iter().for_each(|note| tracing::info!(note, "reload"));
-            reloaded.failed.iter().for_each(|failed| tracing::error!(failed, "reload"));
-        }
-        Err(failure) => {
-            tracing::error!(%failure, "the configuration was read again, and nothing was changed")
-        }
-    };
+    // The audit has how it went.
+    let work = move || drop(live.reload(ReloadOptions::default(), "SIGHUP"));
     if let Err(error) = thread::Builder::new().name("reload".to_owned()).spawn(work) {
         tracing::error!(%error, "no thread to be had to read the configuration again");
     }

@@ -8,7 +8,7 @@ use std::process;
 use std::sync::Arc;
 
 use manage::config::Log;
-use manage::{Live, Supervisor, announce, summary};
+use manage::{Checked, Config, Live, Supervisor, announce, summary};
 
 pub(crate) use arguments::ServeArguments;
 
@@ -20,9 +20,7 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
     let desired = arguments.desired().or_usual();
     let config = desired.safe_config()?;
     if arguments.check {
-        config.exposed.iter().for_each(|exposed| remark(format_args!("warning: {exposed}")));
-        say(&summary::text(&config));
-        return Ok(());
+        return check(&config, log);
     }
     crate::log::begin(log, &config.log)?;
     let mut server = manage::start(desired, config)?;
@@ -33,6 +31,18 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
     say(&announcement);
     supervise(server.live())?;
     server.join()
+}
+
+/// Says what would be served, or all that is wrong.
+fn check(config: &Config, log: &Log) -> Result<(), Failure> {
+    let Checked { mut mistakes, notes } = manage::check(config);
+    mistakes.extend(crate::log::filter(log, &config.log).err().map(|failure| failure.to_string()));
+    notes.iter().for_each(|note| remark(format_args!("note: {note}")));
+    match mistakes.is_empty() {
+        true => say(&summary::text(config)),
+        false => return Err(Failure::refused(mistakes.join("\n"))),
+    }
+    Ok(())
 }
 
 /// Tells the service manager, if there is one. One that cannot be told ends no server.

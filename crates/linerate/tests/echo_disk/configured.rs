@@ -43,11 +43,11 @@ impl Configured {
     /// Serves another file from now on. The lines of difference, or why not.
     fn reload(&self, text: &str, force: bool) -> Result<Vec<String>, String> {
         std::fs::write(&self.file, text).expect("written");
-        lines(self.server.live().answer(&Request::Reload { dry_run: false, force }))
+        lines(self.server.live().answer(&Request::Reload { dry_run: false, force }, "test"))
     }
 
     fn change(&self, change: Change) -> Result<Vec<String>, String> {
-        lines(self.server.live().answer(&Request::Change { change, dry_run: false, force: false }))
+        lines(self.server.live().answer(&Request::Change { change, dry_run: false, force: false }, "test"))
     }
 }
 
@@ -102,7 +102,9 @@ fn a_front_end_comes_and_goes_with_its_section() {
     assert_eq!(echo.ask("read 4"), "ok 5a", "what an initiator wrote");
     assert_eq!(echo.ask("use more"), "ok 4096");
 
-    let Reply::Sessions { sessions } = configured.server.live().answer(&Request::Sessions) else { panic!() };
+    let Reply::Sessions { sessions } = configured.server.live().answer(&Request::Sessions, "test") else {
+        panic!()
+    };
     let told: Vec<_> =
         sessions.iter().map(|session| (&*session.front_end, session.target.as_deref())).collect();
     assert_eq!(told, [("echo", Some("more"))]);

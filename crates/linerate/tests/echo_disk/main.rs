@@ -55,6 +55,7 @@ impl Both {
                 authentication: None,
                 offers: Offers::of_target(),
                 portal_groups: None,
+                hidden: true,
                 redirect: None,
             })],
             discovery_authentication: None,

@@ -97,6 +97,9 @@ struct Target {
     state: TempDir,
 }
 
+/// What the target says at the end of a connection.
+const MOVED: &str = "moved by its session";
+
 impl Target {
     fn start(lan: &Lan) -> Target {
         let state = TempDir::new().expect("a temporary folder");
@@ -120,7 +123,7 @@ impl Target {
         until("a logged end of every connection", || {
             AGENTS.iter().all(|address| {
                 let logged = |message| self.logged(message, address).len();
-                logged("connection ended") > 0 && logged("connection ended") == logged("logged in")
+                logged(MOVED) > 0 && logged(MOVED) == logged("logged in")
             })
         });
     }
@@ -138,7 +141,7 @@ impl Target {
 
     /// What the sessions of a host came to, once all of them have ended: the target's own counters.
     fn counters(&self, address: &str) -> Counters {
-        self.logged("connection ended", address).iter().fold(Counters::default(), |sum, fields| Counters {
+        self.logged(MOVED, address).iter().fold(Counters::default(), |sum, fields| Counters {
             commands: sum.commands + number(fields, "/commands"),
             read_bytes: sum.read_bytes + number(fields, "/read_bytes"),
             written_bytes: sum.written_bytes + number(fields, "/written_bytes"),

@@ -36,7 +36,10 @@ fn a_volume_that_another_server_serves() {
         let state = tempfile::tempdir().expect("a temporary folder");
         let image = other.state().join("disk.img").display().to_string();
         let said = refused(&mut serving(&format!("disk=file:{image}"), state.path()));
-        assert!(said.contains(&image), "{said}");
+        assert!(
+            said.contains(&image) && said.contains("in use by another process: waiting for it"),
+            "{said}"
+        );
     }
 }
 
@@ -75,13 +78,19 @@ fn a_configuration_with_a_mistake() {
 }
 
 /// `serve --check` of this file, with this mode.
-fn checked(text: &str, mode: u32, options: &[&str]) -> Ended {
+fn checked(text: &str, mode: u32) -> Ended {
     let state = tempfile::tempdir().expect("a temporary folder");
     let file = state.path().join("linerate.toml");
     std::fs::write(&file, text).expect("a temporary file");
     std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("our own file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    run_command(command.args(["serve", "--check"]).args(options).arg("--config").arg(&file))
+    run_command(
+        command
+            .args(["serve", "--check", "--listen", "127.0.0.1:0", "--state"])
+            .arg(state.path())
+            .arg("--config")
+            .arg(&file),
+    )
 }
 
 const WITH_SECRET: &str = r#"
@@ -96,19 +105,16 @@ secret = "correct-horse-battery"
 "#;
 
 #[test]
-fn a_configuration_with_secrets_that_others_may_read_is_told_and_strictly_refused() {
+fn a_configuration_with_secrets_that_others_may_read_is_refused() {
     for mode in [0o644, 0o640, 0o602] {
-        let said = checked(WITH_SECRET, mode, &[]).expect_success();
-        assert!(said.contains("warning: ") && said.contains(&format!("mode {mode:o}")), "{said}");
-        let Ended { status, said } = checked(WITH_SECRET, mode, &["--strict"]);
+        let Ended { status, said } = checked(WITH_SECRET, mode);
         assert_eq!(status.code(), Some(2), "{said}");
-        assert!(said.contains("chmod 600") && !said.contains("horse"), "{said}");
+        assert!(said.contains(&format!("mode {mode:o}")) && said.contains("chmod 600"), "{said}");
+        assert!(said.contains("linerate.toml:9:") && !said.contains("horse"), "{said}");
     }
-    let said = checked(WITH_SECRET, 0o600, &["--strict"]).expect_success();
-    assert!(!said.contains("warning"), "{said}");
+    checked(WITH_SECRET, 0o600).expect_success();
     let open = WITH_SECRET.split("[[target.chap").next().expect("the part before it");
-    let said = checked(open, 0o644, &["--strict"]).expect_success();
-    assert!(!said.contains("warning"), "nothing to hide: {said}");
+    checked(open, 0o644).expect_success(); // nothing to hide
 }
 
 #[test]
@@ -119,17 +125,30 @@ fn a_secret_s_own_file_is_looked_at_instead_of_the_configuration() {
     let text =
         WITH_SECRET.replace("secret = \"correct-horse-battery\"", &format!("secret-file = \"{path}\""));
     std::fs::set_permissions(secret.path(), PermissionsExt::from_mode(0o640)).expect("our own file");
-    let Ended { status, said } = checked(&text, 0o644, &["--strict"]);
-    assert!(status.code() == Some(2) && said.contains(&path), "{said}");
+    let Ended { status, said } = checked(&text, 0o644);
+    assert!(status.code() == Some(2) && said.contains(&path) && said.contains("mode 640"), "{said}");
     std::fs::set_permissions(secret.path(), PermissionsExt::from_mode(0o400)).expect("our own file");
-    checked(&text, 0o644, &["--strict"]).expect_success();
+    checked(&text, 0o644).expect_success();
+}
+
+/// The same rule as a server's: the initiator does not even connect.
+#[test]
+fn an_initiator_s_secret_that_others_may_read_is_refused() {
+    let secret = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(secret.path(), "correct-horse-battery\n").expect("a temporary file");
+    std::fs::set_permissions(secret.path(), PermissionsExt::from_mode(0o640)).expect("our own file");
+    let server = Server::serving(&["disk=ram:1MiB"]);
+    let url = format!("{}?secret-file={}", server.url("disk"), secret.path().display());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let said = refused(command.args(["info", &url.replace("iscsi://", "iscsi://alice@")]));
+    assert!(said.contains("mode 640") && said.contains("chmod 600") && !said.contains("horse"), "{said}");
 }
 
 #[test]
 fn a_secret_in_a_mistaken_line_or_argument_is_not_repeated() {
     for mistake in ["\"hush", "hush-hush", "\"hush\""] {
         let said =
-            checked(&WITH_SECRET.replace("\"correct-horse-battery\"", mistake), 0o600, &[]).expect_failure();
+            checked(&WITH_SECRET.replace("\"correct-horse-battery\"", mistake), 0o600).expect_failure();
         assert!(said.contains("linerate.toml:9:") && !said.contains("hush"), "{said}");
     }
     let state = tempfile::tempdir().expect("a temporary folder");

@@ -170,16 +170,15 @@ impl Drop for Server {
 
 /// The binary under test with the arguments of a server.
 pub(crate) fn serve(port: u16, volumes: &[String], state: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    command
-        .args(["--log", "warn", "serve"])
-        .arg("--state")
-        .arg(state)
-        .arg("--control")
-        .arg(state.join("control"));
     let configuration = std::fs::read_to_string(state.join(CONFIGURATION)).ok();
+    let has = |section: &str| configuration.as_ref().is_some_and(|text| text.contains(section));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    if !has("[log]") {
+        command.args(["--log", "warn"]);
+    }
+    command.args(["serve", "--state"]).arg(state).arg("--control").arg(state.join("control"));
     // Addresses on the command line would replace those of the file.
-    if !configuration.as_ref().is_some_and(|text| text.contains("[[portal]]")) {
+    if !has("[[portal]]") {
         command.args(["--listen", &format!("127.0.0.1:{port}")]);
         if has_ipv6() {
             command.args(["--listen", &format!("[::1]:{port}")]);

@@ -122,6 +122,7 @@ fn served(options: OwnTargetOptions) -> (server::Config, Config) {
         authentication: None,
         offers: Offers::of_target(),
         portal_groups: None,
+        hidden: true,
         redirect: None,
     };
     let served = server::Config { volumes, portals: vec![portal], limits: server::Limits::default() };

@@ -13,7 +13,7 @@
 //! use volume::backend::OpenError;
 //!
 //! let spec = backends::parse("512e:[ram:1MiB?block=4096]").expect("a specification");
-//! let device = backends::open_local(&spec, Default::default())?;
+//! let device = backends::open_local(&spec, &backends::opening())?;
 //! assert_eq!(device.geometry().block_size.bytes(), 512);
 //! let data = backends::remote::run(async { Ok(device.read(Extent::new(7, 1), Buffer::zeroed(512)).await) });
 //! assert_eq!(&data.expect("a world").expect("memory")[..], [0; 512]);
@@ -37,7 +37,7 @@ use std::task::{Context, Poll, Waker};
 
 use block::{BlockDevice, FaultControl, SingleUser};
 use host::{ReactorClock, ReactorTasks};
-use volume::backend::{self, OpenError, Opening};
+use volume::backend::{self, OpenError, Opening, Undo};
 use volume::spec::{Grammar, Spec, SpecError};
 
 pub use failure::{Failure, Kind};
@@ -62,38 +62,37 @@ pub fn parse(text: &str) -> Result<Spec, SpecError> {
 /// # Errors
 /// Whatever keeps it from being used; a [`Failure`] if it is remote.
 pub async fn open(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
-    Ok(Arc::new(SingleUser::new(spec.open(&opening(FaultControl::default())).await?)))
+    Ok(Arc::new(SingleUser::new(spec.open(&opening()).await?)))
 }
 
-/// The same for serving: each of its users is told of lost writes by its logical unit. `faults` makes all its
-/// `fault:` layers misbehave.
-///
-/// # Errors
-/// As [`open`].
-pub async fn open_with_faults(spec: &Spec, faults: FaultControl) -> Result<Arc<dyn BlockDevice>, OpenError> {
-    spec.open(&opening(faults)).await
-}
-
-/// The same on a thread without a reactor, where nothing of it is remote.
+/// The same on a thread without a reactor, where nothing of it is remote, and for serving ([`Spec::open`] does not have it for
+/// one user): each of its users is told of lost writes by its logical unit.
 ///
 /// # Errors
 /// As [`open`]; and if it is remote.
-pub fn open_local(spec: &Spec, faults: FaultControl) -> Result<Arc<dyn BlockDevice>, OpenError> {
-    match pin!(open_with_faults(spec, faults)).poll(&mut Context::from_waker(Waker::noop())) {
+pub fn open_local(spec: &Spec, opening: &Opening) -> Result<Arc<dyn BlockDevice>, OpenError> {
+    match pin!(spec.open(opening)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(opened) => opened,
         Poll::Pending => Err(format!("{spec} is remote").into()),
     }
 }
 
-fn opening(faults: FaultControl) -> Opening {
-    Opening { read_only: false, faults, sleeper: Arc::new(ReactorClock), spawner: Arc::new(ReactorTasks) }
+/// What volumes are opened with: for writing, by the clock and the tasks of the reactor.
+pub fn opening() -> Opening {
+    Opening {
+        read_only: false,
+        faults: FaultControl::default(),
+        sleeper: Arc::new(ReactorClock),
+        spawner: Arc::new(ReactorTasks),
+        undo: Undo::default(),
+    }
 }
 
 /// A volume of a test's own, for one user.
 #[cfg(test)]
 fn memory(text: &str) -> Arc<dyn BlockDevice> {
     let spec = parse(text).unwrap_or_else(|error| panic!("{error}"));
-    Arc::new(SingleUser::new(open_local(&spec, FaultControl::default()).expect("memory")))
+    Arc::new(SingleUser::new(open_local(&spec, &opening()).expect("memory")))
 }
 
 #[cfg(test)]

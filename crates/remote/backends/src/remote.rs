@@ -6,7 +6,6 @@
 
 use std::future::Future;
 use std::net::Ipv6Addr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -214,8 +213,7 @@ fn find_secret(
     file: Option<&Path>,
     variable: &str,
 ) -> Result<(), Failure> {
-    if let Some(file) = file {
-        warn_of_readers(file);
+    if file.is_some() {
         return Ok(());
     }
     let Some(account) = account else { return Ok(()) };
@@ -233,14 +231,6 @@ fn asked_for(name: &str, variable: &str) -> Result<Zeroizing<String>, Failure> {
             "the secret of {name:?} is missing: set {variable}, or name a file that holds it"
         ))
     })
-}
-
-fn warn_of_readers(file: &Path) {
-    // That it is not there, the login says.
-    let mode = file.metadata().map_or(0, |metadata| metadata.permissions().mode());
-    if let Some(exposed) = secrets::exposed(file, mode) {
-        tracing::warn!("{exposed}");
-    }
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ pub enum OpenError {
     #[display("{_0:?} is no iSCSI name, such as iqn.2026-01.com.example:disk")]
     Name(String),
     /// A file with a secret cannot be read.
-    #[display("the secret in {} cannot be read: {error}", path.display())]
+    #[display("the secret in {} cannot be used: {error}", path.display())]
     Secret {
         /// The file.
         path: PathBuf,

@@ -35,6 +35,7 @@ mod recorder;
 mod recovery;
 mod registrations;
 mod remote_target;
+pub mod secret_file;
 mod send;
 mod session;
 mod session_state;

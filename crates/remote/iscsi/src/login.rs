@@ -1,6 +1,5 @@
 //! Logging one connection in: from an address to full feature phase.
 
-use std::fs;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -15,10 +14,10 @@ use iscsi::login::{
 use iscsi::name::Name;
 use iscsi::pdu::{BHS_BYTES, Bhs, pad_bytes};
 use reactor::{InSlice, OutSlice, Stream};
-use zeroize::Zeroizing;
 
 use crate::error::{Ending, OpenError};
 use crate::recorder::{Direction, Ends, Recording};
+use crate::secret_file;
 use crate::settings::Settings;
 
 /// A source of random numbers fit for secrets.
@@ -80,8 +79,7 @@ pub(crate) fn chap(settings: &Settings, random: Random) -> Result<Option<ChapCla
 fn account(account: Option<&Credentials>, file: Option<&Path>) -> Result<Option<Credentials>, OpenError> {
     let Some(path) = file else { return Ok(account.cloned()) };
     let account = account.ok_or_else(|| OpenError::SecretWithoutUser(path.to_owned()))?;
-    let read = fs::read(path).map_err(|error| OpenError::Secret { path: path.to_owned(), error })?;
-    let read = Zeroizing::new(read);
+    let read = secret_file::read(path).map_err(|error| OpenError::Secret { path: path.to_owned(), error })?;
     let secret = read.strip_suffix(b"\n").map_or(&read[..], |line| line.strip_suffix(b"\r").unwrap_or(line));
     Ok(Some(Credentials { name: account.name.clone(), secret: Secret::new(secret) }))
 }

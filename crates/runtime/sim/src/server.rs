@@ -48,6 +48,7 @@ impl Simulation {
                 authentication: None,
                 offers: Offers::of_target(),
                 portal_groups: None,
+                hidden: true,
                 redirect: None,
             })],
             discovery_authentication: None,

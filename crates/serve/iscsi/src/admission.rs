@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use iscsi::chap::{Challenge, ChapPolicy};
+use iscsi::chap::{Challenge, ChapError, ChapPolicy};
 use iscsi::framing::Framing;
 use iscsi::login::{
     Acceptance, Admission, AdmissionRequest, Grant, LOGIN_DATA_BYTES_MAX, LoggedIn, LoginError,
@@ -34,7 +34,7 @@ use iscsi::pdu::{BHS_BYTES, Bhs, LoginStatus, Tsih};
 use iscsi::serial::Sn;
 use iscsi::target::SessionConfig;
 use reactor::{Detached, InSlice, OutSlice, Stream};
-use server::{Accepted, AddressBlock, ConnectionPermit, LOG, Phase};
+use server::{AUDIT, Accepted, AddressBlock, ConnectionPermit, Phase};
 
 use crate::backoff::Attempt;
 use crate::config::{Authentication, Target};
@@ -247,7 +247,8 @@ impl LoginDriver {
 
     /// Records the reason and returns the login status.
     fn refused(&mut self, refusal: Refusal) -> LoginStatus {
-        let status = refusal.status();
+        let hidden = self.named.as_ref().is_none_or(|target| target.hidden);
+        let status = refusal.status(hidden);
         self.refusal = Some(refusal);
         status
     }
@@ -472,16 +473,28 @@ impl LoginDriver {
             (Failure::PeerClosed, _) => return tracing::debug!(%peer, "closed before its login was over"),
             // A matter of course while starting, draining or moving; the initiator tries again.
             (Failure::Login(LoginError::Refused(status)), None | Some(Refusal::NotOpen)) => {
-                return tracing::info!(%peer, initiator, target, %status, "login put off or sent elsewhere");
+                return tracing::info!(%peer, %status, initiator, target, "login put off or sent elsewhere");
             }
             (Failure::Login(LoginError::Refused(_)), Some(refusal)) => refusal.to_string(),
+            // The initiator is not told which of the two.
+            (Failure::Login(LoginError::Chap(ChapError::WrongResponse)), _) => match self.has_account() {
+                true => "wrong secret".to_owned(),
+                false => "unknown account".to_owned(),
+            },
             (Failure::Login(cause), _) => cause.to_string(),
             (Failure::Socket(error), _) => error.to_string(),
-            (Failure::TooLong, _) => "it took too long".to_owned(),
+            (Failure::TooLong, _) => "login too slow (login-time)".to_owned(),
         };
         if self.core.context.may_log(peer.ip()) {
-            tracing::warn!(target: LOG, %peer, initiator, target, user = self.user, why, "login refused");
+            let user = self.user.as_deref();
+            tracing::warn!(target: AUDIT, why, %peer, user, initiator, target, "login refused");
         }
+    }
+
+    /// Whether there is an account of the name that the initiator gave.
+    fn has_account(&self) -> bool {
+        let (wanted, user) = (self.authentication(), self.user.as_deref());
+        wanted.zip(user).is_some_and(|(wanted, user)| wanted.knows(user))
     }
 }
 

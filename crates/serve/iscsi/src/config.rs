@@ -50,6 +50,8 @@ pub struct Target {
     pub offers: Offers,
     /// The portal groups that it is accessible through; `None` for all.
     pub portal_groups: Option<Vec<u16>>,
+    /// Initiators without access are told that there is no such target (0203h), and not that they have none (0202h).
+    pub hidden: bool,
     /// Redirects logins to another address.
     pub redirect: Option<Redirect>,
 }

@@ -104,6 +104,7 @@ mod tests {
             authentication: None,
             offers: iscsi::negotiate::Offers::of_target(),
             portal_groups: None,
+            hidden: true,
             redirect: None,
         }
     }

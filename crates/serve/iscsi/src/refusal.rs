@@ -53,11 +53,14 @@ impl Refusal {
         }
     }
 
-    /// The login status. An initiator without access gets the same status as for a target that does not
+    /// The login status. An initiator without access to a target that is hidden gets the same status as for one that does not
     /// exist.
-    pub(crate) fn status(&self) -> LoginStatus {
+    pub(crate) fn status(&self, hidden: bool) -> LoginStatus {
         match self {
             Refusal::NotOpen | Refusal::TooManyGuesses(_) => LoginStatus::ServiceUnavailable,
+            Refusal::InitiatorNotListed | Refusal::NetworkNotListed if !hidden => {
+                LoginStatus::AuthorizationFailure
+            }
             Refusal::NoSuchTarget
             | Refusal::PortalGroup(_)
             | Refusal::InitiatorNotListed
@@ -70,35 +73,24 @@ impl Refusal {
     }
 }
 
+/// The cause in the log, with the key of the configuration that decides it: `docs/operate.md` has them all.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::NotOpen => f.write_str("the server is starting or ending"),
-            Refusal::NoSuchTarget => f.write_str("there is no target of this name"),
-            Refusal::PortalGroup(tag) => {
-                write!(f, "the target is not reached by portal group {tag} (groups)")
+            Refusal::NotOpen => f.write_str("server starts or ends"),
+            Refusal::NoSuchTarget => f.write_str("no such target"),
+            Refusal::PortalGroup(tag) => write!(f, "portal group {tag} not listed (groups)"),
+            Refusal::InitiatorNotListed => f.write_str("initiator not listed (initiators)"),
+            Refusal::NetworkNotListed => f.write_str("address not listed (networks)"),
+            Refusal::NotTheUsersName => f.write_str("initiator not of account"),
+            Refusal::SessionOfAnother(user) => write!(f, "session of another user: {user}"),
+            Refusal::NoSuchSession(tsih) => write!(f, "no such session: {}", tsih.0),
+            Refusal::SessionIsFull => f.write_str("session full (connections-per-session)"),
+            Refusal::ServerIsFull => f.write_str("server full (sessions)"),
+            Refusal::ReplacedTooOften => f.write_str("session replaced too often meanwhile"),
+            Refusal::TooManyGuesses(wait) => {
+                write!(f, "too many wrong secrets: put off for {} s", wait.as_secs() + 1)
             }
-            Refusal::InitiatorNotListed => {
-                f.write_str("the target does not list this initiator (initiators)")
-            }
-            Refusal::NetworkNotListed => f.write_str("the target does not list this address (networks)"),
-            Refusal::NotTheUsersName => f.write_str("the account does not list this initiator (initiators)"),
-            Refusal::SessionOfAnother(user) => {
-                write!(f, "user `{user}` has a session with this initiator name and ISID")
-            }
-            Refusal::NoSuchSession(tsih) => {
-                write!(f, "it names session {}, and has no such session", tsih.0)
-            }
-            Refusal::SessionIsFull => {
-                f.write_str("the session has all its connections (connections-per-session)")
-            }
-            Refusal::ServerIsFull => f.write_str("there are too many sessions (sessions)"),
-            Refusal::ReplacedTooOften => f.write_str("its session was replaced too often meanwhile"),
-            Refusal::TooManyGuesses(wait) => write!(
-                f,
-                "too many wrong secrets for this user from this address; the next is looked at in {} s",
-                wait.as_secs() + 1
-            ),
         }
     }
 }

@@ -67,7 +67,7 @@ mod tests {
     fn the_readme_shows_what_is_said() {
         let config = crate::Desired::default().or_usual().safe_config().expect("nothing wrong");
         let volume = &config.volumes[0];
-        let device = backends::open_local(&volume.spec, Default::default()).expect("memory");
+        let device = backends::open_local(&volume.spec, &backends::opening()).expect("memory");
         let geometry = device.geometry();
         let volumes = [Volume {
             name: volume.name.to_string(),

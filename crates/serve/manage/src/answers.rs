@@ -3,22 +3,23 @@
 use crate::control::{FaultMode, Reply, Request};
 use crate::live::{Live, ReloadOptions, Reloaded};
 use backends::Failure;
+use server::AUDIT;
 
 impl Live {
-    /// Handles one request. Blocks for at most a second, unless it changes the configuration.
-    pub fn answer(&self, request: &Request) -> Reply {
+    /// Handles one request. Blocks for at most a second, unless it changes the configuration; the audit says `by` whom.
+    pub fn answer(&self, request: &Request, by: &str) -> Reply {
         match request {
             Request::Sessions => Reply::Sessions { sessions: self.sessions() },
             Request::Volumes => Reply::Volumes { volumes: self.volumes() },
             Request::Metrics => Reply::Metrics { text: self.metrics() },
             Request::Usage => Reply::Usage { text: self.usage() },
             Request::Reload { dry_run, force } => {
-                reloaded(self.reload(ReloadOptions { dry_run: *dry_run, force: *force }))
+                reloaded(self.reload(ReloadOptions { dry_run: *dry_run, force: *force }, by))
             }
             Request::Change { change, dry_run, force } => {
-                reloaded(self.change(change, ReloadOptions { dry_run: *dry_run, force: *force }))
+                reloaded(self.change(change, ReloadOptions { dry_run: *dry_run, force: *force }, by))
             }
-            Request::Fault { volume, mode } => switch(self, volume, *mode),
+            Request::Fault { volume, mode } => switch(self, volume, *mode, by),
             Request::Events => Reply::Refused {
                 reason: "events are told on the control socket, or by Live::events".to_owned(),
             },
@@ -33,10 +34,13 @@ fn reloaded(outcome: Result<Reloaded, Failure>) -> Reply {
     }
 }
 
-fn switch(live: &Live, name: &str, mode: FaultMode) -> Reply {
+fn switch(live: &Live, name: &str, mode: FaultMode, by: &str) -> Reply {
     let switched = live.now().volumes.named(name).map(|volume| volume.switch(mode));
     let reason = match switched {
-        Some(true) => return Reply::Done,
+        Some(true) => {
+            tracing::info!(target: AUDIT, by, volume = name, ?mode, "fault");
+            return Reply::Done;
+        }
         Some(false) => format!("volume {name} has no fault: layer; serve it as fault:[…] to make it fail"),
         None => format!("no volume named {name} is served"),
     };

@@ -18,12 +18,12 @@ struct Changed {
 }
 
 impl Live {
-    /// Applies a change to the running server and to the configuration file.
+    /// Applies a change to the running server and to the configuration file. The audit says `by` whom.
     ///
     /// # Errors
     /// Nothing has changed, and why.
-    pub fn change(&self, change: &Change, options: ReloadOptions) -> Result<Reloaded, Failure> {
-        self.noted(options, || self.change_unnoted(change, options))
+    pub fn change(&self, change: &Change, options: ReloadOptions, by: &str) -> Result<Reloaded, Failure> {
+        self.noted(options, by, || self.change_unnoted(change, options))
     }
 
     fn change_unnoted(&self, change: &Change, options: ReloadOptions) -> Result<Reloaded, Failure> {

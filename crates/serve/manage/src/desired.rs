@@ -35,8 +35,6 @@ pub struct Desired {
     pub gather: Option<Gather>,
     /// How files are read and written.
     pub io_engine: Option<host::IoEngine>,
-    /// Refuses files with secrets that others than their owner may use.
-    pub strict: bool,
     /// The front ends that there are.
     pub front_ends: FrontEnds,
 }
@@ -66,20 +64,9 @@ impl Desired {
     /// What to serve, all told.
     ///
     /// # Errors
-    /// The mistakes of the file, what contradicts it, and, if this is [`Desired::strict`], files with secrets
-    /// that others than their owner may use.
+    /// The mistakes of the file, one of which is a file with secrets that others than its owner may use, and what contradicts it.
     pub fn safe_config(&self) -> Result<Config, Failure> {
         self.safe_config_with(self.file()?.as_ref())
-    }
-
-    /// The same, with this file in place of the one on the disk.
-    pub(crate) fn safe_config_with(&self, file: Option<&ConfigFile>) -> Result<Config, Failure> {
-        let config = self.config(file)?;
-        if self.strict && !config.exposed.is_empty() {
-            let files: Vec<String> = config.exposed.iter().map(ToString::to_string).collect();
-            return Err(Failure::refused(files.join("\n")));
-        }
-        Ok(config)
     }
 
     /// The configuration file, if there is one.
@@ -88,8 +75,8 @@ impl Desired {
         self.path.as_deref().map(read).transpose().map_err(Failure::refused)
     }
 
-    /// What to serve, all told.
-    fn config(&self, file: Option<&ConfigFile>) -> Result<Config, Failure> {
+    /// The same, with this file in place of the one on the disk.
+    pub(crate) fn safe_config_with(&self, file: Option<&ConfigFile>) -> Result<Config, Failure> {
         let mut config = match file {
             Some(file) => file.config().map_err(Failure::refused)?,
             None => Config::empty(self.front_ends),

@@ -113,7 +113,6 @@ impl Difference {
             metrics,
             log,
             congestion: _, // the command line's, which stays
-            exposed: _,    // found, not said
         } = wanted;
         for front_end in now.front_ends() {
             self.lines.extend(front_end.changes(wanted, &self.renamed));

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`config`] (what a file says, with its mistakes), [`Desired`] (a file, and what goes beside it), [`state`]
 //! (what outlives a server), [`front_ends`] (their table), `volumes` and `join` (a configuration as devices, and
-//! as what is served), [`start()`], [`Live`] (a running server and its reconfiguration), [`control`] (both sides
+//! as what is served), [`start()`], [`check()`] (a start that changes nothing), [`Live`] (a running server and its reconfiguration), [`control`] (both sides
 //! of the control socket, and events), [`metrics`] (for monitoring), [`Supervisor`] (what a service manager is
 //! told).
 //!
@@ -31,6 +31,7 @@
 pub mod announce;
 mod answers;
 mod change;
+mod check;
 pub mod config;
 pub mod control;
 mod desired;
@@ -47,6 +48,7 @@ pub mod summary;
 mod supervisor;
 mod volumes;
 
+pub use check::{Checked, check};
 pub use config::{Address, Config, ConfigError, VolumeName};
 pub use desired::{Desired, NamedSpec};
 pub use live::{Live, ReloadOptions, Reloaded};

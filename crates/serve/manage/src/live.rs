@@ -19,9 +19,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use host::{Epoll, EpollOptions};
-use server::Server;
+use server::{AUDIT, Server};
 use target::Iscsi;
 use volume::Volume;
+use volume::backend::Undo;
 
 use crate::announce;
 use crate::config::{self, Config, VolumeName};
@@ -189,6 +190,7 @@ impl Live {
     /// Has the server end in good order: initiators are asked to log out, and commands in flight have so much
     /// time.
     pub fn shutdown(&self, grace: Duration) {
+        tracing::info!(grace_seconds = grace.as_secs(), "ending: initiators are asked to log out");
         if let Some(supervisor) = self.supervisor() {
             supervisor.stopping();
         }
@@ -199,22 +201,23 @@ impl Live {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the configuration again and serves that.
+    /// Reads the configuration again and serves that. The audit says `by` whom.
     ///
     /// # Errors
     /// Nothing has changed, and why.
-    pub fn reload(&self, options: ReloadOptions) -> Result<Reloaded, Failure> {
-        self.noted(options, || {
+    pub fn reload(&self, options: ReloadOptions, by: &str) -> Result<Reloaded, Failure> {
+        self.noted(options, by, || {
             let mut now = self.now();
             let wanted = now.desired.safe_config()?;
             self.serve(&mut now, wanted, options)
         })
     }
 
-    /// Changes what is served, and tells subscribers, metrics and the service manager how that went.
+    /// Changes what is served, and tells the audit, subscribers, metrics and the service manager how that went.
     pub(crate) fn noted(
         &self,
         options: ReloadOptions,
+        by: &str,
         change: impl FnOnce() -> Result<Reloaded, Failure>,
     ) -> Result<Reloaded, Failure> {
         if options.dry_run {
@@ -224,6 +227,7 @@ impl Live {
             supervisor.reloading();
         }
         let outcome = change();
+        audit(&outcome, options, by);
         match &outcome {
             Ok(Reloaded { changes, failed, .. }) => {
                 let (changes, failed) = (changes.clone(), failed.clone());
@@ -243,7 +247,6 @@ impl Live {
         wanted: Config,
         options: ReloadOptions,
     ) -> Result<Reloaded, Failure> {
-        wanted.exposed.iter().for_each(|exposed| tracing::warn!("{exposed}"));
         let difference = Difference::between(&now.config, &wanted);
         let mut reloaded = Reloaded { changes: difference.lines.clone(), ..Reloaded::default() };
         if !difference.at_next_start.is_empty() {
@@ -267,13 +270,20 @@ impl Live {
             Some(metrics) if difference.metrics => Some(metrics.bind()?),
             _ => None,
         };
-        let opened = volumes::open_these(&wanted, &difference.added, &self.state)?;
+        let undo = Undo::default();
+        let opened = volumes::open_these(&wanted, &difference.added, &self.state, &undo)
+            .inspect_err(|_| undo.take_back())?;
         let mut next = now.volumes.all_but(&difference.removed);
         next.rename(&difference.renamed);
         next.adopt(opened);
         let without_reopened = next.all_but(&difference.reopened);
         let serving = Serving { config: &wanted, volumes: &without_reopened };
-        self.apply(serving).map_err(|error| Failure::refused(format!("cannot listen on {error}")))?;
+        self.apply(serving).map_err(|error| {
+            undo.take_back();
+            Failure::refused(format!("cannot listen on {error}"))
+        })?;
+        let taken = losses.iter().map(|loss| format!("taken away: {loss}"));
+        reloaded.notes.extend(taken);
         now.volumes.rename(&difference.renamed);
         let gone = difference.removed.iter().chain(&difference.reopened);
         let gone: Vec<(VolumeName, Opened)> = gone.filter_map(|name| now.volumes.take(name)).collect();
@@ -361,10 +371,12 @@ impl Live {
         }
         for name in &difference.reopened {
             let one = std::slice::from_ref(name);
-            let opened = volumes::open_these(wanted, one, &self.state).or_else(|error| {
+            let undo = Undo::default();
+            let opened = volumes::open_these(wanted, one, &self.state, &undo).or_else(|error| {
+                undo.take_back();
                 failed.push(format!("{error}; it stays what it was"));
                 reopened.unchanged.push(name.clone());
-                volumes::open_these(&now.config, one, &self.state)
+                volumes::open_these(&now.config, one, &self.state, &undo)
             });
             match opened {
                 Ok(opened) => now.volumes.adopt(opened),
@@ -389,6 +401,24 @@ impl Live {
             if let Err(error) = block_on(opened.kept.rename(&self.state, to)) {
                 failed.push(format!("what is kept of volume {from} could not be renamed: {error}"));
             }
+        }
+    }
+}
+
+/// Who has changed what, a line each.
+fn audit(outcome: &Result<Reloaded, Failure>, options: ReloadOptions, by: &str) {
+    let force = options.force;
+    match outcome {
+        Ok(Reloaded { changes, notes, failed }) => {
+            tracing::info!(target: AUDIT, by, force, changes = changes.len(), "configuration changed");
+            changes.iter().for_each(|change| tracing::info!(target: AUDIT, by, change, "changed"));
+            notes.iter().for_each(|note| tracing::info!(target: AUDIT, by, note, "changed"));
+            failed.iter().for_each(|why| tracing::error!(target: AUDIT, by, why, "not changed"));
+        }
+        Err(failure) => {
+            // Of several mistakes each has lines of its own.
+            let why = failure.to_string();
+            why.lines().for_each(|why| tracing::error!(target: AUDIT, by, why, "configuration not changed"));
         }
     }
 }

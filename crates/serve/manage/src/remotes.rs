@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-use block::{BlockDevice, FaultControl};
+use block::BlockDevice;
 use host::{Epoll, EpollOptions};
 
 use backends::Failure;
+use volume::backend::Opening;
 use volume::spec::Spec;
 
-/// A volume to open: what it is, and what makes its `fault:` layers misbehave.
-pub(crate) type Remote = (Spec, FaultControl);
+/// A volume to open: what it is, and with what.
+pub(crate) type Remote = (Spec, Opening);
 
 type Outcome = Result<Arc<dyn BlockDevice>, Failure>;
 
@@ -34,11 +35,11 @@ pub(crate) fn open(volumes: Vec<Remote>) -> Result<Vec<Outcome>, Failure> {
 
 /// Never ends: the sessions need their reactor.
 async fn sessions(volumes: Vec<Remote>, told: Sender<(usize, Outcome)>) {
-    for (index, (spec, faults)) in volumes.into_iter().enumerate() {
+    for (index, (spec, opening)) in volumes.into_iter().enumerate() {
         let told = told.clone();
         // The receiver may have been dropped meanwhile.
         reactor::spawn(async move {
-            let opened = backends::open_with_faults(&spec, faults).await.map_err(Failure::from);
+            let opened = spec.open(&opening).await.map_err(Failure::from);
             let _ = told.send((index, opened));
         });
     }

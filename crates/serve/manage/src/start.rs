@@ -4,20 +4,23 @@
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use backends::Failure;
+use backends::{Failure, secrets};
 use host::{EpollOptions, threads};
 use server::{Core, FrontEnd, Server};
+use volume::backend::Undo;
 
 use crate::config::{Config, Metrics};
-use crate::control::{BindError, Events, Socket, SocketFile};
+use crate::control::{Events, Socket, SocketFile};
 use crate::desired::Desired;
 use crate::front_ends::{Running, Serving};
 use crate::live::Live;
 use crate::state::{self, CONTROL, ServerState};
-use crate::{join, volumes};
+use crate::{join, summary, volumes};
 
 /// A server that has been started. Dropping it leaves its threads to themselves.
 pub struct Started {
@@ -29,19 +32,22 @@ pub struct Started {
 }
 
 /// Starts the server of `config`, which was read from `desired`. Until it is [open](Started::open), it
-/// listens and refuses logins with a temporary status. The log warns of files with secrets that others may
-/// use. This process may have as many open files from now on as the system allows it.
+/// listens and refuses logins with a temporary status. This process may have as many open files from now on as the system allows it.
 ///
 /// # Errors
-/// The reason why the whole configuration cannot be served.
+/// The reason why the whole configuration cannot be served. Files that were made for it are gone again.
 pub fn start(desired: Desired, config: Config) -> Result<Started, Failure> {
-    config.exposed.iter().for_each(|exposed| tracing::warn!("{exposed}"));
+    let undo = Undo::default();
+    start_noting(desired, config, &undo).inspect_err(|_| undo.take_back())
+}
+
+fn start_noting(desired: Desired, config: Config, undo: &Undo) -> Result<Started, Failure> {
     config.io_engine.unwrap_or_default().choose().map_err(|error| {
         Failure::refused(format!("io_uring is unavailable ({error}); leave --io-engine at auto"))
     })?;
     tracing::debug!(open_files = ?host::limits::raise_open_files(), "limits");
-    let state = open_state(&config)?;
-    let volumes = volumes::open(&config, &state)?;
+    let state = ServerState::open(&state_directory(&config)?, undo).map_err(Failure::refused)?;
+    let volumes = volumes::open(&config, &state, undo)?;
     let cores = config.reactors.and_then(NonZeroUsize::new).unwrap_or_else(threads::available);
     let serving = Serving { config: &config, volumes: &volumes };
     let front_ends: Vec<Arc<dyn Running>> =
@@ -52,11 +58,12 @@ pub fn start(desired: Desired, config: Config) -> Result<Started, Failure> {
     server.set_observer(events.clone());
     let (reactors, bound) = start_reactors(&config, cores, parts)?;
     let addresses = addresses(&bound)?;
-    let socket = control(&config, &state)?;
+    let socket = Socket::bind(&control(&config, state.directory())).map_err(Failure::refused)?;
     let metrics = config.metrics.as_ref().map(Metrics::bind).transpose()?;
+    tell(&desired, &config, &state);
     let live = Live::new(desired, state, server, front_ends, events, config, volumes);
     live.serve_metrics(metrics)?;
-    Ok(Started { live, addresses, reactors, socket, socket_file: None })
+    Ok(Started { live, addresses, reactors, socket: Some(socket), socket_file: None })
 }
 
 impl Started {
@@ -79,7 +86,7 @@ impl Started {
             let live = Arc::clone(&self.live);
             self.socket_file = Some(
                 socket
-                    .serve(Arc::clone(self.live.events()), move |request| live.answer(&request))
+                    .serve(Arc::clone(self.live.events()), move |request, by| live.answer(&request, by))
                     .map_err(Failure::failed)?,
             );
         }
@@ -93,6 +100,7 @@ impl Started {
     /// A thread ended before its time, or a volume could not be flushed.
     pub fn join(self) -> Result<(), Failure> {
         let flushed = self.reactors.join().map_err(Failure::failed)?;
+        tracing::info!("ended");
         match flushed.into_iter().all(|flushed| flushed) {
             true => Ok(()),
             false => Err(Failure::failed(
@@ -102,12 +110,27 @@ impl Started {
     }
 }
 
-fn open_state(config: &Config) -> Result<ServerState, Failure> {
-    let directory = match &config.state {
-        Some(directory) => directory.clone(),
-        None => state::usual_directory().map_err(Failure::refused)?,
-    };
-    ServerState::open(&directory).map_err(Failure::refused)
+/// Where the state of a server is kept.
+pub(crate) fn state_directory(config: &Config) -> Result<PathBuf, Failure> {
+    match &config.state {
+        Some(directory) => Ok(directory.clone()),
+        None => state::usual_directory().map_err(Failure::refused),
+    }
+}
+
+/// Where its control socket is.
+pub(crate) fn control(config: &Config, state: &Path) -> PathBuf {
+    config.control.clone().unwrap_or_else(|| state.join(CONTROL))
+}
+
+/// Logs what is served from now on.
+fn tell(desired: &Desired, config: &Config, state: &ServerState) {
+    let file = desired.path.as_ref().map(|path| path.display().to_string());
+    let (version, pid, state) = (env!("CARGO_PKG_VERSION"), process::id(), state.directory().display());
+    tracing::info!(version, pid, config = file, %state, "started");
+    for line in summary::of(config).lines() {
+        tracing::info!("serves: {}", secrets::masked(line).trim_start());
+    }
 }
 
 type Bound = Receiver<io::Result<Vec<SocketAddr>>>;
@@ -144,11 +167,14 @@ fn start_reactors(
 fn addresses(bound: &Bound) -> Result<Vec<SocketAddr>, Failure> {
     match bound.recv() {
         Ok(Ok(addresses)) => Ok(addresses),
-        Ok(Err(error)) => {
-            Err(Failure::refused(format!("cannot listen on {error}; {}", remedy(error.kind()))))
-        }
+        Ok(Err(error)) => Err(Failure::refused(no_listener(&error))),
         Err(_) => Err(Failure::failed("the reactor threads ended before they listened")),
     }
+}
+
+/// Why a portal, which the error names, cannot be listened on.
+pub(crate) fn no_listener(error: &io::Error) -> String {
+    format!("cannot listen on {error}; {}", remedy(error.kind()))
 }
 
 fn remedy(kind: io::ErrorKind) -> &'static str {
@@ -162,20 +188,6 @@ fn remedy(kind: io::ErrorKind) -> &'static str {
              /proc/sys/net/ipv4/tcp_available_congestion_control"
         }
         _ => "see --listen",
-    }
-}
-
-/// The control socket. Two servers may share a state directory as long as their volumes differ; then the
-/// second has no socket, unless it was named.
-fn control(config: &Config, state: &ServerState) -> Result<Option<Socket>, Failure> {
-    let usual = state.directory().join(CONTROL);
-    match (Socket::bind(config.control.as_ref().unwrap_or(&usual)), &config.control) {
-        (Ok(socket), _) => Ok(Some(socket)),
-        (Err(error @ BindError::InUse(_)), None) => {
-            tracing::warn!(%error, "`linerate sessions` will not find this server");
-            Ok(None)
-        }
-        (Err(error), _) => Err(Failure::refused(error)),
     }
 }
 

@@ -1,25 +1,30 @@
-//! The state directory: what must outlive a server. Each volume has a folder `volumes/NAME` in it: `uuid`, from
+//! The state directory: what must outlive a server. It is one server's at a time, which locks `lock` in it. Each volume has a folder `volumes/NAME` in it: `uuid`, from
 //! which initiators know it again, `unit`, what its logical unit keeps (persistent reservations, saved mode pages), and,
 //! if it ever lost writes that it had acknowledged, `lost`, a number that is another after each such loss. A volume with a
 //! `size=` has `spec`, what it was served as, by which a file that is to grow is told from one that was cut. The folder
 //! is locked while the volume is served, so that no two servers give one identity to two disks.
 
 use std::fmt;
-use std::fs;
-use std::io;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process;
 
 use block::{DeviceError, Pending};
 use host::StateDirectory;
 use volume::PersistentState;
+use volume::backend::Undo;
 
 use crate::config::{Uuid, Volume, VolumeName};
 use backends::Failure;
 
-/// The state directory, which exists and is writable.
+/// The state directory, which exists and is writable, and is this server's as long as this is not dropped.
 #[derive(Debug)]
 pub(crate) struct ServerState {
     directory: PathBuf,
+    /// Its lock ends with it, and with the process at the latest.
+    _lock: File,
 }
 
 /// A volume's folder, held against other servers until it is dropped.
@@ -39,6 +44,8 @@ pub(crate) struct UnitState {
 pub enum StateError {
     /// Neither an argument nor the environment names a directory.
     NoPlace,
+    /// Another server has the directory: the number of its process, if that can be told.
+    Held(PathBuf, Option<u32>),
     /// Another server with this state directory serves the volume.
     InUse(VolumeName, PathBuf),
     /// A UUID file that holds no UUID.
@@ -55,6 +62,15 @@ impl fmt::Display for StateError {
             StateError::NoPlace => f.write_str(
                 "there is no place to keep identities: HOME is not set; name a directory with --state",
             ),
+            StateError::Held(directory, pid) => {
+                let process = pid.map_or(String::new(), |pid| format!(" (process {pid})"));
+                write!(
+                    f,
+                    "the state directory {} is in use by another server{process}; stop that server, or give this one \
+                     its own with --state",
+                    directory.display()
+                )
+            }
             StateError::InUse(volume, directory) => write!(
                 f,
                 "volume {volume} is in use: another server has it, with the state directory {}; stop that \
@@ -79,14 +95,57 @@ const UUID: &str = "uuid";
 const UNIT: &str = "unit";
 const LOST: &str = "lost";
 const SPEC: &str = "spec";
+/// Locked by the server that has the directory, whose process number is in it.
+const LOCK: &str = "lock";
 
 impl ServerState {
-    /// Makes the directory if it is not there, for its owner only.
-    pub(crate) fn open(directory: &Path) -> Result<ServerState, StateError> {
+    /// Makes the directory if it is not there, for its owner only, and takes it for this process.
+    pub(crate) fn open(directory: &Path, undo: &Undo) -> Result<ServerState, StateError> {
         use std::os::unix::fs::DirBuilderExt;
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory.join("volumes"));
+        let volumes = directory.join("volumes");
+        let mut missing: Vec<PathBuf> =
+            volumes.ancestors().take_while(|path| !path.exists()).map(Path::to_owned).collect();
+        missing.reverse();
+        // What others have put there meanwhile keeps a folder.
+        missing.into_iter().for_each(|path| undo.add(move || drop(fs::remove_dir(path))));
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&volumes);
         made.map_err(|error| StateError::Io("make the state directory", directory.to_owned(), error))?;
-        Ok(ServerState { directory: directory.to_owned() })
+        let lock = take(directory, undo)?;
+        Ok(ServerState { directory: directory.to_owned(), _lock: lock })
+    }
+
+    /// The server that has this directory now; nothing is made or changed.
+    ///
+    /// # Errors
+    /// [`StateError::Held`]; or it cannot be told.
+    pub(crate) fn look(directory: &Path) -> Result<(), StateError> {
+        let path = directory.join(LOCK);
+        match File::open(&path) {
+            Ok(lock) => lock.try_lock_shared().map_err(|error| held(error, directory)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(StateError::Io("read", path, error)),
+        }
+    }
+
+    /// What a volume was served as, if that is kept in this directory, which another server may have; nothing is changed.
+    ///
+    /// # Errors
+    /// What is kept of the volume cannot be used.
+    pub(crate) fn kept_of(directory: &Path, volume: &Volume) -> Result<Option<String>, StateError> {
+        let folder = |name: &VolumeName| directory.join("volumes").join(name.as_str());
+        let previous = volume.previous_name.as_ref().map(folder);
+        let own = folder(&volume.name);
+        let folder = if own.exists() { own } else { previous.unwrap_or(own) };
+        let read = |name| match fs::read_to_string(folder.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some).map_err(|error| StateError::Io("read", folder.join(name), error)),
+        };
+        match read(UUID)? {
+            Some(text) if volume.uuid.is_none() && text.trim().parse::<Uuid>().is_err() => {
+                Err(StateError::Damaged(folder.join(UUID)))
+            }
+            _ => read(SPEC),
+        }
     }
 
     /// Where it is.
@@ -96,21 +155,28 @@ impl ServerState {
 
     /// Locks and returns a volume's folder. The folder of its previous name is renamed, unless one of its own
     /// name exists: `previous-name` may stay in the configuration.
-    pub(crate) fn folder(&self, volume: &Volume) -> Result<Folder, StateError> {
+    pub(crate) fn folder(&self, volume: &Volume, undo: &Undo) -> Result<Folder, StateError> {
         let path = self.path_of(&volume.name);
         if let Some(previous) = volume.previous_name.as_ref().filter(|_| !path.exists()) {
-            self.rename(previous, &path)?;
+            self.rename(previous, &path, undo)?;
+        }
+        if !path.exists() {
+            let path = path.clone();
+            undo.add(move || drop(fs::remove_dir_all(path)));
         }
         self.take(&volume.name)
     }
 
-    fn rename(&self, previous: &VolumeName, path: &Path) -> Result<(), StateError> {
+    fn rename(&self, previous: &VolumeName, path: &Path, undo: &Undo) -> Result<(), StateError> {
         let from = self.path_of(previous);
         if !from.exists() {
             return Ok(());
         }
         let _held = self.take(previous)?;
-        fs::rename(&from, path).map_err(|error| StateError::Io("rename", from, error))
+        fs::rename(&from, path).map_err(|error| StateError::Io("rename", from.clone(), error))?;
+        let path = path.to_owned();
+        undo.add(move || drop(fs::rename(path, from)));
+        Ok(())
     }
 
     fn take(&self, name: &VolumeName) -> Result<Folder, StateError> {
@@ -131,6 +197,34 @@ impl ServerState {
 
     fn path_of(&self, volume: &VolumeName) -> PathBuf {
         self.directory.join("volumes").join(volume.as_str())
+    }
+}
+
+/// Locks a state directory for this process.
+fn take(directory: &Path, undo: &Undo) -> Result<File, StateError> {
+    let path = directory.join(LOCK);
+    let failed = |error| StateError::Io("lock", path.clone(), error);
+    let is_new = !path.exists();
+    let open = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let mut lock = open.map_err(failed)?;
+    lock.try_lock().map_err(|error| held(error, directory))?;
+    if is_new {
+        let path = path.clone();
+        undo.add(move || drop(fs::remove_file(path)));
+    }
+    lock.set_len(0).and_then(|()| writeln!(lock, "{}", process::id())).map_err(failed)?;
+    Ok(lock)
+}
+
+/// Why a state directory cannot be had.
+fn held(error: TryLockError, directory: &Path) -> StateError {
+    let path = directory.join(LOCK);
+    match error {
+        TryLockError::WouldBlock => {
+            let pid = fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
+            StateError::Held(directory.to_owned(), pid)
+        }
+        TryLockError::Error(error) => StateError::Io("lock", path, error),
     }
 }
 
@@ -278,19 +372,28 @@ mod tests {
 
     fn state() -> (tempfile::TempDir, ServerState) {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let state = ServerState::open(&directory.path().join("a/b")).expect("a state directory");
+        let state = opened(&directory.path().join("a/b")).expect("a state directory");
         (directory, state)
     }
 
+    fn opened(directory: &Path) -> Result<ServerState, StateError> {
+        ServerState::open(directory, &Undo::default())
+    }
+
+    fn folder(state: &ServerState, volume: &Volume) -> Result<Folder, StateError> {
+        state.folder(volume, &Undo::default())
+    }
+
     fn identity(state: &ServerState, volume: &Volume) -> Uuid {
-        state.folder(volume).and_then(|folder| folder.identity(volume.uuid)).expect("an identity")
+        folder(state, volume).and_then(|folder| folder.identity(volume.uuid)).expect("an identity")
     }
 
     #[test]
     fn an_identity_survives_a_restart_and_is_nobody_elses() {
         let (_directory, state) = state();
-        let uuid = identity(&state, &volume("vm1"));
-        let again = ServerState::open(state.directory()).expect("again");
+        let (uuid, directory) = (identity(&state, &volume("vm1")), state.directory().to_owned());
+        drop(state);
+        let again = opened(&directory).expect("again");
         assert_eq!(identity(&again, &volume("vm1")), uuid);
         assert_ne!(identity(&again, &volume("vm2")), uuid);
     }
@@ -298,7 +401,7 @@ mod tests {
     #[test]
     fn what_a_logical_unit_saves_is_there_after_a_restart() {
         let (_directory, state) = state();
-        let unit = || state.folder(&volume("vm1")).and_then(Folder::unit).expect("a folder");
+        let unit = || folder(&state, &volume("vm1")).and_then(Folder::unit).expect("a folder");
         let first = unit();
         assert_eq!(first.load(), None);
         let world = host::Epoll::shared(host::EpollOptions::default()).expect("an epoll");
@@ -323,9 +426,9 @@ mod tests {
     #[test]
     fn a_volume_cannot_be_renamed_while_it_is_served() {
         let (_directory, state) = state();
-        let _served = state.folder(&volume("old")).expect("free");
+        let _served = folder(&state, &volume("old")).expect("free");
         let renamed = Volume { previous_name: Some("old".parse().expect("a name")), ..volume("new") };
-        assert!(matches!(state.folder(&renamed), Err(StateError::InUse(..))));
+        assert!(matches!(folder(&state, &renamed), Err(StateError::InUse(..))));
     }
 
     #[test]
@@ -339,7 +442,7 @@ mod tests {
     #[test]
     fn a_damaged_identity_is_not_silently_replaced() {
         let (_directory, state) = state();
-        let folder = state.folder(&volume("vm1")).expect("free");
+        let folder = folder(&state, &volume("vm1")).expect("free");
         fs::write(state.directory().join("volumes/vm1/uuid"), "").expect("damage");
         let error = folder.identity(None).expect_err("damaged");
         assert!(error.to_string().contains("volumes/vm1/uuid holds no UUID; restore it"), "{error}");
@@ -348,11 +451,48 @@ mod tests {
     #[test]
     fn two_servers_cannot_serve_one_volume() {
         let (_directory, state) = state();
-        let served = state.folder(&volume("vm1")).expect("free");
-        let error = state.folder(&volume("vm1")).err().expect("taken");
+        let served = folder(&state, &volume("vm1")).expect("free");
+        let error = folder(&state, &volume("vm1")).err().expect("taken");
         assert!(error.to_string().starts_with("volume vm1 is in use"), "{error}");
         drop(served);
-        state.folder(&volume("vm1")).expect("free again");
+        folder(&state, &volume("vm1")).expect("free again");
+    }
+
+    #[test]
+    fn a_directory_is_one_server_s_whose_process_is_named() {
+        let (_directory, state) = state();
+        let path = state.directory().to_owned();
+        for refused in [opened(&path).map(drop), ServerState::look(&path)] {
+            let error = refused.expect_err("taken").to_string();
+            assert!(error.contains(&format!("by another server (process {})", process::id())), "{error}");
+        }
+        drop(state);
+        ServerState::look(&path).expect("free again");
+        opened(&path).expect("free again");
+    }
+
+    #[test]
+    fn what_was_made_is_taken_back_and_nothing_else() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("a/b");
+        let (first, second) = (Undo::default(), Undo::default());
+        let state = ServerState::open(&path, &first).expect("a state directory");
+        let made = |name, undo| state.folder(&volume(name), undo).and_then(|folder| folder.identity(None));
+        made("old", &first).expect("an identity");
+        let uuid = made("kept", &Undo::default()).expect("an identity");
+        let renamed = Volume { previous_name: Some("kept".parse().expect("a name")), ..volume("new") };
+        state.folder(&renamed, &second).map(drop).expect("free");
+        second.take_back();
+        assert_eq!(identity(&state, &volume("kept")), uuid, "its name is what it was");
+        first.take_back();
+        assert!(!state.keeps(&"old".parse().expect("a name")));
+        assert!(state.keeps(&"kept".parse().expect("a name")), "another start has made it");
+        fs::remove_dir_all(path.join("volumes")).expect("there");
+        second.take_back();
+        let state = ServerState::open(&directory.path().join("c/d"), &second).expect("a state directory");
+        drop(state);
+        second.take_back();
+        assert!(!directory.path().join("c").exists());
     }
 
     #[test]

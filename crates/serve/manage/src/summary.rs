@@ -4,8 +4,13 @@ use std::fmt::Write;
 
 use crate::config::{Config, Volume};
 
-/// One line for each listener, for what each front end serves, and for each idle volume.
+/// What is said of a valid configuration.
 pub fn text(config: &Config) -> String {
+    of(config) + "the configuration is good\n"
+}
+
+/// One line for each listener, for what each front end serves, and for each idle volume.
+pub(crate) fn of(config: &Config) -> String {
     let mut text = String::new();
     // Writing into a String does not fail.
     for (front_end, portal) in config.portals() {
@@ -20,7 +25,7 @@ pub fn text(config: &Config) -> String {
     for volume in config.volumes.iter().filter(is_idle) {
         let _ = writeln!(text, "volume {} is not exported and will not be opened", volume.name);
     }
-    text + "the configuration is good\n"
+    text
 }
 
 #[cfg(test)]

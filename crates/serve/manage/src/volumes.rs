@@ -8,6 +8,7 @@ use std::thread;
 use block::{BlockDevice, DeviceError, FaultControl};
 use sha2::{Digest, Sha256};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
+use volume::backend::{Opening, Undo};
 use volume::{NamedVolumes, PersistentState, VolumeOptions};
 
 use crate::config::{Config, Uuid, Volume, VolumeName, with_size};
@@ -109,8 +110,8 @@ impl Opened {
 }
 
 /// Opens every volume that is exported; if some cannot be, the first of them says why.
-pub(crate) fn open(config: &Config, state: &ServerState) -> Result<Volumes, Failure> {
-    open_all(config.exported(), state)
+pub(crate) fn open(config: &Config, state: &ServerState, undo: &Undo) -> Result<Volumes, Failure> {
+    open_all(config.exported(), state, undo)
 }
 
 /// Opens the volumes of these names.
@@ -118,17 +119,23 @@ pub(crate) fn open_these(
     config: &Config,
     names: &[VolumeName],
     state: &ServerState,
+    undo: &Undo,
 ) -> Result<Volumes, Failure> {
-    open_all(config.volumes.iter().filter(|volume| names.contains(&volume.name)), state)
+    open_all(config.volumes.iter().filter(|volume| names.contains(&volume.name)), state, undo)
 }
 
-fn open_all<'a>(used: impl Iterator<Item = &'a Volume>, state: &ServerState) -> Result<Volumes, Failure> {
+fn open_all<'a>(
+    used: impl Iterator<Item = &'a Volume>,
+    state: &ServerState,
+    undo: &Undo,
+) -> Result<Volumes, Failure> {
     // What was kept under a previous name must be taken over before that name's new volume finds it.
     let (renamed, others): (Vec<&Volume>, Vec<&Volume>) =
         used.partition(|volume| volume.previous_name.is_some());
     let remote = remotes(renamed.iter().chain(&others))?;
-    let renamed: Vec<_> = renamed.into_iter().map(|volume| open_named(volume, state, &remote)).collect();
-    let others = at_once(&others, |volume| open_named(volume, state, &remote));
+    let open = |volume: &Volume| Ok((volume.name.clone(), open_one(volume, state, &remote, undo)?));
+    let renamed: Vec<_> = renamed.into_iter().map(open).collect();
+    let others = at_once(&others, |volume| open(volume));
     renamed.into_iter().chain(others).collect::<Result<_, _>>().map(Volumes)
 }
 
@@ -137,7 +144,7 @@ fn open_all<'a>(used: impl Iterator<Item = &'a Volume>, state: &ServerState) -> 
 const OPENERS: usize = 32;
 
 /// Does `work` for each of `things` on up to [`OPENERS`] threads; the results are in the order of the things.
-fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub(crate) fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let run = || {
         let mut done = Vec::new();
@@ -168,38 +175,30 @@ fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + Sync) -> Vec
 type Remotes = HashMap<VolumeName, (Arc<dyn BlockDevice>, FaultControl)>;
 
 fn remotes<'a>(volumes: impl Iterator<Item = &'a &'a Volume>) -> Result<Remotes, Failure> {
-    let remote: Vec<(&Volume, FaultControl)> = volumes
+    let remote: Vec<(&Volume, Opening)> = volumes
         .filter(|volume| volume.spec.is_remote())
-        .map(|volume| (*volume, FaultControl::default()))
+        .map(|volume| (*volume, backends::opening()))
         .collect();
-    let opened =
-        remotes::open(remote.iter().map(|(volume, faults)| (volume.spec.clone(), faults.clone())).collect())?;
-    let named = remote.into_iter().zip(opened).map(|((volume, faults), device)| {
+    let opened = remote.iter().map(|(volume, opening)| (volume.spec.clone(), opening.clone()));
+    let opened = remotes::open(opened.collect())?;
+    let named = remote.into_iter().zip(opened).map(|((volume, Opening { faults, .. }), device)| {
         let device = device.map_err(|failure| failure.context(format_args!("volume {}", volume.name)))?;
         Ok((volume.name.clone(), (device, faults)))
     });
     named.collect()
 }
 
-fn open_named(
-    volume: &Volume,
-    state: &ServerState,
-    remote: &Remotes,
-) -> Result<(VolumeName, Opened), Failure> {
-    Ok((volume.name.clone(), open_one(volume, state, remote)?))
-}
-
-fn open_one(volume: &Volume, state: &ServerState, remote: &Remotes) -> Result<Opened, Failure> {
+fn open_one(volume: &Volume, state: &ServerState, remote: &Remotes, undo: &Undo) -> Result<Opened, Failure> {
     let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
-    let folder = state.folder(volume).map_err(Failure::refused)?;
+    let folder = state.folder(volume, undo).map_err(Failure::refused)?;
     let uuid = folder.identity(volume.uuid).map_err(Failure::refused)?;
     let lost = folder.lost().map_err(Failure::refused)?;
     let generation = cache_generation(&uuid, &volume.spec, lost.as_deref());
     let (device, control) = match remote.get(&volume.name) {
         Some((device, control)) => (Arc::clone(device), control.clone()),
         None => {
-            let control = FaultControl::default();
-            (open_local(volume, &folder, &control)?, control)
+            let opening = Opening { undo: undo.clone(), ..backends::opening() };
+            (open_local(volume, &folder, &opening)?, opening.faults)
         }
     };
     let options = LogicalUnitOptions {
@@ -221,20 +220,21 @@ fn open_one(volume: &Volume, state: &ServerState, remote: &Remotes) -> Result<Op
     Ok(Opened { unit, spec: volume.spec.to_string(), kept, faults })
 }
 
+/// By how much a volume that was served as `kept` is to grow, and what that was.
+pub(crate) fn growing(volume: &Volume, kept: Option<&str>) -> Option<(Bytes, Spec)> {
+    let before = backends::parse(kept?).ok()?;
+    Some((growth(&before, &volume.spec)?, before))
+}
+
 /// Opens what needs no network. A file that has the length with which it was served last, and is to be longer, grows: the
 /// server may have been ended before a reload came to that. One that is shorter was cut, and is refused.
-fn open_local(
-    volume: &Volume,
-    folder: &Folder,
-    faults: &FaultControl,
-) -> Result<Arc<dyn BlockDevice>, Failure> {
+fn open_local(volume: &Volume, folder: &Folder, opening: &Opening) -> Result<Arc<dyn BlockDevice>, Failure> {
     let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
     let text = volume.spec.to_string();
     let kept = folder.spec().map_err(Failure::refused)?;
-    let before = kept.as_ref().and_then(|kept| backends::parse(kept).ok());
-    let growing = before.and_then(|before| Some((growth(&before, &volume.spec)?, before)));
+    let growing = growing(volume, kept.as_deref());
     let spec = growing.as_ref().map_or(&volume.spec, |(_, before)| before);
-    let device = backends::open_local(spec, faults.clone()).map_err(|error| refused(&error))?;
+    let device = backends::open_local(spec, opening).map_err(|error| refused(&error))?;
     if let Some((bytes, _)) = growing {
         let grown = block_on(device.grow(bytes.0));
         grown.map_err(|error| refused(&format_args!("it does not grow to {bytes}: {error}")))?;
@@ -290,8 +290,8 @@ mod tests {
         let config = config(&volumes, &names.iter().map(String::as_str).collect::<Vec<_>>());
         let directory = tempfile::tempdir().expect("a temporary directory");
         let identities = || {
-            let state = ServerState::open(directory.path()).expect("a state directory");
-            let volumes = open(&config, &state).unwrap_or_else(|_| panic!("opened"));
+            let state = ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
+            let volumes = open(&config, &state, &Undo::default()).unwrap_or_else(|_| panic!("opened"));
             let of = |name: &String| volumes.named(name).expect("opened").unit.identity().uuid;
             names.iter().map(of).collect::<Vec<_>>()
         };
@@ -303,13 +303,15 @@ mod tests {
     #[test]
     fn a_new_volume_under_the_old_name_of_another_does_not_get_its_identity() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let state = ServerState::open(directory.path()).expect("a state directory");
-        let before = open(&config(&ram("old", ""), &["old"]), &state).unwrap_or_else(|_| panic!("opened"));
+        let state = ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
+        let before = open(&config(&ram("old", ""), &["old"]), &state, &Undo::default())
+            .unwrap_or_else(|_| panic!("opened"));
         let identity = before.named("old").expect("opened").unit.identity().uuid;
         drop(before);
         // The new one stands first, so that it would be opened first.
         let both = ram("old", "") + &ram("new", "previous-name = \"old\"");
-        let after = open(&config(&both, &["old", "new"]), &state).unwrap_or_else(|_| panic!("opened"));
+        let after = open(&config(&both, &["old", "new"]), &state, &Undo::default())
+            .unwrap_or_else(|_| panic!("opened"));
         let uuid = |name| after.named(name).expect("opened").unit.identity().uuid;
         assert_eq!(uuid("new"), identity);
         assert_ne!(uuid("old"), identity);
@@ -319,8 +321,10 @@ mod tests {
     fn the_first_volume_that_cannot_be_opened_says_why() {
         let volumes = "[volume.a]\nspec = \"/nowhere/a\"\n[volume.b]\nspec = \"/nowhere/b\"\n";
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let state = ServerState::open(directory.path()).expect("a state directory");
-        let failure = open(&config(volumes, &["a", "b"]), &state).err().expect("there is no such file");
+        let state = ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
+        let failure = open(&config(volumes, &["a", "b"]), &state, &Undo::default())
+            .err()
+            .expect("there is no such file");
         assert!(failure.to_string().contains("volume a:"), "{failure}");
     }
 
@@ -328,10 +332,11 @@ mod tests {
     fn a_file_grows_at_a_start_unless_it_was_cut() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let image = directory.path().join("f");
-        let state = ServerState::open(&directory.path().join("state")).expect("a state directory");
+        let state =
+            ServerState::open(&directory.path().join("state"), &Undo::default()).expect("a state directory");
         let opened = |mib: u64| {
             let spec = format!("[volume.f]\nspec = \"delay:1us:[file:{}?size={mib}MiB]\"\n", image.display());
-            let volumes = open(&config(&spec, &["f"]), &state)?;
+            let volumes = open(&config(&spec, &["f"]), &state, &Undo::default())?;
             Ok::<_, Failure>(
                 volumes.named("f").expect("opened").unit.volume().device().geometry().bytes() >> 20,
             )

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ gather = "0us"
 io-engine = "auto"
 
 [log]
-filter = "warn,linerate::login=info" # --log
+filter = "warn,audit=info" # --log
 format = "json"
 
 [[portal]]
@@ -187,6 +188,7 @@ fn a_file_with_a_mistake_anywhere_is_refused_at_its_place_and_changes_nothing() 
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("linerate.toml");
     fs::write(&path, TEXT).expect("a file");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("our own file"); // it holds secrets
     let desired =
         Desired { path: Some(path.clone()), state: Some(folder.path().join("state")), ..Desired::default() };
     let config = desired.safe_config().expect("nothing wrong");
@@ -203,7 +205,7 @@ fn a_file_with_a_mistake_anywhere_is_refused_at_its_place_and_changes_nothing() 
         let check = desired.safe_config();
         let is_good = Config::parse(&path.display().to_string(), &text).is_ok();
         let options = ReloadOptions { dry_run: check.is_ok(), force: true };
-        match (check, live.reload(options)) {
+        match (check, live.reload(options, "test")) {
             (Ok(_), Ok(_)) => accepted.set(accepted.get() + 1),
             (Err(check), Err(reload)) => {
                 refused.set(refused.get() + 1);

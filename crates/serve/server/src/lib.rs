@@ -42,6 +42,6 @@ pub use budget::{Budget, Charge};
 pub use core::{Core, CoreHandle, RunningCore};
 pub use front_end::{AbortOrder, Accepted, CoreFrontEnd, FrontEnd, Owners, SlowHolder};
 pub use listener::Portal;
-pub use log_limit::{ALL_LINES_MAX, LINES_MAX, LOG, WINDOW};
+pub use log_limit::{ALL_LINES_MAX, AUDIT, LINES_MAX, WINDOW};
 pub use observer::{Observer, SessionInfo};
 pub use server::{Config, ConnectionPermit, Limits, Phase, Server};

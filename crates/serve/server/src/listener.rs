@@ -12,7 +12,7 @@ use reactor::{JoinHandle, ListenOptions, Listener, Stream, StreamOptions};
 use crate::address::AddressBlock;
 use crate::core::RunningCore;
 use crate::front_end::Accepted;
-use crate::log_limit::LOG;
+use crate::log_limit::AUDIT;
 use crate::logins::Logins;
 
 /// An address to listen on, and the front end whose hosts connect there.
@@ -182,7 +182,7 @@ fn welcome(local: &Rc<RunningCore>, logins: &SharedLogins, portal: &Portal, stre
     let Some(permit) = permit else {
         if server.may_log(address) {
             let most = server.limits().connections_per_address;
-            tracing::warn!(target: LOG, %peer, most, "refused: too many connections from this address");
+            tracing::warn!(target: AUDIT, %peer, most, "refused: too many connections from this address");
         }
         return;
     };
@@ -208,7 +208,7 @@ fn give_way(local: &Rc<RunningCore>, login: Login) {
     login.task.abort();
     if local.server().may_log(login.peer.ip()) {
         let why = "it gave way to newer connections that want to log in";
-        tracing::warn!(target: LOG, peer = %login.peer, why, "login refused");
+        tracing::warn!(target: AUDIT, peer = %login.peer, why, "login refused");
     }
 }
 

@@ -28,8 +28,9 @@ pub(crate) struct LeftOut {
     pub(crate) lines: u64,
 }
 
-/// The log target of lines about connections, logins and logouts, shown by default.
-pub const LOG: &str = "linerate::login";
+/// The log target of the audit, shown by default: who logged in as whom, who was refused and why, whose session ended and why,
+/// who changed what.
+pub const AUDIT: &str = "audit";
 /// Counted anew after so long.
 pub const WINDOW: Duration = Duration::from_secs(10);
 /// Lines of one address in that time: an initiator that tries again every two seconds is seen to do so.

@@ -16,7 +16,7 @@ use crate::address::{AddressBlock, Counts};
 use crate::core::{Core, Message, RunningCore};
 use crate::front_end::{AbortOrder, FrontEnd};
 use crate::listener::Portal;
-use crate::log_limit::{LOG, LogLimit};
+use crate::log_limit::{AUDIT, LogLimit};
 use crate::observer::Observer;
 
 /// The configuration of a server that does not depend on a protocol. [`Server::reconfigure`] replaces it.
@@ -301,7 +301,7 @@ impl Server {
         let mut limit = self.log_limit.lock();
         for left_out in limit.left_out(reactor::now()) {
             let from = left_out.from.map_or("other addresses".to_owned(), |block| block.to_string());
-            tracing::warn!(target: LOG, from, lines = left_out.lines, "lines about logins were left out");
+            tracing::warn!(target: AUDIT, from, lines = left_out.lines, "lines about logins were left out");
         }
     }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use block::{BlockDevice, BlockSize, FaultControl, Sleeper, Spawner};
 
@@ -120,4 +120,25 @@ pub struct Opening {
     pub sleeper: Arc<dyn Sleeper>,
     /// Runs the background tasks of layers.
     pub spawner: Arc<dyn Spawner>,
+    /// Is told of files that are made.
+    pub undo: Undo,
+}
+
+/// What was made on the way to something that may fail yet, and how to take it back. Dropping it takes back nothing.
+#[derive(Clone, Default)]
+pub struct Undo(Arc<Mutex<Vec<Step>>>);
+
+type Step = Box<dyn FnOnce() + Send>;
+
+impl Undo {
+    /// Something was made, and `step` takes it back.
+    pub fn add(&self, step: impl FnOnce() + Send + 'static) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(step));
+    }
+
+    /// Takes everything back, what was made last first.
+    pub fn take_back(&self) {
+        let steps = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        steps.into_iter().rev().for_each(|step| step());
+    }
 }

@@ -33,12 +33,8 @@ pub fn find(file: Option<&Path>, option: &str) -> Result<Secret, Failure> {
 
 fn of_file(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let path = file.display();
-    let read = secrets::read(file)
-        .map_err(|error| Failure::refused(format!("cannot read the agents' secret from {path}: {error}")))?;
-    match read {
-        (_, Some(exposed)) => Err(Failure::refused(exposed)),
-        (bytes, None) => Ok(bytes),
-    }
+    secrets::read(file)
+        .map_err(|error| Failure::refused(format!("cannot read the agents' secret from {path}: {error}")))
 }
 
 fn asked_for(option: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {

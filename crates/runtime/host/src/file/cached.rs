@@ -25,6 +25,7 @@ impl FileDevice {
             .and_then(AsyncFile::new)
             .map_err(|source| OpenError::Io { path: options.path.clone(), source })?;
         Ok(FileDevice {
+            created: false,
             file,
             options,
             blocks: AtomicU64::new(self.blocks.load(Ordering::Relaxed)),

@@ -60,6 +60,7 @@ impl FileOptions {
 /// A volume in a regular file or on a block device.
 pub struct FileDevice {
     file: AsyncFile,
+    created: bool,
     options: FileOptions,
     /// Grows with the file, unless the options fix it, and never shrinks: blocks that are gone fail instead.
     blocks: AtomicU64,

@@ -28,6 +28,16 @@ impl FileDevice {
             whole_blocks(bytes, options.block_size)?;
         }
         let (file, created) = open(&options)?;
+        let path = options.path.clone();
+        FileDevice::of(file, created, options).inspect_err(|_| {
+            if created {
+                // Nobody has anything in it yet. If it is gone, nothing is left over.
+                let _ = std::fs::remove_file(&path);
+            }
+        })
+    }
+
+    fn of(file: File, created: bool, options: FileOptions) -> Result<FileDevice, OpenError> {
         leave_access_time(&file);
         lock(&file, &options)?;
         // An empty one may have been made so by a process that was killed before it gave it its length.
@@ -41,11 +51,17 @@ impl FileDevice {
         let file = AsyncFile::new(file).map_err(|source| failed(&options.path, source))?;
         Ok(FileDevice {
             file,
+            created,
             options,
             blocks: AtomicU64::new(blocks.0),
             properties,
             latest_error: LatestError::default(),
         })
+    }
+
+    /// Whether the file was not there before.
+    pub fn is_created(&self) -> bool {
+        self.created
     }
 }
 
@@ -102,7 +118,7 @@ fn existing(options: &FileOptions) -> io::Result<File> {
     let exclusive = kind.is_block_device() && !options.read_only;
     let flags = direct(options) | if exclusive { libc::O_EXCL } else { 0 };
     let attempt = || access(options).custom_flags(flags).open(&options.path);
-    patiently(attempt, &[libc::EBUSY])
+    patiently(&options.path, attempt, &[libc::EBUSY])
 }
 
 fn access(options: &FileOptions) -> OpenOptions {
@@ -134,21 +150,27 @@ fn refused(options: &FileOptions, source: io::Error) -> OpenError {
 fn lock(file: &File, options: &FileOptions) -> Result<(), OpenError> {
     let held = [libc::EAGAIN, libc::EACCES];
     let path = || options.path.clone();
-    patiently(|| try_lock(file, options.read_only), &held).map_err(|source| match source.raw_os_error() {
+    let outcome = patiently(&options.path, || try_lock(file, options.read_only), &held);
+    outcome.map_err(|source| match source.raw_os_error() {
         Some(error) if held.contains(&error) => OpenError::AlreadyInUse { path: path() },
         _ => OpenError::NoLock { path: path(), source },
     })
 }
 
-/// Retries for a while an attempt that fails because another process has the file.
-fn patiently<T>(mut attempt: impl FnMut() -> io::Result<T>, held: &[i32]) -> io::Result<T> {
+/// Retries for a while an attempt that fails because another process has the file, and says so.
+fn patiently<T>(path: &Path, mut attempt: impl FnMut() -> io::Result<T>, held: &[i32]) -> io::Result<T> {
     let patience = Instant::now() + PATIENCE;
+    let mut waits = false;
     loop {
         match attempt() {
             Err(error)
                 if error.raw_os_error().is_some_and(|error| held.contains(&error))
                     && Instant::now() < patience =>
             {
+                if !std::mem::replace(&mut waits, true) {
+                    let seconds = PATIENCE.as_secs();
+                    tracing::warn!(path = %path.display(), seconds, "in use by another process: waiting for it");
+                }
                 thread::sleep(RETRY);
             }
             outcome => return outcome,

@@ -6,8 +6,11 @@ use super::Session;
 use crate::connection::ConnectionEnd;
 use crate::directory::{self, SendTargetsRequester};
 use crate::link::Link;
-use crate::status::{self, ConnectionStatus, SessionStatus};
-use server::{LOG, SessionInfo};
+use crate::status::{self, ConnectionStatus, SessionStatus, Traffic};
+use server::{AUDIT, SessionInfo};
+
+/// So that a line stays short.
+const KEYS_OF_A_LINE: usize = 3;
 
 impl Session {
     pub(super) fn send_targets(&mut self, id: ConnectionId, which: &TextQuery) {
@@ -28,50 +31,34 @@ impl Session {
         self.wake(id);
     }
 
-    /// Discovery needs no authentication unless it is configured, so its log lines are limited.
-    fn may_log(&self, link: &Link) -> bool {
-        self.identity.target.is_some() || self.context.may_log(link.peer.ip())
-    }
-
-    /// One line for a login.
+    /// A line for a login, and the negotiated keys.
     pub(crate) fn log_in(&self, link: &Link) {
-        if !self.may_log(link) {
-            return;
+        let identity = &self.identity;
+        let (initiator, user, session) = (&identity.initiator, &identity.user, identity.slot.tsih.0);
+        let (peer, cid) = (link.peer, link.cid.0);
+        match &identity.target {
+            Some(target) => {
+                let target = &target.name;
+                tracing::info!(target: AUDIT, %peer, session, initiator, user, target, cid, "logged in");
+            }
+            // There may be one in each few seconds and from each host.
+            None => tracing::debug!(target: AUDIT, %peer, session, initiator, user, "discovery"),
         }
-        let keys = status::keys(self.machine.parameters()).join(" ");
-        tracing::info!(
-            target: LOG,
-            initiator = self.identity.initiator,
-            user = self.identity.user,
-            target = self.target_name(),
-            session = self.identity.slot.tsih.0,
-            cid = link.cid.0,
-            peer = %link.peer,
-            %keys,
-            "logged in"
-        );
+        for keys in status::keys(self.machine.parameters()).chunks(KEYS_OF_A_LINE) {
+            tracing::debug!(session, cid, keys = keys.join(" "), "negotiated");
+        }
     }
 
-    /// One line for the end of a connection.
+    /// A line for the end of a connection, and one for what its session has moved.
     pub(crate) fn log_out(&self, link: &Link, end: &ConnectionEnd) {
-        if !self.may_log(link) {
-            return;
-        }
-        let (identity, traffic) = (&self.identity, self.traffic);
-        tracing::info!(
-            target: LOG,
-            initiator = identity.initiator,
-            user = identity.user,
-            target = self.target_name(),
-            session = identity.slot.tsih.0,
-            cid = link.cid.0,
-            peer = %link.peer,
-            commands = traffic.commands,
-            read_bytes = traffic.read_bytes,
-            written_bytes = traffic.written_bytes,
-            why = %end,
-            "connection ended"
-        );
+        let (identity, Traffic { commands, read_bytes, written_bytes, .. }) = (&self.identity, self.traffic);
+        let (initiator, user, session) = (&identity.initiator, &identity.user, identity.slot.tsih.0);
+        let (peer, cid) = (link.peer, link.cid.0);
+        let Some(target) = identity.target.as_ref().map(|target| &target.name) else {
+            return tracing::debug!(target: AUDIT, why = %end, %peer, session, initiator, user, "discovery ended");
+        };
+        tracing::info!(target: AUDIT, why = %end, %peer, session, initiator, user, target, cid, "connection ended");
+        tracing::info!(target: AUDIT, %peer, session, cid, commands, read_bytes, written_bytes, "moved by its session");
     }
 
     pub(crate) fn target_name(&self) -> &str {

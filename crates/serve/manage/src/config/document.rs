@@ -1,22 +1,18 @@
 //! The file as a whole: its sections, and the rules between them.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use toml::de::DeTable;
 
 use super::mistake::{ConfigError, Mistakes};
 use super::section::Section;
-use super::values::Unfit;
-use super::{Config, Limits, Log, LogFormat, metrics, volume};
+use super::{Config, Limits, log, metrics, volume};
 use crate::front_ends::{Document, FrontEnds};
 use crate::poll::{Gather, Poll};
-use ::volume::nearest::hint;
 use ::volume::spec::{Bytes, Time};
 
-pub(super) fn read(file: &str, text: &str, front_ends: FrontEnds) -> Result<Config, ConfigError> {
-    let mistakes = Mistakes::new(file, text);
-    let (document, errors) = DeTable::parse_recoverable(text);
+pub(super) fn read(mistakes: Mistakes<'_>, front_ends: FrontEnds) -> Result<Config, ConfigError> {
+    let (document, errors) = DeTable::parse_recoverable(mistakes.text());
     for error in &errors {
         mistakes.add(error.span().unwrap_or(0..0), format!("this is not TOML: {}", error.message()));
     }
@@ -42,9 +38,8 @@ fn config(root: &Section<'_>, front_ends: FrontEnds) -> Config {
         gather: root.parsed::<Gather>("gather").map(|gather| gather.value.0),
         io_engine: root.parsed("io-engine").map(|engine| engine.value),
         metrics: root.section("metrics", "[metrics]").and_then(|section| metrics::read(&section)),
-        log: root.section("log", "[log]").map(|section| log(&section)).unwrap_or_default(),
+        log: root.section("log", "[log]").map(|section| log::read(&section)).unwrap_or_default(),
         volumes,
-        exposed: Vec::new(),
     };
     limits_section.iter().chain([root]).for_each(Section::done);
     config
@@ -57,38 +52,5 @@ fn limits(section: &Section<'_>) -> Limits {
         logins: count("logins"),
         fence_time: section.parsed::<Time>("fence-time").map(|time| time.value.0),
         staging_bytes: section.parsed::<Bytes>("staging").map(|bytes| bytes.value.0 as usize),
-    }
-}
-
-fn log(section: &Section<'_>) -> Log {
-    let filter = section.parsed::<Filter>("filter").map(|filter| filter.value.0);
-    let format = section.parsed("format").map(|format| format.value);
-    section.done();
-    Log { filter, format }
-}
-
-/// A filter that `tracing-subscriber` understands.
-struct Filter(String);
-
-impl FromStr for Filter {
-    type Err = Unfit;
-
-    fn from_str(text: &str) -> Result<Filter, Unfit> {
-        match tracing_subscriber::EnvFilter::try_new(text) {
-            Ok(_) => Ok(Filter(text.to_owned())),
-            Err(error) => Err(Unfit(format!("{error}; write one such as info or warn,target=debug"))),
-        }
-    }
-}
-
-impl FromStr for LogFormat {
-    type Err = Unfit;
-
-    fn from_str(text: &str) -> Result<LogFormat, Unfit> {
-        match text {
-            "text" => Ok(LogFormat::Text),
-            "json" => Ok(LogFormat::Json),
-            _ => Err(Unfit(format!("`{text}` is unknown{}", hint(text, &["text", "json"])))),
-        }
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use super::{Config, ConfigError, document};
+use super::{Config, ConfigError, Mistakes, document};
 use crate::front_ends::FrontEnds;
 use backends::secrets;
 use host::private_file;
@@ -33,9 +33,8 @@ impl ConfigFile {
 
     /// What it says.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let mut config = document::read(&self.path.display().to_string(), &self.text, self.front_ends)?;
-        config.exposed = config.exposed_by(secrets::exposed(&self.path, self.mode).as_ref());
-        Ok(config)
+        let (file, exposed) = (self.path.display().to_string(), secrets::exposed(&self.path, self.mode));
+        document::read(Mistakes::new(&file, &self.text, exposed), self.front_ends)
     }
 
     /// Where it is.

@@ -1,11 +1,11 @@
 //! Mistakes in a configuration file, shown with line and column. Values that may be secrets are not shown,
 //! since messages end up in logs and bug reports.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::{self, Write};
 use std::ops::Range;
 
-use backends::secrets;
+use backends::secrets::{self, Exposed};
 
 /// All mistakes of one file, in the order of the file.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ impl fmt::Display for ConfigError {
 pub struct Mistakes<'a> {
     file: &'a str,
     text: &'a str,
+    /// The file, if others may use it. Told with the first secret in it.
+    exposed: Cell<Option<Exposed>>,
     list: RefCell<Vec<Mistake>>,
 }
 
@@ -41,8 +43,19 @@ struct Mistake {
 }
 
 impl<'a> Mistakes<'a> {
-    pub(super) fn new(file: &'a str, text: &'a str) -> Mistakes<'a> {
-        Mistakes { file, text, list: RefCell::new(Vec::new()) }
+    pub(super) fn new(file: &'a str, text: &'a str, exposed: Option<Exposed>) -> Mistakes<'a> {
+        Mistakes { file, text, exposed: Cell::new(exposed), list: RefCell::default() }
+    }
+
+    pub(super) fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// There is a secret at this place: a mistake, if others than its owner may use the file.
+    pub(crate) fn found_secret(&self, at: &Range<usize>) {
+        if let Some(exposed) = self.exposed.take() {
+            self.add(at.clone(), exposed.to_string());
+        }
     }
 
     /// One more, at its place in the file.
@@ -202,7 +215,7 @@ mod tests {
     #[test]
     fn mistakes_are_shown_in_the_order_of_the_file() {
         let text = "a = 1\nbcd = 2\n";
-        let mistakes = Mistakes::new("x.toml", text);
+        let mistakes = Mistakes::new("x.toml", text, None);
         mistakes.add(6..9, "second");
         mistakes.add(4..5, "first");
         let error = mistakes.verdict(Some(())).expect_err("two mistakes");
@@ -214,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_place_beyond_the_text_is_shown_at_its_end() {
-        let mistakes = Mistakes::new("x", "");
+        let mistakes = Mistakes::new("x", "", None);
         mistakes.add(5..9, "?");
         assert_eq!(mistakes.verdict(None::<()>).expect_err("one").to_string(), "x:1:1: ?\n1 | \n  | ^");
     }

@@ -7,6 +7,7 @@
 mod document;
 mod edit;
 mod file;
+mod log;
 mod metrics;
 mod mistake;
 mod section;
@@ -20,6 +21,7 @@ use std::time::Duration;
 pub use edit::{Addition, Tables, not_editable, text_of};
 pub(crate) use edit::{no_size, with_size};
 pub(crate) use file::ConfigFile;
+pub use log::{Log, LogFormat, LogTargets};
 pub use metrics::Metrics;
 pub use mistake::{ConfigError, Mistakes};
 pub use section::{Placed, Section};
@@ -29,7 +31,6 @@ pub use volume::Volume;
 use std::any::Any;
 
 use crate::front_ends::{Configured, FrontEnds};
-use backends::secrets::Exposed;
 
 /// The configuration file as a value.
 #[derive(Debug)]
@@ -58,8 +59,6 @@ pub struct Config {
     pub metrics: Option<Metrics>,
     /// What is logged.
     pub log: Log,
-    /// Files with secrets that others than their owner may use.
-    pub exposed: Vec<Exposed>,
 }
 
 /// `[limits]`, as far as they are the server's; front ends read theirs from the same section. What is `None` has the default of
@@ -74,25 +73,6 @@ pub struct Limits {
     pub fence_time: Option<Duration>,
     /// Memory for data and working buffers of commands, all sessions together.
     pub staging_bytes: Option<usize>,
-}
-
-/// `[log]`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Log {
-    /// What to log, in the words of `--log`.
-    pub filter: Option<String>,
-    /// How to write it.
-    pub format: Option<LogFormat>,
-}
-
-/// How log lines are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
 }
 
 impl Config {
@@ -133,7 +113,7 @@ impl Config {
 
     /// That of a file with nothing in it.
     pub(crate) fn empty(front_ends: FrontEnds) -> Config {
-        document::read("", "", front_ends).expect("all keys may be missing")
+        document::read(Mistakes::new("", "", None), front_ends).expect("all keys may be missing")
     }
 
     /// Leaves the specifications of these volumes what they were `before`.
@@ -145,21 +125,9 @@ impl Config {
         }
     }
 
-    /// Files with secrets that others than their owner may use: the configuration (`itself`, if it is one),
-    /// and what it names.
-    fn exposed_by(&self, itself: Option<&Exposed>) -> Vec<Exposed> {
-        let mut files: Vec<Exposed> = Vec::new();
-        for file in self.front_ends().flat_map(|front_end| front_end.exposed(itself)) {
-            if !files.contains(&file) {
-                files.push(file);
-            }
-        }
-        files
-    }
-
     /// Reads `text`, which stands in `file`.
     pub fn parse(file: &str, text: &str) -> Result<Config, ConfigError> {
-        document::read(file, text, FrontEnds::default())
+        document::read(Mistakes::new(file, text, None), FrontEnds::default())
     }
 }
 

@@ -6,11 +6,13 @@ use std::fmt;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::socket_peercred;
 
 use super::events::{Events, Subscriber};
 use super::{Reply, Request, message};
@@ -68,25 +70,33 @@ impl fmt::Display for BindError {
 impl Socket {
     /// Makes the socket at `path`, for its owner only. One that a dead server left behind is replaced.
     pub fn bind(path: &Path) -> Result<Socket, BindError> {
-        let failed = |error| BindError::Io(path.to_owned(), error);
-        match UnixStream::connect(path) {
-            Ok(_) => return Err(BindError::InUse(path.to_owned())),
-            Err(_) if !is_socket_or_nothing(path) => return Err(BindError::NotASocket(path.to_owned())),
-            Err(_) => {}
-        }
-        let listener = bind_privately(path).map_err(failed)?;
+        Socket::look(path)?;
+        let listener = bind_privately(path).map_err(|error| BindError::Io(path.to_owned(), error))?;
         Ok(Socket { listener, file: SocketFile(path.to_owned()) })
     }
 
+    /// Whether there may be a socket at `path`, without making it.
+    pub(crate) fn look(path: &Path) -> Result<(), BindError> {
+        match UnixStream::connect(path) {
+            Ok(_) => Err(BindError::InUse(path.to_owned())),
+            Err(_) if !is_socket_or_nothing(path) => Err(BindError::NotASocket(path.to_owned())),
+            // The path may be too long for an address.
+            Err(_) => SocketAddr::from_pathname(private_folder(path).join(INSIDE))
+                .map(drop)
+                .map_err(|error| BindError::Io(path.to_owned(), error)),
+        }
+    }
+
     /// Answers requests, and tells of `events`, on threads of its own until the process ends or the returned value is dropped,
-    /// which takes the name away. [`Request::Events`] is not passed to `answer`.
+    /// which takes the name away. [`Request::Events`] is not passed to `answer`, which
+    /// is told who asks, for the audit.
     ///
     /// # Errors
     /// There is no thread for it.
     pub fn serve(
         self,
         events: Arc<Events>,
-        answer: impl Fn(Request) -> Reply + Send + Sync + 'static,
+        answer: impl Fn(Request, &str) -> Reply + Send + Sync + 'static,
     ) -> io::Result<SocketFile> {
         let clients = Arc::new(Clients {
             answer: Box::new(answer),
@@ -110,7 +120,7 @@ impl Socket {
 
 /// What the threads of all clients share.
 struct Clients {
-    answer: Box<dyn Fn(Request) -> Reply + Send + Sync>,
+    answer: Box<dyn Fn(Request, &str) -> Reply + Send + Sync>,
     events: Arc<Events>,
     /// Clients that have a thread.
     attended: Mutex<usize>,
@@ -160,7 +170,7 @@ impl Clients {
 
     /// Answers one client's requests until it is done, asks for too much, or subscribes to events.
     fn attend(&self, client: &UnixStream) -> io::Result<Option<Subscriber>> {
-        let mut reader = BufReader::new(client);
+        let (mut reader, by) = (BufReader::new(client), who(client));
         loop {
             let line = read_line(&mut reader)?;
             if line.is_empty() {
@@ -173,7 +183,7 @@ impl Clients {
                     let reason = "the server has as many subscribers to events as it may have".to_owned();
                     subscriber.as_ref().map_or(Reply::Refused { reason }, |_| Reply::Done)
                 }
-                Ok(request) => (self.answer)(request),
+                Ok(request) => (self.answer)(request, &by),
                 Err(error) => Reply::Refused { reason: format!("not a request: {error}") },
             };
             send(client, &message::line(&reply)?, RECEIVE_TIME)?;
@@ -181,6 +191,14 @@ impl Clients {
                 return Ok(subscriber);
             }
         }
+    }
+}
+
+/// Whose process is at the other end, for the audit.
+fn who(client: &UnixStream) -> String {
+    match socket_peercred(client) {
+        Ok(peer) => format!("user {}, process {}", peer.uid.as_raw(), peer.pid.as_raw_nonzero()),
+        Err(error) => format!("unknown ({error})"),
     }
 }
 
@@ -258,9 +276,7 @@ fn is_socket_or_nothing(path: &Path) -> bool {
 /// Binds in a directory that other users cannot enter, then moves the socket into place: at no moment can
 /// others connect to it (CVE-2020-10699 was a control socket open to all).
 fn bind_privately(path: &Path) -> io::Result<UnixListener> {
-    let mut directory = path.as_os_str().to_owned();
-    directory.push(format!(".{}", std::process::id()));
-    let directory = PathBuf::from(directory);
+    let directory = private_folder(path);
     // A server that was killed in here has left its own, and in a container each has the same number.
     let _ = fs::remove_dir_all(&directory);
     DirBuilder::new().mode(0o700).create(&directory)?;
@@ -269,8 +285,17 @@ fn bind_privately(path: &Path) -> io::Result<UnixListener> {
     made
 }
 
+/// The socket's name in it.
+const INSIDE: &str = "s";
+
+fn private_folder(path: &Path) -> PathBuf {
+    let mut directory = path.as_os_str().to_owned();
+    directory.push(format!(".{}", std::process::id()));
+    PathBuf::from(directory)
+}
+
 fn bind_in(directory: &Path, path: &Path) -> io::Result<UnixListener> {
-    let inside = directory.join("s");
+    let inside = directory.join(INSIDE);
     let listener = UnixListener::bind(&inside)?;
     fs::set_permissions(&inside, Permissions::from_mode(0o600))?;
     fs::rename(&inside, path)?;
@@ -291,7 +316,7 @@ mod tests {
 
     fn serve_with(path: &Path, events: Arc<Events>) -> SocketFile {
         let socket = Socket::bind(path).expect("a free place");
-        let answer = |request| Reply::Refused { reason: format!("{request:?}") };
+        let answer = |request, _: &str| Reply::Refused { reason: format!("{request:?}") };
         socket.serve(events, answer).expect("a thread")
     }
 

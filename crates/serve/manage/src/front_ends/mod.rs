@@ -16,7 +16,6 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use backends::secrets::Exposed;
 use server::{Portal, Server};
 use toml_edit::Table;
 use volume::nearest::{hint, nearest};
@@ -88,11 +87,6 @@ pub trait Configured: Any + fmt::Debug + Send + Sync {
     /// One of its portals, as people are told of it.
     fn describe(&self, portal: &Portal) -> String {
         format!("{}://{}", portal.front_end, portal.listen)
-    }
-
-    /// Files with its secrets that others than their owner may use; `file` is the configuration file if it is one.
-    fn exposed(&self, _file: Option<&Exposed>) -> Vec<Exposed> {
-        Vec::new()
     }
 
     /// What is different in `wanted`, for people, a line each: `+` is new, `-` is gone, `~` is different. What has no line is

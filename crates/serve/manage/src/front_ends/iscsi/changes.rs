@@ -56,7 +56,8 @@ impl Changes<'_> {
     }
 
     fn target(&mut self, before: &Target, after: &Target) {
-        let Target { name, alias, groups, initiators, networks, chap, offers, redirect, luns } = after;
+        let Target { name, alias, groups, initiators, networks, chap, offers, hidden, redirect, luns } =
+            after;
         for lun in luns {
             match before.luns.iter().find(|old| old.lun == lun.lun) {
                 None => self.line(format!("+ {name} LUN {} = {}", lun.lun, lun.volume)),
@@ -75,6 +76,7 @@ impl Changes<'_> {
             (before.networks != *networks, "networks"),
             (before.chap != *chap, "CHAP accounts"),
             (before.offers != *offers, "what it negotiates (for new sessions)"),
+            (before.hidden != *hidden, "whether it is hidden"),
             (before.redirect != *redirect, "redirection"),
         ];
         for (_, what) in changes.iter().filter(|(is_changed, _)| *is_changed) {

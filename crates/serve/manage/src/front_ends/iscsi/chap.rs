@@ -10,7 +10,7 @@ use target::NamePattern;
 use super::names::patterns;
 use crate::config::{Placed, Section};
 use crate::config::{Unfit, one_of};
-use backends::secrets::{self, Exposed};
+use backends::secrets;
 
 /// CHAP for a target or for discovery.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,24 +21,12 @@ pub struct Chap {
     pub mutual: Option<Credentials>,
     /// The hashes it accepts: at least one.
     pub algorithms: Vec<Algorithm>,
-    /// Where its secrets were found.
-    pub(crate) sources: Vec<Source>,
-}
-
-/// Where a secret was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// In the configuration itself.
-    Inline,
-    /// In a file of its own, which others may use or not.
-    File(Option<Exposed>),
 }
 
 /// A user and its secret.
 struct UserAndSecret<'a> {
     user: Placed<&'a str>,
     credentials: Credentials,
-    source: Source,
 }
 
 /// An account that may log in.
@@ -100,8 +88,6 @@ pub(super) fn read(section: &Section<'_>, protected: Protected) -> Option<Chap> 
         each_user_has_its_names(section, &found);
     }
     mutual_differs(section, &found, mutual.as_ref());
-    let sources =
-        found.iter().map(|(found, _)| found).chain(&mutual).map(|found| found.source.clone()).collect();
     let account =
         |(found, initiators): (UserAndSecret<'_>, _)| Account { credentials: found.credentials, initiators };
     Some(Chap {
@@ -111,7 +97,6 @@ pub(super) fn read(section: &Section<'_>, protected: Protected) -> Option<Chap> 
             Some(algorithms) => algorithms.into_iter().map(|Named(algorithm)| algorithm).collect(),
             None => Algorithm::ALL.to_vec(),
         },
-        sources,
     })
 }
 
@@ -175,16 +160,18 @@ fn found<'a>(section: &Section<'a>) -> Option<UserAndSecret<'a>> {
         (None, Some(file)) => secret_in(section, &file),
         (secret, None) => {
             let inline = section.required("secret", secret, "\"12 to 16 letters\"");
-            let secret = inline.and_then(|text| checked(section, &text, text.value.as_bytes()));
-            secret.map(|secret| (secret, Source::Inline))
+            inline.and_then(|text| {
+                section.mistakes.found_secret(&text.at);
+                checked(section, &text, text.value.as_bytes())
+            })
         }
     };
-    let (user, (secret, source)) = (user?, secret?);
+    let (user, secret) = (user?, secret?);
     if user.value.is_empty() {
         return refuse(section, &user, "a user needs a name; write one such as \"alice\"");
     }
     let credentials = Credentials { name: user.value.to_owned(), secret };
-    Some(UserAndSecret { user, credentials, source })
+    Some(UserAndSecret { user, credentials })
 }
 
 fn refuse<T>(section: &Section<'_>, place: &Placed<&str>, sentence: impl Into<String>) -> Option<T> {
@@ -192,13 +179,10 @@ fn refuse<T>(section: &Section<'_>, place: &Placed<&str>, sentence: impl Into<St
     None
 }
 
-fn secret_in(section: &Section<'_>, file: &Placed<&str>) -> Option<(Secret, Source)> {
+fn secret_in(section: &Section<'_>, file: &Placed<&str>) -> Option<Secret> {
     match secrets::read(Path::new(file.value)) {
-        Ok((bytes, exposed)) => {
-            // Editors end a file with a newline, which is not part of the secret.
-            let secret = checked(section, file, bytes.trim_ascii_end())?;
-            Some((secret, Source::File(exposed)))
-        }
+        // Editors end a file with a newline, which is not part of the secret.
+        Ok(bytes) => checked(section, file, bytes.trim_ascii_end()),
         Err(error) => refuse(section, file, format!("cannot read the secret in {}: {error}", file.value)),
     }
 }

@@ -19,10 +19,9 @@ use std::sync::Arc;
 
 use ::iscsi::name::Name;
 use ::target::{ISCSI, Iscsi};
-use backends::secrets::Exposed;
 use server::Server;
 
-use self::chap::{Protected, Source};
+use self::chap::Protected;
 use super::{Configured, Document, Kind, Running, Serving};
 use crate::config::{Address, Config, Section, VolumeName};
 use crate::control::{self, Lun as ExportedLun};
@@ -123,15 +122,6 @@ impl Configured for IscsiConfig {
 
     fn describe(&self, portal: &server::Portal) -> String {
         format!("{} (portal group {})", portal.listen, portal.tag)
-    }
-
-    fn exposed(&self, file: Option<&Exposed>) -> Vec<Exposed> {
-        let chaps = self.targets.iter().filter_map(|target| target.chap.as_ref()).chain(&self.discovery);
-        let exposed = chaps.flat_map(|chap| &chap.sources).filter_map(|source| match source {
-            Source::Inline => file.cloned(),
-            Source::File(exposed) => exposed.clone(),
-        });
-        exposed.collect()
     }
 
     fn changes(&self, wanted: &Config, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {

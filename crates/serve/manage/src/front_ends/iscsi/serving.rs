@@ -25,6 +25,7 @@ fn one(target: &Target, serving: Serving<'_>) -> target::Target {
         authentication: target.chap.as_ref().map(authentication),
         offers: target.offers.clone(),
         portal_groups: target.groups.clone(),
+        hidden: target.hidden,
         redirect: target.redirect.clone(),
     }
 }

@@ -29,6 +29,8 @@ pub struct Target {
     pub chap: Option<Chap>,
     /// What it offers and accepts at login.
     pub offers: Offers,
+    /// Whether those that may not use it are told that there is no such target.
+    pub hidden: bool,
     /// Where they are sent instead.
     pub redirect: Option<Redirect>,
     /// Its LUNs, each number once.
@@ -57,6 +59,7 @@ impl Target {
             networks: None,
             chap: None,
             offers: Offers::of_target(),
+            hidden: true,
             redirect: None,
             luns: vec![Lun { lun: 0, volume: volume.clone(), initiators: None }],
         }
@@ -96,6 +99,7 @@ fn read(
         section.section("chap", "[target.chap]").and_then(|section| chap::read(&section, Protected::Target));
     let offers = section.section("session", "[target.session]");
     let offers = offers.map_or_else(Offers::of_target, |section| session::read(&section));
+    let hidden = section.flag("hidden").unwrap_or(true);
     let redirect = section.section("redirect", "[target.redirect]");
     let (redirected, redirect) = (redirect.is_some(), redirect.as_ref().and_then(read_redirect));
     let sections = section.sections("lun", "[[target.lun]]");
@@ -115,6 +119,7 @@ fn read(
         networks,
         chap,
         offers,
+        hidden,
         redirect,
         luns,
     };

@@ -1,0 +1,83 @@
+//! Files that hold a secret: the one rule for all of them, and reading them. Servers, initiators and agents use it alike.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+/// A file with a secret that is accessible to other users than its owner: it is not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exposed {
+    path: PathBuf,
+    mode: u32,
+}
+
+impl std::error::Error for Exposed {}
+
+impl fmt::Display for Exposed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, mode) = (self.path.display(), self.mode);
+        write!(
+            f,
+            "{path} holds a secret, and its mode {mode:o} lets others use it; `chmod 600 {}`",
+            quoted(&self.path)
+        )
+    }
+}
+
+/// As a shell reads it.
+fn quoted(path: &Path) -> String {
+    let path = path.to_string_lossy();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+=:@%".contains(letter);
+    match path.starts_with('-') || !path.chars().all(is_plain) {
+        true => format!("-- '{}'", path.replace('\'', r"'\''")),
+        false => path.into_owned(),
+    }
+}
+
+/// What is in a file that holds a secret.
+///
+/// # Errors
+/// The system's; that others than its owner may use it ([`Exposed`]); that it is too long.
+pub fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut file = File::open(path)?;
+    // Of what was opened: the name may lead elsewhere by now.
+    if let Some(exposed) = exposed(path, file.metadata()?.permissions().mode()) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, exposed));
+    }
+    // With room for all of it, so that no part is left behind where it was moved from.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(2 * SECRET_FILE_BYTES_MAX));
+    file.by_ref().take(SECRET_FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > SECRET_FILE_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long to hold a secret"));
+    }
+    Ok(bytes)
+}
+
+/// Whether a file of this mode is open to others: any permission for group or others.
+pub fn exposed(path: &Path, mode: u32) -> Option<Exposed> {
+    const OTHERS: u32 = 0o077;
+    (mode & OTHERS != 0).then(|| Exposed { path: path.to_owned(), mode: mode & 0o777 })
+}
+
+/// A longer file holds something else.
+const SECRET_FILE_BYTES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_others_may_use_is_told() {
+        let said = exposed(Path::new("/etc/linerate.toml"), 0o100_640).map(|exposed| exposed.to_string());
+        let expected = "/etc/linerate.toml holds a secret, and its mode 640 lets others use it; `chmod 600 \
+            /etc/linerate.toml`";
+        assert_eq!(said.as_deref(), Some(expected));
+        assert_eq!(exposed(Path::new("/etc/linerate.toml"), 0o100_600), None);
+        let quoted = ["/srv/my secrets", "-x", "it's"].map(|path| quoted(Path::new(path)));
+        assert_eq!(quoted, ["-- '/srv/my secrets'", "-- '-x'", r"-- 'it'\''s'"]);
+    }
+}

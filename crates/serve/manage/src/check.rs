@@ -1,0 +1,198 @@
+//! `serve --check`: whether a start would succeed, found out by trying everything that it needs and changing nothing.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use host::OpenError;
+use reactor::ListenOptions;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use volume::backend::Opening;
+
+use crate::config::{Config, Volume, VolumeName};
+use crate::control::{BindError, Socket};
+use crate::live::block_on;
+use crate::start::{control, no_listener, state_directory};
+use crate::state::{ServerState, StateError};
+use crate::{remotes, volumes};
+
+/// What trying a configuration has shown.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// What would keep the server from starting, a sentence each.
+    pub mistakes: Vec<String>,
+    /// What there is to know besides.
+    pub notes: Vec<String>,
+}
+
+/// A server that has the state directory is likely to be the one whose configuration this is to become by a reload: what is in
+/// use then is no mistake.
+struct Trial<'a> {
+    config: &'a Config,
+    state: &'a Path,
+    is_running: bool,
+    found: Checked,
+}
+
+/// Tries to open all volumes for reading and to listen on all addresses, and looks at places of files that a start makes.
+/// Blocks for some seconds if another process has a volume, and as long as the targets of remote volumes may take.
+pub fn check(config: &Config) -> Checked {
+    let state = match state_directory(config) {
+        Ok(state) => state,
+        Err(failure) => return Checked { mistakes: vec![failure.to_string()], notes: Vec::new() },
+    };
+    let mut trial = Trial { config, state: &state, is_running: false, found: Checked::default() };
+    if let Err(error) = config.io_engine.unwrap_or_default().choose() {
+        trial.mistake(format!("io_uring is unavailable ({error}); leave --io-engine at auto"));
+    }
+    trial.state();
+    trial.volumes();
+    trial.addresses();
+    trial.control();
+    trial.found
+}
+
+impl Trial<'_> {
+    fn mistake(&mut self, sentence: impl ToString) {
+        self.found.mistakes.push(sentence.to_string());
+    }
+
+    /// Something is in use: by the server that runs, if there is one.
+    fn in_use(&mut self, sentence: impl ToString) {
+        match self.is_running {
+            true => {
+                self.found.notes.push(format!("{}, as the running server may have it", sentence.to_string()))
+            }
+            false => self.mistake(sentence),
+        }
+    }
+
+    fn state(&mut self) {
+        match ServerState::look(self.state) {
+            Ok(()) => {}
+            Err(StateError::Held(directory, pid)) => {
+                self.is_running = true;
+                let process = pid.map_or(String::new(), |pid| format!(" (process {pid})"));
+                let directory = directory.display();
+                self.found.notes.push(format!("a server runs with the state directory {directory}{process}"));
+            }
+            Err(error) => self.mistake(error),
+        }
+        if let Err(error) = can_make(&self.state.join("volumes").join("x")) {
+            let directory = self.state.display();
+            self.mistake(format!("cannot make or change the state directory {directory}: {error}"));
+        }
+    }
+
+    fn volumes(&mut self) {
+        let exported: Vec<&Volume> = self.config.exported().collect();
+        self.paths(&exported);
+        let (remote, local): (Vec<&Volume>, Vec<&Volume>) =
+            exported.into_iter().partition(|volume| volume.spec.is_remote());
+        let outcomes = volumes::at_once(&local, |volume| (volume.name.clone(), self.local(volume)));
+        for (name, outcome) in outcomes {
+            let Err(error) = outcome else { continue };
+            let sentence = format!("volume {name}: {error}");
+            match error.downcast_ref() {
+                Some(OpenError::AlreadyInUse { .. }) => self.in_use(sentence),
+                _ => self.mistake(sentence),
+            }
+        }
+        let specs = remote.iter().map(|volume| (volume.spec.clone(), read_only()));
+        match remotes::open(specs.collect()) {
+            Ok(outcomes) => {
+                for (volume, outcome) in remote.iter().zip(outcomes) {
+                    outcome
+                        .err()
+                        .into_iter()
+                        .for_each(|error| self.mistake(format!("volume {}: {error}", volume.name)));
+                }
+            }
+            Err(failure) => self.mistake(failure),
+        }
+    }
+
+    /// Two volumes of one file: one has it for itself.
+    fn paths(&mut self, volumes: &[&Volume]) {
+        let mut taken: HashMap<PathBuf, &VolumeName> = HashMap::new();
+        for volume in volumes.iter().filter(|volume| !volume.spec.is_readonly()) {
+            let Some(path) = volume.spec.path() else { continue };
+            let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+            if let Some(other) = taken.insert(path.clone(), &volume.name) {
+                let path = path.display();
+                self.mistake(format!(
+                    "volume {}: {path} is volume {other}'s; give each its own",
+                    volume.name
+                ));
+            }
+        }
+    }
+
+    fn local(&self, volume: &Volume) -> Result<(), volume::backend::OpenError> {
+        let kept = ServerState::kept_of(self.state, volume)?;
+        let is_readonly = volume.spec.is_readonly();
+        if let Some(path) = volume.spec.store().makes_file().filter(|_| !is_readonly) {
+            return can_make(path).map_err(|error| format!("cannot make {}: {error}", path.display()).into());
+        }
+        let growing = volumes::growing(volume, kept.as_deref());
+        let spec = growing.as_ref().map_or(&volume.spec, |(_, before)| before);
+        backends::open_local(spec, &read_only())?;
+        if let Some(path) = volume.spec.path().filter(|_| !is_readonly) {
+            let writable = accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS);
+            writable.map_err(|error| format!("cannot write to {}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    fn addresses(&mut self) {
+        let portals: Vec<server::Portal> = self.config.portals().map(|(_, portal)| portal).collect();
+        // All of them are listened on at a time, as they are to be.
+        let failed: Vec<io::Error> = block_on(async {
+            let listened = portals.iter().map(|portal| {
+                let listener =
+                    reactor::world().listen(portal.listen, &ListenOptions { stream: portal.stream.clone() });
+                listener.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", portal.listen)))
+            });
+            let listened: Vec<io::Result<_>> = listened.collect();
+            listened.into_iter().filter_map(Result::err).collect()
+        });
+        for error in failed {
+            match error.kind() {
+                io::ErrorKind::AddrInUse => self.in_use(no_listener(&error)),
+                _ => self.mistake(no_listener(&error)),
+            }
+        }
+        if let Some(Err(failure)) = self.config.metrics.as_ref().map(|metrics| metrics.bind().map(drop)) {
+            self.in_use(failure);
+        }
+    }
+
+    fn control(&mut self) {
+        let path = control(self.config, self.state);
+        match Socket::look(&path) {
+            Err(error @ BindError::InUse(_)) => self.in_use(error),
+            Err(error) => self.mistake(error),
+            Ok(()) => {}
+        }
+        if let Err(error) = can_make(&path).map_err(|error| BindError::Io(path.clone(), error)) {
+            // What is in the state directory has been said.
+            if !path.starts_with(self.state) {
+                self.mistake(error);
+            }
+        }
+    }
+}
+
+fn read_only() -> Opening {
+    Opening { read_only: true, ..backends::opening() }
+}
+
+/// Whether a file can be made there; folders that are missing are made by a start.
+fn can_make(path: &Path) -> io::Result<()> {
+    let there = path.ancestors().skip(1).find(|folder| folder.as_os_str().is_empty() || folder.exists());
+    let folder = there.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    Ok(accessat(CWD, folder, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
+}
