@@ -1,4 +1,4 @@
-//! Tables as aligned text.
+//! Tables as aligned text, as wide as their cells or as a terminal is.
 
 /// On which side a column's cells are filled up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,116 @@ pub fn pairs<K: Into<String>, V: Into<String>>(
     lines([Align::Left; 2], &rows).iter().map(|line| format!("{indent}{line}\n")).collect()
 }
 
+/// A column of a table that has to fit into a width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// On which side its cells are filled up. Cells on the left are text, which wraps; those on the right are figures.
+    pub align: Align,
+    /// Where there is no room for all columns, the one with the highest rank is left out first; those with rank 0 stay.
+    pub rank: u8,
+}
+
+/// A table in lines of at most a width. No cell is cut: text wraps, and columns are left out as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FittedTable {
+    /// The lines of each row.
+    pub rows: Vec<Vec<String>>,
+    /// The columns that are not shown, by their index.
+    pub left_out: Vec<usize>,
+}
+
+/// Columns of text get no narrower than this before a column is left out.
+const TEXT_MIN: usize = 16;
+
+/// Every row as lines of at most so many letters, none with blanks at its end. A row has as many cells as there are columns.
+pub fn fitted<R: AsRef<[String]>>(columns: &[Column], rows: &[R], width: usize) -> FittedTable {
+    let mut shown: Vec<usize> = (0..columns.len()).collect();
+    let natural =
+        |column: usize| rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or(0).max(1);
+    let natural: Vec<usize> = (0..columns.len()).map(natural).collect();
+    let least = |column: usize| match columns[column].align {
+        Align::Left => natural[column].min(TEXT_MIN),
+        Align::Right => natural[column],
+    };
+    let gaps = |shown: &[usize]| GAP.len() * shown.len().saturating_sub(1);
+    while gaps(&shown) + shown.iter().map(|column| least(*column)).sum::<usize>() > width {
+        let last = shown.iter().enumerate().max_by_key(|(at, column)| (columns[**column].rank, *at));
+        match last {
+            Some((at, column)) if columns[*column].rank > 0 => drop(shown.remove(at)),
+            _ => break,
+        }
+    }
+    let mut widths: Vec<usize> = shown.iter().map(|column| natural[*column]).collect();
+    let room = width.saturating_sub(gaps(&shown));
+    // The widest gives way: text down to its least, and everything down to a letter if nothing else is left.
+    let least: Vec<usize> = shown.iter().map(|column| least(*column)).collect();
+    let floors = [least, vec![1; shown.len()]];
+    for floor in floors {
+        while widths.iter().sum::<usize>() > room {
+            let wide = (0..widths.len()).filter(|at| widths[*at] > floor[*at]);
+            match wide.max_by_key(|at| widths[*at]) {
+                Some(widest) => widths[widest] -= 1,
+                None => break,
+            }
+        }
+    }
+    let left_out = (0..columns.len()).filter(|column| !shown.contains(column)).collect();
+    let lines = |row: &R| {
+        let cells = shown.iter().zip(&widths);
+        let cells: Vec<Vec<String>> =
+            cells.map(|(column, width)| wrapped(&row.as_ref()[*column], *width)).collect();
+        let height = cells.iter().map(Vec::len).max().unwrap_or(0);
+        let line = |at: usize| {
+            let aligned = shown.iter().zip(&widths).zip(&cells).map(|((column, width), cell)| {
+                let part = cell.get(at).map_or("", String::as_str);
+                match columns[*column].align {
+                    Align::Left => format!("{part:<width$}"),
+                    Align::Right => format!("{part:>width$}"),
+                }
+            });
+            aligned.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
+        };
+        (0..height).map(line).collect()
+    };
+    FittedTable { rows: rows.iter().map(lines).collect(), left_out }
+}
+
+/// Lines of at most `width` letters, and at least one: broken at spaces, else behind punctuation, else anywhere.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    let (mut lines, mut line, mut letters) = (Vec::new(), String::new(), 0);
+    for word in text.split_whitespace() {
+        let mut word: Vec<char> = word.chars().collect();
+        if letters > 0 && letters + 1 + word.len() <= width {
+            line.push(' ');
+            letters += 1;
+        } else if letters > 0 {
+            lines.push(std::mem::take(&mut line));
+            letters = 0;
+        }
+        while word.len() > width {
+            let last = word[..width].iter().rposition(|letter| letter.is_ascii_punctuation());
+            let rest = word.split_off(last.filter(|at| *at > 0).map_or(width, |at| at + 1));
+            lines.push(std::mem::replace(&mut word, rest).into_iter().collect());
+        }
+        letters += word.len();
+        line.extend(word);
+    }
+    if letters > 0 || lines.is_empty() {
+        lines.push(line);
+    }
+    lines
+}
+
+/// A sentence in lines of at most `width` letters, the first behind `mark`, the others below its beginning.
+pub fn hanging(mark: &str, text: &str, width: usize) -> Vec<String> {
+    let indent = mark.chars().count();
+    let lines = wrapped(text, width.saturating_sub(indent)).into_iter().enumerate();
+    lines
+        .map(|(at, line)| if at == 0 { format!("{mark}{line}") } else { format!("{:indent$}{line}", "") })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +163,33 @@ mod tests {
     fn columns_are_as_wide_as_their_longest_cell_in_letters() {
         let rows = [["π".into(), "1".into()], ["long".into(), "1,234".into()]];
         assert_eq!(lines([Align::Left, Align::Right], &rows), ["π         1", "long  1,234"]);
+    }
+
+    #[test]
+    fn a_table_without_room_wraps_text_and_then_loses_what_is_least_important() {
+        let (text, figure) = (Align::Left, Align::Right);
+        let columns = [(text, 0), (figure, 0), (figure, 2), (figure, 1)];
+        let columns = columns.map(|(align, rank)| Column { align, rank });
+        let row = ["random-read-4KiB-depth-64", "61,097", "109.2", "1.56 µs"].map(str::to_owned);
+        let at = |width| {
+            let FittedTable { rows, left_out } = fitted(&columns, &[row.clone()], width);
+            (rows.concat(), left_out)
+        };
+        let all = "random-read-4KiB-depth-64  61,097  109.2  1.56 µs".to_owned();
+        assert_eq!(at(49), (vec![all], vec![]));
+        let second = "depth-64".to_owned();
+        let first = "random-read-4KiB-  61,097  109.2  1.56 µs".to_owned();
+        assert_eq!(at(41), (vec![first, second.clone()], vec![]));
+        let first = "random-read-4KiB-  61,097  1.56 µs".to_owned();
+        assert_eq!(at(34), (vec![first, second], vec![2]));
+    }
+
+    #[test]
+    fn a_word_that_is_too_long_is_broken_behind_its_punctuation() {
+        assert_eq!(wrapped("iqn.2026-01.io.linerate:vm1 is", 16), ["iqn.2026-01.io.", "linerate:vm1 is"]);
+        assert_eq!(wrapped("abcdef", 4), ["abcd", "ef"]);
+        assert_eq!(wrapped("", 4), [""]);
+        assert_eq!(hanging("  · ", "two words", 9), ["  · two", "    words"]);
     }
 
     #[test]
