@@ -1,6 +1,5 @@
 //! SendTargets discovery (RFC 7143 appendix C).
 
-use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::OpenError;
@@ -29,8 +28,8 @@ pub async fn discover(
     let settings = Settings { connections: 1, reconnect_time: Duration::ZERO, ..settings.clone() };
     let session = Connector::new(portal, &settings, random, None)?.session().await?;
     let answered = session.send_targets("All").await;
-    let closing = Rc::clone(&session);
-    reactor::spawn(async move { closing.close().await });
+    // The process may end after this: a logout that nobody waits for would not be sent.
+    session.close().await;
     let text = answered.map_err(|error| OpenError::Command { name: "SendTargets", error })?;
     targets(&text).ok_or(OpenError::Nonsense("SendTargets"))
 }

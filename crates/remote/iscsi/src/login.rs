@@ -54,8 +54,16 @@ pub(crate) async fn log_in(
             .run(InitiatorLogin::new(config))
             .await
     };
-    let timed_out = Err(OpenError::LoginTimedOut(address));
-    let outcome = reactor::timeout(settings.login_time, login).await.unwrap_or(timed_out);
+    let outcome = reactor::timeout(settings.login_time, login).await;
+    let outcome = outcome.unwrap_or_else(|_| {
+        Err(match &begun {
+            Some(_) => OpenError::LoginTimedOut(address),
+            None => {
+                let why = format!("no answer within {} s", settings.login_time.as_secs());
+                OpenError::Connect { address, error: io::Error::new(io::ErrorKind::TimedOut, why) }
+            }
+        })
+    });
     if let (Some(recording), Err(error)) = (begun, &outcome) {
         // The caller of the login gets the error; files are for connections that were lost, which these must
         // not displace.

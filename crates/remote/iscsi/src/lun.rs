@@ -21,7 +21,7 @@ use scsi::{
 
 use crate::caches::CachedWrites;
 use crate::effect::Effect;
-use crate::error::{CommandError, OpenError};
+use crate::error::{CommandError, OpenError, refusal};
 use crate::probe::{self, Deallocation, Limits};
 use crate::remote_target::{Attempt, RemoteTarget};
 use crate::session::CommandSpec;
@@ -62,6 +62,8 @@ pub struct RemoteLun {
     cached: CachedWrites,
     /// The target has refused WRITE SAME(16) before.
     no_write_same: AtomicBool,
+    /// It has been logged that commands are refused for now, and none has ended well since.
+    waiting_told: AtomicBool,
 }
 
 impl RemoteLun {
@@ -88,6 +90,7 @@ impl RemoteLun {
             limits,
             cached,
             no_write_same: AtomicBool::new(false),
+            waiting_told: AtomicBool::new(false),
         })
     }
 
@@ -145,9 +148,21 @@ impl RemoteLun {
                 Ok(status) => {
                     let sense = Sense::parse(&status.sense);
                     match verdict(status.status, sense, info.extent, info.writing) {
-                        Verdict::Done => return Ok(Completion { status, transfer }),
+                        Verdict::Done => {
+                            self.waiting_told.store(false, Relaxed);
+                            return Ok(Completion { status, transfer });
+                        }
                         Verdict::Retry => retries.once_more(time).await?,
-                        Verdict::RetryLater => retries.pause(time).await?,
+                        Verdict::RetryLater => {
+                            retries.pause(time).await?;
+                            if retries.pause == PAUSE_LONGEST && !self.waiting_told.swap(true, Relaxed) {
+                                let says = refusal(status.status, sense);
+                                let (lun, most) = (self.number, time.as_secs());
+                                tracing::warn!(
+                                    "LUN {lun} refuses commands for now ({says}): tried again for {most} s"
+                                );
+                            }
+                        }
                         Verdict::Failed(error) => return Err(error),
                     }
                     if sense.is_some_and(Sense::tells_of_change) {
