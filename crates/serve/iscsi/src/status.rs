@@ -52,7 +52,7 @@ pub struct Traffic {
     pub commands: u64,
     /// Data-In, in bytes.
     pub read_bytes: u64,
-    /// Data-Out that was requested, in bytes.
+    /// Data-Out of writes, in bytes: blocks, and no parameter lists.
     pub written_bytes: u64,
 }
 

@@ -197,6 +197,11 @@ impl Job {
         self.working_bytes
     }
 
+    /// Whether the data from the initiator are blocks to write, and not parameters.
+    pub fn writes_blocks(&self) -> bool {
+        matches!(&self.work, Work::Placed(..) | Work::Write(..))
+    }
+
     /// Whether it is a write into the volume's own memory for whose blocks another command may be waiting.
     pub fn is_in_the_way(&self) -> bool {
         matches!(&self.work, Work::Placed(_, lock) if lock.is_contended())

@@ -187,7 +187,7 @@ impl Session {
             return;
         };
         let (slot, attribute, entered) = (task.slot, task.attribute, task.entered);
-        let data = self.unstage(landing);
+        let data = self.unstage(landing, job.writes_blocks());
         let Some(index) = slot else { return };
         if entered || self.enter(id, index, attribute) {
             self.finish(id, job, data);
@@ -196,18 +196,16 @@ impl Session {
         }
     }
 
-    /// The received data in the form that the logical unit takes.
-    fn unstage(&mut self, landing: Landing) -> Data {
-        match landing {
-            Landing::Memory { blocks, .. } => {
-                self.traffic.written_bytes += blocks.len() as u64;
-                Data::Placed
-            }
-            Landing::Buffer { start, buffer } => {
-                self.traffic.written_bytes += (start + buffer.len()) as u64;
-                Data::Buffer(buffer)
-            }
+    /// The received data in the form that the logical unit takes, counted if they are blocks.
+    fn unstage(&mut self, landing: Landing, are_blocks: bool) -> Data {
+        let (bytes, data) = match landing {
+            Landing::Memory { blocks, .. } => (blocks.len(), Data::Placed),
+            Landing::Buffer { start, buffer } => (start + buffer.len(), Data::Buffer(buffer)),
+        };
+        if are_blocks {
+            self.traffic.written_bytes += bytes as u64;
         }
+        data
     }
 
     pub(super) fn data_failed(&mut self, id: TaskId, fault: DataFault) {
