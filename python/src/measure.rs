@@ -79,9 +79,8 @@ pub(crate) fn bench_place(
     let asked = Arc::clone(&stop);
     let mut request = threaded::run(async move || {
         let record = measure(&place, suite, allowance, &asked).await?;
-        let lines = record.runs.iter().map(|run| {
-            Measured::of(run, Beside { record: &record, congestion: None, statistics: false }).json()
-        });
+        let beside = Beside::new(&record, None, false);
+        let lines = record.runs.iter().map(|run| Measured::of(run, &beside).json());
         let lines = lines.collect::<Result<Vec<String>, _>>().map_err(Failure::failed)?;
         Ok::<_, Unmeasured>((lines, record.notes.clone()))
     });

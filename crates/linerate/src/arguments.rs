@@ -24,7 +24,7 @@ use crate::lab::{self, LabArguments};
 use crate::limits::{self, LimitsArguments};
 use crate::log::{self, LogLines};
 use crate::man::{self, ManArguments};
-use crate::output::note;
+use crate::output::{note, report_json};
 use crate::peer::{self, PeerArguments};
 use crate::prove::{self, ProveArguments};
 use crate::published::{self, PublishedArguments};
@@ -152,6 +152,8 @@ impl Arguments {
                 // A mistake is shown with the words that it is in, and a secret may be among them.
                 let safe = secrets::masked(&told.render().to_string());
                 drop(io::stderr().write_all(safe.as_bytes()));
+                let first = safe.lines().next().unwrap_or_default();
+                report_json(first.trim_start_matches("error: "), told.exit_code() as u8);
             } else {
                 note(told.print().and_then(|()| io::stdout().flush()));
             }

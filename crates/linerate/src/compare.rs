@@ -7,9 +7,9 @@ use ::report::compare::{Comparison, compare, listed};
 use clap::Args;
 use serde::Serialize;
 
-use crate::bench::read_result;
+use crate::bench::{read_result, width};
 use crate::failure::{Failure, Kind};
-use crate::output::say;
+use crate::output::{say, say_json};
 
 /// Say which differences between two results are real
 ///
@@ -60,16 +60,15 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
             b.suite.name
         )));
     }
-    let text = match (arguments.json, arguments.markdown) {
+    match (arguments.json, arguments.markdown) {
         (true, _) => json(arguments, &comparison)?,
-        (_, true) => comparison.markdown(),
-        _ => comparison.terminal(),
-    };
-    say(&text);
+        (_, true) => say(&comparison.markdown()),
+        _ => say(&comparison.terminal(width())),
+    }
     verdict(&comparison, arguments.fail_above)
 }
 
-fn json(arguments: &CompareArguments, comparison: &Comparison) -> Result<String, Failure> {
+fn json(arguments: &CompareArguments, comparison: &Comparison) -> Result<(), Failure> {
     let told = Told {
         a: &arguments.a,
         b: &arguments.b,
@@ -77,7 +76,7 @@ fn json(arguments: &CompareArguments, comparison: &Comparison) -> Result<String,
         worse: comparison.worse(arguments.fail_above).map(|cell| cell.cell.as_str()).collect(),
         comparison,
     };
-    serde_json::to_string(&told).map(|line| line + "\n").map_err(Failure::failed)
+    say_json(&told)
 }
 
 /// Nothing judged is no success: a gate that has nothing to go by must not let everything through.

@@ -23,6 +23,7 @@ mod log;
 mod man;
 mod output;
 mod peer;
+mod progress;
 mod prove;
 mod published;
 mod raw;

@@ -9,6 +9,8 @@ use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
+use serde::Serialize;
+
 use crate::failure::Failure;
 pub(crate) use stats::printable;
 
@@ -40,11 +42,33 @@ pub(crate) fn remark(line: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// Says on standard error how a command failed. A sentence may hold a target's words, which are kept from moving the cursor.
+/// Says on standard error how a command failed, and on standard output too where JSON was asked for: a program that reads it
+/// need not read anything else. A sentence may hold a target's words, which are kept from moving the cursor.
 pub(crate) fn report(failure: &Failure) -> ExitCode {
+    report_json(&failure.to_string(), failure.code());
     let lines: Vec<String> = failure.to_string().lines().map(printable).collect();
     remark(format_args!("linerate: {}", lines.join("\n")));
     ExitCode::from(failure.code())
+}
+
+/// Says a result for programs, in a line, with the version of its names.
+pub(crate) fn say_json(result: &impl Serialize) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Versioned<'a, T> {
+        version: u32,
+        #[serde(flatten)]
+        result: &'a T,
+    }
+    let line = serde_json::to_string(&Versioned { version: 1, result }).map_err(Failure::failed)?;
+    say(&(line + "\n"));
+    Ok(())
+}
+
+/// Says an error as a line of JSON, if the command line asks for JSON. What stands behind `--` is another program's.
+pub(crate) fn report_json(error: &str, code: u8) {
+    if std::env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == "--json") {
+        say(&format!("{}\n", serde_json::json!({ "version": 1, "error": error, "code": code })));
+    }
 }
 
 /// Asks, on standard error: the answer is typed behind it.

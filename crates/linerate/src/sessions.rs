@@ -1,14 +1,16 @@
 //! `linerate sessions`: who is logged in, what was negotiated, and how busy each session is.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::{Map, Value};
+
+use crate::bench::width;
 use crate::failure::Failure;
 use crate::output::say;
 use manage::control::{Reply, Request, Session, ask, unexpected};
-use stats::table::{Align, lines};
+use stats::table::{Align, Column, fitted, hanging};
 
 /// Between the two samples that rates are made of.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -29,14 +31,16 @@ pub(crate) fn run(arguments: &SessionsArguments) -> Result<(), Failure> {
     let socket = manage::state::control_socket(arguments.control.as_deref())?;
     let first = sample(&socket)?;
     if arguments.json {
-        let json = serde_json::to_string_pretty(&first).map_err(Failure::failed)?;
+        let sessions: Result<Vec<Value>, _> = first.iter().map(json).collect();
+        let json = sessions.and_then(|sessions| serde_json::to_string_pretty(&sessions));
+        let json = json.map_err(Failure::failed)?;
         say(&(json + "\n"));
         return Ok(());
     }
     let begin = Instant::now();
     thread::sleep(INTERVAL);
     let second = sample(&socket)?;
-    say(&table(&first, &second, begin.elapsed()));
+    say(&table(&first, &second, begin.elapsed(), width()));
     Ok(())
 }
 
@@ -50,29 +54,42 @@ fn sample(socket: &Path) -> Result<Vec<Session>, Failure> {
 const HEADINGS: [&str; 9] =
     ["TSIH", "TARGET", "INITIATOR", "CONNECTIONS", "AGE", "IN FLIGHT", "IOPS", "READ MB/s", "WRITE MB/s"];
 
-/// Numbers stand to the right.
-const ALIGN: [Align; 9] = [
-    Align::Right,
-    Align::Left,
-    Align::Left,
-    Align::Left,
-    Align::Right,
-    Align::Right,
-    Align::Right,
-    Align::Right,
-    Align::Right,
+/// Numbers stand to the right. What stands below each line too is left out first where there is no room.
+const COLUMNS: [Column; 9] = [
+    Column { align: Align::Right, rank: 3 },
+    Column { align: Align::Left, rank: 0 },
+    Column { align: Align::Left, rank: 0 },
+    Column { align: Align::Left, rank: 4 },
+    Column { align: Align::Right, rank: 2 },
+    Column { align: Align::Right, rank: 2 },
+    Column { align: Align::Right, rank: 1 },
+    Column { align: Align::Right, rank: 1 },
+    Column { align: Align::Right, rank: 1 },
 ];
+
+/// A session with its keys as an object, whose numbers are numbers.
+fn json(session: &Session) -> serde_json::Result<Value> {
+    let value = |value: &str| value.parse::<u64>().map_or_else(|_| Value::from(value), Value::from);
+    let keys = session.parameters.iter().filter_map(|key| key.split_once('='));
+    let keys: Map<String, Value> = keys.map(|(key, text)| (key.to_owned(), value(text))).collect();
+    let mut session = serde_json::to_value(session)?;
+    session["parameters"] = Value::Object(keys);
+    Ok(session)
+}
 
 /// A line for each session of `after`, its further connections and its keys below it. `interval` lies between
 /// the samples.
-fn table(before: &[Session], after: &[Session], interval: Duration) -> String {
+fn table(before: &[Session], after: &[Session], interval: Duration, width: usize) -> String {
     if after.is_empty() {
         return "nobody is logged in\n".to_owned();
     }
     let rows = after.iter().map(|now| row(past(before, now), now, interval));
     let rows: Vec<[String; 9]> = std::iter::once(HEADINGS.map(str::to_owned)).chain(rows).collect();
-    let below = std::iter::once(String::new()).chain(after.iter().map(details));
-    lines(ALIGN, &rows).into_iter().zip(below).map(|(line, below)| format!("{line}\n{below}")).collect()
+    let below = std::iter::once(Vec::new()).chain(after.iter().map(|session| details(session, width)));
+    let table = fitted(&COLUMNS, &rows, width);
+    let note = table.note(&HEADINGS);
+    let lines = table.rows.into_iter().zip(below).flat_map(|(row, below)| row.into_iter().chain(below));
+    lines.chain(note).map(|line| line + "\n").collect()
 }
 
 /// The same session a sample ago. A handle may have passed on to another one since.
@@ -106,17 +123,18 @@ fn row(past: Option<&Session>, now: &Session, interval: Duration) -> [String; 9]
     ]
 }
 
-fn details(session: &Session) -> String {
-    let mut text = String::new();
+fn details(session: &Session, width: usize) -> Vec<String> {
+    const INDENT: &str = "      ";
+    let mut lines = Vec::new();
     for connection in &session.connections {
         let cid = connection.cid.map_or_else(String::new, |cid| format!(" {cid}"));
-        let _ = writeln!(text, "      connection{cid}: {} to {}", connection.peer, connection.local);
+        lines.push(format!("{INDENT}connection{cid}: {} to {}", connection.peer, connection.local));
     }
     let user = session.user.as_ref().map_or(String::new(), |user| format!(" user={user}"));
     let keys = session.parameters.join(" ");
     let isid = session.isid.as_ref().map_or(String::new(), |isid| format!(" isid={isid}"));
-    let _ = writeln!(text, "      {keys}{user}{isid} core={}", session.core);
-    text
+    lines.extend(hanging(INDENT, &format!("{keys}{user}{isid} core={}", session.core), width.min(100)));
+    lines
 }
 
 fn age(seconds: f64) -> String {
@@ -158,7 +176,7 @@ mod tests {
 
     #[test]
     fn rates_are_differences_by_time() {
-        let text = table(&[session(1, 100, 0)], &[session(1, 300, 8_000_000)], Duration::from_secs(2));
+        let text = table(&[session(1, 100, 0)], &[session(1, 300, 8_000_000)], Duration::from_secs(2), 200);
         let expected = "\
 TSIH  TARGET                       INITIATOR                     CONNECTIONS        AGE  IN FLIGHT  IOPS  READ MB/s  WRITE MB/s
    1  iqn.2026-01.io.linerate:vm1  iqn.1993-08.org.debian:01:ab  192.0.2.7:51000  3m12s         32   100        4.0         0.0
@@ -166,6 +184,16 @@ TSIH  TARGET                       INITIATOR                     CONNECTIONS    
       HeaderDigest=None MaxBurstLength=262144 user=alice isid=00023d000001 core=1
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_narrow_terminal_shows_every_key_and_programs_get_them_as_values() {
+        let text = table(&[], &[session(1, 300, 0)], INTERVAL, 80);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("MaxBurstLength=262144") && text.contains("no room for CONNECTIONS"), "{text}");
+        let told = json(&session(1, 300, 0)).expect("JSON");
+        let keys = serde_json::json!({ "HeaderDigest": "None", "MaxBurstLength": 262_144 });
+        assert_eq!(told["parameters"], keys);
     }
 
     #[test]
@@ -178,7 +206,7 @@ TSIH  TARGET                       INITIATOR                     CONNECTIONS    
 
     #[test]
     fn an_idle_server_says_so() {
-        assert_eq!(table(&[], &[], INTERVAL), "nobody is logged in\n");
+        assert_eq!(table(&[], &[], INTERVAL, 80), "nobody is logged in\n");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::folder::Folder;
 use super::options::WorkloadOptions;
 use crate::failure::Failure;
 use crate::location::Location;
+use crate::progress::ProgressKind;
 use crate::spec::Bytes;
 use crate::terminal;
 use bench::Extent;
@@ -123,6 +124,9 @@ pub(super) struct OutputOptions {
     /// Draw the published curves of a source document into the report: 000, 001, 002, 003 or 004; may be repeated
     #[arg(long, value_name = "DOCUMENT")]
     pub(super) beside: Vec<String>,
+    /// How to show the progress [default: a bar on a terminal, else a line every five seconds]
+    #[arg(long, value_name = "HOW")]
+    pub(super) progress: Option<ProgressKind>,
     /// Show it on the whole screen while it runs
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     pub(super) watch: bool,

@@ -17,13 +17,13 @@ mod view;
 
 pub(crate) use conduct::{agents, begin, crew, folder, keeper, shorter, storage, suites, timestamp};
 
-use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 
 pub(crate) use arguments::{BenchArguments, LabOptions};
 use bench::record::Record;
 use conduct::conductor::{Conductor, Outcome, SEED};
 use conduct::prepare::{Hands, Prepared};
+use conduct::progress::Form;
 use crew::{Crew, LocalCrew};
 use folder::Folder;
 pub(crate) use folder::read_result;
@@ -37,6 +37,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::location::Location;
 use crate::output::say;
+use crate::progress::{self, ProgressKind};
 use crate::{remote, report, wan};
 use environment::server::Server;
 
@@ -48,6 +49,10 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
     }
     if arguments.suite.iter().any(|name| name == wan::NAME) {
         return wan::run(arguments);
+    }
+    if arguments.output.watch {
+        // Before anything is made.
+        Watch::is_possible()?;
     }
     let place = arguments.place()?;
     // A mistake in a number is told before anything is measured.
@@ -159,10 +164,12 @@ fn view(
     record: &Record,
     interrupt: &Interrupt,
 ) -> Result<Box<dyn View>, Failure> {
-    let quiet = arguments.output.quiet;
-    Ok(match stderr().is_terminal() && !quiet {
-        _ if arguments.output.watch => Box::new(Watch::new(record, interrupt)?),
-        true => Box::new(Line::new()),
-        false => Box::new(Nobody { quiet }),
+    let output = &arguments.output;
+    Ok(match progress::kind(output.progress, output.quiet) {
+        _ if output.watch => Box::new(Watch::new(record, interrupt)?),
+        ProgressKind::Bar => Box::new(Line::new()),
+        ProgressKind::Plain => Box::new(progress::lines(Form::Plain)),
+        ProgressKind::Json => Box::new(progress::lines(Form::Json)),
+        ProgressKind::None => Box::new(Nobody { quiet: output.quiet }),
     })
 }

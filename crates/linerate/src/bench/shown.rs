@@ -22,10 +22,10 @@ pub(super) fn print(
     record: &Record,
     tables: &[String],
 ) -> Result<(), Failure> {
-    let beside = Beside { record, congestion, statistics: options.statistics };
+    let beside = Beside::new(record, congestion, options.statistics);
     if options.json {
         let mut runs = record.runs.iter();
-        let lines = runs.try_for_each(|run| Measured::of(run, beside).json().map(|line| say(&line)));
+        let lines = runs.try_for_each(|run| Measured::of(run, &beside).json().map(|line| say(&line)));
         return lines.map_err(Failure::failed);
     }
     if options.quiet || record.runs.is_empty() {
@@ -33,7 +33,7 @@ pub(super) fn print(
     }
     let mut cells = record.suite.cells();
     match (cells.next(), cells.next(), record.runs.as_slice()) {
-        (Some(only), None, [run]) => say(&Measured::of(run, beside).text(only, record)),
+        (Some(only), None, [run]) => say(&Measured::of(run, &beside).text(only, record, width())),
         _ => say(&Report::new(record).terminal(width())),
     }
     if options.statistics {
@@ -42,10 +42,10 @@ pub(super) fn print(
     Ok(())
 }
 
-/// Columns of standard output; as many as are used at most, where it is a file.
+/// Columns of standard output: a file has room for all that there are.
 pub(crate) fn width() -> usize {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
-    size.filter(|size| size.ws_col > 0).map_or(100, |size| usize::from(size.ws_col))
+    size.filter(|size| size.ws_col > 0).map_or(1000, |size| usize::from(size.ws_col))
 }
 
 /// The congestion control of our own sockets, if there are any: it is writes that it slows down, reads are up to the

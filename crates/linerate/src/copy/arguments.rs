@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use copy::{JournalPlace, Options};
 
+use crate::progress::ProgressKind;
 use crate::spec::Bytes;
 use crate::terminal;
 use manage::state;
@@ -44,6 +45,9 @@ pub(crate) struct CopyArguments {
     /// Go on after data that cannot be read: zeros are written in their place, and the exit code is 1
     #[arg(long)]
     skip_errors: bool,
+    /// Copy a disk image in a container (QCOW2, VMDK, VHDX, VDI) to a device as the bytes that it is
+    #[arg(long)]
+    raw: bool,
     /// The directory for what is needed to go on after an interruption [default: within the state directory]
     #[arg(long, value_name = "DIRECTORY")]
     journal: Option<PathBuf>,
@@ -53,7 +57,7 @@ pub(crate) struct CopyArguments {
     /// Seconds between two notes of how far the copy is for sure, each behind a flush of the destination
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=3600))]
     checkpoint: u16,
-    /// How to show the progress [default: a bar on a terminal, else nothing]
+    /// How to show the progress [default: a bar on a terminal, else a line every five seconds]
     #[arg(long, value_name = "HOW")]
     pub(super) progress: Option<ProgressKind>,
     /// Say nothing but errors
@@ -62,17 +66,6 @@ pub(crate) struct CopyArguments {
     /// Print the result as one line of JSON
     #[arg(long)]
     pub(super) json: bool,
-}
-
-/// How progress is shown, on standard error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum ProgressKind {
-    /// A bar with rate and time left
-    Bar,
-    /// A line every five seconds
-    Plain,
-    /// Nothing
-    None,
 }
 
 impl CopyArguments {
@@ -93,6 +86,7 @@ impl CopyArguments {
                 (None, Err(_)) => JournalPlace::Nowhere,
             },
             restart: self.restart,
+            raw: self.raw,
             checkpoint: Duration::from_secs(self.checkpoint.into()),
         }
     }

@@ -12,7 +12,7 @@ use progress::Progress;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::output::say;
+use crate::output::{say, say_json};
 use crate::remote;
 
 /// Runs the command.
@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: &CopyArguments) -> Result<(), Failure> {
     drop(progress);
     let report = copied?;
     match (arguments.json, arguments.quiet) {
-        (true, _) => say(&serde_json::to_string(&report).map(|line| line + "\n").map_err(Failure::failed)?),
+        (true, _) => say_json(&report)?,
         (false, true) => {}
         (false, false) => say(&report::text(&report)),
     }

@@ -1,15 +1,16 @@
 //! What is shown while a copy runs, on standard error; and whether a signal has asked for its end.
 
-use std::cell::{Cell, RefCell};
-use std::io::{IsTerminal, stderr};
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
+use conduct::progress::{Form, Moment};
 use copy::{Observer, Phase};
-use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 
-use super::arguments::{CopyArguments, ProgressKind};
+use super::arguments::CopyArguments;
 use crate::interrupt::Interrupt;
 use crate::output::remark;
+use crate::progress::{self, ProgressKind};
 
 /// How far a copy is.
 pub(super) struct Progress {
@@ -25,21 +26,17 @@ enum Shown {
     Nothing,
 }
 
-/// A line now and then.
+/// Lines with what is in them: "copied" or "compared", so many bytes, since when.
 struct Lines {
-    /// "copied", "compared".
     verb: &'static str,
     bytes: u64,
     begun: Instant,
-    next: Cell<Instant>,
+    lines: RefCell<progress::Lines>,
 }
-
-const LINE_EVERY: Duration = Duration::from_secs(5);
 
 impl Progress {
     pub(super) fn new(arguments: &CopyArguments, interrupt: Interrupt) -> Progress {
-        let usual = if stderr().is_terminal() { ProgressKind::Bar } else { ProgressKind::None };
-        let kind = if arguments.quiet { ProgressKind::None } else { arguments.progress.unwrap_or(usual) };
+        let kind = progress::kind(arguments.progress, arguments.quiet);
         Progress { kind, quiet: arguments.quiet, interrupt, shown: RefCell::new(Shown::Nothing) }
     }
 
@@ -57,12 +54,14 @@ impl Observer for Progress {
             Phase::Copy => "copied",
             Phase::Compare => "compared",
         };
-        let now = Instant::now();
+        let lines = |form| {
+            let lines = RefCell::new(progress::lines(form));
+            Shown::Lines(Lines { verb, bytes, begun: Instant::now(), lines })
+        };
         self.show(match self.kind {
             ProgressKind::Bar => Shown::Bar(bar(verb, bytes)),
-            ProgressKind::Plain => {
-                Shown::Lines(Lines { verb, bytes, begun: now, next: Cell::new(now + LINE_EVERY) })
-            }
+            ProgressKind::Plain => lines(Form::Plain),
+            ProgressKind::Json => lines(Form::Json),
             ProgressKind::None => Shown::Nothing,
         });
     }
@@ -70,11 +69,8 @@ impl Observer for Progress {
     fn at(&self, byte: u64) {
         match &*self.shown.borrow() {
             Shown::Bar(bar) => bar.set_position(byte),
-            Shown::Lines(lines) if Instant::now() >= lines.next.get() => {
-                lines.next.set(Instant::now() + LINE_EVERY);
-                remark(lines.line(byte));
-            }
-            Shown::Lines(_) | Shown::Nothing => {}
+            Shown::Lines(lines) => lines.lines.borrow_mut().at(Instant::now(), || lines.moment(byte)),
+            Shown::Nothing => {}
         }
     }
 
@@ -82,7 +78,8 @@ impl Observer for Progress {
         match &*self.shown.borrow() {
             _ if self.quiet => {}
             Shown::Bar(bar) => bar.suspend(|| remark(sentence)),
-            Shown::Lines(_) | Shown::Nothing => remark(sentence),
+            Shown::Lines(lines) => lines.lines.borrow_mut().remark(sentence),
+            Shown::Nothing => remark(sentence),
         }
     }
 
@@ -98,11 +95,11 @@ impl Drop for Progress {
 }
 
 impl Lines {
-    fn line(&self, byte: u64) -> String {
-        let percent = (u128::from(byte) * 100).checked_div(u128::from(self.bytes)).unwrap_or(100);
-        let rate = byte as f64 / self.begun.elapsed().as_secs_f64();
-        let (done, all, rate) = (BinaryBytes(byte), BinaryBytes(self.bytes), BinaryBytes(rate as u64));
-        format!("{} {done} of {all} ({percent} %), {rate}/s", self.verb)
+    fn moment(&self, byte: u64) -> Moment {
+        let percent = byte as f64 / self.bytes.max(1) as f64 * 100.0;
+        let mb_per_s = byte as f64 / 1e6 / self.begun.elapsed().as_secs_f64().max(1e-3);
+        let (done_percent, mb_per_s) = (Some(percent), Some(mb_per_s));
+        Moment { doing: self.verb.to_owned(), done_percent, mb_per_s, ..Moment::default() }
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) async fn of_own(url: &Url, seconds: f64, out: PathBuf) -> Result<(), 
     };
     let show = ShowOptions::report(out);
     let stage = Stage::replace(&show)?;
-    let evidence = evidence(url, &options, &Progress::shown()).await?;
+    let evidence = evidence(url, &options, &Progress::shown(crate::progress::kind(None, false))).await?;
     stage.show(&diagnose(evidence)).map(|_| ())
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &DiagnoseArguments) -> Result<ExitCode, Failure> {
     let options = arguments.options()?;
     let stage = Stage::set(arguments.show())?;
     let url = remote::url(&arguments.url)?;
-    let progress = Progress::shown();
+    let progress = Progress::shown(crate::progress::kind(arguments.show().progress, false));
     let evidence = remote::run(evidence(&url, &options, &progress))?;
     if let Some(file) = arguments.evidence() {
         let json = serde_json::to_string_pretty(&evidence).map_err(Failure::failed)? + "\n";

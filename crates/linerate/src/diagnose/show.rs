@@ -11,6 +11,7 @@ use crate::bench::folder::Folder;
 use crate::bench::{timestamp, width};
 use crate::failure::{Failure, Kind};
 use crate::output::say;
+use crate::progress::ProgressKind;
 
 /// Where a diagnosis goes.
 #[derive(clap::Args, Debug)]
@@ -19,6 +20,9 @@ pub(super) struct ShowOptions {
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
+    /// How to show the progress [default: a bar on a terminal, else a line every five seconds]
+    #[arg(long, value_name = "HOW")]
+    pub(super) progress: Option<ProgressKind>,
     /// Also write a report there: report.html, report.md and diagnosis.json
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -40,7 +44,7 @@ const FILE: &str = "diagnosis.json";
 impl ShowOptions {
     /// On the terminal, and as a report there.
     pub(super) fn report(out: PathBuf) -> ShowOptions {
-        ShowOptions { json: false, out: Some(out), check: false }
+        ShowOptions { json: false, progress: None, out: Some(out), check: false }
     }
 }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::Poll;
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::{say, say_json};
 use crate::remote;
 use crate::spec::Bytes;
 use crate::terminal::Overwritten;
@@ -88,8 +88,7 @@ pub(super) fn run(arguments: &RawAskArguments) -> Result<(), Failure> {
     let asked = reactor::block_on(Poll::Always.world()?, ask(&url, arguments, load));
     let shown = Shown::of(&asked.map_err(Failure::failed)?, load);
     if arguments.json {
-        say(&(serde_json::to_string(&shown).map_err(Failure::failed)? + "\n"));
-        return Ok(());
+        return say_json(&shown);
     }
     let Latency { p50, p99, p999 } = shown.latency_us;
     say(&format!(

@@ -366,3 +366,19 @@ fn what_cannot_be_copied_is_refused_before_anything_is_lost() {
     }
     assert_eq!(std::fs::metadata(&small).expect("it").len(), 2 * MIB);
 }
+
+#[test]
+fn a_disk_image_in_a_container_is_no_disk() {
+    let scene = Scene::new();
+    let mut image = vec![0; MIB as usize];
+    image[..4].copy_from_slice(b"QFI\xfb");
+    std::fs::write(scene.path("q.qcow2"), &image).expect("a file");
+    let copy = |to: &str, more: &[&str]| run_command(&mut scene.copy(&scene.text("q.qcow2"), to, more));
+    let Ended { status, said } = copy("ram:2MiB", &[]);
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("is a QCOW2 image") && said.contains("--raw"), "{said}");
+    copy("ram:2MiB", &["--raw"]).expect_success();
+    // As a file it stays what it is.
+    copy(&scene.text("backup.qcow2"), &[]).expect_success();
+    assert!(std::fs::read(scene.path("backup.qcow2")).expect("a file") == image);
+}

@@ -35,6 +35,7 @@ mod hostile;
 mod hung;
 mod info;
 mod isolation;
+mod json;
 mod kept;
 mod lab;
 mod library;

@@ -146,11 +146,11 @@ fn digests_and_their_keys_from_end_to_end() {
         assert_eq!(peer.read(5, blocks), data);
     }
     let seen = sessions(&server);
-    let keys: Vec<&str> =
-        seen[0]["parameters"].as_array().expect("keys").iter().filter_map(|key| key.as_str()).collect();
-    for key in ["HeaderDigest=CRC32C", "DataDigest=CRC32C", "InitialR2T=Yes"] {
-        assert!(keys.contains(&key), "{key} is not among {keys:?}");
+    let keys = &seen[0]["parameters"];
+    for (key, value) in [("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C"), ("InitialR2T", "Yes")] {
+        assert_eq!(keys[key], value, "{key} in {keys}");
     }
+    assert!(keys["MaxBurstLength"].is_u64(), "{keys}");
     assert_eq!(seen[0]["initiator"], "iqn.2026-01.com.example:peer");
     let mut table = Command::new(env!("CARGO_BIN_EXE_linerate"));
     let said = run_command(table.args(["sessions", "--control"]).arg(server.state().join("control")))

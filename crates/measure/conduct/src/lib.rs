@@ -10,7 +10,7 @@
 //!
 //! Reading order: [`conductor`] (the order of events), `stop`; [`prepare`], [`storage`], [`fit`], [`safety`] (what may be done); [`client`],
 //! [`ways`], `costs`, [`crew`], [`agents`], [`site`] (who does it, and where); [`begin`], [`keeper`], [`folder`], [`resume`] (what is kept);
-//! [`suites`], [`shorter`] (what is measured); [`holes`], [`journal`]; [`integrity`], [`ceiling`] (a proof); [`view`], [`now`] (who looks on, and what of). Nothing here reads arguments or prints: who looks on is a [`view::View`], and
+//! [`suites`], [`shorter`] (what is measured); [`holes`], [`journal`]; [`integrity`], [`ceiling`] (a proof); [`view`], [`now`], [`progress`] (who looks on, and what of). Nothing here reads arguments or prints: who looks on is a [`view::View`], and
 //! consent to overwrite is a value.
 //!
 //! ```
@@ -79,6 +79,7 @@ pub mod journal;
 pub mod keeper;
 pub mod now;
 pub mod prepare;
+pub mod progress;
 mod purge;
 pub mod resume;
 pub mod safety;

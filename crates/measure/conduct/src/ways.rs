@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bench::plan::Role;
 use block::{BlockDevice, Buffer, Buffered, Extent, SingleUser, Window};
 use host::{FileDevice, ReactorTasks};
+use initiator::verbs::VerbError;
 use initiator::{RemoteTarget, Statistics, Url};
 
 use backends::Failure;
@@ -76,11 +77,20 @@ impl StoragePaths {
     }
 
     /// Reads a block by each.
+    ///
+    /// # Errors
+    /// A target that is lost is unreachable; else that of the device.
     pub async fn look_alive(&self) -> Result<(), Failure> {
-        for device in &self.devices {
+        for (index, device) in self.devices.iter().enumerate() {
             let buffer = Buffer::zeroed(device.geometry().block_size.bytes() as usize);
-            let read = device.read(Extent::new(0, 1), buffer).await;
-            read.map_err(|error| Failure::device("cannot read block 0", error))?;
+            let Err(error) = device.read(Extent::new(0, 1), buffer).await else { continue };
+            // A device without a session is not ready, whatever the reason: its session knows more.
+            if let (Source::Lun(url), Some(target)) = (&self.source, self.targets.get(index))
+                && let Err(VerbError::Lost(lost)) = target.unit(url.lun).test_unit_ready().await
+            {
+                return Err(Failure::from(lost).context(url));
+            }
+            return Err(Failure::device("cannot read block 0", error));
         }
         Ok(())
     }

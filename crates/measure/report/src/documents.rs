@@ -178,7 +178,7 @@ fn mark(index: usize) -> String {
 /// # Errors
 /// None: all numbers are finite.
 pub fn json(rows: &[&Row]) -> serde_json::Result<String> {
-    let text = serde_json::to_string_pretty(&json!({ "published": rows }));
+    let text = serde_json::to_string_pretty(&json!({ "version": 1, "published": rows }));
     text.map(|text| text + "\n")
 }
 

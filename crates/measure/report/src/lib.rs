@@ -95,7 +95,7 @@ impl<'a> Report<'a> {
         markdown::page(&sections::document(self))
     }
 
-    /// At most 25 lines for a terminal of so many columns; no more than 100 of them are used.
+    /// Every cell and every doubt, for a terminal of so many columns; no more than 100 of them are used.
     pub fn terminal(&self, width: usize) -> String {
         terminal::summary(self, width)
     }

@@ -6,11 +6,16 @@ use bench::record::{CellRun, ClientRun, Histogram, Record};
 use serde::Serialize;
 use stats::figures::{grouped, significant};
 use stats::jain;
+use stats::table::{hanging, wrapped};
 use volume::spec::Bytes;
+
+use crate::summary::{self, CellSummary, Flag};
+use crate::terminal;
 
 /// What a run came to, all its clients together.
 #[derive(Serialize)]
 pub struct Measured<'a> {
+    version: u32,
     /// Which of several things was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     cell: Option<&'a str>,
@@ -31,12 +36,26 @@ pub struct Measured<'a> {
     /// `null` where no network is involved.
     congestion: Option<&'a str>,
     device_bytes: u64,
+    /// What is to be thought of the cell, over all its runs: what a report says of it.
+    warnings: Vec<Warning<'a>>,
     /// Each one's part, where there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     clients: Vec<Share<'a>>,
     /// During the run, of each session; if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     sessions: Option<Vec<&'a serde_json::Value>>,
+}
+
+/// A version of what is printed as JSON: another one has a name less, or one that means something else.
+const VERSION: u32 = 1;
+
+/// What is to be thought of a cell.
+#[derive(Serialize)]
+struct Warning<'a> {
+    #[serde(flatten)]
+    flag: &'a Flag,
+    /// The same for people.
+    sentence: String,
 }
 
 /// One client's part in a run.
@@ -62,26 +81,38 @@ struct Latency {
 }
 
 /// What is shown beside the run.
-#[derive(Clone, Copy)]
 pub struct Beside<'a> {
-    /// What the run is of.
-    pub record: &'a Record,
-    /// The congestion control of our sockets, if there are any.
-    pub congestion: Option<&'a str>,
-    /// Whether to tell what sessions told.
-    pub statistics: bool,
+    record: &'a Record,
+    congestion: Option<&'a str>,
+    statistics: bool,
+    summaries: Vec<CellSummary>,
+}
+
+impl<'a> Beside<'a> {
+    /// Of runs of this record, with the congestion control of our sockets, if there are any, and what sessions told, if that
+    /// is wanted.
+    pub fn new(record: &'a Record, congestion: Option<&'a str>, statistics: bool) -> Beside<'a> {
+        Beside { record, congestion, statistics, summaries: summary::of(record) }
+    }
+
+    fn flags(&self, run: &CellRun) -> &[Flag] {
+        let summary = self.summaries.iter().find(|summary| summary.cell.name == run.cell);
+        summary.map_or(&[], |summary| &summary.flags)
+    }
 }
 
 impl<'a> Measured<'a> {
     /// Of a run.
-    pub fn of(run: &'a CellRun, beside: Beside<'a>) -> Measured<'a> {
+    pub fn of(run: &'a CellRun, beside: &'a Beside<'a>) -> Measured<'a> {
         let runs = || run.clients.iter().map(|client| &client.run);
         let ios: u64 = runs().map(|run| run.ios()).sum();
         let cpu_s: f64 = run.clients.iter().map(|client| client.cpu.seconds).sum();
         let busy_s: f64 = run.clients.iter().map(|client| client.cpu.busy_s()).sum();
         let is_only = beside.record.suite.cells().count() == 1;
         let sessions = || run.clients.iter().flat_map(|client| &client.sessions).collect();
+        let warning = |flag: &'a Flag| Warning { flag, sentence: flag.to_string() };
         Measured {
+            version: VERSION,
             cell: (!is_only).then_some(run.cell.as_str()),
             round: (!is_only).then_some(run.round),
             iops: runs().map(|run| run.iops()).sum(),
@@ -97,6 +128,7 @@ impl<'a> Measured<'a> {
             seconds: runs().map(|run| run.seconds).fold(0.0, f64::max),
             congestion: beside.congestion,
             device_bytes: beside.record.subject.bytes,
+            warnings: beside.flags(run).iter().map(warning).collect(),
             clients: Share::all(run),
             sessions: beside.statistics.then(sessions),
         }
@@ -110,32 +142,29 @@ impl<'a> Measured<'a> {
         serde_json::to_string(self).map(|line| line + "\n")
     }
 
-    /// A few lines for people, of the only cell of a record.
-    pub fn text(&self, cell: &Cell, record: &Record) -> String {
+    /// A few lines for people with a terminal of so many columns, of the only cell of a record.
+    pub fn text(&self, cell: &Cell, record: &Record, width: usize) -> String {
+        let width = terminal::used(width);
         let us = |time: f64| format!("{} µs", significant(time));
-        let network = self.congestion.map(|name| format!(", congestion control {name}"));
+        let network = self.congestion.map(|name| format!(", congestion control {name}")).unwrap_or_default();
+        let place = format!("{}: {}{network}", record.subject.place, Bytes(self.device_bytes));
+        let rates = [("IOPS", grouped(self.iops.round() as u64)), ("MB/s", significant(self.mb_per_s))];
         let Latency { p50, p99, p999, mean, max } = self.latency_us;
-        format!(
-            "{}: {}{}\n{}\n\n  {} IOPS   {} MB/s\n  latency   p50 {}   p99 {}   p99.9 {}   mean {}   longest {}\n  \
-             CPU       {} per request on this side, {} of it busy\n  requests  {} in {:.1} s, {}\n{}",
-            record.subject.place,
-            Bytes(self.device_bytes),
-            network.unwrap_or_default(),
-            asked(cell),
-            grouped(self.iops.round() as u64),
-            significant(self.mb_per_s),
-            us(p50),
-            us(p99),
-            us(p999),
-            us(mean),
-            us(max),
-            self.client_cpu_us_per_io.map_or_else(|| "-".to_owned(), us),
-            self.client_busy_us_per_io.map_or_else(|| "-".to_owned(), us),
-            grouped(self.ios),
-            self.seconds,
-            self.failures(),
-            self.parts(),
-        )
+        let times = [("p50", p50), ("p99", p99), ("p99.9", p999), ("mean", mean), ("longest", max)];
+        let cpu = [self.client_cpu_us_per_io, self.client_busy_us_per_io];
+        let [cpu, busy] = cpu.map(|us_per_io| us_per_io.map_or_else(|| "-".to_owned(), us));
+        let requests = format!("{} in {:.1} s, {}", grouped(self.ios), self.seconds, self.failures());
+        let mut lines = wrapped(&place, width);
+        lines.extend(wrapped(&asked(cell), width));
+        lines.push(String::new());
+        lines.extend(row("  ", &rates.map(|(unit, rate)| format!("{rate} {unit}")), width));
+        lines.extend(row("  latency   ", &times.map(|(name, time)| format!("{name} {}", us(time))), width));
+        let cpu = format!("{cpu} per request on this side, {busy} of it busy");
+        lines.extend(hanging("  CPU       ", &cpu, width));
+        lines.extend(hanging("  requests  ", &requests, width));
+        lines.extend(self.parts().lines().map(str::to_owned));
+        lines.extend(self.warnings.iter().flat_map(|warning| hanging("! ", &warning.sentence, width)));
+        terminal::printed(lines)
     }
 
     /// A line for each client, and how evenly they shared.
@@ -161,6 +190,23 @@ impl<'a> Measured<'a> {
             (Some(first), count) => format!("{} FAILED, the first because {first}", grouped(count)),
         }
     }
+}
+
+/// What belongs to a label, three blanks apart, in as many lines as that needs.
+fn row(label: &str, items: &[String], width: usize) -> Vec<String> {
+    const BETWEEN: &str = "   ";
+    let mut lines: Vec<String> = Vec::new();
+    for item in items {
+        let letters = BETWEEN.len() + item.chars().count();
+        match lines.last_mut().filter(|line| line.chars().count() + letters <= width) {
+            Some(line) => *line += &format!("{BETWEEN}{item}"),
+            None => {
+                let begin = if lines.is_empty() { label.to_owned() } else { " ".repeat(label.len()) };
+                lines.push(begin + item);
+            }
+        }
+    }
+    lines
 }
 
 impl<'a> Share<'a> {

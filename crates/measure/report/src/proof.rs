@@ -1,6 +1,7 @@
 //! What was measured beside what this machine's TCP carries and what was published: a line for each cell.
 
 use crate::summary::{CellSummary, CpuCost};
+use crate::views::percent_of_limit;
 use bench::plan::{Cell, Percent};
 use bench::raw::{self, Question};
 use bench::record::Limit;
@@ -22,7 +23,7 @@ pub fn table(summaries: &[CellSummary], limits: &[Limit]) -> String {
 fn line(summary: &CellSummary, limits: &[Limit]) -> String {
     let rate = summary.bytes_per_s.median;
     let asked = Question::of_cell(&summary.cell);
-    let share = asked.and_then(|asked| asked.ceiling(limits)).map(|ceiling| rate / ceiling);
+    let share = asked.and_then(|asked| asked.ceiling(limits)).map(|ceiling| percent_of_limit(rate, ceiling));
     let best = asked.and_then(|asked| published::best(direction(asked), asked.block_bytes));
     let us = |cost: Option<CpuCost>| cost.map_or_else(|| "?".to_owned(), |cost| short(cost.us_per_io));
     let line = format!(
@@ -32,7 +33,10 @@ fn line(summary: &CellSummary, limits: &[Limit]) -> String {
         grouped(summary.iops.median.round() as u64),
         significant(summary.service.p50_us),
         format!("{} + {}", us(summary.client_cpu), us(summary.server_cpu)),
-        share.map_or_else(String::new, |share| format!("{:.1} %", share * 100.0)),
+        share.map_or_else(String::new, |percent| {
+            // A ceiling that was passed is none: the machine was busier while it was measured.
+            percent.map_or_else(|| "passed".to_owned(), |percent| format!("{percent:.1} %"))
+        }),
         best.and_then(|row| beside(rate, row)).unwrap_or_default()
     );
     line.trim_end().to_owned()

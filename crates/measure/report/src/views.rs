@@ -146,6 +146,11 @@ pub(super) fn lowest_limit<'a>(limits: &'a [Limit], summary: &CellSummary) -> Op
     known.filter(|(_, rate)| *rate > 0.0).min_by(|one, other| one.1.total_cmp(&other.1))
 }
 
+/// What was reached in percent of a limit; nothing above it: what is passed is no limit.
+pub(super) fn percent_of_limit(rate: f64, limit: f64) -> Option<f64> {
+    Some(rate / limit * 100.0).filter(|percent| *percent <= 100.0)
+}
+
 /// What makes cells of one series different tests, apart from length and load.
 fn access(cell: &Cell) -> Vec<(Percent, Percent, bool)> {
     let of = |role: &bench::plan::Role| {

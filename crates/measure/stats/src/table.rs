@@ -63,14 +63,25 @@ pub struct FittedTable {
     pub left_out: Vec<usize>,
 }
 
+impl FittedTable {
+    /// Which of the columns with these names are not shown, and where they are. One without a name is not missed.
+    pub fn note(&self, names: &[&str]) -> Option<String> {
+        let names = self.left_out.iter().map(|column| names[*column]);
+        let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+        let note = || format!("no room for {}: a wider terminal or JSON has them", names.join(", "));
+        (!names.is_empty()).then(note)
+    }
+}
+
 /// Columns of text get no narrower than this before a column is left out.
 const TEXT_MIN: usize = 16;
 
 /// Every row as lines of at most so many letters, none with blanks at its end. A row has as many cells as there are columns.
 pub fn fitted<R: AsRef<[String]>>(columns: &[Column], rows: &[R], width: usize) -> FittedTable {
     let mut shown: Vec<usize> = (0..columns.len()).collect();
-    let natural =
-        |column: usize| rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or(0).max(1);
+    let natural = |column: usize| {
+        rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or(0).clamp(1, width.max(1))
+    };
     let natural: Vec<usize> = (0..columns.len()).map(natural).collect();
     let least = |column: usize| match columns[column].align {
         Align::Left => natural[column].min(TEXT_MIN),

@@ -60,6 +60,9 @@ pub async fn copy(
     observer: &dyn Observer,
 ) -> Result<Report, Failure> {
     let source = Rc::new(Source::open(from).await?);
+    if !options.raw {
+        source.refuse_image(to).await?;
+    }
     let journal = Journal::open(options, &source, to).await?;
     let begun = journal.as_ref().and_then(Journal::begun).cloned();
     let destination = Rc::new(Destination::open(to, &source, begun.as_ref(), options.consent).await?);

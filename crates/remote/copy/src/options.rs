@@ -31,6 +31,8 @@ pub struct Options<'a> {
     pub journal: JournalPlace,
     /// The copy begins at the start, whatever an earlier one has done.
     pub restart: bool,
+    /// A disk image in a container (QCOW2, VMDK, VHDX, VDI) is copied to a device as the bytes that it is.
+    pub raw: bool,
     /// Between two notes in the journal, each behind a flush of the destination.
     pub checkpoint: Duration,
 }
@@ -100,6 +102,7 @@ impl Default for Options<'_> {
             skip_errors: false,
             journal: JournalPlace::Nowhere,
             restart: false,
+            raw: false,
             checkpoint: Duration::from_secs(5),
         }
     }

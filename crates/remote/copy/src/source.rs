@@ -33,6 +33,25 @@ impl Source {
         }
     }
 
+    /// Refuses a disk image in a container: its bytes on a device are no disk. A file of another name may be one, a LUN's
+    /// content is what somebody put there.
+    pub(crate) async fn refuse_image(&self, to: &Location) -> Result<(), Failure> {
+        let is_file = matches!(to, Location::Path(path) if !is_block_device(path));
+        if is_file || self.unit().is_some() {
+            return Ok(());
+        }
+        // What cannot be read is told when it is copied.
+        let found = contents::contents(&*self.opened.device).await.ok().flatten();
+        match found.and_then(|found| found.disk_image()) {
+            None => Ok(()),
+            Some(image) => Err(Failure::refused(format_args!(
+                "{} is {image}, and {to} would get its bytes, not the disk in it; convert it first (qemu-img convert -O raw), \
+                 or say --raw to copy the bytes",
+                self.name
+            ))),
+        }
+    }
+
     /// All of a device.
     pub(crate) fn from_opened(opened: Opened, name: String) -> Source {
         let bytes = opened.device.geometry().bytes();

@@ -4,6 +4,16 @@ use std::fmt::Display;
 
 use serde::Serialize;
 
+/// A version of the names of the JSON: another one has a name less, or one that means something else.
+const VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct Versioned<'a, T> {
+    version: u32,
+    #[serde(flatten)]
+    answer: &'a T,
+}
+
 /// The same as text and as JSON, whose names are promised.
 #[derive(Clone, Debug)]
 pub struct Answer {
@@ -14,7 +24,9 @@ pub struct Answer {
 impl Answer {
     /// `text` as it is printed; `json` without infinite numbers or keys that are not text.
     pub(crate) fn new(text: String, json: &impl Serialize) -> Answer {
-        let json = serde_json::to_string_pretty(json).expect("every key is text");
+        // A list has no place for a version.
+        let versioned = serde_json::to_string_pretty(&Versioned { version: VERSION, answer: json });
+        let json = versioned.or_else(|_| serde_json::to_string_pretty(json)).expect("every key is text");
         Answer { text, json: json + "\n" }
     }
 

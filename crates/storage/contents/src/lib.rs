@@ -78,6 +78,13 @@ fn recognised(ends: &Ends) -> Option<Contents> {
     (!found.is_empty()).then_some(Contents(found))
 }
 
+impl Contents {
+    /// The format of a disk image in a container, with its article: bytes of it are not those of the disk in it.
+    pub fn disk_image(&self) -> Option<&'static str> {
+        self.0.iter().map(|found| found.what).find(|what| what.ends_with(" image"))
+    }
+}
+
 impl Recognised {
     fn new(what: &'static str) -> Recognised {
         Recognised { what, detail: None }

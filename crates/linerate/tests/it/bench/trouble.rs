@@ -73,6 +73,7 @@ fn a_disk_that_is_full_when_a_run_is_resumed_keeps_what_was_there() {
 
 #[test]
 fn a_target_that_vanishes_ends_the_run_and_leaves_the_results() {
+    const UNREACHABLE: i32 = 3;
     let mut server = Server::serving(&["disk=ram:16MiB"]);
     let scene = Scene::new();
     let out = scene.text("out");
@@ -82,7 +83,7 @@ fn a_target_that_vanishes_ends_the_run_and_leaves_the_results() {
     until("a result", || has_runs(&scene.path("out"), 1));
     server.kill();
     let Ended { status, said } = thread.join().expect("it ends");
-    assert!(!status.success(), "{said}");
+    assert_eq!(status.code(), Some(UNREACHABLE), "{said}");
     assert!(!said.contains("panicked"), "{said}");
     let record = record(&scene.path("out"));
     assert!(!runs(&record).is_empty());

@@ -141,9 +141,9 @@ impl Comparison {
         self.cells.iter().filter(move |cell| cell.is_worse(above_percent))
     }
 
-    /// A table for a terminal, and what has to be known beside it.
-    pub fn terminal(&self) -> String {
-        words::terminal(self)
+    /// A table for a terminal of so many columns, and what has to be known beside it.
+    pub fn terminal(&self, width: usize) -> String {
+        words::terminal(self, width)
     }
 
     /// The same as Markdown, for a merge request.

@@ -7,7 +7,8 @@ use stats::printable;
 
 use super::{Basis, CellComparison, Change, Comparison, Figure, Judgement, Side};
 use crate::summary::Flag;
-use stats::table::{Align, lines};
+use crate::terminal::{indented, printed, used};
+use stats::table::{Align, Column, hanging};
 
 const ALIGN: [Align; 8] = [
     Align::Left,
@@ -20,18 +21,25 @@ const ALIGN: [Align; 8] = [
     Align::Right,
 ];
 
-pub(super) fn terminal(comparison: &Comparison) -> String {
+/// Which columns are left out first where they do not all fit in.
+const RANKS: [u8; 8] = [0, 1, 1, 0, 3, 0, 4, 2];
+
+pub(super) fn terminal(comparison: &Comparison, width: usize) -> String {
     let rows: Vec<[String; 8]> = std::iter::once(head(comparison)).chain(rows(comparison)).collect();
-    let mut text = format!("{}\n\n", count(comparison));
-    lines(ALIGN, &rows).iter().for_each(|line| text += &format!("{line}\n"));
-    text += "\n";
-    remarks(comparison).iter().for_each(|remark| text += &format!("{remark}\n"));
+    let column = |at: usize| Column { align: ALIGN[at], rank: RANKS[at] };
+    let names = ["cell", "A", "B", "difference", "interval", "judgement", "detectable", "p99"];
+    let mut lines = hanging("", &count(comparison), used(width));
+    lines.push(String::new());
+    lines.extend(indented("", &names, &[0, 1, 2, 3, 4, 5, 6, 7].map(column), &rows, width.max(used(0))));
+    lines.push(String::new());
+    lines.extend(remarks(comparison).iter().flat_map(|remark| hanging("", remark, used(width))));
     let around = environment(comparison);
     if around.len() > 1 {
-        text += "\n";
-        lines([Align::Left; 3], &around).iter().for_each(|line| text += &format!("{line}\n"));
+        lines.push(String::new());
+        let columns = [Column { align: Align::Left, rank: 0 }; 3];
+        lines.extend(indented("", &["", "A", "B"], &columns, &around, used(width)));
     }
-    text
+    printed(lines)
 }
 
 /// For a merge request.
@@ -261,7 +269,7 @@ mod tests {
     fn a_table_says_what_is_worse_and_how_sure_that_is() {
         let worse = cell("read-4KiB", Judgement::Worse(change(-21.2)));
         let same = cell("write-4KiB", Judgement::Undecided(change(0.4)));
-        let text = terminal(&comparison(vec![worse, same]));
+        let text = terminal(&comparison(vec![worse, same]), 200);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "B is worse in 1 cell; in 1 no difference was found.");
         assert_eq!(
@@ -275,13 +283,24 @@ mod tests {
     }
 
     #[test]
+    fn a_narrow_terminal_loses_columns_and_names_them() {
+        let text = terminal(&comparison(vec![cell("read-4KiB", Judgement::Worse(change(-21.2)))]), 80);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(
+            text.contains("\nno room for interval, detectable: a wider terminal or JSON has them\n"),
+            "{text}"
+        );
+        assert!(text.contains("−21.2 %") && text.contains("1.20 ms → 1.20 ms"), "{text}");
+    }
+
+    #[test]
     fn a_time_has_its_unit_and_so_have_the_rates_beside_it() {
         let time = CellComparison {
             figure: Figure::ResponseUs,
             a: side(203.0),
             ..cell("paced", Judgement::Undecided(change(1.0)))
         };
-        let text = terminal(&comparison(vec![time, cell("free", Judgement::Undecided(change(1.0)))]));
+        let text = terminal(&comparison(vec![time, cell("free", Judgement::Undecided(change(1.0)))]), 200);
         assert!(text.contains("203 µs") && text.contains("52,301 IOPS"), "{text}");
     }
 
@@ -293,7 +312,7 @@ mod tests {
             cell.b.flags = vec![Flag::Failed { errors: 3 }];
             cell
         };
-        let text = terminal(&comparison(vec![flagged("one"), flagged("two")]));
+        let text = terminal(&comparison(vec![flagged("one"), flagged("two")]), 200);
         assert!(
             text.contains("one in A: 2 requests failed (likewise one in B, two in A, two in B)."),
             "{text}"
@@ -305,7 +324,7 @@ mod tests {
         let mut comparison = comparison(vec![cell("c", Judgement::Better(change(8.0)))]);
         let (a, b) = (Some("1500".to_owned()), None);
         comparison.environment = vec![Difference { name: "MTU".to_owned(), a, b }];
-        let text = terminal(&comparison);
+        let text = terminal(&comparison, 200);
         assert!(text.starts_with("B is better in 1 cell.\n"), "{text}");
         assert!(text.ends_with("different too  A     B\nMTU            1500  not known\n"), "{text}");
         assert!(markdown(&comparison).contains("| MTU | 1500 | not known |\n"));
@@ -314,14 +333,14 @@ mod tests {
     #[test]
     fn names_from_a_file_change_no_terminal_and_no_markdown() {
         let comparison = comparison(vec![cell("a|\x1b[31m", Judgement::TooLittle)]);
-        assert!(terminal(&comparison).contains("a|?[31m"));
+        assert!(terminal(&comparison, 200).contains("a|?[31m"));
         assert!(markdown(&comparison).contains("| a\\|?\\[31m |"), "{}", markdown(&comparison));
     }
 
     #[test]
     fn a_single_run_is_remarked_upon() {
         let change = Change { basis: Basis::Samples, ..change(-50.0) };
-        let text = terminal(&comparison(vec![cell("read-4KiB", Judgement::Worse(change))]));
+        let text = terminal(&comparison(vec![cell("read-4KiB", Judgement::Worse(change))]), 200);
         assert!(text.contains("A single run on one side or both in read-4KiB:"), "{text}");
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The verdict comes first in every form, then at most three findings, then where the time of one request goes, layer by
 //! layer ([`waterfall`]), then every load beside its limits, and at the end whatever was measured. A terminal shows the
-//! same in at most 40 lines. Nothing here decides anything: that is [`diagnose`]'s part.
+//! same in lines of its width. Nothing here decides anything: that is [`diagnose`]'s part.
 //!
 //! Evidence holds what a target says of itself. It passes through the same doors as everything else in a report
 //! (`markup`, `markdown`, and here [`terminal`]), which leave nothing in it that is markup or moves a cursor.
@@ -53,11 +53,18 @@ impl<'a> DiagnosisReport<'a> {
     /// A diagnosis that is no JSON.
     pub fn json(&self) -> serde_json::Result<String> {
         let DiagnosisReport { diagnosis, begun, version } = *self;
-        let told = Told { format: FORMAT, linerate: version, begun, says: verdict(diagnosis), diagnosis };
+        let told = Told {
+            version: FORMAT,
+            format: FORMAT,
+            linerate: version,
+            begun,
+            says: verdict(diagnosis),
+            diagnosis,
+        };
         serde_json::to_string_pretty(&told).map(|text| text + "\n")
     }
 
-    /// At most 40 lines for a terminal of so many columns; no more than 100 of them are used.
+    /// The same for a terminal of so many columns; no more than 100 of them are used.
     pub fn terminal(&self, width: usize) -> String {
         terminal::summary(self.diagnosis, width)
     }
@@ -66,6 +73,9 @@ impl<'a> DiagnosisReport<'a> {
 /// The JSON of a diagnosis.
 #[derive(Serialize)]
 struct Told<'a> {
+    /// As in the JSON of all commands.
+    version: u32,
+    /// The same, by its older name.
     format: u32,
     /// The program's version.
     linerate: &'a str,

@@ -162,7 +162,8 @@ pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
         }
         (Verdict::HeldBack, None) => "Something holds it back".to_owned(),
         (Verdict::Fine { term, share }, _) => {
-            format!("Nothing is wrong: it does {} of what {}", percent(*share), allows(*term))
+            let does = if *share <= 1.0 { percent(*share) } else { "all".to_owned() };
+            format!("Nothing is wrong: it does {does} of what {}", allows(*term))
         }
         (Verdict::NotKnown { unexplained }, _) => {
             format!("Not known: nothing that was measured explains {} of the time", percent(*unexplained))

@@ -16,6 +16,7 @@ fn value(answer: &LinkLimits) -> Value {
     let link = answer.link;
     let code = link.line_code();
     json!({
+        "version": 1,
         "link_bits_per_s": link.bits_per_s,
         "link_bytes_per_s": link.bytes_per_s(),
         "line_code": code.map(|code| code.name),

@@ -4,7 +4,9 @@ use crate::Report;
 use crate::chart::{Axis, Curve, Look, Plot, Point, Scale};
 use crate::document::{Block, Section, Table};
 use crate::summary::CellSummary;
-use crate::views::{Direction, Series, block_bytes, ends, lowest_limit, over_size, plus_minus};
+use crate::views::{
+    Direction, Series, block_bytes, ends, lowest_limit, over_size, percent_of_limit, plus_minus,
+};
 use bench::record::Limit;
 use stats::figures::{megabytes, short, significant, size};
 
@@ -154,8 +156,20 @@ fn table(report: &Report<'_>, series: &[Series<'_>]) -> Table {
         ];
         if ceilings {
             let limit = lowest_limit(&report.record.limits, summary);
-            cells.push(limit.map(|(_, most)| significant(rate.median / most * 100.0)).unwrap_or_default());
-            cells.push(limit.map(|(name, _)| name.to_owned()).unwrap_or_default());
+            cells.push(
+                limit
+                    .and_then(|(_, most)| percent_of_limit(rate.median, most))
+                    .map(significant)
+                    .unwrap_or_default(),
+            );
+            cells.push(
+                limit
+                    .map(|(name, most)| match percent_of_limit(rate.median, most) {
+                        Some(_) => name.to_owned(),
+                        None => format!("passed: {name}"),
+                    })
+                    .unwrap_or_default(),
+            );
         }
         table.row(cells);
     }

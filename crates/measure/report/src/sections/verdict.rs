@@ -3,7 +3,7 @@
 use crate::Report;
 use crate::document::{Headline, Tone, Verdict};
 use crate::summary::{CellSummary, Flag};
-use crate::views::{Direction, latencies, load, lowest_limit};
+use crate::views::{Direction, latencies, load, lowest_limit, percent_of_limit};
 use stats::figures::{counted, grouped, latency, megabytes, significant};
 
 /// What is to be read by who reads nothing else.
@@ -58,7 +58,10 @@ fn headlines(report: &Report<'_>) -> Vec<Headline> {
 fn throughput(report: &Report<'_>, what: &str, summary: &CellSummary) -> Headline {
     let rate = summary.bytes_per_s.median;
     let limit = lowest_limit(&report.record.limits, summary);
-    let of_limit = limit.map(|(name, most)| format!("; {} of {name}", percent(rate / most)));
+    let of_limit = limit.map(|(name, most)| match percent_of_limit(rate, most) {
+        Some(percent) => format!("; {} % of {name}", significant(percent)),
+        None => format!("; more than was measured of {name}, which is no limit here"),
+    });
     Headline {
         what: what.to_owned(),
         value: format!("{} MB/s", megabytes(rate)),
@@ -154,8 +157,4 @@ pub(super) fn listed(names: &[&str]) -> String {
         None | Some(0) => names.join(", "),
         Some(more) => format!("{} and {more} more", names[..SHOWN].join(", ")),
     }
-}
-
-fn percent(share: f64) -> String {
-    format!("{} %", significant(share * 100.0))
 }

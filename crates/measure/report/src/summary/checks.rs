@@ -66,7 +66,7 @@ fn client_cpu(counted: &Counted<'_>) -> Option<Flag> {
     let busy = |client: &ClientRun| {
         let Cpu { busiest_thread_s, looked_in_vain_s, .. } = client.cpu;
         let busy_s = busiest_thread_s - looked_in_vain_s;
-        if client.run.seconds > 0.0 { 100.0 * busy_s / client.run.seconds } else { 0.0 }
+        if client.run.seconds > 0.0 { (100.0 * busy_s / client.run.seconds).min(100.0) } else { 0.0 }
     };
     let percent = over_runs(counted, |run| run.clients.iter().map(busy).fold(0.0, f64::max));
     (percent >= BUSY_PERCENT).then_some(Flag::ClientCpu { percent })

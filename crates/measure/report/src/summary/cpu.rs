@@ -27,7 +27,8 @@ pub(super) fn of_server(runs: &[&CellRun]) -> Option<CpuCost> {
 /// How busy the machine of a client was, in percent of all its CPUs, if this client is the one that tells.
 pub(super) fn machine_percent(client: &ClientRun) -> Option<f64> {
     let time = client.run.seconds * f64::from(client.cpu.cpus);
-    client.cpu.machine_s.filter(|_| time > 0.0).map(|busy| 100.0 * busy / time)
+    // The kernel counts it in ticks of 10 ms, which may be more than the time of a short run.
+    client.cpu.machine_s.filter(|_| time > 0.0).map(|busy| (100.0 * busy / time).min(100.0))
 }
 
 /// What the CPU time was spent on.

@@ -1,9 +1,12 @@
 //! What is to be thought of a result, as values and as sentences.
 
 use derive_more::Display;
+use serde::Serialize;
+use stats::figures::grouped;
 
-/// What is to be thought of a result. [`std::fmt::Display`] says it in a sentence.
-#[derive(Clone, Debug, PartialEq, Display)]
+/// What is to be thought of a result. [`std::fmt::Display`] says it in a sentence; as JSON it is its `kind` and its figures.
+#[derive(Clone, Debug, PartialEq, Display, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Flag {
     /// Rate times latency is not the number of requests under way (Little's law): something was not counted.
     #[display(
@@ -12,8 +15,10 @@ pub enum Flag {
     )]
     Little {
         /// Rate times mean latency.
+        #[serde(rename = "expected_requests")]
         expected: f64,
         /// Requests under way, measured.
+        #[serde(rename = "measured_requests")]
         measured: f64,
     },
     /// The depth that was asked for was not reached.
@@ -23,8 +28,10 @@ pub enum Flag {
     )]
     DepthNotReached {
         /// Requests under way, measured.
+        #[serde(rename = "measured_requests")]
         measured: f64,
         /// And asked for.
+        #[serde(rename = "asked_requests")]
         asked: u32,
     },
     /// The client's threads were busy all the time: it is the client that was measured.
@@ -53,17 +60,20 @@ pub enum Flag {
     )]
     LoopRate {
         /// Requests a second.
+        #[serde(rename = "requests_per_s")]
         iops: f64,
     },
     /// The rate of an open loop was not kept.
     #[display(
-        "{asked:.0} requests a second were to be made, and {reached:.0} were reached: response times grow \
-         for as long as this goes on"
+        "{} requests a second were to be made, and {} were reached: response times grow for as long as this goes on",
+        grouped(asked.round() as u64), grouped(reached.round() as u64)
     )]
     Overload {
         /// Asked for, per second.
+        #[serde(rename = "asked_per_s")]
         asked: f64,
         /// Reached, per second.
+        #[serde(rename = "reached_per_s")]
         reached: f64,
     },
     /// The interval of confidence is wider than was asked for.

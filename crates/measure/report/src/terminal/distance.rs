@@ -1,18 +1,14 @@
 //! The matrix of a WAN record in as many lines as there are: what 32 requests at once come to over each round trip, beside what
 //! was published.
 
-use super::fitted;
+use super::indented;
 use crate::wan::{Row, Wan};
 use bench::plan::{Part, Way};
 use stats::figures::{megabytes, size};
+use stats::table::{Align, Column};
 
-/// Wide enough for `18.8 (19.3)`.
-const COLUMN: usize = 13;
-/// Enough for the longest `solicited write, 256 KiB × 32`.
-const NAME: usize = 31;
-
-/// A line for each length and way, many at once; the longest requests of each way first if there is not room for all.
-pub(super) fn table(wan: &Wan, room: usize, width: usize) -> Vec<String> {
+/// A line for each length and way, many at once. Of the round trips the shortest and the longest are shown on any terminal.
+pub(super) fn table(wan: &Wan, width: usize) -> Vec<String> {
     let measured: Vec<&Row> = wan.part(Part::Wan).filter(|row| row.measured.is_some()).collect();
     let many = measured.iter().map(|row| row.asked.depth).max();
     let mut trips: Vec<f64> = measured.iter().map(|row| row.setting.rtt_ms).collect();
@@ -23,15 +19,12 @@ pub(super) fn table(wan: &Wan, room: usize, width: usize) -> Vec<String> {
         .filter(|row| Some(row.asked.depth) == many)
         .map(|row| (row.setting.way, row.asked.block_bytes))
         .collect();
-    // By length first, so that what is cut off is the shortest of every way.
-    kinds.sort_unstable_by_key(|(way, block_bytes)| (std::cmp::Reverse(*block_bytes), *way));
-    kinds.dedup();
-    kinds.truncate(room.saturating_sub(1));
     kinds.sort_unstable();
+    kinds.dedup();
     if kinds.is_empty() {
         return Vec::new();
     }
-    let head = line("MB/s, measured (published)", trips.iter().map(|trip| format!("{trip} ms")));
+    let head = row("MB/s, measured (published)", trips.iter().map(|trip| format!("{trip} ms")));
     let lines = kinds.into_iter().map(|(way, block_bytes)| {
         let name = format!("{}, {} × {}", name(way), size(f64::from(block_bytes)), many.unwrap_or(0));
         let cell = |trip: &f64| {
@@ -43,9 +36,16 @@ pub(super) fn table(wan: &Wan, room: usize, width: usize) -> Vec<String> {
             };
             measured.iter().find(is).map(|row| cell(row)).unwrap_or_default()
         };
-        line(&name, trips.iter().map(cell))
+        row(&name, trips.iter().map(cell))
     });
-    [head].into_iter().chain(lines).map(|line| fitted(&line, width)).collect()
+    let rows: Vec<Vec<String>> = [head].into_iter().chain(lines).collect();
+    let names: Vec<&str> = rows[0].iter().map(String::as_str).collect();
+    let column = |at: usize| match at {
+        0 => Column { align: Align::Left, rank: 0 },
+        at => Column { align: Align::Right, rank: u8::from(at > 1 && at < trips.len()) },
+    };
+    let columns: Vec<Column> = (0..names.len()).map(column).collect();
+    indented("  ", &names, &columns, &rows, width)
 }
 
 fn name(way: Way) -> &'static str {
@@ -62,8 +62,6 @@ fn cell(row: &Row) -> String {
     row.measured.map(megabytes).unwrap_or_default() + &published.unwrap_or_default()
 }
 
-fn line(name: &str, cells: impl Iterator<Item = String>) -> String {
-    let mut line = format!("  {:<NAME$}", fitted(name, NAME));
-    cells.for_each(|cell| line += &format!(" {cell:>COLUMN$}"));
-    line
+fn row(name: &str, cells: impl Iterator<Item = String>) -> Vec<String> {
+    [name.to_owned()].into_iter().chain(cells).collect()
 }

@@ -1,4 +1,5 @@
-//! What is seen at the end of a run: at most [`LINES`] lines.
+//! What is seen at the end of a suite: the best numbers, every cell, and what is to be thought of them. Nothing is cut: text
+//! wraps, and a terminal that is too narrow for all columns loses some as a whole, which are named.
 
 mod distance;
 
@@ -8,151 +9,105 @@ use super::markup::is_hidden;
 use super::sections;
 use super::views::{latencies, load, plus_minus};
 use crate::summary::CellSummary;
-use stats::figures::{bar, counted, grouped, latency, megabytes};
+use stats::figures::{bar, grouped, latency, megabytes};
+use stats::table::{Align, Column, fitted, hanging, wrapped};
 
-/// A terminal of the usual height shows all of it.
-const LINES: usize = 25;
 /// Longer lines are hard to read, however wide a terminal is.
-pub(super) const WIDTH_MAX: usize = 100;
+const WIDTH_MAX: usize = 100;
 /// Less than this no table fits in.
-pub(super) const WIDTH_MIN: usize = 60;
-/// For what is to be known beside the numbers.
-const RESERVATION_LINES: usize = 5;
+const WIDTH_MIN: usize = 60;
+
+/// The columns that are used of a terminal of so many.
+pub(super) fn used(width: usize) -> usize {
+    width.clamp(WIDTH_MIN, WIDTH_MAX)
+}
 
 /// The summary, for a terminal of so many columns.
 pub(super) fn summary(report: &Report<'_>, width: usize) -> String {
-    let width = width.clamp(WIDTH_MIN, WIDTH_MAX);
+    let width = used(width);
     let verdict = sections::verdict(report);
-    let mut above = vec![fitted(&sections::title(report), width), String::new()];
-    above.extend(headlines(&verdict, width));
-    let below = trust(&verdict, width);
-    // Blank lines before the table and before the verdict.
-    let room = LINES - above.len() - below.len() - 2;
     let table = match &report.wan {
-        Some(wan) => distance::table(wan, room, width),
-        None => table(&report.summaries, room, width),
+        Some(wan) => distance::table(wan, width),
+        None => table(&report.summaries, width),
     };
-    let parts = [above, vec![String::new()], table, vec![String::new()], below];
-    parts.into_iter().flatten().map(|line| line.trim_end().to_owned() + "\n").collect()
+    let title = wrapped(&sections::title(report), width);
+    let parts = [title, headlines(&verdict, width), table, trust(&verdict, width)];
+    let parts: Vec<Vec<String>> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    printed(parts.join(&String::new()))
+}
+
+/// Lines as they are printed, without anything that moves a cursor.
+pub(super) fn printed(lines: Vec<String>) -> String {
+    let clean = |line: &str| -> String {
+        line.trim_end().chars().map(|letter| if is_hidden(letter) { '?' } else { letter }).collect()
+    };
+    lines.iter().map(|line| clean(line) + "\n").collect()
 }
 
 fn headlines(verdict: &Verdict, width: usize) -> Vec<String> {
-    let longest = |of: fn(&super::document::Headline) -> &str| {
-        verdict.headlines.iter().map(|headline| of(headline).chars().count()).max().unwrap_or(0)
-    };
-    let (what, value) = (longest(|headline| &headline.what), longest(|headline| &headline.value));
-    let line = |headline: &super::document::Headline| {
-        let line = format!("  {:<what$}  {:>value$}   {}", headline.what, headline.value, headline.note);
-        fitted(&line, width)
-    };
-    verdict.headlines.iter().map(line).collect()
+    let columns = [Align::Left, Align::Right, Align::Left].map(|align| Column { align, rank: 0 });
+    let rows: Vec<[String; 3]> = verdict
+        .headlines
+        .iter()
+        .map(|headline| [headline.what.clone(), headline.value.clone(), headline.note.clone()])
+        .collect();
+    indented("  ", &["what", "value", "where"], &columns, &rows, width)
 }
 
 fn trust(verdict: &Verdict, width: usize) -> Vec<String> {
-    let mut lines = vec![format!("{} {}", verdict.tone.sign(), verdict.says)];
-    for (index, sentence) in verdict.reservations.iter().enumerate() {
-        let wrapped = wrapped(sentence, width - 2);
-        let left = verdict.reservations.len() - index;
-        // The last line is for what has none.
-        let free = RESERVATION_LINES - (lines.len() - 1);
-        if wrapped.len() > free || (left > 1 && wrapped.len() == free) {
-            lines.push(format!("  and {left} more, in the report"));
-            break;
-        }
-        lines.extend(wrapped.iter().map(|line| format!("  {line}")));
-    }
+    let mut lines = hanging(&format!("{} ", verdict.tone.sign()), &verdict.says, width);
+    lines.extend(verdict.reservations.iter().flat_map(|sentence| hanging("  - ", sentence, width)));
     lines
 }
 
-/// Lines of at most this width; what is longer than two is cut.
-fn wrapped(sentence: &str, width: usize) -> Vec<String> {
-    let sentence = fitted(sentence, usize::MAX);
-    let mut first = String::new();
-    let mut words = sentence.split(' ').peekable();
-    while let Some(word) =
-        words.next_if(|word| first.is_empty() || first.chars().count() + 1 + word.chars().count() <= width)
-    {
-        first += if first.is_empty() { "" } else { " " };
-        first += word;
-    }
-    let rest = words.collect::<Vec<_>>().join(" ");
-    let lines = [fitted(&first, width), fitted(&rest, width)];
-    lines.into_iter().filter(|line| !line.is_empty()).collect()
-}
+/// Columns, with what is left out first where they do not all fit in.
+const COLUMNS: [(&str, Align, u8); 8] = [
+    ("cell", Align::Left, 0),
+    ("load", Align::Right, 4),
+    ("IOPS", Align::Right, 1),
+    ("MB/s", Align::Right, 0),
+    ("± %", Align::Right, 5),
+    ("p50", Align::Right, 3),
+    ("p99", Align::Right, 2),
+    ("", Align::Left, 6), // a bar
+];
+const BAR: usize = 10;
 
-/// Columns but for the cell's name, with their widths.
-const COLUMNS: [(&str, usize); 6] =
-    [("load", 14), ("IOPS", 10), ("MB/s", 8), ("± %", 6), ("p50", 8), ("p99", 8)];
-
-fn table(summaries: &[CellSummary], room: usize, width: usize) -> Vec<String> {
+fn table(summaries: &[CellSummary], width: usize) -> Vec<String> {
     let measured: Vec<&CellSummary> = summaries.iter().filter(|summary| summary.runs > 0).collect();
     if measured.is_empty() {
         return Vec::new();
     }
-    let fits = room.saturating_sub(1); // the heading
-    let shown =
-        if measured.len() <= fits { measured.clone() } else { chosen(&measured, fits.saturating_sub(1)) };
-    let columns: usize = COLUMNS.iter().map(|(_, width)| width + 1).sum();
-    let name = shown.iter().map(|summary| summary.cell.name.chars().count()).max().unwrap_or(0);
-    let name = name.clamp(4, width.saturating_sub(columns + 2).max(8));
-    let bars = width.saturating_sub(columns + name + 4).min(16);
-    let most = shown.iter().map(|summary| summary.bytes_per_s.median).fold(0.0, f64::max);
-    let mut lines = vec![line("cell", name, &COLUMNS.map(|(title, _)| title.to_owned()), "")];
-    lines.extend(shown.iter().map(|summary| {
+    let most = measured.iter().map(|summary| summary.bytes_per_s.median).fold(0.0, f64::max);
+    let names = COLUMNS.map(|(name, ..)| name);
+    let mut rows = vec![names.map(str::to_owned)];
+    rows.extend(measured.iter().map(|summary| {
+        let times = latencies(summary);
         let share = if most > 0.0 { summary.bytes_per_s.median / most } else { 0.0 };
-        line(&summary.cell.name, name, &values(summary), &bar(share, bars))
+        [
+            summary.cell.name.clone(),
+            load(summary),
+            grouped(summary.iops.median.round() as u64),
+            megabytes(summary.bytes_per_s.median),
+            plus_minus(summary.iops),
+            latency(times.p50_us),
+            latency(times.p99_us),
+            bar(share, BAR),
+        ]
     }));
-    if shown.len() < measured.len() {
-        lines.push(format!("  and {} more", counted(measured.len() - shown.len(), "cell")));
-    }
-    lines.into_iter().map(|line| fitted(&line, width)).collect()
+    indented("  ", &names, &COLUMNS.map(|(_, align, rank)| Column { align, rank }), &rows, width)
 }
 
-fn values(summary: &CellSummary) -> [String; 6] {
-    let times = latencies(summary);
-    [
-        load(summary),
-        grouped(summary.iops.median.round() as u64),
-        megabytes(summary.bytes_per_s.median),
-        plus_minus(summary.iops),
-        latency(times.p50_us),
-        latency(times.p99_us),
-    ]
-}
-
-fn line(cell: &str, name: usize, values: &[String; 6], bar: &str) -> String {
-    let mut line = format!("  {:<name$}", fitted(cell, name));
-    for (value, (_, width)) in values.iter().zip(COLUMNS) {
-        line += &format!(" {value:>width$}");
-    }
-    line + "  " + bar
-}
-
-/// As many as there is room for: of each series some, evenly spread, its first and last among them.
-fn chosen<'a>(all: &[&'a CellSummary], room: usize) -> Vec<&'a CellSummary> {
-    let mut series: Vec<Vec<usize>> = Vec::new();
-    for (index, summary) in all.iter().enumerate() {
-        match series.iter_mut().find(|known| all[known[0]].cell.series == summary.cell.series) {
-            Some(known) => known.push(index),
-            None => series.push(vec![index]),
-        }
-    }
-    let each = (room / series.len()).max(1);
-    let spread = |members: &Vec<usize>| -> Vec<usize> {
-        let wanted = each.min(members.len());
-        let at = |n: usize| members[n * (members.len() - 1) / wanted.saturating_sub(1).max(1)];
-        if wanted == 1 { vec![members[members.len() - 1]] } else { (0..wanted).map(at).collect() }
-    };
-    let mut indices: Vec<usize> = series.iter().take(room).flat_map(spread).collect();
-    indices.sort_unstable();
-    indices.into_iter().map(|index| all[index]).collect()
-}
-
-/// As much of a line as fits, without anything that moves a cursor.
-pub(super) fn fitted(line: &str, width: usize) -> String {
-    let clean = line.chars().map(|letter| if is_hidden(letter) { '?' } else { letter });
-    if line.chars().count() <= width {
-        return clean.collect();
-    }
-    clean.take(width.saturating_sub(1)).chain(['…']).collect()
+/// A table behind an indent, and the names of the columns that it has no room for.
+pub(super) fn indented<R: AsRef<[String]>>(
+    indent: &str,
+    names: &[&str],
+    columns: &[Column],
+    rows: &[R],
+    width: usize,
+) -> Vec<String> {
+    let table = fitted(columns, rows, width.saturating_sub(indent.len()));
+    let mut lines: Vec<String> = table.rows.concat().iter().map(|line| format!("{indent}{line}")).collect();
+    lines.extend(table.note(names).iter().flat_map(|note| hanging(indent, note, width)));
+    lines
 }

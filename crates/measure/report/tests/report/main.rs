@@ -9,6 +9,7 @@ mod records;
 
 use bench::record::Record;
 use report::Report;
+use report::measured::{Beside, Measured};
 
 pub(crate) fn report(record: &Record) -> Report<'_> {
     Report::new(record)
@@ -115,25 +116,72 @@ fn a_limit_that_is_the_same_for_both_directions_is_drawn_once() {
 }
 
 #[test]
-fn the_terminal_shows_at_most_25_lines_of_its_width() {
+fn the_terminal_shows_every_cell_in_lines_of_its_width() {
     for record in all() {
         for width in [0, 60, 80, 100, 500] {
             let seen = report(&record).terminal(width);
             let longest = seen.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-            assert!(seen.lines().count() <= 25, "{seen}");
+            let bare = |text: &str| text.split_whitespace().collect::<String>();
+            assert!(!bare(&seen).replace("…incomplete", "").contains('…'), "{seen}");
             assert!(longest <= width.clamp(60, 100), "{longest} of {width}:\n{seen}");
         }
     }
 }
 
 #[test]
-fn a_terminal_shows_the_ends_of_every_series_if_it_cannot_show_all() {
+fn a_terminal_names_the_columns_that_it_has_no_room_for() {
     let record = records::sweep();
-    let seen = report(&record).terminal(100);
-    for cell in ["read-512 ", "read-8388608 ", "write-512 ", "write-8388608 "] {
-        assert!(seen.contains(cell), "{cell}:\n{seen}");
+    for width in [60, 80, 100] {
+        let seen = report(&record).terminal(width);
+        for cell in record.suite.cells() {
+            assert!(seen.contains(&format!("\n  {} ", cell.name)), "{}:\n{seen}", cell.name);
+        }
+        assert_eq!(seen.contains("no room for "), width == 60, "{seen}");
     }
-    assert!(seen.contains("cells more"), "{seen}");
+}
+
+#[test]
+fn a_single_run_is_told_with_the_warnings_of_its_report() {
+    let mut record = records::sweep();
+    let cell = record.suite.cells().next().expect("a cell").clone();
+    record.runs.retain(|run| run.cell == cell.name);
+    record.runs.truncate(1);
+    // Half of what was under way is missing from the rate.
+    record.runs[0].clients[0].run.under_way_mean *= 2.0;
+    let beside = Beside::new(&record, None, false);
+    let measured = Measured::of(&record.runs[0], &beside);
+    let json: serde_json::Value = serde_json::from_str(&measured.json().expect("JSON")).expect("JSON");
+    let warnings = json["warnings"].as_array().expect("a list");
+    let little = warnings.iter().find(|warning| warning["kind"] == "little").expect("Little's law is broken");
+    let numbers =
+        ["expected_requests", "measured_requests"].map(|name| little[name].as_f64().expect("a number"));
+    assert!(numbers[0] < numbers[1], "{little}");
+    let flags = report::summary::of(&record)[0].flags.clone();
+    let sentences: Vec<String> = flags.iter().map(ToString::to_string).collect();
+    let told: Vec<&str> = warnings.iter().filter_map(|warning| warning["sentence"].as_str()).collect();
+    assert_eq!(told, sentences);
+    for width in [60, 80, 100] {
+        let text = measured.text(&cell, &record, width);
+        assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(sentences.iter().all(|sentence| words.contains(&format!("! {sentence}"))), "{text}");
+    }
+}
+
+#[test]
+fn what_is_passed_is_no_limit_and_has_no_percentage() {
+    let mut record = records::sweep();
+    record.limits.iter_mut().flat_map(|limit| &mut limit.points).for_each(|(_, rate)| *rate /= 1000.0);
+    let seen = report(&record).terminal(100);
+    assert!(seen.contains("which is no limit here"), "{seen}");
+    let above = |text: &str| {
+        let words: Vec<&str> = text.split([' ', '|', '\n']).collect();
+        words
+            .windows(2)
+            .any(|pair| pair[1] == "%" && pair[0].replace(',', "").parse().is_ok_and(|n: f64| n > 100.0))
+    };
+    assert!(!above(&seen), "{seen}");
+    assert!(report(&record).markdown().contains("passed: "));
 }
 
 #[test]

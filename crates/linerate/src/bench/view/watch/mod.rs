@@ -5,7 +5,8 @@ mod keys;
 mod screen;
 mod state;
 
-use std::io::{Stderr, stderr};
+use std::fs::File;
+use std::io::{self, IsTerminal, Stderr, stderr};
 use std::time::{Duration, Instant};
 
 use bench::record::{CellRun, Record, Sample};
@@ -40,12 +41,16 @@ const DRAW_EVERY: Duration = Duration::from_millis(100);
 impl Watch {
     /// Takes the terminal. Keys ask for an end as signals do.
     pub(in crate::bench) fn new(record: &Record, interrupt: &Interrupt) -> Result<Watch, Failure> {
-        let untaken =
-            |error| Failure::refused(format!("--watch needs a terminal on standard error: {error}"));
         let screen = Screen::take().map_err(untaken)?;
         let terminal = Terminal::new(CrosstermBackend::new(stderr())).map_err(untaken)?;
         let keys = Keys::read(interrupt.clone());
         Ok(Watch { terminal, state: State::of(record), drawn: None, _keys: keys, _screen: screen })
+    }
+
+    /// Whether there is a terminal to take.
+    pub(in crate::bench) fn is_possible() -> Result<(), Failure> {
+        File::open("/dev/tty").map_err(untaken)?;
+        if stderr().is_terminal() { Ok(()) } else { Err(untaken(io::Error::other("there is none"))) }
     }
 
     fn draw(&mut self, now: bool) {
@@ -57,6 +62,10 @@ impl Watch {
             let _ = self.terminal.draw(|frame| screen::draw(frame, state));
         }
     }
+}
+
+fn untaken(error: io::Error) -> Failure {
+    Failure::refused(format!("--watch needs a terminal on standard error: {error}"))
 }
 
 impl View for Watch {

@@ -30,7 +30,7 @@ fn headlines(diagnosis: &Diagnosis) -> Vec<Headline> {
     }
     let (what, value, note) = match &diagnosis.verdict {
         Told::HeldBack => return Vec::new(),
-        Told::Fine { term, share } => ("of the limit", percent(*share), words::term(*term)),
+        Told::Fine { term, share } => ("of the limit", percent(share.min(1.0)), words::term(*term)),
         Told::NotKnown { unexplained } => ("not explained", percent(*unexplained), "of the time"),
     };
     vec![Headline { what: what.to_owned(), value, note: note.to_owned() }]

@@ -1,0 +1,151 @@
+//! What commands print as JSON is what `docs/schemas` says, failures and progress included.
+
+use serde_json::Value;
+
+use crate::program::run;
+use crate::server::{Server, free_port};
+
+const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+const BENCH: &str = include_str!("../../../../docs/schemas/bench.schema.json");
+const COPY: &str = include_str!("../../../../docs/schemas/copy.schema.json");
+const DISCOVER: &str = include_str!("../../../../docs/schemas/discover.schema.json");
+const ERROR: &str = include_str!("../../../../docs/schemas/error.schema.json");
+const PROGRESS: &str = include_str!("../../../../docs/schemas/progress.schema.json");
+const SESSIONS: &str = include_str!("../../../../docs/schemas/sessions.schema.json");
+
+/// Where a value is not what a schema says. Of JSON Schema what the schemas here use; another keyword is a fault of theirs.
+fn fault(schema: &Value, value: &Value, at: &str) -> Option<String> {
+    let wrong = |why: &str| Some(format!("{at}: {why}: {value}"));
+    let is = |kind: &Value| match kind.as_str() {
+        Some("integer") => value.is_u64() || value.is_i64(),
+        Some("number") => value.is_number(),
+        Some("string") => value.is_string(),
+        Some("boolean") => value.is_boolean(),
+        Some("array") => value.is_array(),
+        Some("object") => value.is_object(),
+        Some("null") => value.is_null(),
+        other => panic!("type {other:?}"),
+    };
+    schema.as_object().expect("a schema").iter().find_map(|(keyword, said)| match keyword.as_str() {
+        "$schema" | "title" | "description" => None,
+        "type"
+            if said.as_array().is_some_and(|kinds| kinds.iter().any(is)) || said.is_string() && is(said) =>
+        {
+            None
+        }
+        "type" => wrong("another type"),
+        "const" => {
+            if value == said {
+                None
+            } else {
+                wrong("another value")
+            }
+        }
+        "minimum" => {
+            if value.as_f64() >= said.as_f64() || value.is_null() {
+                None
+            } else {
+                wrong("less than allowed")
+            }
+        }
+        "required" => {
+            let names = said.as_array()?.iter().filter_map(Value::as_str);
+            let missing = names.into_iter().find(|name| value.get(name).is_none())?;
+            wrong(&format!("{missing} is missing"))
+        }
+        "additionalProperties" => {
+            let known = schema["properties"].as_object().expect("properties");
+            let more = value.as_object()?.keys().find(|name| !known.contains_key(*name))?;
+            wrong(&format!("{more} is not in the schema"))
+        }
+        "properties" => said
+            .as_object()?
+            .iter()
+            .find_map(|(name, part)| fault(part, value.get(name)?, &format!("{at}.{name}"))),
+        "items" => value.as_array()?.iter().find_map(|item| fault(said, item, &format!("{at}[]"))),
+        "anyOf" => {
+            let faults: Option<Vec<String>> =
+                said.as_array()?.iter().map(|one| fault(one, value, at)).collect();
+            faults.map(|faults| faults.join("; or "))
+        }
+        other => panic!("the keyword {other}"),
+    })
+}
+
+#[track_caller]
+fn check(schema: &str, value: &Value) {
+    let schema = serde_json::from_str(schema).expect("JSON");
+    assert_eq!(fault(&schema, value, "result"), None);
+}
+
+fn lines(said: &str) -> Vec<Value> {
+    said.lines().filter_map(|line| serde_json::from_str(line).ok()).filter(Value::is_object).collect()
+}
+
+#[test]
+fn results_are_as_their_schemas_say() {
+    let server = Server::serving(&["disk=ram:16MiB"]);
+    let url = server.url("disk");
+    let bench =
+        ["bench", &url, "--depth", "1,2", "--clients", "2", "--seconds", "0.2", "--statistics", "--json"];
+    // Nothing makes so many requests: the rate is not reached.
+    let hasty = ["bench", "ram:16MiB", "--rate", "10000000", "--depth", "1", "--seconds", "0.2", "--json"];
+    let [bench, hasty] = [&bench[..], &hasty].map(|words| lines(&run(LINERATE, words).expect_success()));
+    assert_eq!((bench.len(), hasty.len()), (2, 1));
+    bench.iter().chain(&hasty).for_each(|line| check(BENCH, line));
+    let kinds: Vec<&Value> =
+        hasty[0]["warnings"].as_array().expect("a list").iter().map(|one| &one["kind"]).collect();
+    assert!(kinds.contains(&&Value::from("overload")), "{kinds:?}");
+    check(COPY, &run(LINERATE, &["copy", "ram:1MiB", "ram:1MiB", "--json"]).expect_json_line());
+    let discovered = run(LINERATE, &["discover", &server.portal(), "--luns", "--json"]).expect_success();
+    check(DISCOVER, &serde_json::from_str(&discovered).expect("JSON"));
+}
+
+#[test]
+fn sessions_are_as_their_schema_says() {
+    let Some(server) = Server::configured(
+        "[volume.disk]\nspec = \"ram:1MiB\"\n[[target]]\nname = \"iqn.2026-01.io.linerate:disk\"\n\
+         lun = [{ lun = 0, volume = \"disk\" }]\n",
+    ) else {
+        return;
+    };
+    let _peer = crate::peer::Peer::attach(&server, "disk", 1);
+    let sessions = Value::Array(crate::sessions::sessions(&server));
+    assert_eq!(sessions.as_array().map(Vec::len), Some(1));
+    check(SESSIONS, &sessions);
+}
+
+#[test]
+fn failures_are_lines_of_json_with_their_exit_code() {
+    let nobody = format!("iscsi://127.0.0.1:{}/iqn.2026-01.com.example:disk/0", free_port());
+    let (unreachable, wrong) =
+        (["bench", &nobody, "--json"], ["bench", "ram:1MiB", "--bloc", "4KiB", "--json"]);
+    for (words, code) in
+        [(&unreachable[..], 3), (&wrong, 2), (&["copy", "ram:1MiB", "ram:much", "--json"], 2)]
+    {
+        let ended = run(LINERATE, words);
+        assert_eq!(ended.status.code(), Some(code), "{}", ended.said);
+        let errors = lines(&ended.said);
+        assert_eq!(errors.len(), 1, "{}", ended.said);
+        check(ERROR, &errors[0]);
+        assert_eq!(errors[0]["code"], code);
+    }
+}
+
+#[test]
+fn progress_is_lines_of_json_if_that_is_asked_for() {
+    let bench = ["bench", "ram:1MiB", "--depth", "1,2", "--seconds", "0.2", "--progress", "json"];
+    let progress = lines(&run(LINERATE, &bench).expect_success());
+    assert!(progress.len() >= 2, "{progress:?}");
+    progress.iter().for_each(|line| check(PROGRESS, line));
+    assert!(progress.iter().any(|line| line["step"] == 2), "{progress:?}");
+}
+
+#[test]
+fn watching_without_a_terminal_is_refused_before_anything_is_made() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let out = dir.path().join("out");
+    let ended = run(LINERATE, &["bench", "ram:1MiB", "--watch", "--out", out.to_str().expect("text")]);
+    assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
+    assert!(ended.said.contains("--watch needs a terminal") && !out.exists(), "{}", ended.said);
+}

@@ -1,0 +1,225 @@
+//! Progress where there is no terminal: lines at a low rate, for people who read a log or for programs (JSON lines).
+//!
+//! What is said when is a function of the time that it is told; where it goes is the caller's.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use bench::record::{CellRun, Sample};
+use serde::Serialize;
+
+use super::crew::Purged;
+use super::now::Now;
+use super::view::{RunStart, View};
+use stats::figures::{grouped, significant};
+
+/// For whom lines are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// For people: a line every five seconds, and none for what takes less.
+    Plain,
+    /// For programs: a JSON object every second, and one for each beginning.
+    Json,
+}
+
+/// How far something is. What is not known is left out of the JSON; names end with their units.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Moment {
+    /// What is being done: `read-4KiB`, `copied`.
+    pub doing: String,
+    /// Which of at most `steps_max` steps it is, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<u64>,
+    /// See `step`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps_max: Option<u64>,
+    /// How much of the step is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub done_percent: Option<f64>,
+    /// Requests a second, now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iops: Option<f64>,
+    /// Megabytes (10^6) a second, now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mb_per_s: Option<f64>,
+    /// 99 of 100 requests took no longer, now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_us: Option<f64>,
+    /// For how long all steps may go on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_max_s: Option<f64>,
+}
+
+/// A line of JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    version: u32,
+    #[serde(flatten)]
+    moment: Option<&'a Moment>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'a str>,
+}
+
+/// A version of the JSON: another one has a name less, or one that means something else.
+const VERSION: u32 = 1;
+
+/// Lines about something that goes on.
+pub struct Progress<F> {
+    form: Form,
+    say: F,
+    next: Instant,
+    /// What goes on, for [`View`].
+    moment: Moment,
+    length_s: f64,
+    now: Now,
+}
+
+impl<F: FnMut(&str)> Progress<F> {
+    /// Begins at this time; lines go where `say` writes them.
+    pub fn new(form: Form, begun: Instant, say: F) -> Progress<F> {
+        let next = if form == Form::Json { begun } else { begun + form.interval() };
+        Progress { form, say, next, moment: Moment::default(), length_s: 0.0, now: Now::default() }
+    }
+
+    /// Says how far it is, if it is time for that.
+    pub fn at(&mut self, now: Instant, moment: impl FnOnce() -> Moment) {
+        if now >= self.next {
+            self.next = now + self.form.interval();
+            self.tell(&moment());
+        }
+    }
+
+    /// A remark, which is told in any case.
+    pub fn remark(&mut self, sentence: &str) {
+        match self.form {
+            Form::Plain => (self.say)(sentence),
+            Form::Json => self.json(None, Some(sentence)),
+        }
+    }
+
+    fn tell(&mut self, moment: &Moment) {
+        match self.form {
+            Form::Plain => (self.say)(&moment.to_string()),
+            Form::Json => self.json(Some(moment), None),
+        }
+    }
+
+    fn json(&mut self, moment: Option<&Moment>, note: Option<&str>) {
+        // Text and numbers are always JSON.
+        if let Ok(line) = serde_json::to_string(&Line { version: VERSION, moment, note }) {
+            (self.say)(&line);
+        }
+    }
+}
+
+impl Form {
+    fn interval(self) -> Duration {
+        Duration::from_secs(if self == Form::Plain { 5 } else { 1 })
+    }
+}
+
+/// `[3/24] read-4KiB: 42 %, 12,345 IOPS, 50.6 MB/s, p99 120 µs, at most 12 s left`.
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let (Some(step), Some(most)) = (self.step, self.steps_max) {
+            write!(f, "[{step}/{most}] ")?;
+        }
+        let parts = [
+            self.done_percent.map(|percent| format!("{percent:.0} %")),
+            self.iops.map(|iops| format!("{} IOPS", grouped(iops.round() as u64))),
+            self.mb_per_s.map(|rate| format!("{} MB/s", significant(rate))),
+            self.p99_us.map(|time| format!("p99 {} µs", significant(time))),
+            self.left_max_s.map(|left| format!("at most {left:.0} s left")),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        let colon = if parts.is_empty() { "" } else { ": " };
+        write!(f, "{}{colon}{}", stats::printable(&self.doing), parts.join(", "))
+    }
+}
+
+/// The progress of a measurement.
+impl<F: FnMut(&str)> View for Progress<F> {
+    fn begins(&mut self, doing: &RunStart<'_>) {
+        self.moment = Moment {
+            doing: doing.name.to_owned(),
+            step: Some(doing.number),
+            steps_max: Some(doing.runs_max()),
+            left_max_s: Some(doing.left.time_max.as_secs_f64()),
+            ..Moment::default()
+        };
+        self.length_s = doing.stop.warm_up_s + doing.stop.max_s;
+        self.now = Now::of(doing.roles.len());
+        if self.form == Form::Json {
+            self.tell(&self.moment.clone());
+        }
+    }
+
+    fn sample(&mut self, role: usize, sample: &Sample) {
+        self.now.add(role, sample);
+        let (rates, length_s) = (self.now.all(), self.length_s);
+        let moment = self.moment.clone();
+        let done = (sample.at_s / length_s * 100.0).clamp(0.0, 100.0);
+        self.at(Instant::now(), || Moment {
+            done_percent: (length_s > 0.0).then_some(done),
+            iops: Some(rates.iops),
+            mb_per_s: Some(rates.bytes_per_s / 1e6),
+            p99_us: Some(rates.p99_us),
+            left_max_s: moment.left_max_s.map(|left| (left - sample.at_s).max(0.0)),
+            ..moment
+        });
+    }
+
+    fn purged(&mut self, purged: Purged) {
+        let done = purged.done_bytes as f64 / purged.of_bytes.max(1) as f64 * 100.0;
+        let moment = self.moment.clone();
+        self.at(Instant::now(), || Moment { done_percent: Some(done.clamp(0.0, 100.0)), ..moment });
+    }
+
+    fn ended(&mut self, _: &CellRun) {}
+
+    fn note(&mut self, sentence: &str) {
+        self.remark(sentence);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moment(percent: f64) -> Moment {
+        let doing = "read-4KiB".to_owned();
+        let done_percent = Some(percent);
+        let (step, steps_max) = (Some(3), Some(24));
+        Moment { doing, step, steps_max, done_percent, iops: Some(12_345.0), ..Moment::default() }
+    }
+
+    /// What is said of a hundred moments, a quarter second apart.
+    fn said(form: Form) -> Vec<String> {
+        let (begun, mut lines) = (Instant::now(), Vec::new());
+        let mut progress = Progress::new(form, begun, |line: &str| lines.push(line.to_owned()));
+        for quarter in 0..=100 {
+            let now = begun + Duration::from_millis(250 * quarter);
+            progress.at(now, || moment(quarter as f64));
+        }
+        lines
+    }
+
+    #[test]
+    fn people_get_a_line_every_five_seconds() {
+        let lines = said(Form::Plain);
+        assert_eq!(lines.len(), 5);
+        assert_eq!(lines[0], "[3/24] read-4KiB: 20 %, 12,345 IOPS");
+    }
+
+    #[test]
+    fn programs_get_an_object_every_second_and_notes_among_them() {
+        let lines = said(Form::Json);
+        assert_eq!(lines.len(), 26);
+        let first =
+            r#"{"version":1,"doing":"read-4KiB","step":3,"steps_max":24,"done_percent":0.0,"iops":12345.0}"#;
+        assert_eq!(lines[0], first);
+        let mut note = String::new();
+        Progress::new(Form::Json, Instant::now(), |line: &str| note = line.to_owned()).remark("a \"note\"");
+        assert_eq!(note, r#"{"version":1,"note":"a \"note\""}"#);
+    }
+}
