@@ -18,14 +18,25 @@ pub(super) struct Document {
 /// What is to be read by who reads nothing else.
 #[derive(Clone, Debug)]
 pub(super) struct Verdict {
+    /// What was measured, whether that is good and what would help, before any figure.
+    pub(super) lead: Vec<Lead>,
     /// How good the news is.
     pub(super) tone: Tone,
-    /// The news, in a sentence or a few words.
+    /// Whether the figures can be believed, in a sentence or a few words; empty if the lead says it.
     pub(super) says: String,
     /// The best of it.
     pub(super) headlines: Vec<Headline>,
     /// What has to be known beside it, a sentence each, the gravest first.
     pub(super) reservations: Vec<String>,
+}
+
+/// An answer to what a reader asks first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lead {
+    /// What it answers: `Is it good?`
+    pub(super) about: &'static str,
+    /// The answer, in a sentence or two.
+    pub(super) says: String,
 }
 
 /// How good the news is. The gravest comes last.

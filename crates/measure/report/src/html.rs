@@ -55,6 +55,13 @@ fn verdict(verdict: &Verdict, main: &mut Markup) {
         Tone::Bad => "verdict bad",
     };
     main.element("div", &[("class", &class)], |inside| {
+        for lead in &verdict.lead {
+            inside.element("p", &[("class", &"lead")], |paragraph| {
+                paragraph.with_text("b", &[], lead.about);
+                paragraph.text(" ");
+                paragraph.text(&lead.says);
+            });
+        }
         inside.element("div", &[("class", &"headlines")], |inside| {
             for headline in &verdict.headlines {
                 inside.element("div", &[("class", &"headline")], |inside| {
@@ -64,8 +71,10 @@ fn verdict(verdict: &Verdict, main: &mut Markup) {
                 });
             }
         });
-        let says = format!("{} {}", verdict.tone.sign(), verdict.says);
-        inside.with_text("p", &[("class", &"says")], &says);
+        if !verdict.says.is_empty() {
+            let says = format!("{} {}", verdict.tone.sign(), verdict.says);
+            inside.with_text("p", &[("class", &"says")], &says);
+        }
         list(&verdict.reservations, inside);
     });
 }

@@ -45,6 +45,7 @@ pub mod limits;
 mod markdown;
 mod markup;
 pub mod measured;
+mod opening;
 pub mod proof;
 mod sections;
 mod series;
@@ -58,6 +59,7 @@ pub use diagnosis::{DiagnosisReport, verdict};
 use crate::summary::CellSummary;
 use crate::wan::Wan;
 use bench::record::Record;
+use diagnose::Diagnosis;
 use published::Curve;
 
 /// A record, what it comes to, and what it is to be seen beside.
@@ -66,6 +68,12 @@ pub struct Report<'a> {
     record: &'a Record,
     summaries: Vec<CellSummary>,
     beside: Vec<Curve>,
+    /// What is published of the same requests: by the document that the suite repeats, and what is laid beside.
+    published: Vec<Curve>,
+    /// What was found out of the same place.
+    diagnosis: Option<Diagnosis>,
+    /// The folder that it is in.
+    folder: Option<String>,
     /// What it says of distance, if its cells were measured over ways that were made for them.
     wan: Option<Wan>,
 }
@@ -75,13 +83,31 @@ impl<'a> Report<'a> {
     pub fn new(record: &'a Record) -> Report<'a> {
         let summaries = summary::of(record);
         let wan = Wan::of_summaries(record, &summaries);
-        Report { record, summaries, beside: Vec::new(), wan }
+        let published = record.suite.document.as_deref().map(published::curves).unwrap_or_default();
+        Report { record, summaries, beside: Vec::new(), published, diagnosis: None, folder: None, wan }
     }
 
     /// The same, with published curves laid over its own.
     #[must_use]
     pub fn beside(mut self, curves: Vec<Curve>) -> Report<'a> {
+        self.published.extend_from_slice(&curves);
         self.beside = curves;
+        self
+    }
+
+    /// The same, with the name of the folder that the record is in.
+    #[must_use]
+    pub fn in_folder(mut self, folder: String) -> Report<'a> {
+        self.folder = Some(folder);
+        self
+    }
+
+    /// The same, with what a diagnosis says would help. One of another place is left out.
+    #[must_use]
+    pub fn with_diagnosis(mut self, diagnosis: Diagnosis) -> Report<'a> {
+        let without_keys = |place: &str| place.split('?').next().map(str::to_owned);
+        let is_same = without_keys(&diagnosis.evidence.place) == without_keys(&self.record.subject.place);
+        self.diagnosis = is_same.then_some(diagnosis);
         self
     }
 

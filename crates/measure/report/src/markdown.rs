@@ -6,7 +6,13 @@ use super::markup::is_hidden;
 pub(super) fn page(document: &Document) -> String {
     let verdict = &document.verdict;
     let mut page = format!("# {}\n\n{}\n", escaped(&document.title), escaped(&document.subtitle));
-    page += &format!("\n**{} {}**\n\n", verdict.tone.sign(), escaped(&verdict.says));
+    for lead in &verdict.lead {
+        page += &format!("\n**{}** {}\n", escaped(lead.about), escaped(&lead.says));
+    }
+    if !verdict.says.is_empty() {
+        page += &format!("\n**{} {}**\n", verdict.tone.sign(), escaped(&verdict.says));
+    }
+    page.push('\n');
     for headline in &verdict.headlines {
         page +=
             &format!("- {}: **{}** ({})\n", escaped(&headline.what), headline.value, escaped(&headline.note));

@@ -65,15 +65,16 @@ pub(super) fn latencies(summary: &CellSummary) -> &Latencies {
     summary.response.as_ref().unwrap_or(&summary.service)
 }
 
-/// Half of an estimate's interval in percent of its median; nothing if there is no interval.
+/// How far the farther end of an estimate's interval is from its median, in percent of that, as flags say it; nothing if
+/// there is no interval.
 pub(super) fn plus_minus(estimate: Estimate) -> String {
-    match estimate.interval {
-        Some(interval) if estimate.median > 0.0 => {
-            let half = (interval.high - interval.low) / 2.0;
-            format!("{:.1}", half / estimate.median * 100.0)
-        }
-        _ => String::new(),
-    }
+    estimate.percent().map(|percent| format!("{percent:.1}")).unwrap_or_default()
+}
+
+/// The ends of an estimate's interval, written as the estimate itself; nothing if there is no interval.
+pub(super) fn interval(estimate: Estimate, written: fn(f64) -> String) -> String {
+    let ends = |interval: stats::Interval| format!("{} to {}", written(interval.low), written(interval.high));
+    estimate.interval.map(ends).unwrap_or_default()
 }
 
 /// The ends of what is known of an estimate; itself if nothing is.

@@ -14,7 +14,7 @@ mod unknown;
 mod waterfall;
 mod words;
 
-pub(super) use words::term;
+pub(super) use words::{at, term};
 
 use serde::Serialize;
 

@@ -29,7 +29,7 @@ pub(super) fn cause(cause: Cause) -> &'static str {
 }
 
 /// Where a setting is, as people call it.
-pub(super) fn at(at: Where) -> &'static str {
+pub(crate) fn at(at: Where) -> &'static str {
     match at {
         Where::Url => "linerate's URL",
         Where::OpenIscsi => "open-iscsi",

@@ -1,4 +1,4 @@
-//! What has to be known of the machines and the way between them, with what would be better.
+//! What has to be known of the machines and the way between them: what would be better in sight, everything folded.
 
 use crate::Report;
 use crate::document::{Block, Section, Table};
@@ -22,20 +22,22 @@ pub(crate) fn table(facts: &Facts) -> Option<Section> {
     if facts.is_empty() {
         return None;
     }
-    let improvable = facts.iter().any(|fact| fact.better.is_some());
-    let mut table = Table::of("", &["", "", "value", "better"]);
-    if !improvable {
-        table.columns.pop();
+    let mut blocks = Vec::new();
+    if facts.iter().any(|fact| fact.better.is_some()) {
+        let mut table = Table::of("What would be better", &["", "value", "better"]);
+        for fact in facts {
+            let Some(better) = &fact.better else { continue };
+            table.marked_row(true, [fact.name.clone(), fact.value.clone(), better.clone()]);
+        }
+        blocks.push(Block::Table(table));
     }
+    let mut table = Table::of("Everything that is known of it", &["", "", "value"]);
     for (group, title) in GROUPS {
         for (index, fact) in facts.iter().filter(|fact| fact.group == group).enumerate() {
             let title = if index == 0 { title } else { "" };
-            let mut cells = vec![title.to_owned(), fact.name.clone(), fact.value.clone()];
-            if improvable {
-                cells.push(fact.better.clone().unwrap_or_default());
-            }
-            table.marked_row(fact.better.is_some(), cells);
+            table.row([title.to_owned(), fact.name.clone(), fact.value.clone()]);
         }
     }
-    Some(Section { id: "environment", title: "Environment", blocks: vec![Block::Table(table)] })
+    blocks.push(Block::Table(table.folded(true)));
+    Some(Section { id: "environment", title: "Environment", blocks })
 }

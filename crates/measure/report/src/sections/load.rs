@@ -5,7 +5,7 @@ use crate::Report;
 use crate::chart::{Axis, Curve, Look, Plot, Point, Scale};
 use crate::document::{Block, Section, Table};
 use crate::summary::{CellSummary, Latencies, Over};
-use crate::views::{Series, asked_rate, latencies, load, over_load, plus_minus};
+use crate::views::{Series, asked_rate, interval, latencies, load, over_load};
 use stats::figures::{latency, latency_tick, megabytes, short, significant};
 
 pub(super) fn section(report: &Report<'_>) -> Option<Section> {
@@ -73,8 +73,10 @@ fn curve(
 }
 
 fn table(series: &[Series<'_>]) -> Table {
-    let mut table =
-        Table::of("", &["series", "load", "#under way", "#IOPS", "#± %", "#MB/s", "#p50", "#p99", "#p99.9"]);
+    let mut table = Table::of(
+        "",
+        &["series", "load", "#under way", "#IOPS", "#95 % interval", "#MB/s", "#p50", "#p99", "#p99.9"],
+    );
     for (name, summary) in series.iter().flat_map(|s| s.cells.iter().map(move |summary| (&s.name, summary))) {
         let times = latencies(summary);
         table.row([
@@ -82,7 +84,7 @@ fn table(series: &[Series<'_>]) -> Table {
             load(summary),
             significant(summary.under_way),
             significant(summary.iops.median),
-            plus_minus(summary.iops),
+            interval(summary.iops, significant),
             megabytes(summary.bytes_per_s.median),
             latency(times.p50_us),
             latency(times.p99_us),

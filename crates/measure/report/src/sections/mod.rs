@@ -14,7 +14,7 @@ mod times;
 mod verdict;
 mod wan;
 
-pub(super) use verdict::verdict;
+pub(super) use verdict::{fastest, verdict};
 
 use super::Report;
 use super::document::Document;
@@ -36,11 +36,11 @@ pub(super) fn document(report: &Report<'_>) -> Document {
             sections.into_iter().flatten().collect()
         }
     };
-    let sections = environment::section(report)
+    let sections = measured
         .into_iter()
-        .chain(measured)
         .chain(results::section(report))
-        .chain([appendix::section(report)]);
+        .chain([appendix::section(report)])
+        .chain(environment::section(report));
     Document {
         title: title(report),
         subtitle: subtitle(report),
@@ -56,7 +56,8 @@ pub(super) fn title(report: &Report<'_>) -> String {
 
 fn subtitle(report: &Report<'_>) -> String {
     let (record, subject) = (report.record, &report.record.subject);
-    let mut parts = vec![record.suite.title.clone()];
+    let mut parts: Vec<String> = report.folder.iter().map(|folder| format!("folder {folder}")).collect();
+    parts.push(record.suite.title.clone());
     parts.push(match &subject.product {
         Some(product) => format!("{product}, {}, {}", subject.kind, size(subject.bytes as f64)),
         None => format!("{}, {}", subject.kind, size(subject.bytes as f64)),

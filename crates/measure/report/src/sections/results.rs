@@ -2,12 +2,23 @@
 
 use crate::Report;
 use crate::document::{Block, Section, Table};
-use crate::views::{latencies, load, plus_minus};
+use crate::views::{interval, latencies, load};
 use stats::figures::{latency, megabytes, significant};
 
 pub(super) fn section(report: &Report<'_>) -> Option<Section> {
-    let columns =
-        ["cell", "load", "#runs", "#IOPS", "#± %", "#MB/s", "#p50", "#p99", "#p99.9", "#longest", ""];
+    let columns = [
+        "cell",
+        "load",
+        "#runs",
+        "#IOPS",
+        "#95 % interval",
+        "#MB/s",
+        "#p50",
+        "#p99",
+        "#p99.9",
+        "#longest",
+        "",
+    ];
     let mut table = Table::of("", &columns);
     for summary in &report.summaries {
         let times = latencies(summary);
@@ -19,7 +30,7 @@ pub(super) fn section(report: &Report<'_>) -> Option<Section> {
                 load(summary),
                 summary.runs.to_string(),
                 significant(summary.iops.median),
-                plus_minus(summary.iops),
+                interval(summary.iops, significant),
                 megabytes(summary.bytes_per_s.median),
                 latency(times.p50_us),
                 latency(times.p99_us),
@@ -29,8 +40,7 @@ pub(super) fn section(report: &Report<'_>) -> Option<Section> {
             ],
         );
     }
-    let says =
-        "Medians of the runs; ± is half of the 95 % interval. Latencies are those of all runs together.";
+    let says = "Medians of the runs, with their 95 % intervals. Latencies are those of all runs together.";
     let blocks = vec![Block::Text(says.to_owned()), Block::Table(table)];
     (!report.summaries.is_empty()).then_some(Section { id: "results", title: "All results", blocks })
 }

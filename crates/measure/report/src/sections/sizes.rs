@@ -5,7 +5,7 @@ use crate::chart::{Axis, Curve, Look, Plot, Point, Scale};
 use crate::document::{Block, Section, Table};
 use crate::summary::CellSummary;
 use crate::views::{
-    Direction, Series, block_bytes, ends, lowest_limit, over_size, percent_of_limit, plus_minus,
+    Direction, Series, block_bytes, ends, interval, lowest_limit, over_size, percent_of_limit,
 };
 use bench::record::Limit;
 use stats::figures::{megabytes, short, significant, size};
@@ -139,7 +139,7 @@ fn published_sources(curves: &[published::Curve]) -> Option<Vec<String>> {
 
 fn table(report: &Report<'_>, series: &[Series<'_>]) -> Table {
     let ceilings = report.summaries.iter().any(|s| lowest_limit(&report.record.limits, s).is_some());
-    let mut columns = vec!["series", "#block", "#depth", "#MB/s", "#± %", "#IOPS"];
+    let mut columns = vec!["series", "#block", "#depth", "#MB/s", "#95 % interval", "#IOPS"];
     if ceilings {
         columns.extend(["#% of limit", "limit"]);
     }
@@ -151,7 +151,7 @@ fn table(report: &Report<'_>, series: &[Series<'_>]) -> Table {
             size(block_bytes(&summary.cell)),
             summary.depth.to_string(),
             megabytes(rate.median),
-            plus_minus(rate),
+            interval(rate, megabytes),
             significant(summary.iops.median),
         ];
         if ceilings {

@@ -2,6 +2,7 @@
 
 use crate::Report;
 use crate::document::{Headline, Tone, Verdict};
+use crate::opening;
 use crate::summary::{CellSummary, Flag};
 use crate::views::{Direction, latencies, load, lowest_limit, percent_of_limit};
 use stats::figures::{counted, grouped, latency, megabytes, significant};
@@ -12,6 +13,7 @@ pub(crate) fn verdict(report: &Report<'_>) -> Verdict {
     concerns.sort_by_key(|(trust, _)| std::cmp::Reverse(*trust));
     let trust = concerns.first().map_or(Tone::Good, |(trust, _)| *trust);
     Verdict {
+        lead: opening::leads(report),
         tone: trust,
         says: says(trust).to_owned(),
         headlines: headlines(report),
@@ -34,15 +36,11 @@ fn headlines(report: &Report<'_>) -> Vec<Headline> {
         return super::wan::headlines(wan);
     }
     let measured = || report.summaries.iter().filter(|summary| summary.runs > 0);
-    let best = |direction: Direction, rate: fn(&CellSummary) -> f64| {
-        let those = measured().filter(move |summary| Direction::of(&summary.cell) == direction);
-        those.filter(|summary| rate(summary) > 0.0).max_by(|a, b| rate(a).total_cmp(&rate(b)))
-    };
     let mut headlines = Vec::new();
     for (direction, what) in
         [(Direction::Read, "read"), (Direction::Write, "write"), (Direction::Both, "read and write")]
     {
-        let fastest = best(direction, |summary| summary.bytes_per_s.median);
+        let fastest = fastest(report.summaries.iter(), direction);
         headlines.extend(fastest.map(|summary| throughput(report, what, summary)));
     }
     let most = measured().max_by(|a, b| a.iops.median.total_cmp(&b.iops.median));
@@ -53,6 +51,16 @@ fn headlines(report: &Report<'_>) -> Vec<Headline> {
     }));
     headlines.extend(quickest(measured()));
     headlines
+}
+
+/// The cell that moved the most bytes a second this way, if any moved some.
+pub(crate) fn fastest<'a>(
+    summaries: impl Iterator<Item = &'a CellSummary>,
+    direction: Direction,
+) -> Option<&'a CellSummary> {
+    let rate = |summary: &&CellSummary| summary.bytes_per_s.median;
+    let those = summaries.filter(|summary| summary.runs > 0 && Direction::of(&summary.cell) == direction);
+    those.filter(|summary| rate(summary) > 0.0).max_by(|a, b| rate(a).total_cmp(&rate(b)))
 }
 
 fn throughput(report: &Report<'_>, what: &str, summary: &CellSummary) -> Headline {

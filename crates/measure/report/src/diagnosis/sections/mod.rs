@@ -24,8 +24,8 @@ pub(super) fn document(report: &DiagnosisReport<'_>) -> Document {
         layers::section(evidence),
         loads::section(diagnosis),
         connections::section(evidence),
-        environment::table(&evidence.environment),
         probes::section(evidence),
+        environment::table(&evidence.environment),
     ];
     Document {
         title: format!("Diagnosis of {}", evidence.place),

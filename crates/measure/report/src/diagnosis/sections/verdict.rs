@@ -3,13 +3,21 @@
 use crate::diagnosis::gain::{percent, times};
 use crate::diagnosis::unknown::unknown;
 use crate::diagnosis::words;
-use crate::document::{Headline, Tone, Verdict};
+use crate::document::{Headline, Lead, Tone, Verdict};
 use diagnose::{Diagnosis, Finding, Verdict as Told};
 
 pub(super) fn verdict(diagnosis: &Diagnosis) -> Verdict {
+    let says = format!("{} {}.", tone(&diagnosis.verdict).sign(), words::verdict(diagnosis));
+    let remedy = diagnosis.findings.first().and_then(|finding| finding.remedies.first());
+    let help = match (remedy, &diagnosis.verdict) {
+        (Some(remedy), _) => format!("{}: {}.", words::at(remedy.at), remedy.change),
+        (None, Told::Fine { .. }) => "Nothing that can be changed on the way.".to_owned(),
+        (None, _) => "Not known: nothing was found that could be changed.".to_owned(),
+    };
     Verdict {
+        lead: vec![Lead { about: "Is it good?", says }, Lead { about: "What would help first?", says: help }],
         tone: tone(&diagnosis.verdict),
-        says: format!("{}.", words::verdict(diagnosis)),
+        says: String::new(),
         headlines: headlines(diagnosis),
         reservations: unknown(&diagnosis.evidence),
     }

@@ -1,0 +1,335 @@
+//! What a report answers before any figure: what was measured and how fast, whether that is good, and what would help.
+//!
+//! Each answer is chosen from what the record itself holds, and says so where that is not enough: [`judgements`] from the
+//! ceilings of the same record, else from numbers published for the same requests; [`helps`] from a diagnosis of the same
+//! place, else from the last step of each sweep. Here they are values; their words are at the end.
+
+#[cfg(test)]
+mod tests;
+
+use super::Report;
+use super::diagnosis::{at, verdict};
+use super::document::Lead;
+use super::sections::fastest;
+use super::summary::{CellSummary, Estimate};
+use super::views::{
+    Direction, Series, asked_rate, block_bytes, latencies, lowest_limit, over_load, over_size,
+};
+use bench::record::Limit;
+use diagnose::Diagnosis;
+use published::Curve;
+use stats::figures::{grouped, latency, megabytes, significant, size};
+
+/// What the fastest cell of a direction comes to beside something else.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Judgement<'a> {
+    /// So much of the lowest ceiling that holds for it, at most 1.
+    OfCeiling { cell: &'a CellSummary, ceiling: &'a str, share: f64 },
+    /// More than what the record calls its ceiling, which is none then.
+    AboveCeiling { cell: &'a CellSummary, ceiling: &'a str },
+    /// So many times the most that was published for requests of its length.
+    OfPublished { cell: &'a CellSummary, curve: &'a Curve, times: f64 },
+}
+
+/// What would make it faster.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Help<'a> {
+    /// What a diagnosis of the same place found.
+    Diagnosed(&'a Diagnosis),
+    /// More outstanding requests than the most that were measured.
+    Depth(Step),
+    /// Longer requests than the longest that were measured.
+    Length(Step),
+    /// Not more outstanding requests: the last step brought less than [`RISE`].
+    NotDepth(Step),
+    /// The record does not tell.
+    Unknown,
+}
+
+/// The last step of a sweep.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Step {
+    /// The curve.
+    pub(super) series: String,
+    /// Requests outstanding, or bytes of a request, before it and after it.
+    pub(super) from: f64,
+    pub(super) to: f64,
+    /// The rate after it over the rate before it.
+    pub(super) times: f64,
+}
+
+/// A rate still rises if a step raises it by a tenth, and by more than the 95 % intervals leave open.
+const RISE: f64 = 1.1;
+/// Of a ceiling: as much as there is, or less than half of it.
+const FULL: f64 = 0.9;
+const HALF: f64 = 0.5;
+
+/// The answers, in the order in which they are asked.
+pub(super) fn leads(report: &Report<'_>) -> Vec<Lead> {
+    let lead = |about, says| Lead { about, says };
+    if report.summaries.iter().any(|summary| summary.mismatches > 0) {
+        let says = "No: data were wrong. Find out why before anything else, and measure again.".to_owned();
+        return vec![lead("Can it be used?", says)];
+    }
+    if report.record.runs.is_empty() {
+        return vec![lead("What was measured?", "Nothing yet.".to_owned())];
+    }
+    let judged = judgements(&report.summaries, &report.record.limits, &report.published);
+    let good = match &report.wan {
+        Some(wan) => beside_document(&wan.verdict()),
+        None => good(&judged),
+    };
+    let helps = helps(&report.summaries, &judged, report.diagnosis.as_ref());
+    let helps: Vec<String> = helps.iter().map(|help| self::help(help)).collect();
+    vec![
+        lead("What was measured?", measured(report)),
+        lead("Is it good?", good),
+        lead("What would help?", helps.join(" ")),
+    ]
+}
+
+/// One for each direction that has something to be compared with: the fastest cell beside its ceiling, else the fastest cell
+/// of which as long requests were published, beside the most that was.
+pub(super) fn judgements<'a>(
+    summaries: &'a [CellSummary],
+    limits: &'a [Limit],
+    published: &'a [Curve],
+) -> Vec<Judgement<'a>> {
+    let judge = |direction| {
+        let cell = fastest(summaries.iter(), direction)?;
+        if let Some((ceiling, most)) = lowest_limit(limits, cell) {
+            let share = cell.bytes_per_s.median / most;
+            return Some(match share {
+                share if share <= 1.0 => Judgement::OfCeiling { cell, ceiling, share },
+                _ => Judgement::AboveCeiling { cell, ceiling },
+            });
+        }
+        let comparable = summaries.iter().filter(|summary| !most_published(published, summary).is_empty());
+        let cell = fastest(comparable, direction)?;
+        let (curve, most) = most_published(published, cell).first().copied()?;
+        Some(Judgement::OfPublished { cell, curve, times: cell.bytes_per_s.median / most })
+    };
+    [Direction::Read, Direction::Write, Direction::Both].into_iter().filter_map(judge).collect()
+}
+
+/// What was published for requests of this length in this direction, without a delay that was added: the most first.
+fn most_published<'a>(published: &'a [Curve], summary: &CellSummary) -> Vec<(&'a Curve, f64)> {
+    let direction = match Direction::of(&summary.cell) {
+        Direction::Read => published::Direction::Read,
+        Direction::Write => published::Direction::Write,
+        Direction::Both => return Vec::new(),
+    };
+    let is_near = |curve: &&Curve| curve.rtt_ms.is_none_or(|ms| ms == 0.0);
+    let those = published.iter().filter(is_near).filter(|curve| curve.direction == Some(direction));
+    let length = block_bytes(&summary.cell);
+    let rate = |curve: &'a Curve| {
+        let (_, rate) = curve.points.iter().find(|(bytes, _)| f64::from(*bytes) == length)?;
+        (*rate > 0.0).then_some((curve, *rate))
+    };
+    let mut rates: Vec<(&Curve, f64)> = those.filter_map(rate).collect();
+    rates.sort_by(|one, other| other.1.total_cmp(&one.1));
+    rates
+}
+
+/// What would help: never empty.
+pub(super) fn helps<'a>(
+    summaries: &[CellSummary],
+    judged: &[Judgement<'_>],
+    diagnosis: Option<&'a Diagnosis>,
+) -> Vec<Help<'a>> {
+    if let Some(diagnosis) = diagnosis {
+        return vec![Help::Diagnosed(diagnosis)];
+    }
+    let closed =
+        over_load(summaries).into_iter().filter(|series| asked_rate(&series.cells[0].cell).is_none());
+    let steps = |steps: Vec<(Step, Change)>, wanted: Change| {
+        let those = steps.into_iter().filter(move |(_, change)| *change == wanted);
+        those.map(|(step, _)| step).reduce(|one, other| if other.times > one.times { other } else { one })
+    };
+    let depths: Vec<(Step, Change)> = closed
+        .filter_map(|series| last_step(&series, |cell| f64::from(cell.depth), |cell| cell.iops))
+        .collect();
+    let lengths: Vec<(Step, Change)> = over_size(summaries)
+        .iter()
+        .filter_map(|series| last_step(series, |cell| block_bytes(&cell.cell), |cell| cell.bytes_per_s))
+        .collect();
+    let is_full =
+        |judgement: &Judgement<'_>| matches!(judgement, Judgement::OfCeiling { share, .. } if *share >= FULL);
+    let is_at_ceiling = !judged.is_empty() && judged.iter().all(is_full);
+    let mut helps: Vec<Help<'_>> =
+        steps(depths.clone(), Change::Rises).map(Help::Depth).into_iter().collect();
+    if !is_at_ceiling {
+        helps.extend(steps(lengths, Change::Rises).map(Help::Length));
+    }
+    if helps.is_empty() {
+        helps.extend(steps(depths, Change::Flat).map(Help::NotDepth));
+    }
+    if helps.is_empty() {
+        helps.push(Help::Unknown);
+    }
+    helps
+}
+
+/// What a step did to a rate, if its intervals tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Rises,
+    Flat,
+    Unclear,
+}
+
+fn last_step(
+    series: &Series<'_>,
+    along: fn(&CellSummary) -> f64,
+    rate: fn(&CellSummary) -> Estimate,
+) -> Option<(Step, Change)> {
+    let [.., before, after] = series.cells.as_slice() else { return None };
+    let (low, high) = (rate(before), rate(after));
+    if low.median <= 0.0 {
+        return None;
+    }
+    let times = high.median / low.median;
+    let change = match (low.interval, high.interval) {
+        (Some(before), Some(after)) if times >= RISE && after.low > before.high => Change::Rises,
+        (Some(before), Some(after)) if after.high < RISE * before.low => Change::Flat,
+        _ => Change::Unclear,
+    };
+    let step = Step { series: series.name.clone(), from: along(before), to: along(after), times };
+    Some((step, change))
+}
+
+/// What it is, and the best of each kind.
+fn measured(report: &Report<'_>) -> String {
+    let subject = &report.record.subject;
+    let what = subject.product.as_deref().unwrap_or(&subject.kind).trim();
+    let what = format!("{what} of {}, by the suite {}", size(subject.bytes as f64), report.record.suite.name);
+    let mut best = Vec::new();
+    if let Some(wan) = &report.wan {
+        let measured = wan.rows.iter().filter(|row| row.measured.is_some()).count();
+        return format!("{what}: {measured} of {} combinations of distance and load.", wan.rows.len());
+    }
+    for (direction, name) in [
+        (Direction::Read, "reads"),
+        (Direction::Write, "writes"),
+        (Direction::Both, "mixed reads and writes"),
+    ] {
+        let fastest = fastest(report.summaries.iter(), direction);
+        best.extend(fastest.map(|cell| format!("{name} up to {} MB/s", megabytes(cell.bytes_per_s.median))));
+    }
+    let measured = || report.summaries.iter().filter(|summary| summary.runs > 0);
+    let most = measured().map(|summary| summary.iops.median).fold(0.0, f64::max);
+    best.push(format!("up to {} IOPS", grouped(most.round() as u64)));
+    let alone = measured().filter(|summary| summary.depth == 1).map(|summary| latencies(summary).p50_us);
+    let alone = alone.filter(|us| *us > 0.0).min_by(f64::total_cmp);
+    let alone = alone.map(|us| format!("; a request alone takes {} (p50)", latency(us))).unwrap_or_default();
+    format!("{what}: {}{alone}.", best.join(", "))
+}
+
+fn name(cell: &CellSummary) -> &'static str {
+    match Direction::of(&cell.cell) {
+        Direction::Read => "reads",
+        Direction::Write => "writes",
+        Direction::Both => "mixed requests",
+    }
+}
+
+fn good(judged: &[Judgement<'_>]) -> String {
+    let shares = || {
+        judged.iter().filter_map(|judgement| match judgement {
+            Judgement::OfCeiling { share, .. } => Some(*share),
+            _ => None,
+        })
+    };
+    let times = || {
+        judged.iter().filter_map(|judgement| match judgement {
+            Judgement::OfPublished { times, .. } => Some(*times),
+            _ => None,
+        })
+    };
+    let (share, lowest) = (shares().reduce(f64::min), times().reduce(f64::min));
+    let verdict = match (share, lowest) {
+        (Some(share), _) if share >= FULL => "Yes, there is little room above it: ",
+        (Some(share), _) if share >= HALF => "There is room above it: ",
+        (Some(_), _) => "Less than half of what is possible: ",
+        (None, Some(times)) if times >= 1.0 => "Not less than was published: ",
+        (None, Some(_)) => "Less than was published: ",
+        (None, None) if judged.is_empty() => {
+            return "Nothing to compare with: the record has no ceiling, and nothing is published of the same \
+                    requests."
+                .to_owned();
+        }
+        (None, None) => "Nothing to compare with: ",
+    };
+    let clauses: Vec<String> = judged.iter().map(judgement).collect();
+    format!("{verdict}{}.", clauses.join("; "))
+}
+
+fn judgement(judgement: &Judgement<'_>) -> String {
+    match judgement {
+        Judgement::OfCeiling { cell, ceiling, share } => {
+            format!("{} reach {} of {ceiling}", name(cell), percent(*share))
+        }
+        Judgement::AboveCeiling { cell, ceiling } => {
+            format!("{} were faster than {ceiling}, which is no ceiling here", name(cell))
+        }
+        Judgement::OfPublished { cell, curve, times } => format!(
+            "{} of {} are {} times what document {} has ({}: {})",
+            name(cell),
+            size(block_bytes(&cell.cell)),
+            significant(*times),
+            curve.document,
+            curve.table,
+            curve.name
+        ),
+    }
+}
+
+fn beside_document(verdict: &super::wan::Verdict) -> String {
+    let possible = verdict.published - verdict.cannot_be;
+    let reached = verdict.beaten + verdict.met;
+    match verdict.published {
+        0 => "Nothing to compare with: none of the cells that document 002 prints was measured.".to_owned(),
+        _ => format!(
+            "{} of the {possible} published numbers that are possible over this link were met or beaten.",
+            if reached == possible { format!("All {reached}") } else { reached.to_string() }
+        ),
+    }
+}
+
+fn help(help: &Help<'_>) -> String {
+    match help {
+        Help::Diagnosed(diagnosis) => {
+            let remedy = diagnosis.findings.first().and_then(|finding| finding.remedies.first());
+            let remedy =
+                remedy.map(|remedy| format!(" To change first ({}): {}.", at(remedy.at), remedy.change));
+            format!("By the diagnosis of this LUN: {}.{}", verdict(diagnosis), remedy.unwrap_or_default())
+        }
+        Help::Depth(Step { series, from, to, times }) => format!(
+            "More outstanding requests: from {from} to {to}, the most that were measured, {series} became {} times as \
+             fast.",
+            significant(*times)
+        ),
+        Help::Length(Step { series, from, to, times }) => format!(
+            "Longer requests: from {} to {}, the longest that were measured, {series} became {} times as fast.",
+            size(*from),
+            size(*to),
+            significant(*times)
+        ),
+        Help::NotDepth(Step { series, from, to, times }) => format!(
+            "Not more outstanding requests: from {from} to {to} {series} became {} times as fast. linerate diagnose \
+             tells what limits an iSCSI path.",
+            significant(*times)
+        ),
+        Help::Unknown => {
+            "Not known from these figures. linerate diagnose tells what limits an iSCSI path.".to_owned()
+        }
+    }
+}
+
+fn percent(share: f64) -> String {
+    // 99.7 % of a ceiling is not all of it.
+    match share * 100.0 {
+        percent if percent < 10.0 => format!("{} %", significant(percent)),
+        percent => format!("{:.0} %", percent.floor()),
+    }
+}

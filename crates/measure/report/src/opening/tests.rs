@@ -1,0 +1,264 @@
+//! Random records, and what has to be said of them by another way: straight from the runs, with Student's table in print.
+
+use super::*;
+use crate::summary;
+use bench::plan::{Cell, Percent, Workload};
+use bench::record::{CellRun, Record};
+use bench::test_record::{clients, record, run};
+
+/// 3 runs: two degrees of freedom, 95 % (Student's table).
+const T: f64 = 4.303;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % most
+    }
+
+    fn between(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.below(1 << 30) as f64 / f64::from(1 << 30)
+    }
+}
+
+fn cell(name: &str, series: &str, block_bytes: u32, depth: u32, read: Percent) -> Cell {
+    let workload = Workload::simple(block_bytes, depth, read, Percent::NONE);
+    Cell { series: series.to_owned(), ..clients(name, 1, &workload) }
+}
+
+fn runs_of(cell: &Cell, rates: [f64; 3]) -> Vec<CellRun> {
+    (0..).zip(rates).map(|(round, rate)| run(cell, round, &[rate])).collect()
+}
+
+fn middle(mut rates: [f64; 3]) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates[1]
+}
+
+#[test]
+fn a_rate_is_judged_by_its_own_ceiling_else_by_what_was_published_of_its_length() {
+    let mut seen = [0; 3];
+    for seed in 1..=400_u64 {
+        let mut random = Random(seed * 0x9e37_79b9);
+        let lengths = [4096_u32, 65_536, 1 << 20];
+        let mut cells: Vec<(Cell, [f64; 3], bool)> = Vec::new();
+        for n in 0..=random.below(5) {
+            let reads = random.below(2) == 0;
+            let share = if reads { Percent::ALL } else { Percent::NONE };
+            let cell = cell(&format!("c{n}"), "s", lengths[random.below(3) as usize], 8, share);
+            cells.push((cell, [0; 3].map(|_| (1000 + random.below(100_000)) as f64), reads));
+        }
+        let mut limits: Vec<Limit> = Vec::new();
+        for direction in ["read", "write"].into_iter().filter(|_| random.below(2) == 0).collect::<Vec<_>>() {
+            let points = lengths.map(|bytes| (bytes, random.between(1e8, 1e11))).to_vec();
+            limits.push(Limit {
+                name: format!("{direction} roof"),
+                direction: direction.to_owned(),
+                depth: None,
+                points,
+            });
+        }
+        let mut published: Vec<Curve> = Vec::new();
+        for (n, direction) in
+            [published::Direction::Read, published::Direction::Write].into_iter().enumerate()
+        {
+            if random.below(2) == 0 {
+                let points = vec![(lengths[random.below(3) as usize], random.between(1e6, 1e9))];
+                let (document, table) = ("001".to_owned(), n.to_string());
+                let (name, pattern) = ("it".to_owned(), String::new());
+                let rtt_ms = (random.below(4) == 0).then_some(10.0);
+                published.push(Curve {
+                    document,
+                    table,
+                    name,
+                    direction: Some(direction),
+                    pattern,
+                    depth: None,
+                    rtt_ms,
+                    points,
+                });
+            }
+        }
+
+        let all = record(
+            cells.iter().map(|(cell, ..)| cell.clone()).collect(),
+            cells.iter().flat_map(|(cell, rates, _)| runs_of(cell, *rates)).collect(),
+        );
+        let summaries = summary::of(&all);
+        let judged = judgements(&summaries, &limits, &published);
+
+        let mut expected: Vec<(String, f64)> = Vec::new();
+        for (reads, kind) in [(true, published::Direction::Read), (false, published::Direction::Write)] {
+            let length = |cell: &Cell| cell.roles[0].workload.block_bytes_max();
+            let mut those: Vec<(f64, &Cell)> = cells
+                .iter()
+                .filter(|(.., is_read)| *is_read == reads)
+                .map(|(cell, rates, _)| (middle(*rates) * f64::from(length(cell)), cell))
+                .collect();
+            those.sort_by(|one, other| other.0.total_cmp(&one.0));
+            let Some((rate, fastest)) = those.first() else { continue };
+            let word = if reads { "read" } else { "write" };
+            if let Some(limit) = limits.iter().find(|limit| limit.direction == word) {
+                let (_, most) =
+                    limit.points.iter().find(|(bytes, _)| *bytes == length(fastest)).expect("a point");
+                expected.push((fastest.name.clone(), rate / most));
+                continue;
+            }
+            let Some(curve) = published.iter().find(|c| c.direction == Some(kind) && c.rtt_ms.is_none())
+            else {
+                continue;
+            };
+            let (bytes, most) = curve.points[0];
+            if let Some((rate, cell)) = those.iter().find(|(_, cell)| length(cell) == bytes) {
+                expected.push((cell.name.clone(), rate / most));
+            }
+        }
+        assert_eq!(judged.len(), expected.len(), "seed {seed}: {judged:?} {expected:?}");
+        for (judgement, (name, ratio)) in judged.iter().zip(&expected) {
+            let near = |value: f64| (value / ratio - 1.0).abs() < 1e-9;
+            match judgement {
+                Judgement::OfCeiling { cell, share, .. } => {
+                    seen[0] += 1;
+                    assert!(near(*share) && *ratio <= 1.0 && cell.cell.name == *name, "seed {seed}");
+                }
+                Judgement::AboveCeiling { cell, .. } => {
+                    seen[1] += 1;
+                    assert!(*ratio > 1.0 && cell.cell.name == *name, "seed {seed}");
+                }
+                Judgement::OfPublished { cell, times, .. } => {
+                    seen[2] += 1;
+                    assert!(near(*times) && cell.cell.name == *name, "seed {seed}");
+                }
+            }
+            let says = good(&judged);
+            assert!(!says.contains("10001") && says.ends_with('.'), "{says}");
+        }
+        if expected.is_empty() {
+            assert!(good(&judged).starts_with("Nothing to compare with"));
+        }
+    }
+    assert!(seen.iter().all(|count| *count > 30), "{seen:?}");
+}
+
+/// What the last step did, by the formula: mean ± t s/√3, with the median in it and nothing below 0. `None` if it is too near
+/// to an edge for a table of four digits.
+fn told(before: [f64; 3], after: [f64; 3]) -> Option<(bool, bool)> {
+    let ends = |rates: [f64; 3]| {
+        let mean = rates.iter().sum::<f64>() / 3.0;
+        let variance = rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>() / 2.0;
+        let half = T * variance.sqrt() / 3.0_f64.sqrt();
+        ((mean - half).min(middle(rates)).max(0.0), (mean + half).max(middle(rates)))
+    };
+    let ((b_low, b_high), (a_low, a_high)) = (ends(before), ends(after));
+    let times = middle(after) / middle(before);
+    let edges = [(a_low, b_high), (a_high, 1.1 * b_low), (times, 1.1)];
+    let is_near = |(one, other): &(f64, f64)| (one - other).abs() < 2e-3 * one.abs().max(other.abs());
+    if edges.iter().any(is_near) {
+        return None;
+    }
+    Some((times >= 1.1 && a_low > b_high, a_high < 1.1 * b_low))
+}
+
+#[test]
+fn only_a_step_that_the_intervals_tell_apart_is_said_to_help_or_not_to_help() {
+    let mut seen = [0; 3];
+    for seed in 1..=600_u64 {
+        let mut random = Random(seed * 0x2545_f491);
+        let over_length = seed % 3 == 0;
+        let (mut cells, mut runs, mut last) = (Vec::new(), Vec::new(), Vec::new());
+        for series in ["one", "two"].iter().take(1 + random.below(2) as usize) {
+            let noise = [0.001, 0.03, 0.3][random.below(3) as usize];
+            let mut rate = 50_000.0;
+            let mut rates: Vec<[f64; 3]> = Vec::new();
+            for (step, number) in [1_u32, 4, 16].into_iter().enumerate() {
+                let (bytes, depth) = if over_length { (4096 * number, 8) } else { (4096, number) };
+                let cell = cell(&format!("{series}-{step}"), series, bytes, depth, Percent::ALL);
+                rate *= random.between(0.8, 1.8);
+                let measured = [0; 3].map(|_| (rate * random.between(1.0 - noise, 1.0 + noise)).round());
+                runs.extend(runs_of(&cell, measured));
+                cells.push(cell);
+                rates.push(if over_length { measured.map(|rate| rate * f64::from(bytes)) } else { measured });
+            }
+            last.push((*series, rates[1], rates[2]));
+        }
+        let all = record(cells, runs);
+        let helps = helps(&summary::of(&all), &[], None);
+        let Some(told) =
+            last.iter().map(|(_, before, after)| told(*before, *after)).collect::<Option<Vec<_>>>()
+        else {
+            continue;
+        };
+        let times = |n: usize| middle(last[n].2) / middle(last[n].1);
+        let most = |wanted: fn(&(bool, bool)) -> bool| {
+            let those = (0..last.len()).filter(|n| wanted(&told[*n]));
+            those.max_by(|one, other| times(*one).total_cmp(&times(*other))).map(|n| last[n].0)
+        };
+        let expected = match (most(|told| told.0), most(|told| told.1)) {
+            (Some(series), _) => (0, series),
+            (None, Some(series)) if !over_length => (1, series),
+            _ => (2, ""),
+        };
+        seen[expected.0] += 1;
+        let found = match helps.as_slice() {
+            [Help::Depth(step)] if !over_length => (0, step.series.as_str()),
+            [Help::Length(step)] if over_length => (0, step.series.as_str()),
+            [Help::NotDepth(step)] => (1, step.series.as_str()),
+            [Help::Unknown] => (2, ""),
+            other => panic!("seed {seed}: {other:?}"),
+        };
+        assert_eq!(found, expected, "seed {seed}: {helps:?} {last:?}");
+    }
+    assert!(seen.iter().all(|count| *count > 20), "{seen:?}");
+}
+
+fn one_cell() -> Record {
+    let cell = cell("read", "read", 4096, 1, Percent::ALL);
+    let runs = runs_of(&cell, [1000.0, 1010.0, 990.0]);
+    record(vec![cell], runs)
+}
+
+fn said(record: &Record) -> Vec<(&'static str, String)> {
+    leads(&Report::new(record)).into_iter().map(|lead| (lead.about, lead.says)).collect()
+}
+
+#[test]
+fn a_record_with_nothing_beside_it_is_told_and_not_judged() {
+    let said = said(&one_cell());
+    assert_eq!(
+        said,
+        [
+            (
+                "What was measured?",
+                "ram of 1 GiB, by the suite test: reads up to 4.10 MB/s, up to 1,000 IOPS; a request \
+              alone takes 1.00 ms (p50)."
+                    .to_owned()
+            ),
+            (
+                "Is it good?",
+                "Nothing to compare with: the record has no ceiling, and nothing is published of the same \
+              requests."
+                    .to_owned()
+            ),
+            (
+                "What would help?",
+                "Not known from these figures. linerate diagnose tells what limits an iSCSI path.".to_owned()
+            ),
+        ]
+    );
+}
+
+#[test]
+fn wrong_data_are_all_that_is_said() {
+    let mut wrong = one_cell();
+    wrong.runs[1].clients[0].run.mismatches = 1;
+    let said = said(&wrong);
+    assert!(said.len() == 1 && said[0].1.starts_with("No: data were wrong"), "{said:?}");
+}
+
+#[test]
+fn nearly_all_of_a_ceiling_is_not_all_of_it() {
+    assert_eq!([0.999, 1.0, 0.0512, 0.5].map(percent), ["99 %", "100 %", "5.12 %", "50 %"]);
+}
