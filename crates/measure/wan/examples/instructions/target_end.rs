@@ -83,6 +83,7 @@ fn served(unit: Arc<LogicalUnit>) -> (server::Config, Config) {
         offers: Offers::of_target(),
         portal_groups: None,
         redirect: None,
+        hidden: true,
     };
     let served = server::Config { volumes, portals: vec![portal], limits: server::Limits::default() };
     let config = Config {
