@@ -62,6 +62,7 @@ const KNOWN: &[&str] = &[
     "linerate::raw::serve",
     "linerate::serve",
     "linerate::serve::end",
+    "manage::answers",
     "manage::control::server",
     "manage::live",
     "manage::metrics::http",
@@ -170,7 +171,7 @@ mod tests {
         for (bad, says) in [
             ("warn,taget=debug", "nothing is logged as `taget`; did you mean `target`?"),
             ("inof", "nothing is logged as `inof`; did you mean `info`?"),
-            ("nonsense=debug", "; known are `audit`, "),
+            ("nonsense=debug", "; known are `agent`, "),
             ("target::admision=debug", "did you mean `target::admission`?"),
             ("target::x=debug", "known are `target::admission`, "),
             ("tar=debug", "nothing is logged as `tar`"),

@@ -60,7 +60,7 @@ fn values_of_the_wrong_kind_are_refused_with_an_example() {
     refused("gather = \"1s\"", "1:10", "at most 10 ms");
     refused("io-engine = \"urin\"", "1:13", "there are the engines auto, uring and threads");
     refused("[log]\nformat = \"xml\"", "2:10", "known are `text` and `json`");
-    refused("[log]\nfilter = \"a=b=c\"", "2:10", "warn,target=debug");
+    refused("[log]\nfilter = \"a=b=c\"", "2:10", "warn,audit=info");
     refused("[volume]\nvm1 = 1", "2:1", "write [volume.NAME]");
     refused("[limits]\nconnections-per-session = 9", "2:27", "from 1 to 8");
     refused("[volume.vm1]\nspec = \"ram:1GiB\"\nreadonly = 1", "3:12", "true or false");
