@@ -25,7 +25,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("backends", "block volume contents iscsi reactor host initiator"),
     // A server needs a world, and its volumes may be remote: what joins them is here, so that `server` and `target` know
     // neither.
-    ("manage", "block volume unit iscsi reactor host server target backends"),
+    ("manage", "block volume unit iscsi reactor host server target backends stats"),
     // It offloads to a target that has both ends, and makes files with holes.
     ("copy", "block volume contents reactor host initiator backends"),
     // `host` is for its tests: what it mounts is behind FUSE.

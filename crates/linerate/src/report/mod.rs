@@ -42,6 +42,8 @@ enum Format {
     IometerCsv,
     /// fio's JSON+
     FioJson,
+    /// A line of JSON for each run, as `bench --json` prints them
+    Json,
 }
 
 /// Runs the command.
@@ -51,7 +53,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failure> {
     let record = folder.load()?;
     let report = Report::new(&record).beside(curves);
     match arguments.format {
-        Some(format) => say(&printed(&report, format)),
+        Some(format) => say(&printed(&report, format).map_err(Failure::failed)?),
         None => {
             write(&folder, &report)?;
             say(&report.terminal(width()));
@@ -69,8 +71,8 @@ pub(crate) fn write(folder: &Folder, report: &Report<'_>) -> Result<(), Failure>
     folder.write("report.html", report.html().as_bytes())
 }
 
-fn printed(report: &Report<'_>, format: Format) -> String {
-    match format {
+fn printed(report: &Report<'_>, format: Format) -> serde_json::Result<String> {
+    Ok(match format {
         Format::Terminal => report.terminal(width()),
         Format::Html => report.html(),
         Format::Markdown => report.markdown(),
@@ -78,7 +80,8 @@ fn printed(report: &Report<'_>, format: Format) -> String {
         Format::Samples => report.samples_csv(),
         Format::IometerCsv => report.iometer_csv(),
         Format::FioJson => report.fio_json(),
-    }
+        Format::Json => report.runs_json()?,
+    })
 }
 
 /// The curves of these documents, as `--beside` names them.

@@ -96,6 +96,12 @@ fn results_are_as_their_schemas_say() {
     let kinds: Vec<&Value> =
         hasty[0]["warnings"].as_array().expect("a list").iter().map(|one| &one["kind"]).collect();
     assert!(kinds.contains(&&Value::from("overload")), "{kinds:?}");
+    let dir = tempfile::tempdir().expect("a directory");
+    let out = dir.path().to_str().expect("text");
+    run(LINERATE, &["bench", "ram:16MiB", "--seconds", "0.2", "--out", out]).expect_success();
+    lines(&run(LINERATE, &["report", out, "--format", "json"]).expect_success())
+        .iter()
+        .for_each(|line| check(BENCH, line));
     check(COPY, &run(LINERATE, &["copy", "ram:1MiB", "ram:1MiB", "--json"]).expect_json_line());
     let discovered = run(LINERATE, &["discover", &server.portal(), "--luns", "--json"]).expect_success();
     check(DISCOVER, &serde_json::from_str(&discovered).expect("JSON"));

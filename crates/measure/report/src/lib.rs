@@ -136,6 +136,15 @@ impl<'a> Report<'a> {
         csv::samples(self)
     }
 
+    /// A line of JSON for each run ([`measured`]).
+    ///
+    /// # Errors
+    /// None that a record can cause.
+    pub fn runs_json(&self) -> serde_json::Result<String> {
+        let beside = measured::Beside::new(self.record, None, false);
+        self.record.runs.iter().map(|run| measured::Measured::of(run, &beside).json()).collect()
+    }
+
     /// Iometer's result file.
     pub fn iometer_csv(&self) -> String {
         iometer::results(self.record)

@@ -2,8 +2,9 @@
 //!
 //! Reading order: [`config`] (what a file says, with its mistakes), [`Desired`] (a file, and what goes beside it), [`state`]
 //! (what outlives a server), [`front_ends`] (their table), `volumes` and `join` (a configuration as devices, and
-//! as what is served), [`start()`], [`check()`] (a start that changes nothing), [`Live`] (a running server and its reconfiguration), [`control`] (both sides
-//! of the control socket, and events), [`metrics`] (for monitoring), [`Supervisor`] (what a service manager is
+//! as what is served), [`start()`], [`check()`] (a start that changes nothing), [`Live`] (a running server and its
+//! reconfiguration), [`control`] (both sides of the control socket, and events), [`sessions`] (as text and JSON),
+//! [`metrics`] (for monitoring), [`Supervisor`] (what a service manager is
 //! told).
 //!
 //! It prints nothing, reads no arguments and ends no process; errors are a `backends::Failure`.
@@ -43,6 +44,7 @@ mod log_line;
 pub mod metrics;
 mod poll;
 mod remotes;
+pub mod sessions;
 mod start;
 pub mod state;
 pub mod summary;
