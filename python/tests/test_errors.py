@@ -65,7 +65,7 @@ def test_requests_beyond_the_end_fail(target):
 
 
 def test_a_write_to_a_read_only_lun_fails():
-    server = Linerate("--volume", "disk=ram:16MiB?readonly")
+    server = Linerate("--volume", "disk=ram:16MiB?read-only")
     try:
         with linerate.connect(server.url()) as lun:
             assert lun.read_only

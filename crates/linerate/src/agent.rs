@@ -1,4 +1,4 @@
-//! `linerate agent`: a machine that does what a coordinator (`linerate bench --agents`) tells it to, so that several
+//! `linerate bench agent`: a machine that does what a coordinator (`linerate bench --agents`) tells it to, so that several
 //! machines measure the same storage at the same time.
 //!
 //! What is said is the library `agent`'s; what is done for a coordinator, and the coordinator's side, are `conduct::agents`.
@@ -17,17 +17,16 @@ use crate::failure::Failure;
 use crate::listen;
 use crate::output::say;
 
-/// Measures for a coordinator on another machine (`linerate bench --agents`)
 #[derive(Debug, clap::Args)]
 pub(crate) struct AgentArguments {
-    /// The address to listen on, such as 0.0.0.0 or 10.0.0.7:9860
+    /// Address to listen on, such as 0.0.0.0 or 10.0.0.7:9860
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = |text: &str| listen::address(text, PORT))]
     listen: SocketAddr,
-    /// The file that holds the secret which agents and coordinator share, for its owner only (mode 0600) [default: the
-    /// environment variable LINERATE_AGENT_SECRET, or a question]
+    /// File with the secret that agents and coordinator share, for its owner only (mode 0600) [default: the environment
+    /// variable LINERATE_AGENT_SECRET, or a question]
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// Let coordinators write, which destroys what is on the storage that they name
+    /// Let coordinators write, which destroys the data on the storage that they name
     #[arg(long)]
     allow_write: bool,
 }

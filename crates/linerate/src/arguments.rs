@@ -4,12 +4,12 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, FromArgMatches, Parser, Subcommand};
 use manage::config::Log;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::agent::{self, AgentArguments};
-use crate::attach::{self, AttachArguments, AttachmentsArguments, DetachArguments};
+use crate::attach::{self, AttachArguments, DetachArguments};
 use crate::bench::{self, BenchArguments};
 use crate::compare::{self, CompareArguments};
 use crate::completions::{self, CompletionsArguments};
@@ -17,100 +17,164 @@ use crate::copy::{self, CopyArguments};
 use crate::diagnose::{self, DiagnoseArguments};
 use crate::discover::{self, DiscoverArguments};
 use crate::failure::{Failure, exit_codes};
-use crate::fault_command::{self, FaultArguments};
+use crate::help::{self, Topic};
 use crate::info::{self, InfoArguments};
 use crate::interrupt;
-use crate::lab::{self, LabArguments};
+use crate::lab::{self, RunArguments};
 use crate::limits::{self, LimitsArguments};
 use crate::log::{self, LogLines};
 use crate::man::{self, ManArguments};
-use crate::output::{note, report_json};
+use crate::output::{note, remark, report_json, say};
 use crate::peer::{self, PeerArguments};
 use crate::prove::{self, ProveArguments};
 use crate::published::{self, PublishedArguments};
-use crate::raw::{self, RawArguments};
+use crate::raw::{self, RawAskArguments, RawServeArguments};
 use crate::recording::RecordFile;
-use crate::reload::{self, ReloadArguments};
 use crate::report::{self, ReportArguments};
 use crate::scsi::{self, ScsiArguments};
 use crate::secrets;
 use crate::serve::{self, ServeArguments};
 use crate::server::{self, ServerArguments};
-use crate::sessions::{self, SessionsArguments};
 use crate::stream::{self, ReadArguments, WriteArguments};
 use crate::verify_log::{self, VerifyLogArguments};
 
-/// An IP SAN in one program: serves block storage over iSCSI, uses it and measures it
+/// An IP SAN in one program: serve, use and measure block storage over iSCSI
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true, after_help = exit_codes())]
+#[command(version, propagate_version = true, after_long_help = exit_codes())]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
-    /// What to log to standard error, such as info, debug or warn,target=debug [default: warnings, logins and
-    /// logouts]
-    #[arg(long, global = true, value_name = "FILTER")]
+    /// Log level or filter, such as debug
+    #[arg(long, global = true, value_name = "FILTER", help_heading = GLOBAL)]
     log: Option<String>,
-    /// How to write it
-    #[arg(long, global = true, value_name = "FORMAT")]
+    /// Log format
+    #[arg(long, global = true, value_name = "text|json", hide_possible_values = true, help_heading = GLOBAL)]
     log_format: Option<LogLines>,
-    /// Where to write the last PDUs of each connection to a target, for Wireshark (pcapng)
-    #[arg(long, global = true, value_name = "FILE")]
+    /// Save the last PDUs of each connection (pcapng)
+    #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
     record: Option<PathBuf>,
 }
 
+const GLOBAL: &str = "Global options";
+
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Serve volumes over iSCSI until SIGTERM or SIGINT
+    ///
+    /// Without arguments it serves a RAM volume of 1 GiB on 127.0.0.1:3260.
     Serve(Box<ServeArguments>),
+    /// Manage a running server: sessions, volumes, targets, metrics
     Server(ServerArguments),
-    Sessions(SessionsArguments),
-    Reload(ReloadArguments),
-    Fault(FaultArguments),
-    Bench(Box<BenchArguments>),
-    VerifyLog(VerifyLogArguments),
-    Agent(AgentArguments),
-    Peer(PeerArguments),
-    Raw(RawArguments),
-    Compare(CompareArguments),
-    Prove(ProveArguments),
-    Published(PublishedArguments),
-    Diagnose(Box<DiagnoseArguments>),
+    /// List the targets of a portal
     Discover(DiscoverArguments),
+    /// Show what a login negotiates, and the LUNs of a target
     Info(InfoArguments),
-    Lab(LabArguments),
-    Limits(LimitsArguments),
-    Copy(Box<CopyArguments>),
-    Read(ReadArguments),
-    Report(ReportArguments),
-    Write(WriteArguments),
-    Scsi(ScsiArguments),
+    /// Attach a LUN or volume as a file, for losetup and mount
     Attach(AttachArguments),
+    /// Flush and detach what `attach` made
     Detach(DetachArguments),
-    Attachments(AttachmentsArguments),
+    /// Copy a LUN, volume, file or block device to another
+    ///
+    /// Holes stay holes. An interrupted copy resumes when it is started again.
+    Copy(Box<CopyArguments>),
+    /// Read a LUN or volume, or a part of it, to standard output or a file
+    Read(ReadArguments),
+    /// Write standard input to a LUN or volume, or to a part of it
+    ///
+    /// Ends when the data are on stable storage.
+    Write(WriteArguments),
+    /// Send a SCSI command to a LUN and show the answer
+    Scsi(ScsiArguments),
+    /// Measure storage with suites of tests or your own workload
+    Bench(Box<Nested<BenchArguments, BenchCommand>>),
+    /// Compare two results: which differences are real
+    ///
+    /// A difference is called real if it is not by chance, with all cells judged together: equal storage shows any
+    /// difference at all in at most 5 of 100 comparisons. Beside each is what could have been found, and below it what else
+    /// is different. The exit code is 12 if anything is worse in B.
+    Compare(CompareArguments),
+    /// Write the report of a result again, or print it in another form
+    Report(Box<Nested<ReportArguments, ReportCommand>>),
+    /// Find out why an iSCSI path is slow
+    ///
+    /// The path is measured layer by layer, from the network card to the medium. The diagnosis names the bottleneck, the
+    /// expected gain of removing it, and the settings to change.
+    Diagnose(Box<Nested<DiagnoseArguments, DiagnoseCommand>>),
+    /// Test this machine: verify data over iSCSI on loopback, and measure
+    #[command(alias = "prove")]
+    Selftest(ProveArguments),
+    /// Simulate hosts and links, and run the other ends of measurements
+    #[command(subcommand)]
+    Lab(LabCommand),
+    /// Print a script that lets a shell complete commands and options
+    #[command(hide = true)]
     Completions(CompletionsArguments),
+    /// Print the manual page, or write all pages to a directory
+    #[command(hide = true)]
     Man(ManArguments),
+    #[command(flatten)]
+    Topic(Topic),
+}
+
+/// A command that does something by itself, and has commands below it.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+struct Nested<Own: Args, Below: Subcommand> {
+    #[command(subcommand)]
+    below: Option<Below>,
+    #[command(flatten)]
+    own: Option<Own>,
+}
+
+#[derive(Debug, Subcommand)]
+enum BenchCommand {
+    /// Measure for a coordinator on another machine (bench --agents)
+    Agent(AgentArguments),
+    /// Verify after a crash what storage promised to bench --verify-log
+    Verify(VerifyLogArguments),
+}
+
+#[derive(Debug, Subcommand)]
+enum ReportCommand {
+    /// Print what the source documents measured, in their units and in ours
+    Published(PublishedArguments),
+}
+
+#[derive(Debug, Subcommand)]
+enum DiagnoseCommand {
+    /// Print the maximum throughput of a link, and the queue depth that fills it over a distance
+    ///
+    /// Nothing is measured: frames, TCP payload and iSCSI's data are calculated frame by frame.
+    Limits(LimitsArguments),
+}
+
+#[derive(Debug, Subcommand)]
+enum LabCommand {
+    /// Build a lab, run a command in one of its hosts, and end with the command's exit code
+    Run(RunArguments),
+    /// Answer plain TCP, to measure what a path carries without storage
+    Peer(PeerArguments),
+    /// Answer any initiator without SCSI or storage: the ceiling of a target
+    RawServe(RawServeArguments),
+    /// Keep READs or WRITEs outstanding and discard the data: the ceiling of an initiator
+    RawAsk(RawAskArguments),
 }
 
 impl Command {
     fn uses_targets(&self) -> bool {
-        !matches!(
-            self,
+        match self {
             Command::Serve(_)
-                | Command::Server(_)
-                | Command::Sessions(_)
-                | Command::Reload(_)
-                | Command::Fault(_)
-                | Command::Limits(_)
-                | Command::Published(_)
-                | Command::Peer(_)
-                | Command::Raw(_)
-                | Command::Detach(_)
-                | Command::Attachments(_)
-                | Command::Compare(_)
-                | Command::Completions(_)
-                | Command::Man(_)
-                | Command::Lab(_)
-                | Command::Report(_)
-        )
+            | Command::Server(_)
+            | Command::Detach(_)
+            | Command::Compare(_)
+            | Command::Completions(_)
+            | Command::Man(_)
+            | Command::Topic(_)
+            | Command::Lab(_)
+            | Command::Report(_) => false,
+            Command::Diagnose(diagnose) => diagnose.below.is_none(),
+            _ => true,
+        }
     }
 
     /// Whether another process does the work, with the same arguments.
@@ -121,8 +185,8 @@ impl Command {
     /// Whether others depend on this process, which must not end with its terminal then.
     fn ignores_hangups(&self) -> bool {
         match self {
-            Command::Agent(_) | Command::Peer(_) => true,
-            Command::Raw(arguments) => arguments.serves(),
+            Command::Bench(bench) => matches!(bench.below, Some(BenchCommand::Agent(_))),
+            Command::Lab(LabCommand::Peer(_) | LabCommand::RawServe(_)) => true,
             Command::Attach(_) => !self.is_handed_on(),
             _ => false,
         }
@@ -131,11 +195,8 @@ impl Command {
     /// The signals that end it as they end any process: not those that it sees to itself.
     fn ended_by(&self) -> Vec<i32> {
         match self {
-            Command::Attach(_)
-            | Command::Bench(_)
-            | Command::Copy(_)
-            | Command::Read(_)
-            | Command::Write(_) => Vec::new(),
+            Command::Attach(_) | Command::Copy(_) | Command::Read(_) | Command::Write(_) => Vec::new(),
+            Command::Bench(bench) if bench.below.is_none() => Vec::new(),
             // A server reads its configuration again.
             Command::Serve(_) => vec![SIGINT, SIGTERM],
             _ if self.ignores_hangups() => vec![SIGINT, SIGTERM],
@@ -147,7 +208,14 @@ impl Command {
 impl Arguments {
     /// Reads the command line. Help, the version and mistakes are clap's to tell: the exit code is left to be returned.
     pub(crate) fn read() -> Result<Arguments, ExitCode> {
-        Arguments::try_parse().map_err(|told| {
+        let (words, renamed) = help::renamed(std::env::args_os().collect());
+        if let Some((old, new)) = renamed {
+            remark(format_args!("linerate: `{old}` is now `{new}`; the old name goes with the next version"));
+        }
+        let mut command = help::command();
+        let read = command.try_get_matches_from_mut(words);
+        read.and_then(|read| Arguments::from_arg_matches(&read)).map_err(|told| {
+            let told = told.format(&mut command);
             if told.use_stderr() {
                 // A mistake is shown with the words that it is in, and a secret may be among them.
                 let safe = secrets::masked(&told.render().to_string());
@@ -182,9 +250,7 @@ impl Arguments {
         let log = Log { filter: self.log, format: self.log_format.map(Into::into) };
         match self.command {
             Command::Serve(_) => {} // has a file to look into first
-            Command::Server(_) | Command::Sessions(_) | Command::Reload(_) | Command::Fault(_) => {
-                log::begin(&log, &Log::default())?
-            }
+            Command::Server(_) => log::begin(&log, &Log::default())?,
             // What the others print is for people to look at: logins have no place between.
             _ => log::begin(&log, &Log { filter: Some("warn".to_owned()), ..Log::default() })?,
         }
@@ -194,32 +260,40 @@ impl Arguments {
         match self.command {
             Command::Serve(arguments) => serve::run(&arguments, &log)?,
             Command::Server(arguments) => server::run(&arguments)?,
-            Command::Sessions(arguments) => sessions::run(&arguments)?,
-            Command::Reload(arguments) => reload::run(&arguments)?,
-            Command::Fault(arguments) => fault_command::run(&arguments)?,
-            Command::Bench(arguments) => return bench::run(&arguments),
-            Command::VerifyLog(arguments) => return verify_log::run(&arguments),
-            Command::Agent(arguments) => agent::run(&arguments)?,
-            Command::Peer(arguments) => peer::run(&arguments)?,
-            Command::Raw(arguments) => raw::run(&arguments)?,
-            Command::Compare(arguments) => return compare::run(&arguments),
-            Command::Prove(arguments) => return prove::run(&arguments),
-            Command::Diagnose(arguments) => return diagnose::run(&arguments),
-            Command::Published(arguments) => published::run(&arguments)?,
             Command::Discover(arguments) => discover::run(&arguments)?,
             Command::Info(arguments) => info::run(&arguments)?,
-            Command::Lab(arguments) => return lab::run(&arguments),
-            Command::Limits(arguments) => limits::run(&arguments)?,
-            Command::Copy(arguments) => copy::run(&arguments)?,
-            Command::Read(arguments) => stream::read(&arguments)?,
-            Command::Report(arguments) => report::run(&arguments)?,
-            Command::Write(arguments) => stream::write(&arguments)?,
-            Command::Scsi(arguments) => scsi::run(&arguments)?,
             Command::Attach(arguments) => return attach::run(&arguments),
             Command::Detach(arguments) => attach::detach(&arguments)?,
-            Command::Attachments(arguments) => attach::list(&arguments)?,
+            Command::Copy(arguments) => copy::run(&arguments)?,
+            Command::Read(arguments) => stream::read(&arguments)?,
+            Command::Write(arguments) => stream::write(&arguments)?,
+            Command::Scsi(arguments) => scsi::run(&arguments)?,
+            Command::Bench(bench) => match *bench {
+                Nested { below: Some(BenchCommand::Agent(arguments)), .. } => agent::run(&arguments)?,
+                Nested { below: Some(BenchCommand::Verify(arguments)), .. } => {
+                    return verify_log::run(&arguments);
+                }
+                Nested { own, .. } => return own.map_or(Ok(ExitCode::SUCCESS), |own| bench::run(&own)),
+            },
+            Command::Compare(arguments) => return compare::run(&arguments),
+            Command::Report(report) => match *report {
+                Nested { below: Some(ReportCommand::Published(arguments)), .. } => {
+                    published::run(&arguments)?
+                }
+                Nested { own, .. } => own.map_or(Ok(()), |own| report::run(&own))?,
+            },
+            Command::Diagnose(diagnose) => match *diagnose {
+                Nested { below: Some(DiagnoseCommand::Limits(arguments)), .. } => limits::run(&arguments)?,
+                Nested { own, .. } => return own.map_or(Ok(ExitCode::SUCCESS), |own| diagnose::run(&own)),
+            },
+            Command::Selftest(arguments) => return prove::run(&arguments),
+            Command::Lab(LabCommand::Run(arguments)) => return lab::run(&arguments),
+            Command::Lab(LabCommand::Peer(arguments)) => peer::run(&arguments)?,
+            Command::Lab(LabCommand::RawServe(arguments)) => raw::serve(&arguments)?,
+            Command::Lab(LabCommand::RawAsk(arguments)) => raw::ask(&arguments)?,
             Command::Completions(arguments) => completions::run(&arguments),
             Command::Man(arguments) => man::run(&arguments)?,
+            Command::Topic(topic) => say(topic.text()),
         }
         Ok(ExitCode::SUCCESS)
     }

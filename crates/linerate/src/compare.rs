@@ -11,23 +11,18 @@ use crate::bench::{read_result, width};
 use crate::failure::{Failure, Kind};
 use crate::output::{say, say_json};
 
-/// Say which differences between two results are real
-///
-/// A difference is called real if it is not by chance, with all cells judged together: equal storage shows any difference at
-/// all in at most 5 of 100 comparisons. Beside each is what could have been found, and below it what else is different.
-/// The exit code is 12 if anything is worse in B.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArguments {
-    /// A result to start from: a directory that `linerate bench --out` wrote, or its result.json
+    /// Baseline: a directory that `linerate bench --out` wrote, or its result.json
     #[arg(value_name = "A")]
     a: PathBuf,
-    /// The result that is judged
+    /// Result to judge
     #[arg(value_name = "B")]
     b: PathBuf,
-    /// Fail only if something is worse by more than so many percent
+    /// Fail only if something is worse by more than this
     #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = percent)]
     fail_above: f64,
-    /// Print everything as JSON
+    /// Print JSON
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
     /// Print Markdown, for a merge request

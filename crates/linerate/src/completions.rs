@@ -6,10 +6,9 @@ use clap_complete::Shell;
 use crate::arguments::Arguments;
 use crate::output::say;
 
-/// Prints a script that lets a shell complete commands and options
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompletionsArguments {
-    /// For which shell
+    /// Shell
     shell: Shell,
 }
 

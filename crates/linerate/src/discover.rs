@@ -4,11 +4,10 @@ use crate::failure::Failure;
 use crate::output::say;
 use crate::remote;
 
-/// Asks a portal which targets it has
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiscoverArguments {
-    /// Whom to ask: HOST[:PORT], [IPv6]:PORT or iscsi://[user@]host[:port][?key=value&...]
-    #[arg(value_name = "HOST")]
+    /// Portal to ask: HOST[:PORT], [IPv6]:PORT or iscsi://[USER@]HOST[:PORT][?KEY=VALUE&...]
+    #[arg(value_name = "PORTAL", value_hint = clap::ValueHint::Hostname)]
     portal: String,
     /// Log in to each target and list its LUNs
     #[arg(long)]

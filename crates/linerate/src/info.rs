@@ -1,16 +1,18 @@
 //! `linerate info`: what a login came to and what is on the target, on a screen or two.
 
+use initiator::Portal;
+
 use crate::failure::Failure;
 use crate::output::say;
 use crate::remote;
 
-/// Tells what a session with a target is like, and what its LUNs are
 #[derive(Debug, clap::Args)]
 pub(crate) struct InfoArguments {
-    /// The LUN, or the target with all its LUNs: iscsi://[user@]host[:port]/target[/lun][?key=value&...]
-    #[arg(value_name = "URL")]
+    /// LUN, target with all its LUNs, or portal with all its targets: iscsi://[USER@]HOST[:PORT]/IQN[/LUN][?KEY=VALUE&...] or
+    /// HOST[:PORT]
+    #[arg(value_name = "URL|PORTAL", value_hint = clap::ValueHint::Url)]
     url: String,
-    /// Show this page of vital product data too, in words and bytes: its hexadecimal number, such as b0. Repeatable
+    /// Show a page of vital product data in words and bytes, by its hexadecimal number such as b0; repeatable
     #[arg(long, value_name = "PAGE", value_parser = inspect::pages::code)]
     vpd: Vec<u8>,
     /// Print JSON
@@ -20,7 +22,15 @@ pub(crate) struct InfoArguments {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Failure> {
-    let (url, lun) = remote::target_url(&arguments.url)?;
+    let text = &arguments.url;
+    if !text.contains("://") || Portal::parse(text).is_ok() {
+        let (portal, settings) = remote::portal(text)?;
+        let all = remote::run(inspect::info_of_all(&portal, &settings, &arguments.vpd))?;
+        let all: Vec<&str> = all.iter().map(|info| info.printed(arguments.json)).collect();
+        say(&all.join("\n"));
+        return Ok(());
+    }
+    let (url, lun) = remote::target_url(text)?;
     let info = remote::run(inspect::info(&url, lun, &arguments.vpd))?;
     say(info.printed(arguments.json));
     Ok(())

@@ -1,4 +1,4 @@
-//! `linerate limits`: what a link carries at most, frame by frame as document 003's Appendix B counts it, how much of that
+//! `linerate diagnose limits`: what a link carries at most, frame by frame as document 003's Appendix B counts it, how much of that
 //! iSCSI leaves for data, and what window and depth it takes to fill it over a distance. Nothing is measured.
 
 use std::time::Duration;
@@ -15,31 +15,30 @@ use model::LinkRate;
 use model::limits::{Distance, LinkLimits, WriteMode};
 use report::limits as printed;
 
-/// Print what a link carries at most: frames, TCP payload, iSCSI's data, and what fills it over a distance
 #[derive(Debug, Args)]
 pub(crate) struct LimitsArguments {
-    /// The link's rate in bits a second, such as 1G, 100Mbit/s or 2.5Gbit/s
+    /// Rate of the link, such as 1G, 100Mbit/s or 2.5Gbit/s
     #[arg(long, value_name = "RATE", default_value = "1Gbit/s")]
     link: LinkRate,
-    /// The largest IP packet, in bytes
+    /// Largest IP packet, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(MTU))]
     mtu: u32,
-    /// Frames have a VLAN tag
+    /// Count a VLAN tag in each frame
     #[arg(long)]
     vlan: bool,
-    /// IPv6 instead of IPv4
+    /// Use IPv6 instead of IPv4
     #[arg(long)]
     ipv6: bool,
-    /// TCP segments have timestamps, as Linux's do
+    /// Count TCP timestamps, as Linux sends them
     #[arg(long)]
     timestamps: bool,
-    /// HeaderDigest=CRC32C
+    /// Use HeaderDigest=CRC32C
     #[arg(long)]
     header_digest: bool,
-    /// DataDigest=CRC32C
+    /// Use DataDigest=CRC32C
     #[arg(long)]
     data_digest: bool,
-    /// Reads end with a response PDU of their own, and not with their last data
+    /// End reads with a separate response PDU, not with their last data
     #[arg(long)]
     status_apart: bool,
     /// MaxRecvDataSegmentLength of both sides [default: 8KiB, as RFC 7143 has it]
@@ -60,23 +59,23 @@ pub(crate) struct LimitsArguments {
     /// MaxOutstandingR2T [default: 1, as RFC 7143 has it]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     outstanding_r2ts: Option<u16>,
-    /// Lengths of requests
-    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = block_length,
+    /// Block sizes of requests
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = block_length,
           default_value = "512,4KiB,8KiB,64KiB,256KiB,1MiB")]
     block: Vec<u32>,
-    /// The round trip, such as 50ms: what window and depth fill the link then
+    /// Round-trip time, such as 50ms: what window and queue depth fill the link
     #[arg(long, value_name = "TIME", value_parser = round_trip)]
     rtt: Option<Duration>,
-    /// TCP's window: what comes of it at that round trip
+    /// TCP window: the throughput that it allows at that round-trip time
     #[arg(long, value_name = "SIZE", requires = "rtt", value_parser = window)]
     window: Option<u32>,
-    /// Requests under way: what comes of them at that round trip
+    /// Queue depth: the throughput that it allows at that round-trip time
     #[arg(long, value_name = "N", requires = "rtt", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     depth: Option<u32>,
     /// TCP connections, each with that window
     #[arg(long, value_name = "N", requires = "window", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,
-    /// Print everything as JSON, in bytes, bits and seconds
+    /// Print JSON, in bytes, bits and seconds
     #[arg(long)]
     json: bool,
 }
@@ -177,18 +176,8 @@ impl LimitsArguments {
     }
 }
 
-/// A bare `K` or `M` is clear here, unlike where disks are measured: requests, bursts, segments and windows are counted in
-/// powers of two.
-fn power_of_two(text: &str) -> Result<Bytes, String> {
-    match text.ends_with(['K', 'k', 'M', 'G']) {
-        true => format!("{}iB", text.to_ascii_uppercase()).parse(),
-        false => text.parse(),
-    }
-    .map_err(|why: NotASize| why.to_string())
-}
-
 fn bytes_within(text: &str, range: std::ops::RangeInclusive<u64>, what: &str) -> Result<u32, String> {
-    let bytes = power_of_two(text)?;
+    let bytes: Bytes = text.parse().map_err(|why: NotASize| why.to_string())?;
     let fits = Some(bytes.0).filter(|bytes| range.contains(bytes));
     fits.and_then(|bytes| u32::try_from(bytes).ok())
         .ok_or_else(|| format!("{what} is from {} to {}", Bytes(*range.start()), Bytes(*range.end())))
@@ -211,19 +200,5 @@ fn round_trip(text: &str) -> Result<Duration, String> {
     match time <= ROUND_TRIP_MAX {
         true => Ok(time),
         false => Err(format!("a round trip is at most {}", Time(ROUND_TRIP_MAX))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bare_letter_is_a_power_of_two() {
-        for (text, bytes) in [("64K", 65_536), ("4k", 4096), ("1M", 1 << 20), ("64kB", 64_000), ("512", 512)]
-        {
-            assert_eq!(block_length(text), Ok(bytes), "{text}");
-        }
-        assert!(block_length("K").is_err_and(|why| why.contains("write a number and a unit")));
     }
 }

@@ -16,9 +16,9 @@ const USUAL: &str = "warn,audit=info,manage=info";
 /// How log lines are written: the words of `--log-format`.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum LogLines {
-    /// For people.
+    /// Text for people
     Text,
-    /// One JSON object a line.
+    /// JSON, one object per line
     Json,
 }
 

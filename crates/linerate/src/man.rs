@@ -1,73 +1,208 @@
-//! `linerate man`: the manual, a page for the program and one for each of its commands.
+//! `linerate man`: the manual, a page for the program, for each of its commands, for each topic and for the configuration file.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 use clap_mangen::Man;
+use manage::config::reference;
 
 use crate::arguments::Arguments;
-use crate::failure::Failure;
+use crate::failure::{Failure, exit_codes};
+use crate::help::{self, Topic};
 use crate::output::say;
 
-/// Prints the manual page, or writes all pages to a folder
 #[derive(Debug, clap::Args)]
 pub(crate) struct ManArguments {
-    /// The folder, such as ~/.local/share/man/man1; made if it is not there
-    #[arg(value_name = "DIR")]
+    /// Directory, such as ~/.local/share/man/man1; created if it does not exist. Pages of sections 5 and 7 go into man5 and
+    /// man7 beside a man1, and else into the same directory
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     folder: Option<PathBuf>,
 }
+
+/// A manual page: the name of its file, such as `linerate-serve.1`, and its text.
+type Page = (String, String);
 
 /// Runs the command.
 pub(crate) fn run(arguments: &ManArguments) -> Result<(), Failure> {
     match &arguments.folder {
         Some(folder) => write_all(folder),
         None => {
-            let mut page = Vec::new();
-            Man::new(Arguments::command()).render(&mut page).map_err(Failure::failed)?;
-            say(&String::from_utf8_lossy(&page));
+            let first = pages().into_iter().find(|(name, _)| name == "linerate.1");
+            say(&first.map_or_else(String::new, |(_, text)| text));
             Ok(())
         }
     }
 }
 
-/// `linerate.1`, `linerate-serve.1`, `linerate-scsi-inquiry.1` and so on.
 fn write_all(folder: &Path) -> Result<(), Failure> {
-    let written =
-        fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(Arguments::command(), folder));
-    written.map_err(|error| Failure::unwritten(folder.display(), &error))
+    for (name, text) in pages() {
+        let section = name.rsplit('.').next().unwrap_or("1");
+        let folder = match folder.file_name() {
+            Some(last) if last == "man1" => folder.with_file_name(format!("man{section}")),
+            _ => folder.to_owned(),
+        };
+        let path = folder.join(name);
+        let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, text));
+        written.map_err(|error| Failure::unwritten(path.display(), &error))?;
+    }
+    Ok(())
+}
+
+/// All of them: `linerate.1`, `linerate-serve.1`, `linerate-scsi-inquiry.1` and so on, topics, and the configuration file.
+fn pages() -> Vec<Page> {
+    let mut root = Arguments::command().disable_help_subcommand(true);
+    root.build();
+    let mut pages = Vec::new();
+    add(&root, "linerate", &mut pages);
+    for (name, topic) in Topic::ALL {
+        let (title, text) = (format!("LINERATE-{} 7", name.to_uppercase()), topic.text());
+        let (about, rest) = text.split_once('.').unwrap_or((text, ""));
+        let body = format!(
+            ".SH NAME\nlinerate-{name} \\- {}\n.SH DESCRIPTION\n.nf\n{}.fi\n",
+            roff(about),
+            roff(rest.trim_start())
+        );
+        pages.push((
+            format!("linerate-{name}.7"),
+            format!(".TH {title}\n{body}{}", see_also(&["linerate(1)"])),
+        ));
+    }
+    pages.push(("linerate.toml.5".to_owned(), configuration()));
+    pages
+}
+
+fn add(command: &Command, words: &str, pages: &mut Vec<Page>) {
+    let below = || command.get_subcommands().filter(|below| !below.is_hide_set());
+    for below in below() {
+        add(below, &format!("{words} {}", below.get_name()), pages);
+    }
+    let man = Man::new(command.clone());
+    let mut text = Vec::new();
+    // Writing into a Vec does not fail.
+    let _ = man.render_title(&mut text);
+    let _ = man.render_name_section(&mut text);
+    let _ = man.render_synopsis_section(&mut text);
+    let _ = man.render_description_section(&mut text);
+    let _ = man.render_options_section(&mut text);
+    if below().next().is_some() {
+        let _ = man.render_subcommands_section(&mut text);
+    }
+    let extras = help::extras(words);
+    let mut text = String::from_utf8_lossy(&text).into_owned() + ".SH EXAMPLES\n";
+    for (what, line) in &extras.examples {
+        let _ = write!(text, ".PP\n{}:\n.PP\n.RS 4\n.nf\n{}\n.fi\n.RE\n", roff(what), roff(line));
+    }
+    if !extras.files.is_empty() {
+        text += ".SH FILES\n";
+        extras.files.iter().for_each(|(path, what)| text += &entry(path, what));
+    }
+    let parent = words.rsplit_once(' ').map(|(parent, _)| format!("{}(1)", parent.replace(' ', "-")));
+    let below = below().map(|below| format!("{}-{}(1)", words.replace(' ', "-"), below.get_name()));
+    let pages_to_see: Vec<String> = parent
+        .into_iter()
+        .chain(below)
+        .chain(extras.see_also.iter().map(|page| (*page).to_owned()))
+        .collect();
+    let pages_to_see: Vec<&str> = pages_to_see.iter().map(String::as_str).collect();
+    if words == "linerate" {
+        let _ = write!(text, ".SH \"EXIT STATUS\"\n.nf\n{}\n.fi\n", roff(&exit_codes()));
+    }
+    pages.push((format!("{}.1", words.replace(' ', "-")), text + &see_also(&pages_to_see)));
+}
+
+/// `linerate.toml.5`, of what the configuration file may hold.
+fn configuration() -> String {
+    let mut text =
+        ".TH LINERATE.TOML 5\n.SH NAME\nlinerate.toml \\- configuration of a Linerate server\n".to_owned();
+    text += ".SH DESCRIPTION\nOne TOML file says what \\fBlinerate serve \\-\\-config\\fR serves. \
+             Every mistake in it is reported with its line and column (\\fBlinerate serve \\-\\-check\\fR); a key that \
+             is left out has the default that is named here, or means any.\n";
+    for section in reference::sections() {
+        let heading = if section.heading.is_empty() { "Before the first table" } else { &section.heading };
+        let _ = write!(text, ".SS {}\n{}\n", roff(heading), roff(&section.text));
+        for key in section.keys {
+            let term = format!("{} = {}", key.name, key.example);
+            text += &entry(&term, &format!("{} ({})", key.text, key.kind));
+        }
+    }
+    let _ = write!(text, ".SH EXAMPLES\n.nf\n{}.fi\n", roff(reference::TEXT));
+    text += ".SH FILES\n";
+    text += &entry("/etc/linerate/linerate.toml", "what the unit linerate.service serves");
+    text + &see_also(&["linerate-serve(1)", "linerate-server(1)", "linerate-units(7)"])
+}
+
+/// A term, and what it is.
+fn entry(term: &str, text: &str) -> String {
+    format!(".TP\n\\fB{}\\fR\n{}\n", roff(term), roff(text))
+}
+
+fn see_also(pages: &[&str]) -> String {
+    let names = pages
+        .iter()
+        .map(|page| format!("\\fB{}\\fR{}", roff(&page[..page.len() - 3]), &page[page.len() - 3..]));
+    format!(".SH \"SEE ALSO\"\n{}\n", names.collect::<Vec<_>>().join(", "))
+}
+
+/// The text as roff writes it: lines stay lines.
+fn roff(text: &str) -> String {
+    let safe = text.replace('\\', "\\e").replace('-', "\\-");
+    let lines = safe.split('\n').map(|line| match line.starts_with(['.', '\'']) {
+        true => format!("\\&{line}"),
+        false => line.to_owned(),
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::Command;
-
     use super::*;
 
-    /// Every command below this one, with the words that lead to it joined by hyphens.
-    fn all(command: &Command, name: &str) -> Vec<(String, Command)> {
-        let below = command.get_subcommands().filter(|command| command.get_name() != "help");
-        let deeper = below.flat_map(|command| all(command, &format!("{name}-{}", command.get_name())));
-        std::iter::once((name.to_owned(), command.clone())).chain(deeper).collect()
-    }
-
     #[test]
-    fn every_command_has_a_page() {
+    fn every_command_topic_and_file_has_a_page() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        write_all(folder.path()).expect("pages");
-        for (name, _) in all(&Arguments::command(), "linerate") {
-            let page = fs::read_to_string(folder.path().join(format!("{name}.1")));
-            assert!(page.is_ok_and(|page| page.contains(".SH NAME")), "{name}.1");
+        write_all(&folder.path().join("man1")).expect("pages");
+        let read =
+            |name: &str| fs::read_to_string(folder.path().join(name)).unwrap_or_else(|_| panic!("{name}"));
+        for name in ["linerate", "linerate-serve", "linerate-bench-agent", "linerate-scsi-inquiry"] {
+            let page = read(&format!("man1/{name}.1"));
+            for heading in [".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS", ".SH EXAMPLES", "SEE ALSO"] {
+                assert!(page.contains(heading), "{name}: {heading}");
+            }
         }
+        assert!(read("man1/linerate-serve.1").contains(".SH FILES\n"));
+        assert!(read("man7/linerate-targets.7").contains("iscsi://"));
+        let keys = reference::sections().into_iter().flat_map(|section| section.keys);
+        let page = read("man5/linerate.toml.5");
+        keys.for_each(|key| assert!(page.contains(&roff(&format!("{} = ", key.name))), "{}", key.name));
     }
 
     #[test]
     fn every_command_and_every_option_says_what_it_does() {
-        for (name, command) in all(&Arguments::command(), "linerate") {
-            assert!(command.get_about().is_some(), "{name}");
+        fn check(command: &Command) {
+            let name = command.get_name();
+            let about = command.get_about().unwrap_or_else(|| panic!("{name}")).to_string();
+            assert!(
+                about.starts_with(|letter: char| letter.is_ascii_uppercase()) && !about.ends_with('.'),
+                "{name}: {about}"
+            );
             for argument in command.get_arguments() {
-                assert!(argument.get_help().is_some(), "{name}: {}", argument.get_id());
+                let help = argument
+                    .get_help()
+                    .unwrap_or_else(|| panic!("{name}: {}", argument.get_id()))
+                    .to_string();
+                let first = help.split([' ', ',']).next().unwrap_or_default();
+                let is_article =
+                    ["The", "A", "An", "It", "How", "What", "Where", "Whether", "Who", "Whom", "Which"]
+                        .contains(&first);
+                assert!(
+                    !is_article,
+                    "{name}: {help}: neither an imperative nor a noun phrase without an article"
+                );
             }
+            command.get_subcommands().for_each(check);
         }
+        check(&Arguments::command());
     }
 }

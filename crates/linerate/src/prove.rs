@@ -1,4 +1,4 @@
-//! `linerate prove`: that what is written comes back, and how fast, on this very machine.
+//! `linerate selftest`: that what is written comes back, and how fast, on this very machine.
 //!
 //! Serves a RAM volume on loopback from a reactor thread of this process, attaches to it over real TCP with our
 //! own initiator, writes data that can be recognised in every way iSCSI has of sending it, reads it back, and then
@@ -27,19 +27,18 @@ use ::wan::own_target::{self, OwnTarget, OwnTargetOptions};
 use conduct::site::Site;
 use conduct::{ceiling, integrity};
 
-/// Proves on this machine that every byte comes back, and measures how fast.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ProveArguments {
-    /// How long to measure each cell of the suite in each of three rounds, at most
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::bench::seconds)]
+    /// Longest time for each cell of the suite in each of three rounds
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = crate::bench::seconds)]
     seconds: f64,
-    /// Where the report goes; a report of an earlier proof is replaced
+    /// Directory of the report; that of an earlier run is replaced
     #[arg(long, value_name = "DIR", default_value = "linerate-prove")]
     out: PathBuf,
-    /// Congestion control of both ends [default: cubic, as others pace what needs no pacing on loopback]
+    /// TCP congestion control of both ends [default: cubic, since others pace without need on loopback]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// Look for events so long before going to sleep [default: 50, or 0 on a single CPU]
+    /// Busy-poll time in microseconds [default: 50, or 0 on a single CPU]
     #[arg(long, value_name = "MICROSECONDS")]
     poll_us: Option<u64>,
 }
@@ -153,7 +152,7 @@ fn heading(server: &OwnTarget, congestion: Option<&str>) {
         }
         _ => format!("{system}, this system's own choice"),
     };
-    say("linerate prove: our target and our initiator, over real TCP on this machine\n\n");
+    say("linerate selftest: our target and our initiator, over real TCP on this machine\n\n");
     say(&format!("  volume       {} MiB of memory, in blocks of 512 bytes\n", VOLUME_BYTES >> 20));
     say(&format!("  target       {}, on one reactor thread\n", server.address));
     say(&format!("  initiator    on another thread, {} CPUs between them\n", threads::available()));

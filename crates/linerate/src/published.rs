@@ -1,4 +1,4 @@
-//! `linerate published`: the tables of the five source documents, in their units and in ours.
+//! `linerate report published`: the tables of the five source documents, in their units and in ours.
 
 use ::report::documents;
 use clap::Args;
@@ -6,13 +6,12 @@ use clap::Args;
 use crate::failure::Failure;
 use crate::output::say;
 
-/// Print what the source documents measured, in their units and in ours
 #[derive(Debug, Args)]
 pub(crate) struct PublishedArguments {
-    /// Only this document: 000, 001, 002, 003 or 004
-    #[arg(value_name = "DOCUMENT")]
+    /// Print only this document
+    #[arg(value_name = "DOCUMENT", value_parser = ["000", "001", "002", "003", "004"])]
     document: Option<String>,
-    /// Only tables with this in their name, such as "Table 2"
+    /// Print only tables with this in their name, such as "Table 2"
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
     /// Print every number as JSON

@@ -1,97 +1,161 @@
-//! `linerate server`: what a running server serves, what happens in it, and one volume more, less or larger.
+//! `linerate server`: what a running server serves and to whom, what happens in it, and changes while it serves. All of it goes
+//! over the control socket.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use serde::Serialize;
+
+use crate::bench::width;
 use crate::failure::Failure;
-use crate::output::{self, say};
-use crate::reload;
+use crate::output::{self, remark, say};
 use crate::spec::Bytes;
-use manage::NamedSpec;
-use manage::VolumeName;
-use manage::control::{Change, Reply, Request, Volume, ask, subscribe, unexpected};
-use stats::table::{Align, lines};
+use manage::control::{Change, FaultMode, Reply, Request, ask, subscribe, tables, unexpected};
+use manage::{NamedSpec, VolumeName};
 
-/// Lists and changes what a running server serves, one volume at a time
-///
-/// The server's configuration file is changed with it, its comments kept; sessions that it does not concern go on.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServerArguments {
     #[command(subcommand)]
     command: Command,
-    /// The control socket of the server [default: control.sock in the state directory]
+    /// Configuration file of the server, which names its control socket
+    #[arg(long, global = true, value_name = "FILE", conflicts_with = "control")]
+    config: Option<PathBuf>,
+    /// Control socket of the server [default: control.sock in the state directory]
     #[arg(long, global = true, value_name = "SOCKET")]
     control: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Lists volumes, their sizes and where initiators find them
-    List {
-        /// Prints JSON: an array of volumes
-        #[arg(long)]
-        json: bool,
-    },
-    /// Prints what happens from now on, a line of JSON for each event, until it is interrupted or the server ends
-    Events,
-    /// Prints the metrics of the server, as Prometheus reads them
-    Metrics,
-    /// Prints what to type on Linux, Windows and ESXi, and for QEMU and libiscsi, to use what is served
-    Usage,
-    /// Serves one volume more
+    /// List sessions: who is logged in, what was negotiated, current rates
+    Sessions(Listing),
+    /// List volumes, their sizes and where initiators find them
+    #[command(alias = "list")]
+    Volumes(Listing),
+    /// List targets: portals, access control, LUNs
+    Targets(Listing),
+    /// Add a volume
+    ///
+    /// The configuration file is changed with it, and its comments are kept. Other sessions are not affected.
     Add {
-        /// The volume, such as vm2=file:/data/vm2.img?size=50GiB; files by their whole paths
-        #[arg(value_name = "NAME=SPEC")]
+        /// Volume, such as vm2=file:/data/vm2.img?size=50GiB; files by their whole paths
+        #[arg(value_name = "NAME=VOLUME")]
         volume: NamedSpec,
-        /// The front end that exports it [default: iscsi]
+        /// Front end that exports it [default: iscsi]
         #[arg(long, value_name = "NAME")]
         front_end: Option<String>,
-        /// The target that has it; one that is not there is made [default: iqn.2026-01.io.linerate:NAME]
+        /// Target to export it by, created if it does not exist [default: iqn.2026-01.io.linerate:NAME]
         #[arg(long, value_name = "IQN")]
         target: Option<String>,
-        /// Its LUN there [default: the first that is free]
+        /// LUN in that target [default: the first free one]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=16_383))]
         lun: Option<u16>,
-        /// Who sees it: an iSCSI name, or the beginning of one with `*`; may be repeated [default: all who may log in to
-        /// the target]
+        /// Initiator that sees it, by its name or the beginning of one with `*`; repeatable [default: all that may log in
+        /// to the target]
         #[arg(long = "initiator", value_name = "NAME")]
         initiators: Vec<String>,
-        /// Only prints what would change
-        #[arg(long)]
-        dry_run: bool,
+        #[command(flatten)]
+        how: DryRun,
     },
-    /// Serves a volume no more; what is on it stays where it is
+    /// Remove a volume; its data stay where they are
     Remove {
-        /// The volume
+        /// Name of the volume
         volume: VolumeName,
-        /// Also if initiators use it: their commands for it are ended, and they are told
+        /// Remove it even if initiators use it: their commands are aborted
         #[arg(long)]
         force: bool,
-        /// Only prints what would change
-        #[arg(long)]
-        dry_run: bool,
+        #[command(flatten)]
+        how: DryRun,
     },
-    /// Makes a volume larger, which initiators are told
+    /// Grow a volume; initiators are notified
     Resize {
-        /// The volume; its specification has a size=
+        /// Name of a volume whose specification has a size=
         volume: VolumeName,
-        /// Its size from now on, such as 60GiB
+        /// New size, such as 60GiB
         size: Bytes,
-        /// Only prints what would change
-        #[arg(long)]
-        dry_run: bool,
+        #[command(flatten)]
+        how: DryRun,
     },
+    /// End sessions
+    ///
+    /// Initiators are asked to log out within five seconds. They may log in again: to keep one out, remove it from the
+    /// `initiators` of its target.
+    Drop {
+        /// Session by its TSIH, or all sessions of an initiator by its name
+        #[arg(value_name = "TSIH|INITIATOR")]
+        sessions: String,
+        /// Close the connections at once
+        #[arg(long)]
+        force: bool,
+    },
+    /// Reload the configuration file and serve what it says
+    ///
+    /// Prints what changes. Sessions that are not affected continue. A mistake in the file changes nothing.
+    Reload {
+        /// Also take away what initiators use: their commands are aborted
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        how: DryRun,
+    },
+    /// Make a volume with a fault: layer hang, fail, be slow or lose writes
+    Fault {
+        /// Name of a volume whose specification has a fault: layer, as in fault:[ram:1GiB]
+        volume: VolumeName,
+        /// pass, hang, fail, lose (flushes fail as if acknowledged writes were lost), or slow=TIME such as slow=5ms
+        #[arg(value_name = "pass|hang|fail|lose|slow=TIME")]
+        mode: FaultMode,
+    },
+    /// Print the metrics in Prometheus' text format
+    Metrics,
+    /// Print what to type on Linux, Windows and ESXi, and for QEMU and libiscsi, to use what is served
+    Usage,
+    /// Print events as they happen, one line of JSON each
+    Events,
+}
+
+#[derive(Debug, clap::Args)]
+struct Listing {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct DryRun {
+    /// Print what would change, and change nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
-    let socket = manage::state::control_socket(arguments.control.as_deref())?;
+    let socket = manage::state::control_socket(arguments.control.as_deref(), arguments.config.as_deref())?;
     let ask = |request| ask(&socket, &request).map_err(Failure::failed);
-    let (change, dry_run, force) = match &arguments.command {
-        Command::List { json } => return list(ask(Request::Volumes)?, *json),
+    let (change, how, force) = match &arguments.command {
+        Command::Sessions(listing) => return sessions(&socket, listing),
+        Command::Volumes(listing) => match ask(Request::Volumes)? {
+            Reply::Volumes { volumes } => return listing.print(&volumes, |all| tables::volumes(all)),
+            other => return Err(unexpected(other)),
+        },
+        Command::Targets(listing) => match ask(Request::Targets)? {
+            Reply::Targets { targets } => return listing.print(&targets, |all| tables::targets(all)),
+            other => return Err(unexpected(other)),
+        },
         Command::Events => return events(&socket),
-        Command::Metrics => return print(ask(Request::Metrics)?),
-        Command::Usage => return print(ask(Request::Usage)?),
-        Command::Add { volume, front_end, target, lun, initiators, dry_run } => {
+        Command::Metrics => return tell(ask(Request::Metrics)?),
+        Command::Usage => return tell(ask(Request::Usage)?),
+        Command::Fault { volume, mode } => {
+            return tell(ask(Request::Fault { volume: volume.to_string(), mode: *mode })?);
+        }
+        Command::Drop { sessions, force } => {
+            return tell(ask(Request::Drop { sessions: sessions.clone(), force: *force })?);
+        }
+        Command::Reload { force, how } => {
+            return tell(ask(Request::Reload { dry_run: how.dry_run, force: *force })?);
+        }
+        Command::Add { volume, front_end, target, lun, initiators, how } => {
             let change = Change::Add {
                 volume: volume.name.clone(),
                 spec: volume.spec.to_string(),
@@ -100,41 +164,63 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
                 lun: *lun,
                 initiators: initiators.clone(),
             };
-            (change, *dry_run, false)
+            (change, how, false)
         }
-        Command::Remove { volume, force, dry_run } => {
-            (Change::Remove { volume: volume.clone() }, *dry_run, *force)
-        }
-        Command::Resize { volume, size, dry_run } => {
-            (Change::Resize { volume: volume.clone(), bytes: size.0 }, *dry_run, false)
+        Command::Remove { volume, force, how } => (Change::Remove { volume: volume.clone() }, how, *force),
+        Command::Resize { volume, size, how } => {
+            (Change::Resize { volume: volume.clone(), bytes: size.0 }, how, false)
         }
     };
-    reload::tell(ask(Request::Change { change, dry_run, force })?)
+    tell(ask(Request::Change { change, dry_run: how.dry_run, force })?)
 }
 
-fn print(reply: Reply) -> Result<(), Failure> {
+/// Prints what has become of a request.
+fn tell(reply: Reply) -> Result<(), Failure> {
     match reply {
-        Reply::Metrics { text } | Reply::Usage { text } => {
-            say(&text);
-            Ok(())
+        Reply::Reloaded { changes, notes, failed } => {
+            let lines: String = changes.iter().map(|line| format!("{line}\n")).collect();
+            say(if changes.is_empty() { "nothing is different\n" } else { &lines });
+            notes.iter().for_each(remark);
+            if !failed.is_empty() {
+                return Err(Failure::failed(failed.join("\n")));
+            }
         }
-        other => Err(unexpected(other)),
+        Reply::Metrics { text } | Reply::Usage { text } => say(&text),
+        Reply::Dropped { sessions: 1 } => say("1 session ends\n"),
+        Reply::Dropped { sessions } => say(&format!("{sessions} sessions end\n")),
+        Reply::Done => {}
+        Reply::Refused { reason } => return Err(Failure::refused(reason)),
+        other => return Err(unexpected(other)),
+    }
+    Ok(())
+}
+
+impl Listing {
+    fn print<T: Serialize>(&self, all: &[T], table: impl Fn(&[T]) -> String) -> Result<(), Failure> {
+        let json = |all| serde_json::to_string_pretty(all).map(|text| text + "\n").map_err(Failure::failed);
+        say(&if self.json { json(all)? } else { table(all) });
+        Ok(())
     }
 }
 
-fn list(reply: Reply, json: bool) -> Result<(), Failure> {
-    match reply {
-        Reply::Volumes { volumes } if json => {
-            let json = serde_json::to_string_pretty(&volumes).map_err(Failure::failed)?;
-            say(&(json + "\n"));
-            Ok(())
-        }
-        Reply::Volumes { volumes } => {
-            say(&table(&volumes));
-            Ok(())
-        }
+/// Between the two samples that rates are made of.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Asks, waits and asks again, since rates need two samples; JSON has sums only and is asked for once.
+fn sessions(socket: &Path, listing: &Listing) -> Result<(), Failure> {
+    let sample = || match ask(socket, &Request::Sessions).map_err(Failure::failed)? {
+        Reply::Sessions { sessions } => Ok(sessions),
         other => Err(unexpected(other)),
+    };
+    let (first, begin) = (sample()?, Instant::now());
+    if listing.json {
+        say(&manage::sessions::json(&first).map_err(Failure::failed)?);
+        return Ok(());
     }
+    thread::sleep(INTERVAL);
+    let second = sample()?;
+    say(&manage::sessions::table(&first, &second, begin.elapsed(), width()));
+    Ok(())
 }
 
 fn events(socket: &Path) -> Result<(), Failure> {
@@ -149,25 +235,4 @@ fn events(socket: &Path) -> Result<(), Failure> {
         }
     }
     Err(Failure::failed("the server has ended"))
-}
-
-/// A line for each export of each volume.
-fn table(volumes: &[Volume]) -> String {
-    let headings = ["VOLUME", "SIZE", "BLOCK", "TARGET", "LUN", "MADE OF"].map(str::to_owned);
-    let mut rows = vec![headings];
-    for volume in volumes {
-        for (index, lun) in volume.luns.iter().enumerate() {
-            let once = |text: String| if index == 0 { text } else { String::new() };
-            rows.push([
-                once(volume.name.clone()),
-                once(Bytes(volume.bytes).to_string()),
-                once(volume.block_bytes.to_string()),
-                lun.target.clone(),
-                lun.lun.map_or_else(String::new, |lun| lun.to_string()),
-                once(volume.spec.clone()),
-            ]);
-        }
-    }
-    let columns = [Align::Left, Align::Right, Align::Right, Align::Left, Align::Right, Align::Left];
-    lines(columns, &rows).into_iter().map(|line| line + "\n").collect()
 }

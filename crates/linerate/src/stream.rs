@@ -15,36 +15,32 @@ use crate::remote;
 use crate::spec::Bytes;
 use crate::terminal::Overwritten;
 
-/// Reads a LUN or volume, or a part of it, to standard output or a file
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReadArguments {
-    /// What to read: iscsi://[user@]host[:port]/target/lun[?key=value&...], a volume such as file:/data/vm1.img, or the
-    /// path of a file or block device
-    #[arg(value_name = "URL")]
+    /// Storage to read (see `linerate help targets`)
+    #[arg(value_name = "TARGET", value_hint = clap::ValueHint::AnyPath)]
     place: String,
     #[command(flatten)]
     how: How,
-    /// How much to read [default: to the end]
+    /// Length to read [default: to the end]
     #[arg(long, value_name = "SIZE")]
     length: Option<Bytes>,
-    /// Where to write to [default: standard output]
+    /// File to write, which must not exist yet [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
-/// Writes standard input to a LUN or volume, or to a part of it; ends when the data are on stable storage
 #[derive(Debug, clap::Args)]
 pub(crate) struct WriteArguments {
-    /// Where to write: iscsi://[user@]host[:port]/target/lun[?key=value&...], a volume such as file:/data/vm1.img, or
-    /// the path of a file or block device
-    #[arg(value_name = "URL")]
+    /// Storage to write (see `linerate help targets`)
+    #[arg(value_name = "TARGET", value_hint = clap::ValueHint::AnyPath)]
     place: String,
     #[command(flatten)]
     how: How,
-    /// How much to write; it is an error if less comes, and what follows is not read [default: all that comes]
+    /// Length to write; shorter input is an error, and what follows is not read [default: all of the input]
     #[arg(long, value_name = "SIZE")]
     length: Option<Bytes>,
-    /// Overwrite what is there without asking
+    /// Overwrite the data without asking
     #[arg(long)]
     yes: bool,
 }
@@ -52,10 +48,10 @@ pub(crate) struct WriteArguments {
 /// What both directions have in common.
 #[derive(Debug, clap::Args)]
 struct How {
-    /// Where to begin
+    /// Offset to start at
     #[arg(long, value_name = "SIZE", default_value = "0")]
     offset: Bytes,
-    /// Requests under way at once
+    /// Queue depth: outstanding requests
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     depth: u16,
 }

@@ -1,4 +1,4 @@
-//! `linerate verify-log`: whether storage has kept what it promised to a `linerate bench --verify-log` that was cut short.
+//! `linerate bench verify`: whether storage has kept what it promised to a `linerate bench --verify-log` that was cut short.
 //!
 //! The log is a mapped file ([`host::MappedWords`]), and what is in it is [`bench::journal`]'s business; here they meet.
 
@@ -16,18 +16,17 @@ use crate::remote;
 use conduct::journal::{self, about};
 use conduct::storage::Storage;
 
-/// Checks after a crash that storage has kept what it promised to `linerate bench --verify-log`
 #[derive(clap::Args, Debug)]
 pub(crate) struct VerifyLogArguments {
-    /// The log
+    /// Log that --verify-log wrote
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Where the data are: a URL, a volume, or the path of a file or block device
-    #[arg(value_name = "PLACE")]
+    /// Storage with the data (see `linerate help targets`)
+    #[arg(value_name = "TARGET")]
     place: String,
-    /// What crashed: only the client, so that all that was acknowledged must be there; or the storage, which may have
-    /// lost what was neither flushed nor written with FUA
-    #[arg(long, value_name = "WHAT", default_value = "storage")]
+    /// Crashed side: the client only, so that every acknowledged write must be there; or the storage, which may have lost
+    /// writes that were neither flushed nor had FUA
+    #[arg(long, value_name = "SIDE", default_value = "storage")]
     after: After,
 }
 

@@ -102,7 +102,7 @@ pub(super) const ALL: &[Configuration] = &[
     Configuration {
         name: "read-only",
         what: "write protected; tests that write are left to the others, but for those of the protection itself",
-        volume: "ram:100MiB?physical=512&readonly",
+        volume: "ram:100MiB?physical=512&read-only",
         needed_by: &["ReadOnly"],
         medium: Medium::Protected {
             destructive: &["ReadOnly", "Prin", "Prout", "Reserve6", "Sanitize.InvalidServiceAction"],

@@ -1,4 +1,4 @@
-//! The programs that measure: our own `linerate bench`, the lean `linerate raw ask`, fio, two with libiscsi inside
+//! The programs that measure: our own `linerate bench`, the lean `linerate lab raw-ask`, fio, two with libiscsi inside
 //! (`iscsi-perf` and `qemu-img bench`), and two that measure this machine alone.
 //!
 //! Each is measured by the same clock: its rate is what it says itself, its CPU time what the kernel says of the whole
@@ -168,8 +168,8 @@ impl Client {
     fn ask(&self, Measurement { cell, target, site, seconds, .. }: Measurement<'_>) -> Result<Report> {
         let mut command = target.placement.command(&site.binary);
         command.args([
-            "raw",
-            "ask",
+            "lab",
+            "raw-ask",
             &target.place,
             "--json",
             "--seconds",

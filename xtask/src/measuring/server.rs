@@ -21,7 +21,7 @@ use crate::serving::{Placement, Serving};
 pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) program: Make,
-    /// Of `linerate serve` and of `linerate raw serve`.
+    /// Of `linerate serve` and of `linerate lab raw-serve`.
     #[serde(default)]
     pub(crate) options: Vec<String>,
     /// What `linerate serve` serves, or which file is measured. `{disk}` is a written file on this machine's disk,

@@ -25,7 +25,7 @@ pub(super) fn measure(site: &Site) -> Result<Found> {
     let beside = each.saturating_sub(BLOCK_BYTES);
     let text = format!(
         "`cargo xtask scale --part commands`: reads of {BLOCK_BYTES} bytes of a volume that hangs \
-         (`fault:[null:1GiB]`, `linerate fault`), {SESSIONS} sessions, 1 and {DEPTH} under way in each. A RAM volume's data are sent from \
+         (`fault:[null:1GiB]`, `linerate server fault`), {SESSIONS} sessions, 1 and {DEPTH} under way in each. A RAM volume's data are sent from \
          where they lie and take no buffer; a file's take one as long as they are.\n\n\
          | commands under way | memory of the server's own, KiB |\n|---:|---:|\n| {SESSIONS} | {} |\n| {} | {} |\n\n\
          That is {each} bytes for each command, of which {BLOCK_BYTES} are its data. What commands may hold is bounded: 256 \
@@ -57,7 +57,7 @@ fn memory_with(site: &Site, depth: u64) -> Result<u64> {
 
 fn switch(site: &Site, server: &Linerate, mode: &str) -> Result<()> {
     let mut command = linerate(site);
-    command.arg("fault").arg("--control").arg(server.control()).args(["ram0", mode]);
+    command.args(["server", "fault"]).arg("--control").arg(server.control()).args(["ram0", mode]);
     process::capture(command).map(drop)
 }
 

@@ -91,8 +91,8 @@ fn load(site: &Site, server: &Linerate, volume: &str, options: &str) -> Result<B
 /// Who is logged in, as the server itself tells it.
 fn sessions(site: &Site, server: &Linerate) -> Result<Vec<Value>> {
     let mut command = linerate(site);
-    command.args(["sessions", "--json", "--control"]).arg(server.control());
-    serde_json::from_str(&process::capture(command)?).context("linerate sessions")
+    command.args(["server", "sessions", "--json", "--control"]).arg(server.control());
+    serde_json::from_str(&process::capture(command)?).context("linerate server sessions")
 }
 
 /// Waits until there are so many.

@@ -1,4 +1,4 @@
-//! `linerate raw serve`: an iSCSI server without storage, the ceiling of all others.
+//! `linerate lab raw-serve`: an iSCSI server without storage, the ceiling of all others.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ impl Raw {
     ) -> Result<Raw> {
         let port = free_port()?;
         let mut command = placement.command(binary);
-        command.args(["raw", "serve", "--size", &size_bytes.to_string()]).args(options);
+        command.args(["lab", "raw-serve", "--size", &size_bytes.to_string()]).args(options);
         command.args(["--listen", &format!("127.0.0.1:{port}")]);
         Ok(Raw { server: Background::start_ready(&mut command)?, port })
     }

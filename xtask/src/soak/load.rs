@@ -50,7 +50,7 @@ pub(super) fn all(world: &World, seed: u64) -> Result<Vec<Box<dyn Load + '_>>> {
 /// A round that takes longer than this hangs: troubles last for seconds, and an initiator waits for two minutes.
 const ROUND_MAX: Duration = Duration::from_secs(400);
 
-/// `linerate bench` with a log of what it was promised, and `linerate verify-log` behind it.
+/// `linerate bench` with a log of what it was promised, and `linerate bench verify` behind it.
 struct Bench<'a> {
     world: &'a World,
     volume: &'static str,
@@ -118,7 +118,7 @@ impl Bench<'_> {
     fn verify(&self) -> Result<Option<String>> {
         let begun = Instant::now();
         loop {
-            let mut command = self.command(&["verify-log"]);
+            let mut command = self.command(&["bench", "verify"]);
             command.arg(&self.log).arg(self.world.url(self.volume));
             let (ended, text) = process::within(ROUND_MAX, command)?;
             match exit_code(&ended) {

@@ -141,10 +141,10 @@ impl World {
         run("ip", &["-n", &self.namespaces[0], "link", "set", "link0", state]).map(drop)
     }
 
-    /// Has the fault layer do this (`linerate fault`).
+    /// Has the fault layer do this (`linerate server fault`).
     pub(super) fn set_fault(&self, mode: &str) -> Result<()> {
         let control = self.control().display().to_string();
-        run(&self.binary, &["fault", "layers", mode, "--control", &control]).map(drop)
+        run(&self.binary, &["server", "fault", "layers", mode, "--control", &control]).map(drop)
     }
 
     /// Fills the tmpfs, until the file that is returned goes.

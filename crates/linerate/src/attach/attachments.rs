@@ -1,4 +1,4 @@
-//! `linerate attachments`: what is attached here, and whether it is well.
+//! `linerate attach --list`: what is attached here, and whether it is well.
 
 use std::fmt::Write;
 
@@ -9,18 +9,10 @@ use crate::failure::Failure;
 use crate::output::say;
 use crate::spec::Bytes;
 
-/// Lists what is attached
-#[derive(Debug, clap::Args)]
-pub(crate) struct AttachmentsArguments {
-    /// Prints JSON: an array of attachments
-    #[arg(long)]
-    json: bool,
-}
-
-/// Carries the command out.
-pub(crate) fn run(arguments: &AttachmentsArguments) -> Result<(), Failure> {
+/// Lists what is attached.
+pub(super) fn list(as_json: bool) -> Result<(), Failure> {
     let all = FoundRecord::all(&records()?).map_err(Failure::failed)?;
-    say(&if arguments.json { json(&all)? } else { text(&all) });
+    say(&if as_json { json(&all)? } else { text(&all) });
     Ok(())
 }
 

@@ -7,15 +7,15 @@ use attach::mounts::UnmountMode;
 use super::records;
 use crate::failure::Failure;
 
-/// Flushes and takes away what `attach` has made, and waits until the target has let go
 #[derive(Debug, clap::Args)]
 pub(crate) struct DetachArguments {
-    /// Where it is attached
+    /// Path where it is attached
+    #[arg(value_hint = clap::ValueHint::FilePath)]
     path: PathBuf,
-    /// Takes the file out of the tree although it is in use, and does not wait: its process ends with the last user
+    /// Remove the file from the tree even if it is in use, and do not wait: its process ends with the last user
     #[arg(long, conflicts_with = "force")]
     lazy: bool,
-    /// Ends it although it is in use, or its target is away: users get errors, and data that the target does not have
+    /// End it even if it is in use or its target is unreachable: users get errors, and data that the target does not have
     /// are lost
     #[arg(long)]
     force: bool,

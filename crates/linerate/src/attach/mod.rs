@@ -16,7 +16,6 @@ use attach::RecordPaths;
 use attach::mount_point::{MountPoint, Terms};
 use attach::record::{self, Record};
 
-pub(crate) use attachments::{AttachmentsArguments, run as list};
 pub(crate) use detach::{DetachArguments, run as detach};
 
 use crate::failure::Failure;
@@ -26,34 +25,42 @@ use crate::spec::Bytes;
 use manage::state;
 use volume::Named;
 
-/// Makes a LUN, or any volume, a file: for losetup, mount and every program that opens files
 #[derive(Debug, clap::Args)]
 pub(crate) struct AttachArguments {
-    /// The LUN, iscsi://HOST[:PORT]/TARGET/LUN, or a volume such as file:/data/vm1.img
-    #[arg(value_name = "URL")]
-    volume: String,
-    /// The file: an empty one, or none yet
-    path: PathBuf,
-    /// Lets nobody write
+    /// LUN or volume to attach (see `linerate help targets`)
+    #[arg(value_name = "TARGET", required_unless_present = "list")]
+    volume: Option<String>,
+    /// File to attach it as: an empty one, or one that does not exist yet
+    #[arg(required_unless_present = "list", value_hint = clap::ValueHint::FilePath)]
+    path: Option<PathBuf>,
+    /// Refuse writes
     #[arg(long)]
     read_only: bool,
-    /// Lets root use the file too, which losetup needs when somebody else attaches; /etc/fuse.conf must say
-    /// user_allow_other
+    /// Let root use the file too, which losetup needs if you are not root; /etc/fuse.conf must say user_allow_other
     #[arg(long)]
     allow_root: bool,
-    /// Stays in the foreground until the file is detached, and logs to standard error
+    /// Stay in the foreground until the file is detached, and log to standard error
     #[arg(long)]
     foreground: bool,
+    /// List what is attached
+    #[arg(long, conflicts_with_all = ["volume", "path", "read_only", "allow_root", "foreground"])]
+    list: bool,
+    /// Print the list as JSON
+    #[arg(long, requires = "list")]
+    json: bool,
 }
 
 /// Carries the command out.
 pub(crate) fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
+    let (Some(volume), Some(path)) = (&arguments.volume, &arguments.path) else {
+        return attachments::list(arguments.json).map(|()| ExitCode::SUCCESS);
+    };
     if arguments.goes_into_background() {
         return background::start();
     }
-    let named = Named::parse(&arguments.volume)?;
+    let named = Named::parse(volume)?;
     let records = records()?;
-    let at = MountPoint::prepare(&arguments.path, &records)?;
+    let at = MountPoint::prepare(path, &records)?;
     attach::be_behind_a_disk();
     let terms = Terms { read_only: arguments.read_only, allow_root: arguments.allow_root };
     let log = (!arguments.foreground).then(|| records.join(format!("{}.log", std::process::id())));
@@ -73,7 +80,7 @@ fn records() -> Result<PathBuf, Failure> {
 impl AttachArguments {
     /// Whether this process only starts the one that does the work.
     pub(crate) fn goes_into_background(&self) -> bool {
-        !self.foreground && !background::is_this()
+        !self.list && !self.foreground && !background::is_this()
     }
 }
 

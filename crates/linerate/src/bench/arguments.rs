@@ -19,16 +19,14 @@ use conduct::agents::secret;
 use conduct::prepare::{Plan, Terms};
 use model::LinkRate;
 
-/// Measures storage: suites of well-known tests, or a workload of your own
 #[derive(clap::Args, Debug)]
 pub(crate) struct BenchArguments {
-    /// What to measure: iscsi://[user@]host[:port]/target/lun[?key=value&...], a volume such as ram:1GiB, or the path
-    /// of a file or block device
-    #[arg(value_name = "PLACE", required_unless_present_any = ["list", "suite"])]
+    /// Storage to measure: a LUN, a volume such as ram:1GiB, a file or block device (see `linerate help targets`)
+    #[arg(value_name = "TARGET", value_hint = clap::ValueHint::AnyPath, required_unless_present_any = ["list", "suite"])]
     place: Option<String>,
-    /// A suite of tests by its name (--list), or in a file NAME.toml or, as Iometer writes it, NAME.icf; may be given
-    /// several times [default: quick, if there is no workload either]
-    #[arg(long, value_name = "SUITE")]
+    /// Suite of tests by its name (--list), or a file: NAME.toml, or NAME.icf as Iometer writes it; repeatable [default:
+    /// quick, if there is no workload either]
+    #[arg(long, value_name = "SUITE", value_hint = clap::ValueHint::FilePath)]
     pub(super) suite: Vec<String>,
     /// List the suites
     #[arg(long)]
@@ -49,12 +47,12 @@ pub(crate) struct BenchArguments {
 
 /// The network of a suite that brings its own.
 #[derive(clap::Args, Clone, Copy, Debug)]
-#[command(next_help_heading = "The lab of --suite wan")]
+#[command(next_help_heading = "Lab of --suite wan")]
 pub(crate) struct LabOptions {
-    /// What its link carries [default: 1Gbit/s]
+    /// Rate of its link [default: 1Gbit/s]
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<LinkRate>,
-    /// A part of the matrix, for a short time: to see whether all of it works
+    /// Measure a part of the matrix for a short time, to see whether all of it works
     #[arg(long)]
     pub(crate) quick: bool,
 }
@@ -69,75 +67,75 @@ impl LabOptions {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Several machines")]
 pub(super) struct AgentOptions {
-    /// Measure by these machines, where `linerate agent` listens, all at the same time
+    /// Measure by these machines at the same time, where `linerate bench agent` listens
     #[arg(long, value_name = "HOST[:PORT],...", value_delimiter = ',', conflicts_with = "verify_log")]
     pub(super) agents: Vec<AgentName>,
-    /// The file that holds the secret which agents and coordinator share, for its owner only (mode 0600) [default: the
-    /// environment variable LINERATE_AGENT_SECRET, or a question]
+    /// File with the secret that agents and coordinator share, for its owner only (mode 0600) [default: the environment
+    /// variable LINERATE_AGENT_SECRET, or a question]
     #[arg(long, value_name = "FILE", requires = "agents")]
     agent_secret_file: Option<PathBuf>,
 }
 
 /// What may be written, and where.
 #[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Storage")]
 pub(super) struct SafetyOptions {
-    /// Let requests write, to all of the storage or to a part of it (--allow-write=1GiB..3GiB), which destroys what is
-    /// there
+    /// Let requests write, to all of the storage or to a part of it (--allow-write=1GiB..3GiB), which destroys its data
     #[arg(long, value_name = "START..END", num_args = 0..=1, require_equals = true,
         default_missing_value = "..")]
     pub(super) allow_write: Option<Extent>,
-    /// Overwrite what is there without asking
+    /// Overwrite the data without asking
     #[arg(long)]
     pub(super) yes: bool,
-    /// Make the file, of so many bytes, if it does not exist
+    /// Create the file with this size if it does not exist
     #[arg(long, value_name = "SIZE")]
     pub(super) size: Option<Bytes>,
     /// Use only this part of the storage: a length from its start, or START..END
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE|START..END")]
     pub(super) span: Option<Extent>,
 }
 
 /// How the storage is reached.
 #[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Sessions")]
 pub(super) struct SessionOptions {
-    /// Connections of each session; the same as the key `connections` in the URL
+    /// Connections of each session, as the key `connections` of the URL
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=8))]
     pub(super) connections: Option<u16>,
-    /// Congestion control of our sockets, such as cubic; the same as the key `congestion` in the URL
+    /// TCP congestion control of the initiator, such as cubic, as the key `congestion` of the URL
     #[arg(long, value_name = "NAME")]
     pub(super) congestion: Option<String>,
-    /// Look for answers so long before going to sleep; worth it where this program has a CPU to itself
+    /// Busy-poll time; useful where this program has a CPU to itself
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 100)]
     poll_us: u64,
 }
 
 /// What is to be seen and kept of it.
 #[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Output")]
 pub(super) struct OutputOptions {
-    /// Keep everything that was measured in this directory, with a report: result.json, cells.csv, samples.csv,
-    /// report.md and report.html
-    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    /// Save the result in this directory, with a report: result.json, cells.csv, samples.csv, report.md and report.html
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, conflicts_with = "resume")]
     pub(super) out: Option<PathBuf>,
-    /// Go on with a measurement that was interrupted
-    #[arg(long, value_name = "DIR")]
+    /// Resume an interrupted measurement
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(super) resume: Option<PathBuf>,
-    /// Draw the published curves of a source document into the report: 000, 001, 002, 003 or 004; may be repeated
-    #[arg(long, value_name = "DOCUMENT")]
+    /// Draw the published curves of a source document into the report; repeatable
+    #[arg(long, value_name = "DOCUMENT", value_parser = ["000", "001", "002", "003", "004"])]
     pub(super) beside: Vec<String>,
-    /// How to show the progress [default: a bar on a terminal, else a line every five seconds]
-    #[arg(long, value_name = "HOW")]
+    /// Form of the progress [default: a bar on a terminal, else a line every five seconds]
+    #[arg(long, value_name = "FORM")]
     pub(super) progress: Option<ProgressKind>,
-    /// Show it on the whole screen while it runs
+    /// Show the measurement on the whole screen while it runs
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     pub(super) watch: bool,
-    /// Tell what each session did: what its commands waited for, what moved, and what the kernel knows of its
-    /// connections
+    /// Print the statistics of each session: wait times, traffic, and what the kernel knows of its connections
     #[arg(long)]
     pub(super) statistics: bool,
-    /// Print JSON, a line for each thing that was measured
+    /// Print JSON, one line for each cell
     #[arg(long)]
     pub(super) json: bool,
-    /// Say nothing but errors
+    /// Print nothing but errors
     #[arg(long, short, conflicts_with = "json")]
     pub(super) quiet: bool,
 }
@@ -152,7 +150,9 @@ impl BenchArguments {
             ));
         }
         let Some(place) = self.place.as_deref() else {
-            return Err(Failure::refused("name what is to be measured: a URL, a volume, or a path"));
+            return Err(Failure::refused(
+                "name what to measure: a URL, a volume, or a path (`linerate help targets`)",
+            ));
         };
         Location::parse(place)?.reached_by(session.connections, session.congestion.as_deref())
     }
@@ -209,7 +209,7 @@ impl BenchArguments {
     pub(crate) fn refuse_beside_a_lab(&self) -> Result<(), Failure> {
         let said = [
             (self.suite.len() != 1, "another --suite"),
-            (self.place.is_some(), "a place"),
+            (self.place.is_some(), "the target"),
             (self.workload.shorter().is_none(), "a workload of your own"),
             (!self.agents.agents.is_empty(), "--agents"),
             (self.safety.allow_write.is_some() || self.safety.span.is_some(), "--allow-write or --span"),

@@ -6,81 +6,117 @@ use bench::plan::{Align, BlocksList, Data, Distribution, Percent, Rate, Rule, St
 
 use super::shorter::Shorter;
 use crate::failure::Failure;
+use crate::spec::{NotATime, Time};
 
 /// One workload, or as many as there are combinations of what the lists hold.
 #[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "A workload of your own")]
 pub(super) struct WorkloadOptions {
-    /// Lengths of requests: one, a list (4KiB,64KiB) to measure one after the other, or a mix with percentages
-    /// (4KiB:70,64KiB:30) [default: 4KiB]
-    #[arg(long, value_name = "SIZES")]
+    /// Block size of requests: one, a list (4k,64k) to measure one after the other, or a mix with percentages
+    /// (4k:70,64k:30) [default: 4KiB]
+    #[arg(long, visible_alias = "bs", value_name = "SIZE,...")]
     block: Option<BlocksList>,
-    /// Requests under way at once, in each session; may be a list [default: 32]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    /// Queue depth: outstanding requests of each session; may be a list [default: 32]
+    #[arg(long, visible_alias = "iodepth", value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_536))]
     depth: Vec<u32>,
-    /// How many of the requests are reads; may be a list [default: 100]
-    #[arg(long, value_name = "PERCENT", value_delimiter = ',')]
+    /// Access pattern as fio names it: read, write, rw, randread, randwrite or randrw; --read and --random go before it
+    #[arg(long, value_name = "PATTERN", hide_possible_values = true)]
+    rw: Option<Pattern>,
+    /// Share of reads; may be a list [default: 100]
+    #[arg(long, visible_alias = "rwmixread", value_name = "PERCENT,...", value_delimiter = ',')]
     read: Vec<Percent>,
-    /// How many of the requests go to random places; the others follow the one before them; may be a list [default: 100]
-    #[arg(long, value_name = "PERCENT", value_delimiter = ',')]
+    /// Share of requests at random offsets, while others follow the one before them; may be a list [default: 100]
+    #[arg(long, value_name = "PERCENT,...", value_delimiter = ',')]
     random: Vec<Percent>,
-    /// How random places are spread: uniform, zipf:THETA, pareto:H or hot:REQUESTS/SPAN in percent, such as hot:90/10
-    #[arg(long, value_name = "HOW")]
+    /// Distribution of random offsets: uniform, zipf:THETA, pareto:H or hot:REQUESTS/SPAN in percent, such as hot:90/10
+    #[arg(long, value_name = "DISTRIBUTION")]
     distribution: Option<Distribution>,
-    /// Where requests may start: natural (at multiples of their length), block, or at multiples of a size
+    /// Alignment of requests: natural (multiples of their size), block, or multiples of a size
     #[arg(long, value_name = "SIZE")]
     align: Option<Align>,
-    /// Clients, each a thread with sessions of its own
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    /// Clients, each a thread with its own sessions
+    #[arg(long, visible_alias = "numjobs", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     clients: Option<u16>,
-    /// Sessions of each client, each with its own requests
+    /// Sessions of each client, each with the queue depth
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     sessions: Option<u16>,
-    /// Make so many requests a second in each client, whether others have ended or not (open loop); may be a list
-    #[arg(long, value_name = "N[/s]", value_delimiter = ',')]
+    /// Rate of each client in requests per second, whether or not earlier ones have completed (open loop); may be a list
+    #[arg(long, value_name = "N[/s],...", value_delimiter = ',')]
     rate: Vec<Rate>,
-    /// At random distances with that rate on average, as independent users would, instead of equal ones
+    /// Random intervals with that rate on average, as independent users make, instead of equal ones
     #[arg(long, requires = "rate")]
     poisson: bool,
-    /// Pause for so many milliseconds before each burst, while what is under way goes on (Iometer's transfer delay)
+    /// Pause in milliseconds before each burst, while outstanding requests continue (Iometer's transfer delay)
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=3_600_000), conflicts_with = "rate")]
     pause_ms: Option<u32>,
-    /// Requests made between two pauses (Iometer's burst length) [default: 1]
+    /// Requests between two pauses (Iometer's burst length) [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "pause_ms")]
     burst: Option<u32>,
-    /// How long to measure [default: 5, or at most 60 with --stop-at]; with a suite, the longest time for each of its
-    /// runs
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Time to measure [default: 5s, or at most 60s with --stop-at]; with a suite, the longest time for each of its runs
+    #[arg(long, visible_alias = "runtime", value_name = "TIME", value_parser = seconds)]
     seconds: Option<f64>,
-    /// How long to make requests before they are counted
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Time to make requests before they are counted
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     warm_up: Option<f64>,
-    /// Stop as soon as the rate is known to so many percent (half of its 95 % confidence interval)
+    /// Stop when the rate is known to this precision (half of its 95 % confidence interval)
     #[arg(long, value_name = "PERCENT", value_parser = confidence)]
     stop_at: Option<f64>,
-    /// Measure all of a sweep so often, in changing order; the results are medians. With a suite, the most rounds
+    /// Rounds of a sweep, in changing order; results are medians. With a suite, the most rounds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: Option<u32>,
-    /// What is written: random numbers, or zeros
+    /// Data to write: random numbers or zeros
     #[arg(long, value_name = "DATA", value_parser = ["random", "zeros"])]
     data: Option<String>,
-    /// Write data that can be recognised, and check it in reads
+    /// Write data that can be verified, and verify it in reads
     #[arg(long, conflicts_with = "data")]
     verify: bool,
-    /// Note in this file what the storage promises, beyond a crash of either side: `linerate verify-log` then checks that
-    /// it has kept it. One write of eight goes to stable storage by itself, and every 64 are followed by a flush
+    /// Log what the storage promises to this file; `linerate bench verify` checks it after a crash. One write of eight has
+    /// FUA, and every 64 are followed by a flush
     #[arg(long, value_name = "FILE", requires = "verify")]
     pub(super) verify_log: Option<PathBuf>,
-    /// Where random places and data come from [default: 1]
+    /// Random seed of offsets and data [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
 
-/// How long something takes, in seconds.
+/// Access patterns by fio's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Pattern {
+    /// Sequential reads
+    Read,
+    /// Sequential writes
+    Write,
+    /// Random reads
+    Randread,
+    /// Random writes
+    Randwrite,
+    /// Sequential reads and writes
+    #[value(alias = "readwrite")]
+    Rw,
+    /// Random reads and writes
+    Randrw,
+}
+
+impl Pattern {
+    /// The shares of reads, and of random offsets.
+    fn shares(self) -> [Percent; 2] {
+        let half = Percent::new(50).expect("a percentage");
+        match self {
+            Pattern::Read => [Percent::ALL, Percent::NONE],
+            Pattern::Write => [Percent::NONE, Percent::NONE],
+            Pattern::Randread => [Percent::ALL, Percent::ALL],
+            Pattern::Randwrite => [Percent::NONE, Percent::ALL],
+            Pattern::Rw => [half, Percent::NONE],
+            Pattern::Randrw => [half, Percent::ALL],
+        }
+    }
+}
+
+/// How long a run takes, in seconds.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
-    let fits = (0.001..=86_400.0).contains(&seconds);
-    if fits { Ok(seconds) } else { Err("a run takes from 0.001 to 86400 seconds".to_owned()) }
+    let Time(time) = text.parse().map_err(|why: NotATime| why.to_string())?;
+    let fits = (0.001..=86_400.0).contains(&time.as_secs_f64());
+    if fits { Ok(time.as_secs_f64()) } else { Err("a run takes from 1ms to 24h".to_owned()) }
 }
 
 fn confidence(text: &str) -> Result<f64, String> {
@@ -101,6 +137,7 @@ impl WorkloadOptions {
         let WorkloadOptions {
             block,
             depth,
+            rw,
             read,
             random,
             distribution,
@@ -123,6 +160,7 @@ impl WorkloadOptions {
         let lists = [depth.is_empty(), read.is_empty(), random.is_empty(), rate.is_empty()];
         let values = [
             block.is_none(),
+            rw.is_none(),
             distribution.is_none(),
             align.is_none(),
             clients.is_none(),
@@ -156,11 +194,12 @@ impl WorkloadOptions {
     }
 
     fn sweep(&self) -> Sweep {
+        let [reads, randoms] = self.rw.map_or([Percent::ALL; 2], Pattern::shares);
         Sweep {
             blocks: self.block.clone().unwrap_or_default().0,
             depths: or(&self.depth, DEPTH),
-            reads: or(&self.read, Percent::ALL),
-            randoms: or(&self.random, Percent::ALL),
+            reads: or(&self.read, reads),
+            randoms: or(&self.random, randoms),
             rates: or(&self.rate.iter().copied().map(Some).collect::<Vec<_>>(), None),
             poisson: self.poisson,
             distribution: self.distribution.unwrap_or_default(),
@@ -263,6 +302,17 @@ mod tests {
         assert_eq!(names.len(), 12);
         assert_eq!(names[..2], ["random-read-4KiB-depth-1", "random-read-4KiB-depth-8"]);
         assert_eq!(names[11], "random-write-8KiB-depth-32");
+    }
+
+    #[test]
+    fn fios_options_are_understood() {
+        let fio = suite("--rw randrw --rwmixread 70 --bs 8k --iodepth 4 --numjobs 2 --runtime 3s");
+        let ours = suite("--read 70 --block 8KiB --depth 4 --clients 2 --seconds 3");
+        assert_eq!(format!("{fio:?}"), format!("{ours:?}"));
+        assert_eq!(
+            suite("--rw write").cells().next().expect("a cell").name,
+            "sequential-write-4KiB-depth-32"
+        );
     }
 
     #[test]

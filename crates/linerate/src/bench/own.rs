@@ -1,4 +1,4 @@
-//! Measuring storage that this very process serves, as `linerate prove` does: nobody has to be asked, nothing on it is to
+//! Measuring storage that this very process serves, as `linerate selftest` does: nobody has to be asked, nothing on it is to
 //! be kept, and a report of an earlier time may be replaced.
 
 use std::io::{IsTerminal, stderr};

@@ -6,61 +6,58 @@ use std::time::Duration;
 use copy::{JournalPlace, Options};
 
 use crate::progress::ProgressKind;
-use crate::spec::Bytes;
+use crate::spec::{Bytes, Time};
 use crate::terminal;
 use manage::state;
 
-/// Copies a LUN, volume, file or block device to another; holes stay holes, and what was interrupted can be gone on
-/// with
 #[derive(Debug, clap::Args)]
 pub(crate) struct CopyArguments {
-    /// From where: iscsi://[user@]host[:port]/target/lun[?key=value&...], a volume such as file:/data/vm1.img, or the
-    /// path of a file or block device
-    #[arg(value_name = "SRC")]
+    /// Storage to copy from (see `linerate help targets`)
+    #[arg(value_name = "SOURCE", value_hint = clap::ValueHint::AnyPath)]
     pub(super) source: String,
-    /// To where: the same; a file that does not exist is created, and has holes where the source has
-    #[arg(value_name = "DST")]
+    /// Storage to copy to; a file that does not exist is created, with holes where the source has them
+    #[arg(value_name = "DESTINATION", value_hint = clap::ValueHint::AnyPath)]
     pub(super) destination: String,
-    /// Overwrite what is at the destination without asking
+    /// Overwrite the destination without asking
     #[arg(long)]
     yes: bool,
-    /// Read the destination back when all is written, and compare
+    /// Read the destination back and compare
     #[arg(long)]
     verify: bool,
-    /// Print the SHA-256 of the data that were read
+    /// Print the SHA-256 of the data
     #[arg(long)]
     checksum: bool,
-    /// Requests under way at once [default: 16, and 2 between local places]
+    /// Queue depth: outstanding requests [default: 16, and 2 between local files]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     depth: Option<u16>,
-    /// Length of a request [default: 256KiB, and 1MiB between local places]
+    /// Block size of requests [default: 256KiB, and 1MiB between local files]
     #[arg(long, value_name = "SIZE", value_parser = request)]
     request: Option<Bytes>,
-    /// Write zeros that the source holds as data, instead of leaving them out
+    /// Write zeros that the source holds as data, instead of skipping them
     #[arg(long)]
     no_zero_detect: bool,
-    /// Do not ask a target that has both ends to copy by itself
+    /// Do not let a target that has both ends copy by itself (EXTENDED COPY)
     #[arg(long)]
     no_xcopy: bool,
-    /// Go on after data that cannot be read: zeros are written in their place, and the exit code is 1
+    /// Continue after read errors: zeros are written in place of the data, and the exit code is 1
     #[arg(long)]
     skip_errors: bool,
-    /// Copy a disk image in a container (QCOW2, VMDK, VHDX, VDI) to a device as the bytes that it is
+    /// Copy a disk image in a container format (QCOW2, VMDK, VHDX, VDI) to a device byte by byte
     #[arg(long)]
     raw: bool,
-    /// The directory for what is needed to go on after an interruption [default: within the state directory]
-    #[arg(long, value_name = "DIRECTORY")]
+    /// Directory for what is needed to resume [default: within the state directory]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     journal: Option<PathBuf>,
-    /// Begin at the start, whatever an earlier copy has done
+    /// Start again instead of resuming an earlier copy
     #[arg(long)]
     restart: bool,
-    /// Seconds between two notes of how far the copy is for sure, each behind a flush of the destination
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=3600))]
-    checkpoint: u16,
-    /// How to show the progress [default: a bar on a terminal, else a line every five seconds]
-    #[arg(long, value_name = "HOW")]
+    /// Time between two durable checkpoints, each after a flush of the destination
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = checkpoint)]
+    checkpoint: Time,
+    /// Form of the progress [default: a bar on a terminal, else a line every five seconds]
+    #[arg(long, value_name = "FORM")]
     pub(super) progress: Option<ProgressKind>,
-    /// Say nothing but errors
+    /// Print nothing but errors
     #[arg(long, short)]
     pub(super) quiet: bool,
     /// Print the result as one line of JSON
@@ -87,9 +84,15 @@ impl CopyArguments {
             },
             restart: self.restart,
             raw: self.raw,
-            checkpoint: Duration::from_secs(self.checkpoint.into()),
+            checkpoint: self.checkpoint.0,
         }
     }
+}
+
+fn checkpoint(text: &str) -> Result<Time, String> {
+    let time: Time = text.parse().map_err(|error: crate::spec::NotATime| error.to_string())?;
+    let fits = (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&time.0);
+    if fits { Ok(time) } else { Err("a checkpoint comes every 1s to 1h".to_owned()) }
 }
 
 fn request(text: &str) -> Result<Bytes, String> {

@@ -13,30 +13,27 @@ use bench::Extent;
 use diagnose::measure::Options;
 use model::LinkRate;
 
-/// Finds out why an iSCSI path is slow: measures it layer by layer, and says what limits it, what that costs and what to
-/// change
 #[derive(clap::Args, Debug)]
 pub(crate) struct DiagnoseArguments {
-    /// What to look into: iscsi://[user@]host[:port]/target/lun[?key=value&...]
-    #[arg(value_name = "URL")]
+    /// LUN at the end of the path: iscsi://[USER@]HOST[:PORT]/IQN/LUN[?KEY=VALUE&...]
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     pub(super) url: String,
-    /// Take ten to fifteen seconds instead of forty, and know everything less well
+    /// Take 10 to 15 seconds instead of 40, with less precision
     #[arg(long)]
     pub(super) quick: bool,
-    /// Take about so many seconds [default: 40]
-    #[arg(long, value_name = "SECONDS", conflicts_with = "quick", value_parser = seconds)]
+    /// Time that the diagnosis takes [default: 40s]
+    #[arg(long, value_name = "TIME", conflicts_with = "quick", value_parser = seconds)]
     seconds: Option<f64>,
-    /// What the link is built for, such as 1Gbit/s or 100Mbit/s
+    /// Nominal rate of the link, such as 1Gbit/s or 100Mbit/s
     #[arg(long, value_name = "RATE")]
     link: Option<LinkRate>,
-    /// Try every change that can be made on this side: measure with it and without it, in turns
+    /// Try each change that is possible on this side: measure with and without it, in turns
     #[arg(long)]
     pub(super) confirm: bool,
-    /// Where random places, data and the order of everything come from
+    /// Random seed of offsets, data and the order of measurements
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write what was measured to this file as JSON, before anything is concluded from it (- is standard output, and
-    /// nothing is concluded then)
+    /// Write the measurements to this file as JSON before they are analysed (- is standard output, without an analysis)
     #[arg(long, value_name = "FILE", hide = true)]
     evidence: Option<PathBuf>,
     #[command(flatten)]
@@ -49,27 +46,27 @@ pub(crate) struct DiagnoseArguments {
 
 /// The load that is slow. What is found is about it then; without any of these, about usual loads.
 #[derive(clap::Args, Debug)]
-#[command(next_help_heading = "The load that you have")]
+#[command(next_help_heading = "Load to diagnose")]
 struct LoadOptions {
-    /// The length of its requests [default: 4KiB]
-    #[arg(long, value_name = "SIZE")]
+    /// Block size of its requests [default: 4KiB]
+    #[arg(long, visible_alias = "bs", value_name = "SIZE")]
     block: Option<Bytes>,
-    /// Requests under way at once in each session [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    /// Queue depth: outstanding requests of each session [default: 1]
+    #[arg(long, visible_alias = "iodepth", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     depth: Option<u32>,
-    /// Sessions that each have so many [default: 1]
+    /// Sessions, each with that queue depth [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     sessions: Option<u16>,
-    /// It reads
+    /// Diagnose reads
     #[arg(long, conflicts_with = "write")]
     read: bool,
-    /// It writes (needs --allow-write)
+    /// Diagnose writes (needs --allow-write)
     #[arg(long)]
     write: bool,
-    /// One request after the other in the order of their places, not at random ones
+    /// Use sequential offsets instead of random ones
     #[arg(long)]
     sequential: bool,
-    /// Each write is on stable storage before it ends, as databases want it
+    /// Complete each write on stable storage, as databases do
     #[arg(long, requires = "write")]
     durable: bool,
 }
@@ -77,12 +74,12 @@ struct LoadOptions {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Writing")]
 struct WritingOptions {
-    /// Measure writes too, anywhere or in a part of the LUN (--allow-write=1GiB..3GiB), which destroys what is there.
-    /// Without it nothing is changed
+    /// Measure writes too, anywhere or in a part of the LUN (--allow-write=1GiB..3GiB), which destroys its data. Without
+    /// it nothing is changed
     #[arg(long, value_name = "START..END", num_args = 0..=1, require_equals = true,
         default_missing_value = "..")]
     allow_write: Option<Extent>,
-    /// Overwrite what is there without asking
+    /// Overwrite the data without asking
     #[arg(long, requires = "allow_write")]
     yes: bool,
 }

@@ -1,4 +1,4 @@
-//! `linerate lab`: runs a command in a lab, several hosts on this machine joined by links with rate, delay and loss
+//! `linerate lab run`: runs a command in a lab, several hosts on this machine joined by links with rate, delay and loss
 //! (`docs/lab.md`).
 //!
 //! Reading order: [`run`], [`foreground`] (the command, its signals and its exit code). The lab itself is the crate `lab`.
@@ -11,47 +11,33 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use conduct::site::failed;
 use lab::{Background, Direction, Host, Lab, LinkHandle, Plan};
 
 use crate::failure::Failure;
 use crate::output::remark;
 
-/// Runs commands in a lab: several hosts on this machine, joined by links with rate, delay and loss
 #[derive(Debug, Args)]
-pub(crate) struct LabArguments {
-    #[command(subcommand)]
-    command: LabCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum LabCommand {
-    Run(RunArguments),
-}
-
-/// Builds a lab, runs a command in one of its hosts, and ends with the command's exit code
-#[derive(Debug, Args)]
-struct RunArguments {
-    /// The plan of the lab, a TOML file
+pub(crate) struct RunArguments {
+    /// Plan of the lab, a TOML file
     plan: PathBuf,
-    /// The host that the command runs in [default: the first of the plan]
+    /// Host that the command runs in [default: the first of the plan]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// Say before the command what the lab consists of, with addresses and settings
+    /// Print the hosts with their addresses and settings, before the command
     #[arg(long)]
     show: bool,
-    /// Say after the command what each link did
+    /// Print what each link carried and dropped, after the command
     #[arg(long)]
     counts: bool,
-    /// The command and its arguments
+    /// Command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 /// Builds the lab and runs the command.
-pub(crate) fn run(arguments: &LabArguments) -> Result<ExitCode, Failure> {
-    let LabCommand::Run(arguments) = &arguments.command;
+pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let plan = read(&arguments.plan)?;
     // Users' own namespaces do for a lab where root is not at hand. If there are none either, building says what is
     // missing.

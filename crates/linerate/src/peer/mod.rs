@@ -1,4 +1,4 @@
-//! `linerate peer`: the other end of plain TCP, so that what a path carries can be measured without any storage at its end.
+//! `linerate lab peer`: the other end of plain TCP, so that what a path carries can be measured without any storage at its end.
 //!
 //! It answers `bench::raw`'s requests: data that are thrown away, and data out of memory that means nothing. Whoever
 //! reaches it may ask, and can take bandwidth and CPU time with that but no more memory than [`service`](wan::service) allows. So it
@@ -17,17 +17,16 @@ use crate::spec::Bytes;
 /// Where peers listen if nobody says otherwise. Not assigned by IANA.
 pub(crate) const PORT: u16 = 9861;
 
-/// Answers plain TCP, so that what a path carries can be measured without storage
 #[derive(Debug, clap::Args)]
 pub(crate) struct PeerArguments {
-    /// The address to listen on, such as 0.0.0.0 or 10.0.0.7:9861
+    /// Address to listen on, such as 0.0.0.0 or 10.0.0.7:9861
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = |text: &str| listen::address(text, PORT))]
     #[arg(default_value_t = LOOPBACK)]
     listen: SocketAddr,
-    /// Congestion control of its sockets, such as cubic: of what it sends
+    /// TCP congestion control of its sockets, such as cubic
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// The receive buffer of its sockets, which limits TCP's window, instead of the system's automatic size
+    /// Receive buffer of its sockets, which limits TCP's window [default: the system's automatic size]
     #[arg(long, value_name = "SIZE")]
     receive_buffer: Option<Bytes>,
 }
@@ -60,7 +59,7 @@ fn announcement(at: SocketAddr) -> String {
         false => "whoever reaches that address, without a secret",
     };
     format!(
-        "linerate peer: plain TCP, to measure what a path carries\n\
+        "linerate lab peer: plain TCP, to measure what a path carries\n\
          listens on {at}; answers {who}, at most {} connections at once; keeps nothing and shows nothing\nready\n",
         wan::service::CONNECTIONS_MAX
     )

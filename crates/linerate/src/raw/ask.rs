@@ -14,49 +14,44 @@ use super::Poll;
 use crate::failure::Failure;
 use crate::output::{say, say_json};
 use crate::remote;
-use crate::spec::Bytes;
+use crate::spec::{Bytes, Time};
 use crate::terminal::Overwritten;
 
-/// Keeps READs or WRITEs under way and throws away what it reads: what a target can do at most
 #[derive(Debug, clap::Args)]
-pub(super) struct RawAskArguments {
-    /// iscsi://host[:port]/target/lun; what is asked of sessions behind a `?` is left out
+pub(crate) struct RawAskArguments {
+    /// LUN to ask: iscsi://HOST[:PORT]/IQN/LUN; keys of sessions are ignored
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     url: String,
-    /// Data of each command
+    /// Data length of each command
     #[arg(long, value_name = "SIZE", default_value = "4KiB")]
     block: Bytes,
-    /// Commands under way in each session
+    /// Outstanding commands of each session
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
     depth: u32,
     /// Sessions, all on one thread
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     sessions: u8,
-    /// Write instead of reading; asks first if something is on the disk
+    /// Write instead of reading; asks for confirmation if the disk is not empty
     #[arg(long)]
     write: bool,
     /// Overwrite what is there without asking
     #[arg(long, requires = "write")]
     yes: bool,
-    /// At random places instead of one after the other
+    /// Use random offsets instead of sequential ones
     #[arg(long)]
     random: bool,
-    /// The part of the disk to ask for, from its beginning
+    /// Part of the disk to use, from its start
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     span: Bytes,
-    /// How long
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    /// Time to measure
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = crate::bench::seconds)]
     seconds: f64,
-    /// How long before that, uncounted
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.1, value_parser = seconds)]
-    warm_up: f64,
-    /// One JSON object
+    /// Time before that, which is not counted
+    #[arg(long, value_name = "TIME", default_value = "100ms")]
+    warm_up: Time,
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|number| (0.0..=86_400.0).contains(number));
-    number.ok_or_else(|| "not a number of seconds up to a day".to_owned())
 }
 
 /// What is printed, named as `linerate bench` names it.
@@ -79,7 +74,7 @@ struct Latency {
     p999: f64,
 }
 
-pub(super) fn run(arguments: &RawAskArguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &RawAskArguments) -> Result<(), Failure> {
     let url = remote::url(&arguments.url)?;
     let load = load(arguments)?;
     if arguments.write {
@@ -93,7 +88,7 @@ pub(super) fn run(arguments: &RawAskArguments) -> Result<(), Failure> {
     let Latency { p50, p99, p999 } = shown.latency_us;
     say(&format!(
         "{:.0} IOPS   {:.1} MB/s\nlatency of a sample   p50 {p50:.1} µs   p99 {p99:.1} µs   p99.9 {p999:.1} µs\n\
-         {:.2} looks in vain for each command\n",
+         {:.2} idle polls per command\n",
         shown.iops, shown.mb_per_s, shown.idle_looks_per_io
     ));
     Ok(())
@@ -137,7 +132,7 @@ async fn ask(url: &Url, arguments: &RawAskArguments, load: Load) -> io::Result<A
         streams.push(stream);
     }
     let streams: Vec<&dyn Stream> = streams.iter().map(|stream| &**stream).collect();
-    let times = [arguments.warm_up, arguments.seconds].map(Duration::from_secs_f64);
+    let times = [arguments.warm_up.0, Duration::from_secs_f64(arguments.seconds)];
     iscsi::ask(&streams, &url.target, url.lun, load, times).await
 }
 

@@ -15,28 +15,27 @@ use crate::failure::Failure;
 use crate::output::say;
 use crate::spec::Bytes;
 
-/// Answers any initiator with status GOOD and bytes that mean nothing: what is written is thrown away
 #[derive(Debug, clap::Args)]
-pub(super) struct RawServeArguments {
-    /// The address to listen on; whoever reaches it may ask, without a secret
+pub(crate) struct RawServeArguments {
+    /// Address to listen on; every host that reaches it is answered, without a secret
     #[arg(long, value_name = "ADDRESS:PORT", default_value_t = LOOPBACK)]
     listen: SocketAddr,
-    /// How large the disk is that initiators see, and the memory that its bytes come from and go to
+    /// Size of the disk that initiators see, and of the memory behind it
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     size: Bytes,
-    /// How it waits
+    /// Way to wait for requests
     #[arg(long, value_enum, default_value_t = Poll::Never)]
     poll: Poll,
 }
 
-/// Not assigned by IANA, and the one behind `linerate peer`'s.
+/// Not assigned by IANA, and the one behind `linerate lab peer`'s.
 const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9862);
 /// Connections that are answered at once, with 256 KiB each; one more is closed at once.
 const CONNECTIONS_MAX: u32 = 1024;
 /// Before a connection is accepted again, if that has failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
-pub(super) fn run(arguments: &RawServeArguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &RawServeArguments) -> Result<(), Failure> {
     let disk = disk(arguments.size)?;
     let at = arguments.listen;
     reactor::block_on(arguments.poll.world()?, async {
@@ -44,7 +43,7 @@ pub(super) fn run(arguments: &RawServeArguments) -> Result<(), Failure> {
         let listener =
             listener.map_err(|error| Failure::refused(format!("cannot listen on {at}: {error}")))?;
         say(&format!(
-            "linerate raw: iSCSI without storage, to measure what is beside it\n\
+            "linerate lab raw-serve: iSCSI without storage, to measure what is beside it\n\
              listens on {}; answers whoever asks for any target; keeps nothing\nready\n",
             listener.local()
         ));

@@ -11,16 +11,15 @@ use crate::bench::width;
 use crate::failure::Failure;
 use crate::output::say;
 
-/// Write the report of a result again, or print it in another form
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
-    /// The directory that `linerate bench --out` wrote
+    /// Directory that `linerate bench --out` wrote
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Draw the published curves of a source document beside it: 000, 001, 002, 003 or 004; may be repeated
-    #[arg(long, value_name = "DOCUMENT")]
+    /// Draw the published curves of a source document beside it; repeatable
+    #[arg(long, value_name = "DOCUMENT", value_parser = ["000", "001", "002", "003", "004"])]
     beside: Vec<String>,
-    /// Print it in this form, instead of writing report.html, report.md, cells.csv and samples.csv
+    /// Print this form, instead of writing report.html, report.md, cells.csv and samples.csv
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
 }

@@ -16,10 +16,10 @@ use crate::terminal::{Overwritten, consent};
 pub(super) struct VpdArguments {
     #[command(flatten)]
     pub(super) ask: AskArguments,
-    /// The page by its hexadecimal number, such as 83; the list of them if not given
+    /// Page by its hexadecimal number, such as 83 [default: the list of pages]
     #[arg(value_name = "PAGE", value_parser = inspect::pages::code)]
     pub(super) page: Option<u8>,
-    /// Print its bytes too
+    /// Print the bytes too
     #[arg(long)]
     pub(super) hex: bool,
 }
@@ -28,10 +28,10 @@ pub(super) struct VpdArguments {
 pub(super) struct StatusArguments {
     #[command(flatten)]
     pub(super) ask: AskArguments,
-    /// The first block
+    /// First block
     #[arg(value_name = "LBA", default_value_t = 0)]
     pub(super) lba: u64,
-    /// How many blocks; all that follow if not given
+    /// Number of blocks [default: all that follow]
     #[arg(value_name = "COUNT")]
     pub(super) count: Option<u64>,
 }
@@ -40,16 +40,16 @@ pub(super) struct StatusArguments {
 pub(super) struct ExtentArguments {
     #[command(flatten)]
     unit: UnitArguments,
-    /// The first block
+    /// First block
     #[arg(value_name = "LBA")]
     lba: u64,
-    /// How many blocks
+    /// Number of blocks
     #[arg(value_name = "COUNT")]
     count: u64,
     /// Keep the space for these blocks (ANCHOR)
     #[arg(long)]
     anchor: bool,
-    /// Do not ask whether what is on the LUN may be lost
+    /// Overwrite the data without asking
     #[arg(long)]
     yes: bool,
 }
@@ -58,10 +58,10 @@ pub(super) struct ExtentArguments {
 pub(super) struct WriteSameArguments {
     #[command(flatten)]
     extent: ExtentArguments,
-    /// A file with the block to write everywhere; zeros if not given
+    /// File with the block to write [default: zeros]
     #[arg(long, value_name = "FILE")]
     block: Option<PathBuf>,
-    /// Let the target give the blocks back, if they read the same then
+    /// Let the target deallocate the blocks if they then read the same
     #[arg(long)]
     unmap: bool,
 }
@@ -70,13 +70,13 @@ pub(super) struct WriteSameArguments {
 pub(super) struct CompareArguments {
     #[command(flatten)]
     unit: UnitArguments,
-    /// The first block
+    /// First block
     #[arg(value_name = "LBA")]
     lba: u64,
-    /// A file with what must be there
+    /// File with the expected data
     #[arg(long, value_name = "FILE")]
     expect: PathBuf,
-    /// A file with what is to be there, as long as the other
+    /// File with the new data, of the same length
     #[arg(long, value_name = "FILE")]
     write: PathBuf,
 }

@@ -24,7 +24,6 @@ use self::unit::{AskArguments, UnitArguments};
 use crate::failure::{Failure, Kind};
 use crate::output::say;
 
-/// Sends one SCSI command to a LUN and tells the answer
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScsiArguments {
     #[command(subcommand)]
@@ -33,63 +32,63 @@ pub(crate) struct ScsiArguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// INQUIRY: who made it, and what it is
+    /// INQUIRY: vendor, product and type
     Inquiry(AskArguments),
-    /// INQUIRY: vital product data, the list of pages or one of them
+    /// INQUIRY: vital product data, all pages or one
     Vpd(VpdArguments),
-    /// TEST UNIT READY: whether it can read and write
+    /// TEST UNIT READY: readiness to read and write
     Ready(UnitArguments),
-    /// REQUEST SENSE: what it has to say of its own accord, such as how far an operation is
+    /// REQUEST SENSE: pending sense data, such as the progress of an operation
     Sense(AskArguments),
-    /// MODE SENSE: how it is set, all pages or one; MODE SELECT with --set
+    /// MODE SENSE: mode pages, all or one; MODE SELECT with --set
     Modes(ModesArguments),
-    /// READ CAPACITY: how many blocks there are, and how long they are
+    /// READ CAPACITY: number and size of blocks
     Capacity(AskArguments),
-    /// GET LBA STATUS: which blocks take space
+    /// GET LBA STATUS: allocated blocks
     LbaStatus(StatusArguments),
-    /// REPORT LUNS: what the target shows us
+    /// REPORT LUNS: LUNs of the target
     Luns(AskArguments),
-    /// REPORT TARGET PORT GROUPS: by which ports it is best reached (ALUA)
+    /// REPORT TARGET PORT GROUPS: preferred ports (ALUA)
     PortGroups(AskArguments),
-    /// REPORT SUPPORTED OPERATION CODES: which commands it knows
+    /// REPORT SUPPORTED OPERATION CODES: supported commands
     Opcodes(AskArguments),
-    /// PERSISTENT RESERVE IN: who is registered, and who has reserved it
+    /// PERSISTENT RESERVE IN: registrations and the reservation
     Registrations(AskArguments),
-    /// PERSISTENT RESERVE OUT: registers us with a key, in place of one before
+    /// PERSISTENT RESERVE OUT: register a key, in place of an earlier one
     Register(RegisterArguments),
-    /// PERSISTENT RESERVE OUT: ends our registration, and our reservation with it
+    /// PERSISTENT RESERVE OUT: end our registration, and our reservation with it
     Unregister(KeyArguments),
-    /// PERSISTENT RESERVE OUT: reserves it
+    /// PERSISTENT RESERVE OUT: reserve the LUN
     Reserve(ReserveArguments),
-    /// PERSISTENT RESERVE OUT: ends our reservation
+    /// PERSISTENT RESERVE OUT: release our reservation
     Release(KeyArguments),
-    /// PERSISTENT RESERVE OUT: ends the reservation and all registrations
+    /// PERSISTENT RESERVE OUT: clear the reservation and all registrations
     Clear(KeyArguments),
-    /// PERSISTENT RESERVE OUT: ends the registrations of another key, and takes its reservation
+    /// PERSISTENT RESERVE OUT: end the registrations of another key, and take its reservation
     Preempt(PreemptArguments),
-    /// UNMAP: gives blocks back; asks first if something is on the LUN
+    /// UNMAP: deallocate blocks; asks for confirmation if the LUN is not empty
     Unmap(ExtentArguments),
-    /// WRITE SAME: writes one block to many places; asks first if something is on the LUN
+    /// WRITE SAME: write one block to many addresses; asks for confirmation if the LUN is not empty
     WriteSame(WriteSameArguments),
-    /// COMPARE AND WRITE: replaces blocks if they are what is expected, in one step
+    /// COMPARE AND WRITE: replace blocks if they are as expected, in one step
     CompareAndWrite(CompareArguments),
-    /// SANITIZE: makes everything that was ever written unreadable; asks first
+    /// SANITIZE: make all data ever written unreadable; asks for confirmation
     Sanitize(SanitizeArguments),
-    /// SYNCHRONIZE CACHE: everything written so far onto stable storage
+    /// SYNCHRONIZE CACHE: flush everything to stable storage
     Sync(UnitArguments),
-    /// START STOP UNIT: makes the medium ready
+    /// START STOP UNIT: start the medium
     Start(UnitArguments),
-    /// START STOP UNIT: flushes the cache and stops the medium
+    /// START STOP UNIT: flush the cache and stop the medium
     Stop(UnitArguments),
-    /// ABORT TASK SET: ends this session's commands on the LUN
+    /// ABORT TASK SET: abort this session's commands on the LUN
     AbortTaskSet(UnitArguments),
-    /// CLEAR TASK SET: ends all sessions' commands on the LUN
+    /// CLEAR TASK SET: abort all sessions' commands on the LUN
     ClearTaskSet(UnitArguments),
-    /// LOGICAL UNIT RESET: ends all commands on the LUN, and resets it
+    /// LOGICAL UNIT RESET: abort all commands on the LUN, and reset it
     ResetLun(UnitArguments),
-    /// TARGET WARM RESET: resets all of the target's LUNs
+    /// TARGET WARM RESET: reset all LUNs of the target
     ResetTarget(UnitArguments),
-    /// Any command, by its bytes
+    /// Send any command, by its bytes
     Raw(RawArguments),
 }
 

@@ -11,29 +11,29 @@ use crate::failure::Failure;
 pub(super) struct ModesArguments {
     #[command(flatten)]
     ask: AskArguments,
-    /// The page by its hexadecimal number, such as 08; all of them if not given
+    /// Page by its hexadecimal number, such as 08 [default: all pages]
     #[arg(value_name = "PAGE", value_parser = inspect::pages::code)]
     page: Option<u8>,
-    /// Which values
+    /// Set of values
     #[arg(long, value_name = "WHICH", default_value = "current")]
     values: Values,
     /// Set a field by its name, such as WCE=0 (no write cache) or SWP=1 (write-protected), before printing
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     set: Vec<(String, u64)>,
-    /// Keep what is set beyond a reset
+    /// Save what is set, beyond a reset
     #[arg(long, requires = "set")]
     save: bool,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Values {
-    /// Those in force
+    /// Values in force
     Current,
-    /// Ones where a bit may be changed
+    /// Mask of the bits that may be changed
     Changeable,
-    /// Those it was delivered with
+    /// Factory values
     Default,
-    /// Those that will be in force after a reset
+    /// Values after a reset
     Saved,
 }
 

@@ -18,19 +18,19 @@ use crate::private_file;
 pub(super) struct RawArguments {
     #[command(flatten)]
     unit: UnitArguments,
-    /// The command descriptor block in hexadecimal, blanks allowed: 6 to 16 bytes
+    /// Command descriptor block in hexadecimal, blanks allowed: 6 to 16 bytes
     #[arg(long, value_name = "HEX", value_parser = cdb)]
     cdb: Cdb,
-    /// How many bytes the command may answer with
+    /// Most bytes that the command answers with
     #[arg(long, value_name = "BYTES", conflicts_with = "out", value_parser = clap::value_parser!(u32).range(1..=16 << 20))]
     r#in: Option<u32>,
-    /// A file with the data that the command takes
+    /// File with the data that the command takes
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Send a command that may change data or settings; needed for every command that is not known to only read
+    /// Send a command that may change data or settings; needed for every command that is not known only to read
     #[arg(long)]
     yes: bool,
-    /// Put the answer into this file instead of showing it
+    /// Save the answer in this file instead of printing it
     #[arg(long, value_name = "FILE", requires = "in")]
     save: Option<PathBuf>,
 }

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 pub(super) struct KeyArguments {
     #[command(flatten)]
     unit: UnitArguments,
-    /// Our reservation key, hexadecimal: what we have registered with
+    /// Reservation key that this initiator registers with, hexadecimal
     #[arg(long, value_name = "KEY", value_parser = key)]
     pub(super) key: u64,
 }
@@ -33,8 +33,8 @@ pub(super) struct RegisterArguments {
 pub(super) struct ReserveArguments {
     #[command(flatten)]
     pub(super) ours: KeyArguments,
-    /// What others may not do: write-exclusive or exclusive-access, with -registrants-only or -all-registrants behind it
-    /// if all that are registered may
+    /// Type of reservation: write-exclusive or exclusive-access, with -registrants-only or -all-registrants behind it
+    /// to admit all registered initiators
     #[arg(long = "type", value_name = "TYPE", default_value = "write-exclusive")]
     pub(super) kind: ReservationType,
 }
@@ -43,10 +43,10 @@ pub(super) struct ReserveArguments {
 pub(super) struct PreemptArguments {
     #[command(flatten)]
     reserve: ReserveArguments,
-    /// The key of those whose registrations end, hexadecimal
+    /// Key whose registrations end, hexadecimal
     #[arg(long, value_name = "KEY", value_parser = key)]
     victim: u64,
-    /// End their commands too
+    /// Abort their commands too
     #[arg(long)]
     abort: bool,
 }

@@ -18,16 +18,16 @@ pub(super) struct SanitizeArguments {
     unit: UnitArguments,
     #[command(flatten)]
     how: How,
-    /// What --overwrite writes, hexadecimal
+    /// Pattern that --overwrite writes, hexadecimal
     #[arg(long, value_name = "HEX", default_value = "00", value_parser = pattern, requires = "overwrite")]
     pattern: Pattern,
-    /// How often --overwrite writes it, 1 to 31
+    /// Number of passes of --overwrite, 1 to 31
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=31), requires = "overwrite")]
     passes: u8,
     /// Write the complement in every other pass
     #[arg(long, requires = "overwrite")]
     invert: bool,
-    /// Do not ask
+    /// Sanitize without asking
     #[arg(long)]
     yes: bool,
 }
@@ -38,13 +38,13 @@ struct How {
     /// Write a pattern over everything
     #[arg(long)]
     overwrite: bool,
-    /// Erase by the medium's own means
+    /// Erase by the means of the medium
     #[arg(long)]
     block_erase: bool,
-    /// Change the key that everything is encrypted with
+    /// Change the key that encrypts everything
     #[arg(long)]
     crypto_erase: bool,
-    /// Give back a medium whose sanitizing failed
+    /// Make a medium whose sanitizing failed usable again
     #[arg(long)]
     exit_failure_mode: bool,
 }

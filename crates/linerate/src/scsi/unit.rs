@@ -11,8 +11,8 @@ use crate::remote;
 /// Where it is.
 #[derive(Debug, clap::Args)]
 pub(super) struct UnitArguments {
-    /// The LUN: iscsi://[user@]host[:port]/target/lun[?key=value&...]
-    #[arg(value_name = "URL")]
+    /// LUN: iscsi://[USER@]HOST[:PORT]/IQN/LUN[?KEY=VALUE&...]
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     pub(super) url: String,
 }
 

@@ -4,27 +4,23 @@ use std::path::PathBuf;
 
 use manage::{Address, Desired, Gather, NamedSpec, Poll};
 
-/// Serves volumes over iSCSI until SIGTERM or SIGINT
-///
-/// Without arguments it serves a RAM volume of 1 GiB on 127.0.0.1:3260.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ServeArguments {
-    /// A TOML file that says what to serve; docs/serve.md has all keys
+    /// Configuration file (TOML): see linerate.toml(5), or docs/serve.md
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A volume such as vm1=file:/data/vm1.img?size=50GiB or test=ram:1GiB, as LUN 0 of the target
-    /// iqn.2026-01.io.linerate:NAME, for anybody; may be repeated, and adds to those of the file
-    #[arg(long = "volume", value_name = "NAME=SPEC")]
+    /// Volume such as vm1=file:/data/vm1.img?size=50GiB or test=ram:1GiB, as LUN 0 of the target
+    /// iqn.2026-01.io.linerate:NAME, for any initiator; repeatable, and adds to those of the file
+    #[arg(long = "volume", value_name = "NAME=VOLUME")]
     volumes: Vec<NamedSpec>,
-    /// An address to listen on, such as 0.0.0.0:3260 or [::]:3260; may be repeated, and replaces those of the
-    /// file [default: 127.0.0.1:3260]
+    /// Address to listen on, such as 0.0.0.0:3260 or [::]:3260; repeatable, and replaces those of the file [default: 127.0.0.1:3260]
     #[arg(long, value_name = "[iscsi://]ADDR:PORT")]
     listen: Vec<Address>,
-    /// Where the identities and reservations of volumes are kept [default: /var/lib/linerate for root,
+    /// Directory for identities and reservations of volumes [default: /var/lib/linerate for root,
     /// $XDG_STATE_HOME/linerate for others]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// The control socket, for `linerate sessions` [default: control.sock in the state directory]
+    /// Control socket, for `linerate server` [default: control.sock in the state directory]
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
     /// Reactor threads [default: one for each CPU]
@@ -33,23 +29,22 @@ pub(crate) struct ServeArguments {
     /// TCP congestion control of all listeners, such as cubic [default: the system's]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// How long a reactor looks for events before it sleeps, in microseconds: 0 sleeps at once, `always` never sleeps
-    /// and uses up its CPU [default: 50]
+    /// Busy-poll time of a reactor in microseconds: 0 sleeps at once, `always` never sleeps and uses a whole CPU [default:
+    /// 50]
     #[arg(long, value_name = "N", value_parser = Poll::of_microseconds)]
     poll_us: Option<Poll>,
-    /// After work, sleep so many microseconds before looking for more, so that commands which come meanwhile are answered
-    /// together: less CPU time for each, and so much more latency [default: 0]
+    /// Sleep after work, in microseconds, so that commands which arrive meanwhile are answered together: less CPU time
+    /// for each, and that much more latency [default: 0]
     #[arg(long, value_name = "N", value_parser = Gather::of_microseconds)]
     gather_us: Option<Gather>,
-    /// How files are read and written: uring (io_uring), threads, or auto for the first of them that works
-    /// [default: auto]
-    #[arg(long, value_name = "ENGINE")]
+    /// Engine for files: uring (io_uring), threads, or auto for the first of them that works [default: auto]
+    #[arg(long, value_name = "auto|uring|threads")]
     io_engine: Option<host::IoEngine>,
-    /// Tries everything that a start needs, says what it would serve or all that is wrong, and ends: opens volumes
-    /// for reading and addresses, looks at modes of files, and changes nothing
+    /// Try everything that a start needs, print what would be served or every mistake found, and exit: open volumes for
+    /// reading, bind addresses, check file modes; nothing is changed
     #[arg(long)]
     pub(super) check: bool,
-    /// Prints only `ready` once it serves
+    /// Print only `ready` after the start
     #[arg(long, short)]
     pub(super) quiet: bool,
 }
@@ -121,7 +116,7 @@ mod tests {
     fn mistakes_name_the_remedy() {
         for (line, says) in [
             (&["--volume", "ram:1GiB"][..], "a name, `=` and a specification"),
-            (&["--volume", "vm1=ram:1G"], "write 1GiB"),
+            (&["--volume", "vm1=ram:1gib"], "write 1GiB"),
             (&["--volume", "VM1=ram:1GiB"], "write `vm1`"),
             (&["--listen", "::1"], "write [::1]:3260"),
             (&["--reactors", "0"], "1..=1024"),

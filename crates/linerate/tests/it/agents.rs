@@ -1,4 +1,4 @@
-//! `linerate agent` and `linerate bench --agents`: several machines that measure together. Here they are processes that meet
+//! `linerate bench agent` and `linerate bench --agents`: several machines that measure together. Here they are processes that meet
 //! on the loopback; in `agents_lan` they have a network each.
 
 use std::fs;
@@ -34,7 +34,7 @@ impl Agent {
 
     /// By this command, which has its own arguments yet to come.
     pub(crate) fn start_by(mut command: Command, listen: &str, secret: &Path, more: &[&str]) -> Agent {
-        command.args(["agent", "--listen", listen, "--secret-file"]).arg(secret).args(more);
+        command.args(["bench", "agent", "--listen", listen, "--secret-file"]).arg(secret).args(more);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("an agent");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
         let first =

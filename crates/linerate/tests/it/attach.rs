@@ -69,7 +69,7 @@ impl Attached {
 
     /// The record that `attachments` prints.
     fn record(&self) -> Value {
-        let all = linerate(&["attachments", "--json"]).expect_success();
+        let all = linerate(&["attach", "--list", "--json"]).expect_success();
         let all: Vec<Value> = serde_json::from_str(&all).expect("JSON");
         let path = self.path();
         let here = |record: &Value| record["path"].as_str().map(Path::new) == Some(&path);
@@ -225,7 +225,7 @@ fn what_is_attached_read_only_cannot_be_written() {
     if !possible() {
         return;
     }
-    for arguments in [&["--read-only", "ram:1MiB"][..], &["ram:1MiB?readonly"]] {
+    for arguments in [&["--read-only", "ram:1MiB"][..], &["ram:1MiB?read-only"]] {
         let attached = Attached::with(arguments);
         assert_eq!(errno(OpenOptions::new().write(true).open(attached.path())), EROFS);
         let mut byte = [1];
@@ -337,7 +337,7 @@ fn a_killed_process_leaves_nothing_that_cannot_be_cleared_away() {
         });
     };
     kill_it();
-    let listed = linerate(&["attachments"]).expect_success();
+    let listed = linerate(&["attach", "--list"]).expect_success();
     assert!(listed.contains("its process was killed; detach it"), "{listed}");
     detach().expect_success();
     assert!(!attached.path().exists());

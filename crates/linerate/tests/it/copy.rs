@@ -345,7 +345,7 @@ fn a_target_copies_by_itself_what_it_has_both_ends_of() {
 
 #[test]
 fn what_cannot_be_copied_is_refused_before_anything_is_lost() {
-    let Some(server) = ours(&["disk=ram:16MiB", "protected=ram:16MiB?readonly"]) else { return };
+    let Some(server) = ours(&["disk=ram:16MiB", "protected=ram:16MiB?read-only"]) else { return };
     let (scene, url) = (Scene::new(), server.url("disk"));
     let image = scene.image("image", 32 * MIB, [(0, MIB)]);
     let small = scene.image("small", 2 * MIB, [(0, MIB)]);

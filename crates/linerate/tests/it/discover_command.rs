@@ -31,7 +31,7 @@ fn a_portal_tells_its_targets() {
 
 #[test]
 fn luns_are_listed_with_what_they_are() {
-    let server = Server::serving(&["disk=ram:1MiB?block=4096&readonly"]);
+    let server = Server::serving(&["disk=ram:1MiB?block=4096&read-only"]);
     if !server.is_ours() {
         return;
     }

@@ -20,8 +20,10 @@ lun = [{ lun = 0, volume = "disk" }]
 
 fn fault(server: &Server, mode: &str) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    run_command(command.args(["fault", "disk", mode, "--control"]).arg(server.state().join("control")))
-        .expect_success();
+    run_command(
+        command.args(["server", "fault", "disk", mode, "--control"]).arg(server.state().join("control")),
+    )
+    .expect_success();
 }
 
 #[test]

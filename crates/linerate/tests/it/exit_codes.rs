@@ -165,7 +165,7 @@ fn no_mistake_beside_a_secret_has_it_printed() {
             &["bench", url],
             &["discover", url],
             &["attach", url, "/tmp/nowhere"],
-            &["raw", "ask", url],
+            &["lab", "raw-ask", url],
             &["info", "iscsi://san1/iqn.x:y/0", url],
             &["serve", "--check", "--volume", &format!("disk={url}")],
             &["bench", "ram:1MiB", "--agents", url],
@@ -206,7 +206,7 @@ fn write(url: &str) -> Ended {
 
 #[test]
 fn a_write_protected_lun_says_so() {
-    let server = Server::serving(&["disk=ram:1MiB?readonly"]);
+    let server = Server::serving(&["disk=ram:1MiB?read-only"]);
     if server.is_ours() {
         expect(write(&server.url("disk")), WRITE_PROTECTED, "DATA PROTECT");
     }

@@ -1,6 +1,6 @@
 //! A volume that hangs: it ends its own commands in bounded time and harms nobody else.
 //!
-//! The volume is a `fault:` layer over memory, told to hang by `linerate fault`. Until it is told to go on, its
+//! The volume is a `fault:` layer over memory, told to hang by `linerate server fault`. Until it is told to go on, its
 //! device lets go of nothing, as a disk behind a dead controller would: what was aborted is fenced, not gone.
 
 use std::path::PathBuf;
@@ -47,7 +47,8 @@ impl Ward {
     fn fault(&self, mode: &str) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
         let control: PathBuf = self.server.state().join("control");
-        run_command(command.args(["fault", "sick", mode, "--control"]).arg(control)).expect_success();
+        run_command(command.args(["server", "fault", "sick", mode, "--control"]).arg(control))
+            .expect_success();
     }
 
     fn sick(&self, number: u8) -> Peer {

@@ -53,7 +53,7 @@ fn a_session_says_between_whom_it_is() {
 
 #[test]
 fn a_disk_is_told_with_its_size_its_names_and_who_holds_it() {
-    let server = Server::serving(&["disk=ram:1MiB?block=4096&readonly"]);
+    let server = Server::serving(&["disk=ram:1MiB?block=4096&read-only"]);
     if !server.is_ours() {
         return;
     }

@@ -17,7 +17,7 @@ const UNIT_ATTENTION: u8 = 6;
 const TASK_ABORTED: u8 = 0x40;
 const DESTINATION: Lun = Lun(1 << 48);
 
-/// LUN 0 is memory; what LUN 1 does is told by `linerate fault`.
+/// LUN 0 is memory; what LUN 1 does is told by `linerate server fault`.
 const TWO_LUNS: &str = r#"
 reactors = 2
 [volume.source]
@@ -32,7 +32,7 @@ lun = [{ lun = 0, volume = "source" }, { lun = 1, volume = "sick" }]
 fn fault(server: &Server, mode: &str) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
     let control = server.state().join("control");
-    run_command(command.args(["fault", "sick", mode, "--control"]).arg(control)).expect_success();
+    run_command(command.args(["server", "fault", "sick", mode, "--control"]).arg(control)).expect_success();
 }
 
 /// One command to a LUN, after the unit attentions it has to tell.

@@ -37,7 +37,7 @@ fn the_example_reads_from_two_threads_and_writes_only_when_told() {
 
 #[test]
 fn the_example_says_what_is_wrong() {
-    let server = Server::serving(&["disk=ram:16MiB?readonly"]);
+    let server = Server::serving(&["disk=ram:16MiB?read-only"]);
     let (program, url) = (example("linerate-backends", "remote_disk"), server.url("disk"));
     let said = run(&program, &["iscsi://127.0.0.1:x/iqn.2026-01.io.linerate:disk/0"]).expect_failure();
     assert!(said.contains("a port is a number"), "{said}");

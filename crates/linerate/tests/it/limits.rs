@@ -1,11 +1,11 @@
-//! `linerate limits` beside document 003's Appendix B: the real binary prints every derived figure of it as it stands there.
+//! `linerate diagnose limits` beside document 003's Appendix B: the real binary prints every derived figure of it as it stands there.
 
 use published::{Row, rows};
 
 use crate::program::{Ended, run};
 
 fn limits(arguments: &[&str]) -> Ended {
-    run(env!("CARGO_BIN_EXE_linerate"), &[&["limits"], arguments].concat())
+    run(env!("CARGO_BIN_EXE_linerate"), &[&["diagnose", "limits"], arguments].concat())
 }
 
 /// A cell of one of its tables: in the row that begins with this name, under the heading of this name.
@@ -136,7 +136,7 @@ fn what_cannot_be_is_refused_in_a_sentence() {
         (&["--first-burst", "1MiB"], "FirstBurstLength of 1MiB is more than the MaxBurstLength of 256KiB"),
         (&["--block", "4KiB,0"], "a request is from 1B to 1GiB"),
         (&["--window", "64KiB"], "--rtt"),
-        (&["--rtt", "50"], "write a whole number and a unit"),
+        (&["--rtt", "50m"], "write a number and a unit"),
         (&["--initial-r2t", "perhaps"], "possible values: yes, no"),
     ] {
         let Ended { status, said } = limits(arguments);

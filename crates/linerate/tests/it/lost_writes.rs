@@ -24,7 +24,7 @@ const SYNCHRONIZE_CACHE: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 fn fault(server: &Server, mode: &str) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
     let control: PathBuf = server.state().join("control");
-    run_command(command.args(["fault", "disk", mode, "--control"]).arg(control)).expect_success();
+    run_command(command.args(["server", "fault", "disk", mode, "--control"]).arg(control)).expect_success();
 }
 
 /// The sense key and additional sense code that a flush ends with; none if it is GOOD.

@@ -228,7 +228,7 @@ fn a_volume_whose_storage_fails_makes_the_server_unhealthy() {
     assert_eq!(monitored.health(), (200, serde_json::json!({ "healthy": true, "problems": [] })));
     in_a_world(async {
         let lun = attached(&monitored.url(1)).await;
-        monitored.linerate(&["fault", "b", "fail"]);
+        monitored.linerate(&["server", "fault", "b", "fail"]);
         let data = Transfer::into_all_of(Buffer::zeroed(512));
         let answer = lun.command(cdb::read_16(0, 1), data).await.expect("an answer");
         assert_eq!(answer.status, 2, "CHECK CONDITION");
@@ -239,7 +239,7 @@ fn a_volume_whose_storage_fails_makes_the_server_unhealthy() {
         let scrape = monitored.scrape();
         assert_eq!(scrape.value("linerate_volume_failing", &[("volume", "b")]), Some(1.0));
         assert!(scrape.value("linerate_volume_storage_errors_total", &[("volume", "b")]) >= Some(1.0));
-        monitored.linerate(&["fault", "b", "pass"]);
+        monitored.linerate(&["server", "fault", "b", "pass"]);
         read(&lun, 0, 512).await;
         assert_eq!(monitored.health().0, 200);
         lun.close().await;
@@ -269,7 +269,7 @@ fn the_section_is_reloaded() {
         moved.replace(&format!("127.0.0.1:{port}\"\n"), &format!("{}\"\n", monitored.server.portal()));
     monitored.server.reconfigure(&taken);
     let control = monitored.server.state().join("control").display().to_string();
-    let refused = run(LINERATE, &["reload", "--control", &control]).expect_failure();
+    let refused = run(LINERATE, &["server", "reload", "--control", &control]).expect_failure();
     assert!(refused.contains("cannot listen for [metrics]"), "{refused}");
     let scrape = monitored.scrape();
     assert_eq!(scrape.value("linerate_reloads_total", &[("result", "failure")]), Some(1.0));

@@ -1,4 +1,4 @@
-//! `linerate peer`: the other end of plain TCP.
+//! `linerate lab peer`: the other end of plain TCP.
 
 use std::future::poll_fn;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -21,7 +21,7 @@ struct Peer {
 impl Peer {
     fn start() -> Peer {
         let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-        command.args(["peer", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
+        command.args(["lab", "peer", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
         let mut child = command.spawn().expect("a peer");
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
         let address = lines.into_iter().find_map(|line| {

@@ -124,7 +124,7 @@ fn a_layer_that_is_read_only_keeps_what_is_below_it_as_it_is() {
     assert_eq!(missing.status.code(), Some(2), "{}", missing.said);
     assert!(!image.exists(), "made by a reader");
     std::fs::write(&image, vec![0; MIB]).expect("a temporary file");
-    let (code, said) = write(&format!("delay:1us:[file:{shown}]?readonly"), &[7; 512], &["--yes"]);
+    let (code, said) = write(&format!("delay:1us:[file:{shown}]?read-only"), &[7; 512], &["--yes"]);
     assert_eq!(code, Some(8), "{said}");
     assert!(std::fs::read(&image).expect("the image").iter().all(|byte| *byte == 0));
 }

@@ -88,7 +88,7 @@ fn a_read_only_volume_is_read_only() {
     if !installed(TOOLS) {
         return;
     }
-    let server = Server::serving(&["disk=ram:64MiB?readonly"]);
+    let server = Server::serving(&["disk=ram:64MiB?read-only"]);
     if server.is_ours() {
         let url = server.url("disk");
         watched(&server, || {

@@ -1,4 +1,4 @@
-//! `linerate raw`: the ceiling serves every initiator, and its client every target.
+//! `linerate lab raw-serve` and `raw-ask`: the ceiling serves every initiator, and its client every target.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -20,7 +20,7 @@ struct Raw {
 impl Raw {
     fn start(poll: &str) -> Raw {
         let mut command = Command::new(LINERATE);
-        command.args(["raw", "serve", "--listen", "127.0.0.1:0", "--size", "64MiB", "--poll", poll]);
+        command.args(["lab", "raw-serve", "--listen", "127.0.0.1:0", "--size", "64MiB", "--poll", poll]);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("a raw server");
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
         let address = lines.into_iter().find_map(|line| {
@@ -91,7 +91,7 @@ fn the_lean_client_reads_and_writes_at_our_target_and_at_the_ceiling() {
             &["--write", "--yes", "--block", "1MiB"],
             &["--block", "512", "--sessions", "3"],
         ] {
-            let common = ["raw", "ask", &url, "--span", "64MiB", "--depth", "8"];
+            let common = ["lab", "raw-ask", &url, "--span", "64MiB", "--depth", "8"];
             let said = measured(&[&common[..], more].concat());
             assert!(said["ios"].as_u64().is_some_and(|ios| ios > 0), "{url} {more:?}: {said}");
         }
@@ -100,7 +100,7 @@ fn the_lean_client_reads_and_writes_at_our_target_and_at_the_ceiling() {
 
 #[test]
 fn the_lean_client_overwrites_nothing_unasked() {
-    let Some(server) = ours(&["disk=ram:16MiB", "locked=ram:16MiB?readonly"]) else { return };
+    let Some(server) = ours(&["disk=ram:16MiB", "locked=ram:16MiB?read-only"]) else { return };
     let url = server.url("disk");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let sector = folder.path().join("sector").display().to_string();
@@ -108,7 +108,7 @@ fn the_lean_client_overwrites_nothing_unasked() {
     run(LINERATE, &["scsi", "write-same", &url, "0", "1", "--block", &sector]).expect_success();
 
     let ask = |url: &str, more: &[&str]| {
-        let common = ["raw", "ask", url, "--write", "--span", "1MiB", "--seconds", "0.1"];
+        let common = ["lab", "raw-ask", url, "--write", "--span", "1MiB", "--seconds", "0.1"];
         run(LINERATE, &[&common[..], more].concat())
     };
     let refused = ask(&url, &[]);

@@ -43,10 +43,12 @@ pub(crate) fn look_at_all() {
 
 /// Has a command recorded, if it is one of ours that connects to a target and nobody has asked for that already.
 pub(crate) fn begin(command: &mut Command) -> Option<NamedTempFile> {
-    const CONNECT: [&str; 8] = ["bench", "prove", "discover", "info", "copy", "read", "write", "scsi"];
+    const CONNECT: [&str; 8] = ["bench", "selftest", "discover", "info", "copy", "read", "write", "scsi"];
     let has = |word: &str| command.get_args().any(|argument| argument == word);
     let is_ours = command.get_program() == env!("CARGO_BIN_EXE_linerate");
-    if !is_ours || has("--record") || !CONNECT.into_iter().any(has) || !installed(&["tshark"]) {
+    // They run until a signal ends them, or connect to no target.
+    let is_other = ["agent", "verify"].into_iter().any(has);
+    if !is_ours || is_other || has("--record") || !CONNECT.into_iter().any(has) || !installed(&["tshark"]) {
         return None;
     }
     let file = NamedTempFile::new().expect("a temporary file");

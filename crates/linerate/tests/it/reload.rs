@@ -1,4 +1,4 @@
-//! What a server serves changes while it serves: by `linerate reload` and by SIGHUP.
+//! What a server serves changes while it serves: by `linerate server reload` and by SIGHUP.
 
 use std::process::Command;
 use std::thread;
@@ -17,7 +17,7 @@ const TARGET: &str = "iqn.2026-01.com.example:t";
 
 fn reload(server: &Server, options: &[&str]) -> Ended {
     let control = server.state().join("control").display().to_string();
-    run(LINERATE, &[&["reload", "--control", &control], options].concat())
+    run(LINERATE, &[&["server", "reload", "--control", &control], options].concat())
 }
 
 fn url(port: u16, lun: u16) -> String {
@@ -106,7 +106,7 @@ fn a_lun_whose_device_hangs_can_be_taken_away() {
     let control = server.state().join("control").display().to_string();
     in_a_world(async {
         let (lun, hung) = (attached(&url(server.port(), 0)).await, attached(&url(server.port(), 1)).await);
-        run(LINERATE, &["fault", "b", "hang", "--control", &control]).expect_success();
+        run(LINERATE, &["server", "fault", "b", "hang", "--control", &control]).expect_success();
         let write = reactor::spawn(async move {
             let answer = hung.command(cdb::read_16(0, 8), Transfer::into_all_of(Buffer::zeroed(4096))).await;
             (hung, answer.expect("an answer").status)
@@ -139,7 +139,7 @@ fn a_second_lun_of_a_volume_can_be_taken_away_while_the_first_is_at_work() {
     let control = server.state().join("control").display().to_string();
     in_a_world(async {
         let lun = attached(&url(server.port(), 0)).await;
-        run(LINERATE, &["fault", "a", "hang", "--control", &control]).expect_success();
+        run(LINERATE, &["server", "fault", "a", "hang", "--control", &control]).expect_success();
         let read = reactor::spawn(async move {
             let answer = lun.command(cdb::read_16(0, 8), Transfer::into_all_of(Buffer::zeroed(4096))).await;
             (lun, answer.expect("an answer").status)
@@ -151,7 +151,7 @@ fn a_second_lun_of_a_volume_can_be_taken_away_while_the_first_is_at_work() {
         server.reconfigure(&text.replace(", { lun = 1, volume = \"a\" }]", "]"));
         let said = reload(&server, &["--force"]).expect_success();
         assert!(said.contains("LUN 1 = a"), "{said}");
-        run(LINERATE, &["fault", "a", "pass", "--control", &control]).expect_success();
+        run(LINERATE, &["server", "fault", "a", "pass", "--control", &control]).expect_success();
         let (lun, status) = read.await;
         assert_eq!(status, 0, "GOOD");
         assert_eq!(numbers(&lun).await, [0]);
@@ -161,7 +161,7 @@ fn a_second_lun_of_a_volume_can_be_taken_away_while_the_first_is_at_work() {
 }
 
 fn in_flight(control: &str) -> u64 {
-    let said = run(LINERATE, &["sessions", "--json", "--control", control]).expect_success();
+    let said = run(LINERATE, &["server", "sessions", "--json", "--control", control]).expect_success();
     let sessions: Vec<serde_json::Value> = serde_json::from_str(&said).expect("JSON");
     sessions.iter().filter_map(|session| session["in_flight"].as_u64()).sum()
 }
@@ -182,7 +182,7 @@ fn a_target_that_is_gone_asks_its_initiators_to_log_out() {
 
 fn sessions_of(server: &Server) -> usize {
     let control = server.state().join("control").display().to_string();
-    let said = run(LINERATE, &["sessions", "--json", "--control", &control]).expect_success();
+    let said = run(LINERATE, &["server", "sessions", "--json", "--control", &control]).expect_success();
     serde_json::from_str::<Vec<serde_json::Value>>(&said).expect("JSON").len()
 }
 
@@ -326,7 +326,7 @@ fn a_server_that_is_killed_in_the_middle_of_a_reload_serves_the_new_configuratio
         server.reconfigure(&text(round));
         let control = server.state().join("control").display().to_string();
         let mut asking = Command::new(LINERATE);
-        asking.args(["reload", "--force", "--control", &control]);
+        asking.args(["server", "reload", "--force", "--control", &control]);
         asking.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         let mut asking = asking.spawn().expect("the linerate binary");
         thread::sleep(Duration::from_millis(7 * round)); // anywhere: before it, in it, behind it

@@ -36,7 +36,7 @@ fn server(server: &Server, words: &[&str]) -> Ended {
 
 fn reload(server: &Server) -> Ended {
     let control = server.state().join("control").display().to_string();
-    run(LINERATE, &["reload", "--control", &control])
+    run(LINERATE, &["server", "reload", "--control", &control])
 }
 
 fn configuration(server: &Server) -> PathBuf {
@@ -146,7 +146,8 @@ fn events_are_told_as_they_happen() {
         std::fs::write(configuration(&served), renamed).expect("written");
 
         let control = served.state().join("control").display().to_string();
-        let fault = |mode| run(LINERATE, &["fault", "a", mode, "--control", &control]).expect_success();
+        let fault =
+            |mode| run(LINERATE, &["server", "fault", "a", mode, "--control", &control]).expect_success();
         fault("fail");
         let read = lun.command(cdb::read_16(0, 1), Transfer::into_all_of(block::Buffer::zeroed(512))).await;
         assert_ne!(read.expect("an answer").status, 0);
@@ -257,7 +258,7 @@ fn a_mistake_changes_neither_what_is_served_nor_the_file() {
     let edited = before.0.replace("ram:8MiB", "ram:16MiB");
     std::fs::write(configuration(&served), &edited).expect("written");
     let unserved = server(&served, &["add", "x=ram:1MiB"]);
-    assert!(unserved.said.contains("`linerate reload` first"), "{}", unserved.said);
+    assert!(unserved.said.contains("`linerate server reload` first"), "{}", unserved.said);
     assert!(unserved.said.contains("~ volume a = ram:16MiB"), "{}", unserved.said);
     assert_eq!(text(&served), edited);
     served.stop();

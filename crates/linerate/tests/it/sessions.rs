@@ -1,4 +1,4 @@
-//! Sessions and their connections, from the first login to the last logout, as `linerate sessions` shows them.
+//! Sessions and their connections, from the first login to the last logout, as `linerate server sessions` shows them.
 
 use std::path::Path;
 use std::process::Command;
@@ -30,7 +30,7 @@ fn to_disk(server: &Server, number: u8) -> InitiatorConfig {
     initiator(Some(&server.target_name("disk")), number)
 }
 
-/// `linerate sessions --json`.
+/// `linerate server sessions --json`.
 pub(crate) fn sessions(server: &Server) -> Vec<serde_json::Value> {
     sessions_at(&server.state().join("control"))
 }
@@ -38,7 +38,7 @@ pub(crate) fn sessions(server: &Server) -> Vec<serde_json::Value> {
 /// The same of the server with this control socket.
 pub(crate) fn sessions_at(control: &Path) -> Vec<serde_json::Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    let command = command.args(["sessions", "--json", "--control"]).arg(control);
+    let command = command.args(["server", "sessions", "--json", "--control"]).arg(control);
     let said = run_command(command).expect_success();
     serde_json::from_str(&said).expect("an array of sessions")
 }
@@ -153,8 +153,9 @@ fn digests_and_their_keys_from_end_to_end() {
     assert!(keys["MaxBurstLength"].is_u64(), "{keys}");
     assert_eq!(seen[0]["initiator"], "iqn.2026-01.com.example:peer");
     let mut table = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    let said = run_command(table.args(["sessions", "--control"]).arg(server.state().join("control")))
-        .expect_success();
+    let said =
+        run_command(table.args(["server", "sessions", "--control"]).arg(server.state().join("control")))
+            .expect_success();
     assert!(said.contains("iqn.2026-01.com.example:peer") && said.contains("DataDigest=CRC32C"), "{said}");
 }
 

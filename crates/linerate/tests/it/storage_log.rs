@@ -27,8 +27,10 @@ fn serving(format: &str) -> Option<Server> {
 
 fn fault(server: &Server, mode: &str) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    run_command(command.args(["fault", "orders", mode, "--control"]).arg(server.state().join("control")))
-        .expect_success();
+    run_command(
+        command.args(["server", "fault", "orders", mode, "--control"]).arg(server.state().join("control")),
+    )
+    .expect_success();
 }
 
 /// The lines about storage, without the time that begins them; there must be none about a unit by its UUID.

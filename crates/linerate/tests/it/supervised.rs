@@ -92,7 +92,7 @@ fn unit(folder: &Path) -> String {
     let path = folder.join("linerate.service");
     assert!(
         UNIT.contains("ExecStart=/usr/bin/linerate serve")
-            && UNIT.contains("ExecReload=/usr/bin/linerate reload")
+            && UNIT.contains("ExecReload=/usr/bin/linerate server reload")
     );
     std::fs::write(&path, UNIT.replace("/usr/bin/linerate", LINERATE)).expect("a temporary file");
     path.display().to_string()

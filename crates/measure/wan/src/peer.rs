@@ -1,4 +1,4 @@
-//! The other end of plain TCP in a host of the lab: `linerate peer` on a thread.
+//! The other end of plain TCP in a host of the lab: `linerate lab peer` on a thread.
 
 use std::net::SocketAddr;
 use std::sync::mpsc;

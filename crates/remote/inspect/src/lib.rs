@@ -69,6 +69,28 @@ pub async fn info(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Answer, F
     info.map(|info| Answer::new(info.text(), &info))
 }
 
+/// [`info`] of each target that a portal has, through the first of its addresses that can be reached.
+///
+/// # Errors
+/// The portal cannot be asked, or as [`info`].
+pub async fn info_of_all(portal: &Portal, settings: &Settings, pages: &[u8]) -> Result<Vec<Answer>, Failure> {
+    let found = discovery::Discovery::new(portal, remote::discover(portal, settings).await?);
+    let mut answers = Vec::new();
+    for target in &found.targets {
+        let mut answer = Err(Failure::failed(format!("{} has no portal", target.name)));
+        for portal in &target.portals {
+            let url = Url::parse(&format!("iscsi://{}/{}/0", portal.address, target.name));
+            let url = url.map_err(|_| Failure::failed(format!("{:?} is no address", portal.address)))?;
+            answer = info(&Url { settings: settings.clone(), ..url }, None, pages).await;
+            if !answer.as_ref().is_err_and(Failure::is_unreachable) {
+                break;
+            }
+        }
+        answers.push(answer?);
+    }
+    Ok(answers)
+}
+
 /// The names of the JSON are promised.
 #[derive(Serialize)]
 struct Info {

@@ -1,5 +1,5 @@
 //! How much CPU time this process, this thread, another process or the whole machine has used, for benchmarks
-//! and for `linerate prove`.
+//! and for `linerate selftest`.
 
 // SAFETY of this file: two calls that fill a value of ours, each behind a wrapper that says why it may be
 // made.

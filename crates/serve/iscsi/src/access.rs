@@ -1,5 +1,6 @@
 //! Access control of targets and LUNs: initiator name patterns and networks.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use server::Network;
@@ -39,6 +40,12 @@ impl Access {
 pub struct NamePattern {
     stem: String,
     open_ended: bool,
+}
+
+impl fmt::Display for NamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.stem, if self.open_ended { "*" } else { "" })
+    }
 }
 
 impl NamePattern {

@@ -151,6 +151,12 @@ impl CoreSessions {
         }
     }
 
+    /// Ends the sessions with this TSIH, or of this initiator; how many.
+    pub(crate) fn end_sessions(&self, tsih: Option<u16>, initiator: &str, at_once: bool) -> usize {
+        let all = self.all().into_iter();
+        all.filter(|session| session.borrow_mut().end(tsih, initiator, at_once)).count()
+    }
+
     pub(crate) fn status(&self) -> Vec<SessionStatus> {
         self.all().iter().map(|session| session.borrow().status(self.index)).collect()
     }

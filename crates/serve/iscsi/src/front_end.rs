@@ -78,6 +78,19 @@ impl Iscsi {
     }
 }
 
+impl Iscsi {
+    /// Ends the sessions with this TSIH, or of this initiator, and returns how many there are. Their initiators are asked to
+    /// log out within five seconds; with `force` connections are closed at once. They may log in again. Blocks as
+    /// [`Iscsi::sessions`] does.
+    pub fn drop_sessions(&self, server: &Server, which: &str, force: bool) -> usize {
+        let (tsih, name) = (which.parse::<u16>().ok(), which.to_owned());
+        let end = move |local: &Rc<RunningCore>| {
+            local.front_end::<CoreSessions>().map_or(0, |core| core.end_sessions(tsih, &name, force))
+        };
+        server.ask_cores(Duration::from_secs(1), end).into_iter().flatten().sum()
+    }
+}
+
 impl FrontEnd for Iscsi {
     fn name(&self) -> &'static str {
         ISCSI

@@ -10,6 +10,13 @@ impl Live {
     pub fn answer(&self, request: &Request, by: &str) -> Reply {
         match request {
             Request::Sessions => Reply::Sessions { sessions: self.sessions() },
+            Request::Targets => Reply::Targets { targets: self.targets() },
+            Request::Drop { sessions, force } => match self.drop_sessions(sessions, *force) {
+                0 => {
+                    Reply::Refused { reason: format!("no session has the TSIH or the initiator {sessions}") }
+                }
+                sessions => Reply::Dropped { sessions },
+            },
             Request::Volumes => Reply::Volumes { volumes: self.volumes() },
             Request::Metrics => Reply::Metrics { text: self.metrics() },
             Request::Usage => Reply::Usage { text: self.usage() },

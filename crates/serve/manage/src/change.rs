@@ -32,7 +32,7 @@ impl Live {
         let unserved = Difference::between(&now.config, &now.desired.safe_config_with(file.as_ref())?);
         if !unserved.lines.is_empty() {
             return Err(Failure::refused(format!(
-                "the configuration has changes that are not served yet; `linerate reload` first:\n  {}",
+                "the configuration has changes that are not served yet; `linerate server reload` first:\n  {}",
                 unserved.lines.join("\n  ")
             )));
         }

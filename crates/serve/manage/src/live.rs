@@ -26,7 +26,7 @@ use volume::backend::Undo;
 
 use crate::announce;
 use crate::config::{self, Config, VolumeName};
-use crate::control::{Event, Events, Session};
+use crate::control::{Event, Events, Session, Target};
 use crate::desired::Desired;
 use crate::difference::Difference;
 use crate::front_ends::{Running, Serving};
@@ -179,6 +179,23 @@ impl Live {
 
     pub(crate) fn sessions(&self) -> Vec<Session> {
         self.front_ends.iter().flat_map(|front_end| front_end.sessions(&self.server)).collect()
+    }
+
+    /// What targets are served. Blocks as [`Live::sessions`] does.
+    pub(crate) fn targets(&self) -> Vec<Target> {
+        let sessions = self.sessions();
+        let mut targets: Vec<Target> = self
+            .with_config(|config| config.front_ends().flat_map(|front_end| front_end.targets()).collect());
+        for target in &mut targets {
+            let is_of = |session: &&Session| session.target.as_ref() == Some(&target.name);
+            target.sessions = sessions.iter().filter(is_of).count();
+        }
+        targets
+    }
+
+    /// Ends the sessions with this TSIH, or of this initiator. Returns how many. Blocks as [`Live::sessions`] does.
+    pub(crate) fn drop_sessions(&self, which: &str, force: bool) -> usize {
+        self.front_ends.iter().map(|front_end| front_end.drop_sessions(&self.server, which, force)).sum()
     }
 
     /// Does something with the configuration that is served now. A reload waits meanwhile, and it may be one

@@ -1,4 +1,4 @@
-//! Sessions as `linerate sessions` tells of them: a table for people, JSON for programs.
+//! Sessions as `linerate server sessions` tells of them: a table for people, JSON for programs.
 
 use std::time::Duration;
 

@@ -350,12 +350,28 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
-/// The control socket that was named, or the usual one.
-pub fn control_socket(named: Option<&Path>) -> Result<PathBuf, Failure> {
-    match named {
-        Some(path) => Ok(path.to_owned()),
-        None => usual_directory().map(|directory| directory.join(CONTROL)).map_err(Failure::refused),
+/// The control socket of a server: the one that was named, that of its configuration file, or the usual one.
+///
+/// # Errors
+/// The file cannot be read, or is not TOML. What else is in it is the server's to judge.
+pub fn control_socket(named: Option<&Path>, config: Option<&Path>) -> Result<PathBuf, Failure> {
+    if let Some(path) = named {
+        return Ok(path.to_owned());
     }
+    let [control, state] = config.map_or(Ok([None, None]), places)?;
+    let state = state.map_or_else(usual_directory, Ok).map_err(Failure::refused);
+    control.map_or_else(|| state.map(|directory| directory.join(CONTROL)), Ok)
+}
+
+/// The keys `control` and `state` of a configuration file.
+fn places(config: &Path) -> Result<[Option<PathBuf>; 2], Failure> {
+    let refused = |why: &dyn fmt::Display| {
+        Failure::refused(format_args!("cannot read the configuration {}: {why}", config.display()))
+    };
+    let text = fs::read_to_string(config).map_err(|error| refused(&error))?;
+    let table = toml::de::DeTable::parse(&text).map_err(|error| refused(&error.message()))?;
+    let place = |key| table.get_ref().get(key).and_then(|value| value.get_ref().as_str()).map(PathBuf::from);
+    Ok([place("control"), place("state")])
 }
 
 /// The control socket's name within the state directory.
@@ -493,6 +509,22 @@ mod tests {
         drop(state);
         second.take_back();
         assert!(!directory.path().join("c").exists());
+    }
+
+    #[test]
+    fn a_configuration_says_where_the_control_socket_is() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let socket = |text: &str, named: Option<&str>| {
+            fs::write(file.path(), text).expect("written");
+            let socket = control_socket(named.map(Path::new), Some(file.path()));
+            socket.map_err(|failure| failure.to_string()).map(|path| path.display().to_string())
+        };
+        assert_eq!(socket("state = \"/s\"", None).as_deref(), Ok("/s/control.sock"));
+        assert_eq!(socket("state = \"/s\"\ncontrol = \"/c\"", None).as_deref(), Ok("/c"));
+        assert_eq!(socket("control = \"/c\"", Some("/named")).as_deref(), Ok("/named"));
+        assert!(
+            socket("control = ", None).is_err_and(|why| why.starts_with("cannot read the configuration"))
+        );
     }
 
     #[test]

@@ -40,7 +40,7 @@ deadline = "30s"
 
 [volume.iso]
 spec = "ram:2MiB"
-readonly = true
+read-only = true
 thick = false
 
 [[target]]

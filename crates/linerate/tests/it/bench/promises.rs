@@ -15,7 +15,7 @@ const LOAD: [&str; 10] =
 
 fn verify_log(log: &str, place: &str, after: &str) -> Ended {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    run_command(command.args(["verify-log", log, place, "--after", after]))
+    run_command(command.args(["bench", "verify", log, place, "--after", after]))
 }
 
 /// Whether a flush has made something durable by now: the third word of some granule.

@@ -95,13 +95,11 @@ fn a_server_that_is_killed_in_the_middle_of_a_change_serves_the_old_or_the_new_c
         if change.command.is_none() {
             scene.server.reconfigure(&scene.model.text());
         }
-        let words = change
-            .command
-            .clone()
-            .map_or(vec!["reload".to_owned()], |words| [vec!["server".to_owned()], words].concat());
+        let words = change.command.clone().unwrap_or_else(|| vec!["reload".to_owned()]);
         let forced = words[0] == "reload";
         let mut asking = Command::new(LINERATE);
         asking
+            .arg("server")
             .args(words)
             .args(forced.then_some("--force"))
             .arg("--control")
@@ -124,7 +122,7 @@ fn a_server_that_is_killed_in_the_middle_of_a_change_serves_the_old_or_the_new_c
         (olds, news) = (olds + u64::from(!is_new), news + u64::from(is_new));
         assert_eq!(served, scene.model.served(), "{what}");
         for expected in ["as it was written", "as it is wanted"] {
-            let same = administer(&scene.server, &["reload", "--dry-run"]).expect_success();
+            let same = administer(&scene.server, &["server", "reload", "--dry-run"]).expect_success();
             assert_eq!(same, "nothing is different\n", "{expected}, {what}");
             scene.server.reconfigure(&scene.model.text());
         }
@@ -155,7 +153,7 @@ impl Scene {
         let mut server = Server::configured(first)?;
         let model = Model::new(seed, server.port(), server.state().to_owned());
         server.reconfigure(&model.text());
-        administer(&server, &["reload", "--force"]).expect_success();
+        administer(&server, &["server", "reload", "--force"]).expect_success();
         Some(Scene { server, model, libiscsi: None })
     }
 
@@ -208,17 +206,17 @@ impl Scene {
     fn carry_out(&mut self, command: Option<&[String]>, what: &str) {
         let Some(command) = command else {
             self.server.reconfigure(&self.model.text());
-            let ended = administer(&self.server, &["reload", "--force"]);
+            let ended = administer(&self.server, &["server", "reload", "--force"]);
             assert!(ended.status.success(), "{what}: {}", ended.said);
             return;
         };
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         let ended = administer(&self.server, &[&["server"], &words[..]].concat());
         assert!(ended.status.success(), "{what}: {}", ended.said);
-        let same = administer(&self.server, &["reload", "--dry-run"]).expect_success();
+        let same = administer(&self.server, &["server", "reload", "--dry-run"]).expect_success();
         assert_eq!(same, "nothing is different\n", "the file that was written, after {what}");
         self.server.reconfigure(&self.model.text());
-        let same = administer(&self.server, &["reload", "--dry-run"]).expect_success();
+        let same = administer(&self.server, &["server", "reload", "--dry-run"]).expect_success();
         assert_eq!(same, "nothing is different\n", "{what}");
     }
 
@@ -279,7 +277,7 @@ impl Scene {
 
     /// The sessions of the loads: who has them, and what tells one login from the next.
     fn sessions(&self) -> BTreeSet<(String, u64)> {
-        let said = administer(&self.server, &["sessions", "--json"]).expect_success();
+        let said = administer(&self.server, &["server", "sessions", "--json"]).expect_success();
         let sessions: Vec<Value> = serde_json::from_str(&said).expect("JSON");
         let session =
             |session: &Value| Some((session["initiator"].as_str()?.to_owned(), session["tsih"].as_u64()?));

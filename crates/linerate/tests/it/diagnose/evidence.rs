@@ -105,7 +105,7 @@ fn a_lun_that_is_too_small_for_a_layer_says_so() {
 
 #[test]
 fn what_cannot_be_asked_is_refused_before_anything_is() {
-    let server = Server::serving(&["disk=ram:1MiB", "kept=ram:1MiB?readonly"]);
+    let server = Server::serving(&["disk=ram:1MiB", "kept=ram:1MiB?read-only"]);
     let refused = |volume: &str, options: &[&str]| diagnose(&server.url(volume), options).expect_failure();
     assert!(refused("disk", &["--write"]).contains("--allow-write"));
     assert!(refused("disk", &["--block", "2MiB"]).contains("do not fit"));

@@ -188,7 +188,7 @@ spec = "file:{images}/second"
 [volume.fourki]
 spec = "file:{images}/fourki?block=4096"
 [volume.protected]
-spec = "file:{images}/protected?readonly"
+spec = "file:{images}/protected?read-only"
 [volume.locked]
 spec = "file:{images}/locked"
 [[target]]

@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use super::error::Mistake;
-use super::keys::{Keys, Value};
-use super::{steps, units, workload};
+use super::keys::{Keys, Value, bytes};
+use super::{steps, workload};
 use crate::plan::{Cell, Role};
+use volume::spec::Bytes;
 
 /// Keys of a cell beside those of its workload.
 pub(super) const CELL: &[&str] = &["name", "series", "stop", "clients", "role"];
@@ -159,7 +160,7 @@ fn filled_in(template: &str, keys: &Keys<'_>) -> Result<String, String> {
 
 fn shown(key: &str, value: &Value<'_>) -> Result<String, String> {
     match (key, value.get_ref()) {
-        ("block", value) => units::bytes(super::keys::text(value)?).map(units::size),
+        ("block", value) => bytes(super::keys::text(value)?).map(|bytes| Bytes(bytes).to_string()),
         (_, toml::de::DeValue::Integer(integer)) => Ok(integer.as_str().to_owned()),
         (_, toml::de::DeValue::Float(float)) => Ok(float.as_str().to_owned()),
         (_, value) => Err(format!("`{key}`: write a number, not a value of type {}", value.type_str())),

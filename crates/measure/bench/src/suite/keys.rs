@@ -6,8 +6,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::Mistake;
-use super::units;
 use crate::plan::Percent;
+use volume::spec::{Bytes, NotASize, NotATime, Time};
 
 pub(super) type Value<'a> = Spanned<DeValue<'a>>;
 
@@ -102,15 +102,16 @@ impl<'a> Keys<'a> {
 
     pub(super) fn bytes(&self, key: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, Mistake> {
         self.read(key, |value| {
-            let bytes = units::bytes(text(value)?)?;
-            let (least, most) = (units::size(*range.start()), units::size(*range.end()));
+            let bytes = bytes(text(value)?)?;
+            let (least, most) = (Bytes(*range.start()), Bytes(*range.end()));
             range.contains(&bytes).then_some(bytes).ok_or_else(|| format!("write {least} to {most}"))
         })
     }
 
     pub(super) fn seconds(&self, key: &str) -> Result<Option<f64>, Mistake> {
         self.read(key, |value| {
-            let seconds = units::seconds(text(value)?)?;
+            let Time(time) = text(value)?.parse().map_err(|why: NotATime| why.to_string())?;
+            let seconds = time.as_secs_f64();
             // Nothing that is measured takes longer than a week.
             (seconds <= 604_800.0).then_some(seconds).ok_or_else(|| "write at most 168h".to_owned())
         })
@@ -155,6 +156,11 @@ impl<'a> Keys<'a> {
         };
         list.iter().map(table).collect()
     }
+}
+
+/// A number of bytes.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    text.parse().map(|Bytes(bytes)| bytes).map_err(|why: NotASize| why.to_string())
 }
 
 pub(super) fn text<'a>(value: &'a DeValue<'a>) -> Result<&'a str, String> {

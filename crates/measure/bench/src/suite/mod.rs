@@ -28,7 +28,6 @@ mod error;
 mod keys;
 mod preset;
 mod steps;
-mod units;
 pub mod wan;
 mod workload;
 

@@ -1,8 +1,8 @@
 //! What suites may say, what they may not, and that the document on them tells the truth.
 
-use super::units::size;
 use super::*;
 use crate::plan::{Align, Cell, Data, Distribution, Order, Pace, Percent, Rule, Span, Step};
+use volume::spec::Bytes;
 
 const HEAD: &str = "name = \"x\"\ntitle = \"X\"\nabout = \"a\"\n";
 const STEP: &str = "[[step]]\nstop = { time = \"1s\" }\n";
@@ -68,10 +68,7 @@ fn what_is_no_step_is_refused() {
 fn what_is_no_cell_is_refused_where_it_is_wrong() {
     assert_eq!(mistake_in_cell("read = 101"), "line 11, column 8: `read`: 101 is not from 0 to 100");
     assert_eq!(mistake_in_cell("depth = 0"), "line 11, column 9: `depth`: 0 is not from 1 to 65536");
-    assert_eq!(
-        mistake_in_cell("block = \"4K\"").split(": ").nth(2),
-        Some("`4K` is not a size; write a number and a unit, such as 64KiB or 5GB")
-    );
+    assert_eq!(mistake_in_cell("block = \"4kb\"").split(": ").nth(2), Some("unknown unit `kb`; write 4kB"));
     assert!(mistake_in_cell("block = \"1GiB\"").ends_with("`block`: write 512B to 64MiB"));
     assert!(mistake_in_cell("block = []").ends_with("`block`: a list with nothing in it"));
     assert!(
@@ -271,7 +268,9 @@ fn row(series: &str, cells: &[&Cell]) -> String {
             _ => values.join(", "),
         }
     };
-    let blocks = of(|workload| workload.accesses.iter().map(|a| size(u64::from(a.block_bytes))).collect());
+    let blocks = of(|workload| {
+        workload.accesses.iter().map(|a| Bytes(u64::from(a.block_bytes)).to_string()).collect()
+    });
     let depths = of(|workload| vec![workload.depth.to_string()]);
     let reads = of(|workload| workload.accesses.iter().map(|a| format!("{} %", a.read.get())).collect());
     let random = of(|workload| workload.accesses.iter().map(|a| format!("{} %", a.random.get())).collect());
@@ -293,7 +292,7 @@ fn ends(suite: &Suite) -> String {
         let sentence = match step {
             Step::Purge => "All blocks are given back.".to_owned(),
             Step::Fill { block_bytes, depth, passes } => {
-                let size = size(u64::from(*block_bytes));
+                let size = Bytes(u64::from(*block_bytes));
                 format!(
                     "All of the span is written {passes} times in order, {size} at a time, {depth} at once."
                 )
@@ -304,7 +303,7 @@ fn ends(suite: &Suite) -> String {
                     Rule::Confidence { percent } => {
                         format!("until the rate is known to {percent} %, {} to {} s", stop.min_s, stop.max_s)
                     }
-                    Rule::Bytes { bytes } => format!("{}, or {} s", size(bytes), stop.max_s),
+                    Rule::Bytes { bytes } => format!("{}, or {} s", Bytes(bytes), stop.max_s),
                     Rule::Requests { requests } => format!("{requests} requests, or {} s", stop.max_s),
                 };
                 let order = match order {

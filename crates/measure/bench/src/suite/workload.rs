@@ -3,8 +3,7 @@
 use toml::de::DeValue;
 
 use super::error::Mistake;
-use super::keys::{Keys, fraction, list, percent, text};
-use super::units;
+use super::keys::{Keys, bytes, fraction, list, percent, text};
 use crate::plan::{Access, Align, Data, Distribution, Pace, Percent, Span, Workload};
 
 /// Keys of a workload.
@@ -89,7 +88,7 @@ fn align(value: &DeValue<'_>) -> Result<Align, String> {
     match text(value)? {
         "natural" => Ok(Align::Natural),
         "block" => Ok(Align::Block),
-        size => match units::bytes(size)? {
+        size => match bytes(size)? {
             bytes @ 512..=BLOCK_BYTES_MAX => Ok(Align::Bytes(bytes as u32)),
             _ => Err("write `natural`, `block` or a size from 512B to 64MiB".to_owned()),
         },

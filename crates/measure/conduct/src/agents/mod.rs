@@ -1,4 +1,4 @@
-//! Clients on other machines: agents (`linerate agent`). Each opens the storage itself and carries out its
+//! Clients on other machines: agents (`linerate bench agent`). Each opens the storage itself and carries out its
 //! roles with its own clients.
 //!
 //! The coordinator (this side) measures nothing. It compares clocks before each run ([`clock`]), so that all begin at the

@@ -60,6 +60,22 @@ impl Session {
         removed
     }
 
+    /// Ends the session if it has this TSIH, or is this initiator's: asks the initiator to log out, or closes the connections
+    /// at once.
+    pub(crate) fn end(&mut self, tsih: Option<u16>, initiator: &str, at_once: bool) -> bool {
+        let identity = &self.identity;
+        if tsih != Some(identity.slot.tsih.0) && identity.initiator != initiator {
+            return false;
+        }
+        if at_once {
+            self.links().for_each(|link| link.cut());
+        } else {
+            self.machine.request_logout(reactor::now(), LOGOUT_TIME);
+            self.wake_all();
+        }
+        true
+    }
+
     fn may_stay(&self, target: &Target) -> bool {
         let (initiator, user) = (&self.identity.initiator, self.identity.user.as_deref());
         self.links().all(|link| target.keeps(initiator, link.peer.ip(), user, self.identity.tag))
@@ -82,5 +98,5 @@ impl Session {
     }
 }
 
-/// For an initiator to log out when its target is gone.
+/// For an initiator to log out when its target is gone, or when its session is to end.
 const LOGOUT_TIME: Duration = Duration::from_secs(5);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use toml::de::DeTable;
 
 use super::mistake::{ConfigError, Mistakes};
-use super::section::Section;
+use super::section::{KnownKey, Section};
 use super::{Config, Limits, log, metrics, volume};
 use crate::front_ends::{Document, FrontEnds};
 use crate::poll::{Gather, Poll};
@@ -21,6 +21,14 @@ pub(super) fn read(mistakes: Mistakes<'_>, front_ends: FrontEnds) -> Result<Conf
     }
     let config = config(&Section::new("the file", 0..0, document.get_ref(), &mistakes), front_ends);
     mistakes.verdict(Some(config))
+}
+
+/// The sections of a document without mistakes, and the keys that each may have.
+pub(super) fn known_keys(text: &str) -> Vec<(String, Vec<KnownKey>)> {
+    let mistakes = Mistakes::new("", text, None);
+    let (document, _) = DeTable::parse_recoverable(text);
+    config(&Section::new("", 0..0, document.get_ref(), &mistakes), FrontEnds::default());
+    mistakes.sections()
 }
 
 fn config(root: &Section<'_>, front_ends: FrontEnds) -> Config {

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt::{self, Write};
 use std::ops::Range;
 
+use super::section::KnownKey;
 use backends::secrets::{self, Exposed};
 
 /// All mistakes of one file, in the order of the file.
@@ -35,6 +36,7 @@ pub struct Mistakes<'a> {
     /// The file, if others may use it. Told with the first secret in it.
     exposed: Cell<Option<Exposed>>,
     list: RefCell<Vec<Mistake>>,
+    sections: RefCell<Vec<(String, Vec<KnownKey>)>>,
 }
 
 struct Mistake {
@@ -44,7 +46,13 @@ struct Mistake {
 
 impl<'a> Mistakes<'a> {
     pub(super) fn new(file: &'a str, text: &'a str, exposed: Option<Exposed>) -> Mistakes<'a> {
-        Mistakes { file, text, exposed: Cell::new(exposed), list: RefCell::default() }
+        Mistakes {
+            file,
+            text,
+            exposed: Cell::new(exposed),
+            list: RefCell::default(),
+            sections: RefCell::default(),
+        }
     }
 
     pub(super) fn text(&self) -> &'a str {
@@ -61,6 +69,16 @@ impl<'a> Mistakes<'a> {
     /// One more, at its place in the file.
     pub fn add(&self, at: Range<usize>, sentence: impl Into<String>) {
         self.list.borrow_mut().push(Mistake { at, sentence: sentence.into() });
+    }
+
+    /// A section has been read, which may have these keys.
+    pub(super) fn section_read(&self, title: &str, keys: Vec<KnownKey>) {
+        self.sections.borrow_mut().push((title.to_owned(), keys));
+    }
+
+    /// All sections that have been read, by their headings.
+    pub(super) fn sections(&self) -> Vec<(String, Vec<KnownKey>)> {
+        self.sections.borrow().clone()
     }
 
     /// The part `within` of the string that stands at `at`. If the string is written with escapes, letters

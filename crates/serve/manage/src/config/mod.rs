@@ -10,6 +10,7 @@ mod file;
 mod log;
 mod metrics;
 mod mistake;
+pub mod reference;
 mod section;
 mod values;
 mod volume;
@@ -24,7 +25,7 @@ pub(crate) use file::ConfigFile;
 pub use log::{Log, LogFormat, LogTargets};
 pub use metrics::Metrics;
 pub use mistake::{ConfigError, Mistakes};
-pub use section::{Placed, Section};
+pub use section::{KnownKey, Placed, Section};
 pub use values::{Address, Unfit, Uuid, VolumeName, one_of};
 pub use volume::Volume;
 

@@ -24,13 +24,24 @@ pub struct Placed<T> {
     pub at: Range<usize>,
 }
 
+/// A key that a table may have.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KnownKey {
+    /// Its name.
+    pub name: &'static str,
+    /// What its value is, for people: `a string`, `a number from 1 to 1024`.
+    pub kind: String,
+}
+
 /// A table, and which of its keys have been asked for.
 pub struct Section<'a> {
     /// How it is written: `[limits]`.
     title: String,
     at: Range<usize>,
     table: &'a DeTable<'a>,
-    asked: RefCell<Vec<&'static str>>,
+    asked: RefCell<Vec<KnownKey>>,
+    /// Keys by the names that they had before.
+    old: RefCell<Vec<&'static str>>,
     /// Where its mistakes go.
     pub mistakes: &'a Mistakes<'a>,
 }
@@ -44,7 +55,14 @@ impl<'a> Section<'a> {
         table: &'a DeTable<'a>,
         mistakes: &'a Mistakes<'a>,
     ) -> Section<'a> {
-        Section { title: title.into(), at, table, asked: RefCell::new(Vec::new()), mistakes }
+        Section {
+            title: title.into(),
+            at,
+            table,
+            asked: RefCell::default(),
+            old: RefCell::default(),
+            mistakes,
+        }
     }
 
     /// Where its heading is.
@@ -67,8 +85,8 @@ impl<'a> Section<'a> {
         &self.title
     }
 
-    fn value(&self, key: &'static str) -> Option<&'a Value<'a>> {
-        self.asked.borrow_mut().push(key);
+    fn value(&self, key: &'static str, kind: impl Into<String>) -> Option<&'a Value<'a>> {
+        self.asked.borrow_mut().push(KnownKey { name: key, kind: kind.into() });
         self.table.get(key)
     }
 
@@ -76,9 +94,10 @@ impl<'a> Section<'a> {
     fn read<T>(
         &self,
         key: &'static str,
+        kind: impl Into<String>,
         read: impl FnOnce(&'a DeValue<'a>) -> Result<T, String>,
     ) -> Option<Placed<T>> {
-        let value = self.value(key)?;
+        let value = self.value(key, kind)?;
         match read(value.get_ref()) {
             Ok(read) => Some(Placed { value: read, at: value.span() }),
             Err(sentence) => {
@@ -90,7 +109,7 @@ impl<'a> Section<'a> {
 
     /// A string.
     pub fn text(&self, key: &'static str) -> Option<Placed<&'a str>> {
-        self.read(key, text)
+        self.read(key, "a string", text)
     }
 
     /// True or false.
@@ -98,17 +117,29 @@ impl<'a> Section<'a> {
         let flag = |value: &DeValue<'_>| {
             value.as_bool().ok_or_else(|| format!("{}; write true or false", is_not(value)))
         };
-        self.read(key, flag).map(|placed| placed.value)
+        self.read(key, "true or false", flag).map(|placed| placed.value)
+    }
+
+    /// The same for a key that was called `old` before.
+    pub fn renamed_flag(&self, key: &'static str, old: &'static str) -> Option<bool> {
+        self.old.borrow_mut().push(old);
+        if self.has(key) || !self.has(old) {
+            return self.flag(key);
+        }
+        let flag = self.flag(old);
+        self.asked.borrow_mut().retain(|asked| asked.name != old);
+        flag
     }
 
     /// A number in this range.
     pub fn count(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<Placed<u64>> {
-        self.read(key, |value| count(value, &range))
+        let kind = format!("a number from {} to {}", range.start(), range.end());
+        self.read(key, kind, |value| count(value, &range))
     }
 
     /// A string that `T` can be read from.
     pub fn parsed<T: FromStr<Err: Display>>(&self, key: &'static str) -> Option<Placed<T>> {
-        self.read(key, |value| parse(text(value)?))
+        self.read(key, "a string", |value| parse(text(value)?))
     }
 
     /// An array of such strings, if it is there.
@@ -120,7 +151,7 @@ impl<'a> Section<'a> {
                 None
             }
         };
-        let array = self.array(key, "write strings in brackets: [\"…\", \"…\"]")?;
+        let array = self.array(key, "a list of strings", "write strings in brackets: [\"…\", \"…\"]")?;
         Some(array.filter_map(element).collect())
     }
 
@@ -133,7 +164,8 @@ impl<'a> Section<'a> {
                 None
             }
         };
-        Some(self.array(key, "write numbers in brackets: [1, 2]")?.filter_map(element).collect())
+        let array = self.array(key, "a list of numbers", "write numbers in brackets: [1, 2]")?;
+        Some(array.filter_map(element).collect())
     }
 
     /// The elements of an array. An empty one is a mistake: it could mean "none" or "not set", and the key
@@ -141,9 +173,10 @@ impl<'a> Section<'a> {
     fn array(
         &self,
         key: &'static str,
+        kind: &str,
         remedy: &str,
     ) -> Option<impl Iterator<Item = &'a Value<'a>> + use<'a>> {
-        let array = self.read(key, |value| match value.as_array() {
+        let array = self.read(key, kind, |value| match value.as_array() {
             Some(array) if array.is_empty() => {
                 Err("the list is empty; write at least one entry, or remove the key".to_owned())
             }
@@ -155,7 +188,7 @@ impl<'a> Section<'a> {
 
     /// A table under `key`.
     pub fn section(&self, key: &'static str, title: &str) -> Option<Section<'a>> {
-        let table = self.read(key, |value| {
+        let table = self.read(key, "a table", |value| {
             value.as_table().ok_or_else(|| format!("{}; write it as a table, {title}", is_not(value)))
         })?;
         Some(Section::new(title, table.at, table.value, self.mistakes))
@@ -172,7 +205,7 @@ impl<'a> Section<'a> {
             }
         };
         let remedy = format!("write {title} with two brackets, once for each");
-        self.array(key, &remedy).into_iter().flatten().filter_map(element).collect()
+        self.array(key, "tables", &remedy).into_iter().flatten().filter_map(element).collect()
     }
 
     /// The tables under `key` that have names of the user's choice, in the order of the file.
@@ -209,15 +242,17 @@ impl<'a> Section<'a> {
 
     /// Reports every key that was not read as a mistake.
     pub fn done(&self) {
-        let mut asked = self.asked.borrow().clone();
-        asked.sort_unstable();
+        let mut known = self.asked.borrow().clone();
+        known.sort_unstable();
+        let asked: Vec<&str> = known.iter().map(|key| key.name).collect();
         for (key, _) in self.table.iter() {
             let name: &str = key.get_ref();
-            if !asked.contains(&name) {
+            if !asked.contains(&name) && !self.old.borrow().contains(&name) {
                 let sentence = format!("unknown key `{name}` in {}{}", self.title, hint(name, &asked));
                 self.mistakes.add(key.span(), sentence);
             }
         }
+        self.mistakes.section_read(&self.title, known);
     }
 }
 

@@ -39,7 +39,10 @@ impl fmt::Display for AskError {
         match self {
             AskError::NoServer(path) => {
                 let path = path.display();
-                write!(f, "no server listens at {path}; start one, or name its socket with --control")
+                write!(
+                    f,
+                    "no server listens at {path}; start one, or name its socket with --control or its configuration with --config"
+                )
             }
             AskError::Io(path, error) => {
                 write!(f, "the server at {} does not answer: {error}", path.display())
@@ -100,6 +103,8 @@ pub fn unexpected(reply: Reply) -> Failure {
         Reply::Done
         | Reply::Sessions { .. }
         | Reply::Volumes { .. }
+        | Reply::Targets { .. }
+        | Reply::Dropped { .. }
         | Reply::Metrics { .. }
         | Reply::Usage { .. }
         | Reply::Reloaded { .. } => {
@@ -114,6 +119,8 @@ fn patience(request: &Request) -> Duration {
         Request::Reload { .. } | Request::Change { .. } => Duration::from_secs(300),
         Request::Sessions
         | Request::Volumes
+        | Request::Targets
+        | Request::Drop { .. }
         | Request::Metrics
         | Request::Usage
         | Request::Events

@@ -13,6 +13,7 @@ mod client;
 mod events;
 mod message;
 mod server;
+pub mod tables;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -47,6 +48,16 @@ pub enum Request {
     },
     /// What volumes are served.
     Volumes,
+    /// What targets are served, and to whom.
+    Targets,
+    /// End sessions. Their initiators may log in again.
+    Drop {
+        /// Which: a TSIH, or the name of an initiator.
+        sessions: String,
+        /// Close their connections at once, instead of asking the initiators to log out.
+        #[serde(default)]
+        force: bool,
+    },
     /// What monitoring is told.
     Metrics,
     /// What to type on a host to use what is served.
@@ -126,6 +137,16 @@ pub enum Reply {
         /// All of them.
         volumes: Vec<Volume>,
     },
+    /// To [`Request::Targets`].
+    Targets {
+        /// All of them.
+        targets: Vec<Target>,
+    },
+    /// To [`Request::Drop`].
+    Dropped {
+        /// Sessions that are ending.
+        sessions: usize,
+    },
     /// To [`Request::Metrics`].
     Metrics {
         /// In Prometheus' text format.
@@ -169,6 +190,40 @@ pub struct Volume {
     pub luns: Vec<Lun>,
     /// Whether the configuration file has it, not the command line.
     pub in_file: bool,
+}
+
+/// A target that is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// The front end: `iscsi`.
+    pub front_end: String,
+    /// Its name there.
+    pub name: String,
+    /// What people call it.
+    pub alias: Option<String>,
+    /// Where it is reached.
+    pub portals: Vec<String>,
+    /// The names, or patterns of names, that may log in; `None` is any.
+    pub initiators: Option<Vec<String>>,
+    /// The networks that they may come from; `None` is any.
+    pub networks: Option<Vec<String>>,
+    /// The users of CHAP; empty without.
+    pub users: Vec<String>,
+    /// Where initiators are sent instead.
+    pub redirect: Option<String>,
+    /// Its LUNs and their volumes.
+    pub luns: Vec<TargetLun>,
+    /// Sessions that it has now.
+    pub sessions: usize,
+}
+
+/// A LUN of a target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetLun {
+    /// Its number.
+    pub lun: u16,
+    /// What initiators find there.
+    pub volume: String,
 }
 
 /// An export of a volume: its place in a target, or its name in a front end without LUNs.

@@ -99,6 +99,11 @@ pub trait Configured: Any + fmt::Debug + Send + Sync {
     /// Where hosts find a volume.
     fn exports_of(&self, volume: &VolumeName) -> Vec<Lun>;
 
+    /// Its targets, as [`control::Request::Targets`] tells of them, without their sessions.
+    fn targets(&self) -> Vec<control::Target> {
+        Vec::new()
+    }
+
     /// What it serves, in a few lines for each thing that hosts connect to. The portals are those of all front ends, with
     /// addresses that hosts can reach.
     fn announcement(&self, _portals: &[Portal], _volumes: &[control::Volume]) -> String {
@@ -125,6 +130,12 @@ pub trait Running: server::FrontEnd + Any {
 
     /// Who uses it now. Blocks for at most a second.
     fn sessions(&self, server: &Server) -> Vec<control::Session>;
+
+    /// Ends the sessions that `which` names, and returns how many. Without `force` their hosts are asked to log out, and have
+    /// seconds to do it. Blocks for at most a second.
+    fn drop_sessions(&self, _server: &Server, _which: &str, _force: bool) -> usize {
+        0
+    }
 }
 
 impl FrontEnds {

@@ -12,7 +12,7 @@ use crate::spec::{Problem, Spec, Written};
 pub(super) static FAULT: Kind = Kind {
     name: "fault",
     usage: "fault:[VOLUME]",
-    about: "another volume, which hangs, fails or is slow when told so (`linerate fault`)",
+    about: "another volume, which hangs, fails or is slow when told so (`linerate server fault`)",
     is_layer: true,
     options: Options::Known(&[]),
     read,

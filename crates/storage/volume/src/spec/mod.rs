@@ -157,7 +157,7 @@ impl fmt::Display for Spec {
             write!(f, "]")?;
         }
         let mut options = self.backend.options();
-        let flags = [("readonly", self.readonly), ("removable", self.removable), ("thick", self.thick)];
+        let flags = [("read-only", self.readonly), ("removable", self.removable), ("thick", self.thick)];
         options.extend(flags.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name.to_owned()));
         let mark = if options.is_empty() { "" } else { "?" };
         write!(f, "{mark}{}", options.join("&"))

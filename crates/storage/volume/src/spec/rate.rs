@@ -86,7 +86,7 @@ mod tests {
         assert!(shown("0iops").contains("such as 1000iops"));
         assert!(shown("iops").contains("such as 1000iops"));
         assert!(shown("0MB/s").contains("nothing would ever end"));
-        assert!(shown("100M/s").contains("can mean two sizes"));
+        assert!(shown("100mb/s").contains("write 100MB"));
         assert!(shown("1iops+2iops").contains("twice"));
         assert!(shown("").contains("such as 1000iops or 100MB/s"));
     }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::nearest::list;
 
-/// A number of bytes. `MB` is 10^6 and `MiB` 2^20; a number without a unit counts bytes.
+/// A number of bytes. `MB` is 10^6, `MiB` and `M` are 2^20; a number without a unit counts bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 
@@ -53,35 +53,20 @@ fn unit_named(number: &str, unit: &str) -> Result<u64, NotASize> {
     if number.is_empty() {
         return Err(NotASize(format!("`{unit}` is not a size; write a number and a unit, such as 1GiB")));
     }
-    if let Some((_, bytes)) = UNITS.iter().find(|(name, _)| *name == unit || (unit == "KB" && *name == "kB"))
-    {
+    // A bare letter is a power of two, as it is to fio, dd, QEMU and LVM; `1TB` of a disk maker is written in full.
+    let is_bare =
+        |name: &str| name.ends_with("iB") && unit.len() == 1 && name[..1].eq_ignore_ascii_case(unit);
+    let is_meant = |name: &str| name == unit || is_bare(name) || (unit == "KB" && name == "kB");
+    if let Some((_, bytes)) = UNITS.iter().find(|(name, _)| is_meant(name)) {
         return Ok(*bytes);
     }
-    Err(NotASize(match unit {
-        // 2^30 to dd and QEMU, 10^9 to disk makers: whoever guesses is wrong half the time.
-        "K" | "M" | "G" | "T" | "P" | "E" | "k" | "m" | "g" | "t" | "p" | "e" => {
-            let letter = unit.to_ascii_uppercase();
-            let decimal = if letter == "K" { "k" } else { &letter };
-            let (power, tenth) = powers(&letter);
-            format!(
-                "`{number}{unit}` can mean two sizes; write {number}{letter}iB for 2^{power} bytes or \
-                 {number}{decimal}B for 10^{tenth} bytes each"
-            )
+    Err(NotASize(match UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)) {
+        Some((name, _)) => format!("unknown unit `{unit}`; write {number}{name}"),
+        None => {
+            let names: Vec<&str> = UNITS.iter().rev().map(|(name, _)| *name).collect();
+            format!("unknown unit `{unit}`; known are {}", list(&names))
         }
-        _ => match UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)) {
-            Some((name, _)) => format!("unknown unit `{unit}`; write {number}{name}"),
-            None => {
-                let names: Vec<&str> = UNITS.iter().rev().map(|(name, _)| *name).collect();
-                format!("unknown unit `{unit}`; known are {}", list(&names))
-            }
-        },
     }))
-}
-
-/// The exponents of 2 and of 10 that a letter stands for.
-fn powers(letter: &str) -> (usize, usize) {
-    let step = 1 + "KMGTPE".find(letter).unwrap_or(0);
-    (10 * step, 3 * step)
 }
 
 /// `number`, which has digits and points only, times `unit`, if that is a whole number of bytes.
@@ -134,12 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_letter_is_refused_with_both_readings() {
+    fn a_bare_letter_is_a_power_of_two() {
         assert_eq!(
-            bytes("1G").expect_err("a mistake"),
-            "`1G` can mean two sizes; write 1GiB for 2^30 bytes or 1GB for 10^9 bytes each"
+            ["4k", "4K", "1M", "1.5g", "2T"].map(bytes),
+            ["4KiB", "4KiB", "1MiB", "1.5GiB", "2TiB"].map(bytes)
         );
-        assert!(bytes("64k").expect_err("a mistake").contains("write 64KiB for 2^10 bytes or 64kB for 10^3"));
+        assert_eq!(bytes("64k"), Ok(65_536));
     }
 
     #[test]

@@ -193,7 +193,10 @@ fn options(input: &mut Input<'_>) -> Parsed<Vec<Choice>> {
 }
 
 fn option(input: &mut Input<'_>) -> Parsed<Choice> {
-    let key = word(input, |c| c != '=' && c != '&' && !SIGNS.contains(c))?;
+    let mut key = word(input, |c| c != '=' && c != '&' && !SIGNS.contains(c))?;
+    if key.text == "readonly" {
+        key.text = "read-only".to_owned(); // as it was spelt before, and may stand in configurations
+    }
     if key.text.is_empty() {
         return wrong(key.at, "an option is missing here; remove the sign before it or write one");
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::nearest::list;
 
-/// A length of time that reads and prints itself: a whole number and a unit.
+/// A length of time that reads and prints itself: a number and a unit. A number without a unit counts seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub Duration);
 
@@ -36,15 +36,27 @@ impl FromStr for Time {
     type Err = NotATime;
 
     fn from_str(text: &str) -> Result<Time, NotATime> {
-        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, name) = text.split_at(end);
         let names: Vec<&str> = UNITS.iter().map(|(name, _)| *name).collect();
         let wrong = || {
-            NotATime(format!("`{text}` is not a time; write a whole number and a unit ({})", list(&names)))
+            NotATime(format!(
+                "`{text}` is not a time; write a number and a unit ({}), such as 500ms",
+                list(&names)
+            ))
         };
+        let name = if name.is_empty() { "s" } else { name };
         let (_, unit) = UNITS.iter().find(|(unit, _)| *unit == name).ok_or_else(wrong)?;
-        let number: u64 = number.parse().map_err(|_| wrong())?;
-        let nanoseconds = number.checked_mul(*unit).ok_or_else(|| {
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+        let digits = |text: &str| text.parse::<u64>().ok();
+        let parts = digits(whole).zip(digits(fraction)).filter(|_| fraction.len() <= 9);
+        let (whole, fraction_value) = parts.ok_or_else(wrong)?;
+        let scale = 10u128.pow(fraction.len() as u32);
+        let parts = u128::from(*unit) * (u128::from(whole) * scale + u128::from(fraction_value));
+        if !parts.is_multiple_of(scale) {
+            return Err(NotATime(format!("`{text}` is not a whole number of nanoseconds")));
+        }
+        let nanoseconds = u64::try_from(parts / scale).map_err(|_| {
             NotATime(format!("`{text}` is more than the 584 years that 64 bits of nanoseconds can count"))
         })?;
         Ok(Time(Duration::from_nanos(nanoseconds)))
@@ -70,13 +82,16 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_time_has_a_unit() {
-        assert_eq!("5ms".parse(), Ok(Time(Duration::from_millis(5))));
-        assert_eq!("2min".parse(), Ok(Time(Duration::from_secs(120))));
-        for bad in ["", "5", "ms", "1.5s", "5 ms", "5m", "-1s", "99999999999999999999s"] {
+    fn a_time_has_a_unit_or_counts_seconds() {
+        let time = |text: &str| text.parse::<Time>().map(|time| time.0.as_millis()).ok();
+        assert_eq!(["5ms", "2min", "1.5s", "15", "0.2"].map(time), [5, 120_000, 1500, 15_000, 200].map(Some));
+        for bad in ["", "ms", "5 ms", "5m", "-1s", "1.2.3s", ".", "99999999999999999999s"] {
             let error = bad.parse::<Time>().expect_err("a mistake").to_string();
-            assert!(error.contains("write a whole number and a unit"), "{bad}: {error}");
+            assert!(error.contains("write a number and a unit"), "{bad}: {error}");
         }
+        assert!(
+            "0.3ns".parse::<Time>().is_err_and(|error| error.to_string().contains("whole number of nano"))
+        );
         assert!("9999999999h".parse::<Time>().expect_err("a mistake").to_string().contains("584 years"));
     }
 

@@ -13,7 +13,7 @@ use crate::nearest::hint;
 type Parsed<T> = Result<T, Problem>;
 
 /// The options that every volume has.
-const OF_ALL: [&str; 3] = ["readonly", "removable", "thick"];
+const OF_ALL: [&str; 3] = ["read-only", "removable", "thick"];
 
 /// A whole volume.
 pub(super) fn whole(node: &Node) -> Parsed<Spec> {
@@ -26,7 +26,7 @@ fn volume(node: &Node) -> Parsed<Spec> {
     let written = Written { node };
     Ok(Spec {
         backend: (node.kind.read)(&written)?,
-        readonly: written.flag("readonly")?,
+        readonly: written.flag("read-only")?,
         removable: written.flag("removable")?,
         thick: written.flag("thick")?,
     })

@@ -143,6 +143,10 @@ impl Configured for IscsiConfig {
         its.map(exported).collect()
     }
 
+    fn targets(&self) -> Vec<control::Target> {
+        self.targets.iter().map(|target| summary::told(target, &self.portals)).collect()
+    }
+
     fn announcement(&self, portals: &[server::Portal], volumes: &[control::Volume]) -> String {
         self.targets.iter().filter_map(|target| summary::announced(target, portals, volumes)).collect()
     }
@@ -168,6 +172,10 @@ impl Running for Iscsi {
 
     fn sessions(&self, server: &Server) -> Vec<control::Session> {
         Iscsi::sessions(self, server).into_iter().map(sessions::session).collect()
+    }
+
+    fn drop_sessions(&self, server: &Server, which: &str, force: bool) -> usize {
+        Iscsi::drop_sessions(self, server, which, force)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sessions as `linerate sessions` is told of them.
+//! Sessions as `linerate server sessions` is told of them.
 
 use target::{ConnectionStatus, ISCSI, SessionStatus};
 

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
+use ::target::{ISCSI, NamePattern};
 use volume::spec::Bytes;
 
-use super::{Lun, Target, usage};
+use super::{Account, Lun, Portal, Target, usage};
 use crate::config::Config;
-use crate::control;
+use crate::control::{self, TargetLun};
 
 /// A line for the target and one for each of its LUNs.
 pub(super) fn of(target: &Target, config: &Config) -> String {
@@ -51,6 +52,32 @@ fn exported(volumes: &[control::Volume], lun: &Lun) -> String {
     let size =
         volume.map(|volume| format!(" ({}, {})", volume.spec, Bytes(volume.bytes))).unwrap_or_default();
     format!("LUN {} {}{size}", lun.lun, lun.volume)
+}
+
+/// The same for the control socket.
+pub(super) fn told(target: &Target, portals: &[Portal]) -> control::Target {
+    let reached = portals.iter().filter(|portal| target.is_reached_by(portal.group));
+    let texts = |patterns: &Vec<NamePattern>| patterns.iter().map(ToString::to_string).collect();
+    control::Target {
+        front_end: ISCSI.to_owned(),
+        name: target.name.to_string(),
+        alias: target.alias.clone(),
+        portals: reached.map(|portal| portal.listen.0.to_string()).collect(),
+        initiators: target.initiators.as_ref().map(texts),
+        networks: target.networks.as_ref().map(|all| all.iter().map(ToString::to_string).collect()),
+        users: target.chap.iter().flat_map(|chap| &chap.accounts).map(user).collect(),
+        redirect: target.redirect.as_ref().map(|redirect| redirect.address.clone()),
+        luns: target
+            .luns
+            .iter()
+            .map(|lun| TargetLun { lun: lun.lun, volume: lun.volume.to_string() })
+            .collect(),
+        sessions: 0,
+    }
+}
+
+fn user(account: &Account) -> String {
+    account.credentials.name.clone()
 }
 
 fn audience(target: &Target) -> String {

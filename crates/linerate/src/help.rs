@@ -1,0 +1,232 @@
+//! Help as users read it: commands in groups, each with examples; topics (`linerate help targets`); and commands under the names
+//! that they had before. Examples, files and references of all commands are in `manual.txt`, for manual pages, too.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+
+use clap::{Command, CommandFactory, Subcommand};
+
+use crate::arguments::Arguments;
+
+/// Headings of `linerate --help` and the commands below them. The last one also has those that are missing here.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Serve", &["serve", "server", "import"]),
+    ("Use", &["discover", "info", "attach", "detach", "copy", "read", "write", "scsi"]),
+    ("Measure", &["bench", "compare", "report", "diagnose", "selftest"]),
+    ("Other", &["lab"]),
+];
+
+/// Commands that have other names now.
+const RENAMED: [(&str, &str); 13] = [
+    ("sessions", "server sessions"),
+    ("fault", "server fault"),
+    ("reload", "server reload"),
+    ("server list", "server volumes"),
+    ("attachments", "attach --list"),
+    ("verify-log", "bench verify"),
+    ("agent", "bench agent"),
+    ("published", "report published"),
+    ("limits", "diagnose limits"),
+    ("peer", "lab peer"),
+    ("raw serve", "lab raw-serve"),
+    ("raw ask", "lab raw-ask"),
+    ("raw", "lab"),
+];
+
+/// What is explained once for all commands.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum Topic {
+    /// How storage is named: URLs, volumes and paths
+    #[command(hide = true, long_about = TARGETS, help_template = "{about}")]
+    Targets,
+    /// How sizes, times and rates are written
+    #[command(hide = true, long_about = UNITS, help_template = "{about}")]
+    Units,
+}
+
+const TARGETS: &str = include_str!("targets.txt");
+const UNITS: &str = include_str!("units.txt");
+const MANUAL: &str = include_str!("manual.txt");
+
+impl Topic {
+    pub(crate) const ALL: [(&str, Topic); 2] = [("targets", Topic::Targets), ("units", Topic::Units)];
+
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Topic::Targets => TARGETS,
+            Topic::Units => UNITS,
+        }
+    }
+}
+
+/// What the manual has of a command besides its options.
+#[derive(Debug, Default)]
+pub(crate) struct Extras {
+    /// What a command line does, and the line.
+    pub(crate) examples: Vec<(&'static str, &'static str)>,
+    /// A path, and what is there.
+    pub(crate) files: Vec<(&'static str, &'static str)>,
+    /// Manual pages, such as `linerate.toml(5)`.
+    pub(crate) see_also: Vec<&'static str>,
+}
+
+/// Of the command by these words, such as `linerate server sessions`.
+pub(crate) fn extras(words: &str) -> Extras {
+    let mut blocks = MANUAL.split("\n== ").skip(1);
+    let block = blocks.find_map(|block| block.split_once('\n').filter(|(title, _)| *title == words));
+    let (mut extras, mut what) = (Extras::default(), "");
+    for line in block.map_or("", |(_, lines)| lines).lines() {
+        if let Some(example) = line.strip_prefix("  ") {
+            extras.examples.push((what, example));
+        } else if let Some((path, what)) = line.strip_prefix("@ ").and_then(|file| file.split_once("  ")) {
+            extras.files.push((path, what));
+        } else if let Some(pages) = line.strip_prefix("& ") {
+            extras.see_also.extend(pages.split(' '));
+        } else {
+            what = line;
+        }
+    }
+    extras
+}
+
+/// The command line with all that `--help` shows.
+pub(crate) fn command() -> Command {
+    let command = with_examples(Arguments::command(), "linerate");
+    let header = *command.get_styles().get_header();
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}{header}Options:{header:#}\n{{options}}{{after-help}}",
+        groups(&command)
+    );
+    command.help_template(template)
+}
+
+fn with_examples(command: Command, words: &str) -> Command {
+    let header = *command.get_styles().get_header();
+    let mut text = String::new();
+    for (what, line) in extras(words).examples {
+        let _ = write!(text, "\n  # {what}\n  {line}");
+    }
+    let command = match text.is_empty() {
+        true => command,
+        false => command.after_help(format!("{header}Examples:{header:#}{text}")),
+    };
+    command.mut_subcommands(|below| {
+        let words = format!("{words} {}", below.get_name());
+        with_examples(below, &words)
+    })
+}
+
+fn groups(command: &Command) -> String {
+    let (header, literal) = (*command.get_styles().get_header(), *command.get_styles().get_literal());
+    let visible = || command.get_subcommands().filter(|below| !below.is_hide_set());
+    let is_in = |names: &[&str], below: &Command| names.contains(&below.get_name());
+    let mut text = String::new();
+    for (at, (heading, names)) in GROUPS.iter().enumerate() {
+        let is_last = at + 1 == GROUPS.len();
+        let is_left = |below: &Command| is_last && !GROUPS.iter().any(|(_, names)| is_in(names, below));
+        let _ = writeln!(text, "{header}{heading}:{header:#}");
+        for below in visible().filter(|below| is_in(names, below) || is_left(below)) {
+            let about = below.get_about().map(ToString::to_string).unwrap_or_default();
+            let _ = writeln!(text, "  {literal}{:<10}{literal:#}{about}", below.get_name());
+        }
+        if is_last {
+            let _ = writeln!(
+                text,
+                "  {literal}help      {literal:#}Help for a command, or for a topic: targets, units"
+            );
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The command line by today's names, and the old name with its new one if there was one.
+pub(crate) fn renamed(mut words: Vec<OsString>) -> (Vec<OsString>, Option<(&'static str, &'static str)>) {
+    let mut at = 1;
+    while let Some(word) = words.get(at).and_then(|word| word.to_str()) {
+        match word {
+            "--log" | "--log-format" | "--record" => at += 2,
+            "help" => at += 1,
+            _ if word.starts_with('-') => at += 1,
+            _ => break,
+        }
+    }
+    let is_there = |old: &str| {
+        old.split(' ')
+            .enumerate()
+            .all(|(index, word)| words.get(at + index).is_some_and(|there| there == word))
+    };
+    let found = RENAMED.into_iter().find(|(old, _)| is_there(old));
+    if let Some((old, new)) = found {
+        words.splice(at..at + old.split(' ').count(), new.split(' ').map(OsString::from));
+    }
+    (words, found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(command: &Command, words: String) -> Vec<(String, Command)> {
+        let below = command.get_subcommands().filter(|below| !below.is_hide_set());
+        let deeper = below.flat_map(|below| all(below, format!("{words} {}", below.get_name())));
+        std::iter::once((words.clone(), command.clone())).chain(deeper).collect()
+    }
+
+    #[test]
+    fn every_command_has_two_examples_which_are_understood() {
+        let every = all(&Arguments::command(), "linerate".to_owned());
+        for (words, _) in &every {
+            let examples = extras(words).examples;
+            assert!(examples.len() >= 2, "{words}: {examples:?}");
+            for (_, example) in examples {
+                let line = example.trim_start_matches("sudo ").split([';', '|', '>', '<']);
+                let line = line.map(str::trim).find(|part| part.starts_with("linerate"));
+                let line = line.unwrap_or_else(|| panic!("{words}: {example}"));
+                let parsed = command()
+                    .try_get_matches_from(line.split_whitespace().map(|word| word.trim_matches('\'')));
+                parsed.unwrap_or_else(|error| panic!("{example}\n{error}"));
+                assert!(example.len() < 98, "{example} is too long");
+            }
+        }
+        let titles = MANUAL.split("\n== ").skip(1).filter_map(|block| block.lines().next());
+        for title in titles {
+            assert!(every.iter().any(|(words, _)| words == title), "{title} is no command");
+        }
+    }
+
+    #[test]
+    fn a_screen_of_80_columns_shows_all_commands() {
+        let help = command().term_width(80).render_help().to_string();
+        for line in help.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        for (_, name) in GROUPS.iter().flat_map(|(_, names)| names.iter().enumerate()) {
+            let is_there = *name == "import" || help.contains(&format!("\n  {name} "));
+            assert!(is_there, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_found_by_its_old_name() {
+        let renamed = |line: &str| {
+            let (words, found) = super::renamed(line.split(' ').map(OsString::from).collect());
+            let words: Vec<String> =
+                words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
+            (words.join(" "), found.map(|(old, _)| old))
+        };
+        assert_eq!(
+            renamed("linerate --log debug sessions --json").0,
+            "linerate --log debug server sessions --json"
+        );
+        assert_eq!(renamed("linerate raw ask URL"), ("linerate lab raw-ask URL".to_owned(), Some("raw ask")));
+        for new in ["linerate server sessions", "linerate read sessions", "linerate --log raw", "linerate"] {
+            assert_eq!(renamed(new), (new.to_owned(), None));
+        }
+        for (old, new) in RENAMED.iter().filter(|(_, new)| !new.contains("--")) {
+            let line = format!("linerate {new} --help");
+            let shown = command().try_get_matches_from(line.split(' ')).expect_err("help");
+            assert_eq!(shown.kind(), clap::error::ErrorKind::DisplayHelp, "{old}: {new}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The configuration file as users are told of it: [`TEXT`] is an example with every section and key, each with a comment, and
+//! [`sections`] joins it with what the parser really accepts.
+
+use super::document;
+
+/// The example. A key behind `#` without a blank is one that excludes another key of the example.
+pub const TEXT: &str = include_str!("reference.toml");
+
+/// A section of the file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Section {
+    /// As it is written: `[[target]]`. Empty for the keys before the first heading.
+    pub heading: String,
+    /// What it is for.
+    pub text: String,
+    /// Its keys, in the order of the example.
+    pub keys: Vec<Key>,
+}
+
+/// A key of a section.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Its name.
+    pub name: String,
+    /// What its value is: `a string`, `a number from 1 to 1024`; empty if the parser does not know the key.
+    pub kind: String,
+    /// A value that it may have.
+    pub example: String,
+    /// What it means.
+    pub text: String,
+}
+
+/// All sections, each heading once.
+pub fn sections() -> Vec<Section> {
+    let known = document::known_keys(TEXT);
+    let kind = |heading: &str, name: &str| {
+        let of_section = known.iter().filter(|(title, _)| title == heading);
+        let key = of_section.flat_map(|(_, keys)| keys).find(|key| key.name == name);
+        key.map_or_else(String::new, |key| key.kind.clone())
+    };
+    let mut sections = vec![Section { heading: String::new(), text: String::new(), keys: Vec::new() }];
+    let (mut current, mut above) = (0, String::new());
+    for line in TEXT.lines() {
+        if line.starts_with('[') {
+            let text = std::mem::take(&mut above);
+            current = sections.iter().position(|section| section.heading == line).unwrap_or(sections.len());
+            if current == sections.len() {
+                sections.push(Section { heading: line.to_owned(), text, keys: Vec::new() });
+            }
+        } else if let Some(comment) = line.strip_prefix("# ") {
+            add(&mut above, comment);
+        } else if let Some(comment) = line.trim_start().strip_prefix("# ").filter(|_| line.starts_with(' ')) {
+            sections[current].keys.iter_mut().last().into_iter().for_each(|key| add(&mut key.text, comment));
+        } else if let Some((name, value)) = line.trim_start_matches('#').split_once(" = ") {
+            let (example, text) = value.split_once(" # ").unwrap_or((value, ""));
+            let keys = &mut sections[current].keys;
+            if !keys.iter().any(|key| key.name == name) {
+                let kind = kind(&sections[current].heading, name);
+                let (example, text) = (example.trim().to_owned(), text.trim().to_owned());
+                sections[current].keys.push(Key { name: name.to_owned(), kind, example, text });
+            }
+        }
+    }
+    sections
+}
+
+fn add(text: &mut String, more: &str) {
+    if !text.is_empty() {
+        text.push(' ');
+    }
+    text.push_str(more.trim());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+    use super::*;
+
+    #[test]
+    fn every_key_that_is_accepted_is_explained_and_no_other() {
+        Config::parse("reference.toml", TEXT).unwrap_or_else(|error| panic!("{error}"));
+        let explained = sections();
+        for Section { heading, keys, .. } in &explained {
+            for key in keys {
+                assert!(!key.kind.is_empty(), "{} of {heading} is not accepted", key.name);
+                assert!(!key.text.is_empty(), "{} of {heading} is not explained", key.name);
+            }
+        }
+        for (heading, keys) in document::known_keys(TEXT) {
+            let section = explained.iter().find(|section| section.heading == heading);
+            let path = |name: &str| {
+                format!("{}.{name}", heading.trim_matches(['[', ']'])).trim_start_matches('.').to_owned()
+            };
+            for key in keys {
+                let path = path(key.name);
+                let is_below = |other: &Section| {
+                    let other = other.heading.trim_matches(['[', ']']);
+                    other == path || other.starts_with(&format!("{path}."))
+                };
+                let is_there = match key.kind.as_str() {
+                    "a table" | "tables" => explained.iter().any(is_below),
+                    _ => section.is_some_and(|section| section.keys.iter().any(|told| told.name == key.name)),
+                };
+                assert!(is_there, "{} of {heading} is missing in reference.toml", key.name);
+            }
+        }
+    }
+}
