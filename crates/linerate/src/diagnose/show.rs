@@ -20,7 +20,7 @@ pub(super) struct ShowOptions {
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
-    /// How to show the progress [default: a bar on a terminal, else a line every five seconds]
+    /// Form of the progress [default: a bar on a terminal, else a line every five seconds]
     #[arg(long, value_name = "HOW")]
     pub(super) progress: Option<ProgressKind>,
     /// Also write a report there: report.html, report.md and diagnosis.json

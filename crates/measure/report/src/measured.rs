@@ -164,7 +164,7 @@ impl<'a> Measured<'a> {
         lines.extend(hanging("  requests  ", &requests, width));
         lines.extend(self.parts().lines().map(str::to_owned));
         lines.extend(self.warnings.iter().flat_map(|warning| hanging("! ", &warning.sentence, width)));
-        terminal::printed(lines)
+        terminal::printed(&lines)
     }
 
     /// A line for each client, and how evenly they shared.

@@ -39,7 +39,7 @@ pub(super) fn terminal(comparison: &Comparison, width: usize) -> String {
         let columns = [Column { align: Align::Left, rank: 0 }; 3];
         lines.extend(indented("", &["", "A", "B"], &columns, &around, used(width)));
     }
-    printed(lines)
+    printed(&lines)
 }
 
 /// For a merge request.

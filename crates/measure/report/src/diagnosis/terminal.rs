@@ -21,7 +21,7 @@ pub(super) fn summary(diagnosis: &Diagnosis, width: usize) -> String {
     let below = [layers(diagnosis, width), loads(diagnosis, width), not_known(diagnosis, width)];
     let below = below.into_iter().filter(|lines| !lines.is_empty()).flat_map(spaced);
     let lines = heading(diagnosis, width).into_iter().chain(findings(diagnosis, width));
-    printed(lines.chain(below).collect())
+    printed(&lines.chain(below).collect::<Vec<_>>())
 }
 
 fn heading(diagnosis: &Diagnosis, width: usize) -> Vec<String> {

@@ -33,11 +33,11 @@ pub(super) fn summary(report: &Report<'_>, width: usize) -> String {
     let title = wrapped(&sections::title(report), width);
     let parts = [title, headlines(&verdict, width), table, trust(&verdict, width)];
     let parts: Vec<Vec<String>> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    printed(parts.join(&String::new()))
+    printed(&parts.join(&String::new()))
 }
 
 /// Lines as they are printed, without anything that moves a cursor.
-pub(super) fn printed(lines: Vec<String>) -> String {
+pub(super) fn printed(lines: &[String]) -> String {
     let clean = |line: &str| -> String {
         line.trim_end().chars().map(|letter| if is_hidden(letter) { '?' } else { letter }).collect()
     };
