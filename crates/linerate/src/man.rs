@@ -57,17 +57,15 @@ fn pages() -> Vec<Page> {
     let mut pages = Vec::new();
     add(&root, "linerate", &mut pages);
     for (name, topic) in Topic::ALL {
-        let (title, text) = (format!("LINERATE-{} 7", name.to_uppercase()), topic.text());
-        let (about, rest) = text.split_once('.').unwrap_or((text, ""));
-        let body = format!(
-            ".SH NAME\nlinerate-{name} \\- {}\n.SH DESCRIPTION\n.nf\n{}.fi\n",
-            roff(about),
-            roff(rest.trim_start())
+        let about = root.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string);
+        let about = roff(&about.unwrap_or_default());
+        let text = format!(
+            ".TH LINERATE-{} 7\n.SH NAME\nlinerate\\-{name} \\- {about}\n.SH DESCRIPTION\n.nf\n{}.fi\n{}",
+            name.to_uppercase(),
+            roff(topic.text()),
+            see_also(&["linerate(1)"])
         );
-        pages.push((
-            format!("linerate-{name}.7"),
-            format!(".TH {title}\n{body}{}", see_also(&["linerate(1)"])),
-        ));
+        pages.push((format!("linerate-{name}.7"), text));
     }
     pages.push(("linerate.toml.5".to_owned(), configuration()));
     pages
@@ -78,7 +76,7 @@ fn add(command: &Command, words: &str, pages: &mut Vec<Page>) {
     for below in below() {
         add(below, &format!("{words} {}", below.get_name()), pages);
     }
-    let man = Man::new(command.clone());
+    let man = Man::new(command.clone()).source(concat!("linerate ", env!("CARGO_PKG_VERSION")));
     let mut text = Vec::new();
     // Writing into a Vec does not fail.
     let _ = man.render_title(&mut text);

@@ -152,7 +152,7 @@ mod tests {
     fn a_mistake_is_told_with_its_remedy() {
         let why = |text: &str| text.parse::<BlocksList>().expect_err(text);
         assert_eq!(why("4KiB:70,64KiB:40"), "the shares of a mix make 100 %, and these 110 %");
-        assert!(why("4K").contains("4KiB"));
+        assert!(why("4kib").contains("4KiB"));
         assert!("zipf:1".parse::<Distribution>().is_err_and(|why| why.contains("not 1")));
         assert!("hot:90/0".parse::<Distribution>().is_err());
         assert!("-5".parse::<Rate>().is_err() && "nan".parse::<Rate>().is_err());
