@@ -17,12 +17,13 @@ use initiator::Url;
 use reactor::StreamOptions;
 use target::Limits;
 
+use crate::bench::folder::Folder;
 use crate::bench::{OwnStorage, system_congestion};
 use crate::diagnose;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::say;
-use crate::recording;
+use crate::{recording, report};
 use ::wan::own_target::{self, OwnTarget, OwnTargetOptions};
 use conduct::site::Site;
 use conduct::{ceiling, integrity};
@@ -132,6 +133,8 @@ async fn prove(
     say(&format!("\nReport: {}\n", args.out.join("report.html").display()));
     say("\nWhy not more: the way layer by layer, as `linerate diagnose` tells it\n\n");
     diagnose::of_own(&url, args.seconds * DIAGNOSIS, args.out.join("diagnosis")).await?;
+    // Once more, now that it is known what would help.
+    report::write(&Folder::open(&args.out), &record, Vec::new())?;
     Ok(sound && went_well(&record))
 }
 

@@ -183,6 +183,15 @@ impl BenchArguments {
             ([name], _) => plan(named(name)?, out).map(|plan| vec![plan]),
             (names, _) => {
                 let suites: Vec<Suite> = names.iter().map(|name| named(name)).collect::<Result<_, _>>()?;
+                let called = |at: usize| suites[at].name.as_str();
+                if let Some(twice) =
+                    (1..suites.len()).find(|at| suites[..*at].iter().any(|s| s.name == called(*at)))
+                {
+                    return Err(Failure::refused(format!(
+                        "two suites are called {}, and the results of each go to a folder of its name",
+                        called(twice)
+                    )));
+                }
                 let within = |suite: &Suite| out.map(|out| out.join(&suite.name));
                 suites.into_iter().map(|suite| plan(suite.clone(), within(&suite).as_deref())).collect()
             }

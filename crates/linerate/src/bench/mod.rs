@@ -60,6 +60,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
     let plans = arguments.plans()?;
     let agents = arguments.agents.found()?;
     let interrupt = Interrupt::listen()?;
+    let several = arguments.output.out.as_deref().filter(|_| plans.len() > 1);
     let (mut made, mut code) = (false, ExitCode::SUCCESS);
     for plan in plans {
         let one = remote::run(async {
@@ -68,6 +69,13 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
         })?;
         if one != ExitCode::SUCCESS {
             code = one;
+        }
+    }
+    if let Some(out) = several {
+        let all =
+            report::write_together(&conduct::folder::with_results(out)?, &arguments.output.beside, out)?;
+        if !arguments.output.quiet && !arguments.output.json {
+            say(&format!("all reports: {}\n", all.display()));
         }
     }
     Ok(code)

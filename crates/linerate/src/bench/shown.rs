@@ -65,7 +65,7 @@ pub(crate) fn system_congestion() -> String {
 
 /// Writes what people and other programs read beside the record, with these curves drawn into it.
 pub(super) fn write(folder: &Folder, record: &Record, beside: Vec<Curve>) -> Result<(), Failure> {
-    report::write(folder, &Report::new(record).beside(beside))
+    report::write(folder, record, beside)
 }
 
 /// The exit code: of what ended it, else of what was lost, else of requests that failed.

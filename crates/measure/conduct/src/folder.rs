@@ -83,6 +83,40 @@ impl Folder {
     }
 }
 
+/// Folders that hold a result: this one, and those in it, by their names; [`DEPTH_MAX`] below it at most, and not behind links.
+///
+/// # Errors
+/// A folder that cannot be read.
+pub fn with_results(path: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let mut found = Vec::new();
+    look(path, DEPTH_MAX, &mut found)?;
+    Ok(found)
+}
+
+/// A tree of results is two or three folders deep: by host, by day, by suite.
+const DEPTH_MAX: usize = 8;
+
+fn look(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    if path.join(RESULT).is_file() {
+        found.push(path.to_owned());
+    }
+    let unread = |error: io::Error| Failure::refused(format!("cannot read {}: {error}", path.display()));
+    let mut within = Vec::new();
+    for entry in fs::read_dir(path).map_err(unread)? {
+        let entry = entry.map_err(unread)?;
+        if entry.file_type().map_err(unread)?.is_dir()
+            && !entry.file_name().as_encoded_bytes().starts_with(b".")
+        {
+            within.push(entry.path());
+        }
+    }
+    within.sort();
+    match depth {
+        0 => Ok(()),
+        _ => within.iter().try_for_each(|folder| look(folder, depth - 1, found)),
+    }
+}
+
 /// Reads a result: of its directory, or of a file by itself, whatever it is called.
 pub fn read_result(path: &Path) -> Result<Record, Failure> {
     let path = if path.is_dir() { path.join(RESULT) } else { path.to_owned() };

@@ -4,13 +4,26 @@ use super::document::{Block, Document, Row, Section, Table, Tone, Verdict};
 use super::markup::{Attribute, Markup};
 
 pub(super) fn page(document: &Document) -> String {
+    pages(document, &[])
+}
+
+/// A page, and others behind it in the same file.
+pub(super) fn pages(document: &Document, parts: &[Document]) -> String {
     let mut page = Markup::default();
     page.verbatim("<!DOCTYPE html>\n");
     page.element("html", &[("lang", &"en")], |page| {
         page.element("head", &[], |head| self::head(document, head));
         page.line();
         page.element("body", &[], |body| {
-            body.element("main", &[], |main| self::main(document, main));
+            body.element("main", &[], |main| {
+                self::main(document, "", main);
+                for (n, part) in parts.iter().enumerate() {
+                    let id = format!("result-{}", n + 1);
+                    main.element("article", &[("id", &id)], |article| {
+                        self::main(part, &format!("{id}-"), article);
+                    });
+                }
+            });
             body.element("script", &[], |script| script.verbatim(include_str!("script.js")));
         });
     });
@@ -29,17 +42,18 @@ fn head(document: &Document, head: &mut Markup) {
     head.element("style", &[], |style| style.verbatim(include_str!("style.css")));
 }
 
-fn main(document: &Document, main: &mut Markup) {
+/// All of a document. Its sections are called `prefix` and their own name in links.
+fn main(document: &Document, prefix: &str, main: &mut Markup) {
     main.element("header", &[], |header| {
         header.with_text("h1", &[], &document.title);
         header.with_text("p", &[("class", &"subtitle")], &document.subtitle);
     });
     main.line();
     verdict(&document.verdict, main);
-    contents(&document.sections, main);
+    contents(&document.sections, prefix, main);
     for section in &document.sections {
         main.line();
-        main.element("section", &[("id", &section.id)], |inside| {
+        main.element("section", &[("id", &format!("{prefix}{}", section.id))], |inside| {
             inside.with_text("h2", &[], section.title);
             section.blocks.iter().for_each(|block| self::block(block, inside));
         });
@@ -79,10 +93,10 @@ fn verdict(verdict: &Verdict, main: &mut Markup) {
     });
 }
 
-fn contents(sections: &[Section], main: &mut Markup) {
+fn contents(sections: &[Section], prefix: &str, main: &mut Markup) {
     main.element("nav", &[], |nav| {
         for section in sections {
-            nav.with_text("a", &[("href", &format!("#{}", section.id))], section.title);
+            nav.with_text("a", &[("href", &format!("#{prefix}{}", section.id))], section.title);
             nav.line();
         }
     });

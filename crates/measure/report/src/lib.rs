@@ -5,6 +5,7 @@
 //!                                     │                          └── markdown
 //!                                     ├── terminal, csv
 //!                                     └── iometer, fio
+//!   Reports ── several ──► one Document, and those of its records behind it
 //! ```
 //!
 //! What is said, and in which order, is decided in [`sections`], once for HTML and Markdown. Every number comes from the
@@ -49,12 +50,14 @@ mod opening;
 pub mod proof;
 mod sections;
 mod series;
+mod several;
 pub mod summary;
 mod terminal;
 mod views;
 pub mod wan;
 
-pub use diagnosis::{DiagnosisReport, verdict};
+pub use diagnosis::{DiagnosisReport, read as read_diagnosis, verdict};
+pub use several::Reports;
 
 use crate::summary::CellSummary;
 use crate::wan::Wan;

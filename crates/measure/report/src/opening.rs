@@ -201,7 +201,8 @@ fn last_step(
 /// What it is, and the best of each kind.
 fn measured(report: &Report<'_>) -> String {
     let subject = &report.record.subject;
-    let what = subject.product.as_deref().unwrap_or(&subject.kind).trim();
+    let kind = if subject.kind == "iscsi" { "iSCSI LUN" } else { &subject.kind };
+    let what = subject.product.as_deref().unwrap_or(kind).trim();
     let what = format!("{what} of {}, by the suite {}", size(subject.bytes as f64), report.record.suite.name);
     let mut best = Vec::new();
     if let Some(wan) = &report.wan {

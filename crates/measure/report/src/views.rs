@@ -73,7 +73,8 @@ pub(super) fn plus_minus(estimate: Estimate) -> String {
 
 /// The ends of an estimate's interval, written as the estimate itself; nothing if there is no interval.
 pub(super) fn interval(estimate: Estimate, written: fn(f64) -> String) -> String {
-    let ends = |interval: stats::Interval| format!("{} to {}", written(interval.low), written(interval.high));
+    let end = |end: f64| if end == 0.0 { "0".to_owned() } else { written(end) };
+    let ends = |interval: stats::Interval| format!("{} to {}", end(interval.low), end(interval.high));
     estimate.interval.map(ends).unwrap_or_default()
 }
 

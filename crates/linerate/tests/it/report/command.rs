@@ -56,6 +56,35 @@ fn other_forms_are_printed_and_nothing_is_written() {
 }
 
 #[test]
+fn results_of_a_tree_and_of_several_folders_are_one_page() {
+    let tree = tempfile::tempdir().expect("a folder");
+    let text = serde_json::to_string(&records::sweep()).expect("JSON");
+    for name in ["monday", "tuesday/atto", ".hidden"] {
+        let folder = tree.path().join(name);
+        fs::create_dir_all(&folder).expect("a folder");
+        fs::write(folder.join("result.json"), &text).expect("a result");
+    }
+    let said = report(tree.path(), &[]).expect_success();
+    assert!(said.contains("monday") && said.contains("tuesday/atto") && !said.contains("hidden"), "{said}");
+    let page = fs::read_to_string(tree.path().join("reports.html")).expect("a page");
+    for part in
+        ["<h1>2 results</h1>", "id=\"result-1-sizes\"", "id=\"result-2-sizes\"", "The same cells in several"]
+    {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(fs::metadata(tree.path().join("tuesday/atto/report.html")).is_ok());
+
+    let [monday, tuesday] = ["monday", "tuesday"].map(|name| tree.path().join(name).display().to_string());
+    let refused = run(LINERATE, &["report", &monday, &tuesday]).expect_failure();
+    assert!(refused.contains("--out DIR"), "{refused}");
+    let refused = run(LINERATE, &["report", &monday, &tuesday, "--format", "cells"]).expect_failure();
+    assert!(refused.contains("holds one result"), "{refused}");
+    let both = tree.path().join("both").display().to_string();
+    run(LINERATE, &["report", &monday, &tuesday, "--out", &both]).expect_success();
+    assert!(fs::metadata(tree.path().join("both/reports.md")).expect("a page").len() > 1000);
+}
+
+#[test]
 fn what_is_no_result_is_refused_with_its_place() {
     let refused = |result: &str| report(directory(result).path(), &[]).expect_failure();
     assert!(refused("{\n  \"format\": 1,\n  nonsense").contains("line 3 column"));

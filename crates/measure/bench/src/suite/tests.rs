@@ -181,7 +181,8 @@ fn quick_takes_about_a_minute() {
     let quick = named("quick").expect("a preset");
     let reading = quick.cells().filter(|cell| !cell.roles[0].workload.writes()).count();
     assert_eq!((reading, quick.cells().count()), (9, 15));
-    assert!((60.0..75.0).contains(&quick.longest_s()), "{}", quick.longest_s());
+    // Beside what sessions and the first look at the storage take.
+    assert!((45.0..60.0).contains(&quick.longest_s()), "{}", quick.longest_s());
 }
 
 #[test]

@@ -89,6 +89,22 @@ struct Told<'a> {
 /// Counted up when a reader of an older one would misunderstand a newer one.
 const FORMAT: u32 = 1;
 
+/// The diagnosis in a `diagnosis.json`.
+///
+/// # Errors
+/// It is none, or of another format; in a sentence.
+pub fn read(json: &str) -> Result<Diagnosis, String> {
+    #[derive(serde::Deserialize)]
+    struct Format {
+        format: u32,
+    }
+    let format = serde_json::from_str::<Format>(json).map_err(|error| error.to_string())?.format;
+    if format != FORMAT {
+        return Err(format!("it is of format {format}, and this program reads {FORMAT}"));
+    }
+    serde_json::from_str(json).map_err(|error| error.to_string())
+}
+
 /// What a verdict says, in one sentence, for a line by itself.
 pub fn verdict(diagnosis: &Diagnosis) -> String {
     words::verdict(diagnosis)

@@ -14,7 +14,7 @@ mod times;
 mod verdict;
 mod wan;
 
-pub(super) use verdict::{fastest, verdict};
+pub(super) use verdict::{fastest, listed, says, verdict};
 
 use super::Report;
 use super::document::Document;

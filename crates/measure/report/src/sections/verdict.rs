@@ -22,7 +22,7 @@ pub(crate) fn verdict(report: &Report<'_>) -> Verdict {
 }
 
 /// Whether it can be believed.
-fn says(trust: Tone) -> &'static str {
+pub(crate) fn says(trust: Tone) -> &'static str {
     match trust {
         Tone::Good => "every check passed",
         Tone::Care => "to be read with care",
@@ -159,7 +159,7 @@ fn gravity(flag: &Flag) -> Tone {
 }
 
 /// A few names, and how many more there are.
-pub(super) fn listed(names: &[&str]) -> String {
+pub(crate) fn listed(names: &[&str]) -> String {
     const SHOWN: usize = 4;
     match names.len().checked_sub(SHOWN) {
         None | Some(0) => names.join(", "),

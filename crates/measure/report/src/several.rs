@@ -1,0 +1,173 @@
+//! Several results in one page: a line for each, what cells they have in common, and then each as its own page shows it.
+
+use super::document::{Block, Document, Lead, Section, Table, Tone, Verdict};
+use super::sections::{self, fastest};
+use super::summary::CellSummary;
+use super::views::{Direction, interval, latencies};
+use super::{Report, html, markdown};
+use stats::figures::{counted, grouped, latency, megabytes, significant};
+use stats::table::{Align, rows_of};
+
+/// Several results that are shown together.
+#[derive(Clone, Debug)]
+pub struct Reports<'a>(Vec<Report<'a>>);
+
+impl<'a> Reports<'a> {
+    /// These, in this order.
+    pub fn new(reports: Vec<Report<'a>>) -> Reports<'a> {
+        Reports(reports)
+    }
+
+    /// One HTML file that needs nothing else.
+    pub fn html(&self) -> String {
+        html::pages(&self.overview(), &self.parts())
+    }
+
+    /// The same as Markdown.
+    pub fn markdown(&self) -> String {
+        let parts = self.parts();
+        let pages = parts.iter().map(|part| format!("\n{}", markdown::page(part)));
+        markdown::page(&self.overview()) + &pages.collect::<String>()
+    }
+
+    /// A line for each.
+    pub fn terminal(&self) -> String {
+        let table = self.table();
+        let head: Vec<String> = table.columns.iter().map(|column| column.title.clone()).collect();
+        let clean = |cell: &String| super::terminal::fitted(cell, usize::MAX);
+        let rows = table.rows.iter().map(|row| row.cells.iter().map(clean).collect::<Vec<String>>());
+        let rows: Vec<Vec<String>> = [head].into_iter().chain(rows).collect();
+        let align = |numbers: bool| if numbers { Align::Right } else { Align::Left };
+        let columns: Vec<Align> = table.columns.iter().map(|column| align(column.numbers)).collect();
+        rows_of(&columns, &rows).into_iter().map(|line| line + "\n").collect()
+    }
+
+    fn parts(&self) -> Vec<Document> {
+        let part = |(n, report): (usize, &Report<'_>)| {
+            let document = sections::document(report);
+            Document { title: format!("Result {}: {}", n + 1, document.title), ..document }
+        };
+        self.0.iter().enumerate().map(part).collect()
+    }
+
+    fn overview(&self) -> Document {
+        let table = Block::Table(self.table());
+        let mut sections = vec![Section { id: "results", title: "Results", blocks: vec![table] }];
+        sections.extend(self.in_common());
+        let verdicts = self.0.iter().map(sections::verdict);
+        let tone = verdicts.map(|verdict| verdict.tone).max().unwrap_or(Tone::Incomplete);
+        let begun = || self.0.iter().map(|report| report.record.begun.as_str());
+        let (first, last) = (begun().min().unwrap_or_default(), begun().max().unwrap_or_default());
+        Document {
+            title: counted(self.0.len(), "result"),
+            subtitle: if first == last { first.to_owned() } else { format!("{first} to {last}") },
+            verdict: Verdict {
+                lead: self.leads(),
+                tone,
+                says: sections::says(tone).to_owned(),
+                headlines: Vec::new(),
+                reservations: Vec::new(),
+            },
+            sections,
+        }
+    }
+
+    /// Where each direction was fastest, among the results whose data were right.
+    fn leads(&self) -> Vec<Lead> {
+        let mut places: Vec<&str> = Vec::new();
+        for place in self.0.iter().map(|report| report.record.subject.place.as_str()) {
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        let says = format!("{}: {}.", counted(places.len(), "place"), sections::listed(&places));
+        let mut leads = vec![Lead { about: "What was measured?", says }];
+        let is_right = |report: &&Report<'_>| report.summaries.iter().all(|summary| summary.mismatches == 0);
+        let best = |direction| {
+            let right = self.0.iter().enumerate().filter(|(_, report)| is_right(report));
+            let each =
+                right.filter_map(|(n, report)| Some((n, fastest(report.summaries.iter(), direction)?)));
+            each.max_by(|(_, one), (_, other)| one.bytes_per_s.median.total_cmp(&other.bytes_per_s.median))
+        };
+        let clause = |(direction, name): (Direction, &str)| {
+            let (n, cell) = best(direction)?;
+            Some(format!("{name} in result {} ({} MB/s)", n + 1, megabytes(cell.bytes_per_s.median)))
+        };
+        let clauses: Vec<String> = [
+            (Direction::Read, "reads"),
+            (Direction::Write, "writes"),
+            (Direction::Both, "mixed reads and writes"),
+        ]
+        .into_iter()
+        .filter_map(clause)
+        .collect();
+        if !clauses.is_empty() {
+            let says = format!("{}. linerate compare tells which differences are real.", clauses.join(", "));
+            leads.push(Lead { about: "What is fastest where?", says });
+        }
+        leads
+    }
+
+    fn table(&self) -> Table {
+        let columns =
+            ["#result", "folder", "began", "suite", "place", "#read MB/s", "#write MB/s", "#IOPS", ""];
+        let mut table = Table::of("", &columns);
+        for (n, report) in self.0.iter().enumerate() {
+            let rate = |direction| {
+                let fastest = fastest(report.summaries.iter(), direction);
+                fastest.map(|cell| megabytes(cell.bytes_per_s.median)).unwrap_or_default()
+            };
+            let most = report.summaries.iter().map(|summary| summary.iops.median).fold(0.0, f64::max);
+            let (tone, record) = (sections::verdict(report).tone, report.record);
+            table.marked_row(
+                tone != Tone::Good,
+                [
+                    (n + 1).to_string(),
+                    report.folder.clone().unwrap_or_default(),
+                    record.begun.clone(),
+                    record.suite.name.clone(),
+                    record.subject.place.clone(),
+                    rate(Direction::Read),
+                    rate(Direction::Write),
+                    grouped(most.round() as u64),
+                    sections::says(tone).to_owned(),
+                ],
+            );
+        }
+        table
+    }
+
+    /// Cells that are the same in several results, one below the other.
+    fn in_common(&self) -> Option<Section> {
+        let columns = ["cell", "#result", "#IOPS", "#95 % interval", "#MB/s", "#p50", "#p99"];
+        let mut table = Table::of("", &columns);
+        let all: Vec<(usize, &CellSummary)> = (1..)
+            .zip(&self.0)
+            .flat_map(|(n, report)| report.summaries.iter().map(move |summary| (n, summary)))
+            .filter(|(_, summary)| summary.runs > 0)
+            .collect();
+        for (at, (n, summary)) in all.iter().enumerate() {
+            let same = |(_, other): &&(usize, &CellSummary)| other.cell == summary.cell;
+            let known = all[..at].iter().any(|other| same(&other));
+            let later: Vec<&(usize, &CellSummary)> = all[at + 1..].iter().filter(same).collect();
+            if known || later.is_empty() {
+                continue;
+            }
+            for (n, summary) in [&(*n, *summary)].into_iter().chain(later) {
+                let times = latencies(summary);
+                table.row([
+                    summary.cell.name.clone(),
+                    n.to_string(),
+                    significant(summary.iops.median),
+                    interval(summary.iops, significant),
+                    megabytes(summary.bytes_per_s.median),
+                    latency(times.p50_us),
+                    latency(times.p99_us),
+                ]);
+            }
+        }
+        let is_empty = table.rows.is_empty();
+        let blocks = vec![Block::Table(table)];
+        (!is_empty).then_some(Section { id: "common", title: "The same cells in several results", blocks })
+    }
+}
