@@ -136,11 +136,11 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     let (change, how, force) = match &arguments.command {
         Command::Sessions(listing) => return sessions(&socket, listing),
         Command::Volumes(listing) => match ask(Request::Volumes)? {
-            Reply::Volumes { volumes } => return listing.print(&volumes, |all| tables::volumes(all)),
+            Reply::Volumes { volumes } => return listing.print(&volumes, tables::volumes),
             other => return Err(unexpected(other)),
         },
         Command::Targets(listing) => match ask(Request::Targets)? {
-            Reply::Targets { targets } => return listing.print(&targets, |all| tables::targets(all)),
+            Reply::Targets { targets } => return listing.print(&targets, tables::targets),
             other => return Err(unexpected(other)),
         },
         Command::Events => return events(&socket),

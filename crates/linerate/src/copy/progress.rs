@@ -22,7 +22,7 @@ pub(super) struct Progress {
 
 enum Shown {
     Bar(ProgressBar),
-    Lines(Lines),
+    Lines(Box<Lines>),
     Nothing,
 }
 
@@ -56,7 +56,7 @@ impl Observer for Progress {
         };
         let lines = |form| {
             let lines = RefCell::new(progress::lines(form));
-            Shown::Lines(Lines { verb, bytes, begun: Instant::now(), lines })
+            Shown::Lines(Box::new(Lines { verb, bytes, begun: Instant::now(), lines }))
         };
         self.show(match self.kind {
             ProgressKind::Bar => Shown::Bar(bar(verb, bytes)),

@@ -13,7 +13,7 @@ pub(crate) enum Progress {
     /// A bar.
     Bar(ProgressBar),
     /// Lines, and how far it is.
-    Lines(RefCell<(progress::Lines, Moment)>),
+    Lines(Box<RefCell<(progress::Lines, Moment)>>),
     /// Nothing is shown.
     Nothing,
 }
@@ -21,7 +21,8 @@ pub(crate) enum Progress {
 impl Progress {
     /// Shown in this way.
     pub(crate) fn shown(kind: ProgressKind) -> Progress {
-        let lines = |form| Progress::Lines(RefCell::new((progress::lines(form), Moment::default())));
+        let lines =
+            |form| Progress::Lines(Box::new(RefCell::new((progress::lines(form), Moment::default()))));
         match kind {
             ProgressKind::Bar => {
                 let bar = ProgressBar::new(1);

@@ -58,7 +58,9 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failure> {
         let folder = Folder::open(only);
         let record = folder.load()?;
         match arguments.format {
-            Some(format) => say(&printed(&of_folder(&folder, &record, curves)?, format).map_err(Failure::failed)?),
+            Some(format) => {
+                say(&printed(&of_folder(&folder, &record, curves)?, format).map_err(Failure::failed)?)
+            }
             None => {
                 write(&folder, &record, curves)?;
                 say(&Report::new(&record).terminal(width()));
@@ -70,14 +72,10 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failure> {
     if let Some(format) = arguments.format {
         return together(&folders, &curves, |reports| {
             let text = match format {
-                Format::Terminal => reports.terminal(),
+                Format::Terminal => reports.terminal(width()),
                 Format::Html => reports.html(),
                 Format::Markdown => reports.markdown(),
-                Format::Cells
-                | Format::Samples
-                | Format::IometerCsv
-                | Format::FioJson
-                | Format::Json => {
+                Format::Cells | Format::Samples | Format::IometerCsv | Format::FioJson | Format::Json => {
                     return Err(Failure::refused(
                         "--format: this form holds one result, and several were found",
                     ));
@@ -97,7 +95,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failure> {
     }
     let page = write_together(&folders, &arguments.beside, out)?;
     together(&folders, &curves, |reports| {
-        say(&reports.terminal());
+        say(&reports.terminal(width()));
         Ok(())
     })?;
     say(&format!("\nreports: {}\n", page.display()));

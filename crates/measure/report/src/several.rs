@@ -4,9 +4,9 @@ use super::document::{Block, Document, Lead, Section, Table, Tone, Verdict};
 use super::sections::{self, fastest};
 use super::summary::CellSummary;
 use super::views::{Direction, interval, latencies};
-use super::{Report, html, markdown};
+use super::{Report, html, markdown, terminal};
 use stats::figures::{counted, grouped, latency, megabytes, significant};
-use stats::table::{Align, rows_of};
+use stats::table::{Align, Column, fitted};
 
 /// Several results that are shown together.
 #[derive(Clone, Debug)]
@@ -30,16 +30,20 @@ impl<'a> Reports<'a> {
         markdown::page(&self.overview()) + &pages.collect::<String>()
     }
 
-    /// A line for each.
-    pub fn terminal(&self) -> String {
+    /// A line for each, for a terminal of so many columns.
+    pub fn terminal(&self, width: usize) -> String {
         let table = self.table();
         let head: Vec<String> = table.columns.iter().map(|column| column.title.clone()).collect();
-        let clean = |cell: &String| super::terminal::fitted(cell, usize::MAX);
-        let rows = table.rows.iter().map(|row| row.cells.iter().map(clean).collect::<Vec<String>>());
-        let rows: Vec<Vec<String>> = [head].into_iter().chain(rows).collect();
+        let rows = table.rows.iter().map(|row| row.cells.clone());
+        let rows: Vec<Vec<String>> = [head.clone()].into_iter().chain(rows).collect();
         let align = |numbers: bool| if numbers { Align::Right } else { Align::Left };
-        let columns: Vec<Align> = table.columns.iter().map(|column| align(column.numbers)).collect();
-        rows_of(&columns, &rows).into_iter().map(|line| line + "\n").collect()
+        // The first ones say which result it is, and the last ones are left out first where there is no room.
+        let columns = table.columns.iter().enumerate();
+        let columns =
+            columns.map(|(at, column)| Column { align: align(column.numbers), rank: u8::from(at > 1) });
+        let fitted = fitted(&columns.collect::<Vec<_>>(), &rows, terminal::used(width));
+        let note = fitted.note(&head.iter().map(String::as_str).collect::<Vec<_>>());
+        terminal::printed(&fitted.rows.concat().into_iter().chain(note).collect::<Vec<_>>())
     }
 
     fn parts(&self) -> Vec<Document> {

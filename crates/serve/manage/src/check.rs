@@ -1,6 +1,7 @@
 //! `serve --check`: whether a start would succeed, found out by trying everything that it needs and changing nothing.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -53,16 +54,14 @@ pub fn check(config: &Config) -> Checked {
 }
 
 impl Trial<'_> {
-    fn mistake(&mut self, sentence: impl ToString) {
+    fn mistake(&mut self, sentence: impl Display) {
         self.found.mistakes.push(sentence.to_string());
     }
 
     /// Something is in use: by the server that runs, if there is one.
-    fn in_use(&mut self, sentence: impl ToString) {
+    fn in_use(&mut self, sentence: impl Display) {
         match self.is_running {
-            true => {
-                self.found.notes.push(format!("{}, as the running server may have it", sentence.to_string()))
-            }
+            true => self.found.notes.push(format!("{}, as the running server may have it", sentence)),
             false => self.mistake(sentence),
         }
     }

@@ -118,9 +118,12 @@ impl Socket {
     }
 }
 
+/// Answers a request of a client, which the text names.
+type Answer = dyn Fn(Request, &str) -> Reply + Send + Sync;
+
 /// What the threads of all clients share.
 struct Clients {
-    answer: Box<dyn Fn(Request, &str) -> Reply + Send + Sync>,
+    answer: Box<Answer>,
     events: Arc<Events>,
     /// Clients that have a thread.
     attended: Mutex<usize>,

@@ -5,6 +5,7 @@ mod keys;
 mod screen;
 mod state;
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, IsTerminal, Stderr, stderr};
 use std::time::{Duration, Instant};
@@ -50,7 +51,7 @@ impl Watch {
     /// Whether there is a terminal to take.
     pub(in crate::bench) fn is_possible() -> Result<(), Failure> {
         File::open("/dev/tty").map_err(untaken)?;
-        if stderr().is_terminal() { Ok(()) } else { Err(untaken(io::Error::other("there is none"))) }
+        if stderr().is_terminal() { Ok(()) } else { Err(untaken("there is none")) }
     }
 
     fn draw(&mut self, now: bool) {
@@ -64,7 +65,7 @@ impl Watch {
     }
 }
 
-fn untaken(error: io::Error) -> Failure {
+fn untaken(error: impl Display) -> Failure {
     Failure::refused(format!("--watch needs a terminal on standard error: {error}"))
 }
 
