@@ -50,12 +50,14 @@ pub enum Kind {
     Worse,
     /// A diagnosis found a bottleneck, which was asked to be a failure.
     HeldBack,
+    /// An import left something out.
+    Incomplete,
     /// A signal, or the caller, has ended it.
     Interrupted,
 }
 
 impl Kind {
-    const ALL: [Kind; 14] = [
+    const ALL: [Kind; 15] = [
         Kind::Failed,
         Kind::Refused,
         Kind::Unreachable,
@@ -69,6 +71,7 @@ impl Kind {
         Kind::NoSpace,
         Kind::Worse,
         Kind::HeldBack,
+        Kind::Incomplete,
         Kind::Interrupted,
     ];
 
@@ -93,6 +96,7 @@ impl Kind {
             Kind::NoSpace => (11, "no space left"),
             Kind::Worse => (12, "a comparison found something worse, and not by chance"),
             Kind::HeldBack => (13, "a diagnosis found what holds a path back, and --check was given"),
+            Kind::Incomplete => (14, "an import could not carry everything over; what it made can be used"),
             // As a shell reports a command that SIGINT ended: 128 and the signal's number.
             Kind::Interrupted => (130, "interrupted"),
         }

@@ -38,6 +38,7 @@ pub mod control;
 mod desired;
 mod difference;
 pub mod front_ends;
+pub mod import;
 mod join;
 mod live;
 mod log_line;
