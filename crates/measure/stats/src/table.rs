@@ -183,7 +183,7 @@ mod tests {
         let columns = columns.map(|(align, rank)| Column { align, rank });
         let row = ["random-read-4KiB-depth-64", "61,097", "109.2", "1.56 µs"].map(str::to_owned);
         let at = |width| {
-            let FittedTable { rows, left_out } = fitted(&columns, &[row.clone()], width);
+            let FittedTable { rows, left_out } = fitted(&columns, std::slice::from_ref(&row), width);
             (rows.concat(), left_out)
         };
         let all = "random-read-4KiB-depth-64  61,097  109.2  1.56 µs".to_owned();

@@ -7,7 +7,7 @@ mod state;
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, IsTerminal, Stderr, stderr};
+use std::io::{IsTerminal, Stderr, stderr};
 use std::time::{Duration, Instant};
 
 use bench::record::{CellRun, Record, Sample};
