@@ -18,6 +18,7 @@ use crate::diagnose::{self, DiagnoseArguments};
 use crate::discover::{self, DiscoverArguments};
 use crate::failure::{Failure, exit_codes};
 use crate::help::{self, Topic};
+use crate::import::{self, ImportArguments};
 use crate::info::{self, InfoArguments};
 use crate::interrupt;
 use crate::lab::{self, RunArguments};
@@ -67,6 +68,11 @@ enum Command {
     Server(ServerArguments),
     /// List the targets of a portal
     Discover(DiscoverArguments),
+    /// Convert the configuration of tgt or LIO to a linerate.toml
+    ///
+    /// What cannot be carried over is a comment in it, and a line with file and line number on standard error; the exit code
+    /// is 14 then.
+    Import(ImportArguments),
     /// Show what a login negotiates, and the LUNs of a target
     Info(InfoArguments),
     /// Attach a LUN or volume as a file, for losetup and mount
@@ -165,6 +171,7 @@ impl Command {
         match self {
             Command::Serve(_)
             | Command::Server(_)
+            | Command::Import(_)
             | Command::Detach(_)
             | Command::Compare(_)
             | Command::Completions(_)
@@ -261,6 +268,7 @@ impl Arguments {
             Command::Serve(arguments) => serve::run(&arguments, &log)?,
             Command::Server(arguments) => server::run(&arguments)?,
             Command::Discover(arguments) => discover::run(&arguments)?,
+            Command::Import(arguments) => return import::run(&arguments),
             Command::Info(arguments) => info::run(&arguments)?,
             Command::Attach(arguments) => return attach::run(&arguments),
             Command::Detach(arguments) => attach::detach(&arguments)?,

@@ -10,6 +10,7 @@ const AGENTS: &str = include_str!("../../../docs/agents.md");
 const SERVE: &str = include_str!("../../../docs/serve.md");
 const OPERATE: &str = include_str!("../../../docs/operate.md");
 const INITIATOR: &str = include_str!("../../../docs/initiator.md");
+const COMING_FROM: &str = include_str!("../../../docs/coming-from.md");
 const COPY: &str = include_str!("../../../docs/copy.md");
 const COMPARE: &str = include_str!("../../../docs/compare.md");
 const LIMITS: &str = include_str!("../../../docs/limits.md");
@@ -52,6 +53,7 @@ fn every_example_of_a_command_line_is_understood() {
         OPERATE,
         INITIATOR,
         COPY,
+        COMING_FROM,
         COMPARE,
         LIMITS,
         RECORDER,
@@ -118,6 +120,27 @@ fn every_option_of_copies_is_in_their_document() {
     for option in ["copy", "read", "write"].into_iter().flat_map(|name| options(&command, name)) {
         assert!(COPY.contains(&format!("--{option}")), "--{option} is not in docs/copy.md");
     }
+}
+
+#[test]
+fn every_option_of_import_is_in_its_document() {
+    let command = Arguments::command();
+    for option in options(&command, "import") {
+        assert!(COMING_FROM.contains(&format!("--{option}")), "--{option} is not in docs/coming-from.md");
+    }
+}
+
+/// The configuration that the Debian package installs.
+#[test]
+fn the_configuration_of_the_package_is_good_with_its_example_too() {
+    let text = include_str!("../../../contrib/debian/linerate.toml");
+    Config::parse("contrib/debian/linerate.toml", text).unwrap_or_else(|error| panic!("{error}"));
+    let lines =
+        text.lines().map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line));
+    let example = lines.collect::<Vec<_>>().join("\n");
+    let config =
+        Config::parse("contrib/debian/linerate.toml", &example).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(config.iscsi().targets.len(), 1);
 }
 
 #[test]

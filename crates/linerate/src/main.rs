@@ -14,6 +14,7 @@ mod discover;
 #[cfg(test)]
 mod documents_tests;
 mod help;
+mod import;
 mod info;
 mod interrupt;
 mod lab;

@@ -33,6 +33,7 @@ mod growth;
 mod hangup;
 mod hostile;
 mod hung;
+mod import;
 mod info;
 mod isolation;
 mod json;

@@ -9,6 +9,7 @@ mod attach;
 mod commands;
 mod copies;
 mod diagnose;
+mod import;
 mod istgt;
 mod load;
 mod neighbours;

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 use super::san::{Disk, PREFIX, SECRET, TARGET_SECRET, TARGET_USER, USER, images};
-use crate::program::{Ended, run_command, signal, until};
+use crate::program::{Ended, run, run_command, signal, until};
 use crate::server::{free_port, has_ipv6};
 
 #[derive(Debug)]
@@ -44,6 +44,11 @@ impl Tgt {
         self.daemon = daemon(self.port);
         self.until_it_answers();
         self.set_up();
+    }
+
+    /// Its configuration, by its own tool.
+    pub(super) fn dump(&self) -> String {
+        run("tgt-admin", &["--control-port", &control_port(self.port).to_string(), "--dump"]).expect_success()
     }
 
     pub(super) fn signal(&self, name: &str) {
