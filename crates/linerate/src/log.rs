@@ -33,7 +33,9 @@ impl From<LogLines> for LogFormat {
 
 /// Begins to log. What the command line says goes before what the file says.
 pub(crate) fn begin(arguments: &Log, file: &Log) -> Result<(), Failure> {
-    let LogTargets(targets) = filter(arguments, file)?;
+    let filter = arguments.filter.as_deref().or(file.filter.as_deref()).unwrap_or(USUAL);
+    let LogTargets(targets) =
+        filter.parse().map_err(|error| Failure::refused(format!("cannot log `{filter}`: {error}")))?;
     // A log that cannot be written says so where it cannot be written, and panics at that.
     let lines = fmt::layer().with_writer(io::stderr).log_internal_errors(false);
     let lines = match arguments.format.or(file.format).unwrap_or_default() {
@@ -41,12 +43,6 @@ pub(crate) fn begin(arguments: &Log, file: &Log) -> Result<(), Failure> {
         LogFormat::Json => lines.json().boxed(),
     };
     tracing_subscriber::registry().with(lines.with_filter(targets)).try_init().map_err(Failure::failed)
-}
-
-/// What is to be logged.
-pub(crate) fn filter(arguments: &Log, file: &Log) -> Result<LogTargets, Failure> {
-    let filter = arguments.filter.as_deref().or(file.filter.as_deref()).unwrap_or(USUAL);
-    filter.parse().map_err(|error| Failure::refused(format!("cannot log `{filter}`: {error}")))
 }
 
 /// Not where NO_COLOR says so (no-color.org).

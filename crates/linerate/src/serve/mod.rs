@@ -35,8 +35,9 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
 
 /// Says what would be served, or all that is wrong.
 fn check(config: &Config, log: &Log) -> Result<(), Failure> {
+    let not_logged = crate::log::begin(log, &config.log).err();
     let Checked { mut mistakes, notes } = manage::check(config);
-    mistakes.extend(crate::log::filter(log, &config.log).err().map(|failure| failure.to_string()));
+    mistakes.extend(not_logged.map(|failure| failure.to_string()));
     notes.iter().for_each(|note| remark(format_args!("note: {note}")));
     match mistakes.is_empty() {
         true => say(&summary::text(config)),

@@ -1,7 +1,6 @@
 //! `serve --check`: whether a start would succeed, found out by trying everything that it needs and changing nothing.
 
 use std::collections::HashMap;
-use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -44,7 +43,7 @@ pub fn check(config: &Config) -> Checked {
     };
     let mut trial = Trial { config, state: &state, is_running: false, found: Checked::default() };
     if let Err(error) = config.io_engine.unwrap_or_default().choose() {
-        trial.mistake(format!("io_uring is unavailable ({error}); leave --io-engine at auto"));
+        trial.mistake(&format!("io_uring is unavailable ({error}); leave --io-engine at auto"));
     }
     trial.state();
     trial.volumes();
@@ -54,14 +53,16 @@ pub fn check(config: &Config) -> Checked {
 }
 
 impl Trial<'_> {
-    fn mistake(&mut self, sentence: impl Display) {
+    fn mistake(&mut self, sentence: &impl ToString) {
         self.found.mistakes.push(sentence.to_string());
     }
 
     /// Something is in use: by the server that runs, if there is one.
-    fn in_use(&mut self, sentence: impl Display) {
+    fn in_use(&mut self, sentence: &impl ToString) {
         match self.is_running {
-            true => self.found.notes.push(format!("{}, as the running server may have it", sentence)),
+            true => {
+                self.found.notes.push(format!("in use, most likely by that server: {}", sentence.to_string()))
+            }
             false => self.mistake(sentence),
         }
     }
@@ -75,11 +76,11 @@ impl Trial<'_> {
                 let directory = directory.display();
                 self.found.notes.push(format!("a server runs with the state directory {directory}{process}"));
             }
-            Err(error) => self.mistake(error),
+            Err(error) => self.mistake(&error),
         }
         if let Err(error) = can_make(&self.state.join("volumes").join("x")) {
             let directory = self.state.display();
-            self.mistake(format!("cannot make or change the state directory {directory}: {error}"));
+            self.mistake(&format!("cannot make or change the state directory {directory}: {error}"));
         }
     }
 
@@ -93,8 +94,8 @@ impl Trial<'_> {
             let Err(error) = outcome else { continue };
             let sentence = format!("volume {name}: {error}");
             match error.downcast_ref() {
-                Some(OpenError::AlreadyInUse { .. }) => self.in_use(sentence),
-                _ => self.mistake(sentence),
+                Some(OpenError::AlreadyInUse { .. }) => self.in_use(&sentence),
+                _ => self.mistake(&sentence),
             }
         }
         let specs = remote.iter().map(|volume| (volume.spec.clone(), read_only()));
@@ -104,10 +105,10 @@ impl Trial<'_> {
                     outcome
                         .err()
                         .into_iter()
-                        .for_each(|error| self.mistake(format!("volume {}: {error}", volume.name)));
+                        .for_each(|error| self.mistake(&format!("volume {}: {error}", volume.name)));
                 }
             }
-            Err(failure) => self.mistake(failure),
+            Err(failure) => self.mistake(&failure),
         }
     }
 
@@ -119,7 +120,7 @@ impl Trial<'_> {
             let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
             if let Some(other) = taken.insert(path.clone(), &volume.name) {
                 let path = path.display();
-                self.mistake(format!(
+                self.mistake(&format!(
                     "volume {}: {path} is volume {other}'s; give each its own",
                     volume.name
                 ));
@@ -157,26 +158,26 @@ impl Trial<'_> {
         });
         for error in failed {
             match error.kind() {
-                io::ErrorKind::AddrInUse => self.in_use(no_listener(&error)),
-                _ => self.mistake(no_listener(&error)),
+                io::ErrorKind::AddrInUse => self.in_use(&no_listener(&error)),
+                _ => self.mistake(&no_listener(&error)),
             }
         }
         if let Some(Err(failure)) = self.config.metrics.as_ref().map(|metrics| metrics.bind().map(drop)) {
-            self.in_use(failure);
+            self.in_use(&failure);
         }
     }
 
     fn control(&mut self) {
         let path = control(self.config, self.state);
         match Socket::look(&path) {
-            Err(error @ BindError::InUse(_)) => self.in_use(error),
-            Err(error) => self.mistake(error),
+            Err(error @ BindError::InUse(_)) => self.in_use(&error),
+            Err(error) => self.mistake(&error),
             Ok(()) => {}
         }
         if let Err(error) = can_make(&path).map_err(|error| BindError::Io(path.clone(), error)) {
             // What is in the state directory has been said.
             if !path.starts_with(self.state) {
-                self.mistake(error);
+                self.mistake(&error);
             }
         }
     }

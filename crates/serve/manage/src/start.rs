@@ -60,7 +60,7 @@ fn start_noting(desired: Desired, config: Config, undo: &Undo) -> Result<Started
     let addresses = addresses(&bound)?;
     let socket = Socket::bind(&control(&config, state.directory())).map_err(Failure::refused)?;
     let metrics = config.metrics.as_ref().map(Metrics::bind).transpose()?;
-    tell(&desired, &config, &state);
+    tell(&desired, &config, &state, &addresses);
     let live = Live::new(desired, state, server, front_ends, events, config, volumes);
     live.serve_metrics(metrics)?;
     Ok(Started { live, addresses, reactors, socket: Some(socket), socket_file: None })
@@ -124,11 +124,11 @@ pub(crate) fn control(config: &Config, state: &Path) -> PathBuf {
 }
 
 /// Logs what is served from now on.
-fn tell(desired: &Desired, config: &Config, state: &ServerState) {
+fn tell(desired: &Desired, config: &Config, state: &ServerState, bound: &[SocketAddr]) {
     let file = desired.path.as_ref().map(|path| path.display().to_string());
     let (version, pid, state) = (env!("CARGO_PKG_VERSION"), process::id(), state.directory().display());
     tracing::info!(version, pid, config = file, %state, "started");
-    for line in summary::of(config).lines() {
+    for line in summary::of(config, bound).lines() {
         tracing::info!("serves: {}", secrets::masked(line).trim_start());
     }
 }

@@ -1,19 +1,24 @@
 //! The summary that `linerate serve --check` prints of a valid configuration.
 
 use std::fmt::Write;
+use std::net::SocketAddr;
+
+use server::Portal;
 
 use crate::config::{Config, Volume};
 
 /// What is said of a valid configuration.
 pub fn text(config: &Config) -> String {
-    of(config) + "the configuration is good\n"
+    of(config, &[]) + "the configuration is good\n"
 }
 
 /// One line for each listener, for what each front end serves, and for each idle volume.
-pub(crate) fn of(config: &Config) -> String {
+/// `bound` are the addresses of the portals, if they are listened on, with the ports that were really taken.
+pub(crate) fn of(config: &Config, bound: &[SocketAddr]) -> String {
     let mut text = String::new();
     // Writing into a String does not fail.
-    for (front_end, portal) in config.portals() {
+    for (number, (front_end, portal)) in config.portals().enumerate() {
+        let portal = Portal { listen: bound.get(number).copied().unwrap_or(portal.listen), ..portal };
         let _ = writeln!(text, "listens on {}", front_end.describe(&portal));
     }
     if let Some(metrics) = &config.metrics {

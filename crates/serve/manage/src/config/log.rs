@@ -97,10 +97,9 @@ impl FromStr for LogTargets {
 
 /// Whether something is logged by this name, or within the part of this name.
 fn is_known(name: &str) -> bool {
-    KNOWN
-        .iter()
-        .filter_map(|known| known.strip_prefix(name))
-        .any(|rest| rest.is_empty() || rest.starts_with("::"))
+    let is_within =
+        |known: &&str| known.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+    KNOWN.iter().any(|known| is_within(known))
 }
 
 fn meant(name: &str) -> String {

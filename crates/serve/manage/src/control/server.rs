@@ -118,7 +118,7 @@ impl Socket {
     }
 }
 
-/// Answers a request of a client, which the text names.
+/// Answers a request; the text says who asks.
 type Answer = dyn Fn(Request, &str) -> Reply + Send + Sync;
 
 /// What the threads of all clients share.
