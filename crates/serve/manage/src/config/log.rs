@@ -99,7 +99,7 @@ impl FromStr for LogTargets {
 fn is_known(name: &str) -> bool {
     let is_within =
         |known: &&str| known.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
-    KNOWN.iter().any(|known| is_within(known))
+    KNOWN.iter().any(is_within)
 }
 
 fn meant(name: &str) -> String {
