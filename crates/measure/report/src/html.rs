@@ -17,6 +17,7 @@ pub(super) fn pages(document: &Document, parts: &[Document]) -> String {
         page.element("body", &[], |body| {
             body.element("main", &[], |main| {
                 self::main(document, "", main);
+                links(parts, main);
                 for (n, part) in parts.iter().enumerate() {
                     let id = format!("result-{}", n + 1);
                     main.element("article", &[("id", &id)], |article| {
@@ -97,6 +98,18 @@ fn contents(sections: &[Section], prefix: &str, main: &mut Markup) {
     main.element("nav", &[], |nav| {
         for section in sections {
             nav.with_text("a", &[("href", &format!("#{prefix}{}", section.id))], section.title);
+            nav.line();
+        }
+    });
+}
+
+fn links(parts: &[Document], main: &mut Markup) {
+    if parts.is_empty() {
+        return;
+    }
+    main.element("nav", &[], |nav| {
+        for (n, part) in parts.iter().enumerate() {
+            nav.with_text("a", &[("href", &format!("#result-{}", n + 1))], &part.title);
             nav.line();
         }
     });

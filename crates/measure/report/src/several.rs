@@ -157,10 +157,10 @@ impl<'a> Reports<'a> {
             if known || later.is_empty() {
                 continue;
             }
-            for (n, summary) in [&(*n, *summary)].into_iter().chain(later) {
+            for (place, (n, summary)) in [&(*n, *summary)].into_iter().chain(later).enumerate() {
                 let times = latencies(summary);
                 table.row([
-                    summary.cell.name.clone(),
+                    if place == 0 { summary.cell.name.clone() } else { String::new() },
                     n.to_string(),
                     significant(summary.iops.median),
                     interval(summary.iops, significant),

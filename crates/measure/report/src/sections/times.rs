@@ -18,8 +18,9 @@ pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     let runs = chosen(report);
     if !runs.is_empty() {
         let says = format!(
-            "The last run of each cell of the record that began {}, without its warm-up; the band goes from the least to \
-             the most of the samples that share a point.",
+            "{} of the record that began {}, without its warm-up; the band goes from the least to the most of the samples \
+             that share a point.",
+            shown(report, &runs),
             report.record.begun
         );
         blocks.push(figure(&runs, "throughput in MB/s", &says, |moment| moment.bytes_per_s / 1e6));
@@ -31,7 +32,7 @@ pub(super) fn section(report: &Report<'_>) -> Option<Section> {
 }
 
 /// One run of each of a few cells: those that have something to show first, then the others from the first on.
-fn chosen(report: &Report<'_>) -> Vec<(String, Vec<Moment>)> {
+fn chosen<'a>(report: &'a Report<'_>) -> Vec<(&'a str, Vec<Moment>)> {
     let flagged = report.summaries.iter().filter(|summary| !summary.flags.is_empty());
     let series_ends = report.summaries.iter().enumerate().filter(|(n, summary)| {
         report.summaries.get(n + 1).is_none_or(|next| next.cell.series != summary.cell.series)
@@ -42,32 +43,42 @@ fn chosen(report: &Report<'_>) -> Vec<(String, Vec<Moment>)> {
             names.push(&summary.cell.name);
         }
     }
-    let run = |name: &str| {
-        let mut runs = report.record.runs.iter().filter(|run| run.cell == name);
-        let count = runs.clone().count();
-        Some((format!("{name}, run {count} of {count}"), over_time(runs.next_back()?)))
+    let run = |name: &'a str| {
+        let run = report.record.runs.iter().rev().find(|run| run.cell == name)?;
+        Some((name, over_time(run)))
     };
     names.into_iter().filter_map(run).filter(|(_, moments)| moments.len() > 1).collect()
 }
 
-fn figure(
-    runs: &[(String, Vec<Moment>)],
-    title: &'static str,
-    says: &str,
-    value: fn(&Moment) -> f64,
-) -> Block {
+/// Which run of each cell is drawn: the last, by its number among the cell's.
+fn shown(report: &Report<'_>, drawn: &[(&str, Vec<Moment>)]) -> String {
+    let count = |name: &str| report.record.runs.iter().filter(|run| run.cell == name).count();
+    let counts: Vec<usize> = drawn.iter().map(|(name, _)| count(name)).collect();
+    match counts.split_first() {
+        Some((first, others)) if others.iter().all(|count| count == first) => {
+            format!("Run {first} of {first} of each cell")
+        }
+        _ => {
+            let each = drawn.iter().zip(&counts);
+            let each = each.map(|((name, _), count)| format!("{name}: run {count} of {count}"));
+            each.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+fn figure(runs: &[(&str, Vec<Moment>)], title: &'static str, says: &str, value: fn(&Moment) -> f64) -> Block {
     /// As many as a chart is wide, by far: more points only make the file longer.
     const POINTS_MAX: usize = 200;
     let is_latency = title.contains("latency");
     let say =
         |value: f64| if is_latency { latency(value) } else { format!("{} MB/s", megabytes(value * 1e6)) };
-    let curve = |(index, (name, moments)): (usize, &(String, Vec<Moment>))| {
+    let curve = |(index, (name, moments)): (usize, &(&str, Vec<Moment>))| {
         let series: Vec<(f64, f64)> = moments.iter().map(|moment| (moment.at_s, value(moment))).collect();
         let mut points = thinned(&series, POINTS_MAX);
         for point in &mut points {
             point.says = format!("{name}, {} s: {}", round(point.x), say(point.y));
         }
-        Curve { name: name.clone(), look: Look::Fine, colour: index, points }
+        Curve { name: (*name).to_owned(), look: Look::Fine, colour: index, points }
     };
     let curves: Vec<Curve> = runs.iter().enumerate().map(curve).collect();
     let points = || curves.iter().flat_map(|curve| &curve.points);
