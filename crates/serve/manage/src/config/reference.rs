@@ -34,7 +34,7 @@ pub struct Key {
 pub fn sections() -> Vec<Section> {
     let known = document::known_keys(TEXT);
     let kind = |heading: &str, name: &str| {
-        let of_section = known.iter().filter(|(title, _)| title == heading);
+        let of_section = known.iter().filter(|(title, _)| generic(title) == heading);
         let key = of_section.flat_map(|(_, keys)| keys).find(|key| key.name == name);
         key.map_or_else(String::new, |key| key.kind.clone())
     };
@@ -42,10 +42,11 @@ pub fn sections() -> Vec<Section> {
     let (mut current, mut above) = (0, String::new());
     for line in TEXT.lines() {
         if line.starts_with('[') {
-            let text = std::mem::take(&mut above);
-            current = sections.iter().position(|section| section.heading == line).unwrap_or(sections.len());
+            let (text, heading) = (std::mem::take(&mut above), generic(line));
+            current =
+                sections.iter().position(|section| section.heading == heading).unwrap_or(sections.len());
             if current == sections.len() {
-                sections.push(Section { heading: line.to_owned(), text, keys: Vec::new() });
+                sections.push(Section { heading: heading.to_owned(), text, keys: Vec::new() });
             }
         } else if let Some(comment) = line.strip_prefix("# ") {
             add(&mut above, comment);
@@ -62,6 +63,11 @@ pub fn sections() -> Vec<Section> {
         }
     }
     sections
+}
+
+/// The heading with a word for a name that users choose.
+fn generic(heading: &str) -> &str {
+    if heading.starts_with("[volume.") { "[volume.NAME]" } else { heading }
 }
 
 fn add(text: &mut String, more: &str) {
@@ -87,7 +93,7 @@ mod tests {
             }
         }
         for (heading, keys) in document::known_keys(TEXT) {
-            let section = explained.iter().find(|section| section.heading == heading);
+            let section = explained.iter().find(|section| section.heading == generic(&heading));
             let path = |name: &str| {
                 format!("{}.{name}", heading.trim_matches(['[', ']'])).trim_start_matches('.').to_owned()
             };

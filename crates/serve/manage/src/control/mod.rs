@@ -392,6 +392,6 @@ mod tests {
         }
         assert!("hagn".parse::<FaultMode>().expect_err("a mistake").contains("did you mean `hang`?"));
         assert!("slow".parse::<FaultMode>().expect_err("a mistake").contains("slow=5ms"));
-        assert!("slow=5".parse::<FaultMode>().expect_err("a mistake").contains("a unit"));
+        assert!("slow=5m".parse::<FaultMode>().expect_err("a mistake").contains("a unit"));
     }
 }
