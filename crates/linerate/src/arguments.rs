@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use manage::config::Log;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -122,14 +122,37 @@ enum Command {
     Topic(Topic),
 }
 
-/// A command that does something by itself, and has commands below it.
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-struct Nested<Own: Args, Below: Subcommand> {
-    #[command(subcommand)]
-    below: Option<Below>,
-    #[command(flatten)]
-    own: Option<Own>,
+/// A command that does something by itself, and has commands below it. (An `Option` of flattened arguments is `None` in clap where
+/// these have flattened ones themselves.)
+#[derive(Debug)]
+enum Nested<Own, Below> {
+    Own(Own),
+    Below(Below),
+}
+
+impl<Own: Args, Below: Subcommand> FromArgMatches for Nested<Own, Below> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        match matches.subcommand_name() {
+            Some(_) => Below::from_arg_matches(matches).map(Nested::Below),
+            None => Own::from_arg_matches(matches).map(Nested::Own),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Nested::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl<Own: Args, Below: Subcommand> Args for Nested<Own, Below> {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let command = Below::augment_subcommands(Own::augment_args(command));
+        command.args_conflicts_with_subcommands(true).subcommand_negates_reqs(true)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Nested::<Own, Below>::augment_args(command)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -179,7 +202,7 @@ impl Command {
             | Command::Topic(_)
             | Command::Lab(_)
             | Command::Report(_) => false,
-            Command::Diagnose(diagnose) => diagnose.below.is_none(),
+            Command::Diagnose(diagnose) => matches!(**diagnose, Nested::Own(_)),
             _ => true,
         }
     }
@@ -192,7 +215,7 @@ impl Command {
     /// Whether others depend on this process, which must not end with its terminal then.
     fn ignores_hangups(&self) -> bool {
         match self {
-            Command::Bench(bench) => matches!(bench.below, Some(BenchCommand::Agent(_))),
+            Command::Bench(bench) => matches!(**bench, Nested::Below(BenchCommand::Agent(_))),
             Command::Lab(LabCommand::Peer(_) | LabCommand::RawServe(_)) => true,
             Command::Attach(_) => !self.is_handed_on(),
             _ => false,
@@ -203,7 +226,7 @@ impl Command {
     fn ended_by(&self) -> Vec<i32> {
         match self {
             Command::Attach(_) | Command::Copy(_) | Command::Read(_) | Command::Write(_) => Vec::new(),
-            Command::Bench(bench) if bench.below.is_none() => Vec::new(),
+            Command::Bench(bench) if matches!(**bench, Nested::Own(_)) => Vec::new(),
             // A server reads its configuration again.
             Command::Serve(_) => vec![SIGINT, SIGTERM],
             _ if self.ignores_hangups() => vec![SIGINT, SIGTERM],
@@ -277,22 +300,18 @@ impl Arguments {
             Command::Write(arguments) => stream::write(&arguments)?,
             Command::Scsi(arguments) => scsi::run(&arguments)?,
             Command::Bench(bench) => match *bench {
-                Nested { below: Some(BenchCommand::Agent(arguments)), .. } => agent::run(&arguments)?,
-                Nested { below: Some(BenchCommand::Verify(arguments)), .. } => {
-                    return verify_log::run(&arguments);
-                }
-                Nested { own, .. } => return own.map_or(Ok(ExitCode::SUCCESS), |own| bench::run(&own)),
+                Nested::Own(arguments) => return bench::run(&arguments),
+                Nested::Below(BenchCommand::Agent(arguments)) => agent::run(&arguments)?,
+                Nested::Below(BenchCommand::Verify(arguments)) => return verify_log::run(&arguments),
             },
             Command::Compare(arguments) => return compare::run(&arguments),
             Command::Report(report) => match *report {
-                Nested { below: Some(ReportCommand::Published(arguments)), .. } => {
-                    published::run(&arguments)?
-                }
-                Nested { own, .. } => own.map_or(Ok(()), |own| report::run(&own))?,
+                Nested::Own(arguments) => report::run(&arguments)?,
+                Nested::Below(ReportCommand::Published(arguments)) => published::run(&arguments)?,
             },
             Command::Diagnose(diagnose) => match *diagnose {
-                Nested { below: Some(DiagnoseCommand::Limits(arguments)), .. } => limits::run(&arguments)?,
-                Nested { own, .. } => return own.map_or(Ok(ExitCode::SUCCESS), |own| diagnose::run(&own)),
+                Nested::Own(arguments) => return diagnose::run(&arguments),
+                Nested::Below(DiagnoseCommand::Limits(arguments)) => limits::run(&arguments)?,
             },
             Command::Selftest(arguments) => return prove::run(&arguments),
             Command::Lab(LabCommand::Run(arguments)) => return lab::run(&arguments),
@@ -310,6 +329,23 @@ impl Arguments {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_with_commands_below_it_does_its_own_work_too() {
+        let parsed = |line: &str| Arguments::try_parse_from(line.split(' ')).expect(line).command;
+        for own in ["linerate bench ram:1MiB --depth 4", "linerate bench --list"] {
+            assert!(
+                matches!(parsed(own), Command::Bench(bench) if matches!(*bench, Nested::Own(_))),
+                "{own}"
+            );
+        }
+        let below = parsed("linerate bench verify log ram:1MiB");
+        assert!(
+            matches!(below, Command::Bench(bench) if matches!(*bench, Nested::Below(BenchCommand::Verify(_))))
+        );
+        let own = parsed("linerate diagnose iscsi://a/iqn.b/0 --quick");
+        assert!(matches!(own, Command::Diagnose(diagnose) if matches!(*diagnose, Nested::Own(_))));
+    }
 
     #[test]
     fn the_command_line_is_sound() {

@@ -186,7 +186,7 @@ mod tests {
                 let parsed = command()
                     .try_get_matches_from(line.split_whitespace().map(|word| word.trim_matches('\'')));
                 parsed.unwrap_or_else(|error| panic!("{example}\n{error}"));
-                assert!(example.len() < 120, "{example} is too long");
+                assert!(example.len() < 110, "{example} is too long");
             }
         }
         let titles = MANUAL.split("\n== ").skip(1).filter_map(|block| block.lines().next());
