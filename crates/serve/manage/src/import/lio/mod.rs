@@ -3,16 +3,19 @@
 //! An attribute or parameter with the value that LIO gives it by itself was chosen by nobody, and ours is better than some of
 //! them: only others are carried over or noted.
 
+mod attributes;
+mod logins;
+mod storage;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use volume::spec::Bytes;
-use zeroize::Zeroizing;
-
 use super::json::{Document, Object};
-use super::san::{self, Account, Chap, LUN_MAX, Lun, Portal, San, Target, Volume};
+use super::san::{self, Chap, LUN_MAX, Lun, Portal, San, Target};
 use super::{Note, Place, session};
+use attributes::{ACL_ATTRIBUTES, GROUP_ATTRIBUTES, unusual};
 use backends::Failure;
+use logins::{account, chap, login};
 
 /// All that the document says.
 ///
@@ -61,12 +64,6 @@ struct Use {
     place: Place,
 }
 
-/// The credentials of a node ACL, or of a portal group for anybody.
-struct Login {
-    account: Result<Account, Note>,
-    mutual: Option<(Result<Account, Note>, Place)>,
-}
-
 /// An object can be written by all, or by none: a LUN here is the same for all who see it.
 fn only_protected(uses: &[Use]) -> BTreeSet<String> {
     let of = |wanted: bool| -> BTreeSet<String> {
@@ -82,7 +79,7 @@ impl Lio {
         let name = object.scalar("name").unwrap_or_default();
         let path = format!("/backstores/{plugin}/{name}");
         let mut notes = Vec::new();
-        let built = volume(&plugin, object, &mut notes);
+        let built = storage::volume(&plugin, object, &mut notes);
         let mut volume = match built {
             Ok(volume) => volume,
             Err(why) => {
@@ -163,7 +160,7 @@ impl Lio {
             protected: flag("prod_mode_write_protect", false),
         };
         if let Some(attributes) = &attributes {
-            note_unusual(target, attributes, GROUP_ATTRIBUTES);
+            target.notes.extend(unusual(attributes, GROUP_ATTRIBUTES));
         }
         let mut authentication = access.authentication;
         if let Some(parameters) = group.object("parameters") {
@@ -242,7 +239,7 @@ impl Lio {
             }
             let _ = acl.scalar("tag");
             if let Some(attributes) = acl.object("attributes") {
-                note_unusual(target, &attributes, ACL_ATTRIBUTES);
+                target.notes.extend(unusual(&attributes, ACL_ATTRIBUTES));
             }
             target.notes.extend(acl.unread());
             names.push(name);
@@ -385,155 +382,6 @@ struct Access {
     protected: bool,
 }
 
-/// Attributes of a portal group with LIO's own values. Those without one are looked at elsewhere or concern nothing here.
-const GROUP_ATTRIBUTES: &[(&str, Option<&str>)] = &[
-    ("authentication", None),
-    ("cache_dynamic_acls", None),
-    ("default_cmdsn_depth", Some("64")),
-    ("default_erl", Some("0")),
-    ("demo_mode_discovery", Some("1")),
-    ("demo_mode_write_protect", None),
-    ("fabric_prot_type", Some("0")),
-    ("generate_node_acls", None),
-    ("login_keys_workaround", Some("1")),
-    ("login_timeout", Some("15")),
-    ("netif_timeout", Some("2")),
-    ("prod_mode_write_protect", None),
-    ("t10_pi", Some("0")),
-    ("tpg_enabled_sendtargets", Some("1")),
-];
-
-/// Attributes of a node ACL likewise.
-const ACL_ATTRIBUTES: &[(&str, Option<&str>)] = &[
-    ("authentication", Some("-1")),
-    ("dataout_timeout", Some("3")),
-    ("dataout_timeout_retries", Some("5")),
-    ("default_erl", Some("0")),
-    ("nopin_response_timeout", Some("30")),
-    ("nopin_timeout", Some("15")),
-    ("random_datain_pdu_offsets", Some("0")),
-    ("random_datain_seq_offsets", Some("0")),
-    ("random_r2t_offsets", Some("0")),
-];
-
-/// Attributes of a storage object likewise.
-const STORAGE_ATTRIBUTES: &[(&str, Option<&str>)] = &[
-    ("alua_support", Some("1")),
-    ("block_size", None),
-    ("complete_type", None),
-    ("emulate_3pc", Some("1")),
-    ("emulate_caw", Some("1")),
-    ("emulate_dpo", None),
-    ("emulate_fua_read", None),
-    ("emulate_fua_write", Some("1")),
-    ("emulate_model_alias", None),
-    ("emulate_pr", Some("1")),
-    ("emulate_rest_reord", Some("0")),
-    ("emulate_rsoc", Some("1")),
-    ("emulate_tas", Some("1")),
-    ("emulate_tpu", None),
-    ("emulate_tpws", None),
-    ("emulate_ua_intlck_ctrl", Some("0")),
-    ("emulate_write_cache", None),
-    ("enforce_pr_isids", None),
-    ("force_pr_aptpl", Some("0")),
-    ("is_nonrot", None),
-    ("max_unmap_block_desc_count", None),
-    ("max_unmap_lba_count", None),
-    ("max_write_same_len", None),
-    ("optimal_sectors", None),
-    ("pgr_support", Some("1")),
-    ("pi_prot_format", Some("0")),
-    ("pi_prot_type", Some("0")),
-    ("pi_prot_verify", Some("0")),
-    ("queue_depth", None),
-    ("submit_type", None),
-    ("unmap_granularity", None),
-    ("unmap_granularity_alignment", None),
-    ("unmap_zeroes_data", None),
-];
-
-fn unusual(attributes: &Object<'_>, known: &[(&str, Option<&str>)]) -> Vec<Note> {
-    let is_unusual = |(name, value, place): (&str, Option<String>, Place)| {
-        // What the kernel or the device says of itself is no setting.
-        let usual = known.iter().find(|(other, _)| *other == name).map(|(_, usual)| *usual);
-        let is_usual = match usual {
-            Some(Some(usual)) => value.as_deref() == Some(usual),
-            Some(None) => true,
-            None => name.starts_with("hw_"),
-        };
-        let sentence = format!("the attribute `{name}` is not carried over: there is no such setting here");
-        (!is_usual).then(|| Note::new(&place, sentence))
-    };
-    attributes.scalars().filter_map(is_unusual).collect()
-}
-
-fn note_unusual(target: &mut Target, attributes: &Object<'_>, known: &[(&str, Option<&str>)]) {
-    target.notes.extend(unusual(attributes, known));
-}
-
-/// The volume of a storage object without its name, or why there is none.
-fn volume(plugin: &str, object: &Object<'_>, notes: &mut Vec<Note>) -> Result<Volume, String> {
-    let attributes = object.object("attributes");
-    let attribute = |key: &str| attributes.as_ref().and_then(|attributes| attributes.scalar(key));
-    let block: u64 = match attribute("block_size").as_deref().unwrap_or("512") {
-        "512" => 512,
-        "4096" => 4096,
-        other => return Err(format!("there are no blocks of {other} bytes here")),
-    };
-    let is_set = |key: &str| attribute(key).is_some_and(|value| value != "0");
-    let thick = !is_set("emulate_tpu") && !is_set("emulate_tpws");
-    let device = object.scalar("dev").unwrap_or_default();
-    let bytes = object.number("size").map(|size| Bytes(size - size % block)).filter(|size| size.0 > 0);
-    let mut options = Vec::new();
-    if block != 512 {
-        options.push(format!("block={block}"));
-    }
-    let spec = match (plugin, bytes) {
-        ("fileio", bytes) => {
-            let size = bytes.filter(|_| !device.starts_with("/dev/")).map(|size| format!("size={size}"));
-            let options: Vec<String> = size.into_iter().chain(options).collect();
-            san::file_spec(&device, &options).ok_or("`dev` is no path of a file")?
-        }
-        ("block", _) => {
-            options.push("direct".to_owned());
-            san::file_spec(&device, &options).ok_or("`dev` is no path of a block device")?
-        }
-        ("ramdisk", Some(size)) => {
-            let kind = if object.flag("nullio") == Some(true) { "null" } else { "ram" };
-            let query = options.first().map(|block| format!("?{block}")).unwrap_or_default();
-            format!("{kind}:{size}{query}")
-        }
-        ("ramdisk", None) => return Err("its size is no number of blocks".to_owned()),
-        _ => return Err(format!("there is no equal of `{plugin}` here")),
-    };
-    if backends::parse(&spec).is_err() {
-        return Err("its size is no size of a volume".to_owned());
-    }
-    if object.flag("write_back") == Some(false) && plugin == "fileio" {
-        notes.push(Note::new(
-            &object.place_of("write_back"),
-            "`write_back` is not carried over: initiators are told of a write cache, and flush it",
-        ));
-    }
-    // What LIO reads and writes with says nothing of the volume.
-    let _ = object.scalar("aio");
-    for group in object
-        .objects("alua_tpgs")
-        .iter()
-        .filter(|group| group.scalar("name").as_deref() != Some("default_tg_pt_gp"))
-    {
-        notes.push(Note::new(
-            &group.place(),
-            "an ALUA group is not carried over: there is one, which is active and optimized",
-        ));
-    }
-    if let Some(attributes) = &attributes {
-        notes.extend(unusual(attributes, STORAGE_ATTRIBUTES));
-    }
-    Ok(Volume { spec, thick, readonly: object.flag("readonly") == Some(true), ..Volume::default() })
-}
-
 /// The storage objects of a portal group by their numbers.
 fn luns_of(target: &mut Target, group: &Object<'_>) -> BTreeMap<u64, (String, Place)> {
     let mut luns = BTreeMap::new();
@@ -638,83 +486,3 @@ const USUAL_PARAMETERS: &[(&str, &str)] = &[
     ("MaxOutstandingR2T", "1"),
     ("MaxRecvDataSegmentLength", "8192"),
 ];
-
-fn account(user: String, secret: &str, initiator: Option<&str>, place: &Place) -> Result<Account, Note> {
-    if let Some(why) = san::unfit(secret) {
-        return Err(Note::new(
-            place,
-            format_args!("the user `{user}` is not carried over: of its secret, {why}"),
-        ));
-    }
-    let initiators = initiator.map(|name| vec![name.to_owned()]);
-    Ok(Account { user, secret: Zeroizing::new(secret.to_owned()), initiators })
-}
-
-/// The CHAP credentials of a node ACL or portal group, if it has a user.
-fn login(object: &Object<'_>, initiator: Option<&str>) -> Option<Login> {
-    let read = |user: &str, secret: &str, initiator| {
-        let secret = Zeroizing::new(object.scalar(secret).unwrap_or_default());
-        let user = object.scalar(user).filter(|user| !user.is_empty())?;
-        Some(account(user, &secret, initiator, &object.place_of("chap_userid")))
-    };
-    let mutual = read("chap_mutual_userid", "chap_mutual_password", None);
-    let mutual = mutual.map(|mutual| (mutual, object.place_of("chap_mutual_userid")));
-    Some(Login { account: read("chap_userid", "chap_password", initiator)?, mutual })
-}
-
-/// What initiators must prove. One whose user cannot be carried over may not log in.
-fn chap(target: &mut Target, wanted: bool, logins: Vec<Login>, place: &Place) {
-    if !wanted {
-        if !logins.is_empty() {
-            target.note(place, "users and secrets are not carried over: authentication is off, so that nobody is asked for them");
-        }
-        return;
-    }
-    let mut chap = Chap::default();
-    for Login { account, mutual } in logins {
-        match account {
-            Err(note) => target.notes.push(note),
-            Ok(account) => match chap.accounts.iter_mut().find(|other| other.user == account.user) {
-                None => chap.accounts.push(account),
-                Some(other) if other.secret == account.secret => {
-                    let names = account.initiators.into_iter().flatten();
-                    other.initiators.get_or_insert_default().extend(names);
-                }
-                Some(_) => target.note(
-                    place,
-                    format_args!(
-                        "the user `{}` is not carried over a second time: a user has one secret here",
-                        account.user
-                    ),
-                ),
-            },
-        }
-        match mutual {
-            None => {}
-            Some((Err(note), _)) => target.notes.push(note),
-            Some((Ok(mutual), place)) => match &chap.mutual {
-                None => chap.mutual = Some(mutual),
-                Some(first) if *first == mutual => {}
-                Some(_) => target.note(&place, "`chap_mutual_userid` is not carried over: a target has one user and secret of its own here"),
-            },
-        }
-    }
-    if let Some(mutual) = &chap.mutual
-        && chap.accounts.iter().any(|account| account.secret == mutual.secret)
-    {
-        target.note(place, "`chap_mutual_password` is not carried over: it is also an initiator's secret");
-        chap.mutual = None;
-    }
-    let proved = |name: &String| {
-        chap.accounts
-            .iter()
-            .any(|account| account.initiators.as_ref().is_none_or(|names| names.contains(name)))
-    };
-    if let Some(names) = &mut target.initiators {
-        names.retain(proved);
-    }
-    match chap.accounts.is_empty() {
-        false => target.chap = Some(chap),
-        true => target.leave_out("it wants CHAP, and none of its users could be carried over", place),
-    }
-}
