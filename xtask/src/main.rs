@@ -10,6 +10,7 @@ mod fuzz;
 mod instructions;
 mod lot;
 mod measuring;
+mod package;
 mod packages;
 mod process;
 mod python;
@@ -83,6 +84,8 @@ enum Command {
     Python,
     /// The longest requests of two initiators while the configuration of their server changes 200 times
     Changes(changes::Options),
+    /// A Debian package of the program; --check installs, removes and purges it in a root of its own
+    Package(package::Options),
     /// Install the Debian packages that tests and comparisons use
     Packages,
 }
@@ -111,6 +114,7 @@ fn main() -> ExitCode {
         Command::Soak(options) => soak::run(&options),
         Command::Python => python::run(),
         Command::Changes(options) => changes::run(&options),
+        Command::Package(options) => package::run(&options),
         Command::Packages => packages::ensure(packages::ALL).map(|()| tally::Verdict::Holds),
     };
     match outcome {

@@ -37,6 +37,9 @@ pub(crate) const ALL: &[Package] = &[
     Package("strace", "strace", "shows that a flush reaches the system's sync calls"),
     Package("valgrind", "valgrind", "counts what a command costs in instructions"),
     Package("chromium", "chromium", "lays reports out, to see that nothing overlaps"),
+    Package("lintian", "lintian", "looks at the Debian package"),
+    Package("dpkg-dev", "dpkg-shlibdeps", "finds the libraries that the Debian package depends on"),
+    Package("binutils", "strip", "takes symbols out of the packaged program"),
     Package("procps", "sysctl", "sets the namespace's congestion control"),
 ];
 

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use crate::conformance;
 use crate::fuzz;
 use crate::instructions;
+use crate::package;
 use crate::packages;
 use crate::process;
 use crate::python;
@@ -33,13 +34,14 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     packages::ensure(packages::ALL)?;
     let failures = RefCell::default();
-    let steps: [(&str, &dyn Fn() -> Result<Tally>); 10] = [
+    let steps: [(&str, &dyn Fn() -> Result<Tally>); 11] = [
         ("format", &|| checked(&["fmt", "--all", "--check"])),
         ("tidy", &|| tidy::run().map(Tally::of)),
         ("clippy", &|| checked(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
         ("licences and advisories", &licences),
         ("tests", &|| cargo_test(&mut failures.borrow_mut())),
         ("python", &python::measure),
+        ("package", &package::measure),
         ("simulation", &simulate::measure),
         ("conformance", &|| conformance(options.full)),
         ("instructions", &instructions::measure),

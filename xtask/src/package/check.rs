@@ -1,0 +1,159 @@
+//! A package that is installed, used, removed and purged in a root of its own: nothing of it reaches this machine.
+//!
+//! dpkg runs the package's scripts with `$DPKG_ROOT` instead of in a chroot (`--force-script-chrootless`), which would need a
+//! whole system in that root.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::FILES;
+use crate::process;
+use crate::tally::{Tally, Verdict};
+use crate::workspace;
+
+/// A root with a package database in it, and nothing else.
+struct Root {
+    path: PathBuf,
+}
+
+pub(super) fn run(package: &Path) -> Result<Tally> {
+    let mut tally = Tally::default();
+    let mut check = |what: &str, outcome: Result<()>| {
+        if let Err(error) = &outcome {
+            println!("{what}: {error:#}");
+        }
+        tally += Tally::of(if outcome.is_ok() { Verdict::Holds } else { Verdict::Fails });
+    };
+    if rustix::process::geteuid().is_root() {
+        let root = Root::new(&workspace::target_directory().join("debian/installed"))?;
+        check("install", root.install(package));
+        check("use", root.is_usable());
+        check("remove", root.remove());
+        check("purge", root.purge());
+    } else {
+        println!("skipped: only root can give files to the server's user");
+        tally += Tally::skipped();
+    }
+    if process::installed("lintian") {
+        let mut command = Command::new("lintian");
+        command.args(["--fail-on", "error", "--allow-root"]).arg(package);
+        tally += Tally::of(if process::succeed(command).is_ok() { Verdict::Holds } else { Verdict::Fails });
+    } else {
+        println!("skipped: lintian is missing");
+        tally += Tally::skipped();
+    }
+    Ok(tally)
+}
+
+const CONFIGURATION: &str = "etc/linerate/linerate.toml";
+const PROGRAM: &str = "usr/bin/linerate";
+
+impl Root {
+    fn new(path: &Path) -> Result<Root> {
+        if path.exists() {
+            fs::remove_dir_all(path)?;
+        }
+        for folder in ["etc", "var/lib/dpkg/info", "var/lib/dpkg/updates"] {
+            fs::create_dir_all(path.join(folder))?;
+        }
+        fs::write(path.join("var/lib/dpkg/status"), "")?;
+        // dpkg and its scripts take this for the users of the system.
+        fs::write(path.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n")?;
+        fs::write(path.join("etc/group"), "root:x:0:\n")?;
+        Ok(Root { path: path.to_owned() })
+    }
+
+    fn dpkg(&self, arguments: &[&str]) -> Result<String> {
+        let mut dpkg = Command::new("dpkg");
+        // What linerate depends on is not in this root.
+        dpkg.args(["--force-script-chrootless", "--force-depends", "--root"]).arg(&self.path).args(arguments);
+        let path = std::env::var("PATH").unwrap_or_default();
+        dpkg.env("PATH", format!("{path}:/usr/sbin:/sbin")).env("DEBIAN_FRONTEND", "noninteractive");
+        process::capture(dpkg)
+    }
+
+    fn there(&self, file: &str) -> Result<()> {
+        ensure!(self.path.join(file).is_file(), "there is no {file}");
+        Ok(())
+    }
+
+    fn gone(&self, file: &str) -> Result<()> {
+        ensure!(!self.path.join(file).exists(), "{file} is still there");
+        Ok(())
+    }
+
+    fn install(&self, package: &Path) -> Result<()> {
+        self.dpkg(&["--install", &package.display().to_string()])?;
+        let installed = FILES.iter().map(|(_, to, _)| *to).filter(|to| !to.starts_with("DEBIAN/"));
+        let others = ["usr/share/man/man1/linerate.1.gz", "usr/share/man/man1/linerate-serve.1.gz"];
+        installed.chain(others).chain([PROGRAM]).try_for_each(|file| self.there(file))?;
+        super::COMPLETIONS.iter().try_for_each(|(_, file)| self.there(file))?;
+        let user = fs::read_to_string(self.path.join("etc/passwd"))?;
+        let user = user.lines().find(|line| line.starts_with("linerate:")).context("no user linerate")?;
+        let number: u32 = user.split(':').nth(2).context("its number")?.parse()?;
+        let configuration = fs::metadata(self.path.join(CONFIGURATION))?;
+        ensure!(configuration.uid() == number, "the configuration belongs to {}", configuration.uid());
+        ensure!(
+            configuration.mode() & 0o777 == 0o600,
+            "the configuration has the mode {:o}",
+            configuration.mode()
+        );
+        Ok(())
+    }
+
+    fn is_usable(&self) -> Result<()> {
+        let program = self.path.join(PROGRAM);
+        let version = process::run(&program, &["--version"])?;
+        ensure!(version.trim() == concat!("linerate ", env!("CARGO_PKG_VERSION")), "it says it is {version}");
+        let serve = ["serve", "--check", "--volume", "disk=ram:1MiB", "--config"];
+        let configuration = self.path.join(CONFIGURATION).display().to_string();
+        let said = process::run(&program, &[&serve[..], &[&configuration]].concat())?;
+        ensure!(said.contains("the configuration is good"), "{said}");
+        if !process::installed("systemd-analyze") {
+            println!("systemd-analyze is missing: the units are not looked at");
+            return Ok(());
+        }
+        for unit in ["linerate.service", "linerate-attach@disk1.service"] {
+            let mut verify = Command::new("systemd-analyze");
+            verify.args(["verify", "--man=no"]).arg("--root").arg(&self.path).arg(unit);
+            let output = verify.output()?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            // This root has neither the system's own units nor a shell.
+            let is_ours =
+                |line: &&str| !line.contains("sysinit.target not found") && !line.contains("/bin/sh");
+            let ours: Vec<&str> =
+                said.lines().filter(|line| line.contains("linerate")).filter(is_ours).collect();
+            ensure!(ours.is_empty(), "{}", ours.join("\n"));
+        }
+        Ok(())
+    }
+
+    /// What an administrator has written stays.
+    fn remove(&self) -> Result<()> {
+        let written = "# changed by an administrator\n";
+        fs::write(self.path.join(CONFIGURATION), written)?;
+        fs::create_dir_all(self.path.join("var/lib/linerate"))?;
+        self.dpkg(&["--remove", "linerate"])?;
+        self.gone(PROGRAM)?;
+        self.gone("usr/lib/systemd/system/linerate.service")?;
+        ensure!(
+            fs::read_to_string(self.path.join(CONFIGURATION))? == written,
+            "the configuration is another"
+        );
+        Ok(())
+    }
+
+    /// The configuration goes, and volumes do not.
+    fn purge(&self) -> Result<()> {
+        let said = self.dpkg(&["--purge", "linerate"])?;
+        ensure!(said.contains("/var/lib/linerate stays"), "{said}");
+        self.gone("etc/linerate")?;
+        self.gone("usr/share/doc/linerate")?;
+        ensure!(self.path.join("var/lib/linerate").is_dir(), "the state is gone");
+        Ok(())
+    }
+}
