@@ -1,12 +1,12 @@
 //! The persistent state of a volume: a small file with reservations that is replaced as a whole, and the
-//! count of lost writes.
+//! mark of the last loss of writes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::Pending;
-use volume::PersistentState;
+use volume::{LossMark, PersistentState};
 
 use crate::universe;
 
@@ -14,24 +14,20 @@ use crate::universe;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SimKeep {
     file: Arc<Mutex<Option<Vec<u8>>>>,
-    losses: Arc<AtomicU64>,
+    /// The mark of the last loss of writes that was recorded.
+    loss: Arc<AtomicU64>,
+    /// So many marks were drawn.
+    marks: Arc<AtomicU64>,
     /// What is to be stored, and by whom.
     coming: Arc<Mutex<BTreeMap<u64, Coming>>>,
     next: Arc<AtomicU64>,
-}
-
-impl SimKeep {
-    /// How many losses of writes were noted.
-    pub(crate) fn losses(&self) -> u64 {
-        self.losses.load(Ordering::Relaxed)
-    }
 }
 
 /// What is to be stored.
 #[derive(Clone, Debug)]
 enum Coming {
     File(Vec<u8>),
-    Loss,
+    Loss(u64),
 }
 
 impl SimKeep {
@@ -49,7 +45,8 @@ impl SimKeep {
     fn store(&self, what: Coming) {
         match what {
             Coming::File(bytes) => *self.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes),
-            Coming::Loss => drop(self.losses.fetch_add(1, Ordering::Relaxed)),
+            // In the order in which they were drawn, as a folder of files stores them.
+            Coming::Loss(mark) => drop(self.loss.fetch_max(mark, Ordering::Relaxed)),
         }
     }
 
@@ -88,10 +85,19 @@ impl PersistentState for SimKeep {
         self.file.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn record_loss(&self) -> Pending<'_, ()> {
+    fn loss_mark(&self) -> LossMark {
+        u128::from(self.loss.load(Ordering::Relaxed)).to_be_bytes()
+    }
+
+    fn new_loss_mark(&self) -> LossMark {
+        u128::from(self.marks.fetch_add(1, Ordering::Relaxed) + 1).to_be_bytes()
+    }
+
+    fn record_loss(&self, mark: LossMark) -> Pending<'_, ()> {
         Box::pin(async move {
             let times = times();
-            self.store_after(times[0], Coming::Loss);
+            // Marks are numbers here.
+            self.store_after(times[0], Coming::Loss(u128::from_be_bytes(mark) as u64));
             reactor::sleep(std::time::Duration::from_nanos(times[0] + times[1])).await;
             Ok(())
         })

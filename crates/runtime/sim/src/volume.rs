@@ -133,10 +133,8 @@ impl Volume {
         uuid[15] = self.lun as u8;
         let cache_generation = match &self.medium {
             Medium::Ram => None,
-            Medium::Disk(disk) => {
-                Some((disk.power_cuts() << 64 | u128::from(self.keep.losses())).to_be_bytes())
-            }
-            Medium::Buffered(_) => Some(u128::from(server).to_be_bytes()),
+            Medium::Disk(disk) => Some((disk.power_cuts() << 64).to_be_bytes()),
+            Medium::Buffered(_) => Some((u128::from(server) << 64).to_be_bytes()),
         };
         Identity { cache_generation, ..Identity::new(uuid) }
     }

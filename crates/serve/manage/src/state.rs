@@ -13,8 +13,8 @@ use std::process;
 
 use block::{DeviceError, Pending};
 use host::StateDirectory;
-use volume::PersistentState;
 use volume::backend::Undo;
+use volume::{LossMark, PersistentState};
 
 use crate::config::{Uuid, Volume, VolumeName};
 use backends::Failure;
@@ -37,6 +37,7 @@ pub(crate) struct Folder {
 pub(crate) struct UnitState {
     folder: Folder,
     at_start: Option<Vec<u8>>,
+    loss_mark: LossMark,
 }
 
 /// Why a volume's state is unavailable.
@@ -246,11 +247,6 @@ impl Folder {
         Ok(uuid)
     }
 
-    /// A number that changes with each loss of acknowledged writes; `None` if there was none.
-    pub(crate) fn lost(&self) -> Result<Option<Vec<u8>>, StateError> {
-        self.load(LOST)
-    }
-
     /// What the volume was served as, if that is kept.
     pub(crate) fn spec(&self) -> Result<Option<String>, StateError> {
         Ok(self.load(SPEC)?.and_then(|kept| String::from_utf8(kept).ok()))
@@ -264,8 +260,11 @@ impl Folder {
 
     /// What the volume's logical unit keeps; it holds the folder from now on.
     pub(crate) fn unit(self) -> Result<UnitState, StateError> {
-        let at_start = self.load(UNIT)?;
-        Ok(UnitState { folder: self, at_start })
+        let (at_start, lost) = (self.load(UNIT)?, self.load(LOST)?);
+        // Nobody cuts a file of ours; another length is a mark as well.
+        let mut loss_mark = LossMark::default();
+        loss_mark.iter_mut().zip(lost.into_iter().flatten()).for_each(|(byte, kept)| *byte = kept);
+        Ok(UnitState { folder: self, at_start, loss_mark })
     }
 
     /// Where that is.
@@ -287,10 +286,18 @@ impl PersistentState for UnitState {
         self.at_start.clone()
     }
 
-    fn record_loss(&self) -> Pending<'_, ()> {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).expect("the system has random numbers once it has started");
-        Box::pin(self.replace(LOST, random.to_vec(), "a loss of writes cannot be kept for the next start"))
+    fn loss_mark(&self) -> LossMark {
+        self.loss_mark
+    }
+
+    fn new_loss_mark(&self) -> LossMark {
+        let mut mark = LossMark::default();
+        getrandom::fill(&mut mark).expect("the system has random numbers once it has started");
+        mark
+    }
+
+    fn record_loss(&self, mark: LossMark) -> Pending<'_, ()> {
+        Box::pin(self.replace(LOST, mark.to_vec(), "a loss of writes cannot be kept for the next start"))
     }
 }
 

@@ -192,8 +192,7 @@ fn open_one(volume: &Volume, state: &ServerState, remote: &Remotes, undo: &Undo)
     let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
     let folder = state.folder(volume, undo).map_err(Failure::refused)?;
     let uuid = folder.identity(volume.uuid).map_err(Failure::refused)?;
-    let lost = folder.lost().map_err(Failure::refused)?;
-    let generation = cache_generation(&uuid, &volume.spec, lost.as_deref());
+    let generation = cache_generation(&uuid, &volume.spec);
     let (device, control) = match remote.get(&volume.name) {
         Some((device, control)) => (Arc::clone(device), control.clone()),
         None => {
@@ -245,17 +244,15 @@ fn open_local(volume: &Volume, folder: &Folder, opening: &Opening) -> Result<Arc
     Ok(device)
 }
 
-/// What changes when acknowledged writes that were not flushed may be lost: with every start of the machine, with every
-/// start of this process where they are in its memory, and with the next start after a loss that was noted ([`Folder::lost`]).
-///
-/// [`Folder::lost`]: crate::state::Folder::lost
-fn cache_generation(uuid: &Uuid, spec: &Spec, lost: Option<&[u8]>) -> [u8; 16] {
+/// What changes when acknowledged writes that were not flushed may be lost: with every start of the machine, and with every
+/// start of this process where they are in its memory. A loss while the volume is served has a mark of its own
+/// ([`volume::Volume::loss_mark`]).
+fn cache_generation(uuid: &Uuid, spec: &Spec) -> [u8; 16] {
     const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
     let mut generation = [0; 16];
     match std::fs::read(BOOT_ID) {
         Ok(boot) if spec.cache_outlives_process() => {
-            let digest = Sha256::new_with_prefix(uuid.0).chain_update(boot);
-            let digest = digest.chain_update(lost.unwrap_or_default()).finalize();
+            let digest = Sha256::new_with_prefix(uuid.0).chain_update(boot).finalize();
             generation.copy_from_slice(&digest[..16]);
         }
         _ => getrandom::fill(&mut generation).expect("the system has random numbers once it has started"),

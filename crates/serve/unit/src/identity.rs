@@ -14,8 +14,8 @@ pub struct Identity {
     pub product: [u8; 16],
     /// PRODUCT REVISION LEVEL.
     pub revision: [u8; 4],
-    /// Changes whenever acknowledged writes that were not flushed may have been lost (VPD page C0h); `None`
-    /// if that is not known.
+    /// Changes whenever acknowledged writes that were not flushed may have been lost before this start; `None` if that is not
+    /// known. VPD page C0h joins it with [`volume::Volume::loss_mark`], which changes with each loss.
     pub cache_generation: Option<[u8; 16]>,
 }
 

@@ -69,7 +69,7 @@ pub use attachment::AttachmentId;
 pub use gate::Fence;
 pub use health::{Health, RequestKind, StorageCondition, StorageError};
 pub use permission::{Denied, WriteProtection};
-pub use persistent_state::{PersistentState, SaveLock, Unsaved};
+pub use persistent_state::{LossMark, PersistentState, SaveLock, Unsaved};
 pub use registry::{NamedVolumes, Registry, Snapshot};
 pub use requester::{Access, HostPath, HostPort, Requester, ServicePort};
 pub use saved::Damaged;
@@ -91,6 +91,7 @@ pub struct Volume {
     persistent_state: Option<Arc<dyn PersistentState>>,
     /// What the front end has saved of its own.
     front_end_state: Lock<Vec<u8>>,
+    /// Block 0 is the saved state, block 1 the mark of losses.
     save_locks: Arc<RangeLocks>,
     range_locks: Arc<RangeLocks>,
     gate: Gate,
@@ -116,6 +117,8 @@ impl Volume {
         let saved = persistent_state.as_ref().and_then(|state| state.load());
         let saved = saved.map_or_else(|| Ok(Saved::default()), |bytes| Saved::from_bytes(&bytes))?;
         let reservations = Registrations::from_bytes(&saved.reservations)?;
+        let lost_writes = persistent_state.as_ref().map(|state| LostWrites::since(state.loss_mark()));
+        let lost_writes = lost_writes.unwrap_or_default();
         Ok(Arc::new(Volume {
             device,
             is_read_only: read_only,
@@ -127,7 +130,7 @@ impl Volume {
             gate: Gate::default(),
             aborted: AbortedRequests::default(),
             health: Health::default(),
-            lost_writes: LostWrites::default(),
+            lost_writes,
         }))
     }
 

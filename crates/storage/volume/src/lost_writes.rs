@@ -1,16 +1,17 @@
 //! Lost acknowledged writes: counted here, reported by each front end to each of its initiators.
 //!
 //! A device counts the losses that it detects ([`block::BlockDevice::losses`]); a failed flush that the
-//! device did not count is counted here. To which initiators a loss was reported is in memory only. An
-//! initiator that survives the server detects possible losses by the cache generation, so a loss is recorded
-//! for the next start before it is reported: the kernel reports a failed write-back once, and not to a server
-//! that starts later.
+//! device did not count is counted here. To which initiators a loss was reported is in memory only, and only those
+//! that were logged in are known. An initiator that used an earlier server detects possible losses by the cache
+//! generation, which contains the mark of the last loss: it changes as soon as a loss was counted, since that
+//! initiator may come back after it. A loss is recorded for the next start before it is reported: the kernel
+//! reports a failed write-back once, and not to a server that starts later.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use block::DeviceError;
+use block::{DeviceError, Extent, Lock};
 
-use crate::Volume;
+use crate::{LossMark, Volume};
 
 #[derive(Default)]
 pub(crate) struct LostWrites {
@@ -18,6 +19,15 @@ pub(crate) struct LostWrites {
     uncounted: AtomicU64,
     /// The number of losses recorded for the next start.
     recorded: AtomicU64,
+    /// The number of losses that the mark stands for, and the mark.
+    marked: Lock<(u64, LossMark)>,
+}
+
+impl LostWrites {
+    /// None yet, and this is the mark of those before.
+    pub(crate) fn since(mark: LossMark) -> LostWrites {
+        LostWrites { marked: Lock::new((0, mark)), ..LostWrites::default() }
+    }
 }
 
 impl Volume {
@@ -38,13 +48,28 @@ impl Volume {
 
     /// To be called before a loss is reported. If it cannot be recorded, it is reported all the same.
     pub async fn record_lost_writes(&self) {
+        let is_recorded = |losses| losses <= self.lost_writes.recorded.load(Ordering::Acquire);
+        let Some(state) = self.persistent_state.as_ref().filter(|_| !is_recorded(self.lost_writes())) else {
+            return;
+        };
+        // No mark is stored behind a later one.
+        let _order = self.save_locks.exclude(Extent::new(1, 1)).await;
         let losses = self.lost_writes();
-        if losses > self.lost_writes.recorded.load(Ordering::Acquire)
-            && let Some(state) = &self.persistent_state
-            && state.record_loss().await.is_ok()
-        {
+        if !is_recorded(losses) && state.record_loss(self.loss_mark()).await.is_ok() {
             self.lost_writes.recorded.fetch_max(losses, Ordering::AcqRel);
         }
+    }
+
+    /// The mark of all losses up to now.
+    pub fn loss_mark(&self) -> LossMark {
+        let losses = self.lost_writes();
+        let mut marked = self.lost_writes.marked.lock();
+        if losses > marked.0
+            && let Some(state) = &self.persistent_state
+        {
+            *marked = (losses, state.new_loss_mark());
+        }
+        marked.1
     }
 
     /// How often acknowledged writes were lost, or may have been.

@@ -7,6 +7,9 @@ use crate::Volume;
 use crate::reservations::Registrations;
 use crate::saved::Saved;
 
+/// Different after each loss of acknowledged writes: a part of the cache generation that initiators compare.
+pub type LossMark = [u8; 16];
+
 /// Where a volume saves what must survive a restart: reservations, mode pages.
 pub trait PersistentState: Send + Sync {
     /// Replaces what is saved; ends when the bytes are on stable storage.
@@ -15,9 +18,15 @@ pub trait PersistentState: Send + Sync {
     /// What was saved last, if anything.
     fn load(&self) -> Option<Vec<u8>>;
 
-    /// Records that acknowledged writes were lost although the device's cache survived: the cache generation
-    /// must change at the next start. Completes when that is on stable storage, or has failed.
-    fn record_loss(&self) -> Pending<'_, ()>;
+    /// The mark of the last loss of acknowledged writes that was recorded before this start; zeros if there was none.
+    fn loss_mark(&self) -> LossMark;
+
+    /// A mark that no loss has had.
+    fn new_loss_mark(&self) -> LossMark;
+
+    /// Records that acknowledged writes were lost although the device's cache survived: `mark` is that of the next start.
+    /// Completes when that is on stable storage, or has failed.
+    fn record_loss(&self, mark: LossMark) -> Pending<'_, ()>;
 }
 
 /// The lock for changes of the saved state. Saves must not overtake each other: it is held from reading the

@@ -96,6 +96,29 @@ fn a_loss_is_noted_for_the_next_start_once_and_before_anybody_is_told() {
     assert_eq!(paper.losses(), 2, "there is no room");
 }
 
+/// An initiator whose server was killed comes back to the next one after a flush of another initiator has lost its writes. It
+/// was not there to be told (seed 202611252601171 of the simulation).
+#[test]
+fn the_cache_generation_changes_with_each_loss_and_is_the_same_at_the_next_start() {
+    let generation = |bench: &mut Bench| bench.command(&[0x12, 1, 0xc0, 0, 255, 0]).data;
+    let paper = Arc::new(Paper::default());
+    let mut bench = Bench::keeping(&paper);
+    let mut seen = vec![generation(&mut bench)];
+    for _ in 0..2 {
+        bench.disk.lose_writes();
+        let changed = generation(&mut bench);
+        assert!(!seen.contains(&changed), "before any flush");
+        bench.command(&FLUSH).check(3, 0x0c00);
+        assert_eq!(generation(&mut bench), changed, "what was told is no other loss");
+        assert_eq!(generation(&mut Bench::keeping(&paper)), changed, "nor is a restart");
+        seen.push(changed);
+    }
+    paper.fill();
+    bench.disk.lose_writes();
+    bench.command(&FLUSH).check(3, 0x0c00);
+    assert!(!seen.contains(&generation(&mut bench)), "although it cannot be noted");
+}
+
 #[test]
 fn a_nexus_that_comes_later_is_not_told() {
     let mut bench = Bench::new();

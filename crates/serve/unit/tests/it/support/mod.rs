@@ -81,7 +81,10 @@ impl Bench {
     /// A logical unit that keeps what must survive a restart on this piece of paper.
     pub fn keeping(paper: &Arc<Paper>) -> Bench {
         let disk = Arc::new(Disk::new(DiskOptions::default()));
-        let unit = unit_over(Arc::clone(&disk) as _, kept_on(paper), unit_options());
+        let options = unit_options();
+        let options =
+            LogicalUnitOptions { identity: options.identity.with_cache_generation([7; 16]), ..options };
+        let unit = unit_over(Arc::clone(&disk) as _, kept_on(paper), options);
         Bench::over(disk, unit.expect("what was kept is whole"))
     }
 

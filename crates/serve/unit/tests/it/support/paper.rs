@@ -2,7 +2,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use block::{DeviceError, Pending};
-use volume::PersistentState;
+use volume::{LossMark, PersistentState};
 
 use super::disk::until;
 
@@ -13,6 +13,7 @@ pub struct Paper {
     full: Mutex<bool>,
     wet: AtomicBool,
     losses: AtomicU32,
+    mark: Mutex<LossMark>,
 }
 
 impl Paper {
@@ -60,11 +61,20 @@ impl PersistentState for Paper {
         self.text()
     }
 
-    fn record_loss(&self) -> Pending<'_, ()> {
-        Box::pin(async {
+    fn loss_mark(&self) -> LossMark {
+        *self.mark.lock().expect("no test panics while it writes")
+    }
+
+    fn new_loss_mark(&self) -> LossMark {
+        (u128::from(self.losses.load(Ordering::Relaxed)) + 1).to_be_bytes()
+    }
+
+    fn record_loss(&self, mark: LossMark) -> Pending<'_, ()> {
+        Box::pin(async move {
             if *self.full.lock().expect("no test panics while it writes") {
                 return Err(DeviceError::NoSpace);
             }
+            *self.mark.lock().expect("no test panics while it writes") = mark;
             self.losses.fetch_add(1, Ordering::Relaxed);
             until(|| !self.wet.load(Ordering::Relaxed)).await
         })
