@@ -1,7 +1,5 @@
 //! `linerate info`: what a login came to and what is on the target, on a screen or two.
 
-use initiator::Portal;
-
 use crate::failure::Failure;
 use crate::output::say;
 use crate::remote;
@@ -23,7 +21,7 @@ pub(crate) struct InfoArguments {
 /// Runs the command.
 pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Failure> {
     let text = &arguments.url;
-    if !text.contains("://") || Portal::parse(text).is_ok() {
+    if remote::is_portal(text) {
         let (portal, settings) = remote::portal(text)?;
         let all = remote::run(inspect::info_of_all(&portal, &settings, &arguments.vpd))?;
         let all: Vec<&str> = all.iter().map(|info| info.printed(arguments.json)).collect();

@@ -23,6 +23,8 @@ const ARROWS: &[(&str, &str)] = &[
     ("threaded", "block reactor host initiator"),
     // The one place where specifications meet a system and a network: `volume` knows neither.
     ("backends", "block volume contents iscsi reactor host initiator"),
+    // On nothing: when to stop a run is decided by it, so the workloads stand on it; tables for terminals, too.
+    ("stats", ""),
     // A server needs a world, and its volumes may be remote: what joins them is here, so that `server` and `target` know
     // neither.
     ("manage", "block volume unit iscsi reactor host server target backends stats"),
@@ -30,8 +32,6 @@ const ARROWS: &[(&str, &str)] = &[
     ("copy", "block volume contents reactor host initiator backends"),
     // `host` is for its tests: what it mounts is behind FUSE.
     ("attach", "block reactor host initiator backends"),
-    // On nothing: when to stop a run is decided by it, so the workloads stand on it.
-    ("stats", ""),
     // What commands of the program and `environment` both print of targets and LUNs.
     ("inspect", "block volume iscsi initiator backends stats"),
     ("published", ""),

@@ -46,7 +46,7 @@ enum Format {
     IometerCsv,
     /// fio's JSON+
     FioJson,
-    /// A line of JSON for each run, as `bench --json` prints them
+    /// A line of JSON for each run, as `bench` prints them
     Json,
 }
 

@@ -93,14 +93,14 @@ fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
     server.signal("HUP");
     await_line(&server, &["INFO audit: changed by=\"SIGHUP\"", "+ volume more = ram:2MiB"]);
     server.reconfigure("[volume.disk]\nspec = \"rom:1MiB\"\n");
-    run(LINERATE, &["reload", "--control", &control]).expect_failure();
+    run(LINERATE, &["server", "reload", "--control", &control]).expect_failure();
     await_line(
         &server,
         &["ERROR audit: configuration not changed by=\"user ", ", process ", "linerate.toml:2:"],
     );
     let gone = text.replace("iqn.2026-01.io.linerate:disk", "iqn.2026-01.io.linerate:disc");
     server.reconfigure(&gone);
-    run(LINERATE, &["reload", "--force", "--control", &control]).expect_success();
+    run(LINERATE, &["server", "reload", "--force", "--control", &control]).expect_success();
     await_line(&server, &["configuration changed", "force=true"]);
     await_line(&server, &["INFO audit: changed by=\"user ", "taken away: iqn.", " uses the target iqn."]);
 

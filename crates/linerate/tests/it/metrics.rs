@@ -256,7 +256,7 @@ fn the_section_is_reloaded() {
     let moved = text.replace(&format!("127.0.0.1:{}\"\n", old.port()), &format!("127.0.0.1:{port}\"\n"));
     assert_ne!(moved, text);
     monitored.server.reconfigure(&moved);
-    let said = monitored.linerate(&["reload"]);
+    let said = monitored.linerate(&["server", "reload"]);
     assert_eq!(said, format!("~ metrics on 127.0.0.1:{port}\n"));
     until("nobody listens at the old place", || TcpStream::connect(old).is_err());
     monitored.address.set_port(port);
@@ -277,7 +277,7 @@ fn the_section_is_reloaded() {
 
     let without = moved.split("[metrics]").next().expect("a beginning").to_owned();
     monitored.server.reconfigure(&without);
-    assert_eq!(monitored.linerate(&["reload"]), "- metrics\n");
+    assert_eq!(monitored.linerate(&["server", "reload"]), "- metrics\n");
     until("nobody listens any more", || TcpStream::connect(monitored.address).is_err());
     monitored.server.stop();
 }

@@ -55,6 +55,7 @@ impl Stage {
             ("sector", &sector[..]),
             ("secret", b"correct horse battery staple"),
             ("plan.toml", b"[host.only]"),
+            ("saveconfig.json", br#"{"storage_objects": [{"plugin": "ramdisk", "name": "r", "size": 1048576}], "targets": []}"#),
             ("image", &[0; 1 << 20]),
         ] {
             fs::write(stage.path(name), bytes).expect("a temporary file");
@@ -85,8 +86,8 @@ impl Stage {
         let (disk, other) = (self.server.url("disk"), self.server.url("other"));
         let (portal, state) = (self.server.portal(), self.server.state().display().to_string());
         let control = format!("{state}/control");
-        let [sector, result, attached, plan] =
-            ["sector", "result", "attached", "plan.toml"].map(|name| self.text(name));
+        let [sector, result, attached, plan, foreign] =
+            ["sector", "result", "attached", "plan.toml", "saveconfig.json"].map(|name| self.text(name));
         let (log, image, secret) = (self.text("log"), self.text("image"), self.text("secret"));
         let (own_state, proof) = (self.text("state"), self.text("proof"));
         let (copied, own_control) = (self.text("copied"), self.text("own-control"));
@@ -105,6 +106,7 @@ impl Stage {
             ("diagnose", words(&format!("{disk} --seconds 1")), Prints),
             ("discover", words(&portal), Prints),
             ("server fault", words(&format!("other pass --control {control}")), Nothing),
+            ("import", words(&foreign), Prints),
             ("info", words(&disk), Prints),
             ("lab run", words(&format!("{plan} -- true")), Nothing),
             ("diagnose limits", vec![], Prints),

@@ -193,7 +193,7 @@ mod tests {
         assert!(matches!(Location::parse("disk.img"), Ok(Location::Path(_))));
         assert!(matches!(Location::parse("./ram:1MiB"), Ok(Location::Path(_))));
         assert!(Location::parse("isci://san1/iqn.x/3").is_err());
-        assert!(Location::parse("ram:1G").is_err());
+        assert!(Location::parse("ram:1X").is_err());
     }
 
     #[test]

@@ -67,6 +67,11 @@ pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
     Ok((url, Some(lun)))
 }
 
+/// Whether this names a portal, as [`portal`] takes it, and no target.
+pub fn is_portal(text: &str) -> bool {
+    !text.contains("://") || matches!(Url::parse(text), Err(UrlError { problem: UrlProblem::NoTarget, .. }))
+}
+
 /// A portal to ask, with its secrets: `HOST`, `HOST:PORT`, an IPv6 address with or without brackets, or a
 /// URL.
 ///

@@ -25,7 +25,7 @@ fn refused(text: &str, marked: &str, says: &str) {
 
 #[test]
 fn mistakes_are_pointed_at_with_the_remedy() {
-    refused("ram:1G", "1G", "write 1GiB for 2^30 bytes or 1GB for 10^9");
+    refused("ram:1X", "1X", "unknown unit `X`; known are `B`, `kB`");
     refused("rom:1GiB", "rom", "unknown kind of volume `rom`; did you mean `ram`?");
     refused("ram:1GiB?blok=4096", "blok", "did you mean `block`?");
     refused(

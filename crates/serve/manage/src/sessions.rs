@@ -155,7 +155,11 @@ TSIH  TARGET                       INITIATOR                     CONNECTIONS    
     fn a_narrow_terminal_shows_every_key_and_programs_get_them_as_values() {
         let text = table(&[], &[session(1, 300, 0)], Duration::from_secs(1), 80);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        assert!(text.contains("MaxBurstLength=262144") && text.contains("no room for CONNECTIONS"), "{text}");
+        assert!(
+            text.contains("MaxBurstLength=262144")
+                && text.contains("no room for TSIH, CONNECTIONS, IN FLIGHT"),
+            "{text}"
+        );
         let told = value(&session(1, 300, 0)).expect("JSON");
         let keys = serde_json::json!({ "HeaderDigest": "None", "MaxBurstLength": 262_144 });
         assert_eq!(told["parameters"], keys);

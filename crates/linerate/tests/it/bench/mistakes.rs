@@ -110,7 +110,7 @@ fn a_document_that_there_is_not_is_told_before_anything_is_measured() {
     let out = scene.text("out");
     let sweep = ["ram:16MiB", "--block", "4KiB,64KiB", "--seconds", "0.1", "--out", &out, "--beside"];
     let beside = |document| bench(&[&sweep[..], &[document]].concat());
-    expect(beside("009"), REFUSED, &["there is no document `009`"]);
+    expect(beside("009"), REFUSED, &["invalid value '009'", "possible values: 000, 001, 002, 003, 004"]);
     assert!(!scene.path("out").exists());
     beside("001").expect_success();
     let page = std::fs::read_to_string(scene.path("out/report.html")).expect("a report");

@@ -10,7 +10,7 @@ const WAN: [&str; 5] = ["--suite", "wan", "--quick", "--seconds", "0.05"];
 #[test]
 fn what_makes_no_sense_beside_a_lab_is_refused() {
     for (arguments, words) in [
-        (&["ram:16MiB"][..], &["leave out a place"][..]),
+        (&["ram:16MiB"][..], &["leave out the target"][..]),
         (&["--suite", "quick"], &["leave out another --suite"]),
         (&["--block", "4KiB"], &["leave out a workload"]),
         (&["--allow-write"], &["--allow-write"]),
@@ -20,7 +20,7 @@ fn what_makes_no_sense_beside_a_lab_is_refused() {
     ] {
         expect(bench(&[&WAN, arguments].concat()), REFUSED, words);
     }
-    expect(bench(&["--suite", "quick"]), REFUSED, &["name what is to be measured"]);
+    expect(bench(&["--suite", "quick"]), REFUSED, &["name what to measure"]);
     for own in [&["--quick"][..], &["--link", "1G"]] {
         expect(bench(&[&["ram:16MiB", "--suite", "quick"], own].concat()), REFUSED, &["--suite wan"]);
     }

@@ -242,7 +242,7 @@ impl Scene {
 
     /// The volumes that the server lists, as [`Model::served`] has them.
     fn served(&self) -> BTreeMap<String, (u64, BTreeSet<(String, u16)>)> {
-        let listed = administer(&self.server, &["server", "list", "--json"]).expect_success();
+        let listed = administer(&self.server, &["server", "volumes", "--json"]).expect_success();
         let listed: Vec<Value> = serde_json::from_str(&listed).expect("JSON");
         let place = |lun: &Value| Some((lun["target"].as_str()?.to_owned(), lun["lun"].as_u64()? as u16));
         let volume = |volume: &Value| {

@@ -99,6 +99,6 @@ fn what_is_no_result_is_refused_with_its_place() {
 fn an_unknown_document_is_refused_before_anything_is_written() {
     let directory = result();
     let said = report(directory.path(), &["--beside", "005"]).expect_failure();
-    assert!(said.contains("--beside: there is no document `005`"), "{said}");
+    assert!(said.contains("possible values: 000, 001, 002, 003, 004"), "{said}");
     assert_eq!(fs::read_dir(directory.path()).expect("a folder").count(), 1);
 }
