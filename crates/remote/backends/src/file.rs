@@ -98,10 +98,8 @@ impl Backend for File {
                 block_size: self.blocks.logical,
                 physical_exponent: self.blocks.physical_exponent(),
             })?;
-            if device.is_created() {
-                let path = self.path.clone();
-                // If it is gone, nothing is left over.
-                opening.undo.add(move || drop(std::fs::remove_file(path)));
+            if let Some(created) = device.created() {
+                opening.undo.add(move || created.remove());
             }
             Ok(Arc::new(device) as _)
         })

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -206,13 +206,26 @@ fn take(directory: &Path, undo: &Undo) -> Result<File, StateError> {
     let path = directory.join(LOCK);
     let failed = |error| StateError::Io("lock", path.clone(), error);
     let is_new = !path.exists();
-    let open = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-    let mut lock = open.map_err(failed)?;
-    lock.try_lock().map_err(|error| held(error, directory))?;
-    if is_new {
-        let path = path.clone();
-        undo.add(move || drop(fs::remove_file(path)));
-    }
+    let mut lock = loop {
+        let open =
+            File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let lock = open.map_err(failed)?;
+        lock.try_lock().map_err(|error| held(error, directory))?;
+        // A start that failed may have removed it meanwhile.
+        let there = fs::metadata(&path).ok().map(|there| (there.dev(), there.ino()));
+        let own = lock.metadata().map_err(failed)?;
+        if there == Some((own.dev(), own.ino())) {
+            break lock;
+        }
+    };
+    // Taken back last: until then nobody else has the directory.
+    let (held, place) = (lock.try_clone().map_err(failed)?, path.clone());
+    undo.add(move || {
+        if is_new {
+            drop(fs::remove_file(place));
+        }
+        drop(held);
+    });
     lock.set_len(0).and_then(|()| writeln!(lock, "{}", process::id())).map_err(failed)?;
     Ok(lock)
 }

@@ -25,12 +25,12 @@ impl FileDevice {
             .and_then(AsyncFile::new)
             .map_err(|source| OpenError::Io { path: options.path.clone(), source })?;
         Ok(FileDevice {
-            created: false,
             file,
             options,
             blocks: AtomicU64::new(self.blocks.load(Ordering::Relaxed)),
             properties: FileProperties { buffer_alignment: 1, ..self.properties },
             latest_error: LatestError::default(),
+            created: None,
         })
     }
 

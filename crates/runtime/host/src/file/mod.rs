@@ -13,6 +13,7 @@ mod failure;
 mod open;
 mod space;
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,6 +25,8 @@ use rustix::fs::FallocateFlags;
 
 use crate::files::AsyncFile;
 use failure::{LatestError, Verb};
+
+pub use open::CreatedFile;
 
 /// Options of a volume in a file or on a block device.
 #[derive(Clone, Debug)]
@@ -60,12 +63,13 @@ impl FileOptions {
 /// A volume in a regular file or on a block device.
 pub struct FileDevice {
     file: AsyncFile,
-    created: bool,
     options: FileOptions,
     /// Grows with the file, unless the options fix it, and never shrinks: blocks that are gone fail instead.
     blocks: AtomicU64,
     properties: FileProperties,
     latest_error: LatestError,
+    /// The same file, if it was not there before.
+    created: Option<File>,
 }
 
 /// Properties of the opened file.

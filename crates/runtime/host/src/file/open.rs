@@ -6,7 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,21 +27,18 @@ impl FileDevice {
         if let Some(bytes) = options.bytes {
             whole_blocks(bytes, options.block_size)?;
         }
-        let (file, created) = open(&options)?;
-        let path = options.path.clone();
-        FileDevice::of(file, created, options).inspect_err(|_| {
-            if created {
-                // Nobody has anything in it yet. If it is gone, nothing is left over.
-                let _ = std::fs::remove_file(&path);
-            }
-        })
+        let (file, is_created) = open_locked(&options)?;
+        let created = is_created.then(|| file.try_clone()).transpose();
+        let created = created.map_err(|source| failed(&options.path, source))?;
+        let unused = created.as_ref().and_then(|file| CreatedFile::new(&options.path, file));
+        FileDevice::of(file, created, options)
+            .inspect_err(|_| unused.into_iter().for_each(CreatedFile::remove))
     }
 
-    fn of(file: File, created: bool, options: FileOptions) -> Result<FileDevice, OpenError> {
+    fn of(file: File, created: Option<File>, options: FileOptions) -> Result<FileDevice, OpenError> {
         leave_access_time(&file);
-        lock(&file, &options)?;
         // An empty one may have been made so by a process that was killed before it gave it its length.
-        let is_new = created || (!options.read_only && is_empty(&file, &options.path)?);
+        let is_new = created.is_some() || (!options.read_only && is_empty(&file, &options.path)?);
         if is_new && let Some(bytes) = options.bytes {
             make(&file, &options.path, bytes).map_err(|source| failed(&options.path, source))?;
         }
@@ -59,9 +56,52 @@ impl FileDevice {
         })
     }
 
-    /// Whether the file was not there before.
-    pub fn is_created(&self) -> bool {
-        self.created
+    /// The file, if it was not there before: to be removed if the volume is not to be used after all.
+    pub fn created(&self) -> Option<CreatedFile> {
+        CreatedFile::new(&self.options.path, self.created.as_ref()?)
+    }
+}
+
+/// A file that was made for a volume. It stays locked while this is there, so that nobody else uses what is removed.
+#[derive(Debug)]
+pub struct CreatedFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl CreatedFile {
+    /// `None` if the process has no descriptor left: the file stays then.
+    fn new(path: &Path, file: &File) -> Option<CreatedFile> {
+        Some(CreatedFile { path: path.to_owned(), file: file.try_clone().ok()? })
+    }
+
+    /// Removes it, unless something else has its name by now.
+    pub fn remove(self) {
+        if is_at(&self.file, &self.path).unwrap_or(false) {
+            // If it is gone, nothing is left over.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whether this is the file at this path.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let (own, there) = (file.metadata()?, std::fs::metadata(path)?);
+    Ok((own.dev(), own.ino()) == (there.dev(), there.ino()))
+}
+
+/// The file, locked, and whether it was made just now. One that another process has removed before it gave up its lock is not
+/// taken: what is written to it would be gone with the last process that has it open.
+fn open_locked(options: &FileOptions) -> Result<(File, bool), OpenError> {
+    loop {
+        let (file, is_created) = open(options)?;
+        lock(&file, options)?;
+        match is_at(&file, &options.path) {
+            Ok(true) => return Ok((file, is_created)),
+            Ok(false) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(failed(&options.path, source)),
+        }
     }
 }
 

@@ -51,6 +51,27 @@ fn a_missing_file_is_created_sparse_if_a_size_is_given() {
     assert_eq!(std::fs::metadata(&options.path).expect("there").blocks(), 0);
 }
 
+/// A start that fails takes back the file that it made. Another process may wait for it meanwhile, or have put something else there.
+#[test]
+fn a_file_that_was_made_is_removed_while_it_is_locked_and_nothing_else_is() {
+    let (directory, options) = scratch();
+    let device = FileDevice::open(options.clone()).expect("created");
+    let created = device.created().expect("it was not there");
+    drop(device);
+    let waiting = {
+        let options = options.clone();
+        std::thread::spawn(move || FileDevice::open(options))
+    };
+    created.remove();
+    let next = waiting.join().expect("no panic").expect("a file of its own");
+    assert!(options.path.exists(), "it is not the one that was removed");
+    let created = next.created().expect("it was not there");
+    std::fs::rename(&options.path, directory.path().join("elsewhere")).expect("renamed");
+    std::fs::write(&options.path, "somebody's").expect("written");
+    created.remove();
+    assert_eq!(std::fs::read(&options.path).expect("still there"), b"somebody's");
+}
+
 /// As `du` and `df` say.
 #[test]
 fn a_file_tells_what_it_takes_and_what_its_file_system_has() {
