@@ -13,6 +13,8 @@ struct Way<'a> {
     target: &'a Target,
     /// Addresses that initiators can reach, not wildcards: at least one.
     portals: Vec<SocketAddr>,
+    /// A name that the target lets in, if it has a list.
+    initiator: Option<String>,
     /// The CHAP name of an account that the target believes, if it wants one.
     user: Option<&'a str>,
     /// The target's own CHAP name, if it proves one.
@@ -38,7 +40,8 @@ impl<'a> Way<'a> {
         let user =
             chap.and_then(|chap| chap.accounts.first()).map(|account| account.credentials.name.as_str());
         let mutual = chap.and_then(|chap| chap.mutual.as_ref()).map(|credentials| credentials.name.as_str());
-        (!portals.is_empty()).then_some(Way { target, portals, user, mutual })
+        let initiator = target.initiators.as_ref().and_then(|names| names.first()).map(ToString::to_string);
+        (!portals.is_empty()).then_some(Way { target, portals, initiator, user, mutual })
     }
 
     fn lines(&self) -> String {
@@ -50,10 +53,13 @@ impl<'a> Way<'a> {
             ("libiscsi", self.libiscsi()),
         ];
         let mut text = String::new();
+        if let Some(name) = &self.initiator {
+            // Writing into a String does not fail.
+            let _ = writeln!(text, "  The initiator's name must be one of the target's list, such as {name}");
+        }
         for (system, lines) in systems {
             for (index, line) in lines.iter().enumerate() {
                 let label = if index == 0 { system } else { "" };
-                // Writing into a String does not fail.
                 let _ = writeln!(text, "  {label:<9} {line}");
             }
         }
@@ -120,9 +126,10 @@ impl<'a> Way<'a> {
             lines.push("-object secret,id=chap,file=FILE_WITH_SECRET".to_owned());
             chap = format!(",user={user},password-secret=chap");
         }
+        let named = self.initiator.as_ref().map(|name| format!(",initiator-name={name}")).unwrap_or_default();
         for lun in &self.target.luns {
             lines.push(format!(
-                "-blockdev driver=iscsi,node-name=disk{0},transport=tcp,portal={1},target={2},lun={0}{chap}",
+                "-blockdev driver=iscsi,node-name=disk{0},transport=tcp,portal={1},target={2},lun={0}{named}{chap}",
                 lun.lun, self.portals[0], self.target.name
             ));
         }
@@ -133,9 +140,10 @@ impl<'a> Way<'a> {
         let account = self.user.map(|user| format!("{user}%SECRET@")).unwrap_or_default();
         let back = self.mutual.map(|name| format!("?target_user={name}&target_password=TARGET_SECRET"));
         let (portal, back) = (self.portals[0], back.unwrap_or_default());
-        let mut lines = vec![format!("iscsi-ls -s iscsi://{account}{portal}")];
+        let named = self.initiator.as_ref().map(|name| format!("-i '{name}' ")).unwrap_or_default();
+        let mut lines = vec![format!("iscsi-ls {named}-s iscsi://{account}{portal}")];
         lines.extend(self.target.luns.iter().map(|lun| {
-            format!("iscsi-inq 'iscsi://{account}{portal}/{}/{}{back}'", self.target.name, lun.lun)
+            format!("iscsi-inq {named}'iscsi://{account}{portal}/{}/{}{back}'", self.target.name, lun.lun)
         }));
         lines
     }
@@ -173,6 +181,18 @@ iqn.2026-01.io.linerate:vm1
             iscsi-inq 'iscsi://[2001:db8::1]:3260/iqn.2026-01.io.linerate:vm1/7'
 ";
         assert_eq!(told(&format!("groups = [1]\n{LUN}")), expected);
+    }
+
+    #[test]
+    fn a_target_with_a_list_of_initiators_names_one_of_them() {
+        let text = told(&format!("initiators = [\"iqn.1993-08.org.debian:*\"]\n{LUN}"));
+        for line in [
+            "vm1\n  The initiator's name must be one of the target's list, such as iqn.1993-08.org.debian:*\n",
+            "lun=7,initiator-name=iqn.1993-08.org.debian:*\n",
+            "iscsi-inq -i 'iqn.1993-08.org.debian:*' 'iscsi://",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
     }
 
     #[test]
