@@ -189,10 +189,9 @@ fn a_disk_in_use_says_by_what() {
     let mounted = Mounted::new(&device);
     let said = attached.detach().expect_failure();
     let expected = format!(
-        "stays attached: it is in use, by {}, mounted at {} (losetup -d {} ends that)",
+        "stays attached: it is in use, by {0}, mounted at {1} (umount {1} && losetup -d {0} ends that)",
         device.device,
-        mounted.path().display(),
-        device.device
+        mounted.path().display()
     );
     assert!(said.contains(&expected), "{said}");
 }

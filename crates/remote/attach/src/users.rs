@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::mounts;
 
-/// The users as text: "process 81 (fio)", "/dev/loop0, mounted at /mnt (losetup -d /dev/loop0)".
+/// The users as text: "process 81 (fio)", "/dev/loop0, mounted at /mnt (umount /mnt && losetup -d /dev/loop0 ends that)".
 pub fn list(path: &Path) -> Vec<String> {
     loops(path).into_iter().chain(processes(path)).collect()
 }
@@ -21,8 +21,12 @@ fn loops(path: &Path) -> Vec<String> {
 
 fn in_words(device: &str) -> String {
     let mount = mounts::table().into_iter().find(|mount| mount.source == device);
-    let mounted = mount.map_or_else(String::new, |mount| format!(", mounted at {}", mount.point.display()));
-    format!("{device}{mounted} (losetup -d {device} ends that)")
+    match mount.map(|mount| mount.point.display().to_string()) {
+        Some(point) => {
+            format!("{device}, mounted at {point} (umount {point} && losetup -d {device} ends that)")
+        }
+        None => format!("{device} (losetup -d {device} ends that)"),
+    }
 }
 
 fn processes(path: &Path) -> Vec<String> {

@@ -53,7 +53,7 @@ impl Live {
         if let (Some(before), Some(after)) = (&file, &changed.file) {
             let path = before.path().display();
             match after.replace(before) {
-                Ok(()) => reloaded.notes.push(format!("{path} says so, too")),
+                Ok(()) => reloaded.notes.push(format!("{path} is updated, too")),
                 Err(error) => reloaded.failed.push(format!(
                     "it is served so, but {path} could not be written ({error}): the next start, or reload, \
                      takes it back"
