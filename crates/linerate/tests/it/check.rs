@@ -65,7 +65,7 @@ fn all_that_is_wrong_is_told_and_nothing_is_changed() {
     for mistake in [
         "volume missing: ".to_owned(),
         "volume short: ".to_owned(),
-        "volume nowhere: cannot make ".to_owned(),
+        "volume nowhere: cannot create ".to_owned(),
         "volume kept: ".to_owned(),
         "volume same: ".to_owned(),
         format!("cannot listen on 127.0.0.1:{port}"),

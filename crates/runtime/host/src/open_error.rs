@@ -23,6 +23,9 @@ pub enum OpenError {
     /// The file does not exist, and there is no size to create it with.
     #[display("{} does not exist: give a size to create it", path.display())]
     NotFound { path: PathBuf },
+    /// It does not exist, and its folder does not either or takes no files.
+    #[display("cannot create {}: {source}; is its folder right?", path.display())]
+    NotCreated { path: PathBuf, source: io::Error },
     /// It is neither a regular file nor a block device.
     #[display("{} is neither a regular file nor a block device: name one", path.display())]
     NotAFile { path: PathBuf },

@@ -1,6 +1,7 @@
 //! `serve --check`: whether a start would succeed, found out by trying everything that it needs and changing nothing.
 
 use std::collections::HashMap;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -132,7 +133,11 @@ impl Trial<'_> {
         let kept = ServerState::kept_of(self.state, volume)?;
         let is_readonly = volume.spec.is_readonly();
         if let Some(path) = volume.spec.store().makes_file().filter(|_| !is_readonly) {
-            return can_make(path).map_err(|error| format!("cannot make {}: {error}", path.display()).into());
+            // Unlike those of the state directory, the folder of a volume is not made.
+            let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let there = fs::metadata(folder.unwrap_or(Path::new("."))).map(drop);
+            let source = |source| OpenError::NotCreated { path: path.to_owned(), source };
+            return there.and_then(|()| can_make(path)).map_err(|error| source(error).into());
         }
         let growing = volumes::growing(volume, kept.as_deref());
         let spec = growing.as_ref().map_or(&volume.spec, |(_, before)| before);

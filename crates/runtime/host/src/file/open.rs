@@ -141,7 +141,8 @@ fn open(options: &FileOptions) -> Result<(File, bool), OpenError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => match options.bytes {
             Some(_) if !options.read_only => {
                 let made = access(options).create_new(true).mode(0o600).open(path);
-                made.map(|file| (file, true)).map_err(|source| refused(options, source))
+                let failed = |source| OpenError::NotCreated { path: path.clone(), source };
+                made.map(|file| (file, true)).map_err(failed)
             }
             _ => Err(OpenError::NotFound { path: path.clone() }),
         },

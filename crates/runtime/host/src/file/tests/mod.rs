@@ -49,6 +49,13 @@ fn a_missing_file_is_created_sparse_if_a_size_is_given() {
     assert_eq!(device.geometry().bytes(), 1 << 20);
     use std::os::unix::fs::MetadataExt as _;
     assert_eq!(std::fs::metadata(&options.path).expect("there").blocks(), 0);
+    let elsewhere =
+        FileOptions { path: options.path.with_file_name("no such folder").join("x.img"), ..options };
+    let error = FileDevice::open(elsewhere).err().expect("there is no folder");
+    assert!(
+        matches!(error, OpenError::NotCreated { .. }) && error.to_string().contains("cannot create"),
+        "{error}"
+    );
 }
 
 /// A start that fails takes back the file that it made. Another process may wait for it meanwhile, or have put something else there.
