@@ -78,6 +78,7 @@ class Linerate:
 
     def stop(self) -> None:
         self.process.terminate()
+        self.resume()  # a test that failed may have left it stopped
         self.process.wait()
         self.state.cleanup()
 
