@@ -89,8 +89,12 @@ impl Root {
     fn install(&self, package: &Path) -> Result<()> {
         self.dpkg(&["--install", &package.display().to_string()])?;
         let installed = FILES.iter().map(|(_, to, _)| *to).filter(|to| !to.starts_with("DEBIAN/"));
-        let others = ["usr/share/man/man1/linerate.1.gz", "usr/share/man/man1/linerate-serve.1.gz"];
-        installed.chain(others).chain([PROGRAM]).try_for_each(|file| self.there(file))?;
+        let others = ["man1/linerate.1.gz", "man1/linerate-serve.1.gz", "man5/linerate.toml.5.gz"];
+        let others = others.map(|page| format!("usr/share/man/{page}"));
+        installed
+            .chain(others.iter().map(String::as_str))
+            .chain([PROGRAM])
+            .try_for_each(|file| self.there(file))?;
         super::COMPLETIONS.iter().try_for_each(|(_, file)| self.there(file))?;
         let user = fs::read_to_string(self.path.join("etc/passwd"))?;
         let user = user.lines().find(|line| line.starts_with("linerate:")).context("no user linerate")?;

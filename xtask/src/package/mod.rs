@@ -112,11 +112,13 @@ fn make(debug: bool) -> Result<PathBuf> {
 
 /// Manual, completions, documents, licence and changelog.
 fn texts(root: &Path, binary: &Path) -> Result<()> {
-    let manual = root.join("usr/share/man/man1");
-    fs::create_dir_all(&manual)?;
-    process::run(binary, &["man", &manual.display().to_string()])?;
-    for page in fs::read_dir(&manual)? {
-        compressed(&page?.path())?;
+    let manual = root.join("usr/share/man");
+    // The pages of other sections go beside it.
+    process::run(binary, &["man", &manual.join("man1").display().to_string()])?;
+    for section in fs::read_dir(&manual)? {
+        for page in fs::read_dir(section?.path())? {
+            compressed(&page?.path())?;
+        }
     }
     for (shell, to) in COMPLETIONS {
         put(&root.join(to), process::run(binary, &["completions", shell])?.as_bytes(), 0o644)?;
