@@ -212,9 +212,7 @@ fn take(directory: &Path, undo: &Undo) -> Result<File, StateError> {
         let lock = open.map_err(failed)?;
         lock.try_lock().map_err(|error| held(error, directory))?;
         // A start that failed may have removed it meanwhile.
-        let there = fs::metadata(&path).ok().map(|there| (there.dev(), there.ino()));
-        let own = lock.metadata().map_err(failed)?;
-        if there == Some((own.dev(), own.ino())) {
+        if lock.metadata().map_err(failed)?.nlink() > 0 {
             break lock;
         }
     };

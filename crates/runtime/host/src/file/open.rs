@@ -96,11 +96,9 @@ fn open_locked(options: &FileOptions) -> Result<(File, bool), OpenError> {
     loop {
         let (file, is_created) = open(options)?;
         lock(&file, options)?;
-        match is_at(&file, &options.path) {
-            Ok(true) => return Ok((file, is_created)),
-            Ok(false) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(failed(&options.path, source)),
+        let links = file.metadata().map_err(|source| failed(&options.path, source))?.nlink();
+        if links > 0 {
+            return Ok((file, is_created));
         }
     }
 }

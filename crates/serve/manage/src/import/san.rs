@@ -235,5 +235,5 @@ pub(super) fn unfit(secret: &str) -> Option<String> {
         .then(|| format!("it has {length} bytes, and a CHAP secret has 12 to 255 here"))
 }
 
-/// A dump shows no secrets. Whoever takes this for one lets everybody in who has read tgt's source.
+/// What `tgt-admin --dump` prints in place of secrets. It is public, and therefore no secret.
 const PLACEHOLDERS: &[&str] = &["PLEASE_CORRECT_THE_PASSWORD"];

@@ -53,8 +53,8 @@ fn extended_inquiry(call: &Call<'_>) -> ExtendedInquiry {
 /// One set of mode pages for all nexuses (SPC-4 7.8.10).
 const ONE_SET_OF_MODE_PAGES: Policy = Policy { page: 0x3f, subpage: 0xff, several_units: false, policy: 0 };
 
-/// Our own page: whether unflushed writes of an initiator that comes back are lost, be it since it was here or before this
-/// server began.
+/// Our own page: it differs if unflushed writes may have been lost since an initiator last read it, in this server or in an
+/// earlier one.
 fn cache_generation(call: &Call<'_>) -> Option<CacheGeneration> {
     let mut generation = call.unit.identity().cache_generation.filter(|_| call.view.volatile_cache)?;
     generation.iter_mut().zip(call.unit.volume().loss_mark()).for_each(|(byte, mark)| *byte ^= mark);
