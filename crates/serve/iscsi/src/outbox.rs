@@ -1,4 +1,4 @@
-//! The send queue of a connection: headers in one arena, payloads in place, sent by one vectored system call.
+//! The send queue of a connection, with the digests of what it sends.
 //!
 //! It is filled from the session's machine up to a limit, then sent until it is empty; the socket's buffer
 //! keeps the wire busy meanwhile.
@@ -8,8 +8,6 @@
 //! because of a digest error. The amount of such copies is small and their buffers are reused, so that they
 //! stay in the cache.
 
-use std::cell::Cell;
-use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::rc::Rc;
@@ -18,66 +16,25 @@ use block::{Buffer, Region};
 use iscsi::digest::{self, DIGEST_BYTES, RunningDigest};
 use iscsi::framing::Framing;
 use iscsi::pdu::Bhs;
-use reactor::{OutSlice, Stream};
-
-use server::Charge;
+use reactor::Stream;
+use server::{Charge, Payload, SendQueue};
 
 /// Beyond this many bytes the machine is not asked for more until the socket has taken them.
 const FILL_BYTES: usize = 1 << 20;
 /// The limit of a discovery session, whose responses are short except SendTargets.
 const DISCOVERY_FILL_BYTES: usize = 16 << 10;
-/// Slices per system call: the limit of streams.
-const SLICES: usize = 64;
 
 /// The limit with data digests: the copies should still be in the L2 cache when the kernel copies them.
 const STAGED_BYTES: usize = 256 << 10;
 /// Copies up to this length go into the arena: one slice per PDU for the kernel instead of two.
 const ARENA_COPY_BYTES_MAX: usize = 8 << 10;
-/// Capacity of an idle arena: the headers of a whole command window.
-const ARENA_KEPT_BYTES: usize = 16 << 10;
 /// Bytes that are copied and then summed at once: a part of the L1 cache.
 const PIECE_BYTES: usize = 16 << 10;
-
-/// Data on its way to an initiator.
-#[derive(Clone, Debug)]
-pub(crate) enum Payload {
-    /// Nothing.
-    None,
-    /// A parameter list or an answer in text.
-    Bytes(Rc<[u8]>),
-    /// Blocks read into a buffer.
-    Buffer(Rc<Buffer>),
-    /// Blocks in the volume's own memory.
-    Memory(Region),
-}
-
-impl Payload {
-    /// How many bytes it has.
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Payload::None => 0,
-            Payload::Bytes(bytes) => bytes.len(),
-            Payload::Buffer(buffer) => buffer.len(),
-            Payload::Memory(region) => region.len(),
-        }
-    }
-}
 
 /// The longest data segment to a peer with the limit `peer_max`: with data digests not longer than the limit
 /// of copies.
 pub(crate) fn segment_max(peer_max: u32, framing: Framing) -> u32 {
     if framing.data_digest { peer_max.min(STAGED_BYTES as u32) } else { peer_max }
-}
-
-/// A queued payload, and its position among the bytes of the arena.
-struct Segment {
-    /// The end of the arena bytes before it.
-    arena_end: usize,
-    payload: Payload,
-    /// The part of the payload that is not sent yet.
-    rest: Range<usize>,
-    /// Held until it is sent.
-    keep: Option<HeldUntilSent>,
 }
 
 /// Resources that a payload holds until it is sent.
@@ -88,36 +45,18 @@ enum HeldUntilSent {
     Memory { _charge: Charge },
 }
 
-/// The send queue: the arena, with payload segments at positions between its bytes.
-///
-/// ```text
-///   arena      | header | header | trailer, header | header |
-///   segments                     ^ data            ^ data
-/// ```
+/// The send queue.
 pub(crate) struct Outbox {
     framing: Framing,
     fill_bytes: usize,
-    arena: Vec<u8>,
-    /// How much of the arena is sent.
-    arena_sent: usize,
-    segments: VecDeque<Segment>,
-    queued_bytes: usize,
-    sent_bytes: u64,
+    queue: SendQueue<HeldUntilSent>,
 }
 
 impl Outbox {
     /// An empty one.
     pub(crate) fn new(framing: Framing) -> Outbox {
         let fill_bytes = if framing.data_digest { STAGED_BYTES } else { FILL_BYTES };
-        Outbox {
-            framing,
-            fill_bytes,
-            arena: Vec::new(),
-            arena_sent: 0,
-            segments: VecDeque::new(),
-            queued_bytes: 0,
-            sent_bytes: 0,
-        }
+        Outbox { framing, fill_bytes, queue: SendQueue::default() }
     }
 
     /// An empty one for a discovery session.
@@ -127,29 +66,31 @@ impl Outbox {
 
     /// Whether everything is sent.
     pub(crate) fn is_empty(&self) -> bool {
-        self.queued_bytes == 0
+        self.queue.is_empty()
     }
 
-    /// Whether more may be queued. The whole arena counts until all of it is sent, as it is emptied as a
-    /// whole.
+    /// Whether more may be queued.
     pub(crate) fn has_room(&self) -> bool {
-        self.queued_bytes.max(self.arena.len()) < self.fill_bytes
+        self.queue.load() < self.fill_bytes
     }
 
     /// Adds a header, and its digest if there is one.
     pub(crate) fn push_header(&mut self, header: &Bhs) {
-        let start = self.arena.len();
-        self.arena.extend_from_slice(&header.0);
-        self.framing.end_header(&mut self.arena, start);
-        self.queued_bytes += self.arena.len() - start;
+        let framing = self.framing;
+        self.queue.append(|arena| {
+            let start = arena.len();
+            arena.extend_from_slice(&header.0);
+            framing.end_header(arena, start);
+        });
     }
 
     /// Queues a data segment that the machine made.
     pub(crate) fn push_inline(&mut self, data: &[u8]) {
-        let start = self.arena.len();
-        self.arena.extend_from_slice(data);
-        self.framing.end_data(&mut self.arena, data);
-        self.queued_bytes += self.arena.len() - start;
+        let framing = self.framing;
+        self.queue.append(|arena| {
+            arena.extend_from_slice(data);
+            framing.end_data(arena, data);
+        });
     }
 
     /// Adds a part of a payload as a data segment, and keeps `keep` until it is sent.
@@ -159,30 +100,23 @@ impl Outbox {
         range: Range<usize>,
         keep: Option<block::Shared>,
     ) {
-        let arena_end = self.arena.len();
+        let (framing, arena_end) = (self.framing, self.queue.arena_end());
         let segment = match payload {
             Payload::None => None,
-            Payload::Memory(region) if self.framing.data_digest => self.push_copy(&region, range),
+            Payload::Memory(region) if framing.data_digest => self.push_copy(&region, range),
             Payload::Memory(_) => Some((payload, range, keep)),
             Payload::Bytes(ref bytes) => {
-                self.framing.end_data(&mut self.arena, &bytes[range.clone()]);
+                self.queue.append(|arena| framing.end_data(arena, &bytes[range.clone()]));
                 Some((payload, range, keep))
             }
             Payload::Buffer(ref buffer) => {
-                self.framing.end_data(&mut self.arena, &buffer[range.clone()]);
+                self.queue.append(|arena| framing.end_data(arena, &buffer[range.clone()]));
                 Some((payload, range, keep))
             }
         };
         // A trailer is made while the data is at hand, and lies behind the place of the data.
-        self.queued_bytes += self.arena.len() - arena_end;
         if let Some((payload, rest, keep)) = segment {
-            self.queued_bytes += rest.len();
-            self.segments.push_back(Segment {
-                arena_end,
-                payload,
-                rest,
-                keep: keep.map(HeldUntilSent::Range),
-            });
+            self.queue.push(arena_end, payload, rest, keep.map(HeldUntilSent::Range));
         }
     }
 
@@ -194,55 +128,52 @@ impl Outbox {
         range: Range<usize>,
     ) -> Option<(Payload, Range<usize>, Option<block::Shared>)> {
         if range.len() <= ARENA_COPY_BYTES_MAX {
-            self.make_room_for_copies();
-            let start = self.arena.len();
-            self.arena.resize(start + range.len(), 0);
-            region.load(range.start, &mut self.arena[start..]);
-            let digest = digest::digest(&self.arena[start..]);
-            self.arena.extend_from_slice(&digest);
+            self.queue.make_room(STAGED_BYTES, ARENA_COPY_BYTES_MAX);
+            self.queue.append(|arena| {
+                let start = arena.len();
+                arena.resize(start + range.len(), 0);
+                region.load(range.start, &mut arena[start..]);
+                let digest = digest::digest(&arena[start..]);
+                arena.extend_from_slice(&digest);
+            });
             return None;
         }
         let (copy, digest) = copy_and_sum(region, range);
-        self.arena.extend_from_slice(&digest);
+        self.queue.append(|arena| arena.extend_from_slice(&digest));
         let whole = 0..copy.len();
         Some((Payload::Buffer(Rc::new(copy)), whole, None))
     }
 
     /// Holds `lock` until everything queued so far is sent; not at all if that was copied.
     pub(crate) fn keep(&mut self, lock: block::Shared) {
-        if !self.framing.data_digest && !self.segments.is_empty() {
-            let (arena_end, payload, rest) = (self.arena.len(), Payload::None, 0..0);
-            self.segments.push_back(Segment {
-                arena_end,
-                payload,
-                rest,
-                keep: Some(HeldUntilSent::Range(lock)),
-            });
+        if !self.framing.data_digest && self.queue.segments().next().is_some() {
+            let arena_end = self.queue.arena_end();
+            self.queue.push(arena_end, Payload::None, 0..0, Some(HeldUntilSent::Range(lock)));
         }
     }
 
     /// Whether another command waits for blocks that are being sent in place.
     pub(crate) fn is_in_the_way(&self) -> bool {
-        self.segments
-            .iter()
+        self.queue
+            .segments()
             .any(|segment| matches!(&segment.keep, Some(HeldUntilSent::Range(lock)) if lock.is_contended()))
     }
 
     /// Whether some of what is to be sent was copied by [`Outbox::withdraw`].
     pub(crate) fn has_copies(&self) -> bool {
-        self.segments.iter().any(|segment| matches!(segment.keep, Some(HeldUntilSent::Memory { .. })))
+        self.queue.segments().any(|segment| matches!(segment.keep, Some(HeldUntilSent::Memory { .. })))
     }
 
     /// Queued bytes in the volume's own memory.
     pub(crate) fn medium_bytes(&self) -> usize {
         let on_the_medium =
-            self.segments.iter().filter(|segment| matches!(segment.payload, Payload::Memory(_)));
+            self.queue.segments().filter(|segment| matches!(segment.payload, Payload::Memory(_)));
         on_the_medium.map(|segment| segment.rest.len()).sum()
     }
 
     /// Copies the queued blocks from the volume's memory and unlocks them. `charge` accounts for the copy.
     pub(crate) fn withdraw(&mut self, mut charge: Charge) {
-        for segment in &mut self.segments {
+        for segment in self.queue.segments_mut() {
             if matches!(segment.keep, Some(HeldUntilSent::Range(_))) {
                 segment.keep = None;
             }
@@ -259,123 +190,13 @@ impl Outbox {
 
     /// What has been sent so far, and what has been queued in all, in bytes.
     pub(crate) fn position(&self) -> (u64, u64) {
-        (self.sent_bytes, self.sent_bytes + self.queued_bytes as u64)
-    }
-
-    /// Takes the core's large arena, if this one is not large itself.
-    fn make_room_for_copies(&mut self) {
-        if self.arena.capacity() < STAGED_BYTES {
-            let mut large = SPARE_ARENA.take();
-            large.reserve(STAGED_BYTES + ARENA_COPY_BYTES_MAX);
-            large.extend_from_slice(&self.arena);
-            self.arena = large;
-        }
-    }
-
-    /// Nothing is queued. A large arena goes to the next connection that needs one: idle connections cost no
-    /// memory, and it is in the cache.
-    fn clear_arena(&mut self) {
-        self.arena.clear();
-        self.arena_sent = 0;
-        if self.arena.capacity() > ARENA_KEPT_BYTES {
-            SPARE_ARENA.set(std::mem::take(&mut self.arena));
-        }
+        self.queue.position()
     }
 
     /// Sends as much as the stream takes. `Ok(true)` if anything went.
     pub(crate) fn send(&mut self, stream: &dyn Stream) -> io::Result<bool> {
-        let mut progress = false;
-        while self.queued_bytes > 0 {
-            let outcome = self.send_once(stream);
-            match outcome {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(sent) => {
-                    self.advance(sent);
-                    progress = true;
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(progress)
+        self.queue.send(stream)
     }
-
-    fn send_once(&self, stream: &dyn Stream) -> io::Result<usize> {
-        // Most often one answer is all there is, and 64 slices take longer to clear than to fill.
-        match self.segments.len() {
-            0..=3 => self.send_slices::<8>(stream),
-            _ => self.send_slices::<SLICES>(stream),
-        }
-    }
-
-    /// Sends as many slices from the first on, at most `N`, as the stream takes at once.
-    fn send_slices<const N: usize>(&self, stream: &dyn Stream) -> io::Result<usize> {
-        let mut slices = [const { OutSlice::Bytes(&[]) }; N];
-        let mut filled = 0;
-        let mut arena_at = self.arena_sent;
-        for segment in &self.segments {
-            // Each takes two at most.
-            if filled + 2 > N {
-                return stream.try_write(&slices[..filled]);
-            }
-            if segment.arena_end > arena_at {
-                slices[filled] = OutSlice::Bytes(&self.arena[arena_at..segment.arena_end]);
-                filled += 1;
-                arena_at = segment.arena_end;
-            }
-            if let Some(slice) = segment.slice() {
-                slices[filled] = slice;
-                filled += 1;
-            }
-        }
-        if filled < N {
-            slices[filled] = OutSlice::Bytes(&self.arena[arena_at..]);
-            filled += 1;
-        }
-        stream.try_write(&slices[..filled])
-    }
-
-    /// Takes `sent` bytes off the front, and what was only kept until then.
-    fn advance(&mut self, mut sent: usize) {
-        self.queued_bytes -= sent;
-        self.sent_bytes += sent as u64;
-        while let Some(segment) = self.segments.front_mut() {
-            let before = segment.arena_end - self.arena_sent;
-            if sent < before {
-                break;
-            }
-            sent -= before;
-            self.arena_sent = segment.arena_end;
-            if sent < segment.rest.len() {
-                segment.rest.start += sent;
-                return;
-            }
-            sent -= segment.rest.len();
-            self.segments.pop_front();
-        }
-        self.arena_sent += sent;
-        if self.queued_bytes == 0 {
-            self.clear_arena();
-        }
-    }
-}
-
-impl Segment {
-    /// What is not sent of it; `None` if it has no bytes at all.
-    fn slice(&self) -> Option<OutSlice<'_>> {
-        let rest = self.rest.clone();
-        match &self.payload {
-            Payload::None => None,
-            Payload::Bytes(bytes) => Some(OutSlice::Bytes(&bytes[rest])),
-            Payload::Buffer(buffer) => Some(OutSlice::Bytes(&buffer[rest])),
-            Payload::Memory(region) => Some(OutSlice::Shared(&region.bytes()[rest])),
-        }
-    }
-}
-
-thread_local! {
-    /// The core's large arena, while it is unused.
-    static SPARE_ARENA: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// A copy of a part of `region`, and the copy's digest.
@@ -397,7 +218,7 @@ mod tests {
 
     use block::{Extent, RangeLocks};
     use iscsi::pdu::Opcode;
-    use reactor::{Detached, InSlice};
+    use reactor::{Detached, InSlice, OutSlice};
 
     use super::*;
 
@@ -469,7 +290,7 @@ mod tests {
             outbox.push_header(&header);
             let stream = Narrow { width, taken: RefCell::default() };
             assert!(outbox.send(&stream).expect("sent"));
-            assert!(outbox.is_empty() && outbox.segments.is_empty());
+            assert!(outbox.is_empty() && outbox.queue.segments().next().is_none());
             assert!(*stream.taken.borrow() == expected, "{width} bytes at once");
         }
     }
@@ -482,12 +303,12 @@ mod tests {
         outbox.push_segment(buffer(8, 1), 0..8, locks.try_share(Extent::new(0, 8)));
         outbox.push_header(&Bhs::new(Opcode::ScsiResponse));
         outbox.keep(locks.try_share(Extent::new(0, 8)).expect("shared"));
-        let held = |outbox: &Outbox| outbox.segments.iter().filter(|segment| segment.keep.is_some()).count();
-        outbox.advance(48 + 7);
+        let held = |outbox: &Outbox| outbox.queue.segments().filter(|segment| segment.keep.is_some()).count();
+        outbox.queue.advance(48 + 7);
         assert_eq!(held(&outbox), 2, "a byte of the data is left");
-        outbox.advance(1);
+        outbox.queue.advance(1);
         assert_eq!(held(&outbox), 1, "the response is left");
-        outbox.advance(48);
+        outbox.queue.advance(48);
         assert_eq!((held(&outbox), outbox.is_empty()), (0, true));
     }
 }

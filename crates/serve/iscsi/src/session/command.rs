@@ -19,8 +19,8 @@ use unit::{
 use super::{Outgoing, Session, Task, TaskState, Waiting, Work};
 use crate::inbox::Landing;
 use crate::management;
-use crate::outbox::Payload;
 use crate::tally::Operation;
+use server::Payload;
 
 impl Session {
     pub(super) fn arrive(&mut self, now: Instant, command: Command) {

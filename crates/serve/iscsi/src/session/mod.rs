@@ -60,10 +60,10 @@ use crate::inbox::Landing;
 use crate::link::Link;
 use crate::luns::Luns;
 use crate::management;
-use crate::outbox::Payload;
 use crate::registry::SessionSlot;
 use crate::status::Traffic;
 use crate::tally::{CoreTally, Operation, Span};
+use server::Payload;
 
 /// A session, shared by its connections and running commands.
 pub(crate) type SharedSession = Rc<RefCell<Session>>;
