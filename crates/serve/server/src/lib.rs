@@ -33,6 +33,7 @@ mod listener;
 mod log_limit;
 mod logins;
 mod observer;
+mod requests;
 mod send_queue;
 mod server;
 mod storage;
@@ -45,5 +46,6 @@ pub use front_end::{AbortOrder, Accepted, CoreFrontEnd, FrontEnd, Owners, SlowHo
 pub use listener::Portal;
 pub use log_limit::{ALL_LINES_MAX, AUDIT, LINES_MAX, WINDOW};
 pub use observer::{Observer, SessionInfo};
+pub use requests::{Requests, Ticket, Unserved};
 pub use send_queue::{Payload, Segment, SendQueue};
 pub use server::{Config, ConnectionPermit, Limits, Phase, Server};

@@ -1,0 +1,207 @@
+//! The requests that one attachment has outstanding at the device of its volume, for front ends whose
+//! commands are single requests: each asks the gate, can be aborted and has a deadline.
+//!
+//! ```text
+//!   ask ── not permitted, or aborted since it was accepted ──► Unserved
+//!    └──► outstanding ──┬─ the device ends it ─────────► its result; recorded for the volume's health
+//!                       ├─ abort ─────────────────────► Unserved::Aborted    ┐ the blocks of a change stay
+//!                       ├─ expire: its deadline ──────► DeviceError::TimedOut ├ locked until the device
+//!                       └─ its future is dropped                             ┘ has quiesced
+//! ```
+//!
+//! Order and exclusion among requests are the front end's: it holds a range lock while it asks.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use block::{DeviceError, Extent};
+use volume::{Access, AttachmentId, Denied, HostPath, RequestKind, Requester, Volume};
+
+/// The requests of one attachment.
+pub struct Requests {
+    volume: Arc<Volume>,
+    attachment: AttachmentId,
+    path: HostPath,
+    /// What the gate permitted, in this generation.
+    permitted: Cell<(u64, [Result<(), Denied>; 2])>,
+    outstanding: RefCell<BTreeMap<u64, Outstanding>>,
+    /// The number of the next request.
+    next: Cell<u64>,
+    /// How often all requests were aborted.
+    aborts: Cell<u64>,
+}
+
+/// A request that the device has not ended.
+struct Outstanding {
+    since: Instant,
+    /// It has ended early, for this reason.
+    early: Option<Unserved>,
+    waker: Option<Waker>,
+}
+
+/// The acceptance of a request: an abort after it applies to the request, whether it was outstanding by then
+/// or waited for something else.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticket(u64);
+
+/// Why a request was not carried out, or not to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unserved {
+    /// It is not permitted.
+    Denied(Denied),
+    /// The device failed it, or did not end it in time.
+    Failed(DeviceError),
+    /// It was aborted.
+    Aborted,
+}
+
+/// Removes a request from the list, however it ends.
+struct Listed<'a> {
+    requests: &'a Requests,
+    number: u64,
+    /// The blocks that it changes, until the device has ended it.
+    changes: Option<Extent>,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.requests.outstanding.borrow_mut().remove(&self.number);
+        if let Some(extent) = self.changes {
+            self.requests.volume.lock_until_quiesced(extent);
+        }
+    }
+}
+
+impl Requests {
+    /// None yet.
+    pub fn new(volume: Arc<Volume>, attachment: AttachmentId, path: HostPath) -> Requests {
+        // The generation is never `u64::MAX`.
+        let permitted = Cell::new((u64::MAX, [Ok(()); 2]));
+        let outstanding = RefCell::default();
+        let (next, aborts) = (Cell::new(0), Cell::new(0));
+        Requests { volume, attachment, path, permitted, outstanding, next, aborts }
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// Who asks.
+    pub fn attachment(&self) -> AttachmentId {
+        self.attachment
+    }
+
+    /// Accepts a request.
+    pub fn accept(&self) -> Ticket {
+        Ticket(self.aborts.get())
+    }
+
+    /// Whether the volume may be used so now. To be asked under the lock of the blocks.
+    ///
+    /// # Errors
+    /// The first reason to deny it.
+    #[inline]
+    pub fn permits(&self, access: Access) -> Result<(), Denied> {
+        let generation = self.volume.generation();
+        let (known, mut permitted) = self.permitted.get();
+        if known != generation {
+            let requester = Requester { attachment: self.attachment, path: &self.path };
+            permitted = [Access::Read, Access::Write].map(|access| self.volume.permits(&requester, access));
+            self.permitted.set((generation, permitted));
+        }
+        permitted[usize::from(access == Access::Write)]
+    }
+
+    /// Carries out a request that is permitted, until it ends in one of the ways above. `request` is called
+    /// if it is; `changes` are the blocks that it changes.
+    ///
+    /// # Errors
+    /// It was not carried out, or it is not known whether it was.
+    pub async fn ask<T, F>(
+        &self,
+        ticket: Ticket,
+        kind: RequestKind,
+        changes: Option<Extent>,
+        request: impl FnOnce() -> F,
+    ) -> Result<T, Unserved>
+    where
+        F: Future<Output = Result<T, DeviceError>>,
+    {
+        if ticket.0 != self.aborts.get() {
+            return Err(Unserved::Aborted);
+        }
+        let access = if kind == RequestKind::Change { Access::Write } else { Access::Read };
+        self.permits(access).map_err(Unserved::Denied)?;
+        let mut request = pin!(request());
+        // Dropped before the request, so that its blocks are locked when it is cancelled.
+        let mut listed = self.list(changes);
+        let ended = poll_fn(|cx| {
+            let mut outstanding = self.outstanding.borrow_mut();
+            let entry = outstanding.get_mut(&listed.number);
+            if let Some(Outstanding { early: Some(early), .. }) = entry {
+                return Poll::Ready(Err(*early));
+            }
+            if let Some(entry) = entry {
+                entry.waker = Some(cx.waker().clone());
+            }
+            drop(outstanding);
+            request.as_mut().poll(cx).map(Ok)
+        })
+        .await?;
+        listed.changes = None;
+        self.volume.record_end(kind, &ended);
+        ended.map_err(Unserved::Failed)
+    }
+
+    fn list(&self, changes: Option<Extent>) -> Listed<'_> {
+        let number = self.next.replace(self.next.get() + 1);
+        let outstanding = Outstanding { since: reactor::now(), early: None, waker: None };
+        self.outstanding.borrow_mut().insert(number, outstanding);
+        Listed { requests: self, number, changes }
+    }
+
+    /// Whether some are outstanding.
+    pub fn are_outstanding(&self) -> bool {
+        !self.outstanding.borrow().is_empty()
+    }
+
+    /// Aborts all that were accepted up to now.
+    pub fn abort(&self) {
+        self.aborts.set(self.aborts.get() + 1);
+        for outstanding in self.outstanding.borrow_mut().values_mut() {
+            outstanding.end(Unserved::Aborted);
+        }
+    }
+
+    /// Fails those that the device has not ended within `deadline`. Returns the longest time for which it has
+    /// not answered one of them: its volume is to be [fenced](crate::Server::fence).
+    pub fn expire(&self, now: Instant, deadline: Duration) -> Option<Duration> {
+        let mut silent = None;
+        for outstanding in self.outstanding.borrow_mut().values_mut() {
+            let time = now.saturating_duration_since(outstanding.since);
+            if time > deadline && outstanding.end(Unserved::Failed(DeviceError::TimedOut)) {
+                self.volume.health().timed_out();
+                silent = silent.max(Some(time));
+            }
+        }
+        silent
+    }
+}
+
+impl Outstanding {
+    /// Ends it, unless it has ended already.
+    fn end(&mut self, early: Unserved) -> bool {
+        let ends = self.early.is_none();
+        self.early.get_or_insert(early);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+        ends
+    }
+}
