@@ -7,6 +7,7 @@ use crate::workspace::{Metadata, Package};
 const ARROWS: &[(&str, &str)] = &[
     ("block", ""),
     ("iscsi", ""), // a CDB is opaque bytes to a transport
+    ("nbd", ""),
     ("scsi", ""),
     ("reactor", "block"),
     ("volume", "block"),
@@ -18,6 +19,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("server", "block volume reactor"),
     // Neither host (the binary joins them) nor each other: a gateway is a target over a device that is a remote LUN.
     ("target", "block volume unit iscsi reactor server"),
+    ("nbd-server", "block volume nbd reactor server"),
     ("initiator", "scsi block iscsi reactor"),
     // It gives a session a thread and a world of its own, for programs that have another runtime.
     ("threaded", "block reactor host initiator"),
@@ -27,7 +29,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("stats", ""),
     // A server needs a world, and its volumes may be remote: what joins them is here, so that `server` and `target` know
     // neither.
-    ("manage", "block volume unit iscsi reactor host server target backends stats"),
+    ("manage", "block volume unit iscsi nbd reactor host server target nbd-server backends stats"),
     // It offloads to a target that has both ends, and makes files with holes.
     ("copy", "block volume contents reactor host initiator backends"),
     // `host` is for its tests: what it mounts is behind FUSE.

@@ -78,6 +78,7 @@ const PURE: &[&str] = &[
     "crates/storage/contents/src/",
     "crates/serve/unit/src/",
     "crates/wire/iscsi/src/",
+    "crates/wire/nbd/src/",
     "crates/wire/scsi/src/",
     "crates/measure/stats/src/",
     "crates/measure/published/src/",

@@ -17,6 +17,7 @@ use crate::front_end::{CoreEchoes, ECHO, EchoDisk};
 
 pub(crate) const KIND: Kind = Kind {
     name: ECHO,
+    port: 7,
     heading: "[echo]",
     read: |document| Box::new(EchoConfig::read(document)),
     add,

@@ -1,14 +1,15 @@
 //! The desired configuration before the file has been read: the path of the file, and options of the command
 //! line. Volumes of the command line are added to those of the file; other options replace those of the file.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use backends::Failure;
 use volume::spec::{Bytes, Spec};
 
-use crate::config::{self, Address, Config, ConfigFile, Volume, VolumeName};
-use crate::front_ends::{Configured, FrontEnds};
+use crate::config::{self, Config, ConfigFile, Unfit, Volume, VolumeName};
+use crate::front_ends::{Configured, FrontEnds, Kind, listen_address};
 use crate::poll::{Gather, Poll};
 
 /// A configuration file and what goes beside it. With nothing in it a RAM volume is served
@@ -19,8 +20,8 @@ pub struct Desired {
     pub path: Option<PathBuf>,
     /// Volumes besides those of the file, each as LUN 0 of its own target, for any initiator.
     pub volumes: Vec<NamedSpec>,
-    /// Where to listen, in place of the file's portals; its own if there are none.
-    pub listen: Vec<Address>,
+    /// Where to listen, in place of the addresses that the file has for the same front end; its own if there are none.
+    pub listen: Vec<Listen>,
     /// Where identities and reservations are kept.
     pub state: Option<PathBuf>,
     /// The control socket.
@@ -48,6 +49,30 @@ pub struct NamedSpec {
     pub spec: Spec,
 }
 
+/// An address, and the front end that listens there: `[SCHEME://]ADDR:PORT`, where the scheme is the front end's name. The
+/// first front end needs none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listen {
+    front_end: &'static str,
+    address: SocketAddr,
+}
+
+impl FromStr for Listen {
+    type Err = Unfit;
+
+    fn from_str(text: &str) -> Result<Listen, Unfit> {
+        let kinds = FrontEnds::default().0;
+        let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+        let named = |kind: &&Kind| scheme.is_none_or(|scheme| kind.name == scheme);
+        let Some(kind) = kinds.iter().find(named) else {
+            let schemes: Vec<String> = kinds.iter().map(|kind| format!("{}://…", kind.name)).collect();
+            let scheme = scheme.unwrap_or_default();
+            return Err(Unfit(format!("`{scheme}://` is not served here; write {}", schemes.join(" or "))));
+        };
+        Ok(Listen { front_end: kind.name, address: listen_address(text, kind.name, kind.port)? })
+    }
+}
+
 impl FromStr for NamedSpec {
     type Err = String;
 
@@ -67,6 +92,12 @@ impl Desired {
     /// The mistakes of the file, one of which is a file with secrets that others than its owner may use, and what contradicts it.
     pub fn safe_config(&self) -> Result<Config, Failure> {
         self.safe_config_with(self.file()?.as_ref())
+    }
+
+    /// Where a front end is to listen.
+    pub(crate) fn listen_by(&self, front_end: &str) -> Vec<SocketAddr> {
+        let its = self.listen.iter().filter(|listen| listen.front_end == front_end);
+        its.map(|listen| listen.address).collect()
     }
 
     /// The configuration file, if there is one.
@@ -171,7 +202,7 @@ mod tests {
         vec![text.parse().expect("a volume")]
     }
 
-    fn listening(text: &str) -> Vec<Address> {
+    fn listening(text: &str) -> Vec<Listen> {
         vec![text.parse().expect("an address")]
     }
 

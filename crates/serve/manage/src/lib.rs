@@ -54,7 +54,7 @@ mod volumes;
 
 pub use check::{Checked, check};
 pub use config::{Address, Config, ConfigError, VolumeName};
-pub use desired::{Desired, NamedSpec};
+pub use desired::{Desired, Listen, NamedSpec};
 pub use live::{Live, ReloadOptions, Reloaded};
 pub use log_line::LogLine;
 pub use poll::{Gather, Poll};

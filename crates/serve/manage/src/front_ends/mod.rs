@@ -10,6 +10,7 @@
 //! A program, or a test, may have a table of its own ([`Desired::front_ends`]).
 
 pub mod iscsi;
+pub mod nbd;
 mod portals;
 
 use std::any::Any;
@@ -28,13 +29,15 @@ use crate::volumes::Volumes;
 pub use portals::{listen_address, portal_changes};
 
 /// All front ends. `server add` means the first one unless it names another.
-pub const ALL: &[Kind] = &[iscsi::KIND];
+pub const ALL: &[Kind] = &[iscsi::KIND, nbd::KIND];
 
 /// A front end, before anything is known of a configuration.
 #[derive(Clone, Copy)]
 pub struct Kind {
     /// What its portals are marked with ([`server::FrontEnd::name`]).
     pub name: &'static str,
+    /// The port that its protocol has been given.
+    pub port: u16,
     /// The heading without which it serves nothing, as it is written in the file: `[[target]]`.
     pub heading: &'static str,
     /// Reads its sections of the configuration file, and notes their mistakes. All keys may be missing.

@@ -23,7 +23,7 @@ use server::Server;
 
 use self::chap::Protected;
 use super::{Configured, Document, Kind, Running, Serving};
-use crate::config::{Address, Config, Section, VolumeName};
+use crate::config::{Address, Config, ISCSI_PORT, Section, VolumeName};
 use crate::control::{self, Lun as ExportedLun};
 use crate::desired::Desired;
 
@@ -35,6 +35,7 @@ pub use target::{Lun, Target};
 /// Its line of the table.
 pub const KIND: Kind = Kind {
     name: ISCSI,
+    port: ISCSI_PORT,
     heading: "[[target]]",
     read: |document| Box::new(IscsiConfig::read(document)),
     add: edit::add,
@@ -83,8 +84,9 @@ impl IscsiConfig {
     }
 
     fn set_portals(&mut self, desired: &Desired) -> Result<(), String> {
-        if !desired.listen.is_empty() {
-            self.portals = desired.listen.iter().map(|address| Portal::at(*address)).collect();
+        let listen = desired.listen_by(ISCSI);
+        if !listen.is_empty() {
+            self.portals = listen.into_iter().map(|address| Portal::at(Address(address))).collect();
         }
         if self.portals.is_empty() && !self.targets.is_empty() {
             let usual = USUAL_ADDRESS.parse::<Address>().map_err(|error| error.to_string())?;
@@ -104,7 +106,11 @@ impl IscsiConfig {
 
 impl Configured for IscsiConfig {
     fn take_over(&mut self, desired: &Desired) -> Result<(), String> {
-        desired.volumes.iter().try_for_each(|volume| self.add_target(&volume.name))?;
+        // Who asks for addresses of other front ends only does not ask for iSCSI.
+        let is_asked_for = desired.listen.is_empty() || !desired.listen_by(ISCSI).is_empty();
+        if is_asked_for || !self.targets.is_empty() {
+            desired.volumes.iter().try_for_each(|volume| self.add_target(&volume.name))?;
+        }
         self.set_portals(desired)
     }
 

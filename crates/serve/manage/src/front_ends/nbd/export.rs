@@ -1,0 +1,123 @@
+//! `[[nbd.export]]`: a volume under a name.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use nbd::STRING_BYTES_MAX;
+use server::Network;
+
+use crate::config::{Section, VolumeName};
+use crate::front_ends::{Document, Serving};
+
+/// A volume under a name, and who may use it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Export {
+    /// What clients call it; its volume's name unless said otherwise.
+    pub(super) name: String,
+    pub(super) volume: VolumeName,
+    /// For people; empty if there is none.
+    pub(super) description: String,
+    /// Clients cannot write.
+    pub(super) read_only: bool,
+    /// Where clients may come from; `None` is anywhere.
+    pub(super) networks: Option<Vec<Network>>,
+}
+
+impl Export {
+    /// A volume under its own name, for anybody.
+    pub(super) fn of_volume(volume: &VolumeName) -> Export {
+        Export {
+            name: volume.to_string(),
+            volume: volume.clone(),
+            description: String::new(),
+            read_only: false,
+            networks: None,
+        }
+    }
+
+    pub(super) fn admits(&self, from: IpAddr) -> bool {
+        let networks = self.networks.as_ref();
+        networks.is_none_or(|networks| networks.iter().any(|network| network.contains(from)))
+    }
+
+    pub(super) fn served(&self, serving: Serving<'_>) -> Option<nbd_server::Export> {
+        Some(nbd_server::Export {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            volume: Arc::clone(serving.volumes.unit(&self.volume)?.volume()),
+            read_only: self.read_only,
+            networks: self.networks.clone(),
+            deadline: serving.config.volume(&self.volume)?.deadline,
+        })
+    }
+}
+
+/// All exports of `[nbd]`.
+pub(super) fn all(section: &Section<'_>, document: &Document<'_>) -> Vec<Export> {
+    let mut exports: Vec<Export> = Vec::new();
+    for section in section.sections("export", "[[nbd.export]]") {
+        let Some(export) = read(&section, document) else { continue };
+        if exports.iter().any(|other| other.name == export.name) {
+            let sentence = format!("there are two exports `{}`; give one a `name` of its own", export.name);
+            section.mistakes.add(section.at(), sentence);
+        }
+        exports.push(export);
+    }
+    exports
+}
+
+fn read(section: &Section<'_>, document: &Document<'_>) -> Option<Export> {
+    let volume = section.required("volume", section.text("volume"), "\"vm1\"");
+    let name = section.text("name");
+    if let Some(name) =
+        name.as_ref().filter(|name| name.value.len() > STRING_BYTES_MAX || name.value.is_empty())
+    {
+        let sentence = format!("a name of an export has 1 to {STRING_BYTES_MAX} bytes");
+        section.mistakes.add(name.at.clone(), sentence);
+    }
+    let description = section.text("description");
+    if let Some(long) = description.as_ref().filter(|text| text.value.len() > STRING_BYTES_MAX) {
+        let sentence = format!("a description has at most {STRING_BYTES_MAX} bytes");
+        section.mistakes.add(long.at.clone(), sentence);
+    }
+    let (read_only, networks) = (section.flag("read-only").unwrap_or(false), section.list("networks"));
+    section.done();
+    let volume = document.volume(section, &volume?)?;
+    Some(Export {
+        name: name.map_or_else(|| volume.to_string(), |name| name.value.to_owned()),
+        volume,
+        description: description.map(|text| text.value.to_owned()).unwrap_or_default(),
+        read_only,
+        networks,
+    })
+}
+
+/// What is different between two lists of exports, a line each.
+pub(super) fn changes(
+    now: &[Export],
+    wanted: &[Export],
+    renamed: &[(VolumeName, VolumeName)],
+) -> Vec<String> {
+    let mut lines = Vec::new();
+    for after in wanted {
+        let Export { name, volume, description, read_only, networks } = after;
+        let Some(before) = now.iter().find(|before| before.name == *name) else {
+            lines.push(format!("+ NBD export {name} = {volume}"));
+            continue;
+        };
+        let called_now = renamed.iter().find(|(from, _)| *from == before.volume);
+        if called_now.map_or(&before.volume, |(_, to)| to) != volume {
+            lines.push(format!("~ NBD export {name}: {} -> {volume}", before.volume));
+        }
+        let differences = [
+            (before.description != *description, "description"),
+            (before.read_only != *read_only, "read-only"),
+            (before.networks != *networks, "networks"),
+        ];
+        let differs = differences.iter().filter(|(differs, _)| *differs);
+        lines.extend(differs.map(|(_, key)| format!("~ NBD export {name}: {key}")));
+    }
+    let is_gone = |before: &&Export| wanted.iter().all(|after| after.name != before.name);
+    lines.extend(now.iter().filter(is_gone).map(|before| format!("- NBD export {}", before.name)));
+    lines
+}

@@ -1,0 +1,209 @@
+//! NBD as a front end of a configured server: `[nbd]`, and `[[nbd.export]]` for each volume.
+//!
+//! With an address of its own on the command line (`--listen nbd://…`) it exports the volumes of the command line, each
+//! under its own name, to anybody.
+
+mod edit;
+mod export;
+mod summary;
+
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use nbd_server::{ClientStatus, NBD, Nbd};
+use reactor::StreamOptions;
+use server::{Portal, Server};
+
+use self::export::Export;
+use super::{Configured, Document, Kind, Running, Serving, listen_address, portal_changes};
+use crate::config::{Config, Unfit, VolumeName};
+use crate::control;
+use crate::desired::Desired;
+
+/// Its line of the table.
+pub const KIND: Kind = Kind {
+    name: NBD,
+    port: PORT,
+    heading: "[[nbd.export]]",
+    read: |document| Box::new(NbdConfig::read(document)),
+    add: edit::add,
+    remove: edit::remove,
+};
+
+/// The port that IANA gave it.
+const PORT: u16 = 10809;
+
+/// What a configuration says of NBD.
+#[derive(Debug, Default)]
+pub struct NbdConfig {
+    /// Where clients connect.
+    listen: Vec<SocketAddr>,
+    /// What they find.
+    exports: Vec<Export>,
+}
+
+struct Listen(SocketAddr);
+
+impl FromStr for Listen {
+    type Err = Unfit;
+
+    fn from_str(text: &str) -> Result<Listen, Unfit> {
+        listen_address(text, NBD, PORT).map(Listen)
+    }
+}
+
+impl Config {
+    /// What it says of NBD; `None` if it was read by a table of front ends without it.
+    fn nbd(&self) -> Option<&NbdConfig> {
+        self.front_end()
+    }
+}
+
+impl NbdConfig {
+    fn read(document: &Document<'_>) -> NbdConfig {
+        let Some(section) = document.root.section("nbd", "[nbd]") else { return NbdConfig::default() };
+        let listen = section.required("listen", section.list::<Listen>("listen"), "[\"0.0.0.0:10809\"]");
+        let exports = export::all(&section, document);
+        section.done();
+        let listen = listen.unwrap_or_default().into_iter().map(|Listen(address)| address).collect();
+        NbdConfig { listen, exports }
+    }
+
+    fn export(&self, name: &str) -> Option<&Export> {
+        self.exports.iter().find(|export| export.name == name)
+    }
+
+    /// As `nbd_server` serves it. An export whose volume is not open, in the middle of a change, is left out.
+    fn served(&self, serving: Serving<'_>) -> nbd_server::Config {
+        let exports = self.exports.iter().filter_map(|export| export.served(serving)).map(Arc::new).collect();
+        nbd_server::Config { exports, ..nbd_server::Config::default() }
+    }
+}
+
+impl Configured for NbdConfig {
+    fn take_over(&mut self, desired: &Desired) -> Result<(), String> {
+        let listen = desired.listen_by(NBD);
+        if listen.is_empty() {
+            return Ok(());
+        }
+        self.listen = listen;
+        for volume in &desired.volumes {
+            if self.export(volume.name.as_str()).is_some() {
+                return Err(format!("the file has an export {} already; rename the volume", volume.name));
+            }
+            self.exports.push(Export::of_volume(&volume.name));
+        }
+        match self.exports.is_empty() {
+            false => Ok(()),
+            true => Err("nothing is exported by NBD; add --volume, or [[nbd.export]] to the file".to_owned()),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.exports.is_empty()
+    }
+
+    fn volumes(&self) -> Vec<&VolumeName> {
+        self.exports.iter().map(|export| &export.volume).collect()
+    }
+
+    fn portals(&self) -> Vec<Portal> {
+        let portal = |listen: &SocketAddr| Portal {
+            front_end: NBD,
+            listen: *listen,
+            tag: 1,
+            advertise: None,
+            stream: StreamOptions::default(),
+        };
+        self.listen.iter().map(portal).collect()
+    }
+
+    fn changes(&self, wanted: &Config, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
+        let Some(NbdConfig { listen: _, exports }) = wanted.nbd() else { return Vec::new() };
+        let after = wanted.nbd().map(NbdConfig::portals).unwrap_or_default();
+        let mut lines = export::changes(&self.exports, exports, renamed);
+        lines.extend(portal_changes(&self.portals(), &after, |portal| self.describe(portal)));
+        lines
+    }
+
+    fn summary(&self, config: &Config) -> String {
+        self.exports.iter().map(|export| summary::of(export, config)).collect()
+    }
+
+    fn exports_of(&self, volume: &VolumeName) -> Vec<control::Lun> {
+        let its = self.exports.iter().filter(|export| export.volume == *volume);
+        let told = |export: &Export| control::Lun {
+            front_end: NBD.to_owned(),
+            target: export.name.clone(),
+            lun: None,
+        };
+        its.map(told).collect()
+    }
+
+    fn targets(&self) -> Vec<control::Target> {
+        self.exports.iter().map(|export| summary::told(export, &self.listen)).collect()
+    }
+
+    fn announcement(&self, portals: &[Portal], volumes: &[control::Volume]) -> String {
+        self.exports.iter().filter_map(|export| summary::announced(export, portals, volumes)).collect()
+    }
+
+    fn usage(&self, portals: &[Portal]) -> String {
+        self.exports.iter().filter_map(|export| summary::usage(export, portals)).collect()
+    }
+
+    fn start(&self, serving: Serving<'_>, cores: usize) -> Arc<dyn Running> {
+        Nbd::new(self.served(serving), cores)
+    }
+}
+
+impl Running for Nbd {
+    fn adopt(&self, wanted: Serving<'_>) {
+        let config = wanted.config.nbd().map(|nbd| nbd.served(wanted));
+        Nbd::adopt(self, config.unwrap_or_default());
+    }
+
+    fn losses(&self, server: &Server, wanted: Serving<'_>, _: &[Portal]) -> Vec<String> {
+        let now = self.config();
+        let serves_still = |client: &ClientStatus| {
+            let before = now.exports.iter().find(|export| export.name == client.export);
+            let after = wanted.config.nbd().and_then(|nbd| nbd.export(&client.export));
+            let (Some(before), Some(after)) = (before, after) else { return false };
+            let volume = wanted.volumes.unit(&after.volume).map(|unit| unit.volume());
+            volume.is_some_and(|volume| Arc::ptr_eq(volume, &before.volume))
+                && after.read_only == before.read_only
+                && after.admits(client.peer.ip())
+        };
+        let clients = self.clients(server);
+        let lost = clients.iter().filter(|client| !serves_still(client));
+        lost.map(|client| format!("{} uses the export {}", client.peer, client.export)).collect()
+    }
+
+    fn sessions(&self, server: &Server) -> Vec<control::Session> {
+        self.clients(server).into_iter().map(session).collect()
+    }
+
+    fn drop_sessions(&self, server: &Server, which: &str, force: bool) -> usize {
+        self.drop_clients(server, which, force)
+    }
+}
+
+fn session(status: ClientStatus) -> control::Session {
+    control::Session {
+        front_end: NBD.to_owned(),
+        initiator: status.peer.ip().to_canonical().to_string(),
+        user: None,
+        isid: None,
+        tsih: Some(status.number),
+        target: Some(status.export),
+        age_seconds: status.age.as_secs_f64(),
+        core: status.core,
+        connections: vec![control::Connection { cid: None, peer: status.peer, local: status.local }],
+        parameters: status.parameters.iter().map(|(key, value)| format!("{key}={value}")).collect(),
+        in_flight: status.in_flight,
+        commands: status.traffic.commands,
+        read_bytes: status.traffic.read_bytes,
+        written_bytes: status.traffic.written_bytes,
+    }
+}

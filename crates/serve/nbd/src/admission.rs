@@ -1,0 +1,141 @@
+//! The handshake of a connection, from the first byte to its core. The client is not trusted: it has so much
+//! time, and the machine bounds what is kept of it.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use nbd::{Exports, Handshake, Step, Violation};
+use reactor::{Detached, InSlice, OutSlice, Stream};
+use server::{AUDIT, Accepted, AddressBlock, ConnectionPermit, Phase, Portal};
+
+use crate::config::{Config, Export, Limits};
+use crate::core::CoreClients;
+use crate::front_end::Place;
+
+/// A client that has agreed with an export, on its way to its core.
+pub(crate) struct Admitted {
+    pub(crate) stream: Detached,
+    pub(crate) permit: ConnectionPermit,
+    pub(crate) place: Place,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) portal: Portal,
+    pub(crate) export: Arc<Export>,
+    pub(crate) session: nbd::Session,
+    pub(crate) limits: Limits,
+}
+
+/// Why a connection ended before there were requests.
+enum Failure {
+    Socket(io::Error),
+    Violation(Violation),
+    /// It only wanted to know what there is.
+    Ended,
+}
+
+/// The exports as a client sees them.
+struct Seen<'a> {
+    config: &'a Config,
+    from: IpAddr,
+}
+
+impl Exports for Seen<'_> {
+    fn list(&self) -> Vec<(String, String)> {
+        let told = |export: &Arc<Export>| (export.name.clone(), export.description.clone());
+        self.config.seen(self.from).map(told).collect()
+    }
+
+    fn find(&self, name: &str) -> Option<nbd::Export> {
+        self.config.find(name, self.from).map(|export| export.as_told())
+    }
+}
+
+/// Takes a connection through its handshake and hands it to its core.
+pub(crate) async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
+    let Accepted { portal, stream, permit } = accepted;
+    let server = &core.handle.server;
+    if server.phase() != Phase::Open {
+        return; // clients try again; a handshake would have to say that there is nothing
+    }
+    let (peer, local, config) = (stream.peer(), stream.local(), core.front_end.config());
+    let seen = Seen { config: &config, from: peer.ip() };
+    let why = match reactor::timeout(config.limits.handshake_time, shake_hands(&*stream, &seen)).await {
+        Ok(Ok(session)) => {
+            let Some(export) = config.find(&session.export.name, peer.ip()).map(Arc::clone) else { return };
+            let place = core.front_end.place(AddressBlock::containing(peer.ip()));
+            let (at, limits) = (place.core, config.limits);
+            let stream = stream.detach();
+            let admitted = Admitted { stream, permit, place, peer, local, portal, export, session, limits };
+            return server.run_on(at, move |local| {
+                if let Some(core) = local.front_end::<CoreClients>() {
+                    core.begin(admitted);
+                }
+            });
+        }
+        Ok(Err(Failure::Ended)) => return tracing::debug!(target: AUDIT, %peer, "discovery"),
+        Ok(Err(Failure::Socket(error))) => error.to_string(),
+        Ok(Err(Failure::Violation(violation))) => violation.to_string(),
+        Err(_) => "the handshake took too long".to_owned(),
+    };
+    if server.may_log(peer.ip()) {
+        tracing::warn!(target: AUDIT, why, %peer, "login refused");
+    }
+}
+
+async fn shake_hands(stream: &dyn Stream, exports: &dyn Exports) -> Result<nbd::Session, Failure> {
+    let mut machine = Handshake::default();
+    let mut replies = Handshake::greeting().to_vec();
+    let mut received = Vec::new();
+    loop {
+        write(stream, &replies).await.map_err(Failure::Socket)?;
+        replies.clear();
+        received.resize(machine.wanted(), 0);
+        read(stream, &mut received).await?;
+        match machine.take(&received, exports, &mut replies).map_err(Failure::Violation)? {
+            Step::Continue => {}
+            Step::Transmission(session) => {
+                write(stream, &replies).await.map_err(Failure::Socket)?;
+                return Ok(session);
+            }
+            Step::End => {
+                let _ = write(stream, &replies).await; // it may have closed already
+                return Err(Failure::Ended);
+            }
+        }
+    }
+}
+
+/// Fills `bytes` and reads nothing behind them: that is the session's.
+async fn read(stream: &dyn Stream, bytes: &mut [u8]) -> Result<(), Failure> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match stream.try_read(&mut [InSlice::Bytes(&mut bytes[filled..])]) {
+            // Clients that only list close without ABORT.
+            Ok(0) => return Err(Failure::Ended),
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                poll_fn(|cx| stream.poll_readable(cx)).await.map_err(Failure::Socket)?;
+            }
+            Err(error) => return Err(Failure::Socket(error)),
+        }
+    }
+    Ok(())
+}
+
+async fn write(stream: &dyn Stream, bytes: &[u8]) -> io::Result<()> {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match stream.try_write(&[OutSlice::Bytes(&bytes[sent..])]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => sent += written,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                poll_fn(|cx| stream.poll_writable(cx)).await?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,363 @@
+//! What requests do to their volume.
+//!
+//! Requests with whole blocks share them with others, as all reads and writes of all front ends do: which of
+//! two that overlap comes last is not said, and no block is mixed. A change of a part of a block excludes
+//! others, since it reads what it writes back.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use block::{Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent, Run, bytewise};
+use nbd::flags::{allocation, command};
+use nbd::{BlockStatus, Command, Errno, Request};
+use server::{Charge, Payload, SendQueue, Ticket, Unserved};
+use volume::{Access, Denied, RequestKind, Volume};
+
+use crate::client::{Answer, Client, Outcome};
+use crate::connection::queue_answer;
+
+/// Pieces of requests that move no data over the network: no more is done between two turns of others.
+const PIECE_BYTES: u64 = 1 << 20;
+/// The most extents of one answer to BLOCK_STATUS.
+const EXTENTS_MAX: usize = 4096;
+
+/// Why a request failed, as it is answered.
+#[derive(Clone, Copy)]
+struct Failed(Errno, &'static str);
+
+impl Client {
+    /// Begins a request without data, and answers it if that is possible at once. False if it has to wait for
+    /// memory.
+    pub(crate) fn begin(
+        self: &Rc<Self>,
+        request: Request,
+        command: Command,
+        queue: &mut SendQueue<Charge>,
+    ) -> bool {
+        let mut charge = None;
+        if command == Command::Read {
+            if let Some(outcome) = self.read_from_memory(&request) {
+                queue_answer(self, queue, Answer { request, outcome });
+                return true;
+            }
+            let bytes = self.covering(&request).map_or(0, |extent| self.length(extent));
+            charge = self.memory.take(Buffer::memory_bytes(bytes));
+            if charge.is_none() {
+                return false;
+            }
+            if let Some(buffer) = self.read_from_cache(&request) {
+                let (payload, part) = (Payload::Buffer(Rc::new(buffer)), 0..request.length as usize);
+                let outcome = Outcome::Data { payload, part, charge };
+                queue_answer(self, queue, Answer { request, outcome });
+                return true;
+            }
+        }
+        self.start(request, command, None, charge);
+        true
+    }
+
+    /// Starts a task for a request, with its data if it has any.
+    pub(crate) fn start(
+        self: &Rc<Self>,
+        request: Request,
+        command: Command,
+        data: Option<Buffer>,
+        charge: Option<Charge>,
+    ) {
+        let (client, ticket) = (Rc::clone(self), self.requests.accept());
+        self.begin_task();
+        drop(reactor::spawn(async move {
+            let outcome = client.carry_out(&request, command, ticket, data, charge).await;
+            let outcome = outcome.unwrap_or_else(|Failed(error, text)| Outcome::Failed(error, text));
+            client.end_task(Answer { request, outcome });
+        }));
+    }
+
+    /// A read of blocks that are in memory: they are sent from there.
+    #[inline]
+    fn read_from_memory(&self, request: &Request) -> Option<Outcome> {
+        self.requests.permits(Access::Read).ok()?;
+        let extent = self.covering(request).ok()?;
+        let _turn = self.volume().range_locks().try_share(extent)?;
+        let payload = Payload::Memory(self.device().memory(extent)?);
+        Some(Outcome::Data { payload, part: self.part(request, extent), charge: None })
+    }
+
+    /// A read of whole blocks that the page cache has.
+    fn read_from_cache(&self, request: &Request) -> Option<Buffer> {
+        self.requests.permits(Access::Read).ok()?;
+        let extent = self.covering(request).ok().filter(|_| self.is_whole(request))?;
+        let _turn = self.volume().range_locks().try_share(extent)?;
+        let mut buffer = Buffer::recycled(request.length as usize);
+        self.device().read_nowait(extent, &mut buffer).then_some(buffer)
+    }
+
+    /// A write of whole blocks that need not wait for a device. After `None` a part may have been written, and
+    /// [`Client::start`] must follow.
+    #[inline]
+    pub(crate) fn write_now(&self, request: &Request, data: &[u8]) -> Option<Outcome> {
+        if self.durability(request) == Durability::Stable || !self.is_whole(request) {
+            return None;
+        }
+        self.requests.permits(Access::Write).ok()?;
+        let extent = self.covering(request).ok()?;
+        let _turn = self.volume().range_locks().try_share(extent)?;
+        if let Some(mut blocks) = self.device().memory_to_write(extent) {
+            blocks.put(0, data);
+            return Some(Outcome::Done);
+        }
+        self.device().write_nowait(extent, data).then_some(Outcome::Done)
+    }
+
+    async fn carry_out(
+        &self,
+        request: &Request,
+        command: Command,
+        ticket: Ticket,
+        data: Option<Buffer>,
+        charge: Option<Charge>,
+    ) -> Result<Outcome, Failed> {
+        match command {
+            Command::Read => self.read(request, ticket, charge).await,
+            Command::Write => self.write(request, ticket, data.unwrap_or_else(|| Buffer::zeroed(0))).await,
+            Command::Flush => self.flush(ticket).await,
+            Command::Trim => self.trim(request, ticket).await,
+            Command::WriteZeroes => self.write_zeroes(request, ticket).await,
+            Command::Cache => self.cache(request, ticket).await,
+            Command::BlockStatus => self.block_status(request, ticket).await,
+            Command::Disconnect => Ok(Outcome::Done), // not a request of the volume
+        }
+    }
+
+    async fn read(
+        &self,
+        request: &Request,
+        ticket: Ticket,
+        charge: Option<Charge>,
+    ) -> Result<Outcome, Failed> {
+        let extent = self.covering(request)?;
+        let _turn = self.volume().range_locks().share(extent).await;
+        let buffer = self.fetch(extent, ticket).await?;
+        let (payload, part) = (Payload::Buffer(Rc::new(buffer)), self.part(request, extent));
+        Ok(Outcome::Data { payload, part, charge })
+    }
+
+    async fn fetch(&self, extent: Extent, ticket: Ticket) -> Result<Buffer, Failed> {
+        let read = || self.device().read(extent, Buffer::recycled(self.length(extent)));
+        Ok(self.requests.ask(ticket, RequestKind::Read, None, read).await?)
+    }
+
+    async fn write(&self, request: &Request, ticket: Ticket, data: Buffer) -> Result<Outcome, Failed> {
+        let (extent, data, durability) = (self.covering(request)?, data.share(), self.durability(request));
+        let device = self.device();
+        if !self.is_whole(request) {
+            let turn = self.volume().range_locks().exclude(extent).await;
+            let write = || bytewise::write(device, request.offset, data);
+            self.requests.ask(ticket, RequestKind::Change, Some(extent), write).await?;
+            drop(turn);
+            return self.settle(request, ticket).await;
+        }
+        let turn = self.volume().range_locks().share(extent).await;
+        let write = || device.write(extent, data, durability);
+        let written = self.requests.ask(ticket, RequestKind::Change, Some(extent), write).await;
+        drop(turn);
+        if durability == Durability::Stable {
+            self.volume().record_lost_writes().await;
+            written?;
+            self.report_losses()?;
+        }
+        written?;
+        Ok(Outcome::Done)
+    }
+
+    /// Flushes what every client has been answered up to now.
+    async fn flush(&self, ticket: Ticket) -> Result<Outcome, Failed> {
+        let flushed = self.requests.ask(ticket, RequestKind::Flush, None, || self.volume().flush()).await;
+        // A loss counts as reported by this answer, whatever the device says of this flush.
+        self.report_losses()?;
+        flushed?;
+        Ok(Outcome::Done)
+    }
+
+    /// The end of a change that the device has made: a flush, if it is to be stable.
+    async fn settle(&self, request: &Request, ticket: Ticket) -> Result<Outcome, Failed> {
+        match self.durability(request) {
+            Durability::Stable => self.flush(ticket).await,
+            Durability::Cached => Ok(Outcome::Done),
+        }
+    }
+
+    /// Fails if acknowledged writes were lost of which this client has not been told.
+    fn report_losses(&self) -> Result<(), Failed> {
+        let losses = self.volume().lost_writes();
+        match self.losses_told.replace(losses) == losses {
+            true => Ok(()),
+            false => Err(Failed(Errno::Eio, "acknowledged writes may be lost")),
+        }
+    }
+
+    /// Whole blocks are deallocated; of others nothing was promised.
+    async fn trim(&self, request: &Request, ticket: Ticket) -> Result<Outcome, Failed> {
+        for piece in self.pieces(self.inner(request)) {
+            let _turn = self.volume().range_locks().share(piece).await;
+            let unmap = || self.device().unmap(piece);
+            self.requests.ask(ticket, RequestKind::Change, Some(piece), unmap).await?;
+            reactor::yield_now().await;
+        }
+        self.settle(request, ticket).await
+    }
+
+    async fn write_zeroes(&self, request: &Request, ticket: Ticket) -> Result<Outcome, Failed> {
+        let may_unmap = request.flags & command::NO_HOLE == 0;
+        let is_fast = may_unmap && self.device().profile().thin;
+        if request.flags & command::FAST_ZERO != 0 && !is_fast {
+            return Err(Failed(Errno::Enotsup, "zeroes are not written faster than data here"));
+        }
+        let (inner, whole) = (self.inner(request), request.offset..request.offset + request.length);
+        let geometry = self.device().geometry();
+        let (from, to) = match inner.is_empty() {
+            true => (whole.end, whole.end),
+            false => (geometry.offset(inner), geometry.offset(inner) + geometry.length(inner)),
+        };
+        for edge in [whole.start..from, to..whole.end] {
+            self.zero_part(edge, ticket).await?;
+        }
+        for piece in self.pieces(inner) {
+            let _turn = self.volume().range_locks().share(piece).await;
+            let zero = || self.device().write_zeroes(piece, may_unmap);
+            self.requests.ask(ticket, RequestKind::Change, Some(piece), zero).await?;
+            reactor::yield_now().await;
+        }
+        self.settle(request, ticket).await
+    }
+
+    /// Zeroes bytes that are no whole blocks.
+    async fn zero_part(&self, bytes: Range<u64>, ticket: Ticket) -> Result<(), Failed> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let extent = bytewise::covering(self.device(), &bytes)?;
+        let _turn = self.volume().range_locks().exclude(extent).await;
+        let zeros = Buffer::zeroed((bytes.end - bytes.start) as usize).share();
+        let write = || bytewise::write(self.device(), bytes.start, zeros);
+        Ok(self.requests.ask(ticket, RequestKind::Change, Some(extent), write).await?)
+    }
+
+    /// Reads the blocks, so that what caches them has them.
+    async fn cache(&self, request: &Request, ticket: Ticket) -> Result<Outcome, Failed> {
+        let extent = self.covering(request)?;
+        if self.device().memory(extent).is_none() {
+            for piece in self.pieces(extent) {
+                let _turn = self.volume().range_locks().share(piece).await;
+                drop(self.fetch(piece, ticket).await?);
+                reactor::yield_now().await;
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn block_status(&self, request: &Request, ticket: Ticket) -> Result<Outcome, Failed> {
+        let extent = self.covering(request)?;
+        let most = if request.flags & command::REQ_ONE != 0 { 1 } else { EXTENTS_MAX };
+        let ask = || self.device().allocation(extent, most);
+        let runs = self.requests.ask(ticket, RequestKind::Read, None, ask).await?;
+        let asked = request.offset..request.offset + request.length;
+        let geometry = self.device().geometry();
+        let status = |run: &Run| {
+            let start = geometry.offset(run.extent);
+            let (from, to) = (start.max(asked.start), (start + geometry.length(run.extent)).min(asked.end));
+            let state = match run.allocation {
+                Allocation::Mapped => 0,
+                Allocation::Deallocated => allocation::HOLE | allocation::ZERO,
+            };
+            BlockStatus { bytes: to.saturating_sub(from), state }
+        };
+        let extents: Vec<BlockStatus> = runs.iter().map(status).filter(|extent| extent.bytes > 0).collect();
+        match extents.is_empty() {
+            false => Ok(Outcome::Extents(extents)),
+            true => Err(Failed(Errno::Einval, "nothing is asked for")), // a reply has at least one
+        }
+    }
+
+    fn volume(&self) -> &Arc<Volume> {
+        self.requests.volume()
+    }
+
+    fn device(&self) -> &dyn BlockDevice {
+        &**self.volume().device()
+    }
+
+    fn length(&self, extent: Extent) -> usize {
+        self.device().geometry().length(extent) as usize
+    }
+
+    /// The blocks that a request has bytes of.
+    fn covering(&self, request: &Request) -> Result<Extent, DeviceError> {
+        bytewise::covering(self.device(), &(request.offset..request.offset + request.length))
+    }
+
+    /// The blocks that a request has as a whole.
+    fn inner(&self, request: &Request) -> Extent {
+        let shift = self.device().geometry().block_size.shift();
+        let block = 1 << shift;
+        let first = request.offset.div_ceil(block);
+        let end = (request.offset + request.length) >> shift;
+        Extent::new(first, end.saturating_sub(first))
+    }
+
+    /// Where the bytes of a request are among those of the blocks that cover it.
+    fn part(&self, request: &Request, covering: Extent) -> Range<usize> {
+        let skipped = (request.offset - self.device().geometry().offset(covering)) as usize;
+        skipped..skipped + request.length as usize
+    }
+
+    fn is_whole(&self, request: &Request) -> bool {
+        let block = u64::from(self.device().geometry().block_size.bytes());
+        (request.offset | request.length) & (block - 1) == 0
+    }
+
+    fn pieces(&self, extent: Extent) -> block::Chunks {
+        extent.chunks(PIECE_BYTES >> self.device().geometry().block_size.shift())
+    }
+
+    /// When a change may be acknowledged. Where nothing is lost in a crash of this process, every one is
+    /// stable as it is.
+    fn durability(&self, request: &Request) -> Durability {
+        let is_volatile = self.device().profile().volatile_cache;
+        if is_volatile && request.flags & command::FUA != 0 { Durability::Stable } else { Durability::Cached }
+    }
+}
+
+impl From<Unserved> for Failed {
+    fn from(unserved: Unserved) -> Failed {
+        match unserved {
+            Unserved::Denied(Denied::Reserved) => Failed(Errno::Eperm, "reserved by another host"),
+            Unserved::Denied(Denied::WriteProtected) => Failed(Errno::Eperm, "the volume is write-protected"),
+            Unserved::Denied(Denied::Fenced) => Failed(Errno::Eio, "the device does not answer"),
+            Unserved::Aborted => Failed(Errno::Eio, "aborted: the volume was reset or taken away"),
+            Unserved::Failed(error) => error.into(),
+        }
+    }
+}
+
+impl From<DeviceError> for Failed {
+    fn from(error: DeviceError) -> Failed {
+        match error {
+            DeviceError::OutOfRange => Failed(Errno::Einval, "past the end of the device"),
+            DeviceError::Unsupported => Failed(Errno::Einval, "the device cannot do this"),
+            DeviceError::ReadOnly => Failed(Errno::Eperm, "the device is read-only"),
+            DeviceError::Reserved => Failed(Errno::Eperm, "the device is reserved by another host"),
+            DeviceError::NoSpace => Failed(Errno::Enospc, "no space left for the device's data"),
+            DeviceError::Unreadable(_) => Failed(Errno::Eio, "a block could not be read"),
+            DeviceError::Unwritable(_) => Failed(Errno::Eio, "a block could not be written"),
+            DeviceError::NotReady => Failed(Errno::Eio, "the device is not ready"),
+            DeviceError::TimedOut => Failed(Errno::Eio, "the device did not answer in time"),
+            DeviceError::Cancelled => Failed(Errno::Eio, "the request was cancelled"),
+            DeviceError::WritesLost => Failed(Errno::Eio, "acknowledged writes may be lost"),
+            DeviceError::Unsettled => {
+                Failed(Errno::Eio, "an earlier write may still be carried out by a path that was lost")
+            }
+        }
+    }
+}

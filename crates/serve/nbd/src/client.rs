@@ -1,0 +1,300 @@
+//! A client: what its connection and the tasks of its requests share.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use nbd::{BlockStatus, Errno, Request, Session};
+use server::{AUDIT, Budget, Charge, Payload, Portal, Requests};
+use volume::{AttachmentId, HostPath, HostPort, ServicePort};
+
+use crate::config::{Export, Limits};
+use crate::connection::ConnectionEnd;
+use crate::front_end::NBD;
+
+/// A client that has shaken hands.
+pub(crate) struct Client {
+    /// Its number in this server. They begin anew after 65,535.
+    pub(crate) number: u16,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) export: Arc<Export>,
+    pub(crate) session: Session,
+    pub(crate) limits: Limits,
+    pub(crate) requests: Requests,
+    /// Memory for data of its requests.
+    pub(crate) memory: Rc<Budget>,
+    /// The lost writes that it has been told of, or that were lost before it came.
+    pub(crate) losses_told: Cell<u64>,
+    since: Instant,
+    /// Answers of tasks, for the connection.
+    answers: RefCell<VecDeque<Answer>>,
+    /// Requests that have a task.
+    running: Cell<usize>,
+    closing: Cell<Option<Closing>>,
+    /// Since when the socket has taken nothing.
+    stuck: Cell<Option<Instant>>,
+    /// A request waits for memory.
+    starved: Cell<bool>,
+    woken: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+    traffic: Cell<Traffic>,
+}
+
+/// What a client has moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Requests answered.
+    pub commands: u64,
+    /// Bytes read by the client.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+}
+
+/// What is known of a client.
+#[derive(Clone, Debug)]
+pub struct ClientStatus {
+    /// Its number.
+    pub number: u16,
+    /// The name of its export.
+    pub export: String,
+    /// Its address.
+    pub peer: SocketAddr,
+    /// Ours.
+    pub local: SocketAddr,
+    /// The time since its handshake.
+    pub age: Duration,
+    /// Its core.
+    pub core: usize,
+    /// Requests that have not been answered.
+    pub in_flight: usize,
+    /// What it has moved.
+    pub traffic: Traffic,
+    /// What was agreed, by name.
+    pub parameters: Vec<(&'static str, String)>,
+}
+
+/// Why a connection is to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// The client has asked for it.
+    Disconnected,
+    /// The server ends, or an administrator asks: what is outstanding is answered.
+    Asked,
+    /// Its export is gone.
+    Gone,
+    /// It was slow while others waited for memory.
+    TooSlow,
+    /// At once.
+    Dropped,
+}
+
+/// The answer to a request.
+pub(crate) struct Answer {
+    pub(crate) request: Request,
+    pub(crate) outcome: Outcome,
+}
+
+/// What became of a request.
+pub(crate) enum Outcome {
+    /// It succeeded, and has nothing to return.
+    Done,
+    /// The data of a read: a part of a payload, whose memory is charged.
+    Data { payload: Payload, part: Range<usize>, charge: Option<Charge> },
+    /// The extents of BLOCK_STATUS.
+    Extents(Vec<BlockStatus>),
+    /// It failed, for a reason in words.
+    Failed(Errno, &'static str),
+}
+
+/// Who and what a client is when it begins.
+pub(crate) struct Beginning {
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) portal: Portal,
+    pub(crate) export: Arc<Export>,
+    pub(crate) session: Session,
+    pub(crate) limits: Limits,
+}
+
+impl Closing {
+    /// Whether outstanding requests are answered first.
+    pub(crate) fn is_polite(self) -> bool {
+        matches!(self, Closing::Disconnected | Closing::Asked | Closing::Gone)
+    }
+}
+
+impl fmt::Display for Closing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Closing::Disconnected => "disconnected by the client",
+            Closing::Asked => "the server ends, or an administrator has dropped it",
+            Closing::Gone => "its export is gone, or another one now",
+            Closing::TooSlow => "slow while others waited for memory",
+            Closing::Dropped => "dropped",
+        })
+    }
+}
+
+impl Client {
+    /// A client whose memory counts against that of its core, too.
+    pub(crate) fn new(beginning: Beginning, core_memory: &Rc<Budget>) -> Client {
+        static NUMBERS: AtomicU16 = AtomicU16::new(1);
+        let Beginning { peer, local, portal, export, session, limits } = beginning;
+        let volume = Arc::clone(&export.volume);
+        Client {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            peer,
+            local,
+            losses_told: Cell::new(volume.lost_writes()),
+            requests: Requests::new(volume, AttachmentId::next(), path(&portal, peer, &export.name)),
+            memory: Budget::new(limits.staging_bytes, Some(Rc::clone(core_memory))),
+            export,
+            session,
+            limits,
+            since: reactor::now(),
+            answers: RefCell::default(),
+            running: Cell::new(0),
+            closing: Cell::new(None),
+            stuck: Cell::new(None),
+            starved: Cell::new(false),
+            woken: Cell::new(false),
+            waker: RefCell::default(),
+            traffic: Cell::default(),
+        }
+    }
+
+    /// Closes its connection; the first reason stays, but for one that has no patience.
+    pub(crate) fn close(&self, why: Closing) {
+        if self.closing.get().is_none_or(|before| before.is_polite() && !why.is_polite()) {
+            self.closing.set(Some(why));
+        }
+        self.wake();
+    }
+
+    pub(crate) fn closing(&self) -> Option<Closing> {
+        self.closing.get()
+    }
+
+    /// Whether requests have a task or an answer that is not queued yet.
+    pub(crate) fn is_working(&self) -> bool {
+        self.running.get() > 0 || !self.answers.borrow().is_empty()
+    }
+
+    /// Whether another request may have a task.
+    pub(crate) fn has_room(&self) -> bool {
+        self.closing.get().is_none() && self.running.get() < self.limits.requests
+    }
+
+    /// Whether ticks should come soon.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.running.get() > 0 || self.starved.get() || self.stuck.get().is_some()
+    }
+
+    /// A request begins to have a task.
+    pub(crate) fn begin_task(&self) {
+        self.running.set(self.running.get() + 1);
+    }
+
+    /// A task has its answer.
+    pub(crate) fn end_task(&self, answer: Answer) {
+        self.running.set(self.running.get() - 1);
+        self.answers.borrow_mut().push_back(answer);
+        self.wake();
+    }
+
+    pub(crate) fn next_answer(&self) -> Option<Answer> {
+        self.answers.borrow_mut().pop_front()
+    }
+
+    /// Counts an answer that was queued.
+    pub(crate) fn count(&self, read_bytes: u64, written_bytes: u64) {
+        let mut traffic = self.traffic.get();
+        traffic.commands += 1;
+        traffic.read_bytes += read_bytes;
+        traffic.written_bytes += written_bytes;
+        self.traffic.set(traffic);
+    }
+
+    /// A request waits for memory, or none does any more.
+    pub(crate) fn set_starved(&self, starved: bool) {
+        self.starved.set(starved);
+    }
+
+    /// Since when the socket has taken nothing of what is queued.
+    pub(crate) fn set_stuck(&self, since: Option<Instant>) {
+        self.stuck.set(since);
+    }
+
+    pub(crate) fn stuck_since(&self) -> Option<Instant> {
+        self.stuck.get()
+    }
+
+    /// Lets the connection look again at what has a limit of time or memory.
+    pub(crate) fn tick(&self) {
+        if self.starved.get() || self.stuck.get().is_some() {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        self.woken.set(true);
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    /// Ready if it was woken since the last time.
+    pub(crate) fn poll_woken(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.woken.take() {
+            return Poll::Ready(());
+        }
+        *self.waker.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    pub(crate) fn log_in(&self) {
+        let (peer, client, export) = (self.peer, self.number, &self.export.name);
+        tracing::info!(target: AUDIT, %peer, client, export, "connected");
+    }
+
+    pub(crate) fn log_out(&self, end: &ConnectionEnd) {
+        let (peer, client, export) = (self.peer, self.number, &self.export.name);
+        let Traffic { commands, read_bytes, written_bytes } = self.traffic.get();
+        tracing::info!(target: AUDIT, why = %end, %peer, client, export, commands, read_bytes, written_bytes,
+            "connection ended");
+    }
+
+    pub(crate) fn status(&self, core: usize) -> ClientStatus {
+        let form = format!("{:?}", self.session.form).to_lowercase();
+        ClientStatus {
+            number: self.number,
+            export: self.export.name.clone(),
+            peer: self.peer,
+            local: self.local,
+            age: reactor::now().duration_since(self.since),
+            core,
+            in_flight: self.running.get(),
+            traffic: self.traffic.get(),
+            parameters: vec![
+                ("replies", form),
+                ("base:allocation", if self.session.has_allocation { "yes" } else { "no" }.to_owned()),
+            ],
+        }
+    }
+}
+
+/// A client has no name but its address.
+fn path(portal: &Portal, peer: SocketAddr, export: &str) -> HostPath {
+    let host = HostPort { name: format!("{NBD}:{}", peer.ip().to_canonical()), qualifier: [0; 6] };
+    let service = ServicePort { name: format!("{NBD}:{export}"), group: portal.tag, relative_port: 1 };
+    HostPath { host, service }
+}

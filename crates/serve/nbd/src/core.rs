@@ -1,0 +1,139 @@
+//! The front end's part of one core: its clients.
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use reactor::Sender;
+use server::{AbortOrder, Accepted, CoreFrontEnd, CoreHandle, SlowHolder};
+
+use crate::admission::{self, Admitted};
+use crate::client::{Client, ClientStatus, Closing};
+use crate::config::Export;
+use crate::connection::Connection;
+use crate::front_end::Nbd;
+use crate::receive::{SCRATCH_BYTES, Scratch};
+
+/// A slow client that has held memory for this long loses its connection if others need the memory.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// State shared by the tasks of a core.
+pub(crate) struct CoreClients {
+    pub(crate) front_end: Arc<Nbd>,
+    pub(crate) handle: CoreHandle,
+    pub(crate) scratch: Rc<Scratch>,
+    clients: RefCell<Vec<Rc<Client>>>,
+}
+
+impl CoreClients {
+    pub(crate) fn new(front_end: Arc<Nbd>, handle: CoreHandle) -> CoreClients {
+        let scratch = Rc::new(RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()));
+        CoreClients { front_end, handle, scratch, clients: RefCell::default() }
+    }
+
+    /// Serves a client that another core may have admitted.
+    pub(crate) fn begin(self: &Rc<Self>, admitted: Admitted) {
+        let core = Rc::clone(self);
+        drop(reactor::spawn(async move {
+            let peer = admitted.peer;
+            let client = match Connection::new(&core, admitted) {
+                // What is served may have changed since it was admitted.
+                Ok((client, connection)) if core.still_serves(&client) => {
+                    core.clients.borrow_mut().push(Rc::clone(&client));
+                    client.log_in();
+                    let end = connection.run().await;
+                    client.requests.abort();
+                    client.log_out(&end);
+                    client
+                }
+                Ok(_) => return,
+                Err(error) => return tracing::warn!(%peer, %error, "a connection could not change threads"),
+            };
+            core.clients.borrow_mut().retain(|other| !Rc::ptr_eq(other, &client));
+        }));
+    }
+
+    /// Whether the client could connect to the same export now.
+    fn still_serves(&self, client: &Client) -> bool {
+        let (config, export) = (self.front_end.config(), &client.export);
+        let now = config.find(&export.name, client.peer.ip());
+        let is_same =
+            |now: &Arc<Export>| Arc::ptr_eq(&export.volume, &now.volume) && now.read_only == export.read_only;
+        now.is_some_and(is_same) && self.handle.server.volumes().contains(&export.volume)
+    }
+
+    pub(crate) fn status(&self) -> Vec<ClientStatus> {
+        self.all().iter().map(|client| client.status(self.handle.core)).collect()
+    }
+
+    pub(crate) fn drop_clients(&self, which: &str, force: bool) -> usize {
+        let (number, closing) = (which.parse::<u16>(), if force { Closing::Dropped } else { Closing::Asked });
+        let is_meant =
+            |client: &&Rc<Client>| number == Ok(client.number) || client.peer.ip().to_string() == which;
+        let all = self.all();
+        let meant = all.iter().filter(is_meant);
+        meant.map(|client| client.close(closing)).count()
+    }
+
+    fn all(&self) -> Vec<Rc<Client>> {
+        self.clients.borrow().clone()
+    }
+}
+
+impl CoreFrontEnd for CoreClients {
+    fn accept(self: Rc<Self>, accepted: Accepted) -> Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(admission::admit(self, accepted))
+    }
+
+    fn abort(self: Rc<Self>, order: &AbortOrder, _: &Sender<()>) {
+        for client in self.all() {
+            let uses = Arc::ptr_eq(client.requests.volume(), &order.volume);
+            if uses && order.is_about(client.requests.attachment()) {
+                client.requests.abort();
+            }
+        }
+    }
+
+    fn adapt(self: Rc<Self>, _: &Sender<()>) {
+        for client in self.all() {
+            if !self.still_serves(&client) {
+                client.requests.abort();
+                client.close(Closing::Gone);
+            }
+        }
+    }
+
+    fn tick(&self, now: Instant) -> bool {
+        let clients = self.all();
+        for client in &clients {
+            if let Some(silent) = client.requests.expire(now, client.export.deadline) {
+                self.handle.server.fence(client.requests.volume(), silent);
+            }
+            client.tick();
+        }
+        clients.iter().any(|client| client.is_busy())
+    }
+
+    fn slowest_holder(&self, now: Instant) -> Option<SlowHolder> {
+        let slow = |client: Rc<Client>| {
+            let since = client.stuck_since().filter(|since| now.duration_since(*since) > PATIENCE)?;
+            Some(SlowHolder { since, cut: Box::new(move || client.close(Closing::TooSlow)) })
+        };
+        self.all().into_iter().filter_map(slow).min_by_key(|holder| holder.since)
+    }
+
+    /// The protocol has no message for it: what is outstanding is answered, and nothing else.
+    fn ask_to_leave(&self, _: Duration) {
+        self.all().iter().for_each(|client| client.close(Closing::Asked));
+    }
+
+    fn is_idle(&self) -> bool {
+        self.clients.borrow().is_empty()
+    }
+
+    fn close_all(&self) {
+        self.all().iter().for_each(|client| client.close(Closing::Dropped));
+    }
+}

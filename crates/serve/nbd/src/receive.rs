@@ -1,0 +1,206 @@
+//! Reception: requests are parsed one after the other where they were received, and the data of writes are
+//! taken from there, too, if all of them have come; only the rest of longer ones is received into its buffer.
+//!
+//! ```text
+//!   scratch   | request | request, data | request, da…        one read, many requests
+//!   buffer                                         |  …ta  |  the rest, if it is long
+//! ```
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+
+use block::Buffer;
+use nbd::{BadMagic, Command, Errno, Request};
+use reactor::{InSlice, Stream};
+use server::{Charge, SendQueue};
+
+use crate::client::{Answer, Client, Closing, Outcome};
+use crate::connection::{FILL_BYTES, queue_answer};
+
+/// The size of one read: two writes of 128 KiB, or sixty of 4 KiB.
+pub(crate) const SCRATCH_BYTES: usize = 256 << 10;
+/// A rest from this size on is received in place.
+const DIRECT_BYTES: usize = 32 << 10;
+
+/// The core's scratch buffer, shared by its connections, which use it one at a time.
+pub(crate) type Scratch = RefCell<Box<[u8]>>;
+
+/// The receive state of a connection.
+#[derive(Default)]
+pub(crate) struct Receiver {
+    /// What was received and not taken: an incomplete header, or what waits for its turn.
+    stash: Vec<u8>,
+    incoming: Option<Incoming>,
+    stopped: Stopped,
+}
+
+/// Why no more requests were taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// No more have come.
+    #[default]
+    Incomplete,
+    /// There are as many outstanding, or as much is queued, as may be.
+    Room,
+    /// There is no memory for the next one.
+    Memory,
+}
+
+/// Data that follow a request.
+struct Incoming {
+    request: Request,
+    /// How many bytes have come, of how many.
+    received: u64,
+    length: u64,
+    /// Where they belong. Without a place they are dropped, and the request has been answered.
+    place: Option<(Buffer, Charge)>,
+}
+
+impl Receiver {
+    /// Whether what was received waits, so that nothing more should be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.stash.len() >= SCRATCH_BYTES / 2
+    }
+
+    /// Why it took no more the last time.
+    pub(crate) fn stopped(&self) -> Stopped {
+        self.stopped
+    }
+
+    /// Receives what is there, if `read` says so, and takes as many requests as may begin now. Returns
+    /// whether the socket may have more.
+    pub(crate) fn receive(
+        &mut self,
+        client: &Rc<Client>,
+        stream: &dyn Stream,
+        scratch: &mut [u8],
+        queue: &mut SendQueue<Charge>,
+        read: bool,
+    ) -> io::Result<Result<bool, BadMagic>> {
+        let kept = self.stash.len();
+        scratch[..kept].copy_from_slice(&self.stash);
+        self.stash.clear();
+        let (mut received, mut more) = (0, false);
+        if read {
+            let direct = self.incoming.as_mut().and_then(Incoming::rest).unwrap_or_default();
+            let direct_bytes = direct.len();
+            let room = direct_bytes + scratch.len() - kept;
+            let mut places = [InSlice::Bytes(direct), InSlice::Bytes(&mut scratch[kept..])];
+            let outcome = match direct_bytes {
+                0 => stream.try_read(&mut places[1..]),
+                _ => stream.try_read(&mut places),
+            };
+            let read = match outcome {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                Err(error) => return Err(error),
+            };
+            more = read == room;
+            if let Some(incoming) = &mut self.incoming {
+                incoming.received += read.min(direct_bytes) as u64;
+            }
+            received = read - read.min(direct_bytes);
+        }
+        let bytes = &scratch[..kept + received];
+        match self.take(client, queue, bytes) {
+            Ok(taken) => {
+                self.stash.extend_from_slice(&bytes[taken..]);
+                Ok(Ok(more))
+            }
+            Err(magic) => Ok(Err(magic)),
+        }
+    }
+
+    /// Takes requests as long as they may begin. Returns how many bytes they were.
+    fn take(
+        &mut self,
+        client: &Rc<Client>,
+        queue: &mut SendQueue<Charge>,
+        bytes: &[u8],
+    ) -> Result<usize, BadMagic> {
+        let form = client.session.form;
+        let header_bytes = Request::header_bytes(form);
+        let mut at = 0;
+        self.stopped = Stopped::Incomplete;
+        loop {
+            if let Some(incoming) = &mut self.incoming {
+                at += incoming.put(&bytes[at..]);
+                if incoming.received < incoming.length {
+                    return Ok(at);
+                }
+                if let Some(Incoming { request, place: Some((buffer, charge)), .. }) = self.incoming.take() {
+                    client.start(request, Command::Write, Some(buffer), Some(charge));
+                }
+                self.incoming = None;
+            }
+            if !client.has_room() || queue.load() >= FILL_BYTES {
+                self.stopped = Stopped::Room;
+                return Ok(at);
+            }
+            let Some(request) = Request::parse(form, &bytes[at..])? else { return Ok(at) };
+            let payload_bytes = request.payload_bytes(form);
+            let begun = match client.session.check(&request) {
+                Ok(Command::Disconnect) => {
+                    client.close(Closing::Disconnected);
+                    return Ok(bytes.len()); // nothing may follow
+                }
+                Ok(Command::Write) => {
+                    let data = bytes[at + header_bytes..].get(..payload_bytes as usize);
+                    if let Some(outcome) = data.and_then(|data| client.write_now(&request, data)) {
+                        queue_answer(client, queue, Answer { request, outcome });
+                        at += header_bytes + payload_bytes as usize;
+                        continue;
+                    }
+                    let charge = client.memory.take(Buffer::memory_bytes(payload_bytes as usize));
+                    charge.map(|charge| Some((Buffer::recycled(payload_bytes as usize), charge)))
+                }
+                Ok(command) => client.begin(request, command, queue).then_some(None),
+                Err(error) => {
+                    let outcome = Outcome::Failed(error, why(error));
+                    queue_answer(client, queue, Answer { request, outcome });
+                    Some(None)
+                }
+            };
+            let Some(place) = begun else {
+                self.stopped = Stopped::Memory;
+                return Ok(at);
+            };
+            at += header_bytes;
+            if payload_bytes > 0 || place.is_some() {
+                self.incoming = Some(Incoming { request, received: 0, length: payload_bytes, place });
+            }
+        }
+    }
+}
+
+impl Incoming {
+    /// What is missing, if it should be received in place.
+    fn rest(&mut self) -> Option<&mut [u8]> {
+        let received = self.received as usize;
+        let (buffer, _) = self.place.as_mut()?;
+        buffer.get_mut(received..).filter(|rest| rest.len() >= DIRECT_BYTES)
+    }
+
+    /// Takes what belongs to it from the front of `bytes`, and returns how much that is.
+    fn put(&mut self, bytes: &[u8]) -> usize {
+        let missing = self.length - self.received;
+        let taken = usize::try_from(missing).map_or(bytes.len(), |missing| missing.min(bytes.len()));
+        if let Some((buffer, _)) = &mut self.place {
+            let received = self.received as usize;
+            buffer[received..received + taken].copy_from_slice(&bytes[..taken]);
+        }
+        self.received += taken as u64;
+        taken
+    }
+}
+
+/// Why [`nbd::Session::check`] refuses a request.
+fn why(error: Errno) -> &'static str {
+    match error {
+        Errno::Eperm => "the export is read-only",
+        Errno::Enospc => "past the end of the export",
+        _ => "not a request that this export knows, or past its end",
+    }
+}

@@ -1,0 +1,41 @@
+//! What a server offers.
+
+/// The longest payload of a read or a write, in bytes: every server must take so much (section "Block size
+/// constraints"), and clients that have not asked for block sizes send no more.
+pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
+
+/// An export as clients are told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Export {
+    /// Its name, at most [`STRING_BYTES_MAX`](crate::STRING_BYTES_MAX) bytes.
+    pub name: String,
+    /// A description for people; empty if there is none.
+    pub description: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// What it can do ([`flags::transmission`](crate::flags::transmission)). The handshake adds HAS_FLAGS,
+    /// and DF if the session has chunks.
+    pub flags: u16,
+    /// Its block sizes.
+    pub block_sizes: BlockSizes,
+}
+
+/// Lengths that requests should have, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSizes {
+    /// Offsets and lengths must be multiples of it: a power of two from 1 to 65,536.
+    pub minimum: u32,
+    /// Offsets and lengths should be multiples of it: a power of two from 512 on.
+    pub preferred: u32,
+    /// The longest payload.
+    pub maximum: u32,
+}
+
+/// The exports that one client may see.
+pub trait Exports {
+    /// Their names and descriptions.
+    fn list(&self) -> Vec<(String, String)>;
+
+    /// The export of this name. The empty name is the default export, if there is one.
+    fn find(&self, name: &str) -> Option<Export>;
+}

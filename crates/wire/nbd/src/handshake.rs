@@ -1,0 +1,378 @@
+//! The server's side of the handshake (section "Fixed newstyle negotiation").
+//!
+//! ```text
+//!   greeting ─► client flags ─► option ─► its data ─► replies ─► option …
+//!                                 │ ▲                   │
+//!                       too long: ▼ │ dropped           ├─ GO, EXPORT_NAME: a Session
+//!                               TOO_BIG                 └─ ABORT: the end
+//! ```
+
+use derive_more::Display;
+
+use crate::export::{Export, Exports};
+use crate::flags::{client, handshake, transmission};
+use crate::option::{Info, OptionCode, ReplyCode, STRING_BYTES_MAX};
+use crate::reply::ALLOCATION_CONTEXT;
+use crate::session::{ReplyForm, Session};
+
+/// Length of the greeting in bytes.
+pub const GREETING_BYTES: usize = 18;
+
+const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
+const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
+const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+const CLIENT_FLAGS_BYTES: usize = 4;
+const OPTION_HEADER_BYTES: usize = 16;
+/// The longest data of an option that are read: a name and some metadata contexts.
+const OPTION_BYTES_MAX: usize = 64 << 10;
+/// What is dropped at once of data that are longer.
+const DROPPED_BYTES: usize = 16 << 10;
+const ALLOCATION: &str = "base:allocation";
+
+/// The server's side of a handshake.
+#[derive(Debug)]
+pub struct Handshake {
+    awaits: Awaits,
+    no_zeroes: bool,
+    form: ReplyForm,
+    /// The name of the export for which the client has chosen `base:allocation`.
+    allocation_of: Option<String>,
+}
+
+/// What the client is to send next.
+#[derive(Clone, Copy, Debug)]
+enum Awaits {
+    Flags,
+    Option,
+    Data { option: u32, bytes: usize },
+    TooMuch { option: u32, left: usize },
+}
+
+/// What follows what a client has sent.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Send the replies, then receive more.
+    Continue,
+    /// Send the replies; requests follow.
+    Transmission(Session),
+    /// Send the replies, and close the connection: the client wants to end.
+    End,
+}
+
+/// The client breaks a rule that has no reply, or wants something that can only be refused by closing the
+/// connection.
+#[derive(Clone, Debug, PartialEq, Eq, Display)]
+pub enum Violation {
+    /// It claims what the server has not offered.
+    #[display("unknown client flags 0x{_0:x}")]
+    ClientFlags(u32),
+    /// No option begins so.
+    #[display("an option that begins with 0x{_0:016x}")]
+    Magic(u64),
+    /// EXPORT_NAME of an export that does not exist, or after extended headers.
+    #[display("there is no export `{_0}`")]
+    NoExport(String),
+}
+
+/// Why an option is answered by an error.
+type Refusal = (ReplyCode, &'static str);
+
+impl Default for Handshake {
+    fn default() -> Handshake {
+        Handshake { awaits: Awaits::Flags, no_zeroes: false, form: ReplyForm::Simple, allocation_of: None }
+    }
+}
+
+impl Handshake {
+    /// What the server sends first.
+    pub fn greeting() -> [u8; GREETING_BYTES] {
+        let mut greeting = [0; GREETING_BYTES];
+        greeting[..8].copy_from_slice(&INIT_MAGIC.to_be_bytes());
+        greeting[8..16].copy_from_slice(&OPTION_MAGIC.to_be_bytes());
+        greeting[16..].copy_from_slice(&(handshake::FIXED_NEWSTYLE | handshake::NO_ZEROES).to_be_bytes());
+        greeting
+    }
+
+    /// How many bytes [`Handshake::take`] needs: at least one, and not more than 64 KiB. Nothing beyond them
+    /// may be read, since it may belong to something else.
+    pub fn wanted(&self) -> usize {
+        match self.awaits {
+            Awaits::Flags => CLIENT_FLAGS_BYTES,
+            Awaits::Option => OPTION_HEADER_BYTES,
+            Awaits::Data { bytes, .. } => bytes,
+            Awaits::TooMuch { left, .. } => left.min(DROPPED_BYTES),
+        }
+    }
+
+    /// Takes as many bytes as were wanted, and appends the replies to `out`.
+    ///
+    /// # Errors
+    /// The connection is to be closed without a reply.
+    pub fn take(
+        &mut self,
+        bytes: &[u8],
+        exports: &dyn Exports,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Violation> {
+        match self.awaits {
+            Awaits::Flags => self.client_flags(bytes).map(|()| Step::Continue),
+            Awaits::Option => {
+                let mut fields = Fields(bytes);
+                let magic = fields.eight().unwrap_or_default();
+                if magic != OPTION_MAGIC {
+                    return Err(Violation::Magic(magic));
+                }
+                let option = fields.four().unwrap_or_default();
+                let bytes = fields.four().unwrap_or_default() as usize;
+                self.awaits = match bytes {
+                    0 => return self.option(option, &[], exports, out),
+                    1..=OPTION_BYTES_MAX => Awaits::Data { option, bytes },
+                    _ => Awaits::TooMuch { option, left: bytes },
+                };
+                Ok(Step::Continue)
+            }
+            Awaits::Data { option, .. } => self.option(option, bytes, exports, out),
+            Awaits::TooMuch { option, left } => {
+                let left = left - bytes.len();
+                self.awaits = if left > 0 { Awaits::TooMuch { option, left } } else { Awaits::Option };
+                if left == 0 {
+                    refuse(option, (ReplyCode::ErrTooBig, "more than 64 KiB"), out);
+                }
+                Ok(Step::Continue)
+            }
+        }
+    }
+
+    fn client_flags(&mut self, bytes: &[u8]) -> Result<(), Violation> {
+        let flags = Fields(bytes).four().unwrap_or_default();
+        // A client that does not know fixed newstyle uses EXPORT_NAME only, and is served.
+        if flags & !(client::FIXED_NEWSTYLE | client::NO_ZEROES) != 0 {
+            return Err(Violation::ClientFlags(flags));
+        }
+        self.no_zeroes = flags & client::NO_ZEROES != 0;
+        self.awaits = Awaits::Option;
+        Ok(())
+    }
+
+    fn option(
+        &mut self,
+        option: u32,
+        data: &[u8],
+        exports: &dyn Exports,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Violation> {
+        self.awaits = Awaits::Option;
+        let Ok(code) = OptionCode::try_from(option) else {
+            refuse(option, (ReplyCode::ErrUnsup, "unknown option"), out);
+            return Ok(Step::Continue);
+        };
+        let answered = match code {
+            OptionCode::ExportName => return self.export_name(data, exports, out),
+            OptionCode::Abort => {
+                reply(option, ReplyCode::Ack, out, |_| ());
+                return Ok(Step::End);
+            }
+            OptionCode::List => without_data(data).map(|()| list(exports, out)),
+            OptionCode::StartTls => Err((ReplyCode::ErrPolicy, "this server does not encrypt")),
+            OptionCode::Info => self.info(option, data, exports, out).map(drop),
+            OptionCode::Go => match self.info(option, data, exports, out) {
+                Ok(export) => {
+                    reply(option, ReplyCode::Ack, out, |_| ());
+                    return Ok(Step::Transmission(self.session(export)));
+                }
+                Err(refusal) => Err(refusal),
+            },
+            OptionCode::StructuredReply => without_data(data).and_then(|()| match self.form {
+                ReplyForm::Extended => Err((ReplyCode::ErrExtHeaderReqd, "extended headers are in use")),
+                ReplyForm::Simple | ReplyForm::Structured => {
+                    self.form = ReplyForm::Structured;
+                    Ok(())
+                }
+            }),
+            OptionCode::ExtendedHeaders => without_data(data).map(|()| self.form = ReplyForm::Extended),
+            OptionCode::ListMetaContext => list_contexts(data, exports, out),
+            OptionCode::SetMetaContext => self.set_contexts(data, exports, out),
+        };
+        match answered {
+            Ok(()) => reply(option, ReplyCode::Ack, out, |_| ()),
+            Err(refusal) => refuse(option, refusal, out),
+        }
+        Ok(Step::Continue)
+    }
+
+    /// The only option without a reply: the size and the flags of the export, and 124 bytes that mean nothing.
+    fn export_name(&self, data: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Result<Step, Violation> {
+        let found = std::str::from_utf8(data).ok().and_then(|name| exports.find(name));
+        let Some(export) = found.filter(|_| self.form != ReplyForm::Extended) else {
+            return Err(Violation::NoExport(String::from_utf8_lossy(data).into_owned()));
+        };
+        let session = self.session(export);
+        out.extend(session.export.bytes.to_be_bytes());
+        out.extend(session.export.flags.to_be_bytes());
+        if !self.no_zeroes {
+            out.extend([0; 124]);
+        }
+        Ok(Step::Transmission(session))
+    }
+
+    /// INFO and GO, but for their last reply.
+    fn info(
+        &self,
+        option: u32,
+        data: &[u8],
+        exports: &dyn Exports,
+        out: &mut Vec<u8>,
+    ) -> Result<Export, Refusal> {
+        let mut fields = Fields(data);
+        let name = fields.string().ok_or(MALFORMED)?;
+        let count = fields.two().ok_or(MALFORMED)?;
+        if fields.0.len() != 2 * usize::from(count) {
+            return Err(MALFORMED);
+        }
+        let wanted: Vec<u16> = std::iter::from_fn(|| fields.two()).collect();
+        let export = find(name, exports)?;
+        let flags = self.flags(&export);
+        let mut info = |kind: Info, write: &dyn Fn(&mut Vec<u8>)| {
+            reply(option, ReplyCode::Info, out, |out| {
+                out.extend((kind as u16).to_be_bytes());
+                write(out);
+            });
+        };
+        info(Info::Export, &|out| {
+            out.extend(export.bytes.to_be_bytes());
+            out.extend(flags.to_be_bytes());
+        });
+        if wanted.contains(&(Info::Name as u16)) || name != export.name {
+            info(Info::Name, &|out| out.extend(export.name.as_bytes()));
+        }
+        if wanted.contains(&(Info::Description as u16)) && !export.description.is_empty() {
+            info(Info::Description, &|out| out.extend(export.description.as_bytes()));
+        }
+        // Clients that did not ask are told, too: they lose nothing by sending whole blocks.
+        let sizes = export.block_sizes;
+        info(Info::BlockSize, &|out| {
+            [sizes.minimum, sizes.preferred, sizes.maximum]
+                .iter()
+                .for_each(|size| out.extend(size.to_be_bytes()));
+        });
+        Ok(export)
+    }
+
+    fn set_contexts(&mut self, data: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        self.allocation_of = None; // even if this one fails
+        if self.form == ReplyForm::Simple {
+            return Err((ReplyCode::ErrInvalid, "structured replies come first"));
+        }
+        let (export, queries) = queries(data, exports)?;
+        if queries.contains(&ALLOCATION) {
+            self.allocation_of = Some(export.name);
+            context(OptionCode::SetMetaContext, ALLOCATION_CONTEXT, out);
+        }
+        Ok(())
+    }
+
+    /// The flags of an export in this session.
+    fn flags(&self, export: &Export) -> u16 {
+        let df = if self.form == ReplyForm::Simple { 0 } else { transmission::SEND_DF };
+        export.flags | transmission::HAS_FLAGS | df
+    }
+
+    fn session(&self, mut export: Export) -> Session {
+        export.flags = self.flags(&export);
+        let has_allocation = self.allocation_of.as_ref() == Some(&export.name);
+        Session { export, form: self.form, has_allocation }
+    }
+}
+
+const MALFORMED: Refusal = (ReplyCode::ErrInvalid, "lengths that do not fit");
+
+fn without_data(data: &[u8]) -> Result<(), Refusal> {
+    if data.is_empty() { Ok(()) } else { Err((ReplyCode::ErrInvalid, "this option has no data")) }
+}
+
+fn find(name: &str, exports: &dyn Exports) -> Result<Export, Refusal> {
+    exports.find(name).ok_or((ReplyCode::ErrUnknown, "there is no such export"))
+}
+
+fn list(exports: &dyn Exports, out: &mut Vec<u8>) {
+    for (name, description) in exports.list() {
+        reply(OptionCode::List as u32, ReplyCode::Server, out, |out| {
+            out.extend((name.len() as u32).to_be_bytes());
+            out.extend(name.as_bytes());
+            out.extend(description.as_bytes());
+        });
+    }
+}
+
+fn list_contexts(data: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    let (_, queries) = queries(data, exports)?;
+    if queries.is_empty() || queries.iter().any(|query| [ALLOCATION, "base:"].contains(query)) {
+        context(OptionCode::ListMetaContext, 0, out);
+    }
+    Ok(())
+}
+
+/// The export, and the queries, of an option about metadata contexts.
+fn queries<'a>(data: &'a [u8], exports: &dyn Exports) -> Result<(Export, Vec<&'a str>), Refusal> {
+    let mut fields = Fields(data);
+    let name = fields.string().ok_or(MALFORMED)?;
+    let count = fields.four().ok_or(MALFORMED)?;
+    // Each has a length, so that the data bound their number.
+    let queries: Option<Vec<&str>> = (0..count).map(|_| fields.string()).collect();
+    let queries = queries.filter(|_| fields.0.is_empty()).ok_or(MALFORMED)?;
+    Ok((find(name, exports)?, queries))
+}
+
+fn context(option: OptionCode, number: u32, out: &mut Vec<u8>) {
+    reply(option as u32, ReplyCode::MetaContext, out, |out| {
+        out.extend(number.to_be_bytes());
+        out.extend(ALLOCATION.as_bytes());
+    });
+}
+
+fn refuse(option: u32, (code, text): Refusal, out: &mut Vec<u8>) {
+    reply(option, code, out, |out| out.extend(text.as_bytes()));
+}
+
+/// Appends a reply with the data that `write` appends.
+fn reply(option: u32, code: ReplyCode, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    out.extend(REPLY_MAGIC.to_be_bytes());
+    out.extend(option.to_be_bytes());
+    out.extend((code as u32).to_be_bytes());
+    let length_at = out.len();
+    out.extend([0; 4]);
+    write(out);
+    let length = (out.len() - length_at - 4) as u32;
+    out[length_at..length_at + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+/// Numbers and strings from the front of some bytes.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*field)
+    }
+
+    fn two(&mut self) -> Option<u16> {
+        self.take().map(u16::from_be_bytes)
+    }
+
+    fn four(&mut self) -> Option<u32> {
+        self.take().map(u32::from_be_bytes)
+    }
+
+    fn eight(&mut self) -> Option<u64> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    /// A string behind its length of 32 bits.
+    fn string(&mut self) -> Option<&'a str> {
+        let length = self.four()? as usize;
+        let (string, rest) = self.0.split_at_checked(length).filter(|_| length <= STRING_BYTES_MAX)?;
+        self.0 = rest;
+        std::str::from_utf8(string).ok()
+    }
+}

@@ -1,0 +1,36 @@
+//! NBD, the network block device protocol, without I/O.
+//!
+//! The standard is `doc/proto.md` of the NBD project; comments name its sections. Numbers on the wire are
+//! big-endian.
+//!
+//! ```text
+//!   server                                   client
+//!     │ greeting ──────────────────────────────► │
+//!     │ ◄──────────────────────────── client flags │   Handshake
+//!     │ ◄── option ── replies ──► … until GO      │
+//!     │ ◄──────────────────── Request [payload] │   Session
+//!     │ reply header [payload] ───────────────► │
+//! ```
+//!
+//! - [`Handshake`] is the server's side of the negotiation: bytes in, bytes out, at the end a [`Session`].
+//! - A [`Request`] is read from its header; [`Session::check`] says what the standard has against it.
+//! - Replies are written by a [`Session`], which knows in which of the three forms ([`ReplyForm`]).
+//!
+//! Payload does not pass through here: whoever drives the machine moves it.
+
+mod command;
+mod error;
+mod export;
+pub mod flags;
+mod handshake;
+mod option;
+mod reply;
+mod session;
+
+pub use command::{BadMagic, Command, EXTENDED_REQUEST_BYTES, REQUEST_BYTES, Request};
+pub use error::Errno;
+pub use export::{BlockSizes, Export, Exports, PAYLOAD_BYTES_MAX};
+pub use handshake::{GREETING_BYTES, Handshake, Step, Violation};
+pub use option::{Info, OptionCode, ReplyCode, STRING_BYTES_MAX};
+pub use reply::{ALLOCATION_CONTEXT, BlockStatus, READ_HEADER_BYTES_MAX, REPLY_EXTENTS_MAX};
+pub use session::{ReplyForm, Session};
