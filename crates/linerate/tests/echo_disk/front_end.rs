@@ -19,16 +19,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use block::{Buffer, DeviceError, Durability, Extent};
+use block::{Buffer, Durability, Extent};
 use reactor::{InSlice, OutSlice, Sender, Stream};
 use server::{
     AbortOrder, Accepted, AddressBlock, ConnectionPermit, CoreFrontEnd, CoreHandle, FrontEnd, Portal,
-    SlowHolder,
+    Requests, SlowHolder, Unserved,
 };
-use volume::{Access, AttachmentId, Denied, HostPath, HostPort, RequestKind, Requester, ServicePort, Volume};
+use volume::{AttachmentId, Denied, HostPath, HostPort, RequestKind, ServicePort, Volume};
 
 /// What its portals are marked with.
 pub(crate) const ECHO: &str = "echo";
+
+/// A device that has not answered for so long is fenced.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// What all cores share of it: which volumes it exports, each under its own name.
 pub(crate) struct EchoDisk {
@@ -44,13 +47,11 @@ pub(crate) struct CoreEchoes {
 
 /// A connection.
 struct Session {
-    attachment: AttachmentId,
     path: HostPath,
     stream: Box<dyn Stream>,
     _guest: ConnectionPermit,
-    volume: RefCell<Option<(String, Arc<Volume>)>>,
-    /// How many times its request was aborted.
-    aborts: Cell<u64>,
+    /// The name of its volume, and its requests there.
+    used: RefCell<Option<(String, Rc<Requests>)>>,
     cut: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
@@ -88,12 +89,10 @@ impl CoreFrontEnd for CoreEchoes {
         Accepted { portal, stream, permit }: Accepted,
     ) -> Pin<Box<dyn Future<Output = ()>>> {
         let session = Rc::new(Session {
-            attachment: AttachmentId::next(),
             path: path(&portal, &*stream),
             stream,
             _guest: permit,
-            volume: RefCell::default(),
-            aborts: Cell::new(0),
+            used: RefCell::default(),
             cut: Cell::new(false),
             waker: RefCell::default(),
         });
@@ -107,11 +106,12 @@ impl CoreFrontEnd for CoreEchoes {
 
     fn abort(self: Rc<Self>, order: &AbortOrder, _: &Sender<()>) {
         for session in self.sessions.borrow().iter() {
-            let uses =
-                session.volume.borrow().as_ref().is_some_and(|(_, own)| Arc::ptr_eq(own, &order.volume));
-            if uses && order.is_about(session.attachment) {
-                session.aborts.set(session.aborts.get() + 1);
-                session.wake();
+            let used = session.used.borrow();
+            let meant = used.as_ref().filter(|(_, requests)| {
+                Arc::ptr_eq(requests.volume(), &order.volume) && order.is_about(requests.attachment())
+            });
+            if let Some((_, requests)) = meant {
+                requests.abort();
             }
         }
     }
@@ -119,17 +119,25 @@ impl CoreFrontEnd for CoreEchoes {
     fn adapt(self: Rc<Self>, _: &Sender<()>) {
         let volumes = self.handle.server.volumes();
         for session in self.sessions.borrow().iter() {
-            let is_gone = |(name, volume): &(String, Arc<Volume>)| {
-                !self.front_end.exports().contains(name) || !volumes.contains(volume)
+            let is_gone = |(name, requests): &(String, Rc<Requests>)| {
+                !self.front_end.exports().contains(name) || !volumes.contains(requests.volume())
             };
-            if session.volume.borrow().as_ref().is_some_and(is_gone) {
+            if session.used.borrow().as_ref().is_some_and(is_gone) {
                 session.cut();
             }
         }
     }
 
-    fn tick(&self, _: Instant) -> bool {
-        false
+    fn tick(&self, now: Instant) -> bool {
+        let mut busy = false;
+        for session in self.sessions.borrow().iter() {
+            let Some((_, requests)) = &*session.used.borrow() else { continue };
+            if let Some(silent) = requests.expire(now, DEADLINE) {
+                self.handle.server.fence(requests.volume(), silent);
+            }
+            busy |= requests.are_outstanding();
+        }
+        busy
     }
 
     fn slowest_holder(&self, _: Instant) -> Option<SlowHolder> {
@@ -154,8 +162,8 @@ impl CoreEchoes {
     /// Who is connected, and the name of the volume that each uses.
     pub(crate) fn users(&self) -> Vec<(SocketAddr, SocketAddr, Option<String>)> {
         let user = |session: &Rc<Session>| {
-            let volume = session.volume.borrow();
-            let name = volume.as_ref().map(|(name, _)| name.clone());
+            let used = session.used.borrow();
+            let name = used.as_ref().map(|(name, _)| name.clone());
             (session.stream.peer(), session.stream.local(), name)
         };
         self.sessions.borrow().iter().map(user).collect()
@@ -171,11 +179,9 @@ impl CoreEchoes {
 impl Session {
     fn cut(&self) {
         self.cut.set(true);
-        self.aborts.set(self.aborts.get() + 1);
-        self.wake();
-    }
-
-    fn wake(&self) {
+        if let Some((_, requests)) = &*self.used.borrow() {
+            requests.abort();
+        }
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
@@ -219,84 +225,54 @@ impl Session {
         if let ["use", name] = words[..] {
             let volume = core.volume(name).ok_or("there is no such volume")?;
             let blocks = volume.device().geometry().blocks.0;
-            *self.volume.borrow_mut() = Some((name.to_owned(), volume));
+            let requests = Requests::new(volume, AttachmentId::next(), self.path.clone());
+            *self.used.borrow_mut() = Some((name.to_owned(), Rc::new(requests)));
             return Ok(format!(" {blocks}"));
         }
-        let volume = self.volume.borrow().as_ref().map(|(_, volume)| Arc::clone(volume));
-        let volume = volume.ok_or("use a volume first")?;
+        let requests = self.used.borrow().as_ref().map(|(_, requests)| Rc::clone(requests));
+        let requests = requests.ok_or("use a volume first")?;
         let lba = |word: &str| Ok::<_, String>(Extent::new(word.parse().map_err(|_| "no LBA")?, 1));
         match words[..] {
-            ["read", block] => self.read(&volume, lba(block)?).await.map(|byte| format!(" {byte:02x}")),
+            ["read", block] => read(&requests, lba(block)?).await.map(|byte| format!(" {byte:02x}")),
             ["write", block, byte] => {
                 let byte = u8::from_str_radix(byte, 16).map_err(|_| "no byte")?;
-                self.write(&volume, lba(block)?, byte).await.map(|()| String::new())
+                write(&requests, lba(block)?, byte).await.map(|()| String::new())
             }
             ["flush"] => {
-                self.ask(&volume, RequestKind::Flush, None, volume.flush()).await.map(|()| String::new())
+                let flush = || requests.volume().flush();
+                let flushed = requests.ask(requests.accept(), RequestKind::Flush, None, flush).await;
+                flushed.map(|()| String::new()).map_err(reason)
             }
             _ => Err("unknown".to_owned()),
         }
     }
+}
 
-    async fn read(&self, volume: &Arc<Volume>, extent: Extent) -> Result<u8, String> {
-        let length = volume.device().geometry().length(extent) as usize;
-        let _turn = volume.range_locks().share(extent).await;
-        let read = volume.device().read(extent, Buffer::zeroed(length));
-        self.ask(volume, RequestKind::Read, None, read).await.map(|buffer| buffer[0])
-    }
+async fn read(requests: &Requests, extent: Extent) -> Result<u8, String> {
+    let (volume, ticket) = (requests.volume(), requests.accept());
+    let length = volume.device().geometry().length(extent) as usize;
+    let _turn = volume.range_locks().share(extent).await;
+    let read = || volume.device().read(extent, Buffer::zeroed(length));
+    let buffer = requests.ask(ticket, RequestKind::Read, None, read).await.map_err(reason)?;
+    Ok(buffer[0])
+}
 
-    async fn write(&self, volume: &Arc<Volume>, extent: Extent, byte: u8) -> Result<(), String> {
-        let mut data = Buffer::zeroed(volume.device().geometry().length(extent) as usize);
-        data.fill(byte);
-        let turn = volume.range_locks().exclude(extent).await;
-        let write = volume.device().write(extent, data.share(), Durability::Cached);
-        let written = self.ask(volume, RequestKind::Change, Some(extent), write).await;
-        drop(turn);
-        written
-    }
+async fn write(requests: &Requests, extent: Extent, byte: u8) -> Result<(), String> {
+    let (volume, ticket) = (requests.volume(), requests.accept());
+    let mut data = Buffer::zeroed(volume.device().geometry().length(extent) as usize);
+    data.fill(byte);
+    let _turn = volume.range_locks().exclude(extent).await;
+    let write = || volume.device().write(extent, data.share(), Durability::Cached);
+    requests.ask(ticket, RequestKind::Change, Some(extent), write).await.map_err(reason)
+}
 
-    /// Waits for a request that is permitted, until it ends or is aborted. The blocks of a change that was aborted stay locked
-    /// until the device cannot carry it out any more.
-    async fn ask<T>(
-        &self,
-        volume: &Arc<Volume>,
-        kind: RequestKind,
-        changes: Option<Extent>,
-        request: impl Future<Output = Result<T, DeviceError>>,
-    ) -> Result<T, String> {
-        self.permits(volume, kind)?;
-        let (before, mut request) = (self.aborts.get(), Box::pin(request));
-        let ended = poll_fn(|cx| {
-            *self.waker.borrow_mut() = Some(cx.waker().clone());
-            match request.as_mut().poll(cx) {
-                Poll::Pending if self.aborts.get() == before => Poll::Pending,
-                Poll::Pending => Poll::Ready(None),
-                Poll::Ready(result) => Poll::Ready(Some(result)),
-            }
-        })
-        .await;
-        let Some(result) = ended else {
-            if let Some(extent) = changes {
-                volume.lock_until_quiesced(extent);
-            }
-            return Err("aborted".to_owned());
-        };
-        volume.record_end(kind, &result);
-        result.map_err(|error| error.to_string())
-    }
-
-    /// Whether the volume may be used so now.
-    fn permits(&self, volume: &Volume, kind: RequestKind) -> Result<(), &'static str> {
-        let access = match kind {
-            RequestKind::Change => Access::Write,
-            RequestKind::Read | RequestKind::Flush | RequestKind::Inspect => Access::Read,
-        };
-        let requester = Requester { attachment: self.attachment, path: &self.path };
-        volume.permits(&requester, access).map_err(|denied| match denied {
-            Denied::Reserved => "reserved",
-            Denied::Fenced => "not ready",
-            Denied::WriteProtected => "write-protected",
-        })
+fn reason(unserved: Unserved) -> String {
+    match unserved {
+        Unserved::Denied(Denied::Reserved) => "reserved".to_owned(),
+        Unserved::Denied(Denied::Fenced) => "not ready".to_owned(),
+        Unserved::Denied(Denied::WriteProtected) => "write-protected".to_owned(),
+        Unserved::Aborted => "aborted".to_owned(),
+        Unserved::Failed(error) => error.to_string(),
     }
 }
 
