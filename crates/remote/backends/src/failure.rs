@@ -207,6 +207,12 @@ impl From<OpenError> for Failure {
     }
 }
 
+impl From<nbd_client::OpenError> for Failure {
+    fn from(error: nbd_client::OpenError) -> Failure {
+        Failure::new(crate::nbd::kind_of(&error), error)
+    }
+}
+
 impl From<VerbError> for Failure {
     fn from(error: VerbError) -> Failure {
         let kind = match &error {

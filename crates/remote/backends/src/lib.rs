@@ -24,6 +24,7 @@ pub mod failure;
 mod file;
 mod iscsi;
 pub mod location;
+mod nbd;
 mod overwritten;
 mod ram;
 pub mod recorders;
@@ -47,7 +48,7 @@ pub use overwritten::Overwritten;
 pub const GRAMMAR: Grammar = Grammar(&[OWN, volume::backends::ALL]);
 
 /// Those that need a system, a network or a secret.
-const OWN: &[&backend::Kind] = &[&ram::RAM, &file::FILE, &iscsi::ISCSI];
+const OWN: &[&backend::Kind] = &[&ram::RAM, &file::FILE, &iscsi::ISCSI, &nbd::NBD];
 
 /// Reads a volume specification.
 ///

@@ -101,9 +101,10 @@ impl Location {
     }
 }
 
-/// Whether a text is a URL, rather than a volume over one: it begins with a scheme.
+/// Whether a text is the URL of a LUN, rather than a volume: it begins with a scheme, and not with NBD's, whose
+/// exports are volumes only.
 pub fn is_url(text: &str) -> bool {
-    text.split_once("://").is_some_and(|(scheme, _)| !scheme.contains(['[', ':', '/']))
+    text.split_once("://").is_some_and(|(scheme, _)| !scheme.contains(['[', ':', '/']) && scheme != "nbd")
 }
 
 /// A file or block device.
@@ -190,6 +191,7 @@ mod tests {
     fn a_place_is_a_url_a_volume_or_a_path() {
         assert!(matches!(Location::parse("iscsi://san1/iqn.x/3"), Ok(Location::Lun(_))));
         assert!(matches!(Location::parse("ram:1MiB"), Ok(Location::Volume(_))));
+        assert!(matches!(Location::parse("nbd://san1/x"), Ok(Location::Volume(_))));
         assert!(matches!(Location::parse("disk.img"), Ok(Location::Path(_))));
         assert!(matches!(Location::parse("./ram:1MiB"), Ok(Location::Path(_))));
         assert!(Location::parse("isci://san1/iqn.x/3").is_err());

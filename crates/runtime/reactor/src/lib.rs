@@ -12,6 +12,8 @@ mod executor;
 mod join;
 mod mailbox;
 mod path;
+mod resident;
+mod send_queue;
 mod spin;
 mod task;
 mod timer;
@@ -23,6 +25,8 @@ pub use executor::{ExecutorId, Suspended, block_on, executor, now, spawn, suspen
 pub use join::JoinHandle;
 pub use mailbox::{Closed, Receiver, Refused, Sender, bounded_mailbox, mailbox};
 pub use path::PathInfo;
+pub use resident::Resident;
+pub use send_queue::{Payload, Segment, SendQueue};
 pub use spin::Spin;
 pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout};
 pub use world::{

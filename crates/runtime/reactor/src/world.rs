@@ -65,6 +65,40 @@ pub trait Stream {
     fn detach(self: Box<Self>) -> Detached;
 }
 
+impl dyn Stream + '_ {
+    /// Fills `bytes`, and reads nothing behind them. An end of the stream before is an error.
+    pub async fn read_exact(&self, bytes: &mut [u8]) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match self.try_read(&mut [InSlice::Bytes(&mut bytes[filled..])]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    poll_fn(|cx| self.poll_readable(cx)).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends all of `bytes`.
+    pub async fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match self.try_write(&[OutSlice::Bytes(&bytes[sent..])]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => sent += written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    poll_fn(|cx| self.poll_writable(cx)).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A stream on its way to another thread.
 pub type Detached = Box<dyn Any + Send>;
 

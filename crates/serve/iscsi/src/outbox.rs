@@ -16,8 +16,8 @@ use block::{Buffer, Region};
 use iscsi::digest::{self, DIGEST_BYTES, RunningDigest};
 use iscsi::framing::Framing;
 use iscsi::pdu::Bhs;
-use reactor::Stream;
-use server::{Charge, Payload, SendQueue};
+use reactor::{Payload, SendQueue, Stream};
+use server::Charge;
 
 /// Beyond this many bytes the machine is not asked for more until the socket has taken them.
 const FILL_BYTES: usize = 1 << 20;
@@ -107,6 +107,10 @@ impl Outbox {
             Payload::Memory(_) => Some((payload, range, keep)),
             Payload::Bytes(ref bytes) => {
                 self.queue.append(|arena| framing.end_data(arena, &bytes[range.clone()]));
+                Some((payload, range, keep))
+            }
+            Payload::Slice(ref slice) => {
+                self.queue.append(|arena| framing.end_data(arena, &slice[range.clone()]));
                 Some((payload, range, keep))
             }
             Payload::Buffer(ref buffer) => {

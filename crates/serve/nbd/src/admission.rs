@@ -1,14 +1,13 @@
 //! The handshake of a connection, from the first byte to its core. The client is not trusted: it has so much
 //! time, and the machine bounds what is kept of it.
 
-use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use nbd::{Exports, Handshake, Step, Violation};
-use reactor::{Detached, InSlice, OutSlice, Stream};
+use reactor::{Detached, Stream};
 use server::{AUDIT, Accepted, AddressBlock, ConnectionPermit, Phase, Portal};
 
 use crate::config::{Config, Export, Limits};
@@ -34,6 +33,13 @@ enum Failure {
     Violation(Violation),
     /// It only wanted to know what there is.
     Ended,
+}
+
+impl Failure {
+    /// Clients that only list close without ABORT.
+    fn reading(error: io::Error) -> Failure {
+        if error.kind() == io::ErrorKind::UnexpectedEof { Failure::Ended } else { Failure::Socket(error) }
+    }
 }
 
 /// The exports as a client sees them.
@@ -90,52 +96,20 @@ async fn shake_hands(stream: &dyn Stream, exports: &dyn Exports) -> Result<nbd::
     let mut replies = Handshake::greeting().to_vec();
     let mut received = Vec::new();
     loop {
-        write(stream, &replies).await.map_err(Failure::Socket)?;
+        stream.write_all(&replies).await.map_err(Failure::Socket)?;
         replies.clear();
         received.resize(machine.wanted(), 0);
-        read(stream, &mut received).await?;
+        stream.read_exact(&mut received).await.map_err(Failure::reading)?;
         match machine.take(&received, exports, &mut replies).map_err(Failure::Violation)? {
             Step::Continue => {}
             Step::Transmission(session) => {
-                write(stream, &replies).await.map_err(Failure::Socket)?;
+                stream.write_all(&replies).await.map_err(Failure::Socket)?;
                 return Ok(session);
             }
             Step::End => {
-                let _ = write(stream, &replies).await; // it may have closed already
+                let _ = stream.write_all(&replies).await; // it may have closed already
                 return Err(Failure::Ended);
             }
         }
     }
-}
-
-/// Fills `bytes` and reads nothing behind them: that is the session's.
-async fn read(stream: &dyn Stream, bytes: &mut [u8]) -> Result<(), Failure> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match stream.try_read(&mut [InSlice::Bytes(&mut bytes[filled..])]) {
-            // Clients that only list close without ABORT.
-            Ok(0) => return Err(Failure::Ended),
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                poll_fn(|cx| stream.poll_readable(cx)).await.map_err(Failure::Socket)?;
-            }
-            Err(error) => return Err(Failure::Socket(error)),
-        }
-    }
-    Ok(())
-}
-
-async fn write(stream: &dyn Stream, bytes: &[u8]) -> io::Result<()> {
-    let mut sent = 0;
-    while sent < bytes.len() {
-        match stream.try_write(&[OutSlice::Bytes(&bytes[sent..])]) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => sent += written,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                poll_fn(|cx| stream.poll_writable(cx)).await?;
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use block::{Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent, Run, bytewise};
 use nbd::flags::{allocation, command};
 use nbd::{BlockStatus, Command, Errno, Request};
-use server::{Charge, Payload, SendQueue, Ticket, Unserved};
+use reactor::{Payload, SendQueue};
+use server::{Charge, Ticket, Unserved};
 use volume::{Access, Denied, RequestKind, Volume};
 
 use crate::client::{Answer, Client, Outcome};

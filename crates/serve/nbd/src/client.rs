@@ -12,7 +12,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use nbd::{BlockStatus, Errno, Request, Session};
-use server::{AUDIT, Budget, Charge, Payload, Portal, Requests};
+use reactor::Payload;
+use server::{AUDIT, Budget, Charge, Portal, Requests};
 use volume::{AttachmentId, HostPath, HostPort, ServicePort};
 
 use crate::config::{Export, Limits};
@@ -286,7 +287,7 @@ impl Client {
             traffic: self.traffic.get(),
             parameters: vec![
                 ("replies", form),
-                ("base:allocation", if self.session.has_allocation { "yes" } else { "no" }.to_owned()),
+                ("base:allocation", if self.session.allocation.is_some() { "yes" } else { "no" }.to_owned()),
             ],
         }
     }

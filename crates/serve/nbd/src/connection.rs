@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use nbd::BadMagic;
-use reactor::Stream;
-use server::{Charge, ConnectionPermit, SendQueue};
+use reactor::{SendQueue, Stream};
+use server::{Charge, ConnectionPermit};
 
 use crate::admission::Admitted;
 use crate::client::{Answer, Beginning, Client, Closing, Outcome};

@@ -12,8 +12,8 @@ use std::rc::Rc;
 
 use block::Buffer;
 use nbd::{BadMagic, Command, Errno, Request};
-use reactor::{InSlice, Stream};
-use server::{Charge, SendQueue};
+use reactor::{InSlice, SendQueue, Stream};
+use server::Charge;
 
 use crate::client::{Answer, Client, Closing, Outcome};
 use crate::connection::{FILL_BYTES, queue_answer};

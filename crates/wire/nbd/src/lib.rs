@@ -12,9 +12,11 @@
 //!     │ reply header [payload] ───────────────► │
 //! ```
 //!
-//! - [`Handshake`] is the server's side of the negotiation: bytes in, bytes out, at the end a [`Session`].
+//! - [`Handshake`] is the server's side of the negotiation, [`ClientHandshake`] the client's: bytes in, bytes
+//!   out, at the end a [`Session`].
 //! - A [`Request`] is read from its header; [`Session::check`] says what the standard has against it.
-//! - Replies are written by a [`Session`], which knows in which of the three forms ([`ReplyForm`]).
+//! - Replies are written by a [`Session`], which knows in which of the three forms ([`ReplyForm`]), and read
+//!   as [`Reply`].
 //!
 //! Payload does not pass through here: whoever drives the machine moves it.
 
@@ -30,7 +32,7 @@ mod session;
 pub use command::{BadMagic, Command, EXTENDED_REQUEST_BYTES, REQUEST_BYTES, Request};
 pub use error::Errno;
 pub use export::{BlockSizes, Export, Exports, PAYLOAD_BYTES_MAX};
-pub use handshake::{GREETING_BYTES, Handshake, Step, Violation};
+pub use handshake::{ClientHandshake, ClientStep, GREETING_BYTES, Handshake, Refused, Step, Violation};
 pub use option::{Info, OptionCode, ReplyCode, STRING_BYTES_MAX};
-pub use reply::{ALLOCATION_CONTEXT, BlockStatus, READ_HEADER_BYTES_MAX, REPLY_EXTENTS_MAX};
+pub use reply::{ALLOCATION_CONTEXT, BadReply, BlockStatus, Chunk, REPLY_EXTENTS_MAX, Reply};
 pub use session::{ReplyForm, Session};

@@ -1,5 +1,7 @@
 //! Replies (sections "Simple reply message", "Structured reply chunk message" and "Extended headers").
 
+use derive_more::Display;
+
 use crate::command::{Command, Request};
 use crate::error::Errno;
 use crate::flags::reply::DONE;
@@ -12,6 +14,7 @@ const EXTENDED_MAGIC: u32 = 0x6e8a_278c;
 
 const NONE: u16 = 0;
 const OFFSET_DATA: u16 = 1;
+const OFFSET_HOLE: u16 = 2;
 const BLOCK_STATUS: u16 = 5;
 const BLOCK_STATUS_EXT: u16 = 6;
 const ERROR: u16 = 1 << 15 | 1;
@@ -20,8 +23,10 @@ const ERROR: u16 = 1 << 15 | 1;
 pub const ALLOCATION_CONTEXT: u32 = 1;
 /// The most extents of one reply that a client must take (section "NBD_REPLY_TYPE_BLOCK_STATUS_EXT").
 pub const REPLY_EXTENTS_MAX: usize = 1 << 20;
-/// The longest header before the data of a read, in bytes.
-pub const READ_HEADER_BYTES_MAX: usize = 40;
+/// The longest payload with extents that is taken, in bytes.
+const EXTENTS_BYTES_MAX: u64 = 8 + 16 * REPLY_EXTENTS_MAX as u64;
+/// The longest payload of an error: its text, and an offset.
+const ERROR_BYTES_MAX: u64 = 6 + STRING_BYTES_MAX as u64 + 8;
 
 /// An extent in the answer to BLOCK_STATUS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,4 +130,150 @@ fn simple(request: &Request, error: u32, out: &mut Vec<u8>) {
     out.extend(SIMPLE_MAGIC.to_be_bytes());
     out.extend(error.to_be_bytes());
     out.extend(request.cookie.to_be_bytes());
+}
+
+/// The header of a reply, or of a chunk of one; a payload may follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The request that it answers.
+    pub cookie: u64,
+    /// It is the last one.
+    pub is_last: bool,
+    /// What it says.
+    pub chunk: Chunk,
+}
+
+/// What a reply, or a chunk of it, says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chunk {
+    /// A simple reply that says that the request has succeeded: the data of a read follow, all of them.
+    Simple,
+    /// The request has succeeded, unless an earlier chunk says otherwise.
+    None,
+    /// Data follow.
+    Data {
+        /// Where they stand in the export, in bytes.
+        offset: u64,
+        /// How many bytes they are.
+        bytes: u64,
+    },
+    /// A part of the export reads as zeros.
+    Hole {
+        /// Its first byte.
+        offset: u64,
+        /// Its length in bytes.
+        bytes: u64,
+    },
+    /// Extents follow ([`Session::extents`]).
+    BlockStatus {
+        /// How many bytes they are.
+        bytes: u64,
+    },
+    /// The request has failed. Text for people follows, and more that may be dropped.
+    Error {
+        /// Why: an [`Errno`], if it is known.
+        error: u32,
+        /// How many bytes follow.
+        text_bytes: u64,
+    },
+}
+
+/// The server has broken a rule, and there is no telling where the next reply begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+pub enum BadReply {
+    /// No reply begins so.
+    #[display("a reply that begins with 0x{_0:08x}")]
+    Magic(u32),
+    /// There is no such chunk, or its length is not one that it can have.
+    #[display("a chunk of type {kind} with {bytes} bytes")]
+    Chunk {
+        /// Its type.
+        kind: u16,
+        /// The length of its payload in bytes.
+        bytes: u64,
+    },
+}
+
+impl Reply {
+    /// The header at the beginning of `bytes`, and its length; `None` if it is not complete.
+    ///
+    /// # Errors
+    /// It is none.
+    #[inline]
+    pub fn parse(form: ReplyForm, bytes: &[u8]) -> Result<Option<(Reply, usize)>, BadReply> {
+        let Some(magic) = bytes.first_chunk().map(|magic| u32::from_be_bytes(*magic)) else {
+            return Ok(None);
+        };
+        match (magic, form) {
+            (SIMPLE_MAGIC, ReplyForm::Simple | ReplyForm::Structured) => Ok(Reply::simple(bytes)),
+            (STRUCTURED_MAGIC, ReplyForm::Structured) => Reply::chunk(bytes, 20),
+            (EXTENDED_MAGIC, ReplyForm::Extended) => Reply::chunk(bytes, 32),
+            _ => Err(BadReply::Magic(magic)),
+        }
+    }
+
+    fn simple(bytes: &[u8]) -> Option<(Reply, usize)> {
+        let fixed = bytes.first_chunk::<16>()?;
+        let chunk = match number(&fixed[4..8]) as u32 {
+            0 => Chunk::Simple,
+            error => Chunk::Error { error, text_bytes: 0 },
+        };
+        Some((Reply { cookie: number(&fixed[8..16]), is_last: true, chunk }, 16))
+    }
+
+    fn chunk(bytes: &[u8], header_bytes: usize) -> Result<Option<(Reply, usize)>, BadReply> {
+        let Some(header) = bytes.get(..header_bytes) else { return Ok(None) };
+        let (flags, kind) = (number(&header[4..6]) as u16, number(&header[6..8]) as u16);
+        let length = number(if header_bytes == 32 { &header[24..32] } else { &header[16..20] });
+        let (cookie, is_last) = (number(&header[8..16]), flags & DONE != 0);
+        let bad = BadReply::Chunk { kind, bytes: length };
+        // What stands before the payload that is the reader's.
+        let fixed_bytes = match kind {
+            NONE if length == 0 && is_last => 0,
+            OFFSET_DATA if length > 8 => 8,
+            OFFSET_HOLE if length == 12 => 12,
+            BLOCK_STATUS | BLOCK_STATUS_EXT if (5..=EXTENTS_BYTES_MAX).contains(&length) => 0,
+            // Unknown errors are errors; their beginning is the same.
+            _ if kind >> 15 == 1 && (6..=ERROR_BYTES_MAX).contains(&length) => 6,
+            _ => return Err(bad),
+        };
+        let Some(fixed) = bytes[header_bytes..].get(..fixed_bytes) else { return Ok(None) };
+        let chunk = match kind {
+            NONE => Chunk::None,
+            OFFSET_DATA => Chunk::Data { offset: number(fixed), bytes: length - 8 },
+            OFFSET_HOLE => Chunk::Hole { offset: number(&fixed[..8]), bytes: number(&fixed[8..]) },
+            BLOCK_STATUS | BLOCK_STATUS_EXT => Chunk::BlockStatus { bytes: length },
+            _ => Chunk::Error { error: number(&fixed[..4]) as u32, text_bytes: length - 6 },
+        };
+        Ok(Some((Reply { cookie, is_last, chunk }, header_bytes + fixed_bytes)))
+    }
+}
+
+impl Session {
+    /// The extents in the payload of a [`Chunk::BlockStatus`] for `base:allocation`; empty if they belong to
+    /// something else. `None` if the payload is malformed.
+    pub fn extents(&self, payload: &[u8]) -> Option<Vec<BlockStatus>> {
+        let (context, rest) = payload.split_first_chunk::<4>()?;
+        let (rest, size) = match self.form {
+            ReplyForm::Extended => (rest.get(4..)?, 16),
+            ReplyForm::Simple | ReplyForm::Structured => (rest, 8),
+        };
+        if rest.is_empty() || rest.len() % size != 0 {
+            return None;
+        }
+        if Some(u32::from_be_bytes(*context)) != self.allocation {
+            return Some(Vec::new());
+        }
+        let extent = |extent: &[u8]| {
+            let (bytes, state) = extent.split_at(size / 2);
+            BlockStatus { bytes: number(bytes), state: number(state) as u32 }
+        };
+        Some(rest.chunks_exact(size).map(extent).collect())
+    }
+}
+
+/// A big-endian number of at most eight bytes.
+#[inline]
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }

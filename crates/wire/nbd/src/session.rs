@@ -24,8 +24,8 @@ pub struct Session {
     pub export: Export,
     /// The form of requests and replies.
     pub form: ReplyForm,
-    /// The client may ask for `base:allocation`.
-    pub has_allocation: bool,
+    /// The number of `base:allocation`, if the client may ask for it.
+    pub allocation: Option<u32>,
 }
 
 impl Session {
@@ -49,7 +49,7 @@ impl Session {
             Command::Trim => self.can(transmission::SEND_TRIM),
             Command::Cache => self.can(transmission::SEND_CACHE),
             Command::WriteZeroes => self.can(transmission::SEND_WRITE_ZEROES),
-            Command::BlockStatus => self.has_allocation,
+            Command::BlockStatus => self.allocation.is_some(),
         };
         if !is_exposed {
             return Err(Errno::Einval);

@@ -20,7 +20,7 @@ use super::{Outgoing, Session, Task, TaskState, Waiting, Work};
 use crate::inbox::Landing;
 use crate::management;
 use crate::tally::Operation;
-use server::Payload;
+use reactor::Payload;
 
 impl Session {
     pub(super) fn arrive(&mut self, now: Instant, command: Command) {

@@ -24,8 +24,8 @@ use unit::{DeviceRequest, LogicalUnit, Reply, Status};
 
 use super::{Session, Task, TaskState};
 use crate::inbox::Landing;
+use reactor::Payload;
 use server::Charge;
-use server::Payload;
 
 /// What a task waited for at the last tick.
 #[derive(Clone, Copy, Debug)]

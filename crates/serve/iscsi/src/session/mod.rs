@@ -63,7 +63,7 @@ use crate::management;
 use crate::registry::SessionSlot;
 use crate::status::Traffic;
 use crate::tally::{CoreTally, Operation, Span};
-use server::Payload;
+use reactor::Payload;
 
 /// A session, shared by its connections and running commands.
 pub(crate) type SharedSession = Rc<RefCell<Session>>;

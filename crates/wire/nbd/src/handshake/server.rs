@@ -11,23 +11,18 @@ use derive_more::Display;
 
 use crate::export::{Export, Exports};
 use crate::flags::{client, handshake, transmission};
-use crate::option::{Info, OptionCode, ReplyCode, STRING_BYTES_MAX};
+use crate::option::{Info, OptionCode, ReplyCode};
 use crate::reply::ALLOCATION_CONTEXT;
 use crate::session::{ReplyForm, Session};
 
-/// Length of the greeting in bytes.
-pub const GREETING_BYTES: usize = 18;
+use super::{ALLOCATION, Fields, GREETING_BYTES, INIT_MAGIC, OPTION_MAGIC, REPLY_MAGIC};
 
-const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
-const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
-const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 const CLIENT_FLAGS_BYTES: usize = 4;
 const OPTION_HEADER_BYTES: usize = 16;
 /// The longest data of an option that are read: a name and some metadata contexts.
 const OPTION_BYTES_MAX: usize = 64 << 10;
 /// What is dropped at once of data that are longer.
 const DROPPED_BYTES: usize = 16 << 10;
-const ALLOCATION: &str = "base:allocation";
 
 /// The server's side of a handshake.
 #[derive(Debug)]
@@ -279,8 +274,8 @@ impl Handshake {
 
     fn session(&self, mut export: Export) -> Session {
         export.flags = self.flags(&export);
-        let has_allocation = self.allocation_of.as_ref() == Some(&export.name);
-        Session { export, form: self.form, has_allocation }
+        let is_chosen = self.allocation_of.as_ref() == Some(&export.name);
+        Session { export, form: self.form, allocation: is_chosen.then_some(ALLOCATION_CONTEXT) }
     }
 }
 
@@ -344,35 +339,4 @@ fn reply(option: u32, code: ReplyCode, out: &mut Vec<u8>, write: impl FnOnce(&mu
     write(out);
     let length = (out.len() - length_at - 4) as u32;
     out[length_at..length_at + 4].copy_from_slice(&length.to_be_bytes());
-}
-
-/// Numbers and strings from the front of some bytes.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (field, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*field)
-    }
-
-    fn two(&mut self) -> Option<u16> {
-        self.take().map(u16::from_be_bytes)
-    }
-
-    fn four(&mut self) -> Option<u32> {
-        self.take().map(u32::from_be_bytes)
-    }
-
-    fn eight(&mut self) -> Option<u64> {
-        self.take().map(u64::from_be_bytes)
-    }
-
-    /// A string behind its length of 32 bits.
-    fn string(&mut self) -> Option<&'a str> {
-        let length = self.four()? as usize;
-        let (string, rest) = self.0.split_at_checked(length).filter(|_| length <= STRING_BYTES_MAX)?;
-        self.0 = rest;
-        std::str::from_utf8(string).ok()
-    }
 }

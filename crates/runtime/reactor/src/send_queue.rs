@@ -1,4 +1,4 @@
-//! The send queue of a connection: headers in one arena, payloads in place, sent by one vectored system call.
+//! The send queue of a stream: headers in one arena, payloads in place, sent by one vectored system call.
 //!
 //! ```text
 //!   arena      | header | header | trailer, header | header |
@@ -11,15 +11,16 @@ use std::io;
 use std::ops::Range;
 use std::rc::Rc;
 
-use block::{Buffer, Region};
-use reactor::{OutSlice, Stream};
+use block::{Buffer, Region, Slice};
+
+use crate::world::{OutSlice, Stream};
 
 /// Slices per system call: the limit of streams.
 const SLICES: usize = 64;
 /// Capacity of an idle arena: the headers of a whole command window.
 const ARENA_KEPT_BYTES: usize = 16 << 10;
 
-/// Data on its way to a host.
+/// Data on its way to the peer.
 #[derive(Clone, Debug)]
 pub enum Payload {
     /// Nothing.
@@ -28,6 +29,8 @@ pub enum Payload {
     Bytes(Rc<[u8]>),
     /// Blocks read into a buffer.
     Buffer(Rc<Buffer>),
+    /// Blocks to be written.
+    Slice(Slice),
     /// Blocks in the volume's own memory.
     Memory(Region),
 }
@@ -39,6 +42,7 @@ impl Payload {
             Payload::None => 0,
             Payload::Bytes(bytes) => bytes.len(),
             Payload::Buffer(buffer) => buffer.len(),
+            Payload::Slice(slice) => slice.len(),
             Payload::Memory(region) => region.len(),
         }
     }
@@ -237,6 +241,7 @@ impl<K> Segment<K> {
             Payload::None => None,
             Payload::Bytes(bytes) => Some(OutSlice::Bytes(&bytes[rest])),
             Payload::Buffer(buffer) => Some(OutSlice::Bytes(&buffer[rest])),
+            Payload::Slice(slice) => Some(OutSlice::Bytes(&slice[rest])),
             Payload::Memory(region) => Some(OutSlice::Shared(&region.bytes()[rest])),
         }
     }

@@ -1,0 +1,369 @@
+//! An export as a block device.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use block::{
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending,
+    Profile, Run, Slice,
+};
+use nbd::flags::{allocation, command, transmission};
+use nbd::{BlockStatus, Command, Errno, PAYLOAD_BYTES_MAX, Session};
+use reactor::Resident;
+
+use crate::link::{Failed, Link, Returned};
+use crate::open::OpenError;
+
+/// The longest request without data: less than 2^32 bytes, in whole blocks of any size.
+const LENGTH_MAX: u64 = 1 << 31;
+
+/// An export of a server. Usable from any thread that runs a reactor; its connections live on the thread that
+/// opened it. When it is dropped, they disconnect.
+pub struct RemoteExport {
+    links: Resident<Links>,
+    session: Arc<Session>,
+    geometry: Geometry,
+    profile: Profile,
+    /// Blocks of the longest payload.
+    payload_blocks: u64,
+    /// There are acknowledged writes that no flush has covered.
+    is_dirty: AtomicBool,
+}
+
+/// All connections.
+struct Links(Vec<Rc<Link>>);
+
+/// A request, as another thread can hand it over.
+struct Asked {
+    kind: Command,
+    flags: u16,
+    offset: u64,
+    length: u64,
+    data: Option<Slice>,
+    buffer: Option<Buffer>,
+}
+
+impl Links {
+    /// The connection with the fewest requests; `None` if one has ended: what it has not flushed may be lost,
+    /// and the others do not know.
+    fn idlest(&self) -> Option<&Rc<Link>> {
+        if self.0.iter().any(|link| link.has_ended()) {
+            return None;
+        }
+        self.0.iter().min_by_key(|link| link.load())
+    }
+}
+
+impl RemoteExport {
+    /// # Errors
+    /// The export has no block.
+    pub(crate) fn new(links: Vec<Rc<Link>>, session: &Arc<Session>) -> Result<RemoteExport, OpenError> {
+        let export = &session.export;
+        let has = |flag| export.flags & flag != 0;
+        // Clients are told of the least that may be asked for; disks have 512 bytes at least.
+        let block_size = BlockSize::new(export.block_sizes.minimum).unwrap_or(BlockSize::B512);
+        let blocks = export.bytes >> block_size.shift();
+        if blocks == 0 {
+            return Err(OpenError::Empty(export.bytes));
+        }
+        if blocks << block_size.shift() != export.bytes {
+            tracing::warn!(
+                export = export.name,
+                bytes = export.bytes,
+                "the end of the export is less than a block, and cannot be used"
+            );
+        }
+        let preferred = export.block_sizes.preferred.max(block_size.bytes());
+        let longest = export.block_sizes.maximum.clamp(block_size.bytes(), PAYLOAD_BYTES_MAX);
+        let links_here = Rc::new(Links(links));
+        let leave = |links: Rc<Links>| links.0.iter().for_each(|link| link.leave());
+        Ok(RemoteExport {
+            links: Resident::new(links_here, leave),
+            session: Arc::clone(session),
+            geometry: Geometry {
+                block_size,
+                blocks: Blocks(blocks),
+                physical_exponent: (preferred.ilog2() - block_size.shift()).min(8) as u8,
+            },
+            profile: Profile {
+                read_only: has(transmission::READ_ONLY),
+                // TRIM promises nothing of what is read afterwards; WRITE_ZEROES deallocates, too.
+                thin: has(transmission::SEND_WRITE_ZEROES) && has(transmission::SEND_TRIM),
+                granularity: Blocks(u64::from(preferred >> block_size.shift()).max(1)),
+                volatile_cache: has(transmission::SEND_FLUSH),
+                durable: has(transmission::SEND_FLUSH),
+                solid_state: !has(transmission::ROTATIONAL),
+            },
+            payload_blocks: u64::from(longest) >> block_size.shift(),
+            is_dirty: AtomicBool::new(false),
+        })
+    }
+
+    /// What was agreed with the server.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    fn has(&self, flag: u16) -> bool {
+        self.session.export.flags & flag != 0
+    }
+
+    /// The bytes of an extent, which must lie within the device.
+    fn bytes(&self, extent: Extent) -> Result<(u64, u64), DeviceError> {
+        match self.geometry.contains(extent) {
+            true => Ok((self.geometry.offset(extent), self.geometry.length(extent))),
+            false => Err(DeviceError::OutOfRange),
+        }
+    }
+
+    async fn ask(&self, asked: Asked) -> Result<Returned, Failed> {
+        match self.links.here() {
+            Some(links) => exchange(&links, asked)?.await,
+            None => {
+                let work = async |links: Rc<Links>| exchange(&links, asked)?.await;
+                self.links.ask(work).await.unwrap_or(Err(Failed::Lost))
+            }
+        }
+    }
+
+    /// A request without data.
+    async fn order(&self, kind: Command, flags: u16, extent: Extent) -> Result<Vec<BlockStatus>, Failed> {
+        let (offset, length) = (self.geometry.offset(extent), self.geometry.length(extent));
+        let asked = Asked { kind, flags, offset, length, data: None, buffer: None };
+        self.ask(asked).await.map(|returned| returned.extents)
+    }
+
+    /// The same for a request that changes blocks, however long.
+    async fn change(&self, kind: Command, flags: u16, extent: Extent) -> Result<(), DeviceError> {
+        self.bytes(extent)?;
+        self.is_dirty.store(true, Relaxed);
+        for piece in extent.chunks(LENGTH_MAX >> self.geometry.block_size.shift()) {
+            self.order(kind, flags, piece)
+                .await
+                .map_err(|failed| self.error(failed, Access::Write(piece)))?;
+        }
+        Ok(())
+    }
+
+    async fn write_pieces(
+        &self,
+        extent: Extent,
+        data: Slice,
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
+        let (start, length) = self.bytes(extent)?;
+        if length != data.len() as u64 {
+            return Err(DeviceError::OutOfRange);
+        }
+        let is_stable = durability == Durability::Stable;
+        let fua = if is_stable && self.has(transmission::SEND_FUA) { command::FUA } else { 0 };
+        self.is_dirty.store(true, Relaxed);
+        for piece in extent.chunks(self.payload_blocks) {
+            let (offset, length) = (self.geometry.offset(piece), self.geometry.length(piece));
+            let from = (offset - start) as usize;
+            let data = data.part(from..from + length as usize);
+            // With extended headers a payload is announced.
+            let announced = match self.session.form {
+                nbd::ReplyForm::Extended => command::PAYLOAD_LEN,
+                nbd::ReplyForm::Simple | nbd::ReplyForm::Structured => 0,
+            };
+            let flags = fua | announced;
+            let asked = Asked { kind: Command::Write, flags, offset, length, data, buffer: None };
+            self.ask(asked).await.map_err(|failed| self.error(failed, Access::Write(piece)))?;
+        }
+        if is_stable && fua == 0 {
+            self.sync().await?;
+        }
+        Ok(())
+    }
+
+    async fn sync(&self) -> Result<(), DeviceError> {
+        // Writes that end from here on are the next flush's.
+        let was_dirty = self.is_dirty.swap(false, Relaxed);
+        if !self.has(transmission::SEND_FLUSH) {
+            return Ok(());
+        }
+        let flushed = self.order(Command::Flush, 0, Extent::new(0, 0)).await;
+        flushed.map(drop).map_err(|failed| match failed {
+            Failed::Lost if !was_dirty => DeviceError::NotReady,
+            failed => self.error(failed, Access::Flush),
+        })
+    }
+
+    /// What a failure is for a block device.
+    fn error(&self, failed: Failed, access: Access) -> DeviceError {
+        let Failed::Server(error) = failed else {
+            return if matches!(access, Access::Flush) {
+                DeviceError::WritesLost
+            } else {
+                DeviceError::NotReady
+            };
+        };
+        match (Errno::try_from(error), access) {
+            (Ok(Errno::Eperm), _) if self.profile.read_only => DeviceError::ReadOnly,
+            (Ok(Errno::Eperm), _) => DeviceError::Reserved,
+            (Ok(Errno::Enospc), _) => DeviceError::NoSpace,
+            (Ok(Errno::Enomem | Errno::Eshutdown), _) => DeviceError::NotReady,
+            (Ok(Errno::Eio), Access::Read(extent)) => DeviceError::Unreadable(extent.lba),
+            (Ok(Errno::Eio), Access::Write(extent)) => DeviceError::Unwritable(extent.lba),
+            (_, Access::Flush) => DeviceError::WritesLost,
+            // Other numbers count as EINVAL (section "Error values").
+            (_, Access::Read(_) | Access::Write(_)) => DeviceError::Unsupported,
+        }
+    }
+}
+
+/// What a request was for.
+#[derive(Clone, Copy)]
+enum Access {
+    Read(Extent),
+    Write(Extent),
+    Flush,
+}
+
+fn exchange(links: &Links, asked: Asked) -> Result<crate::link::Exchange, Failed> {
+    let Asked { kind, flags, offset, length, data, buffer } = asked;
+    let link = links.idlest().ok_or(Failed::Lost)?;
+    Ok(link.exchange(kind, flags, (offset, length), data, buffer))
+}
+
+impl BlockDevice for RemoteExport {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
+        Box::pin(async move {
+            let (start, length) = self.bytes(extent)?;
+            if length != buffer.len() as u64 {
+                return Err(DeviceError::OutOfRange);
+            }
+            let pieces = extent.chunks(self.payload_blocks);
+            let is_one = extent.blocks.0 <= self.payload_blocks;
+            for piece in pieces {
+                let (offset, length) = (self.geometry.offset(piece), self.geometry.length(piece));
+                let own = if is_one {
+                    std::mem::replace(&mut buffer, Buffer::zeroed(0))
+                } else {
+                    Buffer::recycled(length as usize)
+                };
+                let asked =
+                    Asked { kind: Command::Read, flags: 0, offset, length, data: None, buffer: Some(own) };
+                let read = self.ask(asked).await.map_err(|failed| self.error(failed, Access::Read(piece)))?;
+                let read = read.buffer.ok_or(DeviceError::Unreadable(piece.lba))?;
+                if is_one {
+                    return Ok(read);
+                }
+                let from = (offset - start) as usize;
+                buffer[from..from + read.len()].copy_from_slice(&read);
+            }
+            Ok(buffer)
+        })
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        Box::pin(self.write_pieces(extent, data, durability))
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(self.sync())
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        Box::pin(async move {
+            match self.profile.thin {
+                true => self.change(Command::WriteZeroes, 0, extent).await,
+                false => self.bytes(extent).map(drop),
+            }
+        })
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        Box::pin(async move {
+            if self.has(transmission::SEND_WRITE_ZEROES) {
+                let flags = if may_unmap { 0 } else { command::NO_HOLE };
+                return self.change(Command::WriteZeroes, flags, extent).await;
+            }
+            for piece in
+                extent.chunks(self.payload_blocks.min(ZEROES_MAX >> self.geometry.block_size.shift()))
+            {
+                let zeros = Buffer::zeroed(self.bytes(piece)?.1 as usize).share();
+                self.write_pieces(piece, zeros, Durability::Cached).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        Box::pin(async move {
+            self.bytes(extent)?;
+            let mapped = Run { extent, allocation: Allocation::Mapped };
+            if self.session.allocation.is_none() || extent.is_empty() {
+                return Ok(vec![mapped]);
+            }
+            let asked =
+                extent.chunks(LENGTH_MAX >> self.geometry.block_size.shift()).next().unwrap_or(extent);
+            let extents = self.order(Command::BlockStatus, 0, asked).await;
+            let extents = extents.map_err(|failed| self.error(failed, Access::Read(asked)))?;
+            Ok(self.runs(asked, &extents, runs_max))
+        })
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(async {
+            let quiesced = match self.links.here() {
+                Some(links) => all_quiesced(links).await,
+                None => self.links.ask(all_quiesced).await.unwrap_or(false),
+            };
+            if quiesced { Ok(()) } else { Err(DeviceError::NotReady) }
+        })
+    }
+}
+
+/// Zeros that are sent as data, in bytes.
+const ZEROES_MAX: u64 = 1 << 20;
+
+async fn all_quiesced(links: Rc<Links>) -> bool {
+    let mut all = true;
+    for link in &links.0 {
+        all &= link.quiesced().await;
+    }
+    all
+}
+
+impl RemoteExport {
+    /// The runs of blocks that some extents of bytes make. A block of which a part is allocated is.
+    fn runs(&self, asked: Extent, extents: &[BlockStatus], runs_max: usize) -> Vec<Run> {
+        let shift = self.geometry.block_size.shift();
+        let is_hole = |state: u32| state & allocation::HOLE != 0 && state & allocation::ZERO != 0;
+        let (end, mut at) = (asked.lba.0 + asked.blocks.0, self.geometry.offset(asked));
+        let mut runs: Vec<Run> = Vec::new();
+        let mut done = asked.lba.0;
+        for extent in extents {
+            at = at.saturating_add(extent.bytes);
+            let hole = is_hole(extent.state);
+            // The block that holds the boundary belongs to what is allocated.
+            let until = if hole { at >> shift } else { at.div_ceil(1 << shift) }.min(end);
+            if until <= done {
+                continue;
+            }
+            let kind = if hole { Allocation::Deallocated } else { Allocation::Mapped };
+            let is_full = runs.len() == runs_max.max(1);
+            match runs.last_mut().filter(|last| last.allocation == kind) {
+                Some(last) => last.extent.blocks.0 += until - done,
+                None if is_full => break,
+                None => runs.push(Run { extent: Extent::new(done, until - done), allocation: kind }),
+            }
+            done = until;
+        }
+        if runs.is_empty() {
+            runs.push(Run { extent: asked, allocation: Allocation::Mapped });
+        }
+        runs
+    }
+}

@@ -1,0 +1,204 @@
+//! Reception: headers of replies are parsed where they were received, and data go to the buffers of their
+//! requests: the rest of a long one directly.
+
+use std::io;
+
+use nbd::{Chunk, Command, Reply, Session};
+use reactor::{InSlice, Stream};
+
+use crate::link::{Ending, Inner, Task};
+
+/// The size of one read.
+const SCRATCH_BYTES: usize = 256 << 10;
+/// A rest from this size on is received in place.
+const DIRECT_BYTES: usize = 32 << 10;
+
+/// The receive state of a connection.
+pub(crate) struct Receiver {
+    scratch: Box<[u8]>,
+    /// How many bytes at the beginning of `scratch` are an incomplete header.
+    kept: usize,
+    payload: Option<Payload>,
+}
+
+/// What follows a header.
+struct Payload {
+    cookie: u64,
+    is_last: bool,
+    left: usize,
+    kind: Kind,
+}
+
+enum Kind {
+    /// Data for the buffer, from this place on.
+    Data { at: usize },
+    /// Extents.
+    Extents(Vec<u8>),
+    /// Nothing of interest.
+    Dropped,
+}
+
+impl Default for Receiver {
+    fn default() -> Receiver {
+        Receiver { scratch: vec![0; SCRATCH_BYTES].into(), kept: 0, payload: None }
+    }
+}
+
+impl Receiver {
+    /// Receives what is there. True if there may be more.
+    pub(crate) fn receive(
+        &mut self,
+        stream: &dyn Stream,
+        session: &Session,
+        inner: &mut Inner,
+    ) -> Result<bool, Ending> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let received = self.receive_into(&mut scratch, stream, session, inner);
+        self.scratch = scratch;
+        received
+    }
+
+    fn receive_into(
+        &mut self,
+        scratch: &mut [u8],
+        stream: &dyn Stream,
+        session: &Session,
+        inner: &mut Inner,
+    ) -> Result<bool, Ending> {
+        let kept = self.kept;
+        let direct = self.payload.as_mut().and_then(|payload| payload.rest(inner)).unwrap_or_default();
+        let direct_bytes = direct.len();
+        let room = direct_bytes + scratch.len() - kept;
+        let mut places = [InSlice::Bytes(direct), InSlice::Bytes(&mut scratch[kept..])];
+        let outcome = match direct_bytes {
+            0 => stream.try_read(&mut places[1..]),
+            _ => stream.try_read(&mut places),
+        };
+        let read = match outcome {
+            Ok(0) => return Err(Ending::Closed),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(Ending::Socket(error)),
+        };
+        let placed = read.min(direct_bytes);
+        if let Some(payload) = &mut self.payload {
+            payload.advance(placed);
+        }
+        let end = kept + read - placed;
+        let taken = self.take(&scratch[..end], session, inner)?;
+        scratch.copy_within(taken..end, 0);
+        self.kept = end - taken;
+        Ok(read == room)
+    }
+
+    /// Takes all that is complete. Returns how many bytes that was.
+    fn take(&mut self, bytes: &[u8], session: &Session, inner: &mut Inner) -> Result<usize, Ending> {
+        let mut at = 0;
+        loop {
+            if let Some(payload) = &mut self.payload {
+                at += payload.put(&bytes[at..], inner);
+                if payload.left > 0 {
+                    return Ok(at);
+                }
+            }
+            if let Some(payload) = self.payload.take() {
+                payload.end(session, inner)?;
+            }
+            let parsed = Reply::parse(session.form, &bytes[at..]).map_err(Ending::Violation)?;
+            let Some((reply, length)) = parsed else { return Ok(at) };
+            at += length;
+            self.begin(reply, inner)?;
+        }
+    }
+
+    fn begin(&mut self, reply: Reply, inner: &mut Inner) -> Result<(), Ending> {
+        let Reply { cookie, is_last, chunk } = reply;
+        let task = inner.tasks.get(cookie).ok_or(Ending::Unfit)?;
+        let is_read = task.request.command() == Some(Command::Read);
+        let (kind, left) = match chunk {
+            Chunk::Simple if is_read => {
+                task.received = task.request.length;
+                (Kind::Data { at: 0 }, task.request.length)
+            }
+            Chunk::Simple | Chunk::None => (Kind::Dropped, 0),
+            Chunk::Data { offset, bytes } if is_read => {
+                (Kind::Data { at: place(task, offset, bytes).ok_or(Ending::Unfit)? }, bytes)
+            }
+            Chunk::Hole { offset, bytes } if is_read => {
+                let at = place(task, offset, bytes).ok_or(Ending::Unfit)?;
+                let hole = task.buffer.as_mut().and_then(|buffer| buffer.get_mut(at..at + bytes as usize));
+                hole.ok_or(Ending::Unfit)?.fill(0);
+                (Kind::Dropped, 0)
+            }
+            Chunk::BlockStatus { bytes } if task.request.command() == Some(Command::BlockStatus) => {
+                (Kind::Extents(Vec::new()), bytes)
+            }
+            Chunk::Data { .. } | Chunk::Hole { .. } | Chunk::BlockStatus { .. } => return Err(Ending::Unfit),
+            Chunk::Error { error, text_bytes } => {
+                task.error.get_or_insert(error);
+                (Kind::Dropped, text_bytes)
+            }
+        };
+        // Lengths are bounded: by the request, or by `Reply::parse`.
+        self.payload = Some(Payload { cookie, is_last, left: left as usize, kind });
+        Ok(())
+    }
+}
+
+/// Where `bytes` bytes at `offset` of the export belong in the buffer of a read, of which they are counted.
+fn place(task: &mut Task, offset: u64, bytes: u64) -> Option<usize> {
+    let at = offset.checked_sub(task.request.offset)?;
+    let end = at.checked_add(bytes).filter(|end| *end <= task.request.length);
+    end?;
+    task.received += bytes;
+    Some(at as usize)
+}
+
+impl Payload {
+    /// What is missing, if it should be received in place.
+    fn rest<'a>(&self, inner: &'a mut Inner) -> Option<&'a mut [u8]> {
+        let Kind::Data { at } = self.kind else { return None };
+        let buffer = inner.tasks.get(self.cookie)?.buffer.as_mut()?;
+        buffer.get_mut(at..at + self.left).filter(|rest| rest.len() >= DIRECT_BYTES)
+    }
+
+    /// Takes what belongs to it from the front of `bytes`, and returns how much that is.
+    fn put(&mut self, bytes: &[u8], inner: &mut Inner) -> usize {
+        let taken = self.left.min(bytes.len());
+        match &mut self.kind {
+            Kind::Data { at } => {
+                let buffer = inner.tasks.get(self.cookie).and_then(|task| task.buffer.as_mut());
+                if let Some(place) = buffer.and_then(|buffer| buffer.get_mut(*at..*at + taken)) {
+                    place.copy_from_slice(&bytes[..taken]);
+                }
+            }
+            Kind::Extents(extents) => extents.extend_from_slice(&bytes[..taken]),
+            Kind::Dropped => {}
+        }
+        self.advance(taken);
+        taken
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.left -= bytes;
+        if let Kind::Data { at } = &mut self.kind {
+            *at += bytes;
+        }
+    }
+
+    fn end(self, session: &Session, inner: &mut Inner) -> Result<(), Ending> {
+        let Some(task) = inner.tasks.get(self.cookie) else { return Ok(()) };
+        if let Kind::Extents(payload) = &self.kind {
+            let extents = session.extents(payload).ok_or(Ending::Unfit)?;
+            task.extents.extend(extents);
+        }
+        if self.is_last {
+            let is_read = task.request.command() == Some(Command::Read);
+            if is_read && task.error.is_none() && task.received != task.request.length {
+                return Err(Ending::Unfit);
+            }
+            inner.answered(self.cookie);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,227 @@
+//! The URL of an export: `nbd://HOST[:PORT]/EXPORT[?KEY=VALUE&…]` (doc/uri.md of the NBD project; the keys are
+//! ours).
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use derive_more::Display;
+use nbd::STRING_BYTES_MAX;
+
+/// The port that IANA gave to NBD.
+pub const PORT: u16 = 10809;
+const SCHEME: &str = "nbd://";
+/// More connections than a server can have use for.
+const CONNECTIONS_MAX: usize = 64;
+
+/// An export of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    /// A name, an IPv4 address, or an IPv6 address without its brackets.
+    pub host: String,
+    /// The port: 10809 if the URL names none.
+    pub port: u16,
+    /// The export's name; empty for the server's default.
+    pub export: String,
+    /// How it is reached.
+    pub options: Options,
+}
+
+/// How an export is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Connections at once: 1 to 64. More than one only if the server says that they see one cache.
+    pub connections: usize,
+    /// TCP congestion control by name; the system's if `None`.
+    pub congestion: Option<String>,
+    /// How long the server may take for a connection, and for an answer.
+    pub timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { connections: 1, congestion: None, timeout: Duration::from_secs(30) }
+    }
+}
+
+/// What is wrong with a URL.
+#[derive(Clone, Debug, PartialEq, Eq, Display)]
+pub enum UrlError {
+    /// It does not begin with `nbd://`.
+    #[display("the URL of an NBD export begins with nbd://")]
+    Scheme,
+    /// There is no host.
+    #[display("a host is missing: nbd://HOST[:PORT]/EXPORT")]
+    NoHost,
+    /// A `[` without its `]`, or something between the two that is no IPv6 address.
+    #[display("an IPv6 address stands in brackets: [::1]")]
+    Brackets,
+    /// Not a port.
+    #[display("a port is a number from 1 to 65535")]
+    Port,
+    /// A user's name: the protocol has none.
+    #[display("NBD knows no users; write nbd://HOST[:PORT]/EXPORT")]
+    User,
+    /// The export's name is too long.
+    #[display("the name of an export has at most 4096 bytes")]
+    Name,
+    /// `%` without two hexadecimal digits, or bytes that are not UTF-8.
+    #[display("% stands before two hexadecimal digits; write %25 for % itself")]
+    Encoding,
+    /// A key that there is not.
+    #[display("unknown key `{_0}`; there are connections, congestion and timeout")]
+    Key(String),
+    /// A value that does not fit its key.
+    #[display("`{_0}`: write {_1}")]
+    Value(String, &'static str),
+}
+
+impl std::error::Error for UrlError {}
+
+impl Url {
+    /// Takes a URL apart.
+    ///
+    /// # Errors
+    /// The first mistake.
+    pub fn parse(text: &str) -> Result<Url, UrlError> {
+        let rest = text.strip_prefix(SCHEME).ok_or(UrlError::Scheme)?;
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, export) = place.split_once('/').unwrap_or((place, ""));
+        if authority.contains('@') {
+            return Err(UrlError::User);
+        }
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(rest) => {
+                let (address, port) = rest.split_once(']').ok_or(UrlError::Brackets)?;
+                address.parse::<Ipv6Addr>().map_err(|_| UrlError::Brackets)?;
+                (address, port.strip_prefix(':').or((port.is_empty()).then_some("")).ok_or(UrlError::Port)?)
+            }
+            None => authority.split_once(':').unwrap_or((authority, "")),
+        };
+        if host.is_empty() {
+            return Err(UrlError::NoHost);
+        }
+        let has_port = authority.ends_with(':') || !port.is_empty();
+        let port = match has_port {
+            true => port.parse().ok().filter(|port| *port > 0).ok_or(UrlError::Port)?,
+            false => PORT,
+        };
+        let export = decoded(export)?;
+        if export.len() > STRING_BYTES_MAX {
+            return Err(UrlError::Name);
+        }
+        let mut options = Options::default();
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            options.set(option)?;
+        }
+        Ok(Url { host: host.to_owned(), port, export, options })
+    }
+}
+
+impl Options {
+    fn set(&mut self, option: &str) -> Result<(), UrlError> {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        let wrong = |example| UrlError::Value(option.to_owned(), example);
+        match key {
+            "connections" => {
+                let count = value.parse().ok().filter(|count| (1..=CONNECTIONS_MAX).contains(count));
+                self.connections = count.ok_or(wrong("a number from 1 to 64, as in connections=4"))?;
+            }
+            "congestion" if !value.is_empty() => self.congestion = Some(decoded(value)?),
+            "congestion" => return Err(wrong("the name of an algorithm, as in congestion=cubic")),
+            "timeout" => {
+                let number = value.strip_suffix('s').unwrap_or(value);
+                let seconds = number.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
+                self.timeout = Duration::from_secs(seconds.ok_or(wrong("seconds, as in timeout=30"))?);
+            }
+            _ => return Err(UrlError::Key(key.to_owned())),
+        }
+        Ok(())
+    }
+}
+
+/// Without the options: fit for a log.
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (host, port) = (&self.host, self.port);
+        match host.contains(':') {
+            true => write!(f, "{SCHEME}[{host}]:{port}/{}", encoded(&self.export)),
+            false => write!(f, "{SCHEME}{host}:{port}/{}", encoded(&self.export)),
+        }
+    }
+}
+
+fn decoded(text: &str) -> Result<String, UrlError> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
+        bytes.push(match byte {
+            b'%' => {
+                let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+                let is_hex = |digits: &&str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+                let digits = digits.filter(is_hex).ok_or(UrlError::Encoding)?;
+                rest = &rest[2..];
+                u8::from_str_radix(digits, 16).map_err(|_| UrlError::Encoding)?
+            }
+            byte => *byte,
+        });
+    }
+    String::from_utf8(bytes).map_err(|_| UrlError::Encoding)
+}
+
+fn encoded(text: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~/:".contains(byte);
+    let mut url = String::new();
+    for byte in text.bytes() {
+        match plain(&byte) {
+            true => url.push(byte.into()),
+            false => url += &format!("%{byte:02X}"),
+        }
+    }
+    url
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read_as_they_are_written() {
+        for (text, shown) in [
+            ("nbd://san1", "nbd://san1:10809/"),
+            ("nbd://san1/", "nbd://san1:10809/"),
+            ("nbd://san1:1/disk", "nbd://san1:1/disk"),
+            ("nbd://[::1]/a/b", "nbd://[::1]:10809/a/b"),
+            ("nbd://[::1]:7/a%20b%25?connections=4&timeout=5s", "nbd://[::1]:7/a%20b%25"),
+        ] {
+            let url = Url::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(url.to_string(), shown);
+            let again = Url { options: url.options.clone(), ..Url::parse(shown).expect("as it is shown") };
+            assert_eq!(again, url);
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_what_is_meant() {
+        for (text, says) in [
+            ("iscsi://san1/x", "begins with nbd://"),
+            ("nbd://", "a host is missing"),
+            ("nbd:///x", "a host is missing"),
+            ("nbd://[::1/x", "in brackets"),
+            ("nbd://[san1]/x", "in brackets"),
+            ("nbd://san1:0/x", "a port is a number"),
+            ("nbd://san1:/x", "a port is a number"),
+            ("nbd://joe@san1/x", "no users"),
+            ("nbd://san1/%zz", "hexadecimal"),
+            ("nbd://san1/%ff", "hexadecimal"),
+            ("nbd://san1/x?conections=4", "unknown key `conections`"),
+            ("nbd://san1/x?connections=0", "connections=4"),
+            ("nbd://san1/x?timeout=0", "timeout=30"),
+            ("nbd://san1/x?congestion=", "congestion=cubic"),
+        ] {
+            let error = Url::parse(text).expect_err(text).to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! A value that cannot leave its thread, for holders on any thread: on its own thread they reach it directly,
+//! and from others by messages.
+//!
+//! The value is in a list of its thread, where it is found by a number. On another thread, and in another
+//! executor of the same one, the number is not found.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::executor::{ExecutorId, executor, spawn};
+use crate::mailbox::{Receiver, Sender, mailbox};
+
+/// A value on its thread. It ends when the last holder has dropped it.
+pub struct Resident<T> {
+    key: u64,
+    jobs: Sender<Job<T>>,
+}
+
+/// Work of another thread, which is a task of this one.
+type Job<T> = Box<dyn FnOnce(Rc<T>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
+struct Entry {
+    key: u64,
+    executor: Option<ExecutorId>,
+    value: Rc<dyn Any>,
+}
+
+static NEXT_KEY: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// Few, so that looking one up is a comparison or two.
+    static HERE: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+}
+
+impl<T: 'static> Resident<T> {
+    /// Registers a value of this thread, whose executor must run for as long as it is used. `end` is called
+    /// when there is no holder any more.
+    pub fn new(value: Rc<T>, end: impl FnOnce(Rc<T>) + 'static) -> Resident<T> {
+        let key = NEXT_KEY.fetch_add(1, Relaxed);
+        let (jobs, receiver) = mailbox();
+        let listed = Listed::new(key, Rc::clone(&value) as Rc<dyn Any>);
+        drop(spawn(attend(value, listed, receiver, end)));
+        Resident { key, jobs }
+    }
+
+    /// The value, if this is its thread and its executor.
+    #[inline]
+    pub fn here(&self) -> Option<Rc<T>> {
+        HERE.with_borrow(|here| {
+            let entry = here.iter().find(|entry| entry.key == self.key && entry.executor == executor())?;
+            Rc::clone(&entry.value).downcast().ok()
+        })
+    }
+
+    /// Has `work` done on the thread of the value, as a task there. `None` if the thread is gone.
+    pub async fn ask<R: Send + 'static, F: Future<Output = R> + 'static>(
+        &self,
+        work: impl FnOnce(Rc<T>) -> F + Send + 'static,
+    ) -> Option<R> {
+        let (reply, mut answer) = mailbox();
+        let job: Job<T> = Box::new(move |value| {
+            Box::pin(async move {
+                let _ = reply.send(work(value).await); // who has asked may be gone
+            })
+        });
+        self.jobs.send(job).ok()?;
+        answer.recv().await
+    }
+}
+
+async fn attend<T>(value: Rc<T>, listed: Listed, mut jobs: Receiver<Job<T>>, end: impl FnOnce(Rc<T>)) {
+    while let Some(job) = jobs.recv().await {
+        drop(spawn(job(Rc::clone(&value))));
+    }
+    drop(listed);
+    end(value);
+}
+
+/// A value's place in the list of its thread. It ends with the task that attends to the value, also when that
+/// is dropped because the executor has ended.
+struct Listed(u64);
+
+impl Listed {
+    fn new(key: u64, value: Rc<dyn Any>) -> Listed {
+        HERE.with_borrow_mut(|here| here.push(Entry { key, executor: executor(), value }));
+        Listed(key)
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let taken = HERE.try_with(|here| {
+            let mut here = here.borrow_mut();
+            let place = here.iter().position(|entry| entry.key == self.0)?;
+            Some(here.swap_remove(place))
+        });
+        drop(taken); // after the borrow; where the thread is ending, its list has ended before
+    }
+}

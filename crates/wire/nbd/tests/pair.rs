@@ -1,0 +1,226 @@
+//! Both halves against each other: what one writes, the other reads as it was meant, in every form, and however it is cut.
+
+use nbd::flags::transmission;
+use nbd::{
+    BadReply, BlockSizes, BlockStatus, Chunk, ClientHandshake, ClientStep, Command, Errno, Export, Exports,
+    Handshake, Refused, Reply, ReplyForm, Request, Session, Step,
+};
+use proptest::prelude::*;
+
+struct Offered(Vec<Export>);
+
+impl Exports for Offered {
+    fn list(&self) -> Vec<(String, String)> {
+        self.0.iter().map(|export| (export.name.clone(), export.description.clone())).collect()
+    }
+
+    fn find(&self, name: &str) -> Option<Export> {
+        self.0.iter().find(|export| export.name == name).cloned()
+    }
+}
+
+fn export() -> impl Strategy<Value = Export> {
+    let sizes = (0u32..=16, 9u32..=20).prop_map(|(minimum, preferred)| BlockSizes {
+        minimum: 1 << minimum,
+        preferred: 1 << preferred.max(minimum),
+        maximum: 32 << 20,
+    });
+    ("[a-z/ é]{1,20}", "[a-z ]{0,20}", any::<u64>(), any::<u16>(), sizes).prop_map(
+        |(name, description, bytes, flags, block_sizes)| Export {
+            name,
+            description,
+            bytes,
+            flags: flags & !transmission::SEND_DF | transmission::HAS_FLAGS,
+            block_sizes,
+        },
+    )
+}
+
+/// A handshake in memory. `spoil` may change what a server has sent.
+fn agree(
+    name: &str,
+    offered: &Offered,
+    mut spoil: impl FnMut(&mut Vec<u8>),
+) -> Result<(Session, Session), Refused> {
+    let (mut server, mut client) = (Handshake::default(), ClientHandshake::new(name));
+    let (mut to_client, mut to_server) = (Handshake::greeting().to_vec(), Vec::new());
+    let mut at_server = None;
+    loop {
+        let mut progress = false;
+        spoil(&mut to_client);
+        while to_client.len() >= client.wanted() {
+            progress = true;
+            let bytes: Vec<u8> = to_client.drain(..client.wanted()).collect();
+            if let ClientStep::Transmission(session) = client.take(&bytes, &mut to_server)? {
+                assert!(to_client.is_empty(), "nothing is sent before it is asked for");
+                return Ok((at_server.expect("the server was there first"), session));
+            }
+        }
+        while at_server.is_none() && to_server.len() >= server.wanted() {
+            progress = true;
+            let bytes: Vec<u8> = to_server.drain(..server.wanted()).collect();
+            match server.take(&bytes, offered, &mut to_client).expect("the client keeps the rules") {
+                Step::Continue => {}
+                Step::Transmission(session) => at_server = Some(session),
+                Step::End => panic!("nobody has asked for it"),
+            }
+        }
+        assert!(progress, "both wait for each other");
+    }
+}
+
+fn sessions() -> impl Strategy<Value = Session> {
+    let form = prop_oneof![Just(ReplyForm::Simple), Just(ReplyForm::Structured), Just(ReplyForm::Extended)];
+    (export(), form).prop_map(|(export, form)| Session { export, form, allocation: Some(1) })
+}
+
+fn requests() -> impl Strategy<Value = Request> {
+    (any::<u16>(), 0u16..10, any::<u64>(), any::<u64>(), any::<u32>()).prop_map(
+        |(flags, kind, cookie, offset, length)| Request {
+            flags,
+            kind,
+            cookie,
+            offset,
+            length: length.into(),
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn both_agree_on_the_same_export(exports in prop::collection::vec(export(), 1..5), which in any::<prop::sample::Index>()) {
+        let wanted = which.get(&exports).name.clone();
+        let offered = Offered(exports);
+        let (at_server, at_client) = agree(&wanted, &offered, |_| ()).expect("it is there");
+        prop_assert_eq!(&at_client, &at_server);
+        prop_assert_eq!(at_client.form, ReplyForm::Extended);
+        prop_assert_eq!(at_client.allocation, Some(nbd::ALLOCATION_CONTEXT));
+        prop_assert!(at_client.export.flags & transmission::SEND_DF != 0);
+    }
+
+    /// A server that is broken, or hostile, costs an error.
+    #[test]
+    fn no_bytes_of_a_server_panic(at in any::<prop::sample::Index>(), to in any::<u8>(), turn in 0usize..8) {
+        let offered = Offered(vec![Export {
+            name: "disk".to_owned(),
+            description: "of a test".to_owned(),
+            bytes: 1 << 20,
+            flags: transmission::HAS_FLAGS,
+            block_sizes: BlockSizes { minimum: 1, preferred: 4096, maximum: 32 << 20 },
+        }]);
+        let mut turns = 0;
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| agree("disk", &offered, |bytes| {
+            if turns == turn && !bytes.is_empty() {
+                let at = at.index(bytes.len());
+                bytes[at] = to;
+            }
+            turns += 1;
+        })))
+        .map_err(|panic| {
+            // Both sides may wait for each other after that, which is the sockets' deadline to notice.
+            let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+            let text = panic.downcast_ref::<&str>().map_or(text, |text| (*text).to_owned());
+            assert!(text.contains("both wait") || text.contains("nothing is sent"), "{text}");
+        });
+    }
+
+    #[test]
+    fn a_request_is_read_as_it_was_written(session in sessions(), request in requests(), cut in 0usize..32) {
+        let mut bytes = Vec::new();
+        request.write(session.form, &mut bytes);
+        prop_assert_eq!(bytes.len(), Request::header_bytes(session.form));
+        prop_assert_eq!(Request::parse(session.form, &bytes), Ok(Some(request)));
+        prop_assert_eq!(Request::parse(session.form, &bytes[..cut.min(bytes.len() - 1)]), Ok(None));
+        let _ = session.check(&request);
+    }
+
+    #[test]
+    fn a_reply_is_read_as_it_was_written(
+        session in sessions(),
+        request in requests(),
+        text in "[a-zé ]{0,80}",
+        extents in prop::collection::vec((1u64..1 << 20, 0u32..4), 1..9),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut extents: Vec<_> = extents.iter().map(|(bytes, state)| BlockStatus { bytes: *bytes, state: *state }).collect();
+        let mut request = Request { kind: Command::Read as u16, ..request };
+        let chunked = session.form != ReplyForm::Simple;
+        let check = |bytes: &[u8], chunk: Chunk, request: &Request| {
+            let (reply, length) = Reply::parse(session.form, bytes).expect("a reply").expect("all of it");
+            assert_eq!(reply, Reply { cookie: request.cookie, is_last: true, chunk });
+            // Any beginning of the header is incomplete, and no mistake.
+            assert_eq!(Reply::parse(session.form, &bytes[..cut.index(length)]), Ok(None));
+            length
+        };
+        let mut bytes = Vec::new();
+        session.read_header(&request, &mut bytes);
+        let expected = match request.length {
+            length if chunked && length > 0 => Chunk::Data { offset: request.offset, bytes: length },
+            _ if chunked => Chunk::None,
+            _ => Chunk::Simple,
+        };
+        // The offset of a chunk of data belongs to the header.
+        prop_assert_eq!(check(&bytes, expected, &request), bytes.len());
+
+        bytes.clear();
+        session.fail(&request, Errno::Enospc, &text, &mut bytes);
+        let text_bytes = if chunked { text.len() as u64 } else { 0 };
+        let length = check(&bytes, Chunk::Error { error: 28, text_bytes }, &request);
+        prop_assert_eq!(&bytes[length..], if chunked { text.as_bytes() } else { &[] });
+
+        bytes.clear();
+        request.kind = Command::Write as u16;
+        session.succeed(&request, &mut bytes);
+        let is_chunk = session.form == ReplyForm::Extended;
+        check(&bytes, if is_chunk { Chunk::None } else { Chunk::Simple }, &request);
+
+        if chunked {
+            bytes.clear();
+            request.kind = Command::BlockStatus as u16;
+            session.block_status(&request, &extents, &mut bytes);
+            let (reply, length) = Reply::parse(session.form, &bytes).expect("a reply").expect("all of it");
+            let Chunk::BlockStatus { bytes: announced } = reply.chunk else { panic!("{reply:?}") };
+            prop_assert_eq!(announced as usize, bytes.len() - length);
+            prop_assert_eq!(session.extents(&bytes[length..]), Some(extents.clone()));
+            extents[0].bytes = 5 << 32;
+            bytes.clear();
+            session.block_status(&request, &extents, &mut bytes);
+            let told = session.extents(&bytes[length..]).expect("extents");
+            match session.form {
+                ReplyForm::Extended => prop_assert_eq!(told, extents),
+                _ => {
+                    prop_assert_eq!(told.len(), 1, "what does not fit is the last");
+                    prop_assert!(told[0].bytes < 1 << 32 && told[0].bytes % 512 == 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_reply_panics(form in 0u8..3, magic in 0usize..4, rest in prop::collection::vec(any::<u8>(), 0..60)) {
+        let form = [ReplyForm::Simple, ReplyForm::Structured, ReplyForm::Extended][usize::from(form)];
+        let magic = [0x6744_6698u32, 0x668e_33ef, 0x6e8a_278c, 7][magic];
+        let bytes = [&magic.to_be_bytes()[..], &rest].concat();
+        match Reply::parse(form, &bytes) {
+            Ok(Some((_, length))) => prop_assert!(length <= bytes.len()),
+            Ok(None) | Err(BadReply::Magic(_) | BadReply::Chunk { .. }) => {}
+        }
+    }
+}
+
+#[test]
+fn an_export_that_is_not_there_is_refused_by_name() {
+    let nothing = Offered(Vec::new());
+    assert_eq!(agree("disk", &nothing, |_| ()), Err(Refused::NoExport("disk".to_owned())));
+}
+
+#[test]
+fn what_is_no_server_is_told_by_its_first_bytes() {
+    let mut client = ClientHandshake::new("disk");
+    let http = *b"HTTP/1.1 400 Bad R";
+    assert_eq!(client.take(&http, &mut Vec::new()), Err(Refused::NotNbd(u64::from_be_bytes(*b"HTTP/1.1"))));
+    let mut old = Handshake::greeting();
+    old[8..16].copy_from_slice(&0x0000_4202_8186_1253u64.to_be_bytes());
+    let mut client = ClientHandshake::new("disk");
+    assert_eq!(client.take(&old, &mut Vec::new()), Err(Refused::OldStyle));
+}
