@@ -6,8 +6,8 @@ use crate::remote;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct InfoArguments {
-    /// LUN, target with all its LUNs, or portal with all its targets: iscsi://[USER@]HOST[:PORT]/IQN[/LUN][?KEY=VALUE&...] or
-    /// HOST[:PORT]
+    /// LUN, target with all its LUNs, portal with all its targets, or NBD export: iscsi://[USER@]HOST[:PORT]/IQN[/LUN][?KEY=VALUE&...],
+    /// HOST[:PORT] or nbd://HOST[:PORT]/EXPORT
     #[arg(value_name = "URL|PORTAL", value_hint = clap::ValueHint::Url)]
     url: String,
     /// Show a page of vital product data in words and bytes, by its hexadecimal number such as b0; repeatable
@@ -21,6 +21,10 @@ pub(crate) struct InfoArguments {
 /// Runs the command.
 pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Failure> {
     let text = &arguments.url;
+    if text.starts_with("nbd://") {
+        say(remote::run(inspect::nbd::info(text))?.printed(arguments.json));
+        return Ok(());
+    }
     if remote::is_portal(text) {
         let (portal, settings) = remote::portal(text)?;
         let all = remote::run(inspect::info_of_all(&portal, &settings, &arguments.vpd))?;

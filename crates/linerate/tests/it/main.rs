@@ -45,6 +45,7 @@ mod limits;
 mod lost_cache;
 mod lost_writes;
 mod metrics;
+mod nbd_client;
 mod peer;
 mod peer_command;
 mod pipes;

@@ -17,6 +17,7 @@ pub mod commands;
 mod discovery;
 pub mod disk;
 mod login;
+pub mod nbd;
 pub mod negotiation;
 pub mod pages;
 pub mod reservations;

@@ -22,6 +22,6 @@ mod receive;
 mod url;
 
 pub use export::RemoteExport;
-pub use nbd::Refused;
+pub use nbd::{Refused, ReplyForm, flags};
 pub use open::{OpenError, open};
 pub use url::{Options, PORT, Url, UrlError};

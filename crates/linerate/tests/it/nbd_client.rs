@@ -1,0 +1,283 @@
+//! Our NBD client against the servers of others: nbdkit with its filters, and QEMU's.
+
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use block::{Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent};
+use stats::Random;
+
+use crate::program::{PATIENCE, ended_within, installed, run, until, write_patterned_file};
+use crate::remote::in_a_world;
+use crate::server::{Server, free_port};
+
+const BYTES: usize = 8 << 20;
+
+/// A server of others, until it is dropped.
+struct Foreign {
+    child: Child,
+    port: u16,
+}
+
+impl Foreign {
+    /// `arguments` with the port in place of `PORT`.
+    fn begin(program: &str, arguments: &[&str]) -> Foreign {
+        let port = free_port();
+        let arguments = arguments.iter().map(|argument| argument.replace("PORT", &port.to_string()));
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.spawn().unwrap_or_else(|error| panic!("cannot run {program}: {error}"));
+        let mut foreign = Foreign { child, port };
+        until("the server listens", || {
+            let ended = foreign.child.try_wait().expect("a child to wait for");
+            assert!(ended.is_none(), "{command:?} has ended");
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+        foreign
+    }
+
+    fn nbdkit(arguments: &[&str]) -> Foreign {
+        Foreign::begin("nbdkit", &[&["-f", "-p", "PORT", "-i", "127.0.0.1"], arguments].concat())
+    }
+
+    fn url(&self) -> String {
+        format!("nbd://127.0.0.1:{}/", self.port)
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill(); // it may have ended
+        ended_within(&mut self.child, PATIENCE);
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+async fn opened(url: &str) -> Arc<dyn BlockDevice> {
+    let spec = backends::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+    backends::open(&spec).await.unwrap_or_else(|error| panic!("{url}: {error}"))
+}
+
+fn linerate(arguments: &[&str]) -> String {
+    run(env!("CARGO_BIN_EXE_linerate"), arguments).expect_success()
+}
+
+fn there_and_back(url: &str, before: &Path, after: &Path) {
+    let [from, to] = [before, after].map(|path| path.display().to_string());
+    linerate(&["copy", &from, url, "--verify", "--yes"]);
+    linerate(&["copy", url, &to, "--yes"]);
+    let read = |path| std::fs::read(path).expect("an image");
+    assert!(read(before) == read(after), "{url}");
+}
+
+#[test]
+fn an_image_copied_there_and_back_is_the_same() {
+    if !installed(&["nbdkit", "qemu-nbd"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (before, after) = (folder.path().join("before.img"), folder.path().join("after.img"));
+    write_patterned_file(&before, BYTES);
+    for variant in [
+        &["memory", "8M"][..],
+        &["--no-sr", "memory", "8M"],
+        &["--mask-handshake=0", "memory", "8M"],
+        &[
+            "--filter=blocksize-policy",
+            "memory",
+            "8M",
+            "blocksize-minimum=4096",
+            "blocksize-error-policy=error",
+        ],
+        &[
+            "--filter=blocksize-policy",
+            "memory",
+            "8M",
+            "blocksize-maximum=64K",
+            "blocksize-error-policy=error",
+        ],
+        &["--filter=nozero", "--filter=fua", "memory", "8M"],
+        &["--filter=multi-conn", "memory", "8M", "multi-conn-mode=disable"],
+    ] {
+        eprintln!("nbdkit {}", variant.join(" "));
+        let server = Foreign::nbdkit(variant);
+        there_and_back(&server.url(), &before, &after);
+        there_and_back(&(server.url() + "?connections=3"), &before, &after);
+    }
+    let image = folder.path().join("qemu.img");
+    std::fs::File::create(&image).and_then(|file| file.set_len(BYTES as u64)).expect("an empty image");
+    let image = image.display().to_string();
+    let server =
+        Foreign::begin("qemu-nbd", &["-f", "raw", "-t", "-e", "8", "-b", "127.0.0.1", "-p", "PORT", &image]);
+    there_and_back(&server.url(), &before, &after);
+}
+
+/// Requests at random, several at once, beside an array in memory.
+#[test]
+fn random_requests_find_what_a_model_says() {
+    if !installed(&["nbdkit"]) {
+        return;
+    }
+    let (seed, server) = (20_261_125, Foreign::nbdkit(&["memory", "8M"]));
+    in_a_world(async {
+        let device = opened(&(server.url() + "?connections=4")).await;
+        let (geometry, mut random) = (device.geometry(), Random::new(seed));
+        let block = geometry.block_size.bytes() as usize;
+        let mut model = vec![0u8; BYTES];
+        for _ in 0..400 {
+            let lba = random.below(geometry.blocks.0);
+            let blocks = 1 + random.below((geometry.blocks.0 - lba).min(600));
+            let extent = Extent::new(lba, blocks);
+            let bytes = lba as usize * block..(lba + blocks) as usize * block;
+            match random.below(6) {
+                0 => {
+                    let zeroed = device.write_zeroes(extent, random.below(2) == 0).await;
+                    zeroed.unwrap_or_else(|error| panic!("{extent:?}: {error}"));
+                    model[bytes].fill(0);
+                }
+                1 => {
+                    device.unmap(extent).await.unwrap_or_else(|error| panic!("{extent:?}: {error}"));
+                    model[bytes].fill(0);
+                }
+                2 | 3 => {
+                    let mut data = Buffer::zeroed(bytes.len());
+                    data.fill_with(|| random.next() as u8);
+                    model[bytes].copy_from_slice(&data);
+                    let durability =
+                        if random.below(2) == 0 { Durability::Stable } else { Durability::Cached };
+                    let written = device.write(extent, data.share(), durability).await;
+                    written.unwrap_or_else(|error| panic!("{extent:?}: {error}"));
+                }
+                4 => {
+                    let runs = device.allocation(extent, 8).await.expect("it is told");
+                    let mut at = lba;
+                    for run in runs {
+                        assert_eq!(run.extent.lba.0, at, "without gaps");
+                        at += run.extent.blocks.0;
+                        let bytes = (at - run.extent.blocks.0) as usize * block..at as usize * block;
+                        let is_hole = run.allocation == Allocation::Deallocated;
+                        assert!(!is_hole || model[bytes].iter().all(|byte| *byte == 0), "{run:?} is no hole");
+                    }
+                    assert!((lba + 1..=lba + blocks).contains(&at));
+                }
+                _ => {
+                    let read = device.read(extent, Buffer::recycled(bytes.len())).await.expect("memory");
+                    assert!(read[..] == model[bytes], "{extent:?} of seed {seed}");
+                }
+            }
+        }
+        device.flush().await.expect("memory");
+    });
+}
+
+#[test]
+fn errors_of_a_server_are_those_of_the_device() {
+    if !installed(&["nbdkit"]) {
+        return;
+    }
+    for (error, expected) in [
+        ("ENOSPC", DeviceError::NoSpace),
+        ("EIO", DeviceError::Unwritable(block::Lba(8))),
+        ("EPERM", DeviceError::Reserved),
+        ("ESHUTDOWN", DeviceError::NotReady),
+    ] {
+        let which = format!("error-pwrite={error}");
+        let server = Foreign::nbdkit(&["--filter=error", "memory", "8M", &which, "error-pwrite-rate=100%"]);
+        in_a_world(async {
+            let device = opened(&server.url()).await;
+            let data = || Buffer::zeroed(4096).share();
+            let written = device.write(Extent::new(8, 8), data(), Durability::Cached).await;
+            assert_eq!(written, Err(expected), "{error}");
+            device.read(Extent::new(8, 8), Buffer::zeroed(4096)).await.expect("reads are served");
+        });
+    }
+}
+
+#[test]
+fn a_server_that_is_gone_fails_what_is_asked_and_the_next_flush() {
+    if !installed(&["nbdkit"]) {
+        return;
+    }
+    let mut server = Foreign::nbdkit(&["memory", "8M"]);
+    in_a_world(async {
+        let device = opened(&(server.url() + "?connections=2")).await;
+        let write = || device.write(Extent::new(0, 8), Buffer::zeroed(4096).share(), Durability::Cached);
+        write().await.expect("memory");
+        server.kill();
+        let mut failed = Ok(());
+        until_ready(async || {
+            failed = write().await;
+            failed.is_err()
+        })
+        .await;
+        assert_eq!(failed, Err(DeviceError::NotReady));
+        assert_eq!(device.flush().await, Err(DeviceError::WritesLost), "the first write was not flushed");
+        let read = device.read(Extent::new(0, 8), Buffer::zeroed(4096)).await;
+        assert_eq!(read.map(drop), Err(DeviceError::NotReady));
+    });
+}
+
+/// Tries again until it holds.
+async fn until_ready(mut holds: impl AsyncFnMut() -> bool) {
+    while !holds().await {
+        reactor::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_given_up() {
+    if !installed(&["nbdkit"]) {
+        return;
+    }
+    let server = Foreign::nbdkit(&["--filter=delay", "memory", "8M", "rdelay=1000"]);
+    in_a_world(async {
+        let device = opened(&(server.url() + "?timeout=1")).await;
+        let read = device.read(Extent::new(0, 8), Buffer::zeroed(4096)).await;
+        assert_eq!(read.map(drop), Err(DeviceError::NotReady));
+    });
+}
+
+#[test]
+fn what_is_refused_is_told_with_its_exit_code() {
+    let server = Server::serving(&["disk=ram:1MiB"]);
+    if !server.is_ours() || !installed(&["nbdkit"]) {
+        return;
+    }
+    let foreign = Foreign::nbdkit(&["memory", "8M"]);
+    let binary = env!("CARGO_BIN_EXE_linerate");
+    for (url, code, says) in [
+        (format!("nbd://127.0.0.1:{}/x", free_port()), 3, "refused"),
+        (format!("nbd://{}/x", server.portal()), 3, ""), // it waits for a login, and says nothing
+        (foreign.url() + "?conections=2", 2, "unknown key `conections`"),
+    ] {
+        let url = url.replace("/x", "/x?timeout=1");
+        let ended = run(binary, &["info", &url]);
+        assert_eq!(ended.status.code(), Some(code), "{url}: {}", ended.said);
+        assert!(ended.said.contains(says), "{url}: {}", ended.said);
+    }
+    let info = run(binary, &["info", &foreign.url(), "--json"]).expect_success();
+    let info: serde_json::Value = serde_json::from_str(&info).expect("JSON");
+    assert_eq!((&info["bytes"], &info["replies"]), (&(8 << 20).into(), &"structured".into()));
+}
+
+/// A gateway: QEMU's initiator finds by iSCSI what nbdkit has.
+#[test]
+fn an_export_of_others_is_served_again() {
+    if !installed(&["nbdkit", "qemu-img"]) {
+        return;
+    }
+    let foreign = Foreign::nbdkit(&["memory", "8M"]);
+    let server = Server::serving(&[&format!("disk={}", foreign.url())]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let image = folder.path().join("image");
+    write_patterned_file(&image, BYTES);
+    let image = image.display().to_string();
+    run("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", &image, &server.url("disk")])
+        .expect_success();
+    run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &server.url("disk")]).expect_success();
+    run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &foreign.url()]).expect_success();
+}

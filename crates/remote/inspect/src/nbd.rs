@@ -1,0 +1,101 @@
+//! An export of an NBD server.
+
+use std::fmt::Write as _;
+
+use backends::Failure;
+use nbd_client::flags::transmission;
+use nbd_client::{ReplyForm, Url};
+use serde::Serialize;
+use volume::spec::Bytes;
+
+use crate::answer::Answer;
+
+/// What a server tells of an export.
+#[derive(Serialize)]
+struct ExportInfo {
+    url: String,
+    export: String,
+    description: String,
+    bytes: u64,
+    read_only: bool,
+    rotational: bool,
+    minimum_block: u32,
+    preferred_block: u32,
+    maximum_payload: u32,
+    /// `simple`, `structured` or `extended`.
+    replies: &'static str,
+    base_allocation: bool,
+    /// What else it can do, by the names of the standard.
+    features: Vec<&'static str>,
+}
+
+/// What can be asked of an export that has the flag.
+const FEATURES: &[(u16, &str)] = &[
+    (transmission::SEND_FLUSH, "flush"),
+    (transmission::SEND_FUA, "fua"),
+    (transmission::SEND_TRIM, "trim"),
+    (transmission::SEND_WRITE_ZEROES, "write-zeroes"),
+    (transmission::SEND_FAST_ZERO, "fast-zero"),
+    (transmission::SEND_CACHE, "cache"),
+    (transmission::SEND_DF, "df"),
+    (transmission::CAN_MULTI_CONN, "multi-conn"),
+];
+
+/// Connects to the export at `nbd://HOST[:PORT]/EXPORT`, and describes it.
+///
+/// # Errors
+/// The URL, or what kept the export from being opened.
+pub async fn info(url: &str) -> Result<Answer, Failure> {
+    let url = Url::parse(url).map_err(Failure::refused)?;
+    let device = nbd_client::open(&url).await?;
+    let session = device.session();
+    let export = &session.export;
+    let has = |flag: u16| export.flags & flag != 0;
+    let info = ExportInfo {
+        url: url.to_string(),
+        export: export.name.clone(),
+        description: export.description.clone(),
+        bytes: export.bytes,
+        read_only: has(transmission::READ_ONLY),
+        rotational: has(transmission::ROTATIONAL),
+        minimum_block: export.block_sizes.minimum,
+        preferred_block: export.block_sizes.preferred,
+        maximum_payload: export.block_sizes.maximum,
+        replies: match session.form {
+            ReplyForm::Simple => "simple",
+            ReplyForm::Structured => "structured",
+            ReplyForm::Extended => "extended",
+        },
+        base_allocation: session.allocation.is_some(),
+        features: FEATURES.iter().filter(|(flag, _)| has(*flag)).map(|(_, name)| *name).collect(),
+    };
+    Ok(Answer::of_text(info.text(), &info))
+}
+
+impl ExportInfo {
+    fn text(&self) -> String {
+        let mut text = format!("{}\n", self.url);
+        // Names and descriptions are the server's: no control characters of theirs reach the terminal.
+        let printable = |text: &str| text.escape_debug().to_string();
+        let mut line = |name: &str, value: &str| {
+            // Writing into a String does not fail.
+            let _ = writeln!(text, "  {name:<12} {value}");
+        };
+        line("export", &printable(&self.export));
+        if !self.description.is_empty() {
+            line("description", &printable(&self.description));
+        }
+        let medium = if self.rotational { "rotational" } else { "not rotational" };
+        let writable = if self.read_only { "read-only" } else { "writable" };
+        line("size", &format!("{} ({} bytes), {medium}, {writable}", Bytes(self.bytes), self.bytes));
+        let (minimum, preferred, maximum) = (self.minimum_block, self.preferred_block, self.maximum_payload);
+        line(
+            "blocks",
+            &format!("{minimum} bytes at least, {preferred} preferred; a request moves {maximum} at most"),
+        );
+        let holes = if self.base_allocation { ", holes are told (base:allocation)" } else { "" };
+        line("replies", &format!("{}{holes}", self.replies));
+        line("features", &self.features.join(" "));
+        text
+    }
+}
