@@ -1,7 +1,7 @@
 //! `linerate selftest`: that what is written comes back, and how fast, on this very machine.
 //!
 //! Serves a RAM volume on loopback from a reactor thread of this process, attaches to it over real TCP with our
-//! own initiator, writes data that can be recognised in every way iSCSI has of sending it, reads it back, and then
+//! own initiator, writes data that can be recognised in every way iSCSI has of sending it and over NBD, reads it back, and then
 //! runs the `quick` suite as `linerate bench` does, beside what TCP on this machine carries without any protocol, and
 //! beside what was published. In the end it diagnoses the way that all this went. Nothing outside this process is needed, and nothing but the report is left behind.
 
@@ -90,6 +90,7 @@ fn serve(epoll: EpollOptions, congestion: Option<&str>) -> Result<OwnTarget, Fai
         listen: (Ipv4Addr::LOCALHOST, 0).into(),
         unit: own_target::memory(VOLUME_BYTES)?,
         stream: StreamOptions { congestion: congestion.map(str::to_owned), ..StreamOptions::default() },
+        nbd: true,
         limits: Limits::default(),
         epoll,
     };
@@ -112,7 +113,8 @@ async fn prove(
     url.settings.stream.congestion = congestion;
     recording::keep(&url.settings);
     say("\nWhat is written comes back\n");
-    let sound = integrity::check(&url, &|way, outcome| {
+    let nbd = server.nbd_url();
+    let sound = integrity::check(&url, nbd.as_deref(), &|way, outcome| {
         say(&match outcome {
             Ok(bytes) => format!("  ✓ {way:<58} {:>5.1} MiB\n", *bytes as f64 / f64::from(1 << 20)),
             Err(failure) => format!("  ✗ {way:<58} {failure}\n"),

@@ -55,7 +55,7 @@ const ARROWS: &[(&str, &str)] = &[
     // The only measurement that brings its own target: nothing of it leaves the process.
     (
         "wan",
-        "block volume unit iscsi reactor host server target initiator backends model bench environment lab \
+        "block volume unit iscsi reactor host server target nbd-server initiator backends model bench environment lab \
          conduct",
     ),
     (

@@ -76,20 +76,37 @@ const DEPTH: u32 = 16;
 /// What the LUN must have at least.
 pub const LUN_BYTES: u64 = 39 << 20;
 
-/// Writes and reads back in every way. `tell` hears of each by its name: bytes that came back as they were written, or what
+/// The same over NBD, as options of a URL.
+const NBD_WAYS: &[(&str, &str)] = &[("NBD", ""), ("NBD, four connections", "?connections=4")];
+
+/// Writes and reads back in every way, and by the URL of the same volume over NBD if it has one. `tell` hears of each by its name: bytes that came back as they were written, or what
 /// was wrong with them. Gives whether all of it came back.
 ///
 /// # Errors
 /// The LUN cannot be opened.
-pub async fn check(url: &Url, tell: &dyn Fn(&str, &Result<u64, bench::Failure>)) -> Result<bool, Failure> {
-    let mut sound = true;
-    for (generation, way) in (1..).zip(WAYS) {
+pub async fn check(
+    url: &Url,
+    nbd: Option<&str>,
+    tell: &dyn Fn(&str, &Result<u64, bench::Failure>),
+) -> Result<bool, Failure> {
+    let (mut sound, mut generation) = (true, 0);
+    for way in WAYS {
+        generation += 1;
         let outcome = travel(&by(url, way.settings), generation, None).await?;
         sound &= outcome.is_ok();
         tell(way.name, &outcome);
     }
+    for (name, options) in NBD_WAYS.iter().filter(|_| nbd.is_some()) {
+        generation += 1;
+        let spec =
+            backends::parse(&format!("{}{options}", nbd.unwrap_or_default())).map_err(Failure::failed)?;
+        let device = backends::open(&spec).await?;
+        let outcome = made(&device, generation, None).await;
+        sound &= outcome.is_ok();
+        tell(name, &outcome);
+    }
     // All that the last way wrote, by a session of another kind, in requests of another length.
-    let outcome = travel(url, WAYS.len() as u64, Some(Blocks(100))).await?;
+    let outcome = travel(url, generation, Some(Blocks(100))).await?;
     tell("read once more, by another session", &outcome);
     Ok(sound && outcome.is_ok())
 }
@@ -115,16 +132,25 @@ async fn travel(
     let lun = remote::open(url).await?;
     let target = Arc::clone(lun.target());
     let device: Arc<dyn BlockDevice> = Arc::new(lun);
+    let outcome = made(&device, generation, read).await;
+    target.close().await;
+    Ok(outcome)
+}
+
+async fn made(
+    device: &Arc<dyn BlockDevice>,
+    generation: u64,
+    read: Option<Blocks>,
+) -> Result<u64, bench::Failure> {
     let mut outcome = Ok(0);
     for trip in trips(generation) {
         let made = match read {
-            None => round_trip(&device, trip).await,
-            Some(request) => read_back(&device, RoundTrip { request, ..trip }).await,
+            None => round_trip(device, trip).await,
+            Some(request) => read_back(device, RoundTrip { request, ..trip }).await,
         };
         outcome = outcome.and_then(|bytes| made.map(|()| bytes + device.geometry().length(trip.extent)));
     }
-    target.close().await;
-    Ok(outcome)
+    outcome
 }
 
 /// One after the other over the volume.

@@ -158,6 +158,7 @@ impl TestBed {
             listen,
             unit: Arc::clone(&self.unit),
             stream: stream(setting),
+            nbd: false,
             limits: Limits { window: setting.command_window.unwrap_or(usual.window), ..usual },
             epoll: EpollOptions { spin: SPIN, ..EpollOptions::default() },
         };

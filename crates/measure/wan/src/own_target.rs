@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use host::{Epoll, EpollOptions, RamDevice, RamOptions};
 use iscsi::negotiate::Offers;
+use nbd_server::{NBD, Nbd};
 use reactor::StreamOptions;
-use server::{Portal, Server};
+use server::{FrontEnd, Portal, Server};
 use target::{Access, Config, Export, ISCSI, Iscsi, Limits, Target};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use volume::{Volume, VolumeOptions};
@@ -35,6 +36,8 @@ pub struct OwnTargetOptions {
     pub unit: Arc<LogicalUnit>,
     /// How its sockets are set up.
     pub stream: StreamOptions,
+    /// It is an NBD export, too, on another port of the same address.
+    pub nbd: bool,
     /// Limits.
     pub limits: Limits,
     /// How its thread waits for events.
@@ -45,6 +48,8 @@ pub struct OwnTargetOptions {
 pub struct OwnTarget {
     /// Where it listens.
     pub address: SocketAddr,
+    /// Where it listens for NBD.
+    nbd: Option<SocketAddr>,
     /// The thread that serves, as the kernel numbers it.
     pub thread: u32,
     name: &'static str,
@@ -56,8 +61,10 @@ impl OwnTarget {
     /// Serves, on the network of this site.
     pub fn start(options: OwnTargetOptions, site: &Site) -> Result<OwnTarget, Failure> {
         let (name, epoll, listen) = (options.name, options.epoll, options.listen);
+        let exports = nbd(&options);
         let (served, config) = served(options);
-        let (server, cores) = Server::new(served, CORES, vec![Iscsi::new(config, CORES)]);
+        let front_ends: Vec<Arc<dyn FrontEnd>> = vec![Iscsi::new(config, CORES), Nbd::new(exports, CORES)];
+        let (server, cores) = Server::new(served, CORES, front_ends);
         let (report, bound) = mpsc::channel();
         let (number, numbered) = mpsc::channel();
         let threads = cores.into_iter().map(|core| {
@@ -81,12 +88,18 @@ impl OwnTarget {
         let address = addresses.first().ok_or_else(|| Failure::failed("the target listens nowhere"))?;
         let thread = numbered.recv().map_err(|_| Failure::failed("the target did not start"))?;
         server.open();
-        Ok(OwnTarget { address: *address, thread, name, server, threads })
+        let nbd = addresses.get(1).copied();
+        Ok(OwnTarget { address: *address, nbd, thread, name, server, threads })
     }
 
     /// The URL of its LUN, for clients on the same network.
     pub fn url(&self) -> String {
         format!("iscsi://{}/{}/0", self.address, self.name)
+    }
+
+    /// The URL of its NBD export, if it has one.
+    pub fn nbd_url(&self) -> Option<String> {
+        self.nbd.map(|address| format!("nbd://{address}/"))
     }
 
     /// Ends its sessions and waits for its thread.
@@ -110,9 +123,24 @@ pub fn memory(bytes: u64) -> Result<Arc<LogicalUnit>, Failure> {
 /// The volume lives for a measurement and meets no initiator but ours: any identity will do.
 const ANY_UUID: &[u8; 16] = b"linerate's proof";
 
+fn nbd(options: &OwnTargetOptions) -> nbd_server::Config {
+    let export = nbd_server::Export {
+        name: options.name.to_owned(),
+        description: String::new(),
+        volume: Arc::clone(options.unit.volume()),
+        read_only: false,
+        networks: None,
+        deadline: DEADLINE,
+    };
+    nbd_server::Config { exports: vec![Arc::new(export)], ..nbd_server::Config::default() }
+}
+
 fn served(options: OwnTargetOptions) -> (server::Config, Config) {
-    let OwnTargetOptions { name, listen, unit, stream, limits, .. } = options;
+    let OwnTargetOptions { name, listen, unit, stream, nbd, limits, .. } = options;
     let portal = Portal { front_end: ISCSI, listen, tag: 1, advertise: None, stream };
+    let other = SocketAddr::new(listen.ip(), 0);
+    let by_nbd = nbd.then(|| Portal { front_end: NBD, listen: other, ..portal.clone() });
+    let portals = std::iter::once(portal).chain(by_nbd).collect();
     let volumes = vec![(name.to_owned(), Arc::clone(unit.volume()))];
     let target = Target {
         name: name.to_owned(),
@@ -125,7 +153,7 @@ fn served(options: OwnTargetOptions) -> (server::Config, Config) {
         hidden: true,
         redirect: None,
     };
-    let served = server::Config { volumes, portals: vec![portal], limits: server::Limits::default() };
+    let served = server::Config { volumes, portals, limits: server::Limits::default() };
     let targets = vec![Arc::new(target)];
     (served, Config { targets, discovery_authentication: None, limits, random })
 }
