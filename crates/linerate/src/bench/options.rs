@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::spec::{NotATime, Time};
 
 /// One workload, or as many as there are combinations of what the lists hold.
-#[derive(clap::Args, Debug, Default)]
+#[derive(clap::Args, Debug, Default, PartialEq)]
 #[command(next_help_heading = "A workload of your own")]
 pub(super) struct WorkloadOptions {
     /// Block size of requests: one, a list (4k,64k) to measure one after the other, or a mix with percentages
@@ -128,57 +128,14 @@ fn confidence(text: &str) -> Result<f64, String> {
 impl WorkloadOptions {
     /// Whether nothing was said.
     pub(super) fn is_empty(&self) -> bool {
-        self.shortens_at_most() && self.seconds.is_none() && self.repeats.is_none()
-    }
-
-    /// Whether nothing was said but how long and how often, which may be said of a suite too. The fields are all named: one more
-    /// does not compile until it is here.
-    fn shortens_at_most(&self) -> bool {
-        let WorkloadOptions {
-            block,
-            depth,
-            rw,
-            read,
-            random,
-            distribution,
-            align,
-            clients,
-            sessions,
-            rate,
-            poisson,
-            pause_ms,
-            burst,
-            seconds: _,
-            warm_up,
-            stop_at,
-            repeats: _,
-            data,
-            verify,
-            verify_log,
-            seed,
-        } = self;
-        let lists = [depth.is_empty(), read.is_empty(), random.is_empty(), rate.is_empty()];
-        let values = [
-            block.is_none(),
-            rw.is_none(),
-            distribution.is_none(),
-            align.is_none(),
-            clients.is_none(),
-            sessions.is_none(),
-            pause_ms.is_none(),
-            burst.is_none(),
-            warm_up.is_none(),
-            stop_at.is_none(),
-            data.is_none(),
-            verify_log.is_none(),
-            seed.is_none(),
-        ];
-        lists.into_iter().chain(values).all(|is_absent| is_absent) && !poisson && !verify
+        *self == WorkloadOptions::default()
     }
 
     /// What was said for a suite; `None` if that is more than a suite takes.
     pub(super) fn shorter(&self) -> Option<Shorter> {
-        self.shortens_at_most().then_some(Shorter { seconds: self.seconds, rounds: self.repeats })
+        let (seconds, rounds) = (self.seconds, self.repeats);
+        let at_most = WorkloadOptions { seconds, repeats: rounds, ..WorkloadOptions::default() };
+        (*self == at_most).then_some(Shorter { seconds, rounds })
     }
 
     /// What is to be measured.
