@@ -23,10 +23,10 @@ use crate::diagnose;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::say;
-use crate::{recording, report};
+use crate::recording;
 use ::wan::own_target::{self, OwnTarget, OwnTargetOptions};
 use conduct::site::Site;
-use conduct::{ceiling, integrity};
+use conduct::{ceiling, integrity, reports};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct ProveArguments {
@@ -136,7 +136,7 @@ async fn prove(
     say("\nWhy not more: the way layer by layer, as `linerate diagnose` tells it\n\n");
     diagnose::of_own(&url, args.seconds * DIAGNOSIS, args.out.join("diagnosis")).await?;
     // Once more, now that it is known what would help.
-    report::write(&Folder::open(&args.out), &record, Vec::new())?;
+    reports::write(&Folder::open(&args.out), &record, Vec::new())?;
     Ok(sound && went_well(&record))
 }
 

@@ -50,8 +50,12 @@ const ARROWS: &[(&str, &str)] = &[
     // Volumes for how sizes are written.
     ("report", "volume stats published model bench diagnose"),
     ("lab", "reactor host"),
-    // It opens storage and makes threads: what `bench` leaves to whoever runs it. Clients may work on a host of a lab.
-    ("conduct", "block volume contents reactor host initiator backends stats bench environment agent lab"),
+    // It opens storage and makes threads: what `bench` leaves to whoever runs it. Clients may work on a host of a lab. Reports
+    // lie in the folder of a record.
+    (
+        "conduct",
+        "block volume contents reactor host initiator backends stats published bench environment agent report lab",
+    ),
     // The only measurement that brings its own target: nothing of it leaves the process.
     (
         "wan",

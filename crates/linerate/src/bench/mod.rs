@@ -15,7 +15,7 @@ mod own;
 mod shown;
 mod view;
 
-pub(crate) use conduct::{agents, begin, crew, folder, keeper, shorter, storage, suites, timestamp};
+pub(crate) use conduct::{agents, begin, crew, folder, keeper, reports, shorter, storage, suites, timestamp};
 
 use std::process::ExitCode;
 
@@ -55,8 +55,6 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
         Watch::is_possible()?;
     }
     let place = arguments.place()?;
-    // A mistake in a number is told before anything is measured.
-    report::curves(&arguments.output.beside)?;
     let plans = arguments.plans()?;
     let agents = arguments.agents.found()?;
     let interrupt = Interrupt::listen()?;
@@ -72,8 +70,8 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
         }
     }
     if let Some(out) = several {
-        let all =
-            report::write_together(&conduct::folder::with_results(out)?, &arguments.output.beside, out)?;
+        let curves = report::curves(&arguments.output.beside);
+        let all = reports::write_together(&folder::with_results(out)?, &curves, out)?;
         if !arguments.output.quiet && !arguments.output.json {
             say(&format!("all reports: {}\n", all.display()));
         }
@@ -160,7 +158,7 @@ async fn conduct(
 
 /// Writes the files of the result, and says where the one is that people open.
 fn files(arguments: &BenchArguments, folder: &Folder, record: &Record) -> Result<(), Failure> {
-    shown::write(folder, record, report::curves(&arguments.output.beside)?)?;
+    reports::write(folder, record, report::curves(&arguments.output.beside))?;
     if !arguments.output.quiet && !arguments.output.json {
         say(&format!("\nreport: {}\n", folder.file("report.html").display()));
     }

@@ -5,14 +5,13 @@ use std::process::ExitCode;
 use ::report::Report;
 use ::report::measured::{Beside, Measured};
 use bench::record::Record;
-use published::Curve;
 
 use super::arguments::OutputOptions;
 use super::folder::Folder;
 use crate::failure::{Failure, Kind};
 use crate::location::Location;
 use crate::output::say;
-use crate::{report, wan};
+use crate::wan;
 use conduct::conductor::Outcome;
 
 /// What was measured, on standard output. `tables` are what sessions told of the last run.
@@ -61,11 +60,6 @@ pub(super) fn congestion(place: &Location) -> Option<String> {
 pub(crate) fn system_congestion() -> String {
     let default = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
     default.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
-}
-
-/// Writes what people and other programs read beside the record, with these curves drawn into it.
-pub(super) fn write(folder: &Folder, record: &Record, beside: Vec<Curve>) -> Result<(), Failure> {
-    report::write(folder, record, beside)
 }
 
 /// The exit code: of what ended it, else of what was lost, else of requests that failed.

@@ -93,6 +93,23 @@ pub fn with_results(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
+/// All folders with results in these directories, each once. A directory without any is one of them, to be refused by its name.
+///
+/// # Errors
+/// A folder that cannot be read.
+pub fn with_results_in(directories: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for directory in directories {
+        let mut found = if directory.is_dir() { with_results(directory)? } else { Vec::new() };
+        if found.is_empty() {
+            found.push(directory.clone());
+        }
+        found.retain(|path| !folders.contains(path));
+        folders.append(&mut found);
+    }
+    Ok(folders)
+}
+
 /// A tree of results is two or three folders deep: by host, by day, by suite.
 const DEPTH_MAX: usize = 8;
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Reading order: [`conductor`] (the order of events), `stop`; [`prepare`], [`storage`], [`fit`], [`safety`] (what may be done); [`client`],
-//! [`ways`], `costs`, [`crew`], [`agents`], [`site`] (who does it, and where); [`begin`], [`keeper`], [`folder`], [`resume`] (what is kept);
+//! [`ways`], `costs`, [`crew`], [`agents`], [`site`] (who does it, and where); [`begin`], [`keeper`], [`folder`], [`reports`], [`resume`] (what is kept);
 //! [`suites`], [`shorter`] (what is measured); [`holes`], [`journal`]; [`integrity`], [`ceiling`] (a proof); [`view`], [`now`], [`progress`] (who looks on, and what of). Nothing here reads arguments or prints: who looks on is a [`view::View`], and
 //! consent to overwrite is a value.
 //!
@@ -81,6 +81,7 @@ pub mod now;
 pub mod prepare;
 pub mod progress;
 mod purge;
+pub mod reports;
 pub mod resume;
 pub mod safety;
 pub mod shorter;

@@ -10,11 +10,8 @@ use volume::nearest::hint;
 /// A head of a column goes on in the next line after so many letters, if it has another word.
 const HEAD_LETTERS: usize = 14;
 
-/// The document of this number.
-///
-/// # Errors
-/// There is none, and which may have been meant.
-pub fn document(number: &str) -> Result<Document, String> {
+/// The document of this number; otherwise which may have been meant.
+fn document(number: &str) -> Result<Document, String> {
     let known = DOCUMENTS.map(|document| document.number);
     let found = DOCUMENTS.into_iter().find(|document| document.number == number);
     found.ok_or_else(|| format!("there is no document `{number}`{}", hint(number, &known)))

@@ -14,7 +14,7 @@ use super::folder::Folder;
 use super::keeper::Keeper;
 use super::storage::Storage;
 use super::view::{Line, Nobody, View};
-use super::{begin, conduct, shown};
+use super::{begin, conduct, reports};
 use crate::failure::{Failure, Kind};
 use crate::interrupt::Interrupt;
 use crate::location::Location;
@@ -56,7 +56,7 @@ impl OwnStorage<'_> {
         }
         let (record, folder, lost) = keeper.end();
         lost.map_or(Ok(()), Err)?;
-        folder.iter().try_for_each(|folder| shown::write(folder, &record, Vec::new()))?;
+        folder.iter().try_for_each(|folder| reports::write(folder, &record, Vec::new()))?;
         match outcome? {
             Outcome::Complete => Ok(record),
             Outcome::Interrupted => Err(Failure::new(Kind::Interrupted, "interrupted")),
