@@ -8,13 +8,12 @@ use backends::Failure;
 use backends::location::Location;
 use bench::Extent;
 use bench::plan::Suite;
-use bench::record::{CellRun, Record, Sample};
-use conduct::conductor::{Conductor, SEED};
-use conduct::crew::{Crew, LocalCrew, Purged};
+use bench::record::Record;
+use conduct::conductor::conduct;
+use conduct::crew::LocalCrew;
 use conduct::keeper::Keeper;
 use conduct::shorter::Shorter;
 use conduct::storage::Storage;
-use conduct::view::{RunStart, View};
 use conduct::{begin, fit, holes, safety, suites, timestamp};
 use contents::Consent;
 use diagnose::measure::Options;
@@ -126,18 +125,8 @@ async fn measure(
     let (source, server) = (storage.source.clone(), storage.server().await);
     storage.close().await;
     let mut keeper = Keeper::new(prepared?, None)?;
-    let mut crew = LocalCrew::new(source, EpollOptions::default().spin);
-    let mut conductor = Conductor {
-        crew: &mut crew,
-        keeper: &mut keeper,
-        view: &mut Unwatched,
-        asked: &|| stop.load(Relaxed),
-        server,
-        tables: Vec::new(),
-    };
-    let outcome = conductor.conduct(SEED).await;
-    crew.remarks().into_iter().for_each(|remark| keeper.note(remark));
-    crew.close().await;
+    let crew = LocalCrew::new(source, EpollOptions::default().spin);
+    let (outcome, _) = conduct(crew, &mut keeper, &mut (), server, &|| stop.load(Relaxed)).await;
     outcome?;
     Ok(keeper.end().0)
 }
@@ -162,17 +151,6 @@ async fn prepare(
     let holes = if storage.keeps { holes::note(&*storage.device, &fitted.suite).await } else { None };
     let notes = storage.notes.iter().cloned().chain(fitted.notes).chain(holes).collect();
     Ok(begin::record(storage.subject.clone(), fitted.suite, storage.facts(place).await, notes))
-}
-
-/// Nobody looks on.
-struct Unwatched;
-
-impl View for Unwatched {
-    fn begins(&mut self, _: &RunStart<'_>) {}
-    fn sample(&mut self, _: usize, _: &Sample) {}
-    fn purged(&mut self, _: Purged) {}
-    fn ended(&mut self, _: &CellRun) {}
-    fn note(&mut self, _: &str) {}
 }
 
 /// Finds out why a path is slow, and gives the JSON of `linerate diagnose --json`.

@@ -5,6 +5,7 @@
 //! runs the `quick` suite as `linerate bench` does, beside what TCP on this machine carries without any protocol, and
 //! beside what was published. In the end it diagnoses the way that all this went. Nothing outside this process is needed, and nothing but the report is left behind.
 
+use std::io::{IsTerminal, stderr};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,13 +19,14 @@ use reactor::StreamOptions;
 use target::Limits;
 
 use crate::bench::folder::Folder;
-use crate::bench::{OwnStorage, system_congestion};
+use crate::bench::{Line, View};
 use crate::diagnose;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::say;
 use crate::recording;
 use ::wan::own_target::{self, OwnTarget, OwnTargetOptions};
+use conduct::own::OwnStorage;
 use conduct::site::Site;
 use conduct::{ceiling, integrity, reports};
 
@@ -130,7 +132,9 @@ async fn prove(
     let interrupt = Interrupt::listen()?;
     let server = environment::server::Server::here("linerate", server.thread);
     let storage = OwnStorage { url: url.clone(), spin: options.spin, out: &args.out, limits, server };
-    let record = storage.measure(suite, &interrupt).await?;
+    let mut view: Box<dyn View> = if stderr().is_terminal() { Box::new(Line::new()) } else { Box::new(()) };
+    let record = storage.measure(suite, &mut *view, &|| interrupt.is_asked()).await?;
+    drop(view);
     say(&::report::proof::table(&::report::summary::of(&record), &record.limits));
     say(&format!("\nReport: {}\n", args.out.join("report.html").display()));
     say("\nWhy not more: the way layer by layer, as `linerate diagnose` tells it\n\n");
@@ -150,7 +154,7 @@ fn went_well(record: &Record) -> bool {
 }
 
 fn heading(server: &OwnTarget, congestion: Option<&str>) {
-    let system = system_congestion();
+    let system = environment::system_congestion();
     let note = match congestion {
         Some(chosen) if chosen != system => {
             format!("{chosen}, on both ends (this system's own choice is {system})")

@@ -11,27 +11,27 @@
 
 mod arguments;
 mod options;
-mod own;
 mod shown;
 mod view;
 
-pub(crate) use conduct::{agents, begin, crew, folder, keeper, reports, shorter, storage, suites, timestamp};
+pub(crate) use conduct::{agents, crew, folder, keeper, reports, shorter, suites, timestamp};
 
 use std::process::ExitCode;
 
 pub(crate) use arguments::{BenchArguments, LabOptions};
 use bench::record::Record;
-use conduct::conductor::{Conductor, Outcome, SEED};
+use conduct::conductor::conduct;
 use conduct::prepare::{Hands, Prepared};
 use conduct::progress::Form;
+use conduct::verdict::verdict;
 use crew::{Crew, LocalCrew};
 use folder::Folder;
 pub(crate) use folder::read_result;
 use keeper::Keeper;
 pub(crate) use options::seconds;
-pub(crate) use own::OwnStorage;
-pub(crate) use shown::{system_congestion, width};
-use view::{Line, Nobody, View, Watch};
+pub(crate) use shown::width;
+pub(crate) use view::{Line, View};
+use view::{Notes, Watch};
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -86,7 +86,7 @@ async fn measure(
     interrupt: &Interrupt,
 ) -> Result<ExitCode, Failure> {
     let Prepared { keeper, hands, server } = prepared;
-    let congestion = shown::congestion(place);
+    let congestion = environment::congestion(place);
     let work = Work { keeper, server, congestion };
     match hands {
         Hands::Agents(crew) => work.carry_out(crew, arguments, interrupt).await,
@@ -118,42 +118,21 @@ impl Work {
         let Work { mut keeper, server, congestion } = self;
         let mut view = view(arguments, keeper.record(), interrupt)?;
         keeper.record().notes.iter().for_each(|note| view.note(note));
-        let (outcome, tables) = conduct(crew, &mut keeper, &mut *view, server, interrupt).await;
+        let asked = || interrupt.is_asked();
+        let (outcome, tables) = conduct(crew, &mut keeper, &mut *view, server, &asked).await;
         drop(view);
-        match &outcome {
-            Ok(Outcome::Complete) => keeper.complete(),
-            Ok(Outcome::Interrupted) => {}
-            Err(failure) => keeper.note(format!("ended by a failure: {failure}")),
+        if let Err(failure) = &outcome {
+            keeper.note(format!("ended by a failure: {failure}"));
         }
         shown::print(&arguments.output, congestion.as_deref(), keeper.record(), &tables)?;
         // Before the record says that it came to its end: one that is killed meanwhile is gone on with, and gets its report.
         let written = keeper.folder().map_or(Ok(()), |folder| files(arguments, folder, keeper.record()));
         let (record, folder, lost) = keeper.end();
-        shown::verdict(&record, outcome, folder.as_ref(), lost.or(written.err()))
+        let suite = format!("--suite {}", wan::NAME);
+        let subject = if wan::is_subject(&record.subject) { &suite } else { &record.subject.place };
+        let went_well = verdict(&record, outcome, folder.as_ref(), lost.or(written.err()), subject)?;
+        Ok(if went_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
-}
-
-/// Has the crew do what is left to be done. Gives how it ended, and what sessions told in the last run.
-async fn conduct(
-    mut crew: impl Crew,
-    keeper: &mut Keeper,
-    view: &mut dyn View,
-    server: Option<Server>,
-    interrupt: &Interrupt,
-) -> (Result<Outcome, Failure>, Vec<String>) {
-    let mut conductor = Conductor {
-        crew: &mut crew,
-        keeper,
-        view,
-        asked: &|| interrupt.is_asked(),
-        server,
-        tables: Vec::new(),
-    };
-    let outcome = conductor.conduct(SEED).await;
-    let tables = conductor.tables;
-    crew.remarks().into_iter().for_each(|remark| keeper.note(remark));
-    crew.close().await;
-    (outcome, tables)
 }
 
 /// Writes the files of the result, and says where the one is that people open.
@@ -176,6 +155,7 @@ fn view(
         ProgressKind::Bar => Box::new(Line::new()),
         ProgressKind::Plain => Box::new(progress::lines(Form::Plain)),
         ProgressKind::Json => Box::new(progress::lines(Form::Json)),
-        ProgressKind::None => Box::new(Nobody { quiet: output.quiet }),
+        ProgressKind::None if output.quiet => Box::new(()),
+        ProgressKind::None => Box::new(Notes),
     })
 }

@@ -16,24 +16,38 @@ use backends::Failure;
 use bench::Extent;
 use environment::server::Server;
 
+/// Has the crew carry out what is left to do, until an end is `asked` for. `server` is the process on this machine that serves the
+/// storage, if any. Gives how it came to its end, and what sessions told of themselves in the last run, as people read it.
+pub async fn conduct(
+    mut crew: impl Crew,
+    keeper: &mut Keeper,
+    view: &mut dyn View,
+    server: Option<Server>,
+    asked: &dyn Fn() -> bool,
+) -> (Result<Outcome, Failure>, Vec<String>) {
+    let mut conductor = Conductor { crew: &mut crew, keeper, view, asked, server, tables: Vec::new() };
+    let outcome = conductor.conduct(SEED).await;
+    let tables = conductor.tables;
+    crew.remarks().into_iter().for_each(|remark| keeper.note(remark));
+    crew.close().await;
+    if let Ok(Outcome::Complete) = outcome {
+        keeper.complete();
+    }
+    (outcome, tables)
+}
+
 /// The environment of a measurement.
-pub struct Conductor<'a, C> {
-    /// The crew that carries out its cells.
-    pub crew: &'a mut C,
-    /// The keeper of its record.
-    pub keeper: &'a mut Keeper,
-    /// The observer.
-    pub view: &'a mut dyn View,
-    /// Whether an end was requested.
-    pub asked: &'a dyn Fn() -> bool,
-    /// The process on this machine that serves the storage, if any.
-    pub server: Option<Server>,
-    /// What sessions told of themselves in the last run, as people read it.
-    pub tables: Vec<String>,
+struct Conductor<'a, C> {
+    crew: &'a mut C,
+    keeper: &'a mut Keeper,
+    view: &'a mut dyn View,
+    asked: &'a dyn Fn() -> bool,
+    server: Option<Server>,
+    tables: Vec<String>,
 }
 
 /// The order in which cells are repeated is the same whenever a suite is.
-pub const SEED: u64 = 1;
+const SEED: u64 = 1;
 
 /// How it came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +60,7 @@ pub enum Outcome {
 
 impl<C: Crew> Conductor<'_, C> {
     /// Carries out the remaining runs. Completed runs are kept on a failure.
-    pub async fn conduct(&mut self, seed: u64) -> Result<Outcome, Failure> {
+    async fn conduct(&mut self, seed: u64) -> Result<Outcome, Failure> {
         let suite = self.keeper.record().suite.clone();
         let mut schedule = Schedule::new(&suite, &self.keeper.record().runs, seed);
         let mut number = self.keeper.record().runs.len() as u64;

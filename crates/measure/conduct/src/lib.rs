@@ -10,26 +10,15 @@
 //!
 //! Reading order: [`conductor`] (the order of events), `stop`; [`prepare`], [`storage`], [`fit`], [`safety`] (what may be done); [`client`],
 //! [`ways`], `costs`, [`crew`], [`agents`], [`site`] (who does it, and where); [`begin`], [`keeper`], [`folder`], [`reports`], [`resume`] (what is kept);
-//! [`suites`], [`shorter`] (what is measured); [`holes`], [`journal`]; [`integrity`], [`ceiling`] (a proof); [`view`], [`now`], [`progress`] (who looks on, and what of). Nothing here reads arguments or prints: who looks on is a [`view::View`], and
+//! [`suites`], [`shorter`] (what is measured); [`holes`], [`journal`]; [`integrity`], [`ceiling`], [`own`] (a proof); [`view`], [`now`], [`watched`], [`progress`] (who looks on, and what of); [`verdict`]. Nothing here reads arguments or prints: who looks on is a [`view::View`], and
 //! consent to overwrite is a value.
 //!
 //! ```
 //! use backends::{location::Location, remote};
-//! use bench::record::Sample;
-//! use bench::{Extent, Go};
-//! use conduct::conductor::{Conductor, Outcome, SEED};
-//! use conduct::crew::{Crew, LocalCrew, Purged};
-//! use conduct::view::{RunStart, View};
+//! use bench::Extent;
+//! use conduct::conductor::{Outcome, conduct};
+//! use conduct::crew::LocalCrew;
 //! use conduct::{begin, fit, keeper::Keeper, storage::Storage};
-//!
-//! struct Nobody;
-//! impl View for Nobody {
-//!     fn begins(&mut self, _: &RunStart<'_>) {}
-//!     fn sample(&mut self, _: usize, _: &Sample) {}
-//!     fn purged(&mut self, _: Purged) {}
-//!     fn ended(&mut self, _: &bench::record::CellRun) {}
-//!     fn note(&mut self, _: &str) {}
-//! }
 //!
 //! let text = r#"
 //!     name = "short"
@@ -53,12 +42,9 @@
 //!     let suite = fit::fit(suite, &limits)?.suite;
 //!     let record = begin::record(storage.subject.clone(), suite, storage.facts(&place).await, Vec::new());
 //!     let mut keeper = Keeper::new(record, None)?;
-//!     let mut crew = LocalCrew::new(storage.source.clone(), Default::default());
-//!     let (keep, view, asked) = (&mut keeper, &mut Nobody, &|| false);
-//!     let mut conductor =
-//!         Conductor { crew: &mut crew, keeper: keep, view, asked, server: None, tables: Vec::new() };
-//!     assert_eq!(conductor.conduct(SEED).await?, Outcome::Complete);
-//!     crew.close().await;
+//!     let crew = LocalCrew::new(storage.source.clone(), Default::default());
+//!     let (outcome, _) = conduct(crew, &mut keeper, &mut (), None, &|| false).await;
+//!     assert_eq!(outcome?, Outcome::Complete);
 //!     Ok(keeper.end().0)
 //! });
 //! assert!(record.expect("memory is there").runs[0].iops() > 0.0);
@@ -78,6 +64,7 @@ pub mod integrity;
 pub mod journal;
 pub mod keeper;
 pub mod now;
+pub mod own;
 pub mod prepare;
 pub mod progress;
 mod purge;
@@ -90,5 +77,7 @@ mod stop;
 pub mod storage;
 pub mod suites;
 pub mod timestamp;
+pub mod verdict;
 pub mod view;
+pub mod watched;
 pub mod ways;

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use bench::record::{CellRun, Sample};
+use bench::record::Sample;
 use serde::Serialize;
 
 use super::crew::Purged;
@@ -174,8 +174,6 @@ impl<F: FnMut(&str)> View for Progress<F> {
         let moment = self.moment.clone();
         self.at(Instant::now(), || Moment { done_percent: Some(done.clamp(0.0, 100.0)), ..moment });
     }
-
-    fn ended(&mut self, _: &CellRun) {}
 
     fn note(&mut self, sentence: &str) {
         self.remark(sentence);

@@ -7,26 +7,28 @@ use bench::schedule::Left;
 use super::crew::Purged;
 
 /// An observer of the progress. It writes to standard error or to the whole screen; standard output is for
-/// results.
+/// results. What it does not want to know it leaves out; `()` wants to know nothing.
 pub trait View {
     /// A run begins.
-    fn begins(&mut self, doing: &RunStart<'_>);
+    fn begins(&mut self, _doing: &RunStart<'_>) {}
 
     /// The warm-up is over.
     fn counting(&mut self) {}
 
     /// A sample of one client.
-    fn sample(&mut self, role: usize, sample: &Sample);
+    fn sample(&mut self, _role: usize, _sample: &Sample) {}
 
     /// The progress of a purge.
-    fn purged(&mut self, purged: Purged);
+    fn purged(&mut self, _purged: Purged) {}
 
     /// A run has ended.
-    fn ended(&mut self, run: &CellRun);
+    fn ended(&mut self, _run: &CellRun) {}
 
     /// A remark.
-    fn note(&mut self, sentence: &str);
+    fn note(&mut self, _sentence: &str) {}
 }
+
+impl View for () {}
 
 /// A run that begins.
 pub struct RunStart<'a> {

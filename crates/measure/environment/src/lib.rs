@@ -14,6 +14,7 @@
 //! ```
 
 mod client;
+mod congestion;
 pub mod link;
 mod negotiated;
 pub mod network;
@@ -27,6 +28,8 @@ use initiator::Unit;
 
 use backends::location::Location;
 use system::System;
+
+pub use congestion::{congestion, system_congestion};
 
 /// Everything that is known of measuring `place`, which is open as `device`; `unit` is the logical unit
 /// behind it, if there is one. To be asked before anything is measured: it looks at how busy the machine is.

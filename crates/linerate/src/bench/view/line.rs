@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use bench::record::{CellRun, Sample};
+use bench::record::Sample;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Now, RunStart, View};
-use crate::bench::crew::Purged;
+use super::{RunStart, View};
 use crate::output::remark;
+use conduct::crew::Purged;
+use conduct::now::Now;
 use stats::figures::{grouped, significant};
 
 /// A progress line on standard error.
-pub(in crate::bench) struct Line {
+pub(crate) struct Line {
     bar: ProgressBar,
     /// `[3/24] read-4KiB`.
     what: String,
@@ -22,7 +23,7 @@ pub(in crate::bench) struct Line {
 const PER_SECOND: f64 = 1000.0;
 
 impl Line {
-    pub(in crate::bench) fn new() -> Line {
+    pub(crate) fn new() -> Line {
         let bar = ProgressBar::new(1);
         let style =
             ProgressStyle::with_template("{msg} {wide_bar} {prefix}").expect("a template with known keys");
@@ -65,8 +66,6 @@ impl View for Line {
         self.bar.set_length(purged.of_bytes);
         self.bar.set_position(purged.done_bytes);
     }
-
-    fn ended(&mut self, _: &CellRun) {}
 
     fn note(&mut self, sentence: &str) {
         self.bar.suspend(|| remark(sentence));

@@ -3,7 +3,6 @@
 
 mod keys;
 mod screen;
-mod state;
 
 use std::fmt::Display;
 use std::fs::File;
@@ -20,16 +19,16 @@ use ratatui::crossterm::terminal::{
 };
 
 use self::keys::Keys;
-use self::state::State;
 use super::{RunStart, View};
-use crate::bench::crew::Purged;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use conduct::crew::Purged;
+use conduct::watched::Watched;
 
 /// A view of the whole terminal, which is as it was when this is dropped.
 pub(in crate::bench) struct Watch {
     terminal: Terminal<CrosstermBackend<Stderr>>,
-    state: State,
+    state: Watched,
     drawn: Option<Instant>,
     // Reads until it is dropped, before the terminal is given back.
     _keys: Keys,
@@ -45,7 +44,7 @@ impl Watch {
         let screen = Screen::take().map_err(untaken)?;
         let terminal = Terminal::new(CrosstermBackend::new(stderr())).map_err(untaken)?;
         let keys = Keys::read(interrupt.clone());
-        Ok(Watch { terminal, state: State::of(record), drawn: None, _keys: keys, _screen: screen })
+        Ok(Watch { terminal, state: Watched::new(record), drawn: None, _keys: keys, _screen: screen })
     }
 
     /// Whether there is a terminal to take.

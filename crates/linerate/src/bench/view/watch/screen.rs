@@ -9,12 +9,13 @@ use ratatui::widgets::{
     Axis, Block, Chart, Dataset, GraphType, LineGauge, Paragraph, Row as TableRow, Table,
 };
 
-use super::state::{Moment, Row, State};
+use conduct::watched::{EndedRun, Moment, Watched};
+
 use crate::output::printable;
 use stats::figures::{grouped, significant};
 
 /// Draws all of it.
-pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
+pub(super) fn draw(frame: &mut Frame<'_>, state: &Watched) {
     let rows = [
         Constraint::Length(1),
         Constraint::Length(1),
@@ -43,7 +44,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     frame.render_widget(Paragraph::new(" q ends it").alignment(Alignment::Right), keys);
 }
 
-fn draw_progress(frame: &mut Frame<'_>, state: &State, area: Rect) {
+fn draw_progress(frame: &mut Frame<'_>, state: &Watched, area: Rect) {
     let rates = state.now.all();
     let label = format!(
         "{}  {} IOPS  {} MB/s",
@@ -55,12 +56,12 @@ fn draw_progress(frame: &mut Frame<'_>, state: &State, area: Rect) {
     frame.render_widget(gauge.filled_style(Style::new().fg(Color::Cyan)), area);
 }
 
-fn draw_rate(frame: &mut Frame<'_>, state: &State, area: Rect) {
+fn draw_rate(frame: &mut Frame<'_>, state: &Watched, area: Rect) {
     let curve = points(state, |moment| moment.rates.bytes_per_s / 1e6);
     draw_curves(frame, area, "MB/s".to_owned(), &[(Color::Cyan, curve)]);
 }
 
-fn draw_latency(frame: &mut Frame<'_>, state: &State, area: Rect) {
+fn draw_latency(frame: &mut Frame<'_>, state: &Watched, area: Rect) {
     let rates = state.now.all();
     let title = format!("latency, µs: p50 {}, p99 {}", significant(rates.p50_us), significant(rates.p99_us));
     let p50 = points(state, |moment| moment.rates.p50_us);
@@ -68,7 +69,7 @@ fn draw_latency(frame: &mut Frame<'_>, state: &State, area: Rect) {
     draw_curves(frame, area, title, &[(Color::Yellow, p99), (Color::Green, p50)]);
 }
 
-fn points(state: &State, value: impl Fn(&Moment) -> f64) -> Vec<(f64, f64)> {
+fn points(state: &Watched, value: impl Fn(&Moment) -> f64) -> Vec<(f64, f64)> {
     state.history.iter().map(|moment| (moment.at_s, value(moment))).collect()
 }
 
@@ -93,7 +94,7 @@ fn draw_curves(frame: &mut Frame<'_>, area: Rect, title: String, curves: &[(Colo
 }
 
 /// The newest that fit, in their order. Where it is narrow a name is worth more than the median.
-fn draw_ended(frame: &mut Frame<'_>, state: &State, area: Rect) {
+fn draw_ended(frame: &mut Frame<'_>, state: &Watched, area: Rect) {
     const NARROW: u16 = 64;
     let room = usize::from(area.height.saturating_sub(3));
     let hidden = state.ended.len().saturating_sub(room);
@@ -109,7 +110,7 @@ fn draw_ended(frame: &mut Frame<'_>, state: &State, area: Rect) {
     frame.render_widget(Table::new(rows, widths).header(header).block(Block::bordered()), area);
 }
 
-fn row(row: &Row, wide: bool) -> TableRow<'static> {
+fn row(row: &EndedRun, wide: bool) -> TableRow<'static> {
     let name = match row.failed {
         0 => printable(&row.name),
         failed => format!("{} ({failed} FAILED)", printable(&row.name)),
@@ -124,7 +125,7 @@ fn row(row: &Row, wide: bool) -> TableRow<'static> {
     TableRow::new(std::iter::once(Line::from(name)).chain(cells))
 }
 
-fn draw_clients(frame: &mut Frame<'_>, state: &State, area: Rect) {
+fn draw_clients(frame: &mut Frame<'_>, state: &Watched, area: Rect) {
     let rows = state.roles.iter().enumerate().map(|(number, name)| {
         let rates = state.now.client(number);
         let numbers = [grouped(rates.iops.round() as u64), significant(rates.bytes_per_s / 1e6)];
@@ -156,10 +157,10 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::bench::begin;
-    use crate::bench::view::RunStart;
+    use crate::bench::view::{RunStart, View as _};
+    use conduct::begin;
 
-    fn state(roles: usize) -> State {
+    fn state(roles: usize) -> Watched {
         let (title, about) = (String::new(), String::new());
         let suite = Suite {
             name: "quick".to_owned(),
@@ -177,7 +178,7 @@ mod tests {
             product: None,
             identity: None,
         };
-        let mut state = State::of(&begin::record(subject, suite, Facts::default(), Vec::new()));
+        let mut state = Watched::new(&begin::record(subject, suite, Facts::default(), Vec::new()));
         let time = Duration::from_secs(12);
         let left = Left { runs_min: 4, runs_max: 4, time_min: time, time_max: time };
         let names = (1..=roles).map(|number| format!("client {number}")).collect();
@@ -198,7 +199,7 @@ mod tests {
         state
     }
 
-    fn drawn(state: &State, width: u16, height: u16) -> String {
+    fn drawn(state: &Watched, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
         terminal.draw(|frame| draw(frame, state)).expect("drawn");
         terminal.backend().to_string()
