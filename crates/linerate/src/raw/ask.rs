@@ -1,14 +1,11 @@
 //! The half that asks.
 
-use std::future::poll_fn;
 use std::io;
 use std::time::Duration;
 
 use bench::raw::Direction;
-use bench::raw::iscsi::{self, Asked, Load};
+use bench::raw::iscsi::{self, Asked, Figures, Load};
 use initiator::Url;
-use reactor::{Stream, StreamOptions};
-use serde::Serialize;
 
 use super::Poll;
 use crate::failure::Failure;
@@ -54,26 +51,6 @@ pub(crate) struct RawAskArguments {
     json: bool,
 }
 
-/// What is printed, named as `linerate bench` names it.
-#[derive(Debug, Serialize)]
-struct Shown {
-    iops: f64,
-    mb_per_s: f64,
-    latency_us: Latency,
-    ios: u64,
-    /// No command failed, or nothing would be shown.
-    errors: u64,
-    idle_looks_per_io: f64,
-}
-
-/// Of a sample.
-#[derive(Debug, Serialize)]
-struct Latency {
-    p50: f64,
-    p99: f64,
-    p999: f64,
-}
-
 pub(crate) fn run(arguments: &RawAskArguments) -> Result<(), Failure> {
     let url = remote::url(&arguments.url)?;
     let load = load(arguments)?;
@@ -81,16 +58,11 @@ pub(crate) fn run(arguments: &RawAskArguments) -> Result<(), Failure> {
         remote::run(consent(&url, arguments))?;
     }
     let asked = reactor::block_on(Poll::Always.world()?, ask(&url, arguments, load));
-    let shown = Shown::of(&asked.map_err(Failure::failed)?, load);
+    let figures = Figures::new(&asked.map_err(Failure::failed)?, load);
     if arguments.json {
-        return say_json(&shown);
+        return say_json(&figures);
     }
-    let Latency { p50, p99, p999 } = shown.latency_us;
-    say(&format!(
-        "{:.0} IOPS   {:.1} MB/s\nlatency of a sample   p50 {p50:.1} µs   p99 {p99:.1} µs   p99.9 {p999:.1} µs\n\
-         {:.2} idle polls per command\n",
-        shown.iops, shown.mb_per_s, shown.idle_looks_per_io
-    ));
+    say(&figures.to_string());
     Ok(())
 }
 
@@ -125,28 +97,6 @@ fn load(arguments: &RawAskArguments) -> Result<Load, Failure> {
 
 async fn ask(url: &Url, arguments: &RawAskArguments, load: Load) -> io::Result<Asked> {
     let address = url.portal.resolve()?.into_iter().next().ok_or(io::ErrorKind::NotFound)?;
-    let mut streams: Vec<Box<dyn Stream>> = Vec::new();
-    for _ in 0..arguments.sessions {
-        let stream = reactor::world().connect(address, &StreamOptions::default())?;
-        poll_fn(|cx| stream.poll_writable(cx)).await?;
-        streams.push(stream);
-    }
-    let streams: Vec<&dyn Stream> = streams.iter().map(|stream| &**stream).collect();
     let times = [arguments.warm_up.0, Duration::from_secs_f64(arguments.seconds)];
-    iscsi::ask(&streams, &url.target, url.lun, load, times).await
-}
-
-impl Shown {
-    fn of(asked: &Asked, load: Load) -> Shown {
-        let iops = asked.requests as f64 / asked.time.as_secs_f64().max(f64::MIN_POSITIVE);
-        let us = |share| asked.latencies.quantile_ns(share) as f64 / 1e3;
-        Shown {
-            iops,
-            mb_per_s: iops * f64::from(load.block_bytes) / 1e6,
-            latency_us: Latency { p50: us(0.5), p99: us(0.99), p999: us(0.999) },
-            ios: asked.requests,
-            errors: 0,
-            idle_looks_per_io: asked.idle_looks,
-        }
-    }
+    iscsi::ask_at(address, arguments.sessions, &url.target, url.lun, load, times).await
 }

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use iscsi::login::{Attached, InitiatorConfig, InitiatorEvent, InitiatorLogin, LoginFailure};
@@ -9,7 +10,7 @@ use iscsi::name::Name;
 use iscsi::negotiate::SessionType;
 use iscsi::pdu::{BHS_BYTES, Bhs, Cid, Isid, Itt, Tsih, pad_bytes};
 use iscsi::serial::Sn;
-use reactor::{InSlice, OutSlice, Stream};
+use reactor::{InSlice, OutSlice, Stream, StreamOptions};
 
 use super::asking::Asking;
 use super::{SEGMENT_BYTES, bytes_behind, invalid};
@@ -43,6 +44,28 @@ pub struct Asked {
     pub latencies: Histogram,
     /// Looks at a socket that found nothing, for each command: a client that never waits for its server has none.
     pub idle_looks: f64,
+}
+
+/// The same as [`ask`] over so many connections to a portal.
+///
+/// # Errors
+/// As there, or what connecting fails with.
+pub async fn ask_at(
+    portal: SocketAddr,
+    sessions: u8,
+    target: &str,
+    lun: u16,
+    load: Load,
+    times: [Duration; 2],
+) -> io::Result<Asked> {
+    let mut streams: Vec<Box<dyn Stream>> = Vec::new();
+    for _ in 0..sessions {
+        let stream = reactor::world().connect(portal, &StreamOptions::default())?;
+        poll_fn(|cx| stream.poll_writable(cx)).await?;
+        streams.push(stream);
+    }
+    let streams: Vec<&dyn Stream> = streams.iter().map(|stream| &**stream).collect();
+    ask(&streams, target, lun, load, times).await
 }
 
 /// Logs in over each of the streams, to LUN `lun` of `target`, and asks for at least `duration` after `warm_up`. It looks

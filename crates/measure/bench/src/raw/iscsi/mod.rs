@@ -14,6 +14,7 @@
 mod answers;
 mod asking;
 mod client;
+mod figures;
 mod owed;
 mod server;
 mod wire;
@@ -25,7 +26,8 @@ use iscsi::framing::Framing;
 use iscsi::negotiate::Offers;
 use iscsi::pdu::{BHS_BYTES, Bhs};
 
-pub use client::{Asked, Load, ask};
+pub use client::{Asked, Load, ask, ask_at};
+pub use figures::Figures;
 pub use server::serve;
 
 /// The disk that initiators are told of, in blocks of 512 bytes.
