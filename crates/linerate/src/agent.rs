@@ -11,7 +11,7 @@ use agent::channel::Channel;
 use agent::{PORT, door};
 use conduct::agents::{secret, work_for};
 use host::{Epoll, EpollOptions};
-use reactor::ListenOptions;
+use reactor::StreamOptions;
 
 use crate::failure::Failure;
 use crate::listen;
@@ -34,15 +34,12 @@ pub(crate) struct AgentArguments {
 /// Runs until a signal ends it.
 pub(crate) fn run(arguments: &AgentArguments) -> Result<(), Failure> {
     let secret = secret::find(arguments.secret_file.as_deref(), "--secret-file")?;
-    let at = arguments.listen;
     // A coordinator may name a place that wants a secret: nobody is asked for it then, in the middle of a run.
     let nobody = File::open("/dev/null").map_err(Failure::failed)?;
     rustix::stdio::dup2_stdin(nobody).map_err(Failure::failed)?;
     let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
     reactor::block_on(world, async {
-        let listener = reactor::world().listen(at, &ListenOptions::default());
-        let listener =
-            listener.map_err(|error| Failure::refused(format!("cannot listen on {at}: {error}")))?;
+        let listener = listen::at(arguments.listen, StreamOptions::default())?;
         let may =
             if arguments.allow_write { "read and write" } else { "read only (--allow-write is not given)" };
         say(&format!("listens on {}; coordinators may {may}\nready\n", listener.local()));

@@ -1,12 +1,22 @@
-//! The address that a command of ours listens on, as people write it.
+//! Where a command of ours listens: the address as people write it, and listening there.
 
 use std::net::{IpAddr, SocketAddr};
+
+use reactor::{ListenOptions, Listener, StreamOptions};
+
+use crate::failure::Failure;
 
 /// `ADDRESS` or `ADDRESS:PORT`; the port is `usual` if none is named.
 pub(crate) fn address(text: &str, usual: u16) -> Result<SocketAddr, String> {
     let bare = || text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     let wrong = |_| format!("`{text}` is not an address; write one such as 0.0.0.0 or [::]:{usual}");
     text.parse().or_else(|_| bare().map(|address| SocketAddr::new(address, usual))).map_err(wrong)
+}
+
+/// Listens there, in the world of this thread, with such sockets.
+pub(crate) fn at(address: SocketAddr, stream: StreamOptions) -> Result<Box<dyn Listener>, Failure> {
+    let listener = reactor::world().listen(address, &ListenOptions { stream });
+    listener.map_err(|error| Failure::refused(format!("cannot listen on {address}: {error}")))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use host::{Epoll, EpollOptions};
-use reactor::{ListenOptions, StreamOptions};
+use reactor::StreamOptions;
 
 use crate::failure::Failure;
 use crate::listen;
@@ -41,12 +41,9 @@ pub(crate) fn run(arguments: &PeerArguments) -> Result<(), Failure> {
         receive_buffer_bytes,
         ..StreamOptions::default()
     };
-    let at = arguments.listen;
     let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
     reactor::block_on(world, async {
-        let listener = reactor::world().listen(at, &ListenOptions { stream });
-        let listener =
-            listener.map_err(|error| Failure::refused(format!("cannot listen on {at}: {error}")))?;
+        let listener = listen::at(arguments.listen, stream)?;
         say(&announcement(listener.local()));
         wan::service::keep(&*listener).await
     })

@@ -1,6 +1,10 @@
 //! A service for a limited number of concurrent connections.
 
 use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,11 +23,26 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves all connections; never returns.
 pub async fn keep(listener: &dyn Listener) -> Result<(), Failure> {
+    let answer = |stream: Box<dyn Stream>| async move {
+        let mut memory = vec![0x5a; MEMORY_BYTES];
+        raw::serve(&*stream, &mut memory).await
+    };
+    match answer_each(listener, CONNECTIONS_MAX, answer).await {}
+}
+
+/// Answers each connection, `most` of them at once; one more is closed at once. Never returns.
+pub async fn answer_each<F: Future<Output = io::Result<()>> + 'static>(
+    listener: &dyn Listener,
+    most: u32,
+    answer: impl Fn(Box<dyn Stream>) -> F,
+) -> Infallible {
     let present = Rc::new(Cell::new(0));
     loop {
         match listener.accept().await {
             Ok(stream) => {
-                drop(ConnectionSlot::enter(&present).map(|guest| reactor::spawn(answer(guest, stream))))
+                let peer = stream.peer();
+                let answered = ConnectionSlot::enter(&present, most).map(|slot| (slot, answer(stream)));
+                drop(answered.map(|(slot, answered)| reactor::spawn(end(slot, peer, answered))));
             }
             Err(error) => {
                 // No file descriptors or no memory: there may be some later.
@@ -34,11 +53,10 @@ pub async fn keep(listener: &dyn Listener) -> Result<(), Failure> {
     }
 }
 
-async fn answer(_guest: ConnectionSlot, stream: Box<dyn Stream>) {
-    let mut memory = vec![0x5a; MEMORY_BYTES];
-    if let Err(error) = raw::serve(&*stream, &mut memory).await {
+async fn end(_slot: ConnectionSlot, peer: SocketAddr, answered: impl Future<Output = io::Result<()>>) {
+    if let Err(error) = answered.await {
         // One who has measured enough goes away in the middle, which is no failure.
-        tracing::debug!(peer = %stream.peer(), %error, "a connection has ended");
+        tracing::debug!(%peer, %error, "a connection has ended");
     }
 }
 
@@ -46,9 +64,9 @@ async fn answer(_guest: ConnectionSlot, stream: Box<dyn Stream>) {
 struct ConnectionSlot(Rc<Cell<u32>>);
 
 impl ConnectionSlot {
-    fn enter(present: &Rc<Cell<u32>>) -> Option<ConnectionSlot> {
+    fn enter(present: &Rc<Cell<u32>>, most: u32) -> Option<ConnectionSlot> {
         let count = present.get();
-        (count < CONNECTIONS_MAX).then(|| {
+        (count < most).then(|| {
             present.set(count + 1);
             ConnectionSlot(Rc::clone(present))
         })
@@ -69,10 +87,10 @@ mod tests {
     fn a_full_house_lets_nobody_in_until_somebody_leaves() {
         let present = Rc::default();
         let mut guests: Vec<ConnectionSlot> =
-            (0..CONNECTIONS_MAX).filter_map(|_| ConnectionSlot::enter(&present)).collect();
+            (0..CONNECTIONS_MAX).filter_map(|_| ConnectionSlot::enter(&present, CONNECTIONS_MAX)).collect();
         assert_eq!(guests.len(), CONNECTIONS_MAX as usize);
-        assert!(ConnectionSlot::enter(&present).is_none());
+        assert!(ConnectionSlot::enter(&present, CONNECTIONS_MAX).is_none());
         guests.pop();
-        assert!(ConnectionSlot::enter(&present).is_some());
+        assert!(ConnectionSlot::enter(&present, CONNECTIONS_MAX).is_some());
     }
 }

@@ -59,7 +59,6 @@ const KNOWN: &[&str] = &[
     "inspect",
     "linerate::attach::signals",
     "linerate::interrupt",
-    "linerate::raw::serve",
     "linerate::serve",
     "linerate::serve::end",
     "manage::answers",
