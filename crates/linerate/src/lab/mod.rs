@@ -5,7 +5,6 @@
 
 mod foreground;
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use conduct::site::failed;
-use lab::{Background, Direction, Host, Lab, LinkHandle, Plan};
+use lab::{Background, Lab, Plan};
 
 use crate::failure::Failure;
 use crate::output::remark;
@@ -48,13 +47,13 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         None => &lab.hosts()[0], // a plan has a host, or is refused
     };
     if arguments.show {
-        lab.hosts().iter().for_each(|host| remark(shown(host)));
+        lab.hosts().iter().for_each(remark);
     }
     let background = Background::start(&lab).map_err(failed)?;
     let outcome = foreground::run(at, &arguments.command);
     drop(background);
     if arguments.counts {
-        lab.links().iter().for_each(|link| remark(counted(link)));
+        lab.links().iter().for_each(remark);
     }
     outcome
 }
@@ -72,25 +71,3 @@ fn read(path: &Path) -> Result<Plan, Failure> {
 }
 
 const PLAN_BYTES_MAX: u64 = 1 << 20;
-
-/// A host, its addresses and its settings.
-fn shown(host: &Host) -> String {
-    let mut text = format!("host {}", host.name());
-    for (link, address) in host.addresses() {
-        // Writing into a String does not fail.
-        let _ = write!(text, ", {address} on {link}");
-    }
-    for (name, value) in host.settings() {
-        let _ = write!(text, "\n  {name} = {value}");
-    }
-    text
-}
-
-/// What a link did in either direction.
-fn counted(link: &LinkHandle) -> String {
-    let [first, second] = link.ends();
-    let line = |from: &str, to: &str, direction| {
-        format!("link {}, {from} to {to}: {}", link.name(), link.counts_of(direction))
-    };
-    format!("{}\n{}", line(first, second, Direction::Forward), line(second, first, Direction::Back))
-}

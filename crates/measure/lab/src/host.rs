@@ -1,6 +1,7 @@
 //! A host of the lab.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -27,6 +28,15 @@ pub struct Host {
     settings: Vec<(String, String)>,
     /// Processes of the whole lab, once there are any.
     processes: Arc<OnceLock<Processes>>,
+}
+
+/// Its name, addresses and settings, a line each for the settings.
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "host {}", self.name())?;
+        self.addresses.iter().try_for_each(|(link, address)| write!(f, ", {address} on {link}"))?;
+        self.settings.iter().try_for_each(|(name, value)| write!(f, "\n  {name} = {value}"))
+    }
 }
 
 impl Host {

@@ -1,5 +1,6 @@
 //! A lab that is running.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
@@ -145,6 +146,15 @@ impl Lab {
     fn place(&self, host: &str) -> Result<usize, LabError> {
         let found = self.hosts.iter().position(|built| built.plan.name == host);
         found.ok_or_else(|| LabError::NoSuch(host.to_owned()))
+    }
+}
+
+/// What it did in either direction, in two lines.
+impl fmt::Display for LinkHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [first, second] = self.ends();
+        writeln!(f, "link {}, {first} to {second}: {}", self.name, self.counts_of(Direction::Forward))?;
+        write!(f, "link {}, {second} to {first}: {}", self.name, self.counts_of(Direction::Back))
     }
 }
 
