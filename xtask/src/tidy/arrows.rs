@@ -33,8 +33,8 @@ const ARROWS: &[(&str, &str)] = &[
     ("manage", "block volume unit iscsi nbd reactor host server target nbd-server backends stats"),
     // It offloads to a target that has both ends, and makes files with holes.
     ("copy", "block volume contents reactor host initiator backends"),
-    // `host` is for its tests: what it mounts is behind FUSE.
-    ("attach", "block reactor host initiator backends"),
+    // `host` is for its tests: what it mounts is behind FUSE. Volumes for what is attached by a specification.
+    ("attach", "block volume reactor host initiator backends"),
     // What commands of the program and `environment` both print of targets and LUNs.
     ("inspect", "block volume iscsi initiator nbd-client backends stats"),
     ("published", ""),

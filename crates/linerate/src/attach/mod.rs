@@ -1,20 +1,18 @@
 //! `linerate attach`: a LUN as a file, ready for `losetup` and `mount`, or for any program that opens files.
 //!
-//! The library `attach` does it. Here is what is around it: [`volume`] (what), [`background`], [`signals`], and the commands
-//! that look after the result, [`detach`] and [`attachments`].
+//! The library `attach` does it. Here is what is around it: [`background`], [`signals`], and the commands that look after the
+//! result, [`detach`] and [`list`].
 
-mod attachments;
 mod background;
 mod detach;
 mod signals;
-mod volume;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use attach::RecordPaths;
 use attach::mount_point::{MountPoint, Terms};
-use attach::record::{self, Record};
+use attach::record::{self, FoundRecord, Record};
+use attach::{NamedVolume, RecordPaths};
 
 pub(crate) use detach::{DetachArguments, run as detach};
 
@@ -23,7 +21,6 @@ use crate::output::say;
 use crate::remote;
 use crate::spec::Bytes;
 use manage::state;
-use volume::Named;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AttachArguments {
@@ -53,12 +50,12 @@ pub(crate) struct AttachArguments {
 /// Carries the command out.
 pub(crate) fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     let (Some(volume), Some(path)) = (&arguments.volume, &arguments.path) else {
-        return attachments::list(arguments.json).map(|()| ExitCode::SUCCESS);
+        return list(arguments.json).map(|()| ExitCode::SUCCESS);
     };
     if arguments.goes_into_background() {
         return background::start();
     }
-    let named = Named::parse(volume)?;
+    let named = NamedVolume::parse(volume)?;
     let records = records()?;
     let at = MountPoint::prepare(path, &records)?;
     attach::be_behind_a_disk();
@@ -69,6 +66,20 @@ pub(crate) fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
         attach::attach(volume, at, terms, RecordPaths { records: &records, log }, ready).await
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lists what is attached here, and whether it is well.
+fn list(as_json: bool) -> Result<(), Failure> {
+    let all = FoundRecord::all(&records()?).map_err(Failure::failed)?;
+    match (as_json, all.is_empty()) {
+        (true, _) => {
+            let records: Vec<&Record> = all.iter().map(|found| &found.record).collect();
+            say(&(serde_json::to_string_pretty(&records).map_err(Failure::failed)? + "\n"));
+        }
+        (false, true) => say("nothing is attached\n"),
+        (false, false) => say(&all.iter().map(|found| format!("{found}\n")).collect::<String>()),
+    }
+    Ok(())
 }
 
 /// Where attachments are noted.

@@ -6,7 +6,7 @@
 //!                                   └──── replies, each when it is done ◄───────┘
 //! ```
 //!
-//! Reading order: `file` (requests of the kernel), `request` (their tasks), [`disk`] (bytes to blocks); then
+//! Reading order: [`NamedVolume`] (what is attached), `file` (requests of the kernel), `request` (their tasks), [`disk`] (bytes to blocks); then
 //! [`mount_point`] and [`mounts`], [`record`] (current attachments), [`users`], [`detach`](detach()). While a
 //! target restarts, requests wait in the initiator. Signals, logs and running in the background are up to the
 //! program.
@@ -32,6 +32,7 @@ pub mod disk;
 mod file;
 pub mod mount_point;
 pub mod mounts;
+mod named;
 pub mod record;
 mod request;
 pub mod users;
@@ -51,6 +52,7 @@ use mount_point::{MountPoint, Terms};
 use record::{OwnRecord, Record};
 
 pub use detach::detach;
+pub use named::NamedVolume;
 
 /// The opened volume to attach.
 pub struct Volume {

@@ -1,12 +1,14 @@
 //! Records of attachments, for `detach` and `attachments`: one file per process in the runtime directory,
 //! locked as long as the process lives. An unlocked record is that of a killed process.
 
+use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use volume::spec::Bytes;
 
 /// An attachment. What is written here, `attachments --json` prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,6 +135,25 @@ impl FoundRecord {
 
     pub(crate) fn remove(self) {
         remove(&self.at, self.record.log.as_deref());
+    }
+}
+
+/// Where it is, what it is, whether it is well, and the process behind it: for people, in two lines.
+impl fmt::Display for FoundRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Record { path, volume, bytes, pid, log, .. } = &self.record;
+        write!(f, "{}\n  {volume}, {}, {}", path.display(), Bytes(*bytes), state(self))?;
+        write!(f, ", process {pid}")?;
+        log.iter().try_for_each(|log| write!(f, ", log {}", log.display()))
+    }
+}
+
+fn state(found: &FoundRecord) -> String {
+    match (&found.record.failure, found.is_alive()) {
+        (Some(why), false) => format!("ended: {why}"),
+        (_, false) => "its process was killed; detach it".to_owned(),
+        (_, true) if found.record.read_only => "read-only".to_owned(),
+        (_, true) => "read-write".to_owned(),
     }
 }
 
