@@ -42,7 +42,7 @@ pub(crate) struct LimitsArguments {
     #[arg(long)]
     status_apart: bool,
     /// MaxRecvDataSegmentLength of both sides [default: 8KiB, as RFC 7143 has it]
-    #[arg(long, value_name = "SIZE", value_parser = key_length)]
+    #[arg(long, value_name = "SIZE", value_parser = bytes_within(KEY_LENGTHS, "this key"))]
     segment: Option<u32>,
     /// InitialR2T, for one kind of writes instead of all three
     #[arg(long, value_name = "YES|NO", ignore_case = true)]
@@ -51,23 +51,23 @@ pub(crate) struct LimitsArguments {
     #[arg(long, value_name = "YES|NO", ignore_case = true)]
     immediate_data: Option<YesNo>,
     /// FirstBurstLength [default: 64KiB, as RFC 7143 has it]
-    #[arg(long, value_name = "SIZE", value_parser = key_length)]
+    #[arg(long, value_name = "SIZE", value_parser = bytes_within(KEY_LENGTHS, "this key"))]
     first_burst: Option<u32>,
     /// MaxBurstLength [default: 256KiB, as RFC 7143 has it]
-    #[arg(long, value_name = "SIZE", value_parser = key_length)]
+    #[arg(long, value_name = "SIZE", value_parser = bytes_within(KEY_LENGTHS, "this key"))]
     max_burst: Option<u32>,
     /// MaxOutstandingR2T [default: 1, as RFC 7143 has it]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     outstanding_r2ts: Option<u16>,
     /// Block sizes of requests
-    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = block_length,
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = bytes_within(1..=BLOCK_MAX, "a request"),
           default_value = "512,4KiB,8KiB,64KiB,256KiB,1MiB")]
     block: Vec<u32>,
     /// Round-trip time, such as 50ms: what window and queue depth fill the link
     #[arg(long, value_name = "TIME", value_parser = round_trip)]
     rtt: Option<Duration>,
     /// TCP window: the throughput that it allows at that round-trip time
-    #[arg(long, value_name = "SIZE", requires = "rtt", value_parser = window)]
+    #[arg(long, value_name = "SIZE", requires = "rtt", value_parser = bytes_within(1..=WINDOW_MAX, "a TCP window"))]
     window: Option<u32>,
     /// Queue depth: the throughput that it allows at that round-trip time
     #[arg(long, value_name = "N", requires = "rtt", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
@@ -176,23 +176,16 @@ impl LimitsArguments {
     }
 }
 
-fn bytes_within(text: &str, range: std::ops::RangeInclusive<u64>, what: &str) -> Result<u32, String> {
-    let bytes: Bytes = text.parse().map_err(|why: NotASize| why.to_string())?;
-    let fits = Some(bytes.0).filter(|bytes| range.contains(bytes));
-    fits.and_then(|bytes| u32::try_from(bytes).ok())
-        .ok_or_else(|| format!("{what} is from {} to {}", Bytes(*range.start()), Bytes(*range.end())))
-}
-
-fn key_length(text: &str) -> Result<u32, String> {
-    bytes_within(text, KEY_LENGTHS, "this key")
-}
-
-fn block_length(text: &str) -> Result<u32, String> {
-    bytes_within(text, 1..=BLOCK_MAX, "a request")
-}
-
-fn window(text: &str) -> Result<u32, String> {
-    bytes_within(text, 1..=WINDOW_MAX, "a TCP window")
+fn bytes_within(
+    range: std::ops::RangeInclusive<u64>,
+    what: &'static str,
+) -> impl Fn(&str) -> Result<u32, String> + Clone {
+    move |text| {
+        let bytes: Bytes = text.parse().map_err(|why: NotASize| why.to_string())?;
+        let fits = Some(bytes.0).filter(|bytes| range.contains(bytes));
+        fits.and_then(|bytes| u32::try_from(bytes).ok())
+            .ok_or_else(|| format!("{what} is from {} to {}", Bytes(*range.start()), Bytes(*range.end())))
+    }
 }
 
 fn round_trip(text: &str) -> Result<Duration, String> {
