@@ -15,8 +15,7 @@ use crate::progress::ProgressKind;
 use crate::spec::Bytes;
 use crate::terminal;
 use bench::Extent;
-use conduct::agents::secret;
-use conduct::prepare::{Plan, Terms};
+use conduct::prepare::{Plan, Terms, plans};
 use model::LinkRate;
 
 #[derive(clap::Args, Debug)]
@@ -168,7 +167,6 @@ impl BenchArguments {
             let folder = Folder::open(path);
             return Ok(vec![Plan::Resumed(Box::new(folder.load()?), folder)]);
         }
-        let out = self.output.out.as_deref();
         let named = |name: &str| {
             let shorter = workload.shorter().ok_or_else(|| {
                 let why = "a suite says what its workloads are: leave out --suite, or the options of a workload other \
@@ -177,25 +175,12 @@ impl BenchArguments {
             })?;
             conduct::suites::suite(name).map(|suite| shorter.made_of(suite))
         };
-        match (suites.as_slice(), workload.is_empty()) {
-            ([], true) => plan(named("quick")?, out).map(|plan| vec![plan]),
-            ([], false) => plan(workload.suite()?, out).map(|plan| vec![plan]),
-            ([name], _) => plan(named(name)?, out).map(|plan| vec![plan]),
-            (names, _) => {
-                let suites: Vec<Suite> = names.iter().map(|name| named(name)).collect::<Result<_, _>>()?;
-                let called = |at: usize| suites[at].name.as_str();
-                if let Some(twice) =
-                    (1..suites.len()).find(|at| suites[..*at].iter().any(|s| s.name == called(*at)))
-                {
-                    return Err(Failure::refused(format!(
-                        "two suites are called {}, and the results of each go to a folder of its name",
-                        called(twice)
-                    )));
-                }
-                let within = |suite: &Suite| out.map(|out| out.join(&suite.name));
-                suites.into_iter().map(|suite| plan(suite.clone(), within(&suite).as_deref())).collect()
-            }
-        }
+        let suites = match (suites.as_slice(), workload.is_empty()) {
+            ([], true) => vec![named("quick")?],
+            ([], false) => vec![workload.suite()?],
+            (names, _) => names.iter().map(|name| named(name)).collect::<Result<_, _>>()?,
+        };
+        plans(suites, self.out())
     }
 
     /// On what terms it is measured.
@@ -264,23 +249,10 @@ impl BenchArguments {
     }
 }
 
-fn plan(suite: Suite, out: Option<&Path>) -> Result<Plan, Failure> {
-    Ok(Plan::New(suite, out.map(Folder::create).transpose()?))
-}
-
 impl AgentOptions {
     /// Nothing if nobody is named. Asks for the secret if it has to.
     pub(super) fn found(&self) -> Result<Option<Agents>, Failure> {
-        let names = &self.agents;
-        if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
-            let sentence = format!("agent {} is named twice, and works for one at a time", twice.1);
-            return Err(Failure::refused(sentence));
-        }
-        if names.is_empty() {
-            return Ok(None);
-        }
-        let secret = secret::find(self.agent_secret_file.as_deref(), "--agent-secret-file")?;
-        Ok(Some(Agents { names: names.clone(), secret }))
+        Agents::named(&self.agents, self.agent_secret_file.as_deref(), "--agent-secret-file")
     }
 }
 

@@ -1,6 +1,8 @@
 //! From what is wanted to a measurement that may begin. Everything that can be refused is refused here, before anything is
 //! measured.
 
+use std::path::Path;
+
 use agent::wire::message::Open;
 use bench::Extent;
 use bench::plan::{Step, Suite};
@@ -60,6 +62,27 @@ pub enum Hands {
     Here(Source),
     /// Others.
     Agents(AgentCrew),
+}
+
+/// The plans of these suites, in this order. What is kept of one goes to `out`, of several to folders of their names in it.
+///
+/// # Errors
+/// Two suites of one name, or a folder that cannot be made or holds a result.
+pub fn plans(suites: Vec<Suite>, out: Option<&Path>) -> Result<Vec<Plan>, Failure> {
+    let called = |at: usize| suites[at].name.as_str();
+    let twice = (1..suites.len()).find(|at| suites[..*at].iter().any(|suite| suite.name == called(*at)));
+    if let Some(twice) = twice {
+        return Err(Failure::refused(format!(
+            "two suites are called {}, and the results of each go to a folder of its name",
+            called(twice)
+        )));
+    }
+    let is_alone = suites.len() == 1;
+    let plan = |suite: Suite| {
+        let out = out.map(|out| if is_alone { out.to_owned() } else { out.join(&suite.name) });
+        Ok(Plan::New(suite, out.as_deref().map(Folder::create).transpose()?))
+    };
+    suites.into_iter().map(plan).collect()
 }
 
 impl Plan {

@@ -14,6 +14,7 @@ mod spread;
 mod work;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agent::wire::Secret;
@@ -47,6 +48,25 @@ pub struct Agents {
 }
 
 impl Agents {
+    /// Those of these names; nothing if nobody is named. Looks for the secret as [`secret::find`] does, and asks if it has to.
+    ///
+    /// # Errors
+    /// One is named twice, or there is no secret.
+    pub fn named(
+        names: &[AgentName],
+        secret_file: Option<&Path>,
+        option: &str,
+    ) -> Result<Option<Agents>, Failure> {
+        if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
+            let sentence = format!("agent {} is named twice, and works for one at a time", twice.1);
+            return Err(Failure::refused(sentence));
+        }
+        if names.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Agents { names: names.to_vec(), secret: secret::find(secret_file, option)? }))
+    }
+
     /// How many they are.
     pub fn count(&self) -> usize {
         self.names.len()
