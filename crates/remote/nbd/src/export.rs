@@ -77,7 +77,7 @@ impl RemoteExport {
         let preferred = export.block_sizes.preferred.max(block_size.bytes());
         let longest = export.block_sizes.maximum.clamp(block_size.bytes(), PAYLOAD_BYTES_MAX);
         let links_here = Rc::new(Links(links));
-        let leave = |links: Rc<Links>| links.0.iter().for_each(|link| link.leave());
+        let leave = async |links: Rc<Links>| links.0.iter().for_each(|link| link.leave());
         Ok(RemoteExport {
             links: Resident::new(links_here, leave),
             session: Arc::clone(session),

@@ -36,9 +36,9 @@ thread_local! {
 }
 
 impl<T: 'static> Resident<T> {
-    /// Registers a value of this thread, whose executor must run for as long as it is used. `end` is called
-    /// when there is no holder any more.
-    pub fn new(value: Rc<T>, end: impl FnOnce(Rc<T>) + 'static) -> Resident<T> {
+    /// Registers a value of this thread, whose executor must run for as long as it is used. `end` is what is
+    /// done with it when there is no holder any more.
+    pub fn new(value: Rc<T>, end: impl AsyncFnOnce(Rc<T>) + 'static) -> Resident<T> {
         let key = NEXT_KEY.fetch_add(1, Relaxed);
         let (jobs, receiver) = mailbox();
         let listed = Listed::new(key, Rc::clone(&value) as Rc<dyn Any>);
@@ -71,12 +71,12 @@ impl<T: 'static> Resident<T> {
     }
 }
 
-async fn attend<T>(value: Rc<T>, listed: Listed, mut jobs: Receiver<Job<T>>, end: impl FnOnce(Rc<T>)) {
+async fn attend<T>(value: Rc<T>, listed: Listed, mut jobs: Receiver<Job<T>>, end: impl AsyncFnOnce(Rc<T>)) {
     while let Some(job) = jobs.recv().await {
         drop(spawn(job(Rc::clone(&value))));
     }
     drop(listed);
-    end(value);
+    end(value).await;
 }
 
 /// A value's place in the list of its thread. It ends with the task that attends to the value, also when that
