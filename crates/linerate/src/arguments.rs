@@ -250,8 +250,7 @@ impl Arguments {
                 // A mistake is shown with the words that it is in, and a secret may be among them.
                 let safe = secrets::masked(&told.render().to_string());
                 drop(io::stderr().write_all(safe.as_bytes()));
-                let first = safe.lines().next().unwrap_or_default();
-                report_json(first.trim_start_matches("error: "), told.exit_code() as u8);
+                report_json(safe.trim_start_matches("error: ").trim_end(), told.exit_code() as u8);
             } else {
                 note(told.print().and_then(|()| io::stdout().flush()));
             }

@@ -84,6 +84,8 @@ fn lines(said: &str) -> Vec<Value> {
 
 #[test]
 fn results_are_as_their_schemas_say() {
+    let nothing = run(LINERATE, &["bench", "delay:2s:[ram:16MiB]", "--seconds", "0.05", "--json"]);
+    lines(&nothing.said).iter().for_each(|line| check(BENCH, line));
     let server = Server::serving(&["disk=ram:16MiB"]);
     let url = server.url("disk");
     let bench =
@@ -136,6 +138,9 @@ fn failures_are_lines_of_json_with_their_exit_code() {
         check(ERROR, &errors[0]);
         assert_eq!(errors[0]["code"], code);
     }
+    let wrong = lines(&run(LINERATE, &wrong).said);
+    let whole = wrong[0]["error"].as_str().expect("text");
+    assert!(whole.contains("'--bloc'") && whole.contains("'--block'"), "with the tip: {whole}");
 }
 
 #[test]

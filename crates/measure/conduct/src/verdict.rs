@@ -1,12 +1,12 @@
 //! How a measurement has ended, and how it is resumed.
 
 use backends::{Failure, Kind};
-use bench::record::Record;
+use bench::record::{CellRun, Record};
 
 use super::conductor::Outcome;
 use super::folder::Folder;
 
-/// Whether every request has succeeded. `lost` is why the folder does not have all of the record, and `subject` what the program's
+/// Whether every request has succeeded, and some in every run. `lost` is why the folder does not have all of the record, and `subject` what the program's
 /// `bench` is to be told to resume it.
 ///
 /// # Errors
@@ -41,8 +41,7 @@ pub fn verdict(
             Err(Failure::new(Kind::Interrupted, format_args!("interrupted after {done}{then}")))
         }
         Ok(Outcome::Complete) => {
-            let mut clients = record.runs.iter().flat_map(|run| &run.clients);
-            lost.map_or(Ok(clients.all(|client| client.run.first_failure.is_none())), Err)
+            lost.map_or_else(|| Ok(record.runs.iter().all(CellRun::went_well)), Err)
         }
     }
 }

@@ -9,7 +9,7 @@ use stats::jain;
 use stats::table::{hanging, wrapped};
 use volume::spec::Bytes;
 
-use crate::summary::{self, CellSummary, Flag};
+use crate::summary::{self, CellSummary, Flag, Latencies};
 use crate::terminal;
 
 /// What a run came to, all its clients together.
@@ -70,7 +70,8 @@ struct Share<'a> {
     ios: u64,
 }
 
-/// How long requests took, in microseconds: from when they were meant to be made, in an open loop.
+/// How long requests took, in microseconds: from when they were meant to be made, in an open loop. Not a number, which is
+/// `null` in JSON, if none completed.
 #[derive(Serialize)]
 struct Latency {
     p50: f64,
@@ -145,7 +146,8 @@ impl<'a> Measured<'a> {
     /// A few lines for people with a terminal of so many columns, of the only cell of a record.
     pub fn text(&self, cell: &Cell, record: &Record, width: usize) -> String {
         let width = terminal::used(width);
-        let us = |time: f64| format!("{} µs", significant(time));
+        let us =
+            |time: f64| if time.is_nan() { "-".to_owned() } else { format!("{} µs", significant(time)) };
         let network = self.congestion.map(|name| format!(", congestion control {name}")).unwrap_or_default();
         let place = format!("{}: {}{network}", record.subject.place, Bytes(self.device_bytes));
         let rates = [("IOPS", grouped(self.iops.round() as u64)), ("MB/s", significant(self.mb_per_s))];
@@ -186,6 +188,7 @@ impl<'a> Measured<'a> {
 
     fn failures(&self) -> String {
         match (self.first_failure, self.errors + self.mismatches) {
+            (None, _) if self.ios == 0 => "none completed".to_owned(),
             (None, _) => "none failed".to_owned(),
             (Some(first), count) => format!("{} FAILED, the first because {first}", grouped(count)),
         }
@@ -228,14 +231,8 @@ impl Latency {
         let flows = run.clients.iter().flat_map(|client| [&client.run.reads, &client.run.writes]);
         let seen = flows.map(|flow| if flow.response.is_empty() { &flow.service } else { &flow.response });
         let all = seen.fold(Histogram::default(), |all, one| all.merged(one));
-        let us = |share| all.quantile_ns(share) as f64 / 1e3;
-        Latency {
-            p50: us(0.5),
-            p99: us(0.99),
-            p999: us(0.999),
-            mean: all.mean_ns() / 1e3,
-            max: all.max_ns() as f64 / 1e3,
-        }
+        let Latencies { p50_us, p99_us, p999_us, mean_us, max_us, .. } = Latencies::of(&all);
+        Latency { p50: p50_us, p99: p99_us, p999: p999_us, mean: mean_us, max: max_us }
     }
 }
 

@@ -49,9 +49,10 @@ pub fn megabytes(bytes_per_s: f64) -> String {
     significant(bytes_per_s / 1e6)
 }
 
-/// Microseconds in the unit that suits them: `71.2 µs`, `12.1 ms`, `1.20 s`.
+/// Microseconds in the unit that suits them: `71.2 µs`, `12.1 ms`, `1.20 s`; `?` if that is no number.
 pub fn latency(us: f64) -> String {
     match us {
+        us if us.is_nan() => significant(us),
         us if us >= 999_500.0 => format!("{} s", significant(us / 1e6)),
         us if us >= 999.5 => format!("{} ms", significant(us / 1e3)),
         us => format!("{} µs", significant(us)),

@@ -154,6 +154,12 @@ pub struct ServerCpu {
 }
 
 impl CellRun {
+    /// Whether requests completed, and none failed or returned wrong data.
+    pub fn went_well(&self) -> bool {
+        let runs = || self.clients.iter().map(|client| &client.run);
+        runs().all(|run| run.first_failure.is_none()) && runs().any(|run| run.ios() > 0)
+    }
+
     /// Something of all clients together.
     pub fn total(&self, of: impl Fn(&Run) -> f64) -> f64 {
         self.clients.iter().map(|client| of(&client.run)).sum()

@@ -154,6 +154,7 @@ fn gravity(flag: &Flag) -> Tone {
         | Flag::NotConfident { .. }
         | Flag::NotSteady
         | Flag::Drifts { .. }
+        | Flag::NothingCompleted
         | Flag::Failed { .. } => Tone::Care,
     }
 }

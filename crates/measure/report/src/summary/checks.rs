@@ -13,6 +13,7 @@ pub(super) fn flags(counted: &Counted<'_>, summary: &CellSummary) -> Vec<Flag> {
     let checks = [
         wrong_data(summary),
         failed(summary),
+        nothing_completed(counted),
         interrupted(counted),
         little_s_law(counted, summary),
         client_cpu(counted),
@@ -32,6 +33,10 @@ fn wrong_data(summary: &CellSummary) -> Option<Flag> {
 
 fn failed(summary: &CellSummary) -> Option<Flag> {
     (summary.errors > 0).then_some(Flag::Failed { errors: summary.errors })
+}
+
+fn nothing_completed(counted: &Counted<'_>) -> Option<Flag> {
+    counted.clients().all(|client| client.run.ios() == 0).then_some(Flag::NothingCompleted)
 }
 
 fn interrupted(counted: &Counted<'_>) -> Option<Flag> {
@@ -128,7 +133,10 @@ fn drift(counted: &Counted<'_>) -> Option<Flag> {
     (percent.abs() >= PERCENT_MIN).then_some(Flag::Drifts { percent })
 }
 
+/// In percent of the first quarter, so that a fall is never more than 100.
 fn drift_percent(samples: &[f64]) -> Option<f64> {
+    /// A first quarter in which nothing completed has no ratio, and JSON no infinity.
+    const PERCENT_MAX: f64 = 1e6;
     /// Fewer say nothing about their own scatter.
     const QUARTER_MIN: usize = 4;
     const CHANCE_MAX: f64 = 0.01;
@@ -138,9 +146,9 @@ fn drift_percent(samples: &[f64]) -> Option<f64> {
     }
     let (first, last) =
         (series_mean(&samples[..quarter])?, series_mean(&samples[samples.len() - quarter..])?);
-    let mean = mean(samples);
     let change = welch(first, last);
-    (mean > 0.0 && change.p() <= CHANCE_MAX).then(|| 100.0 * change.difference / mean)
+    let percent = || (100.0 * change.difference / first.mean.max(0.0)).min(PERCENT_MAX);
+    (mean(samples) > 0.0 && change.p() <= CHANCE_MAX).then(percent)
 }
 
 fn over_runs(counted: &Counted<'_>, value: impl Fn(&CellRun) -> f64) -> f64 {

@@ -87,13 +87,19 @@ pub enum Flag {
     NotSteady,
     /// The rate rises or falls during the runs.
     #[display(
-        "The rate {} by {:.0} % from the first quarter of a run to the last",
-        if *percent < 0.0 { "falls" } else { "rises" }, percent.abs()
+        "The rate {} its value from the first quarter of a run to the last",
+        match 1.0 + percent / 100.0 {
+            ratio if ratio < 1.0 => format!("falls to {ratio:.2} of"),
+            ratio => format!("grows to {ratio:.2} times"),
+        }
     )]
     Drifts {
-        /// From the first to the last quarter, in percent of the mean.
+        /// From the first quarter to the last, in percent of the first: -100 or more.
         percent: f64,
     },
+    /// No request completed, so that there is neither a rate nor a latency.
+    #[display("No request completed while the run counted: it measured neither a rate nor a latency")]
+    NothingCompleted,
     /// Requests failed.
     #[display("{errors} requests failed")]
     Failed {

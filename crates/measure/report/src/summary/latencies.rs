@@ -21,12 +21,12 @@ fn merged<'a>(clients: impl Iterator<Item = &'a ClientRun>, of: fn(&Flow) -> &Hi
 }
 
 impl Latencies {
-    /// The quantiles that are shown.
+    /// The quantiles that are shown: not a number if no request completed.
     pub fn of(histogram: &Histogram) -> Latencies {
-        let us = |ns: u64| ns as f64 / 1000.0;
+        let us = |ns: u64| if histogram.is_empty() { f64::NAN } else { ns as f64 / 1000.0 };
         let quantile = |share| us(histogram.quantile_ns(share));
         Latencies {
-            mean_us: histogram.mean_ns() / 1000.0,
+            mean_us: if histogram.is_empty() { f64::NAN } else { histogram.mean_ns() / 1000.0 },
             p50_us: quantile(0.5),
             p90_us: quantile(0.9),
             p99_us: quantile(0.99),

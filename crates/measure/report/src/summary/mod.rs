@@ -119,7 +119,7 @@ pub struct Estimate {
     pub interval: Option<Interval>,
 }
 
-/// Latencies in microseconds.
+/// Latencies in microseconds; not a number where no request completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Latencies {
     /// On average.

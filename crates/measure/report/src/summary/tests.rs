@@ -231,9 +231,50 @@ fn a_rate_that_falls_is_told() {
         samples.enumerate().for_each(|(index, sample)| sample.reads = 600 - 10 * index as u64);
     });
     assert!(
-        matches!(flags[..], [Flag::Drifts { percent }] if (-31.0..-27.0).contains(&percent)),
+        matches!(flags[..], [Flag::Drifts { percent }] if (-29.0..-23.0).contains(&percent)),
         "{flags:?}"
     );
+}
+
+#[test]
+fn a_rate_never_falls_by_more_than_all_of_it() {
+    let flags = |first: u64, last: u64| {
+        flags_after(&cell("c", 4096, 1), move |run| {
+            let samples = &mut run.clients[0].run.samples;
+            let quarter = samples.len() / 4;
+            samples.iter_mut().enumerate().for_each(|(index, sample)| {
+                sample.reads = if index < quarter { first } else { last } + index as u64 % 2;
+            });
+        })
+    };
+    let said = |first, last| flags(first, last).iter().map(ToString::to_string).collect::<String>();
+    let rate = "its value from the first quarter of a run to the last";
+    assert_eq!(said(8000, 0), format!("The rate falls to 0.00 of {rate}"));
+    assert_eq!(said(2000, 7720), format!("The rate grows to 3.86 times {rate}"));
+}
+
+#[test]
+fn a_run_in_which_no_request_completed_is_told_and_has_no_latency() {
+    let nothing = |run: &mut CellRun| {
+        let run = &mut run.clients[0].run;
+        run.reads = bench::record::Flow::default();
+        run.samples.iter_mut().for_each(|sample| sample.reads = 0);
+    };
+    let cell = cell("c", 4096, 1);
+    assert_eq!(flags_after(&cell, nothing), [Flag::NothingCompleted]);
+    let mut run = run(&cell, 0, &[1000.0]);
+    nothing(&mut run);
+    let record = record(vec![cell.clone()], vec![run]);
+    assert!(of(&record)[0].service.p50_us.is_nan());
+    let beside = crate::measured::Beside::new(&record, None, false);
+    let measured = crate::measured::Measured::of(&record.runs[0], &beside);
+    let json: serde_json::Value = serde_json::from_str(&measured.json().unwrap()).unwrap();
+    assert_eq!(json["latency_us"]["p50"], serde_json::Value::Null);
+    assert_eq!(json["warnings"][0]["kind"], "nothing_completed");
+    let text = measured.text(&cell, &record, 100);
+    assert!(text.contains("p50 -   p99 -") && text.contains("! No request completed"), "{text}");
+    let table = crate::Report::new(&record).terminal(100);
+    assert!(table.contains("No request completed") && !table.contains("0.000 µs"), "{table}");
 }
 
 #[test]
