@@ -29,6 +29,13 @@ pub(crate) fn kind(asked: Option<ProgressKind>, quiet: bool) -> ProgressKind {
 /// Lines on standard error.
 pub(crate) type Lines = Progress<fn(&str)>;
 
+/// For storage that does not answer before anything is measured: lines, on a terminal too.
+pub(crate) fn opening(kind: ProgressKind) -> Lines {
+    let say: fn(&str) = if kind == ProgressKind::None { |_| {} } else { |line| remark(line) };
+    let form = if kind == ProgressKind::Json { Form::Json } else { Form::Plain };
+    Progress::new(form, Instant::now(), say).about("opening")
+}
+
 /// From now on.
 pub(crate) fn lines(form: Form) -> Lines {
     Progress::new(form, Instant::now(), |line| remark(line))

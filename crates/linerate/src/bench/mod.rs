@@ -23,6 +23,7 @@ use bench::record::Record;
 use conduct::conductor::conduct;
 use conduct::prepare::{Hands, Prepared};
 use conduct::progress::Form;
+use conduct::silence::awaited;
 use conduct::verdict::verdict;
 use crew::{Crew, LocalCrew};
 use folder::Folder;
@@ -58,11 +59,13 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
     let plans = arguments.plans()?;
     let agents = arguments.agents.found()?;
     let interrupt = Interrupt::listen()?;
+    let mut opening = progress::opening(progress::kind(arguments.output.progress, arguments.output.quiet));
     let several = arguments.output.out.as_deref().filter(|_| plans.len() > 1);
     let (mut made, mut code) = (false, ExitCode::SUCCESS);
     for plan in plans {
         let one = remote::run(async {
-            let prepared = plan.prepare(&arguments.terms(&place, agents.as_ref())?, &mut made).await?;
+            let terms = arguments.terms(&place, agents.as_ref())?;
+            let prepared = awaited(plan.prepare(&terms, &mut made), |waited| opening.waiting(waited)).await?;
             measure(arguments, &place, prepared, &interrupt).await
         })?;
         if one != ExitCode::SUCCESS {

@@ -10,6 +10,7 @@ use bench::schedule::{Schedule, Work};
 use super::client::RoleResult;
 use super::crew::{CellOutcome, Crew, Progress};
 use super::keeper::Keeper;
+use super::silence::awaited;
 use super::stop::StopRule;
 use super::view::{RunStart, View};
 use backends::Failure;
@@ -132,6 +133,10 @@ impl<C: Crew> Conductor<'_, C> {
                     view.sample(role, sample);
                     judge.heard(role, sample)
                 }
+                Progress::Waiting(waited) => {
+                    view.waiting(waited);
+                    Go::On
+                }
             };
             if asked() { Go::Stop } else { enough }
         };
@@ -156,7 +161,9 @@ impl<C: Crew> Conductor<'_, C> {
         }
         match lost {
             Some(failure) => Err(failure),
-            None if failed && !(self.asked)() => self.crew.look_alive().await,
+            None if failed && !(self.asked)() => {
+                awaited(self.crew.look_alive(), |waited| self.view.waiting(waited)).await
+            }
             None => Ok(()),
         }
     }

@@ -1,13 +1,18 @@
 //! How it goes now: what all clients did in about the last second.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bench::record::Sample;
+
+use super::silence::{is_silent, sentence};
+use stats::figures::{grouped, significant};
 
 /// The samples of the last second, of each client.
 #[derive(Default)]
 pub struct Now {
     clients: Vec<VecDeque<Sample>>,
+    waited: Option<Duration>,
 }
 
 /// What they come to.
@@ -29,16 +34,41 @@ const WINDOW_S: f64 = 1.0;
 impl Now {
     /// Nothing yet, of so many clients.
     pub fn of(clients: usize) -> Now {
-        Now { clients: vec![VecDeque::new(); clients] }
+        Now { clients: vec![VecDeque::new(); clients], waited: None }
     }
 
     /// Adds a sample, and forgets those that are a second older.
     pub fn add(&mut self, role: usize, sample: &Sample) {
+        if !is_silent(sample) {
+            self.waited = None;
+        }
         let Some(samples) = self.clients.get_mut(role) else { return };
         samples.push_back(*sample);
         while samples.front().is_some_and(|first| first.at_s < sample.at_s - WINDOW_S) {
             samples.pop_front();
         }
+    }
+
+    /// No request has completed for so long.
+    pub fn wait(&mut self, waited: Duration) {
+        self.waited = Some(waited);
+    }
+
+    /// For how long no request has completed, if that is worth telling.
+    pub fn waited(&self) -> Option<Duration> {
+        self.waited
+    }
+
+    /// "12,345 IOPS  50.6 MB/s  p99 120 µs", or for how long no request has completed.
+    pub fn line(&self) -> String {
+        let Rates { iops, bytes_per_s, p99_us, .. } = self.all();
+        self.waited.map_or_else(
+            || {
+                let (iops, rate) = (grouped(iops.round() as u64), significant(bytes_per_s / 1e6));
+                format!("{iops} IOPS  {rate} MB/s  p99 {} µs", significant(p99_us))
+            },
+            sentence,
+        )
     }
 
     /// Of one client.

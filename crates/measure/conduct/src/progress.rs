@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::crew::Purged;
 use super::now::Now;
+use super::silence::sentence;
 use super::view::{RunStart, View};
 use stats::figures::{grouped, significant};
 
@@ -45,6 +46,9 @@ pub struct Moment {
     /// 99 of 100 requests took no longer, now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_us: Option<f64>,
+    /// For how long no request has completed, from three seconds on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_s: Option<f64>,
     /// For how long all steps may go on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_max_s: Option<f64>,
@@ -79,6 +83,11 @@ impl<F: FnMut(&str)> Progress<F> {
     pub fn new(form: Form, begun: Instant, say: F) -> Progress<F> {
         let next = if form == Form::Json { begun } else { begun + form.interval() };
         Progress { form, say, next, moment: Moment::default(), length_s: 0.0, now: Now::default() }
+    }
+
+    /// The same about something with a name.
+    pub fn about(self, doing: &str) -> Progress<F> {
+        Progress { moment: Moment { doing: doing.to_owned(), ..Moment::default() }, ..self }
     }
 
     /// Says how far it is, if it is time for that.
@@ -129,6 +138,7 @@ impl fmt::Display for Moment {
             self.iops.map(|iops| format!("{} IOPS", grouped(iops.round() as u64))),
             self.mb_per_s.map(|rate| format!("{} MB/s", significant(rate))),
             self.p99_us.map(|time| format!("p99 {} µs", significant(time))),
+            self.waiting_s.map(|waited| sentence(Duration::from_secs_f64(waited))),
             self.left_max_s.map(|left| format!("at most {left:.0} s left")),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
@@ -157,16 +167,29 @@ impl<F: FnMut(&str)> View for Progress<F> {
     fn sample(&mut self, role: usize, sample: &Sample) {
         self.now.add(role, sample);
         let (rates, length_s) = (self.now.all(), self.length_s);
+        let waiting_s = self.now.waited().map(|waited| waited.as_secs_f64());
         let moment = self.moment.clone();
         let done = (sample.at_s / length_s * 100.0).clamp(0.0, 100.0);
         self.at(Instant::now(), || Moment {
             done_percent: (length_s > 0.0).then_some(done),
             iops: Some(rates.iops),
             mb_per_s: Some(rates.bytes_per_s / 1e6),
-            p99_us: Some(rates.p99_us),
+            p99_us: (rates.iops > 0.0).then_some(rates.p99_us),
+            waiting_s,
             left_max_s: moment.left_max_s.map(|left| (left - sample.at_s).max(0.0)),
             ..moment
         });
+    }
+
+    /// The first time at once: who waits wants to know why.
+    fn waiting(&mut self, waited: Duration) {
+        if self.now.waited().is_none() {
+            self.next = Instant::now();
+        }
+        self.now.wait(waited);
+        let waiting_s = Some(waited.as_secs_f64());
+        let moment = Moment { left_max_s: None, ..self.moment.clone() };
+        self.at(Instant::now(), || Moment { waiting_s, ..moment });
     }
 
     fn purged(&mut self, purged: Purged) {
@@ -207,6 +230,24 @@ mod tests {
         let lines = said(Form::Plain);
         assert_eq!(lines.len(), 5);
         assert_eq!(lines[0], "[3/24] read-4KiB: 20 %, 12,345 IOPS");
+    }
+
+    #[test]
+    fn a_wait_is_told_at_once_and_on_every_line_until_a_request_completes() {
+        let mut lines = Vec::new();
+        let mut progress =
+            Progress::new(Form::Plain, Instant::now(), |line: &str| lines.push(line.to_owned()));
+        progress = progress.about("opening");
+        progress.waiting(Duration::from_millis(3100));
+        progress.next = Instant::now();
+        progress.sample(0, &Sample { under_way: 1.0, ..Sample::default() });
+        progress.next = Instant::now();
+        progress.sample(0, &Sample { reads: 1, under_way: 1.0, ..Sample::default() });
+        drop(progress);
+        let waits = "requests have been waiting for 3 s";
+        assert_eq!(lines[0], format!("opening: {waits}"));
+        assert!(lines[1].ends_with(waits) && !lines[1].contains("p99"), "{lines:?}");
+        assert!(!lines[2].contains("waiting"), "{lines:?}");
     }
 
     #[test]

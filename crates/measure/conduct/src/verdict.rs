@@ -40,8 +40,6 @@ pub fn verdict(
             let then = then.map(|then| format!("; {then}")).unwrap_or_default();
             Err(Failure::new(Kind::Interrupted, format_args!("interrupted after {done}{then}")))
         }
-        Ok(Outcome::Complete) => {
-            lost.map_or_else(|| Ok(record.runs.iter().all(CellRun::went_well)), Err)
-        }
+        Ok(Outcome::Complete) => lost.map_or_else(|| Ok(record.runs.iter().all(CellRun::went_well)), Err),
     }
 }

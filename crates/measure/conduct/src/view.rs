@@ -1,5 +1,7 @@
 //! The observer of a measurement.
 
+use std::time::Duration;
+
 use bench::plan::Stop;
 use bench::record::{CellRun, Sample};
 use bench::schedule::Left;
@@ -17,6 +19,9 @@ pub trait View {
 
     /// A sample of one client.
     fn sample(&mut self, _role: usize, _sample: &Sample) {}
+
+    /// The storage has not answered for so long; told about every second.
+    fn waiting(&mut self, _waited: Duration) {}
 
     /// The progress of a purge.
     fn purged(&mut self, _purged: Purged) {}
@@ -66,8 +71,6 @@ impl RunStart<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -9,7 +9,6 @@ use super::{RunStart, View};
 use crate::output::remark;
 use conduct::crew::Purged;
 use conduct::now::Now;
-use stats::figures::{grouped, significant};
 
 /// A progress line on standard error.
 pub(crate) struct Line {
@@ -33,14 +32,7 @@ impl Line {
     }
 
     fn show(&self) {
-        let rates = self.now.all();
-        self.bar.set_message(format!(
-            "{}  {} IOPS  {} MB/s  p99 {} µs",
-            self.what,
-            grouped(rates.iops.round() as u64),
-            significant(rates.bytes_per_s / 1e6),
-            significant(rates.p99_us),
-        ));
+        self.bar.set_message(format!("{}  {}", self.what, self.now.line()));
     }
 }
 
@@ -60,6 +52,11 @@ impl View for Line {
             self.bar.set_position((sample.at_s * PER_SECOND) as u64);
             self.show();
         }
+    }
+
+    fn waiting(&mut self, waited: Duration) {
+        self.now.wait(waited);
+        self.show();
     }
 
     fn purged(&mut self, purged: Purged) {

@@ -11,6 +11,7 @@ use super::clock::Clock;
 use super::post::Post;
 use crate::client::RoleResult;
 use crate::crew::{CellOutcome, Progress};
+use crate::silence::{Silence, TOLD_EVERY};
 use backends::{Failure, Kind};
 
 /// The progress of a run.
@@ -89,9 +90,18 @@ impl<'a> Gathering<'a> {
     ) -> Result<CellOutcome, Failure> {
         let longest = Duration::try_from_secs_f64(self.stop.warm_up_s + self.stop.max_s).unwrap_or(LONGEST);
         let deadline = Instant::now() + longest.min(LONGEST) + GRACE;
+        let mut silence = Silence::from(Instant::now());
         while self.shares.iter().any(|share| !share.ended) {
             let left = deadline.saturating_duration_since(Instant::now());
-            let go = match self.post.hear(left).await {
+            let heard = self.post.hear(left.min(TOLD_EVERY)).await;
+            if let Some((_, Ok(Notification::Sample { sample, .. }))) = &heard {
+                silence.heard(Instant::now(), sample);
+            }
+            if let Some(waited) = silence.due(Instant::now()) {
+                progress(Progress::Waiting(waited));
+            }
+            let go = match heard {
+                None if left > TOLD_EVERY => Go::On,
                 Some((agent, Ok(news))) => self.hear(agent, news, progress),
                 Some((agent, Err(failure))) => self.fail(agent, failure),
                 None => self.give_up(),

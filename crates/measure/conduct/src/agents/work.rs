@@ -152,10 +152,14 @@ impl Desk<'_> {
         (self.tell)(&format!("  {}", printable(&cell.name)));
         let (sender, wishes, zero) = (Rc::clone(&self.sender), Rc::clone(&self.wishes), self.zero);
         let progress = &mut |progress: Progress<'_>| {
-            sender.send(match progress {
-                Progress::Counting => Notification::Counting.text(),
-                Progress::Sample { role, sample } => Notification::Sample { role, sample: *sample }.text(),
-            });
+            match progress {
+                Progress::Counting => sender.send(Notification::Counting.text()),
+                Progress::Sample { role, sample } => {
+                    sender.send(Notification::Sample { role, sample: *sample }.text());
+                }
+                // The coordinator sees it by the samples.
+                Progress::Waiting(_) => {}
+            }
             wishes.go()
         };
         let carried = self.crew()?.run_at(&cell, stop, start, progress).await?;

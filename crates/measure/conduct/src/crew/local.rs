@@ -12,6 +12,7 @@ use reactor::{Receiver, mailbox};
 use super::{CellOutcome, Crew, Progress, Purged};
 use crate::client::{Client, ClientOptions, Report, RoleResult, StopFlag, Task};
 use crate::purge::purge;
+use crate::silence::{Silence, TOLD_EVERY, awaited};
 use crate::site::Site;
 use crate::ways::{Source, StoragePaths};
 use backends::Failure;
@@ -114,7 +115,10 @@ impl Crew for LocalCrew {
         stop: Stop,
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
     ) -> Result<CellOutcome, Failure> {
-        self.prepare(cell).await?;
+        let tell = |waited| {
+            progress(Progress::Waiting(waited));
+        };
+        awaited(self.prepare(cell), tell).await?;
         let parts = self.run_at(cell, stop, Instant::now() + BEFORE_THE_START, progress).await?;
         Ok(CellOutcome { parts, lost: None })
     }
@@ -153,7 +157,21 @@ pub async fn gather(
 ) -> Result<Vec<RoleResult>, Failure> {
     let mut parts: Vec<Option<RoleResult>> = (0..roles).map(|_| None).collect();
     let (mut counting, mut failed) = (false, None);
-    while let Some((role, report)) = reports.recv().await {
+    let mut silence = Silence::from(reactor::now());
+    loop {
+        let heard = reactor::timeout(TOLD_EVERY, reports.recv()).await;
+        let now = reactor::now();
+        if let Ok(Some((_, Report::Sample(sample)))) = &heard {
+            silence.heard(now, sample);
+        }
+        if let Some(waited) = silence.due(now) {
+            progress(Progress::Waiting(waited));
+        }
+        let (role, report) = match heard {
+            Ok(Some(heard)) => heard,
+            Ok(None) => break,
+            Err(_) => continue,
+        };
         let go = match report {
             Report::Counting if !counting => {
                 counting = true;

@@ -2,6 +2,8 @@
 
 mod local;
 
+use std::time::Duration;
+
 use bench::Go;
 use bench::plan::{Cell, Span, Stop};
 use bench::record::Sample;
@@ -66,6 +68,8 @@ pub enum Progress<'a> {
         /// What it did.
         sample: &'a Sample,
     },
+    /// The storage has not answered for so long; told about every second.
+    Waiting(Duration),
 }
 
 /// The progress of a purge.

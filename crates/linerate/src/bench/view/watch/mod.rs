@@ -79,6 +79,11 @@ impl View for Watch {
         self.draw(false);
     }
 
+    fn waiting(&mut self, waited: Duration) {
+        self.state.now.wait(waited);
+        self.draw(true);
+    }
+
     fn purged(&mut self, purged: Purged) {
         self.state.purged(purged);
         self.draw(false);

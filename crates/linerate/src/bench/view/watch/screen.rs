@@ -45,13 +45,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &Watched) {
 }
 
 fn draw_progress(frame: &mut Frame<'_>, state: &Watched, area: Rect) {
-    let rates = state.now.all();
-    let label = format!(
-        "{}  {} IOPS  {} MB/s",
-        printable(&state.what),
-        grouped(rates.iops.round() as u64),
-        significant(rates.bytes_per_s / 1e6)
-    );
+    let label = format!("{}  {}", printable(&state.what), state.now.line());
     let gauge = LineGauge::default().ratio(state.done_share.clamp(0.0, 1.0)).label(Line::from(label));
     frame.render_widget(gauge.filled_style(Style::new().fg(Color::Cyan)), area);
 }
