@@ -49,7 +49,7 @@ impl Answer {
     pub(super) fn of(diagnosis: &Diagnosis) -> Answer {
         match (&diagnosis.verdict, diagnosis.findings.is_empty()) {
             (_, false) => Answer::Found(diagnosis.findings.iter().map(|finding| finding.cause).collect()),
-            (Verdict::NotKnown { .. }, true) => Answer::NotKnown,
+            (Verdict::NotKnown { .. } | Verdict::Uncertain { .. }, true) => Answer::NotKnown,
             (Verdict::Fine { .. } | Verdict::HeldBack, true) => Answer::Fine,
         }
     }

@@ -14,6 +14,7 @@ use diagnose::measure::{Options, confirm, evidence};
 use initiator::Url;
 pub(crate) use progress::Progress;
 
+use crate::bench::folder::Folder;
 use crate::failure::Failure;
 use crate::output::say;
 use crate::{remote, terminal};
@@ -33,7 +34,7 @@ pub(crate) async fn of_own(url: &Url, seconds: f64, out: PathBuf) -> Result<(), 
         seed: 1,
     };
     let show = ShowOptions::report(out);
-    let stage = Stage::replace(&show)?;
+    let stage = Stage::new(&show, Folder::replace)?;
     let evidence = evidence(url, &options, &Progress::shown(crate::progress::kind(None, false))).await?;
     stage.show(&diagnose(evidence)).map(|_| ())
 }
@@ -41,7 +42,7 @@ pub(crate) async fn of_own(url: &Url, seconds: f64, out: PathBuf) -> Result<(), 
 /// Runs the command.
 pub(crate) fn run(arguments: &DiagnoseArguments) -> Result<ExitCode, Failure> {
     let options = arguments.options()?;
-    let stage = Stage::set(arguments.show())?;
+    let stage = Stage::new(arguments.show(), Folder::create)?;
     let url = remote::url(&arguments.url)?;
     let progress = Progress::shown(crate::progress::kind(arguments.show().progress, false));
     let evidence = remote::run(evidence(&url, &options, &progress))?;

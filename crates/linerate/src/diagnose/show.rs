@@ -1,13 +1,13 @@
 //! How a diagnosis is told: on the terminal or as JSON, as a directory with a report, and by the exit code if a script
 //! wants to know.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ::report::{DiagnosisReport, verdict};
 use diagnose::{Diagnosis, Verdict};
 
-use crate::bench::folder::Folder;
+use crate::bench::folder::{DIAGNOSIS, Folder};
 use crate::bench::{timestamp, width};
 use crate::failure::{Failure, Kind};
 use crate::output::say;
@@ -38,9 +38,6 @@ pub(super) struct Stage<'a> {
     begun: String,
 }
 
-/// The file that programs read.
-const FILE: &str = "diagnosis.json";
-
 impl ShowOptions {
     /// On the terminal, and as a report there.
     pub(super) fn report(out: PathBuf) -> ShowOptions {
@@ -49,21 +46,12 @@ impl ShowOptions {
 }
 
 impl<'a> Stage<'a> {
-    /// Makes the directory, if there is to be one. One that holds a diagnosis is left alone.
-    pub(super) fn set(options: &'a ShowOptions) -> Result<Stage<'a>, Failure> {
-        let stage = Stage::replace(options)?;
-        match &stage.folder {
-            Some(folder) if folder.file(FILE).exists() => Err(Failure::refused(format!(
-                "{} holds a diagnosis; name another directory",
-                folder.path().display()
-            ))),
-            _ => Ok(stage),
-        }
-    }
-
-    /// The same in a directory whose diagnosis nobody misses.
-    pub(super) fn replace(options: &'a ShowOptions) -> Result<Stage<'a>, Failure> {
-        let folder = options.out.as_deref().map(Folder::replace).transpose()?;
+    /// Makes the directory, if there is to be one: `make` says whether what is in it may be replaced.
+    pub(super) fn new(
+        options: &'a ShowOptions,
+        make: fn(&Path) -> Result<Folder, Failure>,
+    ) -> Result<Stage<'a>, Failure> {
+        let folder = options.out.as_deref().map(make).transpose()?;
         Ok(Stage { options, folder, begun: timestamp::now() })
     }
 
@@ -77,7 +65,7 @@ impl<'a> Stage<'a> {
             false => say(&report.terminal(width())),
         }
         if let Some(folder) = &self.folder {
-            folder.write(FILE, json.as_bytes())?;
+            folder.write(DIAGNOSIS, json.as_bytes())?;
             folder.write("report.md", report.markdown().as_bytes())?;
             folder.write("report.html", report.html().as_bytes())?;
             if !self.options.json {
@@ -93,6 +81,6 @@ fn check(diagnosis: &Diagnosis) -> Result<ExitCode, Failure> {
     match diagnosis.verdict {
         Verdict::Fine { .. } => Ok(ExitCode::SUCCESS),
         Verdict::HeldBack => Err(Failure::new(Kind::HeldBack, verdict(diagnosis))),
-        Verdict::NotKnown { .. } => Err(Failure::failed(verdict(diagnosis))),
+        Verdict::NotKnown { .. } | Verdict::Uncertain { .. } => Err(Failure::failed(verdict(diagnosis))),
     }
 }

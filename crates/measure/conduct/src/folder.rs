@@ -10,6 +10,8 @@ use bench::record::{FORMAT, Record};
 use backends::Failure;
 
 const RESULT: &str = "result.json";
+/// What `linerate diagnose` leaves for programs.
+pub const DIAGNOSIS: &str = "diagnosis.json";
 /// The largest file that is read as a result; larger than any that this program writes.
 const RESULT_BYTES_MAX: u64 = 2 << 30;
 
@@ -19,16 +21,17 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Creates it. Fails if it contains a result.
+    /// Creates it. Fails if it contains a result, a diagnosis, or the report of one.
     pub fn create(path: &Path) -> Result<Folder, Failure> {
         let folder = Folder { path: path.to_owned() };
-        if folder.file(RESULT).exists() {
-            return Err(Failure::refused(format!(
-                "{} holds a result; name another directory, or go on with it (--resume)",
-                path.display()
-            )));
-        }
-        Folder::replace(path)
+        let holds = |name: &str| folder.file(name).exists();
+        let held = match () {
+            () if holds(RESULT) => "a result; name another directory, or go on with it (--resume)",
+            () if holds(DIAGNOSIS) => "a diagnosis; name another directory",
+            () if holds("report.html") => "a report; name another directory",
+            () => return Folder::replace(path),
+        };
+        Err(Failure::refused(format!("{} holds {held}", path.display())))
     }
 
     /// Creates it, or replaces a result that is not worth keeping.

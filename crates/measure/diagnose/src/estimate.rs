@@ -36,6 +36,11 @@ impl Estimate {
         })
     }
 
+    /// How far the farther end of the interval is from it, as a share of it.
+    pub(super) fn uncertainty(self) -> f64 {
+        (self.high - self.value).max(self.value - self.low) / self.value
+    }
+
     /// By how much it may be off, as a share of it.
     pub(super) fn relative_error(self) -> f64 {
         if self.value > 0.0 { (self.high - self.low) / 2.0 / self.value } else { 1.0 }

@@ -155,4 +155,9 @@ pub enum Verdict {
         /// 0.3: thirty percent of the time is not explained.
         unexplained: f64,
     },
+    /// Nothing was found, and the rounds of a load differ so much that nothing can be concluded from that.
+    Uncertain {
+        /// How far the 95 % interval of its rate reaches, as a share of the median: 1.3 for ±130 %.
+        interval: f64,
+    },
 }

@@ -110,9 +110,17 @@ fn rank(finding: &Finding, causes: &[Cause]) -> u8 {
 /// What of a limit has to be reached for the path to be fine: what the model leaves open, and what rounds scatter by.
 const FINE_MIN: f64 = 0.7;
 
+/// A rate whose interval is this much of it to either side may as well be none: causes hide in it, and no share of a limit
+/// means anything.
+const UNCERTAIN_MIN: f64 = 1.0;
+
 fn verdict(findings: &[Finding], cases: &[&Case<'_>]) -> Verdict {
     if !findings.is_empty() {
         return Verdict::HeldBack;
+    }
+    let least_known = cases.iter().map(|case| case.rate.uncertainty()).fold(0.0, f64::max);
+    if least_known >= UNCERTAIN_MIN {
+        return Verdict::Uncertain { interval: least_known };
     }
     let share = |case: &Case<'_>| case.rate.value / case.modelled.bytes_per_s;
     // The link first: no other limit is as hard to move.

@@ -99,6 +99,24 @@ fn nothing_is_found_where_nothing_is_wrong() {
     assert!(wrong.is_empty(), "{} wrong: {:#?}", wrong.len(), &wrong[..wrong.len().min(5)]);
 }
 
+/// `--quick` on a machine that does something else too: three rounds that say nothing.
+#[test]
+fn rounds_that_differ_too_much_are_no_proof_that_nothing_is_wrong() {
+    let mut evidence = lan(2, &mut Dice::new(2)).evidence();
+    assert!(matches!(diagnose(evidence.clone()).verdict, Verdict::Fine { .. }));
+    for run in &mut evidence.loads {
+        let rate = stats::median(&run.bytes_per_s);
+        run.bytes_per_s = vec![0.1 * rate, rate, 2.6 * rate];
+    }
+    let diagnosis = diagnose(evidence);
+    assert!(diagnosis.findings.is_empty(), "{:?}", diagnosis.findings);
+    assert!(
+        matches!(diagnosis.verdict, Verdict::Uncertain { interval } if interval > 1.0),
+        "{:?}",
+        diagnosis.verdict
+    );
+}
+
 #[test]
 fn a_small_tcp_window() {
     is_found(Cause::TcpWindow, |seed, dice| {

@@ -168,5 +168,10 @@ pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
         (Verdict::NotKnown { unexplained }, _) => {
             format!("Not known: nothing that was measured explains {} of the time", percent(*unexplained))
         }
+        (Verdict::Uncertain { interval }, _) => format!(
+            "The figures are too uncertain to conclude: a rate is known to ±{} only. Diagnose again without --quick, or with \
+             --seconds 120, while little else uses this machine and the path",
+            percent(*interval)
+        ),
     }
 }

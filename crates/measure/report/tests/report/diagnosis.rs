@@ -75,6 +75,10 @@ fn that_nothing_is_wrong_is_said_with_what_limits() {
     );
     diagnosis.verdict = Verdict::Fine { term: Term::Medium, share: 0.991 };
     assert!(report(&diagnosis).markdown().contains("it does 99 % of what the storage gives"));
+    diagnosis.verdict = Verdict::Uncertain { interval: 1.3 };
+    let uncertain = report(&diagnosis).markdown();
+    assert!(uncertain.contains("too uncertain to conclude: a rate is known to ±130 % only"), "{uncertain}");
+    assert!(uncertain.contains("without --quick") && !uncertain.contains("Nothing"), "{uncertain}");
 }
 
 #[test]

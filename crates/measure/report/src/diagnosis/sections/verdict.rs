@@ -12,6 +12,9 @@ pub(super) fn verdict(diagnosis: &Diagnosis) -> Verdict {
     let help = match (remedy, &diagnosis.verdict) {
         (Some(remedy), _) => format!("{}: {}.", words::at(remedy.at), remedy.change),
         (None, Told::Fine { .. }) => "Nothing that can be changed on the way.".to_owned(),
+        (None, Told::Uncertain { .. }) => {
+            "A longer measurement: without --quick, or with --seconds 120.".to_owned()
+        }
         (None, _) => "Not known: nothing was found that could be changed.".to_owned(),
     };
     Verdict {
@@ -27,7 +30,7 @@ pub(in crate::diagnosis) fn tone(verdict: &Told) -> Tone {
     match verdict {
         Told::HeldBack => Tone::Care,
         Told::Fine { .. } => Tone::Good,
-        Told::NotKnown { .. } => Tone::Incomplete,
+        Told::NotKnown { .. } | Told::Uncertain { .. } => Tone::Incomplete,
     }
 }
 
@@ -39,6 +42,7 @@ fn headlines(diagnosis: &Diagnosis) -> Vec<Headline> {
     let (what, value, note) = match &diagnosis.verdict {
         Told::HeldBack => return Vec::new(),
         Told::Fine { term, share } => ("of the limit", percent(share.min(1.0)), words::term(*term)),
+        Told::Uncertain { interval } => ("95 % interval", percent(*interval), "of a rate, to either side"),
         Told::NotKnown { unexplained } => ("not explained", percent(*unexplained), "of the time"),
     };
     vec![Headline { what: what.to_owned(), value, note: note.to_owned() }]
