@@ -15,7 +15,8 @@ pub(crate) struct CopyArguments {
     /// Storage to copy from (see `linerate help targets`)
     #[arg(value_name = "SOURCE", value_hint = clap::ValueHint::AnyPath)]
     pub(super) source: String,
-    /// Storage to copy to; a file that does not exist is created, with holes where the source has them
+    /// Storage to copy to; a path that does not exist is created, with holes where the source has them (as a volume it needs
+    /// its size: file:PATH?size=1GiB)
     #[arg(value_name = "DESTINATION", value_hint = clap::ValueHint::AnyPath)]
     pub(super) destination: String,
     /// Overwrite the destination without asking

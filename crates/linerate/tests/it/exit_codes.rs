@@ -56,6 +56,21 @@ linerate: a port is a number from 1 to 65535 (column 13)
 }
 
 #[test]
+fn what_no_storage_or_no_kernel_has_is_refused_with_what_there_is() {
+    let linerate = |words: &[&str]| run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).args(words));
+    let congestion = format!("iscsi://127.0.0.1:{}/{TARGET}/0?congestion=nope", free_port());
+    let available = "congestion=nope: this machine has no such TCP congestion control; available are ";
+    expect(ready(&congestion), REFUSED, available);
+    expect(linerate(&["info", "ram:1GiB"]), REFUSED, "`linerate serve --volume disk=ram:1GiB`");
+    expect(linerate(&["bench", "127.0.0.1:3260"]), REFUSED, "`linerate discover 127.0.0.1:3260 --luns`");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(folder.path().join("report.html"), "of a bench").expect("a file");
+    let out = folder.path().display().to_string();
+    let diagnosed = linerate(&["diagnose", &congestion, "--out", &out]);
+    expect(diagnosed, REFUSED, "holds a report; name another directory");
+}
+
+#[test]
 fn nobody_there_is_unreachable() {
     let url = format!("iscsi://127.0.0.1:{}/{TARGET}/0", free_port());
     expect(ready(&url), UNREACHABLE, "Connection refused");

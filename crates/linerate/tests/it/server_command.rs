@@ -255,6 +255,19 @@ fn a_mistake_changes_neither_what_is_served_nor_the_file() {
     }
     assert_eq!((text(&served), server(&served, &["list"]).expect_success()), before);
 
+    std::fs::write(configuration(&served), format!("{}x = = 3\n", before.0)).expect("written");
+    let file = configuration(&served).display().to_string();
+    let line = before.0.lines().count() + 1;
+    for words in [&["reload"][..], &["add", "x=ram:1MiB"]] {
+        for said in [
+            server(&served, words).expect_failure(),
+            run(LINERATE, &[&["server", "--config", &file], words].concat()).expect_failure(),
+        ] {
+            assert!(said.contains(&format!("{file}:{line}:5: this is not TOML")), "{said}");
+        }
+    }
+    std::fs::write(configuration(&served), &before.0).expect("written");
+
     let edited = before.0.replace("ram:8MiB", "ram:16MiB");
     std::fs::write(configuration(&served), &edited).expect("written");
     let unserved = server(&served, &["add", "x=ram:1MiB"]);

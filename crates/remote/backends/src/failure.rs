@@ -238,6 +238,8 @@ fn of_open(error: &OpenError) -> Kind {
         | OpenError::Name(_)
         | OpenError::Secret { .. }
         | OpenError::SecretWithoutUser(_) => Kind::Refused,
+        // A congestion control: no address is "not found".
+        OpenError::Connect { error, .. } if error.kind() == io::ErrorKind::NotFound => Kind::Refused,
         OpenError::Resolve { .. }
         | OpenError::NoAddress(_)
         | OpenError::Connect { .. }

@@ -47,6 +47,12 @@ impl Location {
         if crate::GRAMMAR.is_meant(text) {
             return crate::parse(text).map(Location::Volume).map_err(Failure::refused);
         }
+        if is_portal(text) && !Path::new(text).exists() {
+            return Err(Failure::refused(format!(
+                "{text} is a portal and names no LUN: `linerate discover {text} --luns` lists the URLs of its LUNs, such as \
+                 iscsi://{text}/IQN/0; a file of this name is ./{text}"
+            )));
+        }
         Ok(Location::Path(PathBuf::from(text)))
     }
 
@@ -105,6 +111,12 @@ impl Location {
 /// exports are volumes only.
 pub fn is_url(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| !scheme.contains(['[', ':', '/']) && scheme != "nbd")
+}
+
+/// Whether a text looks like `HOST:PORT`.
+pub(crate) fn is_portal(text: &str) -> bool {
+    let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty() && !host.contains('/'));
+    port.is_some_and(|(_, port)| port.parse::<u16>().is_ok())
 }
 
 /// A file or block device.
@@ -196,6 +208,11 @@ mod tests {
         assert!(matches!(Location::parse("./ram:1MiB"), Ok(Location::Path(_))));
         assert!(Location::parse("isci://san1/iqn.x/3").is_err());
         assert!(Location::parse("ram:1X").is_err());
+        for portal in ["127.0.0.1:3260", "[::1]:3260", "san1:3260"] {
+            let refused = Location::parse(portal).err().expect("a portal is no storage").to_string();
+            assert!(refused.contains(&format!("`linerate discover {portal} --luns`")), "{refused}");
+        }
+        assert!(matches!(Location::parse("./san1:3260"), Ok(Location::Path(_))));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use volume::nearest::hint;
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
+use crate::location;
 use crate::{recorders, secrets};
 
 /// Environment variable: the secret of the initiator.
@@ -78,6 +79,12 @@ pub fn is_portal(text: &str) -> bool {
 /// # Errors
 /// As [`url`].
 pub fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
+    if crate::GRAMMAR.is_meant(text) && !text.contains("://") && !location::is_portal(text) {
+        return Err(Failure::refused(format!(
+            "{text} is a volume and no portal: serve it (`linerate serve --volume disk={text}`) and ask that portal, or measure \
+             it where it is (`linerate bench {text}`)"
+        )));
+    }
     let address = match text.parse::<Ipv6Addr>() {
         Ok(bare) => format!("iscsi://[{bare}]"),
         Err(_) if text.contains("://") => text.to_owned(),
@@ -278,6 +285,13 @@ mod tests {
             said.starts_with("unknown key `conections`; did you mean `connections`? (column 22)"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn a_volume_is_no_portal() {
+        let said = portal("ram:1GiB").expect_err("a volume").to_string();
+        assert!(said.contains("`linerate serve --volume disk=ram:1GiB`"), "{said}");
+        assert!(portal("ram").is_ok() && portal("ram:3260").is_ok(), "a host may have any name");
     }
 
     #[test]

@@ -78,7 +78,8 @@ fn masked_beside(text: &str, words: &[String]) -> String {
             }
         }
     }
-    text.split_inclusive('\n').map(masked_line).collect()
+    // What may be a secret ends with its line.
+    text.split('\n').map(masked_line).collect::<Vec<String>>().join("\n")
 }
 
 /// Each word that has a URL is the beginning of a part, which ends in front of the next one.
@@ -99,7 +100,8 @@ fn masked_part(part: &str) -> String {
     if first.contains("://") && (has_open_account(first, rest) || has_open_value(first)) {
         return masked_url(part);
     }
-    part.split_inclusive(char::is_whitespace).map(masked_url).collect()
+    let masked = |word: &str| masked_url(word.trim_end()) + &word[word.trim_end().len()..];
+    part.split_inclusive(char::is_whitespace).map(masked).collect()
 }
 
 /// Whether an account's secret begins in a URL and may go on behind a blank: up to an `@`, or, as a host has
@@ -263,7 +265,7 @@ mod tests {
         for (text, expected) in [
             (
                 "invalid value 'disk=iscsi://a/b/0?target-secret=correct horse' for --volume",
-                "invalid value 'disk=iscsi://a/b/0?target-secret=***************for --volume",
+                "invalid value 'disk=iscsi://a/b/0?target-secret=************** for --volume",
             ),
             (
                 "cannot reach nbd://joe%a:b c@x: no route to host",
@@ -271,6 +273,19 @@ mod tests {
             ),
         ] {
             assert_eq!(masked_beside(text, &words), expected);
+        }
+    }
+
+    #[test]
+    fn the_line_below_a_masked_url_stays_a_line() {
+        for (url, shown) in
+            [("iscsi://a/b/0?mtux=1", "iscsi://a/b/0?mtux=*"), ("iscsi://j%x@a/b", "iscsi://j%*@a/b")]
+        {
+            assert_eq!(
+                masked_beside(&format!("wrong\n  {url}\n    ^"), &[]),
+                format!("wrong\n  {shown}\n    ^")
+            );
+            assert_eq!(masked_beside(&format!("{url} is wrong"), &[]), format!("{shown} is wrong"));
         }
     }
 

@@ -21,7 +21,7 @@ pub enum OpenError {
     #[display("no room for a RAM volume of {bytes} bytes ({source}): make it smaller")]
     NoMemory { bytes: u64, source: io::Error },
     /// The file does not exist, and there is no size to create it with.
-    #[display("{} does not exist: give a size to create it", path.display())]
+    #[display("{} does not exist: give a size to create it, as in file:PATH?size=1GiB", path.display())]
     NotFound { path: PathBuf },
     /// It does not exist, and its folder does not either or takes no files.
     #[display("cannot create {}: {source}; is its folder right?", path.display())]

@@ -65,7 +65,7 @@ pub(crate) fn apply(socket: &Socket, options: &StreamOptions) -> io::Result<()> 
     // A reply must not wait for the acknowledgement of the one before it.
     socket.set_tcp_nodelay(true)?;
     if let Some(name) = &options.congestion {
-        socket.set_tcp_congestion(name.as_bytes())?;
+        socket.set_tcp_congestion(name.as_bytes()).map_err(|error| no_congestion_control(name, error))?;
     }
     if let Some(bytes) = options.send_buffer_bytes {
         socket.set_send_buffer_size(bytes)?;
@@ -74,6 +74,21 @@ pub(crate) fn apply(socket: &Socket, options: &StreamOptions) -> io::Result<()> 
         socket.set_recv_buffer_size(bytes)?;
     }
     Ok(())
+}
+
+/// TCP_CONGESTION of an unknown name is "no such file" (tcp(7)), which names no cause.
+fn no_congestion_control(name: &str, error: io::Error) -> io::Error {
+    const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    if error.kind() != io::ErrorKind::NotFound {
+        return error;
+    }
+    let available = std::fs::read_to_string(AVAILABLE).unwrap_or_default();
+    let available: Vec<&str> = available.split_whitespace().collect();
+    let why = format!(
+        "congestion={name}: this machine has no such TCP congestion control; available are {} ({AVAILABLE})",
+        available.join(", ")
+    );
+    io::Error::new(io::ErrorKind::NotFound, why)
 }
 
 /// What waits in a socket, as far as one call can receive it: the kernel ends the count, as it ends a call,

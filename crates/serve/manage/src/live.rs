@@ -184,8 +184,10 @@ impl Live {
     /// What targets are served. Blocks as [`Live::sessions`] does.
     pub(crate) fn targets(&self) -> Vec<Target> {
         let sessions = self.sessions();
-        let mut targets: Vec<Target> = self
-            .with_config(|config| config.front_ends().flat_map(|front_end| front_end.targets()).collect());
+        let portals = self.server.portals();
+        let mut targets: Vec<Target> = self.with_config(|config| {
+            config.front_ends().flat_map(|front_end| front_end.targets(&portals)).collect()
+        });
         for target in &mut targets {
             let is_of = |session: &&Session| session.target.as_ref() == Some(&target.name);
             target.sessions = sessions.iter().filter(is_of).count();

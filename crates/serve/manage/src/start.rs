@@ -182,11 +182,8 @@ fn remedy(kind: io::ErrorKind) -> &'static str {
         io::ErrorKind::AddrInUse => "stop what listens there, or name another address or port with --listen",
         io::ErrorKind::AddrNotAvailable => "name an address that this machine has with --listen",
         io::ErrorKind::PermissionDenied => "take a port above 1023, such as 3260",
-        // What setting TCP_CONGESTION says of an unknown name.
-        io::ErrorKind::NotFound => {
-            "--congestion names no algorithm of this machine; see \
-             /proc/sys/net/ipv4/tcp_available_congestion_control"
-        }
+        // Of a congestion control.
+        io::ErrorKind::NotFound => "name another one with --congestion, or `congestion` of the portal",
         _ => "see --listen",
     }
 }
@@ -211,6 +208,10 @@ mod tests {
         let mut server = start(desired, config).expect("started");
         assert_ne!(server.addresses()[0].port(), 0, "the port that was taken");
         server.open().expect("threads");
+        let Ok(Reply::Targets { targets }) = ask(&folder.path().join(CONTROL), &Request::Targets) else {
+            panic!("no targets");
+        };
+        assert_eq!(targets[0].portals, [server.addresses()[0].to_string()]);
         let spec = "ram:2MiB".to_owned();
         let volume = "vm2".parse().expect("a name");
         let change =

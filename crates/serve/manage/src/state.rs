@@ -16,7 +16,8 @@ use host::StateDirectory;
 use volume::backend::Undo;
 use volume::{LossMark, PersistentState};
 
-use crate::config::{Uuid, Volume, VolumeName};
+use crate::config::{ConfigFile, Uuid, Volume, VolumeName};
+use crate::front_ends::FrontEnds;
 use backends::Failure;
 
 /// The state directory, which exists and is writable, and is this server's as long as this is not dropped.
@@ -383,13 +384,8 @@ pub fn control_socket(named: Option<&Path>, config: Option<&Path>) -> Result<Pat
 
 /// The keys `control` and `state` of a configuration file.
 fn places(config: &Path) -> Result<[Option<PathBuf>; 2], Failure> {
-    let refused = |why: &dyn fmt::Display| {
-        Failure::refused(format_args!("cannot read the configuration {}: {why}", config.display()))
-    };
-    let text = fs::read_to_string(config).map_err(|error| refused(&error))?;
-    let table = toml::de::DeTable::parse(&text).map_err(|error| refused(&error.message()))?;
-    let place = |key| table.get_ref().get(key).and_then(|value| value.get_ref().as_str()).map(PathBuf::from);
-    Ok([place("control"), place("state")])
+    let file = ConfigFile::read(config, FrontEnds::default());
+    file.and_then(|file| file.places()).map_err(Failure::refused)
 }
 
 /// The control socket's name within the state directory.
@@ -540,9 +536,8 @@ mod tests {
         assert_eq!(socket("state = \"/s\"", None).as_deref(), Ok("/s/control.sock"));
         assert_eq!(socket("state = \"/s\"\ncontrol = \"/c\"", None).as_deref(), Ok("/c"));
         assert_eq!(socket("control = \"/c\"", Some("/named")).as_deref(), Ok("/named"));
-        assert!(
-            socket("control = ", None).is_err_and(|why| why.starts_with("cannot read the configuration"))
-        );
+        let wrong = socket("state = \"/s\"\ncontrol = = 3", None).expect_err("not TOML");
+        assert!(wrong.contains(":2:11: this is not TOML: "), "{wrong}");
     }
 
     #[test]

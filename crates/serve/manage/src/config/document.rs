@@ -12,15 +12,27 @@ use crate::poll::{Gather, Poll};
 use ::volume::spec::{Bytes, Time};
 
 pub(super) fn read(mistakes: Mistakes<'_>, front_ends: FrontEnds) -> Result<Config, ConfigError> {
+    let Some(document) = parsed(&mistakes) else { return mistakes.verdict(None) };
+    let config = config(&Section::new("the file", 0..0, &document, &mistakes), front_ends);
+    mistakes.verdict(Some(config))
+}
+
+/// The keys `control` and `state`, whatever else is in the file.
+pub(super) fn places(mistakes: Mistakes<'_>) -> Result<[Option<PathBuf>; 2], ConfigError> {
+    let places = parsed(&mistakes).map(|table| {
+        ["control", "state"]
+            .map(|key| table.get(key).and_then(|value| value.get_ref().as_str()).map(PathBuf::from))
+    });
+    mistakes.verdict(places)
+}
+
+/// The text as TOML.
+fn parsed<'a>(mistakes: &Mistakes<'a>) -> Option<DeTable<'a>> {
     let (document, errors) = DeTable::parse_recoverable(mistakes.text());
     for error in &errors {
         mistakes.add(error.span().unwrap_or(0..0), format!("this is not TOML: {}", error.message()));
     }
-    if !errors.is_empty() {
-        return mistakes.verdict(None);
-    }
-    let config = config(&Section::new("the file", 0..0, document.get_ref(), &mistakes), front_ends);
-    mistakes.verdict(Some(config))
+    errors.is_empty().then(|| document.into_inner())
 }
 
 /// The sections of a document without mistakes, and the keys that each may have.

@@ -37,6 +37,11 @@ impl ConfigFile {
         document::read(Mistakes::new(&file, &self.text, exposed), self.front_ends)
     }
 
+    /// The control socket and the state directory that it names. What else is in it is the server's to judge.
+    pub(crate) fn places(&self) -> Result<[Option<PathBuf>; 2], ConfigError> {
+        document::places(Mistakes::new(&self.path.display().to_string(), &self.text, None))
+    }
+
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path

@@ -7,7 +7,7 @@ use tracing_subscriber::filter::Targets;
 
 use super::section::Section;
 use super::values::Unfit;
-use ::volume::nearest::hint;
+use ::volume::nearest::{hint, nearest};
 
 /// `[log]`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -92,7 +92,10 @@ impl FromStr for LogTargets {
         // A lone word that is no level would be the name of a part, of which everything is logged.
         match targets.iter().map(|(name, _)| name).find(|name| !is_known(name)) {
             None => Ok(LogTargets(targets)),
-            Some(name) => Err(Unfit(format!("nothing is logged as `{name}`{}", meant(name)))),
+            Some(name) => {
+                let is_alone = text.split(',').any(|part| part.trim() == name);
+                Err(Unfit(format!("nothing is logged as `{name}`{}", meant(name, is_alone))))
+            }
         }
     }
 }
@@ -104,8 +107,12 @@ fn is_known(name: &str) -> bool {
     KNOWN.iter().any(is_within)
 }
 
-fn meant(name: &str) -> String {
+fn meant(name: &str, is_alone: bool) -> String {
     let levels = ["off", "error", "warn", "info", "debug", "trace"];
+    // A word without a level is more often a mistyped level than a part of which everything is wanted.
+    if is_alone && nearest(name, &levels).is_some() {
+        return hint(name, &levels);
+    }
     let part = name.split("::").next().unwrap_or(name);
     let known: Vec<&str> = match name.contains("::") && is_known(part) {
         true => KNOWN.iter().copied().filter(|known| known.starts_with(part)).collect(),
@@ -173,6 +180,7 @@ mod tests {
         for (bad, says) in [
             ("warn,taget=debug", "nothing is logged as `taget`; did you mean `target`?"),
             ("inof", "nothing is logged as `inof`; did you mean `info`?"),
+            ("wran", "nothing is logged as `wran`; did you mean `warn`?"),
             ("nonsense=debug", "; known are `agent`, "),
             ("target::admision=debug", "did you mean `target::admission`?"),
             ("target::x=debug", "known are `target::admission`, "),

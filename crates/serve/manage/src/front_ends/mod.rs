@@ -102,8 +102,9 @@ pub trait Configured: Any + fmt::Debug + Send + Sync {
     /// Where hosts find a volume.
     fn exports_of(&self, volume: &VolumeName) -> Vec<Lun>;
 
-    /// Its targets, as [`control::Request::Targets`] tells of them, without their sessions.
-    fn targets(&self) -> Vec<control::Target> {
+    /// Its targets, as [`control::Request::Targets`] tells of them, without their sessions. The portals are those of all front
+    /// ends, with the ports that were taken.
+    fn targets(&self, _portals: &[Portal]) -> Vec<control::Target> {
         Vec::new()
     }
 

@@ -149,8 +149,8 @@ impl Configured for IscsiConfig {
         its.map(exported).collect()
     }
 
-    fn targets(&self) -> Vec<control::Target> {
-        self.targets.iter().map(|target| summary::told(target, &self.portals)).collect()
+    fn targets(&self, portals: &[server::Portal]) -> Vec<control::Target> {
+        self.targets.iter().map(|target| summary::told(target, portals)).collect()
     }
 
     fn announcement(&self, portals: &[server::Portal], volumes: &[control::Volume]) -> String {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use ::target::{ISCSI, NamePattern};
 use volume::spec::Bytes;
 
-use super::{Account, Lun, Portal, Target, usage};
+use super::{Account, Lun, Target, usage};
 use crate::config::Config;
 use crate::control::{self, TargetLun};
 
@@ -55,14 +55,15 @@ fn exported(volumes: &[control::Volume], lun: &Lun) -> String {
 }
 
 /// The same for the control socket.
-pub(super) fn told(target: &Target, portals: &[Portal]) -> control::Target {
-    let reached = portals.iter().filter(|portal| target.is_reached_by(portal.group));
+pub(super) fn told(target: &Target, portals: &[server::Portal]) -> control::Target {
+    let reached =
+        portals.iter().filter(|portal| portal.front_end == ISCSI && target.is_reached_by(portal.tag));
     let texts = |patterns: &Vec<NamePattern>| patterns.iter().map(ToString::to_string).collect();
     control::Target {
         front_end: ISCSI.to_owned(),
         name: target.name.to_string(),
         alias: target.alias.clone(),
-        portals: reached.map(|portal| portal.listen.0.to_string()).collect(),
+        portals: reached.map(|portal| portal.listen.to_string()).collect(),
         initiators: target.initiators.as_ref().map(texts),
         networks: target.networks.as_ref().map(|all| all.iter().map(ToString::to_string).collect()),
         users: target.chap.iter().flat_map(|chap| &chap.accounts).map(user).collect(),
