@@ -62,7 +62,7 @@ impl KeyArguments {
     fn act(&self, act: impl AsyncFnOnce(&Unit) -> Result<(), Failure>) -> Result<(), Failure> {
         self.unit.with_settings(reservations::stable_isid, async |unit| match act(unit).await {
             Err(failure) if failure.is_conflict() => {
-                Err(reservations::with_other_ports(unit, self.key, failure).await)
+                Err(reservations::explained(unit, self.key, failure).await)
             }
             done => done,
         })

@@ -33,6 +33,27 @@ fn a_disk_tells_what_it_is() {
 }
 
 #[test]
+fn a_missing_lun_and_a_missing_registration_are_told_as_what_they_are() {
+    let server = Server::serving(&["disk=ram:1MiB"]);
+    if !server.is_ours() {
+        return;
+    }
+    let (url, target) = (server.url("disk"), server.target_name("disk"));
+    let missing = scsi(&["vpd", &format!("iscsi://{}/{target}/7", server.portal())]);
+    assert_eq!(missing.status.code(), Some(6), "{}", missing.said);
+    scsi(&["register", &url, "--key", "abc"]).expect_success();
+    for (key, code, says) in [
+        ("def", Some(1), "is registered with another key than def"),
+        ("abc", Some(0), ""),
+        ("abc", Some(1), "has no registration with the LUN"),
+    ] {
+        let ended = scsi(&["unregister", &url, "--key", key]);
+        assert_eq!(ended.status.code(), code, "{}", ended.said);
+        assert!(ended.said.contains(says), "{}", ended.said);
+    }
+}
+
+#[test]
 fn what_is_written_over_is_named_first() {
     let server = Server::serving(&["disk=ram:1MiB"]);
     if !server.is_ours() {

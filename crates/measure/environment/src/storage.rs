@@ -107,11 +107,11 @@ fn of_disk(system: &System, device: u64) -> Vec<Fact> {
     let here = format!("sys/dev/block/{}", numbers(device));
     let folder = if system.has(format!("{here}/partition")) { format!("{here}/..") } else { here };
     let text = |file: &str| system.text(format!("{folder}/{file}"));
-    let turns = |text: String| if text == "1" { "may turn" } else { "solid state" };
+    let medium = |text: String| if text == "1" { "rotational" } else { "solid state" };
     let cache = |text: String| if text == "write back" { "write cache on" } else { "write cache off" };
     let rows = [
         ("disk", text("device/model")),
-        ("medium", text("queue/rotational").map(|text| turns(text).to_owned())),
+        ("medium", text("queue/rotational").map(|text| medium(text).to_owned())),
         ("disk's cache", text("queue/write_cache").map(|text| cache(text).to_owned())),
         ("scheduler", text("queue/scheduler").as_deref().map(chosen)),
     ];
@@ -153,6 +153,6 @@ mod tests {
         ]);
         let facts = of_disk(&made.system, rustix::fs::makedev(8, 1));
         let values: Vec<&str> = facts.iter().map(|fact| fact.value.as_str()).collect();
-        assert_eq!(values, ["may turn", "write cache on", "mq-deadline"]);
+        assert_eq!(values, ["rotational", "write cache on", "mq-deadline"]);
     }
 }

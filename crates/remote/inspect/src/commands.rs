@@ -19,11 +19,11 @@ use crate::pages::{self, dump, fields, fields_text, hex};
 /// INQUIRY, its standard data.
 ///
 /// # Errors
-/// Also if there is nothing at this LUN.
+/// Also if there is no such LUN.
 pub async fn inquiry(unit: &Unit) -> Result<Answer, Failure> {
     let data = unit.inquiry().await?;
     if !data.is_there() {
-        return Err(Failure::new(Kind::NotFound, "the target has nothing at this LUN"));
+        return Err(Failure::new(Kind::NotFound, "the target has no such LUN"));
     }
     Ok(standard(&data))
 }
@@ -78,9 +78,13 @@ fn alua(target_port_groups: u8) -> &'static str {
 /// INQUIRY, a page of vital product data, with `bytes` as bytes too.
 ///
 /// # Errors
-/// As [`Unit::vpd`].
-pub async fn vpd(unit: &Unit, page: u8, bytes: bool) -> Result<Answer, VerbError> {
-    let page = unit.vpd(page).await?;
+/// As [`Unit::vpd`], or there is no such LUN.
+pub async fn vpd(unit: &Unit, page: u8, bytes: bool) -> Result<Answer, Failure> {
+    let page = match unit.vpd(page).await {
+        Ok(page) => page,
+        // INQUIRY is answered for a LUN that is not there too, and refuses its pages as those that are not supported.
+        Err(refused) => return Err(inquiry(unit).await.err().unwrap_or(refused.into())),
+    };
     let bytes = if bytes { format!("\n{}", dump(&page.bytes)) } else { String::new() };
     Ok(Answer::of_text(pages::text(&page) + &bytes, &pages::to_json(&page)))
 }

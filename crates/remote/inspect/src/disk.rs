@@ -17,10 +17,10 @@ pub struct Disk {
     blocks: u64,
     block_bytes: u32,
     physical_block_bytes: u64,
-    read_only: bool,
+    read_only: Option<bool>,
     solid_state: bool,
     /// WCE: writes are answered before they are on stable storage.
-    write_cache: bool,
+    write_cache: Option<bool>,
     /// RCD the other way round: reads may come from a cache.
     read_cache: Option<bool>,
     /// DPOFUA: writes can be told to be on stable storage before they are answered.
@@ -52,6 +52,9 @@ struct Limits {
     atomic_blocks: Option<u64>,
 }
 
+/// Of what MODE SENSE would tell.
+const NOT_ASKED: &str = "unknown: the target did not answer MODE SENSE";
+
 impl Disk {
     /// Asks a unit; a failure if it cannot be looked at as a disk.
     pub async fn look(unit: &Unit) -> Result<Disk, Failure> {
@@ -66,9 +69,10 @@ impl Disk {
             blocks: geometry.blocks.0,
             block_bytes,
             physical_block_bytes: u64::from(block_bytes) << geometry.physical_exponent,
-            read_only: profile.read_only,
+            // A target that answers MODE SENSE with nothing that is understood has said neither.
+            read_only: caching.as_ref().map(|modes| modes.write_protected),
             solid_state: profile.solid_state,
-            write_cache: profile.volatile_cache,
+            write_cache: caching.as_ref().map(|_| profile.volatile_cache),
             read_cache: caching.as_ref().and_then(Modes::caching).map(|caching| !caching.rcd),
             force_unit_access: caching.as_ref().map(|modes| modes.force_unit_access),
             provisioning: Ways::new(
@@ -82,8 +86,17 @@ impl Disk {
 
     /// Names and values for a table.
     pub fn rows(&self) -> Vec<(&'static str, String)> {
-        let writable = if self.read_only { "no" } else { "yes" };
-        let medium = if self.solid_state { "solid state" } else { "may turn" };
+        let writable = match self.read_only {
+            Some(read_only) => {
+                if read_only {
+                    "no"
+                } else {
+                    "yes"
+                }
+            }
+            None => NOT_ASKED,
+        };
+        let medium = if self.solid_state { "solid state" } else { "rotational, or not reported" };
         vec![
             ("capacity", self.capacity()),
             ("writable", writable.to_owned()),
@@ -104,7 +117,16 @@ impl Disk {
     }
 
     fn cache(&self) -> String {
-        let writes = if self.write_cache { "write cache on (WCE)" } else { "write cache off" };
+        let writes = match self.write_cache {
+            Some(on) => {
+                if on {
+                    "write cache on (WCE)"
+                } else {
+                    "write cache off"
+                }
+            }
+            None => NOT_ASKED,
+        };
         let reads = self.read_cache.map(|on| if on { ", read cache on" } else { ", read cache off (RCD)" });
         let fua = self.force_unit_access.map(|obeyed| if obeyed { ", FUA obeyed" } else { ", no FUA" });
         format!("{writes}{}{}", reads.unwrap_or_default(), fua.unwrap_or_default())

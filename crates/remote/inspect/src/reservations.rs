@@ -3,7 +3,7 @@
 //! A registration belongs to an I_T nexus: the initiator's name and the session's ISID together. A program that registers
 //! in one session and reserves in another has to take the same ISID for both ([`stable_isid`]).
 
-use initiator::verbs::{Registration, VerbError};
+use initiator::verbs::{Registration, TransportId, VerbError};
 use initiator::{Settings, Unit};
 use iscsi::pdu::Isid;
 use serde_json::{Value, json};
@@ -25,12 +25,13 @@ pub fn stable_isid(settings: &mut Settings) {
     settings.isid.get_or_insert(Isid(isid));
 }
 
-/// The failure of a command that a reservation was in the way of, with what more there is to say if `key` is registered by
-/// way of another port than the login has ended at.
-pub async fn with_other_ports(unit: &Unit, key: u64, failure: Failure) -> Failure {
+/// Why PERSISTENT RESERVE OUT with this key was answered with RESERVATION CONFLICT, if the registrations tell: the key is
+/// registered by way of another port than the login has ended at, or this I_T nexus is not registered with it (SPC-4 5.13.5:
+/// all service actions but REGISTER of an unregistered nexus, or with another key than its own, are a conflict).
+pub async fn explained(unit: &Unit, key: u64, failure: Failure) -> Failure {
     let elsewhere = unit.registrations_elsewhere().await.unwrap_or_default();
     let Some(registration) = elsewhere.iter().find(|registration| registration.key == key) else {
-        return failure;
+        return unregistered(unit, key).await.unwrap_or(failure);
     };
     let group = unit.target().nexus().target_portal_group_tag;
     let group = group.map_or_else(String::new, |tag| format!(" (portal group {tag})"));
@@ -39,6 +40,23 @@ pub async fn with_other_ports(unit: &Unit, key: u64, failure: Failure) -> Failur
          to be registered too",
         registration.relative_port
     ))
+}
+
+async fn unregistered(unit: &Unit, key: u64) -> Option<Failure> {
+    let nexus = unit.target().nexus();
+    let initiator = nexus.initiator.clone();
+    let ours = TransportId::Iscsi { name: nexus.initiator, isid: Some(nexus.isid.0) };
+    let registrations = unit.registrations().await.ok()?;
+    let own = registrations.iter().find(|registration| registration.initiator.as_ref() == Some(&ours));
+    let why = match own {
+        Some(registration) if registration.key == key => return None,
+        Some(_) => format!("is registered with another key than {key:x}"),
+        None => "has no registration with the LUN".to_owned(),
+    };
+    Some(Failure::failed(format_args!(
+        "the target refused PERSISTENT RESERVE OUT: RESERVATION CONFLICT: this initiator ({initiator}) {why}; \
+         `linerate scsi registrations` shows who is registered"
+    )))
 }
 
 /// PERSISTENT RESERVE IN: who is registered and who holds the reservation.
