@@ -68,7 +68,11 @@ pub(crate) fn read(arguments: &ReadArguments) -> Result<(), Failure> {
                 (Box::new(made), name)
             }
         };
-        stream::read(part, output, &name).await
+        let done = stream::read(part, output, &name).await;
+        if let (Err(_), Some(path)) = (&done, &arguments.output) {
+            let _ = private_file::remove_if_empty(path);
+        }
+        done
     })
 }
 

@@ -35,6 +35,17 @@ fn read(url: &str, folder: &Path, arguments: &[&str]) -> Vec<u8> {
 }
 
 #[test]
+fn a_read_that_fails_leaves_no_empty_file() {
+    let Some(server) = ours(&["disk=fault:[ram:1MiB]"]) else { return };
+    let control = server.state().join("control").display().to_string();
+    linerate(&["server", "fault", "disk", "fail", "--control", &control]).expect_success();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = folder.path().join("output");
+    linerate(&["read", &server.url("disk"), "--output", &output.display().to_string()]).expect_failure();
+    assert!(!output.exists());
+}
+
+#[test]
 fn what_comes_through_a_pipe_goes_back_through_one() {
     let Some(server) = ours(&["disk=ram:16MiB", "large=ram:16MiB?block=4096"]) else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");

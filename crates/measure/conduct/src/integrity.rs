@@ -79,7 +79,8 @@ pub const LUN_BYTES: u64 = 39 << 20;
 /// The same over NBD, as options of a URL.
 const NBD_WAYS: &[(&str, &str)] = &[("NBD", ""), ("NBD, four connections", "?connections=4")];
 
-/// Writes and reads back in every way, and by the URL of the same volume over NBD if it has one. `tell` hears of each by its name: bytes that came back as they were written, or what
+/// Writes and reads back in every way, and by the URL of the same volume over NBD if it has one: this share of the data, at least a
+/// request of each length, in (0, 1]. `tell` hears of each by its name: bytes that came back as they were written, or what
 /// was wrong with them. Gives whether all of it came back.
 ///
 /// # Errors
@@ -87,12 +88,13 @@ const NBD_WAYS: &[(&str, &str)] = &[("NBD", ""), ("NBD, four connections", "?con
 pub async fn check(
     url: &Url,
     nbd: Option<&str>,
+    share: f64,
     tell: &dyn Fn(&str, &Result<u64, bench::Failure>),
 ) -> Result<bool, Failure> {
     let (mut sound, mut generation) = (true, 0);
     for way in WAYS {
         generation += 1;
-        let outcome = travel(&by(url, way.settings), generation, None).await?;
+        let outcome = travel(&by(url, way.settings), share, generation, None).await?;
         sound &= outcome.is_ok();
         tell(way.name, &outcome);
     }
@@ -101,12 +103,12 @@ pub async fn check(
         let spec =
             backends::parse(&format!("{}{options}", nbd.unwrap_or_default())).map_err(Failure::failed)?;
         let device = backends::open(&spec).await?;
-        let outcome = made(&device, generation, None).await;
+        let outcome = made(&device, share, generation, None).await;
         sound &= outcome.is_ok();
         tell(name, &outcome);
     }
     // All that the last way wrote, by a session of another kind, in requests of another length.
-    let outcome = travel(url, generation, Some(Blocks(100))).await?;
+    let outcome = travel(url, share, generation, Some(Blocks(100))).await?;
     tell("read once more, by another session", &outcome);
     Ok(sound && outcome.is_ok())
 }
@@ -126,24 +128,26 @@ fn set(settings: &mut Settings, key: &str, value: &str) {
 /// Bytes that made the trip, or what was wrong with them. With a length of requests they are only read back.
 async fn travel(
     url: &Url,
+    share: f64,
     generation: u64,
     read: Option<Blocks>,
 ) -> Result<Result<u64, bench::Failure>, Failure> {
     let lun = remote::open(url).await?;
     let target = Arc::clone(lun.target());
     let device: Arc<dyn BlockDevice> = Arc::new(lun);
-    let outcome = made(&device, generation, read).await;
+    let outcome = made(&device, share, generation, read).await;
     target.close().await;
     Ok(outcome)
 }
 
 async fn made(
     device: &Arc<dyn BlockDevice>,
+    share: f64,
     generation: u64,
     read: Option<Blocks>,
 ) -> Result<u64, bench::Failure> {
     let mut outcome = Ok(0);
-    for trip in trips(generation) {
+    for trip in trips(share, generation) {
         let made = match read {
             None => round_trip(device, trip).await,
             Some(request) => read_back(device, RoundTrip { request, ..trip }).await,
@@ -154,10 +158,11 @@ async fn made(
 }
 
 /// One after the other over the volume.
-fn trips(generation: u64) -> impl Iterator<Item = RoundTrip> {
+fn trips(share: f64, generation: u64) -> impl Iterator<Item = RoundTrip> {
     let mut lba = 0;
     REQUESTS.iter().map(move |&(request, bytes)| {
-        let extent = Extent::new(lba, bytes / 512);
+        let blocks = ((bytes / 512) as f64 * share).ceil() as u64;
+        let extent = Extent::new(lba, blocks.clamp(request, bytes / 512));
         lba += extent.blocks.0;
         RoundTrip { extent, request: Blocks(request), depth: DEPTH, generation }
     })
@@ -176,9 +181,16 @@ mod tests {
 
     #[test]
     fn all_trips_fit_on_the_volume_beside_each_other() {
-        let trips: Vec<RoundTrip> = trips(1).collect();
+        let trips: Vec<RoundTrip> = trips(1.0, 1).collect();
         assert!(trips.windows(2).all(|two| !two[0].extent.overlaps(two[1].extent)));
         let end = trips.last().and_then(|last| last.extent.end()).expect("there are trips");
         assert_eq!(end.0 * 512, LUN_BYTES);
+    }
+
+    #[test]
+    fn a_small_share_still_has_a_request_of_each_length() {
+        let blocks = |share| super::trips(share, 1).map(|trip| trip.extent.blocks.0).collect::<Vec<u64>>();
+        assert_eq!(blocks(0.1), [52, 154, 410, 820, 1639, 1639, 3277]);
+        assert_eq!(blocks(1e-9), REQUESTS.iter().map(|(request, _)| *request).collect::<Vec<u64>>());
     }
 }

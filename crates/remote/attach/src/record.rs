@@ -52,7 +52,10 @@ pub struct FoundRecord {
 /// The system's.
 pub fn directory(runtime: &Path) -> io::Result<PathBuf> {
     let directory = runtime.join("attach");
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+    made.map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot make {}: {error}", directory.display()))
+    })?;
     Ok(directory)
 }
 
@@ -173,6 +176,13 @@ fn remove(record: &Path, log: Option<&Path>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_named() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let error = directory(file.path()).expect_err("a file is no directory").to_string();
+        assert!(error.contains(&file.path().join("attach").display().to_string()), "{error}");
+    }
 
     fn record(path: &str) -> Record {
         Record {

@@ -1,7 +1,7 @@
 //! New files with data of a disk, or of traffic to it: accessible to their owner only, regardless of the
 //! umask, since an image contains files of all users. An existing file keeps its mode.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -22,4 +22,13 @@ pub fn create(path: &Path) -> io::Result<File> {
 /// The system's; that it is there already.
 pub fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)
+}
+
+/// Removes a file that was made and has stayed empty, and nothing else.
+///
+/// # Errors
+/// The system's.
+pub fn remove_if_empty(path: &Path) -> io::Result<()> {
+    let is_empty = fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0);
+    if is_empty { fs::remove_file(path) } else { Ok(()) }
 }
