@@ -141,8 +141,8 @@ impl Configured for NbdConfig {
         its.map(told).collect()
     }
 
-    fn targets(&self) -> Vec<control::Target> {
-        self.exports.iter().map(|export| summary::told(export, &self.listen)).collect()
+    fn targets(&self, portals: &[Portal]) -> Vec<control::Target> {
+        self.exports.iter().map(|export| summary::told(export, portals)).collect()
     }
 
     fn announcement(&self, portals: &[Portal], volumes: &[control::Volume]) -> String {

@@ -1,7 +1,5 @@
 //! An export in a few lines, for people.
 
-use std::net::SocketAddr;
-
 use nbd_server::NBD;
 use server::Portal;
 use volume::spec::Bytes;
@@ -38,12 +36,13 @@ pub(super) fn usage(export: &Export, portals: &[Portal]) -> Option<String> {
 }
 
 /// For the control socket.
-pub(super) fn told(export: &Export, listen: &[SocketAddr]) -> control::Target {
+pub(super) fn told(export: &Export, portals: &[Portal]) -> control::Target {
+    let own = portals.iter().filter(|portal| portal.front_end == NBD);
     control::Target {
         front_end: NBD.to_owned(),
         name: export.name.clone(),
         alias: Some(export.description.clone()).filter(|text| !text.is_empty()),
-        portals: listen.iter().map(ToString::to_string).collect(),
+        portals: own.map(|portal| portal.listen.to_string()).collect(),
         initiators: None,
         networks: export.networks.as_ref().map(|all| all.iter().map(ToString::to_string).collect()),
         users: Vec::new(),
