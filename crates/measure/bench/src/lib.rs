@@ -32,6 +32,7 @@
 mod access;
 mod extent;
 mod failure;
+pub mod fio_job;
 mod generations;
 pub mod icf;
 pub mod journal;

@@ -1,0 +1,372 @@
+//! A job: what its options mean to fio.
+
+use std::time::Duration;
+
+use super::access::{Requests, requests};
+use super::lines::{Section, Written};
+use super::values::{Amount, KbBase, amount, directions, flag, is_opposite, number, time};
+use super::{Mistake, Options};
+use crate::plan::{Access, Data, Distribution, Pace, Span, Workload};
+
+/// What a job does, and until when.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// Its section's name, or `name`.
+    pub name: String,
+    /// How many do this at the same time (`numjobs`): 1 to 256.
+    pub clients: u16,
+    /// What each of them asks; its span is set when the capacity is known.
+    pub workload: Workload,
+    /// Where the first one's part begins.
+    pub offset: Amount,
+    /// And how far behind it each of the others'.
+    pub offset_increment: Amount,
+    /// The length of each part; to the end if `None`.
+    pub size: Option<Amount>,
+    /// How much is moved, if that is not `size`.
+    pub io_size: Option<Amount>,
+    /// How many requests are made, if that ends it.
+    pub requests: Option<u64>,
+    /// How often all of that is done.
+    pub loops: u64,
+    /// After how long it ends.
+    pub runtime: Option<Duration>,
+    /// Whether it goes on until then.
+    pub time_based: bool,
+    /// Time that is not counted.
+    pub ramp: Duration,
+    /// Whether jobs before it end first.
+    pub stonewall: bool,
+}
+
+/// The options of a job, while they are read.
+pub(super) struct Reader<'o, 't> {
+    options: &'o Options<'t>,
+    pub(super) base: KbBase,
+    notes: &'o mut Vec<String>,
+}
+
+impl<'t> Reader<'_, 't> {
+    pub(super) fn written(&self, name: &str) -> Option<Written<'t>> {
+        self.options.get(name).copied()
+    }
+
+    /// A value that `read` understands; it answers a sentence otherwise.
+    pub(super) fn read<T>(
+        &self,
+        name: &str,
+        read: impl FnOnce(&'t str) -> Result<T, String>,
+    ) -> Result<Option<T>, Mistake> {
+        let Some(written) = self.written(name) else { return Ok(None) };
+        let value = written.value.filter(|value| !value.is_empty());
+        let value = value.ok_or_else(|| written.wrong("expected a value"))?;
+        if name != "name" && value.contains(char::is_whitespace) {
+            return Err(
+                written.wrong("leave out the blank: fio reads no unit behind one (`bs= 8k` is 8 bytes)")
+            );
+        }
+        read(value).map(Some).map_err(|why| written.wrong(why))
+    }
+
+    fn flag(&self, name: &str) -> Result<bool, Mistake> {
+        let Some(written) = self.written(name) else { return Ok(false) };
+        flag(written.value).map_err(|why| written.wrong(why))
+    }
+
+    fn number(&self, name: &str, range: std::ops::RangeInclusive<u64>) -> Result<Option<u64>, Mistake> {
+        self.read(name, |text| number(text, self.base, range))
+    }
+
+    fn amount(&mut self, name: &str) -> Result<Option<Amount>, Mistake> {
+        if let Some(Written { value: Some(text), .. }) = self.written(name) {
+            self.note_opposite(text);
+        }
+        self.read(name, |text| amount(text, self.base))
+    }
+
+    fn time(&self, name: &str, unit: Duration) -> Result<Option<Duration>, Mistake> {
+        self.read(name, |text| time(text, unit))
+    }
+
+    /// A mistake at an option.
+    fn wrong<T>(&self, name: &str, why: &str) -> Result<T, Mistake> {
+        let unplaced = || Mistake { line: 1, column: 1, why: why.to_owned() };
+        Err(self.written(name).map_or_else(unplaced, |written| written.wrong(why)))
+    }
+
+    pub(super) fn note(&mut self, note: &str) {
+        self.notes.push(note.to_owned());
+    }
+
+    pub(super) fn note_opposite(&mut self, text: &str) {
+        if is_opposite(text, self.base) {
+            self.notes.push(format!(
+                "`{text}`: to fio KiB is 1,000 bytes and k is 1,024, unless kb_base=1000; it is read so."
+            ));
+        }
+    }
+}
+
+/// Engines that make one request after the other.
+const SYNCHRONOUS: &[&str] = &[
+    "sync", "psync", "vsync", "pvsync", "pvsync2", "mmap", "splice", "gfapi", "mtd", "pmemblk", "dev-dax",
+    "libpmem",
+];
+
+/// Engines that measure something else.
+const NO_STORAGE: &[&str] = &[
+    "cpuio",
+    "net",
+    "netsplice",
+    "rdma",
+    "ftruncate",
+    "filecreate",
+    "filestat",
+    "filedelete",
+    "falloc",
+    "e4defrag",
+    "exec",
+];
+
+/// What fio verifies by a checksum.
+const CHECKSUMS: &[&str] = &[
+    "crc32c",
+    "crc32c-intel",
+    "crc32",
+    "crc64",
+    "crc16",
+    "crc7",
+    "md5",
+    "xxhash",
+    "sha1",
+    "sha256",
+    "sha512",
+    "sha3-224",
+    "sha3-256",
+    "sha3-384",
+    "sha3-512",
+    "meta",
+];
+
+pub(super) fn read(
+    section: &Section<'_>,
+    options: &Options<'_>,
+    notes: &mut Vec<String>,
+) -> Result<Job, Mistake> {
+    let mut reader = Reader { options, base: KbBase::default(), notes };
+    let reader = &mut reader;
+    reader.base = reader.read("kb_base", kb_base)?.unwrap_or_default();
+    let requests = requests(reader)?;
+    let loops = reader.number("loops", 1..=1_000_000)?.unwrap_or(1);
+    let job = Job {
+        name: name(section, reader)?,
+        // Within this range.
+        clients: reader.number("numjobs", 1..=256)?.unwrap_or(1) as u16,
+        workload: workload(reader, requests)?,
+        offset: reader.amount("offset")?.unwrap_or(Amount::Bytes(0)),
+        offset_increment: reader.amount("offset_increment")?.unwrap_or(Amount::Bytes(0)),
+        size: reader.amount("size")?.filter(|size| *size != Amount::Bytes(0)),
+        io_size: reader.amount("io_size")?.filter(|size| *size != Amount::Bytes(0)),
+        requests: reader.number("number_ios", 0..=u64::MAX / loops)?.filter(|count| *count > 0),
+        loops,
+        runtime: reader.time("runtime", Duration::from_secs(1))?.filter(|time| !time.is_zero()),
+        time_based: reader.flag("time_based")?,
+        ramp: reader.time("ramp_time", Duration::from_secs(1))?.unwrap_or_default(),
+        stonewall: reader.flag("stonewall")?,
+    };
+    match job.time_based && job.runtime.is_none() {
+        true => reader.wrong("time_based", "there is no `runtime`"),
+        false => Ok(job),
+    }
+}
+
+fn name(section: &Section<'_>, reader: &Reader<'_, '_>) -> Result<String, Mistake> {
+    let name =
+        reader.read("name", |name| Ok(name.trim().to_owned()))?.unwrap_or_else(|| section.name.to_owned());
+    let good = !name.trim().is_empty() && name.chars().count() <= 60 && !name.chars().any(char::is_control);
+    let why = "the name of a job has 1 to 60 letters".to_owned();
+    if good { Ok(name.trim().to_owned()) } else { Err(Mistake { line: section.line, column: 1, why }) }
+}
+
+fn kb_base(text: &str) -> Result<KbBase, String> {
+    match text {
+        "1024" => Ok(KbBase::Binary),
+        "1000" => Ok(KbBase::Decimal),
+        _ => Err(format!("`{text}` is not 1024 or 1000")),
+    }
+}
+
+fn workload(reader: &mut Reader<'_, '_>, requests: Requests) -> Result<Workload, Mistake> {
+    let Requests { mut accesses, reads, is_random } = requests;
+    let distribution = reader.read("random_distribution", distribution)?.unwrap_or_default();
+    if is_random && distribution == Distribution::Uniform && !reader.flag("norandommap")? {
+        reader.note(
+            "fio visits each block once before any a second time, unless norandommap; here every random offset is drawn \
+             independently.",
+        );
+    }
+    let is_direct = reader.read("direct", |text| flag(Some(text)))?.unwrap_or(false)
+        || !reader.read("buffered", |text| flag(Some(text)))?.unwrap_or(true);
+    if !is_direct {
+        reader.note(
+            "fio goes through the page cache unless direct=1; here requests go straight to the storage.",
+        );
+    }
+    let pace = pace(reader, reads, &accesses)?;
+    let drain_after = think(reader, &mut accesses)?;
+    if pace.is_open() && drain_after.is_some() {
+        return reader.wrong("thinktime", "a job has either a rate or pauses here");
+    }
+    Ok(Workload {
+        accesses,
+        depth: depth(reader)?,
+        pace,
+        span: Span::default(),
+        distribution: if is_random { distribution } else { Distribution::Uniform },
+        data: data(reader, reads)?,
+        drain_after,
+        seed: reader.number("randseed", 0..=u64::MAX)?.unwrap_or(1),
+    })
+}
+
+fn depth(reader: &mut Reader<'_, '_>) -> Result<u32, Mistake> {
+    let engine =
+        reader.read("ioengine", |engine| Ok(engine.split(':').next().unwrap_or(engine)))?.unwrap_or("psync");
+    if NO_STORAGE.contains(&engine) {
+        return reader.wrong("ioengine", &format!("`{engine}` does not measure storage"));
+    }
+    // Within this range.
+    let depth = reader.number("iodepth", 1..=65_536)?.unwrap_or(1) as u32;
+    if depth > 1 && SYNCHRONOUS.contains(&engine) {
+        reader.note(&format!(
+            "iodepth={depth} is 1: fio's engine {engine} makes one request after the other (ioengine=libaio does not)."
+        ));
+        return Ok(1);
+    }
+    Ok(depth)
+}
+
+fn distribution(text: &str) -> Result<Distribution, String> {
+    let (kind, values) = text.split_once(':').unwrap_or((text, ""));
+    match kind {
+        "random" if values.is_empty() => Ok(Distribution::Uniform),
+        // fio's usual values.
+        "zipf" if values.is_empty() => Ok(Distribution::Zipf { theta: 1.1 }),
+        "pareto" if values.is_empty() => Ok(Distribution::Pareto { h: 0.2 }),
+        "zipf" | "pareto" => text.parse(),
+        // Two zones are a hot part.
+        "zoned" => match values.split(':').map(|zone| zone.split_once('/')).collect::<Vec<_>>().as_slice() {
+            [Some((requests, span)), Some((others, rest))]
+                if whole(requests, others) && whole(span, rest) =>
+            {
+                format!("hot:{requests}/{span}").parse()
+            }
+            _ => Err(
+                "write two zones, the shares of whose requests and sizes make 100 %, as in zoned:90/10:10/90"
+                    .to_owned(),
+            ),
+        },
+        _ => Err(format!("`{text}` is not there; random, zipf:1.2, pareto:0.2 and zoned:90/10:10/90 are")),
+    }
+}
+
+/// Whether two shares make 100 %.
+fn whole(one: &str, other: &str) -> bool {
+    let share = |text: &str| text.parse::<u8>().ok().map(u32::from);
+    share(one).zip(share(other)).is_some_and(|(one, other)| one + other == 100)
+}
+
+/// When requests are made: `rate_iops`, or `rate` if all have one length.
+fn pace(reader: &mut Reader<'_, '_>, reads: u8, accesses: &[Access]) -> Result<Pace, Mistake> {
+    let base = reader.base;
+    let read = |text: &str| {
+        let rate = match (reads, directions(text)?) {
+            (100, [rate, _]) | (0, [_, rate]) => rate,
+            _ => {
+                return Err("fio's rates are of reads and of writes; here a job that does both has one rate"
+                    .to_owned());
+            }
+        };
+        rate.map(|rate| number(rate, base, 0..=1 << 40)).transpose()
+    };
+    let [iops, bytes_per_second] =
+        [reader.read("rate_iops", read)?.flatten(), reader.read("rate", read)?.flatten()];
+    let (bytes, others) =
+        accesses.split_first().map_or((1, accesses), |(first, others)| (first.block_bytes, others));
+    let (name, per_second) = match (iops.filter(|rate| *rate > 0), bytes_per_second.filter(|rate| *rate > 0))
+    {
+        (Some(_), Some(_)) => return reader.wrong("rate", "there is `rate_iops`, too"),
+        (Some(iops), None) => ("rate_iops", iops as f64),
+        (None, Some(_)) if others.iter().any(|other| other.block_bytes != bytes) => {
+            return reader.wrong("rate", "requests have several lengths; write `rate_iops`");
+        }
+        (None, Some(rate)) => ("rate", rate as f64 / f64::from(bytes)),
+        (None, None) => return Ok(Pace::Closed),
+    };
+    if !(0.01..=1e7).contains(&per_second) {
+        return reader.wrong(name, "a rate is from 0.01 to 10000000 requests a second");
+    }
+    reader.note(
+        "fio keeps to a rate by waiting before it asks; here requests are made at that rate, up to the depth at once, whether \
+         earlier ones have ended or not, and a latency begins when its request was due.",
+    );
+    Ok(match reader.read("rate_process", process)?.unwrap_or(false) {
+        true => Pace::Poisson { per_second },
+        false => Pace::Constant { per_second },
+    })
+}
+
+/// Whether intervals are random.
+fn process(text: &str) -> Result<bool, String> {
+    match text {
+        "linear" => Ok(false),
+        "poisson" => Ok(true),
+        _ => Err(format!("`{text}` is not linear or poisson")),
+    }
+}
+
+/// Pauses: after `thinktime_blocks` requests have ended. Gives how many those are.
+fn think(reader: &mut Reader<'_, '_>, accesses: &mut [Access]) -> Result<Option<u32>, Mistake> {
+    let time = reader.time("thinktime", Duration::from_micros(1))?.filter(|time| !time.is_zero());
+    let Some(time) = time else { return Ok(None) };
+    // Within this range.
+    let blocks = reader.number("thinktime_blocks", 1..=1_000_000)?.unwrap_or(1) as u32;
+    let ms = time.as_millis();
+    if !time.as_micros().is_multiple_of(1000) || ms > 3_600_000 {
+        return reader.wrong("thinktime", "pauses are whole milliseconds here, up to an hour");
+    }
+    if blocks > 1 && accesses.len() > 1 {
+        return reader
+            .wrong("thinktime_blocks", "the requests between two pauses have one length and direction here");
+    }
+    for access in accesses {
+        (access.burst, access.delay_ms) = (blocks, ms as u32);
+    }
+    Ok(Some(blocks))
+}
+
+fn data(reader: &mut Reader<'_, '_>, reads: u8) -> Result<Data, Mistake> {
+    let is_verified = |text: &str| match text {
+        "0" | "none" => Ok(false),
+        text if CHECKSUMS.contains(&text) => Ok(true),
+        _ => Err(format!("`{text}` is not verified here, but checksums are, such as crc32c")),
+    };
+    let verify = reader.read("verify", is_verified)?.unwrap_or(false);
+    let does = reader.number("do_verify", 0..=1)?.unwrap_or(1) == 1;
+    match (verify, reads) {
+        (false, _) if reader.flag("zero_buffers")? => Ok(Data::Zeros),
+        (false, _) => Ok(Data::Random),
+        (true, 0) if does => reader.wrong(
+            "verify",
+            "only the reads of the job itself are verified here, and it does none; write randrw instead",
+        ),
+        (true, 100) => {
+            reader.wrong("verify", "only what the job itself has written is verified here, and it only reads")
+        }
+        (true, _) => {
+            reader.note("fio reads back what it has written, with its checksum; here every read of a block that was written is \
+                         verified when it is made, by a checksum of our own.");
+            Ok(Data::Stamped)
+        }
+    }
+}
