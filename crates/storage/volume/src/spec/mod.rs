@@ -26,7 +26,7 @@ pub use blocks::BlockShape;
 pub use error::{Problem, SpecError};
 pub use rate::{AtMost, NotARate};
 pub use share::PerMillion;
-pub use size::{Bytes, NotASize};
+pub use size::{Bytes, NotASize, bare_unit};
 pub use syntax::{Token, decode, encode};
 pub use time::{NotATime, Time};
 pub use written::Written;

@@ -49,6 +49,17 @@ impl FromStr for Bytes {
     }
 }
 
+/// The first size of a text, of a list (`4k:70,64k:30`, `1G..2G`) or a specification (`ram:1g?block=4k`), whose unit is a bare letter, and what it is read as: to users
+/// of SI's units it is another size.
+pub fn bare_unit(text: &str) -> Option<(&str, Bytes)> {
+    let words = text.split("..").flat_map(|part| part.split([',', ':', '[', ']', '?', '&', '=']));
+    words.filter(|word| word.ends_with(|letter: char| letter.is_ascii_alphabetic())).find_map(|word| {
+        let number = &word[..word.len() - 1];
+        let is_bare = number.ends_with(|last: char| last.is_ascii_digit()) && !word.ends_with('B');
+        Some((word, word.parse().ok()?)).filter(|_| is_bare)
+    })
+}
+
 fn unit_named(number: &str, unit: &str) -> Result<u64, NotASize> {
     if number.is_empty() {
         return Err(NotASize(format!("`{unit}` is not a size; write a number and a unit, such as 1GiB")));
@@ -125,6 +136,18 @@ mod tests {
             ["4KiB", "4KiB", "1MiB", "1.5GiB", "2TiB"].map(bytes)
         );
         assert_eq!(bytes("64k"), Ok(65_536));
+    }
+
+    #[test]
+    fn a_bare_unit_is_found_in_a_list() {
+        let found = |text| bare_unit(text).map(|(word, bytes)| (word.to_owned(), bytes.0));
+        assert_eq!(found("4KiB:70,64k:30"), Some(("64k".to_owned(), 65_536)));
+        assert_eq!(found("1GiB..2G"), Some(("2G".to_owned(), 2 << 30)));
+        assert_eq!(found("delay:5ms:[ram:1g?block=512]"), Some(("1g".to_owned(), 1 << 30)));
+        assert_eq!(
+            ["4KiB", "4kB", "4096", "512B", "", "natural", "k", "é", "/data/4k"].map(found),
+            [const { None }; 9]
+        );
     }
 
     #[test]
