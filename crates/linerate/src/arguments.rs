@@ -12,7 +12,7 @@ use crate::agent::{self, AgentArguments};
 use crate::attach::{self, AttachArguments, DetachArguments};
 use crate::bench::{self, BenchArguments};
 use crate::compare::{self, CompareArguments};
-use crate::completions::{self, CompletionsArguments};
+use crate::completions::{self, CompletionsArguments, Offering};
 use crate::copy::{self, CopyArguments};
 use crate::diagnose::{self, DiagnoseArguments};
 use crate::discover::{self, DiscoverArguments};
@@ -25,7 +25,7 @@ use crate::lab::{self, RunArguments};
 use crate::limits::{self, LimitsArguments};
 use crate::log::{self, LogLines};
 use crate::man::{self, ManArguments};
-use crate::output::{note, remark, report_json, say};
+use crate::output::{note, remark, report_json, say, wants_json};
 use crate::peer::{self, PeerArguments};
 use crate::prove::{self, ProveArguments};
 use crate::published::{self, PublishedArguments};
@@ -36,6 +36,7 @@ use crate::scsi::{self, ScsiArguments};
 use crate::secrets;
 use crate::serve::{self, ServeArguments};
 use crate::server::{self, ServerArguments};
+use crate::spec;
 use crate::stream::{self, ReadArguments, WriteArguments};
 use crate::verify_log::{self, VerifyLogArguments};
 
@@ -46,7 +47,8 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
     /// Log level or filter, such as debug
-    #[arg(long, global = true, value_name = "FILTER", help_heading = GLOBAL)]
+    #[arg(long, global = true, value_name = "FILTER", help_heading = GLOBAL, hide_possible_values = true,
+        value_parser = Offering(clap::builder::StringValueParser::new(), || LEVELS.to_vec()))]
     log: Option<String>,
     /// Log format
     #[arg(long, global = true, value_name = "text|json", hide_possible_values = true, help_heading = GLOBAL)]
@@ -55,6 +57,9 @@ pub(crate) struct Arguments {
     #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
     record: Option<PathBuf>,
 }
+
+/// Of the log; a filter may say more.
+const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 
 const GLOBAL: &str = "Global options";
 
@@ -235,6 +240,29 @@ impl Command {
     }
 }
 
+/// Values in which there may be sizes, by what they are called.
+const SIZED: [&str; 6] = ["SIZE", "START", "TARGET", "VOLUME", "SOURCE", "DESTINATION"];
+
+/// Says once that a size as `4k` is read as a power of two: to users of SI's units it is another size.
+fn note_units(command: &clap::Command, matches: &ArgMatches) {
+    if let Some((name, below)) = matches.subcommand() {
+        return command.find_subcommand(name).into_iter().for_each(|command| note_units(command, below));
+    }
+    let is_size = |argument: &&clap::Arg| {
+        let mut names = argument.get_value_names().into_iter().flatten();
+        names.any(|name| SIZED.iter().any(|sized| name.contains(sized)))
+    };
+    let values = command
+        .get_arguments()
+        .filter(is_size)
+        .filter_map(|argument| matches.get_raw(argument.get_id().as_str()));
+    let bare = values.flatten().filter_map(|value| spec::bare_unit(value.to_str()?)).next();
+    let is_quiet = matches.try_get_one("quiet").is_ok_and(|quiet| quiet == Some(&true));
+    if let Some((text, bytes)) = bare.filter(|_| !is_quiet && !wants_json()) {
+        remark(format_args!("note: {text} is {bytes}, a power of two (`linerate help units`)"));
+    }
+}
+
 impl Arguments {
     /// Reads the command line. Help, the version and mistakes are clap's to tell: the exit code is left to be returned.
     pub(crate) fn read() -> Result<Arguments, ExitCode> {
@@ -243,7 +271,7 @@ impl Arguments {
             remark(format_args!("linerate: `{old}` is now `{new}`; the old name goes with the next version"));
         }
         let mut command = help::command();
-        let read = command.try_get_matches_from_mut(words);
+        let read = command.try_get_matches_from_mut(words).inspect(|read| note_units(&command, read));
         read.and_then(|read| Arguments::from_arg_matches(&read)).map_err(|told| {
             let told = told.format(&mut command);
             if told.use_stderr() {

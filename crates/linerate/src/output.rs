@@ -64,9 +64,14 @@ pub(crate) fn say_json(result: &impl Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says an error as a line of JSON, if the command line asks for JSON. What stands behind `--` is another program's.
+/// Whether the command line asks for JSON. What stands behind `--` is another program's.
+pub(crate) fn wants_json() -> bool {
+    std::env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == "--json")
+}
+
+/// Says an error as a line of JSON, if the command line asks for JSON.
 pub(crate) fn report_json(error: &str, code: u8) {
-    if std::env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == "--json") {
+    if wants_json() {
         say(&format!("{}\n", serde_json::json!({ "version": 1, "error": error, "code": code })));
     }
 }

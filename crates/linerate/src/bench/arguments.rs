@@ -9,13 +9,14 @@ use bench::plan::Suite;
 use super::agents::{AgentName, Agents};
 use super::folder::Folder;
 use super::options::WorkloadOptions;
+use crate::completions::{self, Offering};
 use crate::failure::Failure;
 use crate::location::Location;
 use crate::progress::ProgressKind;
 use crate::spec::Bytes;
 use crate::terminal;
 use bench::Extent;
-use conduct::prepare::{Plan, Terms, plans};
+use conduct::prepare::{Plan, Terms, Wanted, plans};
 use model::LinkRate;
 
 #[derive(clap::Args, Debug)]
@@ -25,8 +26,16 @@ pub(crate) struct BenchArguments {
     place: Option<String>,
     /// Suite of tests by its name (--list), or a file: NAME.toml, or NAME.icf as Iometer writes it; repeatable [default:
     /// quick, if there is no workload either]
-    #[arg(long, value_name = "SUITE", value_hint = clap::ValueHint::FilePath)]
+    #[arg(long, value_name = "SUITE", hide_possible_values = true,
+        value_parser = Offering(clap::builder::StringValueParser::new(), completions::suites))]
     pub(super) suite: Vec<String>,
+    /// Job file of fio, whose jobs are measured on TARGET; what has no meaning here is listed, and what would change what is
+    /// measured is refused
+    #[arg(long, value_name = "FILE.fio", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["suite", "resume"])]
+    job: Option<PathBuf>,
+    /// Leave out these options of the job file, although they change what is measured
+    #[arg(long, value_name = "OPTION,...", value_delimiter = ',', requires = "job")]
+    job_ignore: Vec<String>,
     /// List the suites
     #[arg(long)]
     pub(super) list: bool,
@@ -175,6 +184,14 @@ impl BenchArguments {
             })?;
             conduct::suites::suite(name).map(|suite| shorter.made_of(suite))
         };
+        if let Some(path) = &self.job {
+            let why = "a job file says what its workloads are: leave out --job, or the options of a workload other than \
+                       --seconds";
+            let shorter = workload.shorter().ok_or_else(|| Failure::refused(why))?;
+            let (name, jobs) = conduct::suites::jobs(path, &self.job_ignore)?;
+            let folder = self.out().map(Folder::create).transpose()?;
+            return Ok(vec![Plan::New(Wanted::Jobs(name, jobs, shorter), folder)]);
+        }
         let suites = match (suites.as_slice(), workload.is_empty()) {
             ([], true) => vec![named("quick")?],
             ([], false) => vec![workload.suite()?],

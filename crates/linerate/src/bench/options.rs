@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use bench::plan::{Align, BlocksList, Data, Distribution, Percent, Rate, Rule, Stop, Suite, Sweep};
 
 use super::shorter::Shorter;
+use crate::completions::Offering;
 use crate::failure::Failure;
 use crate::spec::{NotATime, Time};
 
@@ -32,7 +33,8 @@ pub(super) struct WorkloadOptions {
     #[arg(long, value_name = "DISTRIBUTION")]
     distribution: Option<Distribution>,
     /// Alignment of requests: natural (multiples of their size), block, or multiples of a size
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", hide_possible_values = true,
+        value_parser = Offering(str::parse::<Align>, || vec!["natural", "block"]))]
     align: Option<Align>,
     /// Clients, each a thread with its own sessions
     #[arg(long, visible_alias = "numjobs", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]

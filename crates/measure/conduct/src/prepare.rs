@@ -5,6 +5,7 @@ use std::path::Path;
 
 use agent::wire::message::Open;
 use bench::Extent;
+use bench::fio_job::Jobs;
 use bench::plan::{Step, Suite};
 use bench::record::Record;
 use contents::Consent;
@@ -18,6 +19,7 @@ use super::agents::{AgentCrew, Agents, spread};
 use super::fit::{self, Limits};
 use super::folder::Folder;
 use super::keeper::Keeper;
+use super::shorter::Shorter;
 use super::storage::Storage;
 use super::ways::Source;
 use super::{begin, holes, resume, safety};
@@ -41,9 +43,17 @@ pub struct Terms<'a> {
 /// What is to be measured.
 pub enum Plan {
     /// A suite, and where it is kept.
-    New(Suite, Option<Folder>),
+    New(Wanted, Option<Folder>),
     /// What is left of one that was interrupted.
     Resumed(Box<Record>, Folder),
+}
+
+/// A suite, or what becomes one when the capacity is known.
+pub enum Wanted {
+    /// A suite.
+    Suite(Suite),
+    /// fio's jobs, the name of their suite, and how much shorter it is to be.
+    Jobs(String, Jobs, Shorter),
 }
 
 /// A measurement that may begin.
@@ -80,7 +90,7 @@ pub fn plans(suites: Vec<Suite>, out: Option<&Path>) -> Result<Vec<Plan>, Failur
     let is_alone = suites.len() == 1;
     let plan = |suite: Suite| {
         let out = out.map(|out| if is_alone { out.to_owned() } else { out.join(&suite.name) });
-        Ok(Plan::New(suite, out.as_deref().map(Folder::create).transpose()?))
+        Ok(Plan::New(Wanted::Suite(suite), out.as_deref().map(Folder::create).transpose()?))
     };
     suites.into_iter().map(plan).collect()
 }
@@ -88,7 +98,8 @@ pub fn plans(suites: Vec<Suite>, out: Option<&Path>) -> Result<Vec<Plan>, Failur
 impl Plan {
     fn writes(&self) -> bool {
         match self {
-            Plan::New(suite, _) => suite.writes(),
+            Plan::New(Wanted::Suite(suite), _) => suite.writes(),
+            Plan::New(Wanted::Jobs(_, jobs, _), _) => jobs.writes(),
             Plan::Resumed(record, _) => record.suite.writes(),
         }
     }
@@ -120,7 +131,8 @@ impl Plan {
         };
         let environment = storage.facts(terms.place).await;
         let (mut record, folder) = match self {
-            Plan::New(suite, folder) => {
+            Plan::New(wanted, folder) => {
+                let (suite, said) = wanted.suite(storage.subject.bytes)?;
                 let mut fitted = fit::fit(spread(suite, agents.unwrap_or(1)), &limits)?;
                 if storage.is_new {
                     fitted.suite.steps.insert(0, FILL);
@@ -128,7 +140,8 @@ impl Plan {
                 // Memory of this process has never been written, and everybody knows.
                 let holes =
                     if storage.keeps { holes::note(&*storage.device, &fitted.suite).await } else { None };
-                let notes = storage.notes.iter().cloned().chain(fitted.notes).chain(holes).collect();
+                let notes = said.into_iter().chain(storage.notes.iter().cloned());
+                let notes = notes.chain(fitted.notes).chain(holes).collect();
                 let limits = match agents {
                     None => storage.ceilings(&fitted.suite).await,
                     // Each of them has a link of its own.
@@ -161,6 +174,19 @@ impl Plan {
             }
         };
         Ok(Prepared { keeper: Keeper::new(record, folder)?, hands, server: storage.server().await })
+    }
+}
+
+impl Wanted {
+    /// The suite for a storage with this capacity, and what is to be said of it.
+    fn suite(self, device_bytes: u64) -> Result<(Suite, Vec<String>), Failure> {
+        match self {
+            Wanted::Suite(suite) => Ok((suite, Vec::new())),
+            Wanted::Jobs(name, jobs, shorter) => {
+                let suite = jobs.suite(&name, device_bytes).map_err(Failure::refused)?;
+                Ok((shorter.made_of(suite), jobs.notes))
+            }
+        }
     }
 }
 

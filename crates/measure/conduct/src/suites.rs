@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use bench::fio_job::{self, Jobs};
 use bench::plan::Suite;
 use bench::{icf, suite};
 
@@ -29,6 +30,16 @@ pub fn suite(name: &str) -> Result<Suite, Failure> {
         }
         _ => suite::named(name).ok_or_else(|| unknown(name)),
     }
+}
+
+/// The jobs of a file of fio without these options, and the name of their suite.
+pub fn jobs(path: &Path, without: &[String]) -> Result<(String, Jobs), Failure> {
+    let jobs = fio_job::parse(&text(path)?, without).map_err(|mistakes| {
+        let lines: Vec<String> =
+            mistakes.iter().map(|mistake| format!("{}: {mistake}", path.display())).collect();
+        Failure::refused(lines.join("\n"))
+    })?;
+    Ok((named_after(path), jobs))
 }
 
 /// The name of a suite that comes of a file without one: the file's, as names of suites are.

@@ -2,6 +2,7 @@
 //! counts, every mistake is one sentence, and nothing that was measured is lost.
 
 mod figures;
+mod fio_jobs;
 mod killed;
 mod known;
 mod mistakes;
