@@ -5,12 +5,14 @@
 //! runs the `quick` suite as `linerate bench` does, beside what TCP on this machine carries without any protocol, and
 //! beside what was published. In the end it diagnoses the way that all this went. Nothing outside this process is needed, and nothing but the report is left behind.
 
+use std::cell::RefCell;
 use std::io::{IsTerminal, stderr};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use ::report::measured::{Beside, Measured};
 use bench::plan::{Step, Stop, Suite};
 use bench::record::Record;
 use host::{Epoll, EpollOptions, threads};
@@ -23,7 +25,7 @@ use crate::bench::{Line, View};
 use crate::diagnose;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::output::say;
+use crate::output::{say, say_json};
 use crate::recording;
 use ::wan::own_target::{self, OwnTarget, OwnTargetOptions};
 use conduct::own::OwnStorage;
@@ -44,6 +46,29 @@ pub(crate) struct ProveArguments {
     /// Busy-poll time in microseconds [default: 50, or 0 on a single CPU]
     #[arg(long, value_name = "MICROSECONDS")]
     poll_us: Option<u64>,
+    /// Print JSON, one line when all is over
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was proved, as JSON.
+#[derive(serde::Serialize)]
+struct Proof {
+    proved: bool,
+    seconds: f64,
+    ways: Vec<Way>,
+    /// As `linerate bench --json` prints them.
+    runs: Vec<serde_json::Value>,
+    report: String,
+}
+
+/// What became of data on one way.
+#[derive(serde::Serialize)]
+struct Way {
+    way: String,
+    /// That came back as they were written.
+    bytes: Option<u64>,
+    error: Option<String>,
 }
 
 /// Runs the command. The exit code is a failure if any block came back wrong.
@@ -53,11 +78,12 @@ pub(crate) fn run(args: &ProveArguments) -> Result<ExitCode, Failure> {
     let congestion = args.congestion.clone().or_else(usual_congestion);
     let server = serve(options, congestion.as_deref())?;
     let world = Epoll::shared(options).map_err(Failure::failed)?;
-    heading(&server, congestion.as_deref());
-    let proved = reactor::block_on(world, prove(args, &server, options, congestion))?;
+    args.heading(&server, congestion.as_deref());
+    let proof = reactor::block_on(world, prove(args, &server, options, congestion))?;
     server.stop()?;
-    closing(proved, begun.elapsed());
-    Ok(if proved { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let proof = Proof { seconds: begun.elapsed().as_secs_f64(), ..proof };
+    args.closing(&proof)?;
+    Ok(if proof.proved { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 impl ProveArguments {
@@ -112,21 +138,25 @@ async fn prove(
     server: &OwnTarget,
     options: EpollOptions,
     congestion: Option<String>,
-) -> Result<bool, Failure> {
+) -> Result<Proof, Failure> {
     let mut url = Url::parse(&server.url()).map_err(Failure::failed)?;
     url.settings.stream.congestion = congestion;
     recording::keep(&url.settings);
-    say("\nWhat is written comes back\n");
+    args.say("\nWhat is written comes back\n");
+    let ways = RefCell::new(Vec::new());
     let nbd = server.nbd_url();
     let sound = integrity::check(&url, nbd.as_deref(), args.seconds.min(1.0), &|way, outcome| {
-        say(&match outcome {
+        args.say(&match outcome {
             Ok(bytes) => format!("  ✓ {way:<58} {:>5.1} MiB\n", *bytes as f64 / f64::from(1 << 20)),
             Err(failure) => format!("  ✗ {way:<58} {failure}\n"),
         });
+        let (bytes, error) =
+            (outcome.as_ref().ok().copied(), outcome.as_ref().err().map(ToString::to_string));
+        ways.borrow_mut().push(Way { way: way.to_owned(), bytes, error });
     })
     .await?;
     let suite = args.suite();
-    say("\nHow fast: medians of three rounds, while both ends share this machine\n");
+    args.say("\nHow fast: medians of three rounds, while both ends share this machine\n");
     let stream =
         StreamOptions { congestion: url.settings.stream.congestion.clone(), ..StreamOptions::default() };
     // Memory as large as the volume, so that the caches of the CPU help no more than there.
@@ -134,47 +164,65 @@ async fn prove(
     let interrupt = Interrupt::listen()?;
     let server = environment::server::Server::here("linerate", server.thread);
     let storage = OwnStorage { url: url.clone(), spin: options.spin, out: &args.out, limits, server };
-    let mut view: Box<dyn View> = if stderr().is_terminal() { Box::new(Line::new()) } else { Box::new(()) };
+    let is_watched = stderr().is_terminal() && !args.json;
+    let mut view: Box<dyn View> = if is_watched { Box::new(Line::new()) } else { Box::new(()) };
     let record = storage.measure(suite, &mut *view, &|| interrupt.is_asked()).await?;
     drop(view);
-    say(&::report::proof::table(&::report::summary::of(&record), &record.limits));
-    say(&format!("\nReport: {}\n", args.out.join("report.html").display()));
-    say("\nWhy not more: the way layer by layer, as `linerate diagnose` tells it\n\n");
-    diagnose::of_own(&url, args.seconds * DIAGNOSIS, args.out.join("diagnosis")).await?;
+    args.say(&::report::proof::table(&::report::summary::of(&record), &record.limits));
+    let report = args.out.join("report.html").display().to_string();
+    args.say(&format!("\nReport: {report}\n"));
+    args.say("\nWhy not more: the way layer by layer, as `linerate diagnose` tells it\n\n");
+    diagnose::of_own(&url, args.seconds * DIAGNOSIS, args.out.join("diagnosis"), args.json).await?;
     // Once more, now that it is known what would help.
     reports::write(&Folder::open(&args.out), &record, Vec::new())?;
-    Ok(sound && went_well(&record))
+    let proved = sound && args.went_well(&record);
+    let beside = Beside::new(&record, url.settings.stream.congestion.as_deref(), false);
+    let run = |run| Measured::of(run, &beside).json().and_then(|line| serde_json::from_str(&line));
+    let runs = record.runs.iter().map(run).collect::<Result<_, _>>().map_err(Failure::failed)?;
+    Ok(Proof { proved, seconds: 0.0, ways: ways.take(), runs, report })
 }
 
-/// Whether every request was answered, and with the right data.
-fn went_well(record: &Record) -> bool {
-    let runs = record.runs.iter().flat_map(|run| &run.clients);
-    let mut failures = runs.filter_map(|client| client.run.first_failure.as_deref()).peekable();
-    let well = failures.peek().is_none();
-    failures.for_each(|failure| say(&format!("  ✗ a request failed: {failure}\n")));
-    well
-}
-
-fn heading(server: &OwnTarget, congestion: Option<&str>) {
-    let system = environment::system_congestion();
-    let note = match congestion {
-        Some(chosen) if chosen != system => {
-            format!("{chosen}, on both ends (this system's own choice is {system})")
+impl ProveArguments {
+    /// Says what people read.
+    fn say(&self, text: &str) {
+        if !self.json {
+            say(text);
         }
-        _ => format!("{system}, this system's own choice"),
-    };
-    say("linerate selftest: our target and our initiator, over real TCP on this machine\n\n");
-    say(&format!("  volume       {} MiB of memory, in blocks of 512 bytes\n", VOLUME_BYTES >> 20));
-    say(&format!("  target       {}, on one reactor thread\n", server.address));
-    say(&format!("  initiator    on another thread, {} CPUs between them\n", threads::available()));
-    say(&format!("  congestion   {note}\n"));
-}
+    }
 
-fn closing(proved: bool, took: Duration) {
-    let verdict = if proved {
-        "Proved: every block that was written came back as it was written."
-    } else {
-        "NOT PROVED: blocks came back wrong, or not at all; see above."
-    };
-    say(&format!("\n{verdict} ({:.1} s)\n", took.as_secs_f64()));
+    /// Whether every request was answered, and with the right data.
+    fn went_well(&self, record: &Record) -> bool {
+        let runs = record.runs.iter().flat_map(|run| &run.clients);
+        let mut failures = runs.filter_map(|client| client.run.first_failure.as_deref()).peekable();
+        let well = failures.peek().is_none();
+        failures.for_each(|failure| self.say(&format!("  ✗ a request failed: {failure}\n")));
+        well
+    }
+
+    fn heading(&self, server: &OwnTarget, congestion: Option<&str>) {
+        let system = environment::system_congestion();
+        let note = match congestion {
+            Some(chosen) if chosen != system => {
+                format!("{chosen}, on both ends (this system's own choice is {system})")
+            }
+            _ => format!("{system}, this system's own choice"),
+        };
+        self.say("linerate selftest: our target and our initiator, over real TCP on this machine\n\n");
+        self.say(&format!("  volume       {} MiB of memory, in blocks of 512 bytes\n", VOLUME_BYTES >> 20));
+        self.say(&format!("  target       {}, on one reactor thread\n", server.address));
+        self.say(&format!("  initiator    on another thread, {} CPUs between them\n", threads::available()));
+        self.say(&format!("  congestion   {note}\n"));
+    }
+
+    fn closing(&self, proof: &Proof) -> Result<(), Failure> {
+        if self.json {
+            return say_json(proof);
+        }
+        let verdict = match proof.proved {
+            true => "Proved: every block that was written came back as it was written.",
+            false => "NOT PROVED: blocks came back wrong, or not at all; see above.",
+        };
+        say(&format!("\n{verdict} ({:.1} s)\n", proof.seconds));
+        Ok(())
+    }
 }

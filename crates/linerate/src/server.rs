@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::bench::width;
+use crate::completions::Offering;
 use crate::failure::Failure;
-use crate::output::{self, remark, say};
+use crate::output::{self, remark, say, say_json};
 use crate::spec::Bytes;
 use manage::control::{Change, FaultMode, Reply, Request, ask, subscribe, tables, unexpected};
 use manage::{NamedSpec, VolumeName};
@@ -25,17 +26,20 @@ pub(crate) struct ServerArguments {
     /// Control socket of the server [default: control.sock in the state directory]
     #[arg(long, global = true, value_name = "SOCKET")]
     control: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// List sessions: who is logged in, what was negotiated, current rates
-    Sessions(Listing),
+    Sessions,
     /// List volumes, their sizes and where initiators find them
     #[command(alias = "list")]
-    Volumes(Listing),
+    Volumes,
     /// List targets: portals, access control, LUNs
-    Targets(Listing),
+    Targets,
     /// Add a volume
     ///
     /// The configuration file is changed with it, and its comments are kept. Other sessions are not affected.
@@ -44,7 +48,8 @@ enum Command {
         #[arg(value_name = "NAME=VOLUME")]
         volume: NamedSpec,
         /// Front end that exports it [default: iscsi]
-        #[arg(long, value_name = "NAME")]
+        #[arg(long, value_name = "NAME", hide_possible_values = true,
+            value_parser = Offering(clap::builder::StringValueParser::new(), front_ends))]
         front_end: Option<String>,
         /// Target to export it by, created if it does not exist [default: iqn.2026-01.io.linerate:NAME]
         #[arg(long, value_name = "IQN")]
@@ -105,7 +110,8 @@ enum Command {
         /// Name of a volume whose specification has a fault: layer, as in fault:[ram:1GiB]
         volume: VolumeName,
         /// pass, hang, fail, lose (flushes fail as if acknowledged writes were lost), or slow=TIME such as slow=5ms
-        #[arg(value_name = "pass|hang|fail|lose|slow=TIME")]
+        #[arg(value_name = "pass|hang|fail|lose|slow=TIME", hide_possible_values = true,
+            value_parser = Offering(str::parse::<FaultMode>, || vec!["pass", "hang", "fail", "lose", "slow="]))]
         mode: FaultMode,
     },
     /// Print the metrics in Prometheus' text format
@@ -116,11 +122,8 @@ enum Command {
     Events,
 }
 
-#[derive(Debug, clap::Args)]
-struct Listing {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+fn front_ends() -> Vec<&'static str> {
+    manage::front_ends::ALL.iter().map(|kind| kind.name).collect()
 }
 
 #[derive(Debug, clap::Args)]
@@ -133,14 +136,16 @@ struct DryRun {
 pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     let socket = manage::state::control_socket(arguments.control.as_deref(), arguments.config.as_deref())?;
     let ask = |request| ask(&socket, &request).map_err(Failure::failed);
+    let json = arguments.json;
+    let tell = |reply| tell(reply, json);
     let (change, how, force) = match &arguments.command {
-        Command::Sessions(listing) => return sessions(&socket, listing),
-        Command::Volumes(listing) => match ask(Request::Volumes)? {
-            Reply::Volumes { volumes } => return listing.print(&volumes, tables::volumes),
+        Command::Sessions => return sessions(&socket, json),
+        Command::Volumes => match ask(Request::Volumes)? {
+            Reply::Volumes { volumes } => return listed(json, &volumes, tables::volumes),
             other => return Err(unexpected(other)),
         },
-        Command::Targets(listing) => match ask(Request::Targets)? {
-            Reply::Targets { targets } => return listing.print(&targets, tables::targets),
+        Command::Targets => match ask(Request::Targets)? {
+            Reply::Targets { targets } => return listed(json, &targets, tables::targets),
             other => return Err(unexpected(other)),
         },
         Command::Events => return events(&socket),
@@ -174,46 +179,64 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     tell(ask(Request::Change { change, dry_run: how.dry_run, force })?)
 }
 
+/// What a reload or a change has changed, or would change.
+#[derive(Serialize)]
+struct Changed<'a> {
+    changes: &'a [String],
+    notes: &'a [String],
+    /// What was to change and has not.
+    failed: &'a [String],
+}
+
 /// Prints what has become of a request.
-fn tell(reply: Reply) -> Result<(), Failure> {
+fn tell(reply: Reply, json: bool) -> Result<(), Failure> {
     match reply {
         Reply::Reloaded { changes, notes, failed } => {
-            let lines: String = changes.iter().map(|line| format!("{line}\n")).collect();
-            say(if changes.is_empty() { "nothing is different\n" } else { &lines });
-            notes.iter().for_each(remark);
+            if json {
+                say_json(&Changed { changes: &changes, notes: &notes, failed: &failed })?;
+            } else {
+                let lines: String = changes.iter().map(|line| format!("{line}\n")).collect();
+                say(if changes.is_empty() { "nothing is different\n" } else { &lines });
+                notes.iter().for_each(remark);
+            }
             if !failed.is_empty() {
                 return Err(Failure::failed(failed.join("\n")));
             }
         }
+        Reply::Refused { reason } => return Err(Failure::refused(reason)),
+        Reply::Dropped { sessions } if json => {
+            say_json(&serde_json::json!({ "done": true, "sessions": sessions }))?
+        }
+        Reply::Metrics { text } | Reply::Usage { text } if json => {
+            say_json(&serde_json::json!({ "text": text }))?
+        }
+        Reply::Done if json => say_json(&serde_json::json!({ "done": true }))?,
         Reply::Metrics { text } | Reply::Usage { text } => say(&text),
         Reply::Dropped { sessions: 1 } => say("1 session ends\n"),
         Reply::Dropped { sessions } => say(&format!("{sessions} sessions end\n")),
         Reply::Done => {}
-        Reply::Refused { reason } => return Err(Failure::refused(reason)),
         other => return Err(unexpected(other)),
     }
     Ok(())
 }
 
-impl Listing {
-    fn print<T: Serialize>(&self, all: &[T], table: impl Fn(&[T]) -> String) -> Result<(), Failure> {
-        let json = |all| serde_json::to_string_pretty(all).map(|text| text + "\n").map_err(Failure::failed);
-        say(&if self.json { json(all)? } else { table(all) });
-        Ok(())
-    }
+fn listed<T: Serialize>(json: bool, all: &[T], table: impl Fn(&[T]) -> String) -> Result<(), Failure> {
+    let as_json = |all| serde_json::to_string_pretty(all).map(|text| text + "\n").map_err(Failure::failed);
+    say(&if json { as_json(all)? } else { table(all) });
+    Ok(())
 }
 
 /// Between the two samples that rates are made of.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Asks, waits and asks again, since rates need two samples; JSON has sums only and is asked for once.
-fn sessions(socket: &Path, listing: &Listing) -> Result<(), Failure> {
+fn sessions(socket: &Path, json: bool) -> Result<(), Failure> {
     let sample = || match ask(socket, &Request::Sessions).map_err(Failure::failed)? {
         Reply::Sessions { sessions } => Ok(sessions),
         other => Err(unexpected(other)),
     };
     let (first, begin) = (sample()?, Instant::now());
-    if listing.json {
+    if json {
         say(&manage::sessions::json(&first).map_err(Failure::failed)?);
         return Ok(());
     }

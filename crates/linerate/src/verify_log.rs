@@ -11,7 +11,7 @@ use clap::ValueEnum;
 
 use crate::failure::{Failure, Kind};
 use crate::location::Location;
-use crate::output::say;
+use crate::output::{say, say_json};
 use crate::remote;
 use conduct::journal::{self, about};
 use conduct::storage::Storage;
@@ -28,6 +28,9 @@ pub(crate) struct VerifyLogArguments {
     /// writes that were neither flushed nor had FUA
     #[arg(long, value_name = "SIDE", default_value = "storage")]
     after: After,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Who crashed.
@@ -52,10 +55,15 @@ pub(crate) fn run(arguments: &VerifyLogArguments) -> Result<ExitCode, Failure> {
         storage.close().await;
         checked.map_err(|error| failed(path, error))
     })?;
+    if arguments.json {
+        say_json(&checked)?;
+    }
     if checked.wrong > 0 {
         return Err(Failure::new(Kind::Mismatch, checked));
     }
-    say(&format!("{checked}\n"));
+    if !arguments.json {
+        say(&format!("{checked}\n"));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

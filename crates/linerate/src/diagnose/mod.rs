@@ -22,8 +22,8 @@ use bench::Extent;
 use show::{ShowOptions, Stage};
 
 /// Diagnoses a LUN whose data nobody misses, in about so many seconds, and leaves the report in a directory, in place of
-/// an earlier one.
-pub(crate) async fn of_own(url: &Url, seconds: f64, out: PathBuf) -> Result<(), Failure> {
+/// an earlier one. If `quiet`, it is not told here.
+pub(crate) async fn of_own(url: &Url, seconds: f64, out: PathBuf, quiet: bool) -> Result<(), Failure> {
     let options = Options {
         quick: false,
         seconds: Some(seconds),
@@ -33,7 +33,7 @@ pub(crate) async fn of_own(url: &Url, seconds: f64, out: PathBuf) -> Result<(), 
         expected_link_bits_per_s: None,
         seed: 1,
     };
-    let show = ShowOptions::report(out);
+    let show = ShowOptions::report(out, quiet);
     let stage = Stage::new(&show, Folder::replace)?;
     let evidence = evidence(url, &options, &Progress::shown(crate::progress::kind(None, false))).await?;
     stage.show(&diagnose(evidence)).map(|_| ())

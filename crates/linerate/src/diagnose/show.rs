@@ -29,6 +29,9 @@ pub(super) struct ShowOptions {
     /// End with exit code 13 if something holds the path back, and with 1 if it is slow and nothing tells why
     #[arg(long)]
     check: bool,
+    /// Tell nothing here.
+    #[arg(skip)]
+    quiet: bool,
 }
 
 /// Where a diagnosis is told, found to be possible before anything is measured.
@@ -39,9 +42,9 @@ pub(super) struct Stage<'a> {
 }
 
 impl ShowOptions {
-    /// On the terminal, and as a report there.
-    pub(super) fn report(out: PathBuf) -> ShowOptions {
-        ShowOptions { json: false, progress: None, out: Some(out), check: false }
+    /// On the terminal, if it is not to be quiet, and as a report there.
+    pub(super) fn report(out: PathBuf, quiet: bool) -> ShowOptions {
+        ShowOptions { json: false, progress: None, out: Some(out), check: false, quiet }
     }
 }
 
@@ -60,7 +63,9 @@ impl<'a> Stage<'a> {
         let version = env!("CARGO_PKG_VERSION");
         let report = DiagnosisReport::new(diagnosis, &self.begun, version);
         let json = report.json().map_err(Failure::failed)?;
+        let quiet = self.options.quiet;
         match self.options.json {
+            _ if quiet => {}
             true => say(&json),
             false => say(&report.terminal(width())),
         }
@@ -68,7 +73,7 @@ impl<'a> Stage<'a> {
             folder.write(DIAGNOSIS, json.as_bytes())?;
             folder.write("report.md", report.markdown().as_bytes())?;
             folder.write("report.html", report.html().as_bytes())?;
-            if !self.options.json {
+            if !self.options.json && !quiet {
                 say(&format!("\nreport: {}\n", folder.file("report.html").display()));
             }
         }

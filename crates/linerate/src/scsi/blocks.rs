@@ -7,7 +7,7 @@ use block::{Buffer, Extent};
 use initiator::Unit;
 use initiator::verbs::{Compared, WriteSame};
 
-use super::unit::{AskArguments, UnitArguments};
+use super::unit::UnitArguments;
 use crate::failure::{Failure, Kind};
 use crate::remote;
 use crate::terminal::{Overwritten, consent};
@@ -15,7 +15,7 @@ use crate::terminal::{Overwritten, consent};
 #[derive(Debug, clap::Args)]
 pub(super) struct VpdArguments {
     #[command(flatten)]
-    pub(super) ask: AskArguments,
+    pub(super) ask: UnitArguments,
     /// Page by its hexadecimal number, such as 83 [default: the list of pages]
     #[arg(value_name = "PAGE", value_parser = inspect::pages::code)]
     pub(super) page: Option<u8>,
@@ -27,7 +27,7 @@ pub(super) struct VpdArguments {
 #[derive(Debug, clap::Args)]
 pub(super) struct StatusArguments {
     #[command(flatten)]
-    pub(super) ask: AskArguments,
+    pub(super) ask: UnitArguments,
     /// First block
     #[arg(value_name = "LBA", default_value_t = 0)]
     pub(super) lba: u64,
@@ -92,7 +92,7 @@ impl ExtentArguments {
     }
 
     pub(super) fn unmap(&self) -> Result<(), Failure> {
-        self.unit.with(async |unit| {
+        self.unit.carry_out("unmap", async |unit| -> Result<(), Failure> {
             self.may_be_lost(unit).await?;
             Ok(unit.unmap(&[Extent::new(self.lba, self.count)], self.anchor).await?)
         })
@@ -103,7 +103,7 @@ impl WriteSameArguments {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let WriteSameArguments { extent, block, unmap } = self;
         let given = block.as_deref().map(read).transpose()?;
-        extent.unit.with(async |unit| {
+        extent.unit.carry_out("write-same", async |unit| {
             extent.may_be_lost(unit).await?;
             let block_bytes = unit.read_capacity().await?.block_bytes as usize;
             let block = given.unwrap_or_else(|| vec![0; block_bytes]);
@@ -122,7 +122,7 @@ impl CompareArguments {
     /// Nobody is asked: what is overwritten is what the caller has shown to know.
     pub(super) fn run(&self) -> Result<(), Failure> {
         let (expected, new) = (read(&self.expect)?, read(&self.write)?);
-        self.unit.with(async |unit| {
+        self.unit.carry_out("compare-and-write", async |unit| {
             let block_bytes = unit.read_capacity().await?.block_bytes as usize;
             let blocks = u8::try_from(expected.len() / block_bytes.max(1)).ok().filter(|blocks| *blocks > 0);
             let blocks = blocks.filter(|blocks| usize::from(*blocks) * block_bytes == expected.len());

@@ -20,7 +20,7 @@ use self::modes::ModesArguments;
 use self::raw::RawArguments;
 use self::reservations::{KeyArguments, PreemptArguments, RegisterArguments, ReserveArguments};
 use self::sanitize::SanitizeArguments;
-use self::unit::{AskArguments, UnitArguments};
+use self::unit::UnitArguments;
 use crate::failure::{Failure, Kind};
 use crate::output::say;
 
@@ -33,27 +33,27 @@ pub(crate) struct ScsiArguments {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// INQUIRY: vendor, product and type
-    Inquiry(AskArguments),
+    Inquiry(UnitArguments),
     /// INQUIRY: vital product data, all pages or one
     Vpd(VpdArguments),
     /// TEST UNIT READY: readiness to read and write
     Ready(UnitArguments),
     /// REQUEST SENSE: pending sense data, such as the progress of an operation
-    Sense(AskArguments),
+    Sense(UnitArguments),
     /// MODE SENSE: mode pages, all or one; MODE SELECT with --set
     Modes(ModesArguments),
     /// READ CAPACITY: number and size of blocks
-    Capacity(AskArguments),
+    Capacity(UnitArguments),
     /// GET LBA STATUS: allocated blocks
     LbaStatus(StatusArguments),
     /// REPORT LUNS: LUNs of the target
-    Luns(AskArguments),
+    Luns(UnitArguments),
     /// REPORT TARGET PORT GROUPS: preferred ports (ALUA)
-    PortGroups(AskArguments),
+    PortGroups(UnitArguments),
     /// REPORT SUPPORTED OPERATION CODES: supported commands
-    Opcodes(AskArguments),
+    Opcodes(UnitArguments),
     /// PERSISTENT RESERVE IN: registrations and the reservation
-    Registrations(AskArguments),
+    Registrations(UnitArguments),
     /// PERSISTENT RESERVE OUT: register a key, in place of an earlier one
     Register(RegisterArguments),
     /// PERSISTENT RESERVE OUT: end our registration, and our reservation with it
@@ -99,7 +99,13 @@ pub(crate) fn run(arguments: &ScsiArguments) -> Result<(), Failure> {
         Verb::Vpd(asked) => {
             asked.ask.ask(async |unit| commands::vpd(unit, asked.page.unwrap_or(0), asked.hex).await)
         }
-        Verb::Ready(asked) => asked.carry_out(Unit::test_unit_ready).map(|()| say("ready\n")),
+        Verb::Ready(asked) => {
+            asked.carry_out("ready", Unit::test_unit_ready)?;
+            if !asked.json {
+                say("ready\n");
+            }
+            Ok(())
+        }
         Verb::Sense(asked) => asked.ask(commands::sense),
         Verb::Modes(asked) => asked.run(),
         Verb::Capacity(asked) => asked.ask(commands::capacity),
@@ -110,38 +116,39 @@ pub(crate) fn run(arguments: &ScsiArguments) -> Result<(), Failure> {
         Verb::PortGroups(asked) => asked.ask(commands::port_groups),
         Verb::Opcodes(asked) => asked.ask(commands::opcodes),
         Verb::Registrations(asked) => asked.ask(inspect::reservations::registrations),
-        Verb::Register(RegisterArguments { ours, persist }) => {
-            ours.reserve(PersistentReserve::RegisterAndIgnoreExistingKey {
-                new_key: ours.key,
-                persist: *persist,
-            })
-        }
-        Verb::Unregister(ours) => {
-            ours.reserve(PersistentReserve::Register { key: ours.key, new_key: 0, persist: false })
-        }
+        Verb::Register(RegisterArguments { ours, persist }) => ours.reserve(
+            "register",
+            PersistentReserve::RegisterAndIgnoreExistingKey { new_key: ours.key, persist: *persist },
+        ),
+        Verb::Unregister(ours) => ours
+            .reserve("unregister", PersistentReserve::Register { key: ours.key, new_key: 0, persist: false }),
         Verb::Reserve(ReserveArguments { ours, kind }) => {
-            ours.reserve(PersistentReserve::Reserve { key: ours.key, kind: *kind })
+            ours.reserve("reserve", PersistentReserve::Reserve { key: ours.key, kind: *kind })
         }
         Verb::Release(ours) => ours.release(),
-        Verb::Clear(ours) => ours.reserve(PersistentReserve::Clear { key: ours.key }),
+        Verb::Clear(ours) => ours.reserve("clear", PersistentReserve::Clear { key: ours.key }),
         Verb::Preempt(asked) => asked.run(),
         Verb::Unmap(asked) => asked.unmap(),
         Verb::WriteSame(asked) => asked.run(),
         Verb::CompareAndWrite(asked) => asked.run(),
         Verb::Sanitize(asked) => asked.run(),
-        Verb::Sync(asked) => asked.carry_out(Unit::synchronize_cache),
-        Verb::Start(asked) => asked.carry_out(async |unit| unit.start_stop(StartStop::Start).await),
-        Verb::Stop(asked) => asked.carry_out(async |unit| unit.start_stop(StartStop::Stop).await),
-        Verb::AbortTaskSet(asked) => manage(asked, Management::AbortTaskSet),
-        Verb::ClearTaskSet(asked) => manage(asked, Management::ClearTaskSet),
-        Verb::ResetLun(asked) => manage(asked, Management::LogicalUnitReset),
-        Verb::ResetTarget(asked) => manage(asked, |_| Management::TargetWarmReset),
+        Verb::Sync(asked) => asked.carry_out("sync", Unit::synchronize_cache),
+        Verb::Start(asked) => asked.carry_out("start", async |unit| unit.start_stop(StartStop::Start).await),
+        Verb::Stop(asked) => asked.carry_out("stop", async |unit| unit.start_stop(StartStop::Stop).await),
+        Verb::AbortTaskSet(asked) => manage("abort-task-set", asked, Management::AbortTaskSet),
+        Verb::ClearTaskSet(asked) => manage("clear-task-set", asked, Management::ClearTaskSet),
+        Verb::ResetLun(asked) => manage("reset-lun", asked, Management::LogicalUnitReset),
+        Verb::ResetTarget(asked) => manage("reset-target", asked, |_| Management::TargetWarmReset),
         Verb::Raw(asked) => asked.run(),
     }
 }
 
-fn manage(asked: &UnitArguments, function: impl Fn(Lun) -> Management) -> Result<(), Failure> {
-    asked.with(async |unit| {
+fn manage(
+    verb: &'static str,
+    asked: &UnitArguments,
+    function: impl Fn(Lun) -> Management,
+) -> Result<(), Failure> {
+    asked.carry_out(verb, async |unit| {
         let management = function(unit.lun());
         match unit.target().manage(management).await? {
             TaskManagementResult::FunctionComplete | TaskManagementResult::FunctionSucceeded => Ok(()),

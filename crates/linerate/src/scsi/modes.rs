@@ -4,13 +4,13 @@ use initiator::Unit;
 use initiator::verbs::{ModeFieldError, ModeValues};
 use inspect::commands;
 
-use super::unit::AskArguments;
+use super::unit::UnitArguments;
 use crate::failure::Failure;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ModesArguments {
     #[command(flatten)]
-    ask: AskArguments,
+    ask: UnitArguments,
     /// Page by its hexadecimal number, such as 08 [default: all pages]
     #[arg(value_name = "PAGE", value_parser = inspect::pages::code)]
     page: Option<u8>,

@@ -11,7 +11,7 @@ use inspect::pages::dump;
 use super::blocks::{buffer, read};
 use super::unit::UnitArguments;
 use crate::failure::{Failure, of_answer};
-use crate::output::say;
+use crate::output::{say, say_json};
 use crate::private_file;
 
 #[derive(Debug, clap::Args)]
@@ -51,6 +51,14 @@ fn cdb(text: &str) -> Result<Cdb, String> {
     Ok(number.to_be_bytes())
 }
 
+/// An answer as JSON.
+#[derive(serde::Serialize)]
+struct Raw {
+    status: &'static str,
+    bytes: usize,
+    hex: String,
+}
+
 impl RawArguments {
     /// Sends it as it is, once. Its status is the answer; sense data go with it.
     pub(super) fn run(&self) -> Result<(), Failure> {
@@ -83,8 +91,14 @@ impl RawArguments {
         match &self.save {
             Some(file) => {
                 let written = private_file::create(file).and_then(|mut saved| saved.write_all(&answer.data));
-                written.map_err(|error| Failure::unwritten(file.display(), &error))
+                written.map_err(|error| Failure::unwritten(file.display(), &error))?;
+                self.unit.done("raw")
             }
+            None if self.unit.json => say_json(&Raw {
+                status: status_words(answer.status),
+                bytes: answer.data.len(),
+                hex: answer.data.iter().map(|byte| format!("{byte:02x}")).collect(),
+            }),
             None => {
                 say(&format!(
                     "{}, {} bytes\n{}",

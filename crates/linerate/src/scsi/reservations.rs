@@ -3,11 +3,14 @@
 //! Each of these verbs is a session of its own, so they take an ISID that is always the same for a name
 //! ([`reservations::stable_isid`]), unless the URL has the key `isid`.
 
+use std::sync::LazyLock;
+
 use initiator::Unit;
 use initiator::verbs::{PersistentReserve, ReservationType};
 use inspect::reservations;
 
 use super::unit::UnitArguments;
+use crate::completions::Offering;
 use crate::failure::Failure;
 
 /// Who acts.
@@ -35,7 +38,8 @@ pub(super) struct ReserveArguments {
     pub(super) ours: KeyArguments,
     /// Type of reservation: write-exclusive or exclusive-access, with -registrants-only or -all-registrants behind it
     /// to admit all registered initiators
-    #[arg(long = "type", value_name = "TYPE", default_value = "write-exclusive")]
+    #[arg(long = "type", value_name = "TYPE", default_value = "write-exclusive", hide_possible_values = true,
+        value_parser = Offering(str::parse::<ReservationType>, types))]
     pub(super) kind: ReservationType,
 }
 
@@ -51,6 +55,11 @@ pub(super) struct PreemptArguments {
     abort: bool,
 }
 
+fn types() -> Vec<&'static str> {
+    static NAMES: LazyLock<[String; 6]> = LazyLock::new(|| ReservationType::ALL.map(|kind| kind.to_string()));
+    NAMES.iter().map(String::as_str).collect()
+}
+
 /// A reservation key is eight bytes, which people write as one hexadecimal number.
 fn key(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
@@ -59,23 +68,28 @@ fn key(text: &str) -> Result<u64, String> {
 }
 
 impl KeyArguments {
-    fn act(&self, act: impl AsyncFnOnce(&Unit) -> Result<(), Failure>) -> Result<(), Failure> {
+    fn act(
+        &self,
+        verb: &'static str,
+        act: impl AsyncFnOnce(&Unit) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         self.unit.with_settings(reservations::stable_isid, async |unit| match act(unit).await {
             Err(failure) if failure.is_conflict() => {
                 Err(reservations::explained(unit, self.key, failure).await)
             }
             done => done,
-        })
+        })?;
+        self.unit.done(verb)
     }
 
     /// PERSISTENT RESERVE OUT.
-    pub(super) fn reserve(&self, what: PersistentReserve) -> Result<(), Failure> {
-        self.act(async |unit| Ok(unit.persistent_reserve(what).await?))
+    pub(super) fn reserve(&self, verb: &'static str, what: PersistentReserve) -> Result<(), Failure> {
+        self.act(verb, async |unit| Ok(unit.persistent_reserve(what).await?))
     }
 
     /// A reservation is released as it was made, so that its type is asked for first.
     pub(super) fn release(&self) -> Result<(), Failure> {
-        self.act(async |unit| match unit.reservation().await? {
+        self.act("release", async |unit| match unit.reservation().await? {
             Some(reservation) => {
                 let release = PersistentReserve::Release { key: self.key, kind: reservation.kind };
                 Ok(unit.persistent_reserve(release).await?)
@@ -89,10 +103,11 @@ impl PreemptArguments {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let PreemptArguments { reserve: ReserveArguments { ours, kind }, victim, abort } = self;
         let (key, victim, kind) = (ours.key, *victim, *kind);
-        ours.reserve(match abort {
+        let what = match abort {
             true => PersistentReserve::PreemptAndAbort { key, victim, kind },
             false => PersistentReserve::Preempt { key, victim, kind },
-        })
+        };
+        ours.reserve("preempt", what)
     }
 }
 

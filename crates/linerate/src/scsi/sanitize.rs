@@ -77,7 +77,7 @@ impl SanitizeArguments {
     }
 
     pub(super) fn run(&self) -> Result<(), Failure> {
-        self.unit.with(async |unit| {
+        self.unit.carry_out("sanitize", async |unit| {
             if !self.yes && !self.how.exit_failure_mode {
                 let lost = format!("sanitizing makes {} unreadable for good", what_is_there(unit).await?);
                 terminal::consent(false).to(lost)?;

@@ -1,29 +1,28 @@
 //! The logical unit that a verb is for.
 
-use initiator::verbs::VerbError;
 use initiator::{Settings, Unit};
 use inspect::Answer;
 
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::{say, say_json};
 use crate::remote;
 
-/// Where it is.
+/// Where it is, and how the answer is to be printed.
 #[derive(Debug, clap::Args)]
 pub(super) struct UnitArguments {
     /// LUN: iscsi://[USER@]HOST[:PORT]/IQN/LUN[?KEY=VALUE&...]
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
-    pub(super) url: String,
-}
-
-/// Where it is, and how the answer is to be printed.
-#[derive(Debug, clap::Args)]
-pub(super) struct AskArguments {
-    #[command(flatten)]
-    pub(super) unit: UnitArguments,
+    url: String,
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// What a verb that only acts has done.
+#[derive(serde::Serialize)]
+struct Done {
+    verb: &'static str,
+    done: bool,
 }
 
 impl UnitArguments {
@@ -32,12 +31,19 @@ impl UnitArguments {
         self.with_settings(|_| {}, work)
     }
 
-    /// The same with a command that is answered with nothing but success.
-    pub(super) fn carry_out(
+    /// The same for a verb, called so, that is answered with nothing but success.
+    pub(super) fn carry_out<E: Into<Failure>>(
         &self,
-        verb: impl AsyncFnOnce(&Unit) -> Result<(), VerbError>,
+        verb: &'static str,
+        act: impl AsyncFnOnce(&Unit) -> Result<(), E>,
     ) -> Result<(), Failure> {
-        self.with(async |unit| Ok(verb(unit).await?))
+        self.with(async |unit| act(unit).await.map_err(Into::into))?;
+        self.done(verb)
+    }
+
+    /// Says so where JSON was asked for; people hear nothing of a success.
+    pub(super) fn done(&self, verb: &'static str) -> Result<(), Failure> {
+        if self.json { say_json(&Done { verb, done: true }) } else { Ok(()) }
     }
 
     /// The same on other terms.
@@ -55,15 +61,13 @@ impl UnitArguments {
             result
         })
     }
-}
 
-impl AskArguments {
     /// The same for a verb that is answered with data.
     pub(super) fn ask<E: Into<Failure>>(
         &self,
         verb: impl AsyncFnOnce(&Unit) -> Result<Answer, E>,
     ) -> Result<(), Failure> {
-        let answer = self.unit.with(async |unit| verb(unit).await.map_err(Into::into))?;
+        let answer = self.with(async |unit| verb(unit).await.map_err(Into::into))?;
         say(answer.printed(self.json));
         Ok(())
     }

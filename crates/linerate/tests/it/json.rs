@@ -7,11 +7,15 @@ use crate::server::{Server, free_port};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const BENCH: &str = include_str!("../../../../docs/schemas/bench.schema.json");
+const CHANGES: &str = include_str!("../../../../docs/schemas/changes.schema.json");
 const COPY: &str = include_str!("../../../../docs/schemas/copy.schema.json");
 const DISCOVER: &str = include_str!("../../../../docs/schemas/discover.schema.json");
+const DONE: &str = include_str!("../../../../docs/schemas/done.schema.json");
 const ERROR: &str = include_str!("../../../../docs/schemas/error.schema.json");
 const PROGRESS: &str = include_str!("../../../../docs/schemas/progress.schema.json");
+const SELFTEST: &str = include_str!("../../../../docs/schemas/selftest.schema.json");
 const SESSIONS: &str = include_str!("../../../../docs/schemas/sessions.schema.json");
+const VERIFY: &str = include_str!("../../../../docs/schemas/verify.schema.json");
 
 /// Where a value is not what a schema says. Of JSON Schema what the schemas here use; another keyword is a fault of theirs.
 fn fault(schema: &Value, value: &Value, at: &str) -> Option<String> {
@@ -121,6 +125,104 @@ fn sessions_are_as_their_schema_says() {
     let sessions = Value::Array(crate::sessions::sessions(&server));
     assert_eq!(sessions.as_array().map(Vec::len), Some(1));
     check(SESSIONS, &sessions);
+}
+
+#[test]
+fn changes_of_a_server_are_as_their_schemas_say() {
+    let Some(server) = Server::configured(
+        "[[portal]]\nlisten = \"127.0.0.1:{port}\"\n[volume.disk]\nspec = \"fault:[ram:1MiB]\"\n[[target]]\n\
+         name = \"iqn.2026-01.io.linerate:disk\"\nlun = [{ lun = 0, volume = \"disk\" }]\n",
+    ) else {
+        return;
+    };
+    let control = server.state().join("control").display().to_string();
+    let image = server.state().join("more.img").display().to_string();
+    let asked = |words: &[&str]| {
+        run(LINERATE, &[&["server", "--control", &control, "--json"], words].concat()).expect_json_line()
+    };
+    let volume = format!("more=file:{image}?size=1MiB");
+    let changes: [&[&str]; 5] = [
+        &["add", &volume],
+        &["resize", "more", "2MiB", "--dry-run"],
+        &["resize", "more", "2MiB"],
+        &["remove", "more"],
+        &["reload"],
+    ];
+    let changes = changes.map(|words| {
+        let changed = asked(words);
+        check(CHANGES, &changed);
+        changed["changes"].as_array().expect("a list").len()
+    });
+    assert!(changes[..4].iter().all(|lines| *lines > 0) && changes[4] == 0, "{changes:?}");
+    check(DONE, &asked(&["fault", "disk", "pass"]));
+    let _peer = crate::peer::Peer::attach(&server, "disk", 1);
+    let dropped = asked(&["drop", &crate::sessions::sessions(&server)[0]["tsih"].to_string()]);
+    check(DONE, &dropped);
+    assert_eq!(dropped["sessions"], 1);
+    let refused = run(LINERATE, &["server", "--control", &control, "remove", "nothing", "--json"]);
+    check(ERROR, &lines(&refused.said)[0]);
+}
+
+#[test]
+fn verbs_that_act_say_so_as_their_schema_says() {
+    let server = Server::serving(&["disk=ram:1MiB"]);
+    let url = server.url("disk");
+    for words in [
+        "ready",
+        "register --key abc",
+        "reserve --key abc",
+        "release --key abc",
+        "preempt --key abc --victim abc",
+        "unregister --key abc",
+        "unmap 0 8 --yes",
+        "write-same 0 8 --yes",
+        "sync",
+        "stop",
+        "start",
+        "abort-task-set",
+        "clear-task-set",
+        "reset-lun",
+        "reset-target",
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        let said = run(LINERATE, &[&["scsi", words[0], &url], &words[1..], &["--json"]].concat());
+        // A target that has no such command says so, as JSON too.
+        match lines(&said.said).as_slice() {
+            [done] if said.status.success() => {
+                check(DONE, done);
+                assert_eq!(done["verb"], words[0]);
+            }
+            [failed] if !server.is_ours() => check(ERROR, failed),
+            _ => panic!("{words:?}: {}", said.said),
+        }
+    }
+}
+
+#[test]
+fn proofs_are_as_their_schemas_say() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (log, image) = (at("log"), at("image"));
+    std::fs::write(&image, vec![0; 1 << 20]).expect("an image");
+    let bench = ["bench", &image, "--verify", "--allow-write", "--yes", "--seconds", "0.1", "--read", "0"];
+    run(LINERATE, &[&bench[..], &["--verify-log", &log]].concat()).expect_success();
+    let verified = run(LINERATE, &["bench", "verify", &log, &image, "--json"]).expect_json_line();
+    check(VERIFY, &verified);
+    assert_eq!(verified["wrong"], 0);
+    std::fs::write(&image, vec![0x5a; 1 << 20]).expect("the image");
+    let wrong = run(LINERATE, &["bench", "verify", &log, &image, "--json"]);
+    let [result, error] = &lines(&wrong.said)[..] else { panic!("{}", wrong.said) };
+    check(VERIFY, result);
+    check(ERROR, error);
+    assert!(result["wrong"].as_u64() > Some(0) && error["code"] == 10, "{}", wrong.said);
+
+    let words = ["selftest", "--seconds", "0.02", "--out", &at("proof"), "--json"];
+    let proof = run(LINERATE, &words).expect_json_line();
+    check(SELFTEST, &proof);
+    assert_eq!(proof["proved"], true);
+    let runs = proof["runs"].as_array().expect("a list");
+    assert_eq!((runs.len(), proof["ways"].as_array().map(Vec::len)), (45, Some(11)));
+    runs.iter().for_each(|run| check(BENCH, run));
 }
 
 #[test]

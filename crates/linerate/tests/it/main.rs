@@ -19,6 +19,7 @@ mod changes;
 mod check;
 mod clients;
 mod compare_command;
+mod completions;
 mod copy;
 mod crash;
 mod diagnose;

@@ -23,7 +23,7 @@ pub enum Crash {
 }
 
 /// What was found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Checked {
     /// Blocks that had to be there.
     pub blocks: u64,
