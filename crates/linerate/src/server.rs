@@ -61,6 +61,9 @@ enum Command {
         /// to the target]
         #[arg(long = "initiator", value_name = "NAME")]
         initiators: Vec<String>,
+        /// Key of [volume.NAME] with its value, such as naa=0x6001405…; repeatable
+        #[arg(long = "set", value_name = "KEY=VALUE", value_parser = manage::control::key_and_value)]
+        keys: Vec<(String, String)>,
         #[command(flatten)]
         how: DryRun,
     },
@@ -141,7 +144,7 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     let (change, how, force) = match &arguments.command {
         Command::Sessions => return sessions(&socket, json),
         Command::Volumes => match ask(Request::Volumes)? {
-            Reply::Volumes { volumes } => return listed(json, &volumes, tables::volumes),
+            Reply::Volumes { volumes } => return listed(json, &volumes, |all| tables::volumes(all, width())),
             other => return Err(unexpected(other)),
         },
         Command::Targets => match ask(Request::Targets)? {
@@ -160,7 +163,7 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
         Command::Reload { force, how } => {
             return tell(ask(Request::Reload { dry_run: how.dry_run, force: *force })?);
         }
-        Command::Add { volume, front_end, target, lun, initiators, how } => {
+        Command::Add { volume, front_end, target, lun, initiators, keys, how } => {
             let change = Change::Add {
                 volume: volume.name.clone(),
                 spec: volume.spec.to_string(),
@@ -168,6 +171,7 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
                 target: target.clone(),
                 lun: *lun,
                 initiators: initiators.clone(),
+                keys: keys.clone(),
             };
             (change, how, false)
         }

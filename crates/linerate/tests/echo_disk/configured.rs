@@ -116,6 +116,7 @@ fn a_front_end_comes_and_goes_with_its_section() {
         target: None,
         lun: None,
         initiators: Vec::new(),
+        keys: Vec::new(),
     };
     let changes = configured.change(added).expect("room for it");
     assert_eq!(changes, ["+ volume third = ram:4MiB", "+ echo of third"]);
@@ -131,6 +132,7 @@ fn a_front_end_comes_and_goes_with_its_section() {
         target: None,
         lun: None,
         initiators: Vec::new(),
+        keys: Vec::new(),
     };
     let refused = configured.change(unknown).expect_err("no such front end");
     assert!(refused.contains("did you mean `echo`?"), "{refused}");

@@ -34,6 +34,7 @@ mod growth;
 mod hangup;
 mod hostile;
 mod hung;
+mod identity;
 mod import;
 mod info;
 mod isolation;

@@ -140,7 +140,7 @@ impl Volume {
     }
 
     /// Its name in copy commands.
-    pub(crate) fn naa(&self) -> [u8; 8] {
+    pub(crate) fn naa(&self) -> Vec<u8> {
         self.identity(0).naa()
     }
 
@@ -150,7 +150,7 @@ impl Volume {
         let unit = |keep: Option<Arc<dyn PersistentState>>| {
             let of_volume = VolumeOptions { persistent_state: keep, ..VolumeOptions::default() };
             let volume = volume::Volume::new(self.device(), of_volume)?;
-            LogicalUnit::new(volume, options)
+            LogicalUnit::new(volume, options.clone())
         };
         let unit = unit(Some(Arc::new(self.keep.clone()))).unwrap_or_else(|error| {
             universe::fault(format!("LUN {}: {error}", self.lun));

@@ -264,7 +264,7 @@ fn extended_copy(source: &Volume, destination: &Volume, lba: u64, blocks: u64) -
     let target = |volume: &Volume| CopyTarget {
         null: false,
         designator_type: 3, // NAA
-        designator: volume.naa().to_vec(),
+        designator: volume.naa(),
         block_bytes: BLOCK as u32,
     };
     let segment = CopySegment {

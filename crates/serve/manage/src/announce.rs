@@ -74,6 +74,8 @@ mod tests {
             spec: volume.spec.to_string(),
             bytes: geometry.bytes(),
             block_bytes: geometry.block_size.bytes(),
+            naa: String::new(),
+            serial: String::new(),
             luns: Vec::new(),
             in_file: false,
         }];

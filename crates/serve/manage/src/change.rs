@@ -68,12 +68,16 @@ impl Live {
     pub fn volumes(&self) -> Vec<Volume> {
         let now = self.now();
         let served = now.config.volumes.iter().filter_map(|volume| {
-            let geometry = now.volumes.get(&volume.name)?.unit.volume().device().geometry();
+            let unit = &now.volumes.get(&volume.name)?.unit;
+            let (geometry, identity) = (unit.volume().device().geometry(), unit.identity());
+            let [naa, _] = identity.names();
             Some(Volume {
                 name: volume.name.to_string(),
                 spec: volume.spec.to_string(),
                 bytes: geometry.bytes(),
                 block_bytes: geometry.block_size.bytes(),
+                naa: naa.to_string(),
+                serial: identity.serial(),
                 luns: now
                     .config
                     .front_ends()
@@ -96,14 +100,18 @@ impl Changed {
         let in_file = |file| Changed { desired: desired.clone(), file: Some(file), lasts: None };
         match (change, desired.has_volume(volume), file) {
             (Change::Add { .. }, true, _) => Err(format!("there is a volume {volume} already")),
-            (Change::Add { spec, front_end, target, lun, initiators, .. }, false, Some(file)) => {
+            (Change::Add { spec, front_end, target, lun, initiators, keys, .. }, false, Some(file)) => {
                 let (spec, target) = (read(spec)?.to_string(), target.as_deref());
                 let kind = desired.front_ends.named(front_end.as_deref())?;
-                file.with_volume(&Addition { volume, spec: &spec, target, lun: *lun, initiators }, kind)
+                file.with_volume(&Addition { volume, spec: &spec, target, lun: *lun, initiators, keys }, kind)
                     .map(in_file)
             }
-            (Change::Add { spec, front_end, target, lun, initiators, .. }, false, None) => {
-                if front_end.is_some() || target.is_some() || lun.is_some() || !initiators.is_empty() {
+            (Change::Add { spec, front_end, target, lun, initiators, keys, .. }, false, None) => {
+                if front_end.is_some()
+                    || target.is_some()
+                    || lun.is_some()
+                    || !(initiators.is_empty() && keys.is_empty())
+                {
                     return Err(
                         "this server has no configuration file, and without one each volume is LUN 0 \
                          of a target of its own, for anybody; give it a file by `serve --config` for \

@@ -78,21 +78,27 @@ impl Difference {
 
     fn volume(&mut self, before: &Volume, after: &Volume) {
         // The previous name has done its work when the volume was found by it.
-        let Volume { name, spec, uuid, previous_name: _, deadline } = after;
+        let Volume { name, spec, uuid, names, previous_name: _, deadline } = after;
         if before.deadline != *deadline {
             let (old, new) = (before.deadline.as_secs_f64(), deadline.as_secs_f64());
             self.line(format!("~ volume {name}: deadline {old} s -> {new} s"));
         }
-        if before.spec == *spec && before.uuid == *uuid {
+        let is_same_disk = before.uuid == *uuid && before.names == *names;
+        if before.spec == *spec && is_same_disk {
             return;
         }
-        match growth(&before.spec, spec).filter(|_| before.uuid == *uuid) {
+        if !is_same_disk {
+            self.line(format!("~ volume {name} has other names: initiators take it for another disk"));
+        }
+        match growth(&before.spec, spec).filter(|_| is_same_disk) {
             Some(bytes) => {
                 self.line(format!("~ volume {name} grows to {bytes}"));
                 self.grown.push((name.clone(), bytes));
             }
             None => {
-                self.line(format!("~ volume {name} = {spec} (was {})", before.spec));
+                if before.spec != *spec {
+                    self.line(format!("~ volume {name} = {spec} (was {})", before.spec));
+                }
                 self.reopened.push(name.clone());
             }
         }
@@ -221,6 +227,11 @@ volume = \"f\"
                 "delay:2ms",
                 "~ volume f = delay:2ms:[file:/data/f?size=1GiB] (was delay:1ms:[file:/data/f?size=1GiB])",
             ),
+            (
+                "spec = \"ram:1MiB\"",
+                "spec = \"ram:1MiB\"\nserial = \"AB12\"",
+                "~ volume a has other names: initiators take it for another disk",
+            ),
             ("lun = 1", "lun = 2", "+ iqn.2026-01.com.example:t LUN 2 = f"),
             ("127.0.0.1:3260", "127.0.0.1:3261", "+ portal 127.0.0.1:3261 (group 1)"),
             (
@@ -242,6 +253,12 @@ volume = \"f\"
         assert_eq!((smaller.grown.len(), smaller.reopened.len()), (0, 1));
         let larger = lines(&[("size=1GiB", "size=3GiB")]);
         assert_eq!((larger.grown.len(), larger.reopened.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_file_with_another_identity_is_another_disk_and_does_not_grow() {
+        let other = lines(&[("size=1GiB]\"", "size=3GiB]\"\nnaa = \"0x5000c50012345678\"")]);
+        assert_eq!((other.grown.len(), other.reopened.len(), other.lines.len()), (0, 1, 2));
     }
 
     #[test]

@@ -290,10 +290,11 @@ impl Live {
             _ => None,
         };
         let undo = Undo::default();
-        let opened = volumes::open_these(&wanted, &difference.added, &self.state, &undo)
-            .inspect_err(|_| undo.take_back())?;
         let mut next = now.volumes.all_but(&difference.removed);
         next.rename(&difference.renamed);
+        let opened = volumes::open_these(&wanted, &difference.added, &self.state, &undo)
+            .and_then(|opened| next.all_but(&difference.reopened).are_distinct_from(&opened).map(|()| opened))
+            .inspect_err(|_| undo.take_back())?;
         next.adopt(opened);
         let without_reopened = next.all_but(&difference.reopened);
         let serving = Serving { config: &wanted, volumes: &without_reopened };
@@ -315,7 +316,7 @@ impl Live {
             grow(&self.server, &now.volumes, &wanted.volumes, &difference.grown, &mut reloaded.failed);
         let before = std::mem::replace(&mut now.config, wanted);
         // What has failed is different from what is wanted, and tried again by the next reload.
-        now.config.keep_specs(&before, &[not_grown, unchanged].concat());
+        now.config.keep_volumes(&before, &[not_grown, unchanged].concat());
         now.config.volumes.retain(|volume| !not_served.contains(&volume.name));
         now.volumes.describe(&now.config);
         self.tell_volumes(&difference, &now.volumes);
@@ -391,7 +392,9 @@ impl Live {
         for name in &difference.reopened {
             let one = std::slice::from_ref(name);
             let undo = Undo::default();
-            let opened = volumes::open_these(wanted, one, &self.state, &undo).or_else(|error| {
+            let opened = volumes::open_these(wanted, one, &self.state, &undo);
+            let opened = opened.and_then(|opened| now.volumes.are_distinct_from(&opened).map(|()| opened));
+            let opened = opened.or_else(|error| {
                 undo.take_back();
                 failed.push(format!("{error}; it stays what it was"));
                 reopened.unchanged.push(name.clone());

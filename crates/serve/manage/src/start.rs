@@ -214,8 +214,15 @@ mod tests {
         assert_eq!(targets[0].portals, [server.addresses()[0].to_string()]);
         let spec = "ram:2MiB".to_owned();
         let volume = "vm2".parse().expect("a name");
-        let change =
-            Change::Add { volume, spec, front_end: None, target: None, lun: None, initiators: Vec::new() };
+        let change = Change::Add {
+            volume,
+            spec,
+            front_end: None,
+            target: None,
+            lun: None,
+            initiators: Vec::new(),
+            keys: Vec::new(),
+        };
         let add = Request::Change { change, dry_run: false, force: false };
         let socket = folder.path().join(CONTROL);
         let added = ask(&socket, &add).expect("a reply");

@@ -54,6 +54,24 @@ impl Volumes {
         Volumes(others.map(|(name, opened)| (name.clone(), opened.clone())).collect())
     }
 
+    /// Initiators must not take one of these, or of `others`, for another one. Of those that are given, the configuration
+    /// is held to that already; others derive from a UUID that is kept.
+    pub(crate) fn are_distinct_from(&self, others: &Volumes) -> Result<(), Failure> {
+        let mut taken = HashMap::new();
+        for (name, opened) in self.0.iter().chain(&others.0) {
+            for designator in opened.unit.identity().names() {
+                if let Some(twin) = taken.insert(designator.designator(), name) {
+                    let (one, other) = (name.min(twin), name.max(twin));
+                    return Err(Failure::refused(format!(
+                        "volumes {one} and {other} have the same designator, {designator}, and initiators would take them for \
+                         one; give one of them another `naa` or `t10-id`, or none"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// What front ends serve, by name.
     pub(crate) fn by_name(&self) -> NamedVolumes {
         let named =
@@ -111,7 +129,9 @@ impl Opened {
 
 /// Opens every volume that is exported; if some cannot be, the first of them says why.
 pub(crate) fn open(config: &Config, state: &ServerState, undo: &Undo) -> Result<Volumes, Failure> {
-    open_all(config.exported(), state, undo)
+    let volumes = open_all(config.exported(), state, undo)?;
+    volumes.are_distinct_from(&Volumes::default())?;
+    Ok(volumes)
 }
 
 /// Opens the volumes of these names.
@@ -201,7 +221,8 @@ fn open_one(volume: &Volume, state: &ServerState, remote: &Remotes, undo: &Undo)
         }
     };
     let options = LogicalUnitOptions {
-        identity: Identity::new(uuid.0).with_cache_generation(generation),
+        identity: Identity { given: volume.names.clone(), ..Identity::new(uuid.0) }
+            .with_cache_generation(generation),
         removable: volume.spec.removable,
         thin: volume.spec.thick.then_some(false),
     };
@@ -312,6 +333,30 @@ mod tests {
         let uuid = |name| after.named(name).expect("opened").unit.identity().uuid;
         assert_eq!(uuid("new"), identity);
         assert_ne!(uuid("old"), identity);
+    }
+
+    #[test]
+    fn a_volume_with_the_name_that_another_has_of_its_kept_uuid_is_refused() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let state = ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
+        let first = open(&config(&ram("a", ""), &["a"]), &state, &Undo::default()).expect("opened");
+        let naa: String = first
+            .named("a")
+            .expect("opened")
+            .unit
+            .identity()
+            .naa()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        drop(first);
+        let both = ram("a", "") + &ram("b", &format!("naa = \"{naa}\""));
+        let failure =
+            open(&config(&both, &["a", "b"]), &state, &Undo::default()).err().expect("two of a name");
+        assert!(
+            failure.to_string().contains(&format!("a and b have the same designator, naa.{naa}")),
+            "{failure}"
+        );
     }
 
     #[test]

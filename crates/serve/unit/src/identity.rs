@@ -1,34 +1,127 @@
 //! The identity of a logical unit: names that are stable across restarts and renames, since they derive from
-//! a stored UUID.
+//! a stored UUID, or are given: those of a disk that initiators know from another target.
+
+use std::fmt;
+use std::str::FromStr;
 
 use scsi::Name;
 
 /// The identity of a logical unit as INQUIRY and its VPD pages report it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Stored with the volume.
     pub uuid: [u8; 16],
-    /// T10 VENDOR IDENTIFICATION, padded with spaces.
-    pub vendor: [u8; 8],
-    /// PRODUCT IDENTIFICATION. The same on all volumes: ESXi copies between LUNs only if they agree in it.
-    pub product: [u8; 16],
-    /// PRODUCT REVISION LEVEL.
-    pub revision: [u8; 4],
+    /// What is not to derive from the UUID.
+    pub given: GivenNames,
     /// Changes whenever acknowledged writes that were not flushed may have been lost before this start; `None` if that is not
     /// known. VPD page C0h joins it with [`volume::Volume::loss_mark`], which changes with each loss.
     pub cache_generation: Option<[u8; 16]>,
 }
 
+/// Names that are given to a logical unit. What is `None` is ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GivenNames {
+    /// PRODUCT SERIAL NUMBER. An INQUIRY with 255 bytes of allocation length, as SPC-2 initiators send it, has all of it.
+    pub serial: Option<Ascii<1, 251>>,
+    /// The NAA designator.
+    pub naa: Option<Naa>,
+    /// The T10 vendor ID based designator: eight characters of the vendor, padded with spaces, and what that vendor likes.
+    pub t10_id: Option<Ascii<9, 255>>,
+    /// T10 VENDOR IDENTIFICATION.
+    pub vendor: Option<Ascii<1, 8>>,
+    /// PRODUCT IDENTIFICATION.
+    pub product: Option<Ascii<1, 16>>,
+    /// PRODUCT REVISION LEVEL.
+    pub revision: Option<Ascii<1, 4>>,
+}
+
+/// ASCII data as SPC-4 4.4.1 has them: MIN to MAX characters from 20h to 7Eh, not all of them spaces.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Ascii<const MIN: usize, const MAX: usize>(String);
+
+/// An NAA designator (SPC-4 7.8.6.6) of its length: IEEE Extended (2h), Locally Assigned (3h), IEEE Registered (5h) of 8
+/// bytes, or IEEE Registered Extended (6h) of 16.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Naa(Vec<u8>);
+
+/// Why a text cannot be a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameError {
+    /// So many characters, and not from the second number to the third.
+    Length(usize, usize, usize),
+    /// This character is no printable ASCII.
+    Character(char),
+    /// It is nothing but spaces.
+    Blank,
+    /// Not 16 digits that begin with 2, 3 or 5, nor 32 that begin with 6.
+    Naa,
+}
+
+impl std::error::Error for NameError {}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NameError::Length(found, min, max) => {
+                write!(f, "it has {found} characters; write {min} to {max} of ASCII")
+            }
+            NameError::Character(c) => {
+                write!(f, "{c:?} is no printable ASCII character; write letters, digits, punctuation and spaces")
+            }
+            NameError::Blank => f.write_str("it is nothing but spaces; write a name, or remove the key"),
+            NameError::Naa => f.write_str(
+                "it is no NAA identifier; write 0x and 32 hexadecimal digits that begin with 6, or 16 that begin with 5, 3 or 2",
+            ),
+        }
+    }
+}
+
+impl<const MIN: usize, const MAX: usize> FromStr for Ascii<MIN, MAX> {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Ascii<MIN, MAX>, NameError> {
+        if let Some(other) = text.chars().find(|c| !(' '..='~').contains(c)) {
+            return Err(NameError::Character(other));
+        }
+        match text.len() {
+            length if !(MIN..=MAX).contains(&length) => Err(NameError::Length(length, MIN, MAX)),
+            _ if text.trim().is_empty() => Err(NameError::Blank),
+            _ => Ok(Ascii(text.to_owned())),
+        }
+    }
+}
+
+impl<const MIN: usize, const MAX: usize> fmt::Display for Ascii<MIN, MAX> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// `0x6…` as udev writes it, and `naa.6…` as ESXi does; the digits alone will do.
+impl FromStr for Naa {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Naa, NameError> {
+        let digits = ["0x", "0X", "naa."].iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(text);
+        let kind = digits.chars().next();
+        let is_fit = digits.chars().all(|c| c.is_ascii_hexdigit())
+            && matches!((kind, digits.len()), (Some('2' | '3' | '5'), 16) | (Some('6'), 32));
+        let number = u128::from_str_radix(digits, 16).ok().filter(|_| is_fit).ok_or(NameError::Naa)?;
+        Ok(Naa(number.to_be_bytes()[16 - digits.len() / 2..].to_vec()))
+    }
+}
+
+impl fmt::Display for Naa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("0x")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
 impl Identity {
     /// The default identity of a volume with this UUID.
     pub fn new(uuid: [u8; 16]) -> Identity {
-        Identity {
-            uuid,
-            vendor: *b"LINERATE",
-            product: *b"VOLUME          ",
-            revision: *b"0001",
-            cache_generation: None,
-        }
+        Identity { uuid, given: GivenNames::default(), cache_generation: None }
     }
 
     /// The same, with a generation of the volatile cache behind the logical unit.
@@ -36,14 +129,34 @@ impl Identity {
         Identity { cache_generation: Some(generation), ..self }
     }
 
-    /// The unit serial number (VPD page 80h): the UUID in 32 hexadecimal digits.
-    pub fn serial(&self) -> String {
-        self.uuid.iter().map(|byte| format!("{byte:02x}")).collect()
+    /// T10 VENDOR IDENTIFICATION.
+    pub fn vendor(&self) -> &str {
+        self.given.vendor.as_ref().map_or("LINERATE", |vendor| &vendor.0)
     }
 
-    /// The NAA designator (SPC-4 7.8.6.6.4): locally assigned, NAA 3h, from 60 bits of the UUID. NAA 6h would
-    /// claim an IEEE company identifier, and we have none.
-    pub fn naa(&self) -> [u8; 8] {
+    /// PRODUCT IDENTIFICATION. The same on all volumes unless it is given: ESXi copies between LUNs only if they agree in it.
+    pub fn product(&self) -> &str {
+        self.given.product.as_ref().map_or("VOLUME", |product| &product.0)
+    }
+
+    /// PRODUCT REVISION LEVEL.
+    pub fn revision(&self) -> &str {
+        self.given.revision.as_ref().map_or("0001", |revision| &revision.0)
+    }
+
+    /// The unit serial number (VPD page 80h): the UUID in 32 hexadecimal digits, unless one is given.
+    pub fn serial(&self) -> String {
+        let of_uuid = || self.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.given.serial.as_ref().map_or_else(of_uuid, |serial| serial.0.clone())
+    }
+
+    /// The NAA designator. Unless one is given, it is locally assigned (SPC-4 7.8.6.6.4), NAA 3h, from 60 bits of the UUID.
+    /// NAA 6h would claim an IEEE company identifier, and we have none.
+    pub fn naa(&self) -> Vec<u8> {
+        self.given.naa.as_ref().map_or_else(|| self.own_naa().to_vec(), |naa| naa.0.clone())
+    }
+
+    fn own_naa(&self) -> [u8; 8] {
         let mut hash = Fnv::new();
         self.uuid.iter().for_each(|byte| hash.add(*byte));
         let local = hash.0 & 0x0fff_ffff_ffff_ffff;
@@ -55,10 +168,14 @@ impl Identity {
     /// characters of that part, so those must differ between volumes: they come from a hash of the UUID,
     /// whose own beginning may be a date.
     pub fn names(&self) -> [Name; 2] {
-        let naa = self.naa();
-        let unique = naa[2..].iter().rev().map(|byte| format!("{byte:02x}")).collect();
-        let vendor = String::from_utf8_lossy(&self.vendor).into_owned();
-        [Name::Naa(naa.to_vec()), Name::T10 { vendor, name: unique }]
+        let (vendor, name) = match &self.given.t10_id {
+            Some(Ascii(id)) => (id[..8].to_owned(), id[8..].to_owned()),
+            None => {
+                let unique = self.own_naa()[2..].iter().rev().map(|byte| format!("{byte:02x}")).collect();
+                (self.vendor().to_owned(), unique)
+            }
+        };
+        [Name::Naa(self.naa()), Name::T10 { vendor, name }]
     }
 
     /// Whether this is one of the [`Identity::names`] in its encoding of VPD page 83h.
@@ -89,8 +206,46 @@ mod tests {
     fn names_are_frozen() {
         let identity = Identity::new(*b"0123456789abcdef");
         assert_eq!(identity.serial(), "30313233343536373839616263646566");
-        assert_eq!(identity.naa()[0] >> 4, 3);
+        assert_eq!(identity.naa(), [0x3e, 0x37, 0x39, 0x13, 0xe5, 0xad, 0x67, 0x7d]);
+        assert_eq!(
+            (identity.vendor(), identity.product(), identity.revision()),
+            ("LINERATE", "VOLUME", "0001")
+        );
         assert_eq!(identity.naa(), Identity::new(*b"0123456789abcdef").naa());
         assert_ne!(identity.naa(), Identity::new(*b"0123456789abcdeg").naa());
+    }
+
+    #[test]
+    fn an_naa_identifier_has_the_length_of_its_format() {
+        let long = "6001405a1b2c3d4e5f60718293a4b5c6";
+        for text in [format!("0x{long}"), format!("naa.{long}"), long.to_uppercase()] {
+            assert_eq!(text.parse::<Naa>().map(|naa| naa.to_string()), Ok(format!("0x{long}")), "{text}");
+        }
+        assert_eq!("0x5000c50012345678".parse::<Naa>().map(|naa| naa.0.len()), Ok(8));
+        for bad in [
+            "",
+            "0x",
+            "0x6001405",
+            "0x5000c5001234567",
+            &long[1..],
+            "0x+000c50012345678",
+            "4000c50012345678",
+            "ä",
+        ] {
+            assert_eq!(bad.parse::<Naa>(), Err(NameError::Naa), "{bad}");
+        }
+        assert_eq!(format!("5{}", &long[1..]).parse::<Naa>(), Err(NameError::Naa));
+    }
+
+    #[test]
+    fn ascii_data_are_printable_and_fit() {
+        let vendor = |text: &str| text.parse::<Ascii<1, 8>>().map(|vendor| vendor.0);
+        assert_eq!(vendor("LIO-ORG"), Ok("LIO-ORG".to_owned()));
+        assert_eq!(vendor(" ~"), Ok(" ~".to_owned()));
+        assert_eq!(vendor(""), Err(NameError::Length(0, 1, 8)));
+        assert_eq!(vendor("123456789"), Err(NameError::Length(9, 1, 8)));
+        assert_eq!(vendor("a\tb"), Err(NameError::Character('\t')));
+        assert_eq!(vendor("Kürzel"), Err(NameError::Character('ü')));
+        assert_eq!(vendor("  "), Err(NameError::Blank));
     }
 }

@@ -27,7 +27,7 @@ mod sanitize;
 mod unit;
 
 pub use command::luns::{absent, well_known};
-pub use identity::Identity;
+pub use identity::{Ascii, GivenNames, Identity, Naa, NameError};
 pub use nexus::{InitiatorPort, Nexus, NexusId, TargetPort, Traffic};
 pub use plan::{
     Background, CommandIn, Data, DataIn, Effect, Job, Landing, Plan, Receive, Reply, Running, SiblingUnits,

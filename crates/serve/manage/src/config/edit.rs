@@ -19,6 +19,8 @@ pub struct Addition<'a> {
     pub lun: Option<u16>,
     /// Initiators that it is visible to; if empty, all that may log in.
     pub initiators: &'a [String],
+    /// More keys of its section, with their values.
+    pub keys: &'a [(String, String)],
 }
 
 impl ConfigFile {
@@ -32,8 +34,17 @@ impl ConfigFile {
             if volumes.contains_key(addition.volume.as_str()) {
                 return Err(format!("there is a volume {} already", addition.volume));
             }
-            let spec = Item::Table(table([("spec", addition.spec.into())]));
-            volumes.insert(addition.volume.as_str(), spec);
+            let mut keys = vec![("spec", addition.spec.into())];
+            for (key, value) in addition.keys {
+                if keys.iter().any(|(other, _)| other == key) {
+                    return Err(format!("`{key}` of the volume {} is given twice", addition.volume));
+                }
+                // All others are strings; whether there is such a key is found out with the rest.
+                let is_flag = ["read-only", "removable", "thick"].contains(&key.as_str());
+                let flag = value.parse::<bool>().ok().filter(|_| is_flag);
+                keys.push((key, flag.map_or_else(|| value.into(), Value::from)));
+            }
+            volumes.insert(addition.volume.as_str(), Item::Table(table(keys)));
             (by.add)(root, addition)
         })
     }
@@ -231,7 +242,7 @@ mod tests {
     }
 
     fn addition<'a>(volume: &'a VolumeName, target: &'a str) -> Addition<'a> {
-        Addition { volume, spec: "ram:4MiB", target: Some(target), lun: None, initiators: &[] }
+        Addition { volume, spec: "ram:4MiB", target: Some(target), lun: None, initiators: &[], keys: &[] }
     }
 
     #[test]

@@ -118,11 +118,11 @@ impl Config {
         document::read(Mistakes::new("", "", None), front_ends).expect("all keys may be missing")
     }
 
-    /// Leaves the specifications of these volumes what they were `before`.
-    pub(crate) fn keep_specs(&mut self, before: &Config, names: &[VolumeName]) {
+    /// Leaves these volumes what they were `before`.
+    pub(crate) fn keep_volumes(&mut self, before: &Config, names: &[VolumeName]) {
         for volume in self.volumes.iter_mut().filter(|volume| names.contains(&volume.name)) {
             if let Some(old) = before.volume(&volume.name) {
-                volume.spec = old.spec.clone();
+                (volume.spec, volume.uuid, volume.names) = (old.spec.clone(), old.uuid, old.names.clone());
             }
         }
     }

@@ -84,7 +84,42 @@ fn volumes_are_checked() {
     refused("[volume.vm1]\nspec = \"ram:1GiB\"\nuuid = \"1\"", "3:8", "is not a UUID");
     refused("[volume.vm1]\nspec = \"ram:1GiB\"\ndeadline = \"0s\"", "3:12", "needs some time");
     let uuid = "spec = \"ram:1GiB\"\nuuid = \"6f2d4c1e8a3b4f5d9c7e1b2a3c4d5e6f\"\n";
-    refused(&format!("[volume.b]\n{uuid}[volume.a]\n{uuid}"), "4:9", "`a` has the UUID of `b`");
+    refused(&format!("[volume.b]\n{uuid}[volume.a]\n{uuid}"), "6:8", "`a` has the UUID of `b`");
+    for (bad, at, sentence) in [
+        ("serial = \"\"", "3:10", "it has 0 characters; write 1 to 251"),
+        ("serial = \"ä\"", "3:10", "no printable ASCII"),
+        ("vendor = \"more-than-8\"", "3:10", "it has 11 characters; write 1 to 8"),
+        ("product = \"more than sixteen\"", "3:11", "write 1 to 16"),
+        ("revision = \"4.0.1\"", "3:12", "write 1 to 4"),
+        ("t10-id = \"LIO-ORG\"", "3:10", "write 9 to 255"),
+        ("naa = \"0x6001405\"", "3:7", "write 0x and 32 hexadecimal digits that begin with 6"),
+        ("nna = \"0x6001405\"", "3:1", "did you mean `naa`?"),
+    ] {
+        refused(&format!("[volume.vm1]\nspec = \"ram:1GiB\"\n{bad}"), at, sentence);
+    }
+}
+
+/// A volume may be a LUN of several targets; two volumes may not be one disk.
+#[test]
+fn two_volumes_with_one_designator_are_refused() {
+    let two = |one: &str, other: &str| {
+        let volume = |name, keys| format!("[volume.{name}]\nspec = \"ram:1GiB\"\n{keys}\n");
+        volume("a", one) + &volume("b", other)
+    };
+    let naa = "naa = \"0x6001405a1b2c3d4e5f60718293a4b5c6\"";
+    refused(
+        &two(naa, &naa.replace("0x", "naa.").to_uppercase().replace("NAA", "naa")),
+        "6:7",
+        "`b` has the NAA identifier of `a`",
+    );
+    let id = "t10-id = \"IET     00010001\"";
+    refused(&two(id, id), "6:10", "`b` has the T10 identifier of `a`");
+    // What derives from a UUID that is known is another volume's too.
+    let uuid = "uuid = \"30313233-3435-3637-3839-616263646566\"";
+    refused(&two(uuid, "naa = \"0x3e373913e5ad677d\""), "6:7", "`b` has the NAA identifier of `a`");
+    for fine in [two(naa, &naa.replace("b5c6", "b5c7")), two("serial = \"A\"", "serial = \"A\"")] {
+        Config::parse("x.toml", &fine).unwrap_or_else(|error| panic!("{error}"));
+    }
 }
 
 #[test]

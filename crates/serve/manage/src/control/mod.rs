@@ -85,6 +85,12 @@ pub enum Request {
     },
 }
 
+/// A key and its value, written `KEY=VALUE`. The error is a sentence.
+pub fn key_and_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write a key, `=` and its value, such as serial=AB12")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
 /// A change of one volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -108,6 +114,9 @@ pub enum Change {
         /// target].
         #[serde(default)]
         initiators: Vec<String>,
+        /// More keys of its section in the configuration file, with their values: `serial`, `naa`.
+        #[serde(default)]
+        keys: Vec<(String, String)>,
     },
     /// One that is not to be served any more. What is on it stays there.
     Remove {
@@ -186,6 +195,12 @@ pub struct Volume {
     pub bytes: u64,
     /// Of a logical block.
     pub block_bytes: u32,
+    /// Its NAA identifier: `naa.…`.
+    #[serde(default)]
+    pub naa: String,
+    /// Its serial number.
+    #[serde(default)]
+    pub serial: String,
     /// Where initiators find it.
     pub luns: Vec<Lun>,
     /// Whether the configuration file has it, not the command line.
@@ -372,6 +387,7 @@ mod tests {
             target: None,
             lun: None,
             initiators: Vec::new(),
+            keys: Vec::new(),
         };
         let add = Request::Change { change, dry_run: false, force: false };
         assert_eq!(serde_json::from_str::<Request>(line).expect("a request"), add);

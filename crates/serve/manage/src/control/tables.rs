@@ -1,13 +1,13 @@
 //! Volumes and targets as tables for people.
 
 use super::{Target, Volume};
-use stats::table::{Align, lines};
+use stats::table::{Align, Column, fitted, hanging};
 use volume::spec::Bytes;
 
-/// A line for each export of each volume.
-pub fn volumes(volumes: &[Volume]) -> String {
-    let headings = ["VOLUME", "SIZE", "BLOCK", "TARGET", "LUN", "MADE OF"].map(str::to_owned);
-    let mut rows = vec![headings];
+/// A row for each export of each volume, in lines of at most `width` letters.
+pub fn volumes(volumes: &[Volume], width: usize) -> String {
+    let names = COLUMNS.map(|(name, ..)| name);
+    let mut rows = vec![names.map(str::to_owned)];
     for volume in volumes {
         for (index, lun) in volume.luns.iter().enumerate() {
             let once = |text: String| if index == 0 { text } else { String::new() };
@@ -18,12 +18,27 @@ pub fn volumes(volumes: &[Volume]) -> String {
                 lun.target.clone(),
                 lun.lun.map_or_else(String::new, |lun| lun.to_string()),
                 once(volume.spec.clone()),
+                once(volume.naa.clone()),
+                once(volume.serial.clone()),
             ]);
         }
     }
-    let columns = [Align::Left, Align::Right, Align::Right, Align::Left, Align::Right, Align::Left];
-    lines(columns, &rows).into_iter().map(|line| line + "\n").collect()
+    let table = fitted(&COLUMNS.map(|(_, align, rank)| Column { align, rank }), &rows, width);
+    let note = table.note(&names).into_iter().flat_map(|note| hanging("", &note, width));
+    table.rows.concat().into_iter().chain(note).map(|line| line + "\n").collect()
 }
+
+/// What volumes are told by: name, alignment, and rank, the highest of which has to go first where there is no room.
+const COLUMNS: [(&str, Align, u8); 8] = [
+    ("VOLUME", Align::Left, 0),
+    ("SIZE", Align::Right, 0),
+    ("BLOCK", Align::Right, 1),
+    ("TARGET", Align::Left, 0),
+    ("LUN", Align::Right, 0),
+    ("MADE OF", Align::Left, 0),
+    ("NAA", Align::Left, 2),
+    ("SERIAL", Align::Left, 3),
+];
 
 /// A paragraph for each target: who may use it, where, and what is on it.
 pub fn targets(targets: &[Target]) -> String {

@@ -33,16 +33,15 @@ pub(crate) fn without_device(cdb: Cdb<'_>, device: u8) -> Result<Vec<u8>, Condit
 /// `device` is PERIPHERAL QUALIFIER and DEVICE TYPE.
 fn standard(device: u8, removable: bool, identity: &Identity) -> Vec<u8> {
     let is_disk = device == DIRECT_ACCESS;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Inquiry {
         qualifier: device >> 5,
         device_type: device & 0x1f,
         removable,
         hierarchical_luns: true,
         version: 6, // SPC-4
-        vendor: text(&identity.vendor),
-        product: text(&identity.product),
-        revision: text(&identity.revision),
+        vendor: identity.vendor().to_owned(),
+        product: identity.product().to_owned(),
+        revision: identity.revision().to_owned(),
         // Asymmetric access is reported (REPORT TARGET PORT GROUPS) but cannot be set.
         target_port_groups: u8::from(is_disk),
         third_party_copy: is_disk,

@@ -36,7 +36,7 @@ pub(crate) use pieces::{PIECE_BYTES, give_way};
 pub(crate) use state::{Medium, Reserved, UnitState};
 
 /// Options of a logical unit.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct LogicalUnitOptions {
     /// Its names.
     pub identity: Identity,

@@ -25,7 +25,7 @@ fn every_page_that_is_listed_is_there_and_they_are_in_order() {
 
 #[test]
 fn a_unit_with_a_volatile_cache_tells_its_generation() {
-    let mut bench = Bench::of_unit(|unit| unit.identity = unit.identity.with_cache_generation([7; 16]));
+    let mut bench = Bench::of_unit(|unit| unit.identity.cache_generation = Some([7; 16]));
     assert_eq!(page(&mut bench, 0)[4..].last(), Some(&0xc0));
     let body = page(&mut bench, 0xc0)[4..].to_vec();
     assert_eq!(body, [&b"LINERATE\x01\0\0\0"[..], &[7; 16]].concat());
@@ -58,6 +58,30 @@ fn the_unit_has_the_same_names_on_every_path() {
     assert_eq!(one, two);
     assert_eq!((one[0].0, one[0].2.len(), one[0].2[0] >> 4), (3, 8, 3), "NAA, locally assigned");
     assert_eq!((one[1].0, &one[1].2[..8], one[1].2.len()), (1, &b"LINERATE"[..], 20), "T10 vendor ID");
+}
+
+/// Those of a disk of LIO, with which initiators know it again.
+#[test]
+fn names_that_are_given_replace_those_of_the_uuid() {
+    let given = unit::GivenNames {
+        serial: Some("6f2d4c1e-8a3b".parse().expect("a serial number")),
+        naa: Some("0x6001405a1b2c3d4e5f60718293a4b5c6".parse().expect("an identifier")),
+        t10_id: Some("LIO-ORG disk1:6f2d4c1e-8a3b".parse().expect("a designator")),
+        vendor: Some("LIO-ORG".parse().expect("a vendor")),
+        product: Some("disk1".parse().expect("a product")),
+        revision: Some("4.0".parse().expect("a revision")),
+    };
+    let mut bench = Bench::of_unit(|unit| unit.identity.given = given);
+    let standard = bench.command(&inquiry(None, 96)).good().data;
+    assert_eq!(&standard[8..36], b"LIO-ORG disk1           4.0 ");
+    assert_eq!(&page(&mut bench, 0x80)[4..], b"6f2d4c1e-8a3b");
+    let names = designators(&page(&mut bench, 0x83));
+    let naa =
+        [0x60, 0x01, 0x40, 0x5a, 0x1b, 0x2c, 0x3d, 0x4e, 0x5f, 0x60, 0x71, 0x82, 0x93, 0xa4, 0xb5, 0xc6];
+    assert_eq!(names[0], (3, 1, naa.to_vec()));
+    assert_eq!(names[1], (1, 2, b"LIO-ORG disk1:6f2d4c1e-8a3b".to_vec()));
+    assert!(bench.unit.identity().has_designator(&naa), "EXTENDED COPY finds it by that name");
+    assert!(!bench.unit.identity().has_designator(&unit::Identity::new(*b"0123456789abcdef").naa()));
 }
 
 #[test]
