@@ -86,7 +86,7 @@ fn luns_have_the_numbers_that_tgt_admin_gives_them() {
     );
     let conf = folder.path().join("targets.conf");
     fs::write(&conf, blocks).expect("a file");
-    let (config, said) = imported(&conf, 14);
+    let (config, said) = imported(&conf, 0);
     assert_eq!(luns(&config), by_tgt_admin(&conf), "{said}");
     let numbers: Vec<u16> = luns(&config).keys().map(|(_, lun)| *lun).collect();
     assert_eq!(numbers, [1, 2, 3, 4, 1, 2], "{said}");

@@ -32,11 +32,18 @@ struct Disk {
     readonly: bool,
     thin: bool,
     large_blocks: bool,
+    /// What its names are made of, if it has any that somebody chose.
+    identity: Option<[u8; 16]>,
 }
 
 fn san() -> impl Strategy<Value = San> {
-    let disk = any::<(bool, bool, bool)>();
-    let disk = disk.prop_map(|(readonly, thin, large_blocks)| Disk { readonly, thin, large_blocks });
+    let disk = any::<(bool, bool, bool, Option<[u8; 16]>)>();
+    let disk = disk.prop_map(|(readonly, thin, large_blocks, identity)| Disk {
+        readonly,
+        thin,
+        large_blocks,
+        identity,
+    });
     let disks = prop::collection::vec(disk, 1..4);
     let initiators = prop::collection::btree_set(0_u8..4, 0..4);
     let target = (disks, initiators, any::<bool>(), prop::option::of(512_u32..0xff_ffff));
@@ -62,6 +69,46 @@ fn path(target: usize, disk: usize) -> String {
     format!("/data/t{target} d{disk}.img")
 }
 
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The keys by which initiators know a disk, as tgtd (1.0.85) or LIO make them.
+fn names(disk: &Disk, (target, lun): (usize, usize), is_lio: bool) -> [Option<String>; 6] {
+    let digits = disk.identity.map(|bytes| hexadecimal(&bytes));
+    let all = match (digits, is_lio) {
+        (None, true) => return [const { None }; 6],
+        (Some(digits), true) => [
+            digits.clone(),
+            format!("0x6001405{}", &digits[..25]),
+            format!("LIO-ORG FILEIO:{digits}"),
+            "LIO-ORG".to_owned(),
+            "FILEIO".to_owned(),
+            "4.0".to_owned(),
+        ],
+        (Some(digits), false) => [
+            format!("{:>36}", &digits[..16]),
+            format!("0x6c0e0000{}", &digits[..24]),
+            format!("ACME    {}", &digits[..24]),
+            "ACME".to_owned(),
+            "a disk".to_owned(),
+            "7".to_owned(),
+        ],
+        (None, false) => {
+            let tid = target + 1;
+            [
+                format!("{:>36}", format!("beaf{tid}{lun}")),
+                format!("0x60000000000000000e000000{tid:04x}{lun:04x}"),
+                format!("IET     {tid:04x}{lun:04x}"),
+                "IET".to_owned(),
+                "VIRTUAL-DISK".to_owned(),
+                "0001".to_owned(),
+            ]
+        }
+    };
+    all.map(Some)
+}
+
 fn user(initiator: u8) -> (String, String) {
     (format!("user{initiator}"), format!("secret of \"user{initiator}\""))
 }
@@ -77,6 +124,16 @@ fn as_tgt(san: &San) -> String {
             let _ = writeln!(text, "    block-size {}", if disk.large_blocks { 4096 } else { 512 });
             if disk.thin {
                 text += "    params thin_provisioning=1\n";
+            }
+            if let Some(bytes) = &disk.identity {
+                let digits = hexadecimal(bytes);
+                let _ = writeln!(
+                    text,
+                    "    scsi_sn {}\n    scsi_id \"ACME    {}\"",
+                    &digits[..16],
+                    &digits[..24]
+                );
+                text += "    vendor_id ACME\n    product_id \"a disk\"\n    product_rev 7\n";
             }
             text += "  </backing-store>\n";
         }
@@ -103,11 +160,15 @@ fn as_lio(san: &San) -> String {
         let (mut luns, mut mapped) = (Vec::new(), Vec::new());
         for (index, disk) in target.disks.iter().enumerate() {
             let name = format!("t{number}-d{index}");
-            storage.push(serde_json::json!({
+            let mut object = serde_json::json!({
                 "plugin": "fileio", "name": name, "dev": path(number, index), "size": 1 << 30, "write_back": true,
                 "readonly": target.initiators.is_empty() && disk.readonly,
                 "attributes": {"block_size": if disk.large_blocks { 4096 } else { 512 }, "emulate_tpu": u8::from(disk.thin)},
-            }));
+            });
+            if let Some(bytes) = &disk.identity {
+                object["wwn"] = hexadecimal(bytes).into();
+            }
+            storage.push(object);
             luns.push(
                 serde_json::json!({"index": index, "storage_object": format!("/backstores/fileio/{name}")}),
             );
@@ -166,7 +227,17 @@ fn compare(san: &San, imported: &Imported, is_lio: bool) {
         for (index, disk) in target.disks.iter().enumerate() {
             let lun = ours.luns.iter().find(|lun| usize::from(lun.lun) == index).expect("the LUN");
             assert!(lun.initiators.is_none(), "{text}");
-            let spec = &config.volume(&lun.volume).expect("its volume").spec;
+            let volume = config.volume(&lun.volume).expect("its volume");
+            let (spec, given) = (&volume.spec, &volume.names);
+            let given = [
+                given.serial.as_ref().map(ToString::to_string),
+                given.naa.as_ref().map(ToString::to_string),
+                given.t10_id.as_ref().map(ToString::to_string),
+                given.vendor.as_ref().map(ToString::to_string),
+                given.product.as_ref().map(ToString::to_string),
+                given.revision.as_ref().map(ToString::to_string),
+            ];
+            assert_eq!(given, names(disk, (number, index), is_lio), "{text}");
             assert_eq!(spec.path(), Some(Path::new(&path(number, index))), "{text}");
             assert_eq!((spec.readonly, spec.thick), (disk.readonly, !disk.thin), "{text}");
             assert_eq!(spec.to_string().contains("block=4096"), disk.large_blocks, "{spec}");
@@ -198,8 +269,8 @@ fn what_a_foreign_configuration_says_is_what_ours_says() {
             let imported =
                 import(folder.path(), text.as_bytes()).unwrap_or_else(|error| panic!("{error}\n{text}"));
             compare(&san, &imported, is_lio);
-            // The storage behind a LUN is all there, but for tgt's identities.
-            assert_eq!(imported.notes.len(), usize::from(!is_lio), "{:?}", imported.notes);
+            // The storage behind a LUN is all there, with its identity.
+            assert_eq!(imported.notes, [], "{text}");
         }
         Ok(())
     });

@@ -22,6 +22,7 @@ pub(super) fn text(san: &San, source: &str) -> Zeroizing<String> {
         ),
     }
     notes(&mut text, &san.notes);
+    text.push_str(san.remark);
     for portal in &san.portals {
         line(&mut text, format_args!("\n[[portal]]\nlisten = \"{}\"", portal.listen));
         if portal.group != 1 {
@@ -58,8 +59,9 @@ fn volume(text: &mut String, volume: &Volume) {
     if let Some(uuid) = &volume.uuid {
         line(text, format_args!("uuid = {}", quoted(uuid)));
     }
+    volume.names.iter().for_each(|(key, value)| line(text, format_args!("{key} = {}", quoted(value))));
     for (key, is_set) in
-        [("readonly", volume.readonly), ("removable", volume.removable), ("thick", volume.thick)]
+        [("read-only", volume.readonly), ("removable", volume.removable), ("thick", volume.thick)]
     {
         if is_set {
             line(text, format_args!("{key} = true"));

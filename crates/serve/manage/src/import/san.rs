@@ -1,8 +1,10 @@
 //! What both formats say, in our terms: volumes, targets with their LUNs and access lists, and what was left out of each.
 
 use std::collections::{HashMap, HashSet};
+use std::str::FromStr;
 
 use iscsi::name::Name;
+use unit::{Ascii, Naa};
 use volume::spec::encode;
 use zeroize::Zeroizing;
 
@@ -18,9 +20,11 @@ pub(super) struct San {
     pub(super) discovery: Option<Chap>,
     /// What concerns none of these alone.
     pub(super) notes: Vec<Note>,
-    /// Volumes by their files, and what of volumes is taken.
+    /// Comments of the text for which nothing is lost.
+    pub(super) remark: &'static str,
+    /// Volumes by their files, and what of volumes is taken: names by their keys.
     files: HashMap<String, usize>,
-    uuids: HashSet<String>,
+    identities: HashSet<(&'static str, String)>,
     names: HashSet<String>,
     stems: HashMap<String, u32>,
 }
@@ -37,6 +41,8 @@ pub(super) struct Volume {
     pub(super) name: String,
     pub(super) spec: String,
     pub(super) uuid: Option<String>,
+    /// Names by which initiators know it: keys and values.
+    pub(super) names: Vec<(&'static str, String)>,
     pub(super) readonly: bool,
     pub(super) removable: bool,
     pub(super) thick: bool,
@@ -117,11 +123,13 @@ impl San {
                 return twin.join(wanted, volume, place);
             }
         }
-        if volume.uuid.as_ref().is_some_and(|uuid| !self.uuids.insert(uuid.clone())) {
-            volume
-                .notes
-                .push(Note::new(place, "the identity is not carried over: another volume has the same"));
-            volume.uuid = None;
+        let known = volume.names.len() + usize::from(volume.uuid.is_some());
+        let mut is_new = |key: &'static str, value: &String| self.identities.insert((key, value.clone()));
+        volume.uuid = volume.uuid.filter(|uuid| is_new("uuid", uuid));
+        volume.names.retain(|(key, value)| !["naa", "t10-id"].contains(key) || is_new(key, value));
+        if known > volume.names.len() + usize::from(volume.uuid.is_some()) {
+            let sentence = "the identity is not carried over as a whole: another volume has the same";
+            volume.notes.push(Note::new(place, sentence));
         }
         volume.name = self.free_name(wanted);
         let name = volume.name.clone();
@@ -151,6 +159,28 @@ impl San {
 }
 
 impl Volume {
+    /// Gives it a name by which initiators know it, if that can be one: it is `theirs` in the other configuration.
+    pub(super) fn give(&mut self, key: &'static str, value: String, theirs: &str, place: &Place) {
+        fn unfit<T: FromStr<Err: ToString>>(value: &str) -> Option<String> {
+            value.parse::<T>().err().map(|error| error.to_string())
+        }
+        let unfit = match key {
+            "serial" => unfit::<Ascii<1, 251>>(&value),
+            "naa" => unfit::<Naa>(&value),
+            "t10-id" => unfit::<Ascii<9, 255>>(&value),
+            "vendor" => unfit::<Ascii<1, 8>>(&value),
+            "product" => unfit::<Ascii<1, 16>>(&value),
+            _ => unfit::<Ascii<1, 4>>(&value),
+        };
+        match unfit {
+            None => self.names.push((key, value)),
+            Some(why) => {
+                self.notes
+                    .push(Note::new(place, format_args!("`{theirs}` is not carried over as `{key}`: {why}")));
+            }
+        }
+    }
+
     /// The name of this volume for `other`, which has the same file, if it says the same of it.
     fn join(&mut self, wanted: &str, other: Volume, place: &Place) -> Option<String> {
         let is_same = self.spec == other.spec
@@ -158,6 +188,13 @@ impl Volume {
         if is_same {
             let new: Vec<Note> = other.notes.into_iter().filter(|note| !self.notes.contains(note)).collect();
             self.notes.extend(new);
+            if self.names != other.names {
+                let sentence = format_args!(
+                    "the identity of `{wanted}` is not carried over: its file is the volume {}, which has one of its own",
+                    self.name
+                );
+                self.notes.push(Note::new(place, sentence));
+            }
             return Some(self.name.clone());
         }
         let sentence = format_args!(

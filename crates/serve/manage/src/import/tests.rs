@@ -18,6 +18,14 @@ fn keys(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
 }
 
+/// What tgtd says of a LUN: its serial number, the numbers of its target and of it, its vendor.
+fn of_tgt(serial: &str, (tid, lun): (u16, u16), vendor: &str) -> String {
+    format!(
+        "serial = \"{serial:>36}\"\nnaa = \"0x60000000000000000e000000{tid:04x}{lun:04x}\"\nt10-id = \"IET     {tid:04x}{lun:04x}\"\n\
+         vendor = \"{vendor}\"\nproduct = \"VIRTUAL-DISK\"\nrevision = \"0001\"\n"
+    )
+}
+
 #[test]
 fn a_targets_conf_becomes_a_configuration() {
     let text = "default-driver iscsi\n\
@@ -30,10 +38,11 @@ fn a_targets_conf_becomes_a_configuration() {
     let (text, notes) = import(text);
     assert_eq!(
         keys(&text).join("\n"),
-        "[[portal]]\nlisten = \"0.0.0.0:3260\"\n\
-         [volume.sdb]\nspec = \"file:/dev/sdb?block=4096&direct\"\nreadonly = true\nthick = true\n\
-         [volume.one]\nspec = \"file:/data/one.img\"\nthick = true\n\
-         [volume.two]\nspec = \"file:/data/two.img\"\nthick = true\n\
+        format!(
+            "[[portal]]\nlisten = \"0.0.0.0:3260\"\n\
+         [volume.sdb]\nspec = \"file:/dev/sdb?block=4096&direct\"\n{}read-only = true\nthick = true\n\
+         [volume.one]\nspec = \"file:/data/one.img\"\n{}thick = true\n\
+         [volume.two]\nspec = \"file:/data/two.img\"\n{}thick = true\n\
          [[target]]\nname = \"iqn.2026-01.com.example:a\"\n\
          [[target.lun]]\nlun = 5\nvolume = \"sdb\"\n\
          [[target]]\nname = \"iqn.2026-01.com.example:b\"\ninitiators = [\"iqn.1993-08.org.debian:01:host\"]\n\
@@ -42,10 +51,14 @@ fn a_targets_conf_becomes_a_configuration() {
          [target.session]\nmax-burst = \"256KiB\"\ninitial-r2t = true\n\
          [[target.chap.account]]\nuser = \"alice\"\nsecret = \"twelve-bytes-and-more\"\ninitiators = [\"*\"]\n\
          [[target.chap.account]]\nuser = \"bob\"\nsecret = \"another-secret-of-his\"\ninitiators = [\"*\"]\n\
-         [target.chap.mutual]\nuser = \"disks\"\nsecret = \"the-secret-of-disks\""
+         [target.chap.mutual]\nuser = \"disks\"\nsecret = \"the-secret-of-disks\"",
+            of_tgt("ABC", (1, 5), "ACME"),
+            of_tgt("beaf21", (2, 1), "IET"),
+            of_tgt("beaf22", (2, 2), "IET"),
+        )
     );
     let places: Vec<String> = notes.iter().map(|note| note.split('`').take(2).collect()).collect();
-    assert_eq!(places[1..], ["f:17: scsi_sn", "f:21: write-cache", "f:22: vendor_id"]);
+    assert_eq!(places, ["f:21: write-cache"]);
     for note in &notes {
         assert!(text.contains(&format!("# import: {note}")), "{note}");
     }
@@ -77,7 +90,7 @@ fn lio(group: &str, acls: &str) -> String {
   "fabric_modules": [{{"name": "iscsi", "discovery_enable_auth": true, "discovery_userid": "disco", "discovery_password": "discovery-secret"}}],
   "storage_objects": [
     {{"plugin": "fileio", "name": "Disk_1", "dev": "/data/a b.img", "size": 1073741824, "write_back": true, "aio": false,
-      "attributes": {{"block_size": 512, "emulate_tpu": 1, "emulate_write_cache": 1, "hw_queue_depth": 128, "queue_depth": 128}},
+      "attributes": {{"block_size": 512, "emulate_tpu": 1, "emulate_model_alias": 1, "emulate_write_cache": 1, "hw_queue_depth": 128, "queue_depth": 128}},
       "alua_tpgs": [{{"name": "default_tg_pt_gp"}}],
       "wwn": "6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e6f"}},
     {{"plugin": "block", "name": "b", "dev": "/dev/sdb", "readonly": false, "write_back": false,
@@ -122,7 +135,10 @@ fn a_saveconfig_json_becomes_a_configuration() {
         keys(&text).join("\n"),
         "[[portal]]\nlisten = \"[::1]:3261\"\n\
          [volume.disk-1]\nspec = \"file:/data/a%20b.img?size=1GiB\"\nuuid = \"6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e6f\"\n\
-         [volume.b]\nspec = \"file:/dev/sdb?direct\"\nreadonly = true\nthick = true\n\
+         serial = \"6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e6f\"\nnaa = \"0x60014056f2d4c1e8a3b4f5d9c7e1b2a3\"\n\
+         t10-id = \"LIO-ORG Disk_1:6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e6f\"\nvendor = \"LIO-ORG\"\nproduct = \"Disk_1\"\n\
+         revision = \"4.0\"\n\
+         [volume.b]\nspec = \"file:/dev/sdb?direct\"\nread-only = true\nthick = true\n\
          [volume.r]\nspec = \"ram:1MiB\"\nthick = true\n\
          [[target]]\nname = \"iqn.2026-01.com.example:l\"\n\
          initiators = [\"iqn.2026-01.com.example:one\", \"iqn.2026-01.com.example:two\"]\n\
@@ -135,11 +151,51 @@ fn a_saveconfig_json_becomes_a_configuration() {
          [[discovery.chap.account]]\nuser = \"disco\"\nsecret = \"discovery-secret\""
     );
     let keys: Vec<&str> = notes.iter().filter_map(|note| note.split('`').nth(1)).collect();
-    assert_eq!(
-        keys,
-        ["/backstores/pscsi/p", "wwn", "emulate_ua_intlck_ctrl", "192.0.2.1", "default_cmdsn_depth"]
+    assert_eq!(keys, ["/backstores/pscsi/p", "emulate_ua_intlck_ctrl", "192.0.2.1", "default_cmdsn_depth"]);
+}
+
+/// As tgtd 1.0.85 has them of a SCSI ID that it was told: each character is a digit, or 0.
+#[test]
+fn identities_that_tgt_was_told_are_kept_and_clashes_named() {
+    let lun = |path: &str, id: &str| format!("<backing-store {path}>\nscsi_id {id}\n</backing-store>\n");
+    let [one, two] =
+        [("/data/a", "MYVENDORmyid"), ("/data/b", "MYVENDORmyid")].map(|(path, id)| lun(path, id));
+    let odd = "<backing-store /data/c>\nscsi_id short\nproduct_id seventeen-letters\nvendor_id ACME\n</backing-store>\n";
+    let target =
+        |name: &str, inside: &str| format!("<target iqn.2026-01.com.example:{name}>\n{inside}</target>\n");
+    let (text, notes) = import(
+        &(target("a", &format!("controller_tid 9\n{one}{two}{odd}"))
+            + &target("b", "backing-store /data/d\n")),
     );
-    assert!(notes.iter().any(|note| note.starts_with("f:7: `wwn`")), "{notes:?}");
+    let lines = keys(&text);
+    let count = |line: &str| lines.iter().filter(|other| **other == line).count();
+    assert_eq!(count("naa = \"0x60000000000000000000000e0d00000d\""), 1, "{text}");
+    assert_eq!(count("t10-id = \"MYVENDORmyid\""), 1, "{text}");
+    assert_eq!(count("vendor = \"ACME\""), 1, "{text}");
+    assert_eq!(count("t10-id = \"IET     000a0001\""), 1, "the target behind number 9 is 10: {text}");
+    let told = |what: &str| assert!(notes.iter().any(|note| note.contains(what)), "{what}: {notes:?}");
+    told("f:6: the identity is not carried over as a whole: another volume has the same");
+    told("f:10: `scsi_id` is not carried over as `t10-id`: it has 5 characters");
+    told("f:11: `product_id` is not carried over as `product`: it has 17 characters");
+    assert_eq!(notes.len(), 3, "{notes:?}");
+}
+
+/// tgtd has one secret for both, of which this was silent.
+#[test]
+fn a_target_does_not_get_the_secret_of_another_one() {
+    let target = |name: &str, secret: &str| {
+        format!(
+            "<target iqn.2026-01.com.example:{name}>\nbacking-store /data/{name}\nincominguser alice {secret}\n</target>\n"
+        )
+    };
+    let (text, notes) = import(&(target("a", "secret-of-target-a") + &target("b", "secret-of-target-b")));
+    let secrets: Vec<&str> = keys(&text).into_iter().filter(|line| line.starts_with("secret = ")).collect();
+    assert_eq!(secrets, ["secret = \"secret-of-target-a\"", "secret = \"secret-of-target-b\""]);
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].starts_with("f:7: the user `alice` has another secret than in f:3"), "{notes:?}");
+    let (_, notes) =
+        import(&(target("a", "secret-of-both-of-them") + &target("b", "secret-of-both-of-them")));
+    assert_eq!(notes, [""; 0]);
 }
 
 /// As `targetcli` makes one in demo mode, whose initiators may only read.
@@ -147,7 +203,7 @@ fn a_saveconfig_json_becomes_a_configuration() {
 fn demo_mode_lets_everybody_read() {
     let demo = r#""attributes": {"generate_node_acls": 1, "demo_mode_write_protect": 1},"#;
     let (text, _) = import(&lio(demo, ""));
-    assert!(text.contains("spec = \"file:/dev/sdb?direct\"\nreadonly = true"), "{text}");
+    assert!(text.contains("spec = \"file:/dev/sdb?direct\"\nread-only = true"), "{text}");
     assert!(!text.contains("initiators = "), "{text}");
     for closed in [r#""attributes": {"generate_node_acls": 0},"#, "\"enable\": false,"] {
         let (text, _) = import(&lio(closed, ""));

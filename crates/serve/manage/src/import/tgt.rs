@@ -1,7 +1,8 @@
 //! What tgt's `targets.conf` means, as `tgt-admin` and `tgtd` take it.
 //!
 //! LUNs without a number have the lowest that is free from 1 on, in the order of their paths, `backing-store` before
-//! `direct-store`. A user has one secret in all of tgtd: the first, in the order of the targets' names.
+//! `direct-store`. A user has one secret in all of tgtd: the first, in the order of the targets' names. What tgtd makes up for a
+//! LUN (`spc_lu_init` in its `spc.c`) has the number of the target in it: they are counted in the order of their names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,10 +29,8 @@ pub(super) fn san(entries: &[Entry]) -> San {
         targets.entry(&entry.value).or_default().push(entry);
     }
     targets.values().for_each(|blocks| reader.target(blocks));
-    if let (Some(blocks), false) = (targets.values().flatten().next(), reader.san.volumes.is_empty()) {
-        let sentence = "what tgtd made up for LUNs (serial number, SCSI ID, NAA) is not carried over: this server makes them \
-                        from a volume's uuid. Multipath and Windows take the disks for others";
-        reader.san.notes.push(Note::new(&blocks.place, sentence));
+    if !(targets.is_empty() || reader.san.volumes.is_empty()) {
+        reader.san.remark = REMARK;
         // tgtd is told by its own arguments where to listen: `--iscsi portal=…`.
         let listen = ([0, 0, 0, 0], 3260).into();
         reader.san.portals.push(Portal { listen, group: 1 });
@@ -42,7 +41,10 @@ pub(super) fn san(entries: &[Entry]) -> San {
 #[derive(Default)]
 struct Tgt {
     san: San,
-    secrets: BTreeMap<String, Zeroizing<String>>,
+    /// The first of each user, and where it stands.
+    secrets: BTreeMap<String, (Zeroizing<String>, Place)>,
+    /// The number of the last target.
+    tid: u64,
     driver: Option<String>,
     discovery: Vec<(bool, String, Place)>,
 }
@@ -52,6 +54,11 @@ struct Store<'a> {
     entry: &'a Entry,
     options: Vec<&'a Entry>,
 }
+
+/// That nothing is lost is for people who added targets while tgtd ran.
+const REMARK: &str = "# tgtd makes the identity of a LUN of its number and that of its target. Those here are what a tgtd has that was\n\
+                      # started with this configuration; of targets that were added later, `tgtadm --mode target --op show` has the\n\
+                      # number, the SCSI ID and the serial number.\n";
 
 /// What a user needs here, or a note of why it has not.
 type Found = Result<Account, Note>;
@@ -82,7 +89,7 @@ impl Tgt {
         for (outgoing, value, place) in std::mem::take(&mut self.discovery) {
             match self.account(&value, &place) {
                 Ok(account) if outgoing => chap.mutual = Some(account),
-                Ok(account) => add_account(&mut chap, account),
+                Ok(account) => self.san.notes.extend(add_account(&mut chap, account, &place)),
                 Err(note) => self.san.notes.push(note),
             }
         }
@@ -94,7 +101,7 @@ impl Tgt {
         self.san.discovery = Some(chap);
     }
 
-    /// A user and its secret, `alice secret`: a second secret of the user is not tgt's.
+    /// A user and its secret, `alice secret`. tgtd knows a user's first secret only, and no target here gets that of another.
     fn account(&mut self, value: &str, place: &Place) -> Found {
         let mut words = value.split(' ');
         let (user, secret) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -103,16 +110,32 @@ impl Tgt {
         if user.is_empty() || user.contains(char::REPLACEMENT_CHARACTER) {
             return Err(Note::new(place, "a user is not carried over: it has no name"));
         }
-        let known = self.secrets.entry(user.to_owned()).or_insert_with(|| Zeroizing::new(secret.to_owned()));
-        match san::unfit(known) {
+        let secret = Zeroizing::new(secret.to_owned());
+        let (first, at) =
+            self.secrets.entry(user.to_owned()).or_insert_with(|| (secret.clone(), place.clone()));
+        if *first != secret {
+            let sentence = format_args!(
+                "the user `{user}` has another secret than in {}:{}, which tgtd takes for both; here each has the secret of its \
+                 own line",
+                at.file, at.line
+            );
+            self.san.notes.push(Note::new(place, sentence));
+        }
+        match san::unfit(&secret) {
             Some(why) => note(&format!("of its secret, {why}")),
-            None => Ok(Account { user: user.to_owned(), secret: known.clone(), initiators: None }),
+            None => Ok(Account { user: user.to_owned(), secret, initiators: None }),
         }
     }
 
     fn target(&mut self, blocks: &[&Entry]) {
         let Some(first) = blocks.first() else { return };
         let place = &first.place;
+        let lines: Vec<&Entry> = blocks.iter().flat_map(|entry| entry.block.iter().flatten()).collect();
+        let given = lines
+            .iter()
+            .find(|entry| entry.key == "controller_tid")
+            .and_then(|entry| entry.value.parse().ok());
+        self.tid = given.unwrap_or(self.tid.saturating_add(1));
         let Some(name) =
             san::name(&first.value).filter(|name| self.san.targets.iter().all(|other| other.name != *name))
         else {
@@ -123,7 +146,6 @@ impl Tgt {
             self.san.notes.push(Note::new(place, sentence));
             return;
         };
-        let lines: Vec<&Entry> = blocks.iter().flat_map(|entry| entry.block.iter().flatten()).collect();
         let mut target = Target { name, ..Target::default() };
         let (stores, lines): (Vec<&Entry>, Vec<&Entry>) = lines
             .into_iter()
@@ -199,7 +221,7 @@ impl Tgt {
         for entry in incoming {
             wanted = true;
             match self.account(&entry.value, &entry.place) {
-                Ok(account) => add_account(&mut chap, account),
+                Ok(account) => target.notes.extend(add_account(&mut chap, account, &entry.place)),
                 Err(note) => target.notes.push(note),
             }
         }
@@ -274,7 +296,8 @@ impl Tgt {
                 return;
             }
         };
-        let volume = Volume { notes, ..volume };
+        let mut volume = Volume { notes, ..volume };
+        store.identify(&mut volume, self.tid, lun);
         let wanted = path.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default();
         let wanted = wanted.strip_suffix(".img").unwrap_or(wanted).to_owned();
         if let Some(volume) = self.san.add_volume(&wanted, volume, place) {
@@ -284,22 +307,35 @@ impl Tgt {
 }
 
 /// A second line of the same user adds nothing.
-fn add_account(chap: &mut Chap, account: Account) {
-    if chap.accounts.iter().all(|other| other.user != account.user) {
-        chap.accounts.push(account);
+fn add_account(chap: &mut Chap, account: Account, place: &Place) -> Option<Note> {
+    match chap.accounts.iter().find(|other| other.user == account.user) {
+        None => chap.accounts.push(account),
+        Some(other) if other.secret == account.secret => {}
+        Some(_) => {
+            let sentence = format_args!("a second secret of the user `{}` is not carried over", account.user);
+            return Some(Note::new(place, sentence));
+        }
     }
+    None
 }
 
 /// A line of a target that is neither access control nor about its LUNs.
 fn target_line(target: &mut Target, entry: &Entry) {
     let key = entry.key.as_str();
-    if matches!(key, "driver" | "initiator-address" | "initiator-name" | "incominguser" | "outgoinguser")
-        || session::take(target, key, &entry.value, &entry.place).is_ok()
+    // What `controller_tid` says is in the identities of the LUNs.
+    if matches!(
+        key,
+        "controller_tid"
+            | "driver"
+            | "initiator-address"
+            | "initiator-name"
+            | "incominguser"
+            | "outgoinguser"
+    ) || session::take(target, key, &entry.value, &entry.place).is_ok()
     {
         return;
     }
     let why = match key {
-        "controller_tid" => "targets have no numbers here",
         "state" => "a target is in service as long as it is in the configuration",
         _ => "it is not known here",
     };
@@ -346,6 +382,34 @@ impl Store<'_> {
         self.option(key).is_some_and(|(value, _)| !matches!(value, "0" | "no" | "off"))
     }
 
+    /// The names that tgtd gives it, as this LUN of the target of this number, or is told to give it. It has two NAA
+    /// designators: initiators prefer the longer one, which is made of the characters of the SCSI ID.
+    fn identify(&self, volume: &mut Volume, tid: u64, lun: u16) {
+        let own_id = format!("IET     {tid:04x}{lun:04x}");
+        let id = self.option("scsi_id").map_or(own_id.as_str(), |(value, _)| value);
+        let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0);
+        let number = id.bytes().fold(0_u128, |number, byte| number << 4 | u128::from(digit(byte)));
+        let naa = format!("0x6{:031x}", number & (u128::MAX >> 4));
+        // Those of a device that is passed on are its own, which are not known here.
+        let usual = |text: &str| (self.entry.key != "direct-store").then(|| text.to_owned());
+        let serial = usual(&format!("beaf{tid}{lun}"));
+        for (key, theirs, usual) in [
+            ("serial", "scsi_sn", serial),
+            ("naa", "scsi_id", Some(naa)),
+            ("t10-id", "scsi_id", Some(id.to_owned())),
+            ("vendor", "vendor_id", usual("IET")),
+            ("product", "product_id", usual("VIRTUAL-DISK")),
+            ("revision", "product_rev", usual("0001")),
+        ] {
+            let given = self.option(theirs).filter(|_| key != "naa");
+            let place = given.map_or(&self.entry.place, |(_, place)| place);
+            let Some(value) = given.map(|(value, _)| value.to_owned()).or(usual) else { continue };
+            // It stands on the right of 36 bytes.
+            let value = if key == "serial" { format!("{value:>36}") } else { value };
+            volume.give(key, value, theirs, place);
+        }
+    }
+
     /// The volume without a name, or why there is none.
     fn volume(&self) -> Result<(Volume, Vec<Note>), String> {
         let mut notes = Vec::new();
@@ -389,9 +453,12 @@ impl Store<'_> {
             notes.extend(lun_line(entry));
         }
         if self.entry.key == "direct-store" {
-            let sentence =
-                "`direct-store`: vendor, product and serial number of the device are not carried over";
-            notes.push(Note::new(&self.entry.place, sentence));
+            let keys = ["vendor_id", "product_id", "product_rev", "scsi_sn"];
+            if keys.iter().any(|key| self.option(key).is_none()) {
+                let sentence =
+                    "`direct-store`: vendor, product and serial number of the device are not carried over";
+                notes.push(Note::new(&self.entry.place, sentence));
+            }
         }
         let thin = self
             .options
@@ -412,9 +479,8 @@ impl Store<'_> {
 fn lun_line(entry: &Entry) -> Option<Note> {
     let value = entry.value.as_str();
     let why = match entry.key.as_str() {
-        "bs-type" | "block-size" | "device-type" | "lbppbe" | "lun" | "online" | "readonly" | "removable" => {
-            return None;
-        }
+        "bs-type" | "block-size" | "device-type" | "lbppbe" | "lun" | "online" | "readonly" | "removable"
+        | "product_id" | "product_rev" | "scsi_id" | "scsi_sn" | "vendor_id" => return None,
         "bsoflags" if value == "direct" => return None,
         "bsoflags" => "initiators are told of a write cache, and flush it",
         "write-cache" if value != "off" => return None,
@@ -422,9 +488,6 @@ fn lun_line(entry: &Entry) -> Option<Note> {
         "allow-in-use" if value != "yes" => return None,
         "allow-in-use" => "a file or device is locked while it is served",
         "params" if value == "thin_provisioning=1" => return None,
-        "vendor_id" | "product_id" | "product_rev" | "scsi_id" | "scsi_sn" => {
-            "vendor, product and serial number are made from the volume's uuid here. Multipath and Windows take the disk for another"
-        }
         "la_lba" | "optimal_xfer_gran" | "optimal_xfer_len" => "this server decides it",
         _ => "it is not known here",
     };

@@ -90,16 +90,11 @@ impl Lio {
         };
         if let Some(wwn) = object.scalar("wwn") {
             volume.uuid = san::uuid(&wwn);
-            let what = if volume.uuid.is_some() { "kept as the uuid" } else { "not carried over" };
-            let sentence = format_args!(
-                "`wwn` is {what}, but the serial number and the NAA that initiators see are made from the uuid in another way. \
-                 Multipath and Windows take the disk for another"
-            );
-            notes.push(Note::new(&object.place_of("wwn"), sentence));
+            storage::identify(&mut volume, &plugin, &name, &wwn, object);
         }
         volume.readonly |= self.only_protected.contains(&path);
         notes.extend(object.unread());
-        volume.notes = notes;
+        volume.notes.extend(notes);
         if let Some(volume) = self.san.add_volume(&name, volume, &place) {
             self.volumes.insert(path, volume);
         }

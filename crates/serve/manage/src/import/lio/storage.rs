@@ -68,3 +68,30 @@ pub(super) fn volume(plugin: &str, object: &Object<'_>, notes: &mut Vec<Note>) -
     }
     Ok(Volume { spec, thick, readonly: object.flag("readonly") == Some(true), ..Volume::default() })
 }
+
+/// The names that the kernel gives it (`target_core_spc.c`): all are made of the unit serial number, `wwn`, and the model, which
+/// is the name of the storage object if `emulate_model_alias` is set, as targetcli sets it.
+pub(super) fn identify(volume: &mut Volume, plugin: &str, name: &str, wwn: &str, object: &Object<'_>) {
+    let (place, named) = (object.place_of("wwn"), object.place_of("name"));
+    let is_alias = object.object("attributes").and_then(|attributes| attributes.flag("emulate_model_alias"));
+    let (model, revision) = match plugin {
+        "fileio" => ("FILEIO", "4.0"),
+        "block" => ("IBLOCK", "4.0"),
+        _ => ("RAMDISK-MCP", "v4.0"),
+    };
+    let model: String =
+        if is_alias == Some(true) { name.chars().take(16).collect() } else { model.to_owned() };
+    volume.give("serial", wwn.to_owned(), "wwn", &place);
+    volume.give("naa", naa(wwn), "wwn", &place);
+    volume.give("t10-id", format!("LIO-ORG {model}:{wwn}"), "wwn", &place);
+    volume.give("vendor", "LIO-ORG".to_owned(), "vendor", &place);
+    volume.give("product", model, "name", &named);
+    volume.give("revision", revision.to_owned(), "revision", &place);
+}
+
+/// NAA IEEE Registered Extended: LIO's company identifier, 001405h, and the first 25 hexadecimal digits of the unit serial
+/// number, with zeroes if it has fewer.
+fn naa(wwn: &str) -> String {
+    let digits: String = wwn.chars().filter(char::is_ascii_hexdigit).take(25).collect();
+    format!("0x6001405{:0<25}", digits.to_ascii_lowercase())
+}
