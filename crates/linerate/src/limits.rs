@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use model::Keys;
 use model::link::Link;
 
+use crate::bench::width;
 use crate::failure::Failure;
 use crate::output::say;
 use crate::spec::{Bytes, NotASize, NotATime, Time};
@@ -104,7 +105,7 @@ pub(crate) fn run(arguments: &LimitsArguments) -> Result<(), Failure> {
     say(&if arguments.json {
         printed::json(&answer).map_err(Failure::failed)?
     } else {
-        printed::terminal(&answer)
+        printed::terminal(&answer, width())
     });
     Ok(())
 }

@@ -3,6 +3,7 @@
 use ::report::documents;
 use clap::Args;
 
+use crate::bench::width;
 use crate::failure::Failure;
 use crate::output::say;
 
@@ -36,8 +37,8 @@ pub(crate) fn run(arguments: &PublishedArguments) -> Result<(), Failure> {
         return Ok(());
     }
     for (document, tables) in &chosen {
-        say(&documents::heading(document));
-        tables.iter().for_each(|table| say(&documents::table(table)));
+        say(&documents::heading(document, width()));
+        tables.iter().for_each(|table| say(&documents::table(table, width())));
     }
     Ok(())
 }

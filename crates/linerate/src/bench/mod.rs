@@ -45,7 +45,7 @@ use environment::server::Server;
 /// Runs the command.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
     if arguments.list {
-        say(&suites::listed());
+        say(&suites::listed(width()));
         return Ok(ExitCode::SUCCESS);
     }
     if arguments.suite.iter().any(|name| name == wan::NAME) {

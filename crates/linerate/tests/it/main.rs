@@ -73,4 +73,5 @@ mod threaded_luns;
 mod torn;
 mod unwritten;
 mod verbs;
+mod widths;
 mod wire;

@@ -10,6 +10,7 @@ use bench::{icf, suite};
 
 use backends::Failure;
 use bench::suite::wan;
+use stats::table::hanging;
 use volume::nearest::hint;
 
 /// A longer file is not a suite: the longest preset has some thousand bytes.
@@ -72,14 +73,14 @@ fn text(path: &Path) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|_| unread("it is not UTF-8".to_owned()))
 }
 
-/// For `--list`.
-pub fn listed() -> String {
-    let line = |suite: &Suite| {
+/// For `--list`, in lines of at most `width` letters.
+pub fn listed(width: usize) -> String {
+    let lines = |name: &str, title: &str| hanging(&format!("{name:<16} "), title, width).join("\n") + "\n";
+    let suite = |suite: &Suite| {
         let writes = if suite.writes() { " (writes, if allowed)" } else { "" };
-        format!("{:<16} {}{writes}\n", suite.name, suite.title)
+        lines(&suite.name, &format!("{}{writes}", suite.title))
     };
-    let own = format!("{:<16} {}\n", wan::NAME, wan::TITLE);
-    suite::presets().iter().map(line).chain([own]).collect()
+    suite::presets().iter().map(suite).chain([lines(wan::NAME, wan::TITLE)]).collect()
 }
 
 #[cfg(test)]
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn every_preset_is_listed() {
-        let listed = listed();
+        let listed = listed(80);
         assert!(suite::names().all(|name| listed.contains(&format!("{name} "))));
     }
 }

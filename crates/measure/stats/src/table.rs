@@ -130,6 +130,24 @@ pub fn fitted<R: AsRef<[String]>>(columns: &[Column], rows: &[R], width: usize) 
     FittedTable { rows: rows.iter().map(lines).collect(), left_out }
 }
 
+/// Rows as [`rows_of`] lays them out if they fit into `width`, else as [`fitted`] does, with a line for the columns without
+/// room by their `names`.
+pub fn rows_within<R: AsRef<[String]>>(
+    columns: &[Column],
+    rows: &[R],
+    names: &[&str],
+    width: usize,
+) -> Vec<String> {
+    let aligned: Vec<Align> = columns.iter().map(|column| column.align).collect();
+    let lines = rows_of(&aligned, rows);
+    if lines.iter().all(|line| line.chars().count() <= width) {
+        return lines;
+    }
+    let table = fitted(columns, rows, width);
+    let note = table.note(names).map_or_else(Vec::new, |note| hanging("", &note, width));
+    table.rows.concat().into_iter().chain(note).collect()
+}
+
 /// Lines of at most `width` letters, and at least one: broken at spaces, else behind punctuation, else anywhere.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);

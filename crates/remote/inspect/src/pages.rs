@@ -6,7 +6,7 @@ use initiator::verbs::{Field, Port, Vpd, VpdContent, page_name};
 use serde_json::{Value, json};
 
 use stats::figures::grouped;
-use stats::table::{Align, lines};
+use stats::table::{Align, Column, rows_within};
 
 /// `83`, `0x83` or `83h`, as people and standards write it.
 pub fn code(text: &str) -> Result<u8, String> {
@@ -56,13 +56,17 @@ pub fn fields(fields: &[Field]) -> Value {
     fields.iter().map(|field| (field.name.to_owned(), json!(field.value))).collect()
 }
 
-/// The same for people: name, value and meaning in columns.
+/// The same for people: name, value and meaning in columns. Meanings wrap at the width of a usual terminal.
 pub fn fields_text(fields: &[Field]) -> String {
     let row = |field: &Field| [field.name.to_owned(), grouped(field.value), field.means.to_owned()];
     let rows: Vec<_> = fields.iter().map(row).collect();
-    let lines = lines([Align::Left, Align::Right, Align::Left], &rows);
+    let columns = [Align::Left, Align::Right, Align::Left].map(|align| Column { align, rank: 0 });
+    let lines = rows_within(&columns, &rows, &[""; 3], WIDTH - 2);
     lines.iter().map(|line| format!("  {line}\n")).collect()
 }
+
+/// Letters in a line.
+const WIDTH: usize = 80;
 
 /// Things that have no shape but their words.
 pub fn words(all: &[impl Display]) -> Value {

@@ -7,13 +7,15 @@ use model::{Keys, Term};
 use stats::figures::{grouped, significant};
 use volume::spec::Bytes;
 
-use stats::table::{Align, rows_of};
+use stats::table::{Align, Column, hanging, rows_within};
 
+/// Sentences are not longer, however wide the terminal is.
+const PROSE: usize = 80;
 const MB: f64 = 1e6;
 const MIB: f64 = 1_048_576.0;
 
-/// The page.
-pub fn terminal(answer: &LinkLimits) -> String {
+/// The page, in lines of at most `width` letters.
+pub fn terminal(answer: &LinkLimits, width: usize) -> String {
     let link = answer.link;
     let mut page = format!(
         "{link}, {}, {}, {}\n\n",
@@ -21,22 +23,35 @@ pub fn terminal(answer: &LinkLimits) -> String {
         if link.vlan { "with VLAN tag" } else { "no VLAN tag" },
         if link.timestamps { "TCP timestamps" } else { "no TCP timestamps" },
     );
-    page += &section(&rates(link));
-    page += &section(&frames(link));
-    page += &section(&payload(link));
-    page += &iscsi(answer);
+    page += &section(&rates(link), width);
+    page += &section(&frames(link), width);
+    page += &section(&payload(link), width);
+    page += &iscsi(answer, width);
     if let Some(far) = &answer.distance {
-        page += &distance(answer, far);
+        page += &distance(answer, far, width);
     }
     page
 }
 
 /// A table whose first row names the columns and whose first column names the rows, and an empty line.
-fn section(rows: &[Vec<String>]) -> String {
-    let columns = rows.first().map_or(0, Vec::len);
-    let aligned: Vec<Align> =
-        (0..columns).map(|column| if column == 0 { Align::Left } else { Align::Right }).collect();
-    rows_of(&aligned, rows).iter().map(|line| format!("{line}\n")).collect::<String>() + "\n"
+///
+/// Where there is no room, what a column says of the one before it (`limit`, `waits`) is left out first.
+fn section(rows: &[Vec<String>], width: usize) -> String {
+    let heads = rows.first().map_or(&[][..], Vec::as_slice);
+    let is_about = |head: &str| ["limit", "waits"].contains(&head);
+    let column = |(at, head): (usize, &String)| match at {
+        0 => Column { align: Align::Left, rank: 0 },
+        _ => Column { align: Align::Right, rank: if is_about(head) { 2 } else { 1 } },
+    };
+    let columns: Vec<Column> = heads.iter().enumerate().map(column).collect();
+    let name = |at: usize| match is_about(&heads[at]) && at > 0 {
+        true => format!("{} of {}", heads[at], heads[at - 1]),
+        false => heads[at].clone(),
+    };
+    let names: Vec<String> = (0..heads.len()).map(name).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    rows_within(&columns, rows, &names, width).iter().map(|line| format!("{line}\n")).collect::<String>()
+        + "\n"
 }
 
 fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
@@ -121,19 +136,21 @@ fn payload(link: Link) -> Vec<Vec<String>> {
     ]
 }
 
-fn iscsi(answer: &LinkLimits) -> String {
+fn iscsi(answer: &LinkLimits, width: usize) -> String {
     let mut rows = vec![
         row(["iSCSI data", "reads", "", "", "writes", "", "", "both ways", ""]),
         row(["  block", "MB/s", "IOPS", "back", "MB/s", "IOPS", "back", "MB/s", "IOPS"]),
     ];
     rows.extend(answer.blocks.iter().map(goodput));
     let status = if answer.status_apart { "in a PDU of its own" } else { "with its last data" };
-    let keys = format!(
-        "  {}.\n  Commands follow each other without gaps, and the status of a read comes {status}. back: what the\n  \
-         other direction is busy with, its acknowledgements included.\n\n",
-        keys(&answer.keys)
+    let order = format!(
+        "Commands follow each other without gaps, and the status of a read comes {status}. back: what the other direction \
+         is busy with, its acknowledgements included."
     );
-    section(&rows).trim_end().to_owned() + "\n" + &keys
+    let below = [keys(&answer.keys) + ".", order];
+    let below = below.iter().flat_map(|text| hanging("  ", text, width.min(PROSE)));
+    let below: String = below.map(|line| line + "\n").collect();
+    section(&rows, width).trim_end().to_owned() + "\n" + &below + "\n"
 }
 
 fn goodput(block: &Block) -> Vec<String> {
@@ -158,7 +175,7 @@ fn keys(keys: &Keys) -> String {
     let yes_no = |is: bool| if is { "Yes" } else { "No" };
     let size = |bytes: u32| Bytes(bytes.into());
     format!(
-        "MaxRecvDataSegmentLength {}, ImmediateData={}, InitialR2T={}, FirstBurstLength {},\n  MaxBurstLength {}, MaxOutstandingR2T {}, {digests}",
+        "MaxRecvDataSegmentLength {}, ImmediateData={}, InitialR2T={}, FirstBurstLength {}, MaxBurstLength {}, MaxOutstandingR2T {}, {digests}",
         size(keys.target_segment_bytes),
         yes_no(keys.immediate_data),
         yes_no(keys.initial_r2t),
@@ -168,7 +185,7 @@ fn keys(keys: &Keys) -> String {
     )
 }
 
-fn distance(answer: &LinkLimits, far: &DistanceLimits) -> String {
+fn distance(answer: &LinkLimits, far: &DistanceLimits, width: usize) -> String {
     let asked = &far.asked;
     let mut page = format!(
         "Over a round trip of {} ms a TCP window of {} MB ({} MiB) fills the link.\n",
@@ -188,11 +205,12 @@ fn distance(answer: &LinkLimits, far: &DistanceLimits) -> String {
             100.0 * far.tcp_per_s / answer.link.payload_per_s(),
         );
     }
-    page += "\n";
+    let prose = page.lines().flat_map(|line| hanging("", line, width.min(PROSE)));
+    let mut page = prose.map(|line| line + "\n").collect::<String>() + "\n";
     let names = std::iter::once("reads").chain(answer.write_modes.iter().copied());
-    page += &section(&to_fill(names.clone(), &far.blocks));
+    page += &section(&to_fill(names.clone(), &far.blocks), width);
     if asked.is_limited() {
-        page += &section(&what_comes(names, far));
+        page += &section(&what_comes(names, far), width);
     }
     page
 }
