@@ -8,7 +8,7 @@ use initiator::{Settings, Unit};
 use iscsi::pdu::Isid;
 use serde_json::{Value, json};
 
-use backends::Failure;
+use backends::{Failure, Kind};
 use stats::table::{Align, lines};
 
 use crate::Answer;
@@ -53,10 +53,11 @@ async fn unregistered(unit: &Unit, key: u64) -> Option<Failure> {
         Some(_) => format!("is registered with another key than {key:x}"),
         None => "has no registration with the LUN".to_owned(),
     };
-    Some(Failure::failed(format_args!(
+    let sentence = format_args!(
         "the target refused PERSISTENT RESERVE OUT: RESERVATION CONFLICT: this initiator ({initiator}) {why}; \
          `linerate scsi registrations` shows who is registered"
-    )))
+    );
+    Some(Failure::new(Kind::Reserved, sentence))
 }
 
 /// PERSISTENT RESERVE IN: who is registered and who holds the reservation.
