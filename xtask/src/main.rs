@@ -47,6 +47,8 @@ enum Command {
     Conformance(conformance::Options),
     /// The server's speed and CPU beside tgt, alternating rounds; writes its page
     Peers(measuring::Options),
+    /// The NBD server's speed and CPU beside nbdkit and qemu-nbd, alternating rounds; writes its page
+    Nbd(measuring::Options),
     /// The initiator's speed and CPU beside libiscsi, alternating rounds; writes its page
     Clients(measuring::Options),
     /// What digests cost in speed and CPU, on long requests and on short ones; writes its page
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(),
         Command::Conformance(options) => conformance::run(&options),
         Command::Peers(options) => measuring::run("peers", &options, &[]),
+        Command::Nbd(options) => measuring::run("nbd", &options, &[]),
         Command::Clients(options) => measuring::run("clients", &options, &[]),
         Command::Digests(options) => measuring::run("digests", &options, &[]),
         Command::Scale(options) => measuring::run("scale", &options, &scale::parts())

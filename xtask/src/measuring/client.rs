@@ -196,7 +196,8 @@ impl Client {
         command.arg(format!("--runtime={}ms", (seconds * 1e3) as u64));
         command.args([&format!("--rw={pattern}"), &format!("--bs={}", cell.block_bytes)]);
         command.args([&format!("--iodepth={}", cell.depth), &format!("--size={VOLUME_BYTES}")]);
-        command.args([&format!("--ioengine={}", target.engine), &format!("--filename={}", target.file)]);
+        let file = if target.engine == "nbd" { "uri" } else { "filename" };
+        command.args([&format!("--ioengine={}", target.engine), &format!("--{file}={}", target.file)]);
         // Places may come twice, as ours do. Of the data a little is new in each request (scramble_buffers, fio's default),
         // as of ours is; with refill_buffers it would be the making of data that is measured.
         command.args(["--norandommap", "--lat_percentiles=1", "--clat_percentiles=0"]);

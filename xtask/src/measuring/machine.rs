@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::server::Site;
 use crate::process;
 use crate::serving::istgt::Istgt;
+use crate::serving::nbd::Nbd;
 use crate::serving::tgt::Tgt;
 
 /// The setting of a measurement.
@@ -21,6 +22,8 @@ pub(crate) struct Setting {
     pub(crate) seconds: f64,
     pub(crate) tgt: String,
     pub(crate) istgt: String,
+    /// nbdkit and qemu-nbd.
+    pub(crate) nbd: String,
     /// Empty if it is missing.
     pub(crate) fio: String,
 }
@@ -42,6 +45,7 @@ impl Setting {
             seconds,
             tgt: Tgt::version(),
             istgt: Istgt::version(),
+            nbd: Nbd::versions(),
             fio: process::run(&site.fio, &["--version"]).unwrap_or_default().trim().to_owned(),
         }
     }

@@ -21,9 +21,14 @@ pub(super) fn section(table: &Table, results: &Results, goals: &[Judged]) -> Str
 }
 
 fn about(table: &Table, setting: &Setting) -> String {
-    let Setting { rounds, seconds, congestion, tgt, istgt, fio, .. } = setting;
+    let Setting { rounds, seconds, congestion, tgt, istgt, nbd, fio, .. } = setting;
     let command = table.name.replacen('-', " --part ", 1);
-    let own = table.about.replace("{tgt}", tgt).replace("{istgt}", istgt).replace("{fio}", fio);
+    let own = table
+        .about
+        .replace("{tgt}", tgt)
+        .replace("{istgt}", istgt)
+        .replace("{nbd}", nbd)
+        .replace("{fio}", fio);
     let others = match table.together {
         true => "all servers are started together and paused (SIGSTOP) but for the one that is measured",
         false => "each server is started when the one before it has ended",

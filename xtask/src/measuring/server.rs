@@ -11,6 +11,7 @@ use crate::serving::attached::{Attached, Mounted};
 use crate::serving::image::{self, Image};
 use crate::serving::istgt::Istgt;
 use crate::serving::linerate::Linerate;
+use crate::serving::nbd::Nbd;
 use crate::serving::raw::Raw;
 use crate::serving::tgt::Tgt;
 use crate::serving::{Placement, Serving};
@@ -43,6 +44,10 @@ pub(crate) enum Make {
     /// No storage: the ceiling of all servers.
     Raw,
     Linerate,
+    /// Ours by NBD, and other NBD servers.
+    LinerateNbd,
+    Nbdkit,
+    QemuNbd,
     /// Nothing: what a client takes for itself.
     Null,
     /// A file or device, without the page cache and without a server.
@@ -157,6 +162,7 @@ impl Server {
             Make::Null => "null",
             Make::File | Make::Attached | Make::Ext4 => "io_uring",
             Make::Tgt | Make::Istgt | Make::Raw | Make::Linerate => "libiscsi",
+            Make::LinerateNbd | Make::Nbdkit | Make::QemuNbd => "nbd",
         }
     }
 
@@ -209,6 +215,11 @@ impl Server {
                 let raw = Raw::start(&site.binary, VOLUME_BYTES, &self.options, &place)?;
                 Ok(Started::serving(raw, client))
             }
+            Make::LinerateNbd => {
+                Started::nbd(Nbd::linerate(&site.binary, VOLUME_BYTES, &self.options, &place)?, client)
+            }
+            Make::Nbdkit => Started::nbd(Nbd::nbdkit(VOLUME_BYTES, &self.options, &place)?, client),
+            Make::QemuNbd => Started::nbd(Nbd::qemu(VOLUME_BYTES, &self.options, &place)?, client),
             Make::Linerate => {
                 let started = Started::serving(linerate()?, client);
                 if volume.starts_with("ram:") { started.filled() } else { Ok(started) }
@@ -225,6 +236,14 @@ impl Started {
         started.target.server = Some(server.process().pid());
         started.serving = Some(Box::new(server));
         started
+    }
+
+    /// All of its export written.
+    fn nbd(server: Nbd, client: Placement) -> Result<Started> {
+        let url = server.url();
+        let mut started = Started::serving(server, client);
+        (started.target.file, started.target.engine) = (url, "nbd");
+        started.filled()
     }
 
     fn file(path: &str, client: Placement) -> Started {

@@ -22,7 +22,7 @@ pub(crate) struct Table {
     #[serde(skip)]
     pub(crate) name: String,
     pub(crate) heading: String,
-    /// What the page says before the figures. `{tgt}`, `{istgt}` and `{fio}` stand for what these say of themselves.
+    /// What the page says before the figures. `{tgt}`, `{istgt}`, `{nbd}` and `{fio}` stand for what these say of themselves.
     pub(crate) about: String,
     /// For each figure in each round, if nobody says.
     pub(crate) seconds: f64,

@@ -1,9 +1,10 @@
-//! Servers to test and to measure: ours, tgt and istgt beside it, and the raw one that is the ceiling.
+//! Servers to test and to measure: ours, tgt, istgt and NBD's beside it, and the raw one that is the ceiling.
 
 pub(crate) mod attached;
 pub(crate) mod image;
 pub(crate) mod istgt;
 pub(crate) mod linerate;
+pub(crate) mod nbd;
 pub(crate) mod raw;
 pub(crate) mod tgt;
 

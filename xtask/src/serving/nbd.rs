@@ -1,0 +1,107 @@
+//! NBD servers with one export on loopback: ours, nbdkit and QEMU's.
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use super::image::Image;
+use super::linerate::Linerate;
+use super::{Placement, Serving, free_port};
+use crate::process::{self, Background};
+
+/// A server that runs.
+#[derive(Debug)]
+pub(crate) struct Nbd {
+    server: Server,
+    url: String,
+    /// Removed behind the server.
+    _image: Option<Image>,
+}
+
+#[derive(Debug)]
+enum Server {
+    Ours(Linerate),
+    Other(Background),
+}
+
+impl Nbd {
+    /// `linerate serve` with a volume of memory.
+    pub(crate) fn linerate(
+        binary: &Path,
+        bytes: u64,
+        options: &[String],
+        placement: &Placement,
+    ) -> Result<Nbd> {
+        let port = free_port()?;
+        let own = [
+            "--volume".to_owned(),
+            format!("vol0=ram:{}MiB", bytes >> 20),
+            "--listen".to_owned(),
+            format!("nbd://127.0.0.1:{port}"),
+        ];
+        // iSCSI beside it is what has a listener to wait for.
+        let server = Linerate::start_with(binary, &[&own, options].concat(), 1, placement)?;
+        Ok(Nbd { server: Server::Ours(server), url: format!("nbd://127.0.0.1:{port}/vol0"), _image: None })
+    }
+
+    /// nbdkit with its plugin for memory.
+    pub(crate) fn nbdkit(bytes: u64, options: &[String], placement: &Placement) -> Result<Nbd> {
+        let port = free_port()?;
+        let mut command = placement.command("nbdkit");
+        command.args(["--foreground", "--ipaddr", "127.0.0.1", "--port", &port.to_string()]);
+        command.args(options).args(["memory", &bytes.to_string()]);
+        Nbd::other(Background::start(&mut command)?, port, None, placement)
+    }
+
+    /// qemu-nbd with a file in memory (/dev/shm), all of it written.
+    pub(crate) fn qemu(bytes: u64, options: &[String], placement: &Placement) -> Result<Nbd> {
+        let port = free_port()?;
+        let image = Image::in_memory(&format!("qemu-nbd-{port}")).written(bytes)?;
+        let mut command = placement.command("qemu-nbd");
+        command.args(["--format", "raw", "--persistent", "--shared", "16", "--bind", "127.0.0.1"]);
+        command.args(["--port", &port.to_string()]).args(options).arg(image.path());
+        Nbd::other(Background::start(&mut command)?, port, Some(image), placement)
+    }
+
+    /// What others are, for the reports.
+    pub(crate) fn versions() -> String {
+        let of = |program: &str| {
+            let said = process::run(program, &["--version"]).unwrap_or_default();
+            said.lines().next().unwrap_or(program).to_owned()
+        };
+        format!("{}, {}", of("nbdkit"), of("qemu-nbd"))
+    }
+
+    fn other(server: Background, port: u16, image: Option<Image>, placement: &Placement) -> Result<Nbd> {
+        let nbd =
+            Nbd { server: Server::Other(server), url: format!("nbd://127.0.0.1:{port}/"), _image: image };
+        let probe = Placement { core: None, ..placement.clone() };
+        for _ in 0..200 {
+            let mut command = probe.command("nbdinfo");
+            command
+                .args(["--size", &nbd.url])
+                .stdout(std::process::Stdio::null())
+                .stderr(std::process::Stdio::null());
+            if command.status().is_ok_and(|status| status.success()) {
+                return Ok(nbd);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        bail!("{} does not answer", nbd.url)
+    }
+}
+
+impl Serving for Nbd {
+    fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    fn process(&self) -> &Background {
+        match &self.server {
+            Server::Ours(server) => server.process(),
+            Server::Other(server) => server,
+        }
+    }
+}
