@@ -409,7 +409,7 @@ impl Unit {
         let device = Arc::new(Guarded { disk, read_only: choices & 0xc0 == 0xc0 });
         let paper = Arc::new(Paper::default());
         let is_read_only = choices & 0xe0 == 0xc0;
-        let unit = Unit::power_on(&device, is_read_only, options, &paper);
+        let unit = Unit::power_on(&device, is_read_only, options.clone(), &paper);
         Unit { device, paper, is_read_only, options, unit, fence: None }
     }
 
@@ -425,7 +425,7 @@ impl Unit {
 
     fn restart(&mut self) {
         self.fence = None;
-        self.unit = Unit::power_on(&self.device, self.is_read_only, self.options, &self.paper);
+        self.unit = Unit::power_on(&self.device, self.is_read_only, self.options.clone(), &self.paper);
     }
 
     fn toggle_fence(&mut self) {
