@@ -1,8 +1,7 @@
 //! Which requests a job makes: the lines of its mix.
 
 use super::job::Reader;
-use super::lines::Written;
-use super::values::{directions, number};
+use super::values::number;
 use super::{Mistake, values};
 use crate::plan::{Access, Align, Percent};
 
@@ -90,9 +89,11 @@ fn pattern(text: &str) -> Result<(Option<u8>, bool), String> {
 
 /// The later one of `rwmixread` and `rwmixwrite`.
 fn mix(reader: &Reader<'_, '_>) -> Result<u8, Mistake> {
-    let base = reader.base;
-    let share = |text: &str| number(text, base, 0..=100).map(|share| share as u8);
-    let [reads, writes] = [reader.read("rwmixread", share)?, reader.read("rwmixwrite", share)?];
+    let share = |name: &str| {
+        let base = reader.base(name);
+        reader.read(name, |text| number(text, base, 0..=100).map(|share| share as u8))
+    };
+    let [reads, writes] = [share("rwmixread")?, share("rwmixwrite")?];
     let line = |name| reader.written(name).map(|written| written.line);
     Ok(match (reads, writes) {
         (Some(reads), None) => reads,
@@ -132,24 +133,13 @@ fn sizes_of(
     which: usize,
     read: impl Fn(&str, values::KbBase) -> Result<Vec<(u32, u8)>, String>,
 ) -> Result<Option<Vec<(u32, u8)>>, Mistake> {
-    let base = reader.base;
-    if let Some(Written { value: Some(text), .. }) = reader.written(name) {
-        reader.note_opposite(text);
-    }
-    let said = |text: &str| match directions(text)?[which] {
-        Some(text) => read(text, base).map(Some),
-        None => Ok(None),
-    };
-    Ok(reader.read(name, said)?.flatten())
+    reader.note_opposite(name);
+    reader.read_directed(name, which, read)
 }
 
 fn share_of(reader: &Reader<'_, '_>, name: &'static str, which: usize) -> Result<Option<Percent>, Mistake> {
-    let base = reader.base;
-    let said = |text: &str| match directions(text)?[which] {
-        Some(text) => number(text, base, 0..=100).map(|share| Percent::new(share as u8)),
-        None => Ok(None),
-    };
-    Ok(reader.read(name, said)?.flatten())
+    let share = |text: &str, base| number(text, base, 0..=100).map(|share| Percent::new(share as u8));
+    Ok(reader.read_directed(name, which, share)?.flatten())
 }
 
 fn length(text: &str, base: values::KbBase) -> Result<u32, String> {

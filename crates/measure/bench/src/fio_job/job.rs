@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::access::{Requests, requests};
 use super::lines::{Section, Written};
 use super::values::{Amount, KbBase, amount, directions, flag, is_opposite, number, time};
-use super::{Mistake, Options};
+use super::{Mistake, Options, latest};
 use crate::plan::{Access, Data, Distribution, Pace, Span, Workload};
 
 /// What a job does, and until when.
@@ -42,13 +42,12 @@ pub struct Job {
 /// The options of a job, while they are read.
 pub(super) struct Reader<'o, 't> {
     options: &'o Options<'t>,
-    pub(super) base: KbBase,
     notes: &'o mut Vec<String>,
 }
 
 impl<'t> Reader<'_, 't> {
     pub(super) fn written(&self, name: &str) -> Option<Written<'t>> {
-        self.options.get(name).copied()
+        latest(self.options, name)
     }
 
     /// A value that `read` understands; it answers a sentence otherwise.
@@ -58,14 +57,20 @@ impl<'t> Reader<'_, 't> {
         read: impl FnOnce(&'t str) -> Result<T, String>,
     ) -> Result<Option<T>, Mistake> {
         let Some(written) = self.written(name) else { return Ok(None) };
-        let value = written.value.filter(|value| !value.is_empty());
-        let value = value.ok_or_else(|| written.wrong("expected a value"))?;
-        if name != "name" && value.contains(char::is_whitespace) {
-            return Err(
-                written.wrong("leave out the blank: fio reads no unit behind one (`bs= 8k` is 8 bytes)")
-            );
-        }
-        read(value).map(Some).map_err(|why| written.wrong(why))
+        read(value(&written)?).map(Some).map_err(|why| written.wrong(why))
+    }
+
+    /// The same of the value for reads (0) or for writes (1).
+    pub(super) fn read_directed<T>(
+        &self,
+        name: &str,
+        which: usize,
+        read: impl FnOnce(&'t str, KbBase) -> Result<T, String>,
+    ) -> Result<Option<T>, Mistake> {
+        let Some(written) = self.options.get(name).and_then(|said| said[which]) else { return Ok(None) };
+        let said = directions(value(&written)?)
+            .and_then(|said| said[which].map(|text| read(text, written.base)).transpose());
+        said.map_err(|why| written.wrong(why))
     }
 
     fn flag(&self, name: &str) -> Result<bool, Mistake> {
@@ -74,14 +79,19 @@ impl<'t> Reader<'_, 't> {
     }
 
     fn number(&self, name: &str, range: std::ops::RangeInclusive<u64>) -> Result<Option<u64>, Mistake> {
-        self.read(name, |text| number(text, self.base, range))
+        let base = self.base(name);
+        self.read(name, |text| number(text, base, range))
+    }
+
+    /// What `k` is in an option.
+    pub(super) fn base(&self, name: &str) -> KbBase {
+        self.written(name).map(|written| written.base).unwrap_or_default()
     }
 
     fn amount(&mut self, name: &str) -> Result<Option<Amount>, Mistake> {
-        if let Some(Written { value: Some(text), .. }) = self.written(name) {
-            self.note_opposite(text);
-        }
-        self.read(name, |text| amount(text, self.base))
+        self.note_opposite(name);
+        let base = self.base(name);
+        self.read(name, |text| amount(text, base))
     }
 
     fn time(&self, name: &str, unit: Duration) -> Result<Option<Duration>, Mistake> {
@@ -98,13 +108,27 @@ impl<'t> Reader<'_, 't> {
         self.notes.push(note.to_owned());
     }
 
-    pub(super) fn note_opposite(&mut self, text: &str) {
-        if is_opposite(text, self.base) {
+    /// Says so of a size in KiB.
+    pub(super) fn note_opposite(&mut self, name: &str) {
+        let said = self.options.get(name).into_iter().flatten().flatten();
+        let opposite: Vec<&str> =
+            said.filter_map(|written| written.value.filter(|text| is_opposite(text, written.base))).collect();
+        for text in opposite {
             self.notes.push(format!(
                 "`{text}`: to fio KiB is 1,000 bytes and k is 1,024, unless kb_base=1000; it is read so."
             ));
         }
     }
+}
+
+/// The text behind `=`.
+fn value<'t>(written: &Written<'t>) -> Result<&'t str, Mistake> {
+    let value = written.value.filter(|value| !value.is_empty());
+    let value = value.ok_or_else(|| written.wrong("expected a value"))?;
+    if written.name != "name" && value.contains(char::is_whitespace) {
+        return Err(written.wrong("leave out the blank: fio reads no unit behind one (`bs= 8k` is 8 bytes)"));
+    }
+    Ok(value)
 }
 
 /// Engines that make one request after the other.
@@ -153,9 +177,9 @@ pub(super) fn read(
     options: &Options<'_>,
     notes: &mut Vec<String>,
 ) -> Result<Job, Mistake> {
-    let mut reader = Reader { options, base: KbBase::default(), notes };
+    let mut reader = Reader { options, notes };
     let reader = &mut reader;
-    reader.base = reader.read("kb_base", kb_base)?.unwrap_or_default();
+    reader.read("kb_base", KbBase::named)?;
     let requests = requests(reader)?;
     let loops = reader.number("loops", 1..=1_000_000)?.unwrap_or(1);
     let job = Job {
@@ -186,14 +210,6 @@ fn name(section: &Section<'_>, reader: &Reader<'_, '_>) -> Result<String, Mistak
     let good = !name.trim().is_empty() && name.chars().count() <= 60 && !name.chars().any(char::is_control);
     let why = "the name of a job has 1 to 60 letters".to_owned();
     if good { Ok(name.trim().to_owned()) } else { Err(Mistake { line: section.line, column: 1, why }) }
-}
-
-fn kb_base(text: &str) -> Result<KbBase, String> {
-    match text {
-        "1024" => Ok(KbBase::Binary),
-        "1000" => Ok(KbBase::Decimal),
-        _ => Err(format!("`{text}` is not 1024 or 1000")),
-    }
 }
 
 fn workload(reader: &mut Reader<'_, '_>, requests: Requests) -> Result<Workload, Mistake> {
@@ -278,19 +294,14 @@ fn whole(one: &str, other: &str) -> bool {
 
 /// When requests are made: `rate_iops`, or `rate` if all have one length.
 fn pace(reader: &mut Reader<'_, '_>, reads: u8, accesses: &[Access]) -> Result<Pace, Mistake> {
-    let base = reader.base;
-    let read = |text: &str| {
-        let rate = match (reads, directions(text)?) {
-            (100, [rate, _]) | (0, [_, rate]) => rate,
-            _ => {
-                return Err("fio's rates are of reads and of writes; here a job that does both has one rate"
-                    .to_owned());
-            }
-        };
-        rate.map(|rate| number(rate, base, 0..=1 << 40)).transpose()
+    let rate = |name: &str| match reads {
+        100 => reader.read_directed(name, 0, |text, base| number(text, base, 0..=1 << 40)),
+        0 => reader.read_directed(name, 1, |text, base| number(text, base, 0..=1 << 40)),
+        _ if reader.written(name).is_none() => Ok(None),
+        _ => reader
+            .wrong(name, "fio's rates are of reads and of writes; here a job that does both has one rate"),
     };
-    let [iops, bytes_per_second] =
-        [reader.read("rate_iops", read)?.flatten(), reader.read("rate", read)?.flatten()];
+    let [iops, bytes_per_second] = [rate("rate_iops")?, rate("rate")?];
     let (bytes, others) =
         accesses.split_first().map_or((1, accesses), |(first, others)| (first.block_bytes, others));
     let (name, per_second) = match (iops.filter(|rate| *rate > 0), bytes_per_second.filter(|rate| *rate > 0))

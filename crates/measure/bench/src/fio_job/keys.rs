@@ -12,7 +12,7 @@ pub(super) enum Use {
 }
 
 /// An option.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     /// As fio's manual has it.
     pub(super) name: &'static str,

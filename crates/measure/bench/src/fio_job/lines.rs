@@ -8,6 +8,7 @@
 //! ```
 
 use super::Mistake;
+use super::values::KbBase;
 
 /// An option as it is written.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,8 @@ pub(super) struct Written<'a> {
     pub(super) line: usize,
     /// Of the name and of the value, counted in characters from 1.
     pub(super) columns: [usize; 2],
+    /// What `k` is in its section.
+    pub(super) base: KbBase,
 }
 
 /// A section.
@@ -79,7 +82,8 @@ pub(super) fn sections<'a>(text: &'a str, mistakes: &mut Vec<Mistake>) -> Vec<Se
         };
         // An empty value stands behind its `=`.
         let value_at = value.map_or(used, |value| if value.is_empty() { used } else { value });
-        let written = Written { name, value, line, columns: [column(used), column(value_at)] };
+        let written =
+            Written { name, value, line, columns: [column(used), column(value_at)], base: KbBase::default() };
         match name.split_whitespace().next() {
             Some("include") => {
                 mistakes.push(written.unusable("`include` is not followed: paste the file's options here"))

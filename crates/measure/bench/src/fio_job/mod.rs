@@ -28,6 +28,7 @@ pub use values::Amount;
 
 use keys::{Key, Use};
 use lines::{Section, Written};
+use values::KbBase;
 
 /// What a file says.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,8 +48,12 @@ const JOBS_MAX: usize = 1024;
 /// More are not told: the first ones are to be corrected first.
 const MISTAKES_MAX: usize = 50;
 
-/// The options that hold for a job, by fio's names.
-type Options<'a> = BTreeMap<&'static str, Written<'a>>;
+/// The options that hold for a job, by fio's names: what is said for reads, and for writes. They are the same where an option does
+/// not tell these apart ([`DIRECTED`]).
+type Options<'a> = BTreeMap<&'static str, [Option<Written<'a>>; 2]>;
+
+/// Options with values for reads and for writes; where only one is said, the other stays as it was before.
+const DIRECTED: [&str; 7] = ["bs", "ba", "bsrange", "bssplit", "percentage_random", "rate", "rate_iops"];
 
 /// Reads a file. `without` are options that are left out although they change what is measured.
 ///
@@ -126,7 +131,12 @@ impl Reading<'_> {
 
     /// Adds options to those that hold: later ones replace earlier ones.
     fn add<'a>(&mut self, written: &[Written<'a>], options: &mut Options<'a>) {
+        // fio reads it first, and values of other sections stay as they were read there.
+        let inherited = latest(options, "kb_base");
+        let base = written.iter().rfind(|option| option.name == "kb_base").copied().or(inherited);
+        let base = base.and_then(|option| KbBase::named(option.value?).ok()).unwrap_or_default();
         for option in written {
+            let option = &Written { base, ..*option };
             let Some(Key { name, becomes, .. }) = keys::key(option.name) else {
                 let hint = volume::nearest::nearest(option.name, &keys::names());
                 let hint = hint.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
@@ -136,11 +146,9 @@ impl Reading<'_> {
             let is_unwanted = self.without.iter().any(|unwanted| unwanted == option.name || unwanted == name);
             match becomes {
                 _ if is_unwanted => self.left_out.entry(name).or_default().push(option.line),
-                Use::Read => {
-                    options.insert(name, *option);
-                }
+                Use::Read => hold(options, name, option),
                 Use::Ignored => {
-                    options.insert(name, *option);
+                    hold(options, name, option);
                     self.left_out.entry(name).or_default().push(option.line);
                 }
                 Use::Refused(neutral)
@@ -152,6 +160,22 @@ impl Reading<'_> {
             }
         }
     }
+}
+
+/// Has an option hold from here on.
+fn hold<'a>(options: &mut Options<'a>, name: &'static str, option: &Written<'a>) {
+    let said =
+        option.value.filter(|_| DIRECTED.contains(&name)).and_then(|text| values::directions(text).ok());
+    let said = said.map(|said| said.map(|one| one.is_some())).filter(|said| said.contains(&true));
+    let slots = options.entry(name).or_default();
+    for (slot, _) in slots.iter_mut().zip(said.unwrap_or([true; 2])).filter(|(_, is_said)| *is_said) {
+        *slot = Some(*option);
+    }
+}
+
+/// The option of this name that was written last.
+fn latest<'a>(options: &Options<'a>, name: &str) -> Option<Written<'a>> {
+    options.get(name)?.iter().flatten().max_by_key(|option| option.line).copied()
 }
 
 /// Which options have no meaning, and where they stand.

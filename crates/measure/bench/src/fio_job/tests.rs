@@ -63,6 +63,18 @@ fn lengths_and_directions_make_a_mix() {
 }
 
 #[test]
+fn one_direction_alone_leaves_the_other_as_it_was_and_units_are_of_their_section() {
+    let text = "[global]\nrw=randrw\nbs=64k\n[a]\nbs=,8k\n[b]\nkb_base=1000\n[c]\nkb_base=1000\nbs=16k,\n";
+    let lengths =
+        |job: &Job| job.workload.accesses.iter().map(|access| access.block_bytes).collect::<Vec<_>>();
+    let jobs = jobs(text).phases.concat();
+    assert_eq!(
+        jobs.iter().map(lengths).collect::<Vec<_>>(),
+        [vec![65_536, 8192], vec![65_536], vec![16_000, 65_536]]
+    );
+}
+
+#[test]
 fn a_job_ends_by_its_work_or_its_time() {
     let stop = |options: &str| {
         let suite = suite(&format!("[job]\n{options}"));

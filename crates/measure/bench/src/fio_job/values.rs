@@ -14,6 +14,16 @@ pub(super) enum KbBase {
     Decimal,
 }
 
+impl KbBase {
+    pub(super) fn named(text: &str) -> Result<KbBase, String> {
+        match text {
+            "1024" => Ok(KbBase::Binary),
+            "1000" => Ok(KbBase::Decimal),
+            _ => Err(format!("`{text}` is not 1024 or 1000")),
+        }
+    }
+}
+
 /// A part of the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
