@@ -212,7 +212,7 @@ impl Model {
 }
 
 impl<D: BlockDevice> BlockDevice for Checked<D> {
-    forward!(self => self.inner; geometry, profile, losses, space, refresh, grow, take_os_error);
+    forward!(self => self.inner; geometry, profile, losses, space, allocated_bytes, refresh, grow, take_os_error);
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
         Box::pin(async move {

@@ -142,6 +142,11 @@ pub trait BlockDevice: Send + Sync {
         Box::pin(async { Err(DeviceError::Unsupported) })
     }
 
+    /// Bytes allocated, as far as that is known without asking: [`BlockDevice::space`] asks. `None` if unknown.
+    fn allocated_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Checks whether the medium has grown and updates [`BlockDevice::geometry`]. No effect on devices whose
     /// size does not change externally.
     fn refresh(&self) -> Pending<'_, ()> {
@@ -169,5 +174,5 @@ pub trait BlockDevice: Send + Sync {
 
 /// A shared device is a device: layers take either.
 impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
-    forward!(self => **self; geometry, profile, memory, memory_to_write, read_nowait, write_nowait, read, write, flush, losses, unmap, write_zeroes, allocation, space, refresh, grow, take_os_error, quiesced);
+    forward!(self => **self; geometry, profile, memory, memory_to_write, read_nowait, write_nowait, read, write, flush, losses, unmap, write_zeroes, allocation, space, allocated_bytes, refresh, grow, take_os_error, quiesced);
 }

@@ -293,7 +293,7 @@ fn truncated(extent: Extent, blocks: Blocks) -> Extent {
 }
 
 impl<D: BlockDevice> BlockDevice for Fault<D> {
-    forward!(self => self.inner; geometry, profile, refresh, grow, take_os_error);
+    forward!(self => self.inner; geometry, profile, allocated_bytes, refresh, grow, take_os_error);
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
         Box::pin(async move {

@@ -99,6 +99,11 @@ macro_rules! forward {
             ($inner).space()
         }
     };
+    (@allocated_bytes $self:ident, $inner:expr) => {
+        fn allocated_bytes(&$self) -> Option<u64> {
+            ($inner).allocated_bytes()
+        }
+    };
     (@grow $self:ident, $inner:expr) => {
         fn grow(&$self, bytes: u64) -> $crate::Pending<'_, ()> {
             ($inner).grow(bytes)

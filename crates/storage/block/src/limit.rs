@@ -95,7 +95,7 @@ impl<D: BlockDevice> Limit<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for Limit<D> {
-    forward!(self => self.inner; geometry, profile, losses, refresh, grow, take_os_error, quiesced);
+    forward!(self => self.inner; geometry, profile, losses, allocated_bytes, refresh, grow, take_os_error, quiesced);
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
         self.in_turn(buffer.len(), move |inner| inner.read(extent, buffer))

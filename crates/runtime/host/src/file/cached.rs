@@ -4,7 +4,7 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Advice, fadvise};
 
@@ -28,6 +28,8 @@ impl FileDevice {
             file,
             options,
             blocks: AtomicU64::new(self.blocks.load(Ordering::Relaxed)),
+            allocated: AtomicU64::new(self.allocated.load(Ordering::Relaxed)),
+            looks: AtomicU32::new(1),
             properties: FileProperties { buffer_alignment: 1, ..self.properties },
             latest_error: LatestError::default(),
             created: None,

@@ -15,7 +15,7 @@ mod space;
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use block::{
     BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Pending, Profile,
@@ -66,6 +66,10 @@ pub struct FileDevice {
     options: FileOptions,
     /// Grows with the file, unless the options fix it, and never shrinks: blocks that are gone fail instead.
     blocks: AtomicU64,
+    /// Bytes that the file took when it was looked at last.
+    allocated: AtomicU64,
+    /// How often it was to be looked at.
+    looks: AtomicU32,
     properties: FileProperties,
     latest_error: LatestError,
     /// The same file, if it was not there before.
@@ -252,6 +256,9 @@ impl FileDevice {
     }
 }
 
+/// A file whose size is fixed is looked at once in so many times: only for what it takes.
+const LOOKS_AT_FIXED: u32 = 10;
+
 /// Zeros written with one request where the file system cannot zero by itself.
 const ZEROS_BYTES: usize = 1 << 20;
 
@@ -313,6 +320,10 @@ impl BlockDevice for FileDevice {
         Box::pin(self.runs(extent, runs_max))
     }
 
+    fn allocated_bytes(&self) -> Option<u64> {
+        (!self.properties.block_device).then(|| self.allocated.load(Ordering::Relaxed))
+    }
+
     /// For a file: a block device does not report its allocation.
     fn space(&self) -> Pending<'_, Space> {
         Box::pin(async {
@@ -326,9 +337,16 @@ impl BlockDevice for FileDevice {
 
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(async {
-            if self.options.bytes.is_none() {
-                let found = self.file.blocking(open::size).await;
-                let bytes = found.map_err(|error| self.latest_error.told(&error, Verb::Inspect, Lba(0)))?;
+            let is_fixed = self.options.bytes.is_some();
+            let look = self.looks.fetch_add(1, Ordering::Relaxed);
+            if is_fixed && (self.properties.block_device || !look.is_multiple_of(LOOKS_AT_FIXED)) {
+                return Ok(());
+            }
+            let found = self.file.blocking(|file| Ok((open::size(file)?, open::allocated(file)?))).await;
+            let (bytes, allocated) =
+                found.map_err(|error| self.latest_error.told(&error, Verb::Inspect, Lba(0)))?;
+            self.allocated.store(allocated, Ordering::Relaxed);
+            if !is_fixed {
                 self.blocks.fetch_max(bytes >> self.options.block_size.shift(), Ordering::Relaxed);
             }
             Ok(())

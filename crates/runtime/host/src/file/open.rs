@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,7 @@ impl FileDevice {
             make(&file, &options.path, bytes).map_err(|source| failed(&options.path, source))?;
         }
         let blocks = capacity(&file, &options)?;
+        let allocated = allocated(&file).map_err(|source| failed(&options.path, source))?;
         let properties = inspect(&file, &options).map_err(|source| failed(&options.path, source))?;
         check_direct(&file, &options)?;
         let file = AsyncFile::new(file).map_err(|source| failed(&options.path, source))?;
@@ -51,6 +52,8 @@ impl FileDevice {
             created,
             options,
             blocks: AtomicU64::new(blocks.0),
+            allocated: AtomicU64::new(allocated),
+            looks: AtomicU32::new(1),
             properties,
             latest_error: LatestError::default(),
         })
@@ -273,10 +276,14 @@ pub(super) fn size(file: &File) -> io::Result<u64> {
 
 /// What the file takes, and what its file system has for those without privileges.
 pub(super) fn space(file: &File) -> io::Result<Space> {
-    let (taken, system) = (file.metadata()?, rustix::fs::fstatvfs(file)?);
-    // Blocks of 512 bytes, whatever the file system's own are (inode(7)).
+    let system = rustix::fs::fstatvfs(file)?;
     let available_bytes = Some(system.f_bavail.saturating_mul(system.f_frsize));
-    Ok(Space { used_bytes: taken.blocks() * 512, available_bytes })
+    Ok(Space { used_bytes: allocated(file)?, available_bytes })
+}
+
+/// What the file takes: blocks of 512 bytes, whatever the file system's own are (inode(7)).
+pub(super) fn allocated(file: &File) -> io::Result<u64> {
+    Ok(file.metadata()?.blocks() * 512)
 }
 
 fn inspect(file: &File, options: &FileOptions) -> io::Result<FileProperties> {

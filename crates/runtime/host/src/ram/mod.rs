@@ -196,6 +196,10 @@ impl BlockDevice for RamDevice {
         Box::pin(async move { self.runs(extent, runs_max) })
     }
 
+    fn allocated_bytes(&self) -> Option<u64> {
+        Some(self.bytes_written())
+    }
+
     fn space(&self) -> Pending<'_, Space> {
         Box::pin(async { Ok(Space { used_bytes: self.bytes_written(), available_bytes: None }) })
     }

@@ -175,7 +175,7 @@ impl<D: BlockDevice + 'static> Buffered<D> {
 }
 
 impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
-    forward!(self => self.traffic.inner; geometry, space, refresh, grow, take_os_error);
+    forward!(self => self.traffic.inner; geometry, space, allocated_bytes, refresh, grow, take_os_error);
 
     fn profile(&self) -> Profile {
         Profile { volatile_cache: true, ..self.traffic.inner.profile() }

@@ -49,7 +49,7 @@ impl<D: BlockDevice> Delay<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for Delay<D> {
-    forward!(self => self.inner; geometry, losses, refresh, grow, take_os_error, quiesced);
+    forward!(self => self.inner; geometry, losses, allocated_bytes, refresh, grow, take_os_error, quiesced);
 
     fn profile(&self) -> Profile {
         let inner = self.inner.profile();

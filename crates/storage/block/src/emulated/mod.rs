@@ -215,7 +215,7 @@ impl Drop for DetachGuard<'_> {
 }
 
 impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
-    forward!(self => self.inner; flush, losses, space, refresh, grow, take_os_error);
+    forward!(self => self.inner; flush, losses, space, allocated_bytes, refresh, grow, take_os_error);
 
     fn geometry(&self) -> Geometry {
         let inner = self.inner.geometry();
