@@ -236,6 +236,11 @@ impl Session {
         self.window.exp_cmd_sn()
     }
 
+    /// How often a command was the last that the initiator might send before another was answered.
+    pub fn window_closings(&self) -> u64 {
+        self.window.closings()
+    }
+
     /// The last CmdSN announced to the initiator.
     pub fn max_cmd_sn(&self) -> Sn {
         self.window.max_cmd_sn()

@@ -19,6 +19,8 @@ pub(super) struct Window {
     depth: u32,
     /// By distance from ExpCmdSN. Never longer than the window has been.
     held: VecDeque<Option<Held>>,
+    /// How often a command has closed it.
+    closings: u64,
 }
 
 /// An entry ahead of its CmdSN.
@@ -49,7 +51,7 @@ impl Window {
         // Serial numbers compare over half their range; a window of a million is beyond any use.
         let depth = depth.clamp(1, 1 << 20);
         let max_cmd_sn = exp_cmd_sn.plus(depth).minus(1);
-        Window { exp_cmd_sn, max_cmd_sn, depth, held: VecDeque::new() }
+        Window { exp_cmd_sn, max_cmd_sn, depth, held: VecDeque::new(), closings: 0 }
     }
 
     pub(super) fn exp_cmd_sn(&self) -> Sn {
@@ -63,6 +65,11 @@ impl Window {
     /// Whether the window is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.max_cmd_sn.lt(self.exp_cmd_sn)
+    }
+
+    /// How often a command has closed it: that command was the last that the initiator may send for now.
+    pub(super) fn closings(&self) -> u64 {
+        self.closings
     }
 
     /// Advances MaxCmdSN to the room that `active` commands leave, and returns it. It never decreases: "a
@@ -92,6 +99,7 @@ impl Window {
     pub(super) fn advance(&mut self) {
         self.held.pop_front();
         self.exp_cmd_sn = self.exp_cmd_sn.next();
+        self.closings += u64::from(self.is_closed());
     }
 
     /// Holds an entry whose [`CmdSnOrder`] is ahead.
