@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use block::{Buffer, DeviceError, Durability, Extent, Pending, Run, Slice, Space};
 use scsi::{Condition, SenseKey, asc};
@@ -31,6 +32,8 @@ pub struct Watch {
     committed: Cell<bool>,
     others: OnceCell<Box<[Arc<LogicalUnit>]>>,
     reported_losses: Cell<u64>,
+    clock: Cell<Option<fn() -> Instant>>,
+    device_time: Cell<Duration>,
 }
 
 /// An outstanding device request.
@@ -62,10 +65,29 @@ impl Watch {
         self.others.get().map_or(&[], |others| others)
     }
 
+    /// Has [`Watch::device_time`] go by this clock. Called before the command is polled for the first time.
+    pub fn time_requests(&self, clock: fn() -> Instant) {
+        self.clock.set(Some(clock));
+    }
+
+    /// For how long devices have had the command's requests, all together, those that ended in their first poll left out.
+    pub fn device_time(&self) -> Duration {
+        self.device_time.get()
+    }
+
     /// The count of lost acknowledged writes that the command's reply reports; 0 if it reports none. It
     /// counts as reported once [`crate::Nexus::note_told`] was called with it.
     pub fn reported_losses(&self) -> u64 {
         self.reported_losses.get()
+    }
+
+    fn now(&self) -> Option<Instant> {
+        self.clock.get().map(|clock| clock())
+    }
+
+    fn count_time(&self, since: Instant) {
+        let time = self.now().map_or(Duration::ZERO, |now| now.saturating_duration_since(since));
+        self.device_time.set(self.device_time.get() + time);
     }
 }
 
@@ -89,6 +111,8 @@ pub(crate) struct OutstandingRequest<'a, T> {
     kind: RequestKind,
     /// The blocks that it changes, until it ends.
     changes: Option<Extent>,
+    /// Since when it is known that it takes time, if that is measured.
+    since: Option<Instant>,
 }
 
 impl<T> Future for OutstandingRequest<'_, T> {
@@ -99,9 +123,16 @@ impl<T> Future for OutstandingRequest<'_, T> {
             Ok(request) => request.as_mut().poll(cx),
             Err(refused) => return Poll::Ready(Err((*refused).into())),
         };
-        if let Poll::Ready(result) = &ended {
-            self.changes = None;
-            self.access.unit.volume().record_end(self.kind, result);
+        match &ended {
+            Poll::Ready(result) => {
+                self.changes = None;
+                self.access.unit.volume().record_end(self.kind, result);
+                if let Some(since) = self.since {
+                    self.access.watch.count_time(since);
+                }
+            }
+            Poll::Pending if self.since.is_none() => self.since = self.access.watch.now(),
+            Poll::Pending => {}
         }
         ended.map_err(Failure::from)
     }
@@ -152,11 +183,17 @@ impl DeviceAccess {
         request: impl FnOnce() -> Pending<'a, T>,
     ) -> OutstandingRequest<'a, T> {
         if let Err(refused) = self.unit.still_permits(self.accepted, kind) {
-            return OutstandingRequest { access: self, request: Err(refused), kind, changes: None };
+            return OutstandingRequest {
+                access: self,
+                request: Err(refused),
+                kind,
+                changes: None,
+                since: None,
+            };
         }
         self.watch.requests.set(self.watch.requests.get().wrapping_add(1));
         self.watch.asked.set(Some(self.index));
-        OutstandingRequest { access: self, request: Ok(request()), kind, changes }
+        OutstandingRequest { access: self, request: Ok(request()), kind, changes, since: None }
     }
 
     /// Reads the blocks of `extent`, which must be short enough for one buffer.
