@@ -37,6 +37,7 @@ pub(crate) const ALL: &[Package] = &[
         "taskset",
         "pins server and client to their cores, enters namespaces, makes loop devices",
     ),
+    Package("prometheus", "promtool", "reads metrics as Prometheus does"),
     Package("strace", "strace", "shows that a flush reaches the system's sync calls"),
     Package("valgrind", "valgrind", "counts what a command costs in instructions"),
     Package("chromium", "chromium", "lays reports out, to see that nothing overlaps"),

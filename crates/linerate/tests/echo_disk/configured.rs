@@ -4,10 +4,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 
 use block::{BlockDevice, Buffer, Durability, Extent};
-use manage::control::{Change, Reply, Request};
+use manage::control::{Change, Event, Reply, Request, subscribe};
 use manage::front_ends::{FrontEnds, iscsi};
 use manage::{Desired, Started};
 
+use crate::front_end::ECHO;
 use crate::section::KIND;
 use crate::{BLOCK, Echo, by_iscsi};
 
@@ -17,7 +18,7 @@ const NAME: &str = "iqn.2026-01.io.linerate:disk";
 const TABLE: FrontEnds = FrontEnds(&[iscsi::KIND, KIND]);
 
 struct Configured {
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     file: PathBuf,
     server: Started,
 }
@@ -37,7 +38,7 @@ impl Configured {
         let config = desired.safe_config().unwrap_or_else(|error| panic!("{error}"));
         let mut server = manage::start(desired, config).unwrap_or_else(|error| panic!("{error}"));
         server.open().expect("a control socket");
-        Configured { _folder: folder, file, server }
+        Configured { folder, file, server }
     }
 
     /// Serves another file from now on. The lines of difference, or why not.
@@ -152,6 +153,79 @@ fn a_front_end_comes_and_goes_with_its_section() {
         lun.close().await;
     });
     configured.server.live().shutdown(std::time::Duration::from_secs(10));
+    configured.server.join().expect("flushed");
+}
+
+/// Monitoring knows no front end, and tells of each what it has counted: sessions, logins, requests, bytes, durations.
+#[test]
+fn a_front_end_is_monitored_like_any_other() {
+    let echo_at = SocketAddr::from(([127, 0, 0, 1], 0));
+    let configured = Configured::start(&format!(
+        "[volume.disk]\nspec = \"ram:1MiB\"\n[[portal]]\nlisten = \"127.0.0.1:0\"\n[[target]]\nname = \"{NAME}\"\n\
+         lun = [{{ lun = 0, volume = \"disk\" }}]\n[echo]\nlisten = \"{echo_at}\"\n[[echo.export]]\nvolume = \"disk\"\n"
+    ));
+    let live = configured.server.live();
+    let [iscsi_at, echo_at] = configured.server.addresses() else { panic!("two portals") };
+    let socket = configured.folder.path().join("control.sock");
+    let mut events = subscribe(&socket).expect("a control socket");
+    let mut echo = Echo::connect(*echo_at);
+    assert_eq!(echo.ask("use nothing"), "error there is no such volume");
+    assert_eq!(echo.ask("use disk"), "ok 2048");
+    let began = events.next_event().expect("a line").expect("an event").event;
+    let Event::SessionBegan { front_end, target, tsih, .. } = &began else { panic!("{began:?}") };
+    assert_eq!((front_end.as_str(), target.as_deref(), tsih), (ECHO, Some("disk"), &None));
+    for _ in 0..3 {
+        assert_eq!(echo.ask("write 3 a5"), "ok");
+    }
+    assert_eq!(echo.ask("read 3"), "ok a5");
+    assert_eq!(echo.ask("read 2048"), "error beyond the end of the device");
+    by_iscsi(&format!("iscsi://{iscsi_at}/{NAME}/0"), async |lun| {
+        lun.read(Extent::new(3, 2), Buffer::zeroed(2 * BLOCK)).await.expect("blocks");
+        let text = live.metrics();
+        let value = |series: &str| {
+            let of_it = |line: &str| line.strip_prefix(series)?.strip_prefix(' ')?.parse::<f64>().ok();
+            text.lines().find_map(of_it).unwrap_or_else(|| panic!("no {series}\n{text}"))
+        };
+        let volume = "volume=\"disk\",protocol=\"echo\"";
+        let host = "protocol=\"echo\",target=\"disk\",initiator=\"127.0.0.1\"";
+        for (series, expected) in [
+            (format!("linerate_sessions{{{host}}}"), 1.0),
+            (format!("linerate_session_connections{{{host}}}"), 1.0),
+            (format!("linerate_session_commands_total{{{host}}}"), 5.0),
+            (format!("linerate_session_bytes_total{{{host},direction=\"read\"}}"), 512.0),
+            (format!("linerate_session_bytes_total{{{host},direction=\"write\"}}"), 1536.0),
+            (
+                "linerate_logins_total{protocol=\"echo\",target=\"\",result=\"no_such_volume\"}".to_owned(),
+                1.0,
+            ),
+            ("linerate_logins_total{protocol=\"echo\",target=\"disk\",result=\"accepted\"}".to_owned(), 1.0),
+            ("linerate_target_open_to_any{protocol=\"echo\",target=\"disk\"}".to_owned(), 1.0),
+            (format!("linerate_volume_commands_total{{{volume},op=\"write\"}}"), 3.0),
+            (format!("linerate_volume_commands_total{{{volume},op=\"read\"}}"), 2.0),
+            (format!("linerate_volume_bytes_total{{{volume},op=\"read\"}}"), 512.0),
+            (format!("linerate_volume_bytes_total{{{volume},op=\"write\"}}"), 1536.0),
+            (format!("linerate_volume_command_duration_seconds_count{{{volume},op=\"read\"}}"), 2.0),
+            (format!("linerate_volume_device_duration_seconds_count{{{volume},op=\"write\"}}"), 3.0),
+            (format!("linerate_volume_errors_total{{{volume},op=\"read\",kind=\"error\"}}"), 1.0),
+            // iSCSI has its own beside them.
+            ("linerate_volume_bytes_total{volume=\"disk\",protocol=\"iscsi\",op=\"write\"}".to_owned(), 0.0),
+            (
+                "linerate_volume_bytes_total{volume=\"disk\",protocol=\"iscsi\",op=\"read\"}".to_owned(),
+                1024.0,
+            ),
+            (
+                format!("linerate_logins_total{{protocol=\"iscsi\",target=\"{NAME}\",result=\"accepted\"}}"),
+                1.0,
+            ),
+        ] {
+            assert_eq!(value(&series), expected, "{series}");
+        }
+        lun.close().await;
+    });
+    let Reply::Sessions { sessions } = live.answer(&Request::Sessions, "test") else { panic!() };
+    let echoes = sessions.iter().find(|session| session.front_end == ECHO).expect("a session");
+    assert_eq!((echoes.commands, echoes.read_bytes, echoes.written_bytes), (5, 512, 1536));
+    live.shutdown(std::time::Duration::from_secs(10));
     configured.server.join().expect("flushed");
 }
 

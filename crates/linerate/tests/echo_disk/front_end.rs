@@ -22,8 +22,9 @@ use std::time::{Duration, Instant};
 use block::{Buffer, Durability, Extent};
 use reactor::{InSlice, OutSlice, Sender, Stream};
 use server::{
-    AbortOrder, Accepted, AddressBlock, ConnectionPermit, CoreFrontEnd, CoreHandle, FrontEnd, Portal,
-    Requests, SlowHolder, Unserved,
+    AbortOrder, Accepted, AddressBlock, ConnectionPermit, CoreFrontEnd, CoreHandle, CoreStatistics,
+    CoreTally, FrontEnd, HostNames, Operation, Portal, Requests, SessionCounts, SessionInfo, SlowHolder,
+    Span, Traffic, Unserved,
 };
 use volume::{AttachmentId, Denied, HostPath, HostPort, RequestKind, ServicePort, Volume};
 
@@ -36,6 +37,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// What all cores share of it: which volumes it exports, each under its own name.
 pub(crate) struct EchoDisk {
     exports: Mutex<Vec<String>>,
+    names: HostNames,
 }
 
 /// Its part of one core.
@@ -43,22 +45,27 @@ pub(crate) struct CoreEchoes {
     front_end: Arc<EchoDisk>,
     handle: CoreHandle,
     sessions: RefCell<Vec<Rc<Session>>>,
+    tally: CoreTally,
 }
 
 /// A connection.
 struct Session {
     path: HostPath,
+    /// What monitoring calls its host.
+    counted_as: Arc<str>,
     stream: Box<dyn Stream>,
     _guest: ConnectionPermit,
     /// The name of its volume, and its requests there.
     used: RefCell<Option<(String, Rc<Requests>)>>,
+    /// Since it has used this volume.
+    traffic: Cell<Traffic>,
     cut: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl EchoDisk {
     pub(crate) fn new(exports: Vec<String>) -> Arc<EchoDisk> {
-        Arc::new(EchoDisk { exports: Mutex::new(exports) })
+        Arc::new(EchoDisk { exports: Mutex::new(exports), names: HostNames::default() })
     }
 
     /// The volumes that it exports; others can be put in their place.
@@ -73,7 +80,12 @@ impl FrontEnd for EchoDisk {
     }
 
     fn begin(self: Arc<Self>, handle: CoreHandle) -> Rc<dyn CoreFrontEnd> {
-        Rc::new(CoreEchoes { front_end: self, handle, sessions: RefCell::default() })
+        Rc::new(CoreEchoes {
+            front_end: self,
+            handle,
+            sessions: RefCell::default(),
+            tally: CoreTally::default(),
+        })
     }
 
     fn has_sessions(&self, _: AddressBlock) -> bool {
@@ -88,17 +100,21 @@ impl CoreFrontEnd for CoreEchoes {
         self: Rc<Self>,
         Accepted { portal, stream, permit }: Accepted,
     ) -> Pin<Box<dyn Future<Output = ()>>> {
+        let path = path(&portal, &*stream);
         let session = Rc::new(Session {
-            path: path(&portal, &*stream),
+            counted_as: self.front_end.names.label(&path.host.name),
+            path,
             stream,
             _guest: permit,
             used: RefCell::default(),
+            traffic: Cell::default(),
             cut: Cell::new(false),
             waker: RefCell::default(),
         });
         self.sessions.borrow_mut().push(Rc::clone(&session));
         drop(reactor::spawn(async move {
             let _ = session.serve(&self).await; // the host is gone, or to go
+            self.leave(&session);
             self.sessions.borrow_mut().retain(|other| !Rc::ptr_eq(other, &session));
         }));
         Box::pin(async {})
@@ -118,6 +134,7 @@ impl CoreFrontEnd for CoreEchoes {
 
     fn adapt(self: Rc<Self>, _: &Sender<()>) {
         let volumes = self.handle.server.volumes();
+        self.tally.keep_served(|target| self.front_end.exports().iter().any(|export| export == target));
         for session in self.sessions.borrow().iter() {
             let is_gone = |(name, requests): &(String, Rc<Requests>)| {
                 !self.front_end.exports().contains(name) || !volumes.contains(requests.volume())
@@ -126,6 +143,16 @@ impl CoreFrontEnd for CoreEchoes {
                 session.cut();
             }
         }
+    }
+
+    fn statistics(&self) -> CoreStatistics {
+        let sessions = self.sessions.borrow();
+        self.tally.statistics(sessions.iter().map(|session| SessionCounts {
+            target: session.export(),
+            host: Arc::clone(&session.counted_as),
+            connections: 1,
+            traffic: session.traffic.get(),
+        }))
     }
 
     fn tick(&self, now: Instant) -> bool {
@@ -159,14 +186,57 @@ impl CoreFrontEnd for CoreEchoes {
 }
 
 impl CoreEchoes {
-    /// Who is connected, and the name of the volume that each uses.
-    pub(crate) fn users(&self) -> Vec<(SocketAddr, SocketAddr, Option<String>)> {
+    /// Who is connected, the name of the volume that each uses, and what each has moved of it.
+    pub(crate) fn users(&self) -> Vec<(SocketAddr, SocketAddr, Option<String>, Traffic)> {
         let user = |session: &Rc<Session>| {
-            let used = session.used.borrow();
-            let name = used.as_ref().map(|(name, _)| name.clone());
-            (session.stream.peer(), session.stream.local(), name)
+            (session.stream.peer(), session.stream.local(), session.export(), session.traffic.get())
         };
         self.sessions.borrow().iter().map(user).collect()
+    }
+
+    /// A session uses a volume from now on: what other protocols call a login.
+    fn enter(&self, session: &Session, name: &str) -> Result<Arc<Volume>, &'static str> {
+        let Some(volume) = self.volume(name) else {
+            self.tally.login(None, "no_such_volume");
+            return Err("there is no such volume");
+        };
+        self.leave(session);
+        self.tally.login(Some(name), "accepted");
+        let requests = Requests::new(Arc::clone(&volume), AttachmentId::next(), session.path.clone());
+        *session.used.borrow_mut() = Some((name.to_owned(), Rc::new(requests)));
+        let (info, peer) = (session.info(name), session.stream.peer());
+        self.handle.server.tell(|observer| observer.session_began(info, peer));
+        Ok(volume)
+    }
+
+    /// It uses none any more.
+    fn leave(&self, session: &Session) {
+        let Some((name, _)) = session.used.take() else { return };
+        self.tally.session_ended(&name, &session.counted_as, session.traffic.take());
+        self.tally.connection_closed(Some(&name), if session.cut.get() { "cut" } else { "left" });
+        self.handle.server.tell(|observer| observer.session_ended(session.info(&name)));
+    }
+
+    /// A request has ended.
+    fn count(
+        &self,
+        session: &Session,
+        volume: &Arc<Volume>,
+        request: &Request,
+        result: &Result<String, String>,
+    ) {
+        let Request { operation, begin, bytes } = request;
+        let tally = self.tally.volume(volume);
+        tally.record(*operation, Span::new(*begin, reactor::now()));
+        let (mut traffic, moved) = (session.traffic.get(), if result.is_ok() { *bytes } else { 0 });
+        let (read, written) = if *operation == Operation::Read { (moved, 0) } else { (0, moved) };
+        traffic =
+            traffic.plus(Traffic { commands: 1, read_bytes: read, written_bytes: written, window_full: 0 });
+        session.traffic.set(traffic);
+        tally.moved(read, written);
+        if result.is_err() {
+            tally.failed(*operation, "error");
+        }
     }
 
     /// The volume that is exported under this name.
@@ -176,7 +246,29 @@ impl CoreEchoes {
     }
 }
 
+/// A request, as it is counted.
+struct Request {
+    operation: Operation,
+    begin: Instant,
+    bytes: u64,
+}
+
 impl Session {
+    /// The name of the volume that it uses.
+    fn export(&self) -> Option<String> {
+        self.used.borrow().as_ref().map(|(name, _)| name.clone())
+    }
+
+    fn info<'a>(&'a self, target: &'a str) -> SessionInfo<'a> {
+        SessionInfo {
+            front_end: ECHO,
+            initiator: &self.path.host.name,
+            user: None,
+            target: Some(target),
+            handle: None,
+        }
+    }
+
     fn cut(&self) {
         self.cut.set(true);
         if let Some((_, requests)) = &*self.used.borrow() {
@@ -223,28 +315,43 @@ impl Session {
     async fn carry_out(&self, core: &CoreEchoes, line: &str) -> Result<String, String> {
         let words: Vec<&str> = line.split(' ').collect();
         if let ["use", name] = words[..] {
-            let volume = core.volume(name).ok_or("there is no such volume")?;
-            let blocks = volume.device().geometry().blocks.0;
-            let requests = Requests::new(volume, AttachmentId::next(), self.path.clone());
-            *self.used.borrow_mut() = Some((name.to_owned(), Rc::new(requests)));
-            return Ok(format!(" {blocks}"));
+            let volume = core.enter(self, name)?;
+            return Ok(format!(" {}", volume.device().geometry().blocks.0));
         }
         let requests = self.used.borrow().as_ref().map(|(_, requests)| Rc::clone(requests));
         let requests = requests.ok_or("use a volume first")?;
-        let lba = |word: &str| Ok::<_, String>(Extent::new(word.parse().map_err(|_| "no LBA")?, 1));
-        match words[..] {
-            ["read", block] => read(&requests, lba(block)?).await.map(|byte| format!(" {byte:02x}")),
-            ["write", block, byte] => {
-                let byte = u8::from_str_radix(byte, 16).map_err(|_| "no byte")?;
-                write(&requests, lba(block)?, byte).await.map(|()| String::new())
-            }
-            ["flush"] => {
-                let flush = || requests.volume().flush();
-                let flushed = requests.ask(requests.accept(), RequestKind::Flush, None, flush).await;
-                flushed.map(|()| String::new()).map_err(reason)
-            }
-            _ => Err("unknown".to_owned()),
+        let volume = requests.volume();
+        let operation = match words[0] {
+            "read" => Operation::Read,
+            "write" => Operation::Write,
+            "flush" => Operation::Flush,
+            _ => Operation::Other,
+        };
+        let bytes =
+            if words[0] == "flush" { 0 } else { u64::from(volume.device().geometry().block_size.bytes()) };
+        let request = Request { operation, begin: reactor::now(), bytes };
+        let result = served(&requests, &words).await;
+        let waited = reactor::now().duration_since(request.begin);
+        core.tally.volume(volume).record_device(operation, waited);
+        core.count(self, volume, &request, &result);
+        result
+    }
+}
+
+async fn served(requests: &Requests, words: &[&str]) -> Result<String, String> {
+    let lba = |word: &str| Ok::<_, String>(Extent::new(word.parse().map_err(|_| "no LBA")?, 1));
+    match words[..] {
+        ["read", block] => read(requests, lba(block)?).await.map(|byte| format!(" {byte:02x}")),
+        ["write", block, byte] => {
+            let byte = u8::from_str_radix(byte, 16).map_err(|_| "no byte")?;
+            write(requests, lba(block)?, byte).await.map(|()| String::new())
         }
+        ["flush"] => {
+            let flush = || requests.volume().flush();
+            let flushed = requests.ask(requests.accept(), RequestKind::Flush, None, flush).await;
+            flushed.map(|()| String::new()).map_err(reason)
+        }
+        _ => Err("unknown".to_owned()),
     }
 }
 

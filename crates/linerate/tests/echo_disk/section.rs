@@ -10,7 +10,7 @@ use std::time::Duration;
 use manage::config::{Addition, Config, Section, Tables, Unfit, VolumeName, not_editable, text_of};
 use manage::control;
 use manage::front_ends::{Configured, Document, Kind, Running, Serving, listen_address, portal_changes};
-use server::{Portal, RunningCore, Server};
+use server::{Portal, RunningCore, Server, Traffic};
 use toml_edit::{Item, Table, TableLike};
 
 use crate::front_end::{CoreEchoes, ECHO, EchoDisk};
@@ -103,6 +103,22 @@ impl Configured for EchoConfig {
             .collect()
     }
 
+    fn targets(&self, _: &[Portal]) -> Vec<control::Target> {
+        let target = |name: &VolumeName| control::Target {
+            front_end: ECHO.to_owned(),
+            name: name.to_string(),
+            alias: None,
+            portals: self.listen.iter().map(SocketAddr::to_string).collect(),
+            initiators: None,
+            networks: None,
+            users: Vec::new(),
+            redirect: None,
+            luns: vec![control::TargetLun { lun: 0, volume: name.to_string() }],
+            sessions: 0,
+        };
+        self.exports.iter().map(target).collect()
+    }
+
     fn start(&self, _: Serving<'_>, _: usize) -> Arc<dyn Running> {
         EchoDisk::new(self.names())
     }
@@ -129,7 +145,10 @@ impl Running for EchoDisk {
         let heard = by_core.map(|(core, users)| {
             users.flatten().unwrap_or_default().into_iter().map(move |user| (core, user))
         });
-        let session = |(core, (peer, local, target)): (usize, (SocketAddr, SocketAddr, Option<String>))| {
+        let session = |(core, (peer, local, target, traffic)): (
+            usize,
+            (SocketAddr, SocketAddr, Option<String>, Traffic),
+        )| {
             control::Session {
                 front_end: ECHO.to_owned(),
                 initiator: peer.ip().to_string(),
@@ -142,9 +161,9 @@ impl Running for EchoDisk {
                 connections: vec![control::Connection { cid: None, peer, local }],
                 parameters: Vec::new(),
                 in_flight: 0,
-                commands: 0,
-                read_bytes: 0,
-                written_bytes: 0,
+                commands: traffic.commands,
+                read_bytes: traffic.read_bytes,
+                written_bytes: traffic.written_bytes,
             }
         };
         heard.flatten().map(session).collect()

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use block::Buffer;
 use host::{Epoll, EpollOptions};
@@ -78,6 +78,12 @@ impl Monitored {
         Exposition::read(&text).unwrap_or_else(|mistake| panic!("{mistake}\n{text}"))
     }
 
+    /// The same without the limits of HTTP.
+    fn scrape_by_socket(&self) -> Exposition {
+        let text = self.linerate(&["server", "metrics"]);
+        Exposition::read(&text).unwrap_or_else(|mistake| panic!("{mistake}\n{text}"))
+    }
+
     fn health(&self) -> (u16, serde_json::Value) {
         let (status, text) = get(self.address, "/healthz");
         (status, serde_json::from_str(&text).expect("JSON"))
@@ -111,18 +117,22 @@ fn counters_are_those_of_the_client_to_the_unit() {
         let since = |name: &str, labels: &[(&str, &str)]| {
             after.value(name, labels).unwrap_or(0.0) - before.value(name, labels).unwrap_or(0.0)
         };
-        let (reads, writes) = ([("volume", "a"), ("op", "read")], [("volume", "a"), ("op", "write")]);
+        let of = |op| [("volume", "a"), ("protocol", "iscsi"), ("op", op)];
+        let (reads, writes) = (of("read"), of("write"));
         assert_eq!(since("linerate_volume_commands_total", &writes), 20.0);
         assert_eq!(since("linerate_volume_commands_total", &reads), 31.0);
         assert_eq!(since("linerate_volume_bytes_total", &writes), 20.0 * 4096.0);
         assert_eq!(since("linerate_volume_bytes_total", &reads), 30.0 * 512.0);
         assert_eq!(since("linerate_volume_command_duration_seconds_count", &reads), 31.0);
         assert!(since("linerate_volume_command_duration_seconds_sum", &reads) > 0.0);
-        let refused = [("volume", "a"), ("op", "read"), ("kind", "illegal_request")];
+        let refused = [("volume", "a"), ("protocol", "iscsi"), ("op", "read"), ("kind", "illegal_request")];
         assert_eq!(since("linerate_volume_errors_total", &refused), 1.0);
         assert!(
             after
-                .value("linerate_session_commands_total", &[("target", TARGET), ("initiator", "")])
+                .value(
+                    "linerate_session_commands_total",
+                    &[("protocol", "iscsi"), ("target", TARGET), ("initiator", "")]
+                )
                 .is_none()
         );
         let sessions = &after.0["linerate_sessions"].samples;
@@ -158,26 +168,120 @@ fn under_load_the_text_is_what_prometheus_takes() {
         let sessions = monitored.scrape();
         sessions.0["linerate_sessions"].samples.iter().all(|sample| sample.value == 0.0)
     });
-    let by_http = monitored.scrape();
-    let by_socket = Exposition::read(&monitored.linerate(&["server", "metrics"])).expect("the same");
+    // So many scrapes have been answered with a page that may be some hundred milliseconds old.
+    let by_socket = monitored.scrape_by_socket();
     let name = "linerate_volume_commands_total";
-    assert_eq!(by_http.0[name].samples, by_socket.0[name].samples);
-    assert!(
-        by_http.value("linerate_logins_total", &[("target", TARGET), ("result", "accepted")]) >= Some(400.0)
-    );
-    let waits = by_http.value("linerate_volume_device_waits_total", &[("volume", "b")]);
+    until("the same by both ways", || monitored.scrape().0[name].samples == by_socket.0[name].samples);
+    let by_http = monitored.scrape();
+    let accepted = [("protocol", "iscsi"), ("target", TARGET), ("result", "accepted")];
+    assert!(by_http.value("linerate_logins_total", &accepted) >= Some(400.0));
+    let waits =
+        by_http.value("linerate_volume_device_waits_total", &[("volume", "b"), ("protocol", "iscsi")]);
     assert!(waits >= Some(100.0), "a FUA write waits for its file: {waits:?}");
-    if installed(&["promtool"]) {
-        let mut tool = Command::new("promtool");
-        tool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = tool.spawn().expect("promtool");
-        let mut input = child.stdin.take().expect("a pipe");
-        input.write_all(monitored.text().as_bytes()).expect("taken");
-        drop(input);
-        let ended = child.wait_with_output().expect("an end");
-        let said = [ended.stdout, ended.stderr].concat();
-        assert!(ended.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+    check_by_promtool(&monitored.text());
+    monitored.server.stop();
+}
+
+/// Whether Prometheus takes a page, if its tool is here.
+fn check_by_promtool(text: &str) {
+    if !installed(&["promtool"]) {
+        return;
     }
+    let mut tool = Command::new("promtool");
+    tool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = tool.spawn().expect("promtool");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(text.as_bytes()).expect("taken");
+    drop(input);
+    let ended = child.wait_with_output().expect("an end");
+    let said = [ended.stdout, ended.stderr].concat();
+    assert!(ended.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+}
+
+/// Ten thousand scrapes, by clients that want to keep their connection and by others that do not. Cores are asked for few of
+/// these pages, whatever the rate is.
+#[test]
+fn ten_thousand_scrapes_leave_memory_and_descriptors_as_they_were() {
+    let Some(mut monitored) = monitored() else { return };
+    let requests = ["HTTP/1.1\r\nConnection: keep-alive", "HTTP/1.1\r\nConnection: close", "HTTP/1.0"];
+    let mut latest = String::new();
+    let mut scrape = |number: usize| {
+        let request = format!("GET /metrics {}\r\nHost: x\r\n\r\n", requests[number % requests.len()]);
+        let answer = exchange(monitored.address, request.as_bytes());
+        let (head, text) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no reply: {answer}"));
+        assert!(head.split(' ').nth(1) == Some("200"), "{head}");
+        let is_new = text != latest;
+        if is_new {
+            Exposition::read(text).unwrap_or_else(|mistake| panic!("{mistake}\n{text}"));
+            text.clone_into(&mut latest);
+        }
+        usize::from(is_new)
+    };
+    let usage = |exposition: &Exposition| {
+        let value = |name| exposition.value(name, &[]).expect("procfs");
+        (value("process_resident_memory_bytes"), value("process_open_fds"))
+    };
+    let begin = Instant::now();
+    let mut pages: usize = (0..500).map(&mut scrape).sum();
+    let (memory, files) = usage(&monitored.scrape_by_socket());
+    pages += (0..10_000).map(&mut scrape).sum::<usize>();
+    let allowed = 11.0 + 5.0 * begin.elapsed().as_secs_f64();
+    assert!(pages as f64 <= allowed, "{pages} pages, more than {allowed}");
+    until("as many descriptors as before", || usage(&monitored.scrape_by_socket()).1 <= files);
+    let after = usage(&monitored.scrape_by_socket()).0;
+    assert!(after <= memory + f64::from(4 << 20), "{after} bytes of memory after {memory}");
+    check_by_promtool(&latest);
+
+    // Clients that do not read what they have asked for take their own places.
+    let mut slow: Vec<TcpStream> =
+        (0..4).map(|_| TcpStream::connect(monitored.address).expect("taken")).collect();
+    for stream in &mut slow {
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+    }
+    monitored.scrape();
+    drop(slow);
+    monitored.server.stop();
+}
+
+/// What a device takes of a command's time, what a file takes of its file system, and a window that is full.
+#[test]
+fn the_shares_of_device_and_file_system_are_told() {
+    let port = free_port();
+    let text = BASE.replace("{metrics}", &port.to_string()) + "[limits]\nwindow = 1\n";
+    let Some(server) = Server::configured(&text) else { return };
+    let mut monitored = Monitored { server, address: SocketAddr::from(([127, 0, 0, 1], port)) };
+    in_a_world(async {
+        let lun = attached(&monitored.url(1)).await;
+        monitored.linerate(&["server", "fault", "b", "slow=20ms"]);
+        for at in 0..5 {
+            write(&lun, at * 8, &[7; 4096], true).await.expect("written");
+        }
+        monitored.linerate(&["server", "fault", "b", "pass"]);
+        let scrape = monitored.scrape_by_socket();
+        let writes = [("volume", "b"), ("protocol", "iscsi"), ("op", "write")];
+        let value = |name: &str| scrape.value(name, &writes).unwrap_or_else(|| panic!("no {name}"));
+        assert_eq!(value("linerate_volume_device_duration_seconds_count"), 5.0);
+        let device = value("linerate_volume_device_duration_seconds_sum");
+        let all = value("linerate_volume_command_duration_seconds_sum");
+        assert!(0.09 <= device && device <= all, "{device} of {all}");
+        let closed = scrape.0["linerate_session_window_full_total"].samples.iter().map(|sample| sample.value);
+        assert!(closed.sum::<f64>() >= 5.0, "each command fills a window of one");
+        // A file of fixed size is looked at every ten seconds.
+        let allocated = |volume| {
+            monitored.scrape_by_socket().value("linerate_volume_allocated_bytes", &[("volume", volume)])
+        };
+        let before = allocated("b").expect("a sparse file");
+        assert!(before < f64::from(1 << 20), "{before}");
+        for at in 0..32 {
+            write(&lun, at * 128, &[7; 65_536], true).await.expect("written");
+        }
+        until("the file takes what was written", || allocated("b") >= Some(f64::from(2 << 20)));
+        lun.close().await;
+        let lun = attached(&monitored.url(0)).await;
+        write(&lun, 0, &[7; 4096], false).await.expect("written");
+        assert!(allocated("a") >= Some(4096.0));
+        lun.close().await;
+    });
     monitored.server.stop();
 }
 
@@ -198,9 +302,9 @@ fn names_of_initiators_make_a_bounded_number_of_series() {
     let before = monitored.scrape().series();
     (256..300).for_each(login);
     let after = monitored.scrape();
-    // Sessions, connections, commands, and bytes in two directions.
-    assert!(after.series() <= before + 5, "{} after {before}", after.series());
-    let others = [("target", TARGET), ("initiator", "(others)")];
+    // Sessions, connections, commands, full windows, and bytes in two directions.
+    assert!(after.series() <= before + 6, "{} after {before}", after.series());
+    let others = [("protocol", "iscsi"), ("target", TARGET), ("initiator", "(others)")];
     assert!(after.value("linerate_session_commands_total", &others).is_some());
     monitored.server.stop();
 }
@@ -215,8 +319,8 @@ fn refused_logins_are_counted_by_their_reason() {
     ] {
         let url = format!("iscsi://127.0.0.1:{port}/{target}/0");
         run(LINERATE, &["info", &url]).expect_failure();
-        let count =
-            monitored.scrape().value("linerate_logins_total", &[("target", label), ("result", result)]);
+        let labels = [("protocol", "iscsi"), ("target", label), ("result", result)];
+        let count = monitored.scrape().value("linerate_logins_total", &labels);
         assert!(count >= Some(1.0), "{result}: {count:?}");
     }
     monitored.server.stop();

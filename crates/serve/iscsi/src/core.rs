@@ -10,7 +10,12 @@ use std::time::{Duration, Instant};
 use iscsi::pdu::{Cid, Tsih};
 use iscsi::serial::Sn;
 use reactor::Sender;
-use server::{AbortOrder, Accepted, Budget, ConnectionPermit, CoreFrontEnd, CoreHandle, Server, SlowHolder};
+use server::{
+    AbortOrder, Accepted, Budget, ConnectionPermit, CoreFrontEnd, CoreHandle, CoreStatistics, CoreTally,
+    Server, SessionCounts, SlowHolder,
+};
+use unit::LogicalUnit;
+use volume::Volume;
 
 use crate::admission::{Admitted, LoginDriver};
 use crate::config::Target;
@@ -20,8 +25,7 @@ use crate::inbox::{SCRATCH_BYTES, Scratch};
 use crate::refusal::Refusal;
 use crate::registry::SessionSlot;
 use crate::session::{Removed, Session, SharedSession};
-use crate::status::{SessionStatus, Traffic};
-use crate::tally::{CoreStatistics, CoreTally, InitiatorStatistics};
+use crate::status::SessionStatus;
 
 /// State shared by the tasks of a core.
 pub(crate) struct CoreSessions {
@@ -166,39 +170,16 @@ impl CoreSessions {
         &self.memory
     }
 
-    /// What this core has counted, and what is under way.
-    pub(crate) fn statistics(&self) -> CoreStatistics {
-        let mut statistics = self.tally.statistics();
-        (statistics.memory_used, statistics.memory_limit) = (self.memory.used(), self.memory.limit());
-        let mut initiators: BTreeMap<_, (u64, u64, Traffic)> =
-            self.tally.ended().into_iter().map(|(key, traffic)| (key, (0, 0, traffic))).collect();
-        let mut in_flight = BTreeMap::new();
-        for session in self.all() {
-            let session = session.borrow();
-            let Some(target) = session.target() else {
-                statistics.discovery_sessions += 1;
-                continue;
-            };
-            let key = (target.to_owned(), Arc::clone(&session.identity.counted_as));
-            let (sessions, connections, traffic) = initiators.entry(key).or_default();
-            *sessions += 1;
-            *connections += session.links().count() as u64;
-            *traffic = traffic.plus(session.traffic);
-            session.count_in_flight(&mut in_flight);
-        }
-        let of_initiator = |((target, initiator), (sessions, connections, traffic))| InitiatorStatistics {
-            target,
-            initiator,
-            sessions,
-            connections,
-            traffic,
-        };
-        statistics.initiators = initiators.into_iter().map(of_initiator).collect();
-        for volume in &mut statistics.volumes {
-            volume.in_flight = in_flight.get(&(volume.volume.as_ptr() as usize)).copied().unwrap_or(0);
-        }
-        statistics
+    /// The logical units that are served, by the address of their volume.
+    fn units(&self) -> BTreeMap<usize, Arc<LogicalUnit>> {
+        let config = self.context.config();
+        let exports = config.targets.iter().flat_map(|target| &target.exports);
+        exports.map(|export| (address(Arc::as_ptr(export.unit.volume())), Arc::clone(&export.unit))).collect()
     }
+}
+
+fn address(volume: *const Volume) -> usize {
+    volume as usize
 }
 
 impl CoreFrontEnd for CoreSessions {
@@ -236,7 +217,7 @@ impl CoreFrontEnd for CoreSessions {
 
     fn adapt(self: Rc<Self>, done: &Sender<()>) {
         let (config, portals, now) = (self.context.config(), self.context.portals(), reactor::now());
-        self.tally.keep_served(&config);
+        self.tally.keep_served(|target| config.target(target).is_some());
         for session in self.all() {
             let ended = session.borrow_mut().adapt(now, &config, &portals);
             if !ended.is_empty() {
@@ -244,6 +225,34 @@ impl CoreFrontEnd for CoreSessions {
                 drop(reactor::spawn(tell_removed(session, context, ended, Sender::clone(done))));
             }
         }
+    }
+
+    fn statistics(&self) -> CoreStatistics {
+        let (all, mut in_flight) = (self.all(), BTreeMap::new());
+        let sessions = all.iter().map(|session| {
+            let session = session.borrow();
+            session.count_in_flight(&mut in_flight);
+            SessionCounts {
+                target: session.target().map(str::to_owned),
+                host: Arc::clone(&session.identity.counted_as),
+                connections: session.links().count() as u64,
+                traffic: session.traffic(),
+            }
+        });
+        // Data is counted by logical units, for all cores at once: the first one tells it.
+        let units = if self.index == 0 { self.units() } else { BTreeMap::new() };
+        units.values().for_each(|unit| drop(self.tally.volume(unit.volume())));
+        let mut statistics = self.tally.statistics(sessions);
+        for volume in &mut statistics.volumes {
+            let address = address(volume.volume.as_ptr());
+            volume.in_flight = in_flight.get(&address).copied().unwrap_or(0);
+            if let Some(unit) = units.get(&address) {
+                let (traffic, block_size) = (unit.traffic(), unit.volume().device().geometry().block_size);
+                volume.read_bytes = traffic.blocks_sent << block_size.shift();
+                volume.written_bytes = traffic.blocks_received << block_size.shift();
+            }
+        }
+        statistics
     }
 
     fn tick(&self, now: Instant) -> bool {
@@ -309,7 +318,7 @@ async fn serve(
 ) {
     let end = connection.run().await;
     session.borrow().log_out(&connection.link, &end);
-    core.tally.connection_closed(session.borrow().target(), end.name());
+    session.borrow().count_end_of_connection(&end);
     let id = connection.id;
     drop(connection); // closes the socket
     session.borrow_mut().lose_link(reactor::now(), id);

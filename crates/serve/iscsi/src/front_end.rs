@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{Lock, LockGuard};
-use server::{AddressBlock, CoreFrontEnd, CoreHandle, FrontEnd, Portal, RunningCore, Server};
+use server::{AddressBlock, CoreFrontEnd, CoreHandle, FrontEnd, HostNames, Portal, RunningCore, Server};
 use unit::LogicalUnit;
 use volume::Volume;
 
@@ -16,7 +16,6 @@ use crate::core::CoreSessions;
 use crate::loss::{Loss, losses};
 use crate::registry::Registry;
 use crate::status::SessionStatus;
-use crate::tally::InitiatorNames;
 
 /// The name of this front end in [`Portal::front_end`].
 pub const ISCSI: &str = "iscsi";
@@ -27,7 +26,7 @@ pub struct Iscsi {
     config: Lock<Arc<Config>>,
     registry: Registry,
     backoff: Lock<Backoff>,
-    initiator_names: InitiatorNames,
+    initiator_names: HostNames,
 }
 
 /// The server and the shared part of the front end, for all of its objects.
@@ -43,7 +42,7 @@ impl Iscsi {
         Arc::new(Iscsi {
             registry: Registry::new(cores.max(1), &config.limits),
             backoff: Lock::default(),
-            initiator_names: InitiatorNames::default(),
+            initiator_names: HostNames::default(),
             config: Lock::new(Arc::new(config)),
         })
     }
@@ -129,7 +128,7 @@ impl Context {
     }
 
     /// The names under which initiators are counted.
-    pub(crate) fn initiator_names(&self) -> &InitiatorNames {
+    pub(crate) fn initiator_names(&self) -> &HostNames {
         &self.iscsi.initiator_names
     }
 

@@ -7,8 +7,8 @@
 //! Reading order: [`Config`] (targets, LUN maps, limits), `front_end` and `core` (shared by all cores, and
 //! per core), `admission` (login; `refusal` and `backoff` for logins that fail), `registry` (all sessions),
 //! `connection`, `inbox` and `outbox` (bytes), `session` and `luns` (commands), `management` (task
-//! management), `loss` (sessions that a configuration change would affect), `tally` (counters for
-//! monitoring).
+//! management), `loss` (sessions that a configuration change would affect), `tally` (what monitoring
+//! calls commands and answers).
 
 mod access;
 mod admission;
@@ -38,8 +38,4 @@ pub use admission::{DISCOVERY_MEMORY_BYTES_MAX, LOGIN_MEMORY_BYTES_MAX};
 pub use config::{Authentication, Config, Export, Limits, Redirect, Target};
 pub use front_end::{ISCSI, Iscsi};
 pub use loss::{Loss, Lost};
-pub use status::{ConnectionStatus, SessionStatus, Traffic};
-pub use tally::{
-    CLASSES, CoreStatistics, Count, Durations, INITIATORS_MAX, InitiatorStatistics, OTHERS, Operation,
-    VolumeStatistics, statistics,
-};
+pub use status::{ConnectionStatus, SessionStatus};

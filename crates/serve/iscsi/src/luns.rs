@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use iscsi::pdu::{Lun, TaskAttribute};
 use iscsi::target::TaskId;
+use server::{CoreTally, VolumeTally};
 use unit::{InitiatorPort, LogicalUnit, LunAddress, Nexus, NexusId, SiblingUnits, TargetPort, flat_number};
 use volume::Volume;
 
 use crate::config::Target;
 use crate::session::Waiting;
-use crate::tally::{CoreTally, VolumeTally};
 
 /// A LUN of a session.
 pub(crate) struct Slot {

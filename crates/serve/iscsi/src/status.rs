@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use iscsi::negotiate::{DigestKind, Parameters};
+use server::Traffic;
 
 /// A session.
 #[derive(Clone, Debug)]
@@ -43,28 +44,6 @@ pub struct ConnectionStatus {
     pub peer: SocketAddr,
     /// The local address.
     pub local: SocketAddr,
-}
-
-/// Sums since a session's login.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Traffic {
-    /// SCSI commands begun.
-    pub commands: u64,
-    /// Data-In, in bytes.
-    pub read_bytes: u64,
-    /// Data-Out of writes, in bytes: blocks, and no parameter lists.
-    pub written_bytes: u64,
-}
-
-impl Traffic {
-    /// Both sums together.
-    pub fn plus(self, other: Traffic) -> Traffic {
-        Traffic {
-            commands: self.commands + other.commands,
-            read_bytes: self.read_bytes + other.read_bytes,
-            written_bytes: self.written_bytes + other.written_bytes,
-        }
-    }
 }
 
 /// Negotiated keys as `Key=Value`, those that matter to performance first.

@@ -12,7 +12,6 @@
 //!                     in each of these cases nothing has changed
 //! ```
 
-use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
@@ -20,7 +19,6 @@ use std::time::{Duration, Instant};
 
 use host::{Epoll, EpollOptions};
 use server::{AUDIT, Server};
-use target::Iscsi;
 use volume::Volume;
 use volume::backend::Undo;
 
@@ -102,7 +100,7 @@ impl Live {
         config: Config,
         volumes: Volumes,
     ) -> Arc<Live> {
-        let probe = Probe::new(&config);
+        let probe = Probe::new(&config, &volumes);
         Arc::new_cyclic(|me| Live {
             state,
             server,
@@ -120,11 +118,6 @@ impl Live {
     /// What happens in the server, for those who subscribe.
     pub fn events(&self) -> &Arc<Events> {
         &self.events
-    }
-
-    /// iSCSI, which has metrics of its own, if the table of front ends has it.
-    pub(crate) fn iscsi(&self) -> Option<&Iscsi> {
-        self.front_ends.iter().find_map(|front_end| (&**front_end as &dyn Any).downcast_ref())
     }
 
     pub(crate) fn probe(&self) -> &Probe {
@@ -320,7 +313,7 @@ impl Live {
         now.config.volumes.retain(|volume| !not_served.contains(&volume.name));
         now.volumes.describe(&now.config);
         self.tell_volumes(&difference, &now.volumes);
-        self.probe.describe(&now.config);
+        self.probe.describe(&now.config, &now.volumes);
         if difference.metrics
             && let Err(error) = self.serve_metrics(metrics)
         {

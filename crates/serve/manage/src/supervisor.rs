@@ -107,7 +107,7 @@ impl Live {
 
     /// For people, in a line.
     fn status(&self) -> String {
-        let targets = self.iscsi().map_or(0, |iscsi| iscsi.config().targets.len());
+        let targets = self.probe().targets().len();
         let volumes = self.server().volumes().iter().count();
         format!("serves {targets} target(s), {volumes} volume(s)")
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use nbd::{BlockStatus, Errno, Request, Session};
 use reactor::Payload;
-use server::{AUDIT, Budget, Charge, Portal, Requests};
+use server::{AUDIT, Budget, Charge, Portal, Requests, SessionCounts, Traffic};
 use volume::{AttachmentId, HostPath, HostPort, ServicePort};
 
 use crate::config::{Export, Limits};
@@ -34,6 +34,8 @@ pub(crate) struct Client {
     pub(crate) memory: Rc<Budget>,
     /// The lost writes that it has been told of, or that were lost before it came.
     pub(crate) losses_told: Cell<u64>,
+    /// What monitoring calls its host.
+    counted_as: Arc<str>,
     since: Instant,
     /// Answers of tasks, for the connection.
     answers: RefCell<VecDeque<Answer>>,
@@ -47,17 +49,6 @@ pub(crate) struct Client {
     woken: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     traffic: Cell<Traffic>,
-}
-
-/// What a client has moved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// Requests answered.
-    pub commands: u64,
-    /// Bytes read by the client.
-    pub read_bytes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
 }
 
 /// What is known of a client.
@@ -147,7 +138,7 @@ impl fmt::Display for Closing {
 
 impl Client {
     /// A client whose memory counts against that of its core, too.
-    pub(crate) fn new(beginning: Beginning, core_memory: &Rc<Budget>) -> Client {
+    pub(crate) fn new(beginning: Beginning, counted_as: Arc<str>, core_memory: &Rc<Budget>) -> Client {
         static NUMBERS: AtomicU16 = AtomicU16::new(1);
         let Beginning { peer, local, portal, export, session, limits } = beginning;
         let volume = Arc::clone(&export.volume);
@@ -161,6 +152,7 @@ impl Client {
             export,
             session,
             limits,
+            counted_as,
             since: reactor::now(),
             answers: RefCell::default(),
             running: Cell::new(0),
@@ -269,9 +261,19 @@ impl Client {
 
     pub(crate) fn log_out(&self, end: &ConnectionEnd) {
         let (peer, client, export) = (self.peer, self.number, &self.export.name);
-        let Traffic { commands, read_bytes, written_bytes } = self.traffic.get();
+        let Traffic { commands, read_bytes, written_bytes, .. } = self.traffic.get();
         tracing::info!(target: AUDIT, why = %end, %peer, client, export, commands, read_bytes, written_bytes,
             "connection ended");
+    }
+
+    /// For monitoring.
+    pub(crate) fn counts(&self) -> SessionCounts {
+        SessionCounts {
+            target: Some(self.export.name.clone()),
+            host: Arc::clone(&self.counted_as),
+            connections: 1,
+            traffic: self.traffic.get(),
+        }
     }
 
     pub(crate) fn status(&self, core: usize) -> ClientStatus {

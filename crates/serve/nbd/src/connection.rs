@@ -66,8 +66,9 @@ impl Connection {
     pub(crate) fn new(core: &Rc<CoreClients>, admitted: Admitted) -> io::Result<(Rc<Client>, Connection)> {
         let Admitted { stream, permit, place, peer, local, portal, export, session, limits } = admitted;
         let stream = reactor::world().adopt(stream)?;
+        let counted_as = core.front_end.names.label(&peer.ip().to_canonical().to_string());
         let beginning = Beginning { peer, local, portal, export, session, limits };
-        let client = Rc::new(Client::new(beginning, &core.handle.memory));
+        let client = Rc::new(Client::new(beginning, counted_as, &core.handle.memory));
         let connection = Connection {
             client: Rc::clone(&client),
             stream,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use reactor::Sender;
-use server::{AbortOrder, Accepted, CoreFrontEnd, CoreHandle, SlowHolder};
+use server::{AbortOrder, Accepted, CoreFrontEnd, CoreHandle, CoreStatistics, CoreTally, SlowHolder};
 
 use crate::admission::{self, Admitted};
 use crate::client::{Client, ClientStatus, Closing};
@@ -25,12 +25,13 @@ pub(crate) struct CoreClients {
     pub(crate) handle: CoreHandle,
     pub(crate) scratch: Rc<Scratch>,
     clients: RefCell<Vec<Rc<Client>>>,
+    pub(crate) tally: CoreTally,
 }
 
 impl CoreClients {
     pub(crate) fn new(front_end: Arc<Nbd>, handle: CoreHandle) -> CoreClients {
         let scratch = Rc::new(RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()));
-        CoreClients { front_end, handle, scratch, clients: RefCell::default() }
+        CoreClients { front_end, handle, scratch, clients: RefCell::default(), tally: CoreTally::default() }
     }
 
     /// Serves a client that another core may have admitted.
@@ -103,6 +104,10 @@ impl CoreFrontEnd for CoreClients {
                 client.close(Closing::Gone);
             }
         }
+    }
+
+    fn statistics(&self) -> CoreStatistics {
+        self.tally.statistics(self.all().iter().map(|client| client.counts()))
     }
 
     fn tick(&self, now: Instant) -> bool {

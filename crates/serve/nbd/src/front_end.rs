@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use block::Lock;
-use server::{AddressBlock, CoreFrontEnd, CoreHandle, Counts, FrontEnd, RunningCore, Server};
+use server::{AddressBlock, CoreFrontEnd, CoreHandle, Counts, FrontEnd, HostNames, RunningCore, Server};
 use volume::Volume;
 
 use crate::client::ClientStatus;
@@ -24,6 +24,8 @@ pub struct Nbd {
     loads: Box<[AtomicUsize]>,
     /// Addresses that have clients.
     addresses: Lock<Counts>,
+    /// What monitoring calls hosts.
+    pub(crate) names: HostNames,
 }
 
 /// A client counted for its core and its address, until it is dropped.
@@ -44,7 +46,12 @@ impl Nbd {
     /// A front end that serves these exports on `cores` reactor threads.
     pub fn new(config: Config, cores: usize) -> Arc<Nbd> {
         let loads = (0..cores.max(1)).map(|_| AtomicUsize::new(0)).collect();
-        Arc::new(Nbd { config: Lock::new(Arc::new(config)), loads, addresses: Lock::default() })
+        Arc::new(Nbd {
+            config: Lock::new(Arc::new(config)),
+            loads,
+            addresses: Lock::default(),
+            names: HostNames::default(),
+        })
     }
 
     /// What is served now.

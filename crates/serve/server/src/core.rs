@@ -17,6 +17,7 @@ use crate::budget::Budget;
 use crate::front_end::{AbortOrder, CoreFrontEnd};
 use crate::listener::{Listeners, Portal};
 use crate::server::Server;
+use crate::tally::CoreStatistics;
 use crate::watched::Watched;
 use crate::{growth, storage};
 
@@ -105,6 +106,17 @@ impl RunningCore {
             let any: Rc<dyn Any> = Rc::<dyn CoreFrontEnd>::clone(front_end);
             any.downcast().ok()
         })
+    }
+
+    /// What each front end has counted on this core, by its name ([`crate::FrontEnd::name`]).
+    pub fn statistics(&self) -> Vec<(&'static str, CoreStatistics)> {
+        let names = self.server.front_ends.iter().map(|front_end| front_end.name());
+        names.zip(self.front_ends.iter().map(|front_end| front_end.statistics())).collect()
+    }
+
+    /// Memory that the commands of this core may hold, of all front ends.
+    pub fn memory(&self) -> &Budget {
+        &self.memory
     }
 
     /// The part of the front end that a portal belongs to.
@@ -201,6 +213,7 @@ async fn tick(local: Rc<RunningCore>) {
     loop {
         let now = reactor::now();
         let mut busy = false;
+        local.server.note_tick(local.index, now);
         if local.index == 0 {
             local.server.log_left_out();
         }

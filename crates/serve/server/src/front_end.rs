@@ -13,6 +13,7 @@ use crate::address::AddressBlock;
 use crate::core::CoreHandle;
 use crate::listener::Portal;
 use crate::server::ConnectionPermit;
+use crate::tally::CoreStatistics;
 
 /// A protocol that serves volumes: the part that all cores share.
 pub trait FrontEnd: Send + Sync {
@@ -46,6 +47,9 @@ pub trait CoreFrontEnd: Any {
     /// The configuration has changed: adapts the sessions that it affects. Drop `done` when removed volumes
     /// are no longer in use.
     fn adapt(self: Rc<Self>, done: &Sender<()>);
+
+    /// What it has counted on this core, for monitoring, which knows no front end: a [`crate::CoreTally`] has it.
+    fn statistics(&self) -> CoreStatistics;
 
     /// Handles timeouts of commands and of silent peers. Returns true if commands are outstanding, so that
     /// the next tick comes soon.

@@ -21,7 +21,7 @@
 //! Reading order: [`FrontEnd`] (what a protocol has to do), [`Server`] and [`Core`] (the threads and what they share),
 //! `listener` and `logins` (connections that have not logged in), [`Budget`] (memory), `fence` (how commands end that a device
 //! does not answer), `storage` and `growth` (volumes that fail and that become larger), [`Observer`] (who is
-//! told of all that), `log_limit`.
+//! told of all that), `tally` (what is counted for monitoring), `log_limit`.
 
 mod address;
 mod budget;
@@ -36,6 +36,7 @@ mod observer;
 mod requests;
 mod server;
 mod storage;
+mod tally;
 mod watched;
 
 pub use address::{AddressBlock, Counts, Network, NotANetwork};
@@ -47,3 +48,7 @@ pub use log_limit::{ALL_LINES_MAX, AUDIT, LINES_MAX, WINDOW};
 pub use observer::{Observer, SessionInfo};
 pub use requests::{Requests, Ticket, Unserved};
 pub use server::{Config, ConnectionPermit, Limits, Phase, Server};
+pub use tally::{
+    CLASSES, CoreStatistics, CoreTally, Count, Durations, HOSTS_MAX, HostNames, HostStatistics, OTHERS,
+    Operation, SessionCounts, Span, Traffic, VolumeStatistics, VolumeTally,
+};

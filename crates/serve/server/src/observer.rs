@@ -16,8 +16,10 @@ pub struct SessionInfo<'a> {
     pub user: Option<&'a str>,
     /// What it uses; `None` is a session that only asks what there is.
     pub target: Option<&'a str>,
-    /// The server's number of it, which another may have once it has ended.
-    pub tsih: u16,
+    /// Its front end ([`crate::FrontEnd::name`]).
+    pub front_end: &'static str,
+    /// The front end's number of it, if it has one; another session may have it once this one has ended.
+    pub handle: Option<u16>,
 }
 
 /// Follows what happens. Its methods are called on reactor threads and must not block.

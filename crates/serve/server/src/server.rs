@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use block::Lock;
@@ -71,6 +71,9 @@ pub struct Server {
     cores: Vec<Sender<Message>>,
     /// Questions of [`Server::ask_cores`] that a core has not answered yet.
     unanswered: Arc<[AtomicUsize]>,
+    /// When each core has last come round to its tick.
+    // Not a `block::Lock`: a simulation need not try another order here.
+    ticks: Box<[Mutex<Option<Instant>>]>,
 }
 
 /// A hanging core has at most this many questions waiting; more than its callers ask concurrently.
@@ -125,6 +128,7 @@ impl Server {
             phase: AtomicU8::new(Phase::Starting as u8),
             observer: OnceLock::new(),
             unanswered: senders.iter().map(|_| AtomicUsize::new(0)).collect(),
+            ticks: senders.iter().map(|_| Mutex::default()).collect(),
             cores: senders,
         });
         let cores = receivers
@@ -230,6 +234,21 @@ impl Server {
         answers
     }
 
+    /// A core has come round to its tick.
+    pub(crate) fn note_tick(&self, core: usize, now: Instant) {
+        *self.ticks[core].lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+
+    /// The cores that have not come round to their tick, which they do once a second at least, for longer than `limit`: with
+    /// the time since. No core is asked. `now` is by the clock of the cores' world.
+    pub fn hung_cores(&self, now: Instant, limit: Duration) -> Vec<(usize, Duration)> {
+        let since = |tick: &Mutex<Option<Instant>>| {
+            let last = *tick.lock().unwrap_or_else(PoisonError::into_inner);
+            last.map(|last| now.saturating_duration_since(last)).filter(|since| *since > limit)
+        };
+        self.ticks.iter().enumerate().filter_map(|(core, tick)| Some((core, since(tick)?))).collect()
+    }
+
     fn send(&self, core: usize, message: Message) {
         if self.cores[core].send(message).is_err() {
             tracing::debug!(core, "a message for a core that has ended");
@@ -314,6 +333,29 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// On virtual time: the second core runs for three seconds and then no more, the first goes on.
+    #[test]
+    fn a_core_that_does_not_come_round_is_told_apart_from_one_that_does() {
+        let config = Config { volumes: Vec::new(), portals: Vec::new(), limits: Limits::default() };
+        let (server, cores) = Server::new(config, 2, Vec::new());
+        let limit = Duration::from_secs(5);
+        assert!(server.hung_cores(Instant::now(), limit).is_empty(), "none has begun");
+        let mut cores = cores.into_iter();
+        let (first, second) = (cores.next().expect("two"), cores.next().expect("two"));
+        let run = async |core: Core, seconds| {
+            let (bound, _) = mpsc::channel();
+            let ran = reactor::timeout(Duration::from_secs(seconds), core.run(bound)).await;
+            assert!(ran.is_err(), "it has not ended by itself");
+            reactor::now()
+        };
+        let (first_world, second_world) = (reactor::Alone::virtual_time(), reactor::Alone::virtual_time());
+        let end = reactor::block_on(second_world, run(second, 3));
+        assert!(server.hung_cores(end, limit).is_empty());
+        let end = reactor::block_on(first_world, run(first, 20));
+        let hung = server.hung_cores(end, limit);
+        assert!(matches!(hung[..], [(1, since)] if since > Duration::from_secs(15)), "{hung:?}");
+    }
 
     #[test]
     fn a_core_that_hangs_is_not_asked_without_limit() {

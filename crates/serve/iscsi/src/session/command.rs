@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use block::Buffer;
 use iscsi::pdu::TaskAttribute;
@@ -19,7 +19,7 @@ use unit::{
 use super::{Outgoing, Session, Task, TaskState, Waiting, Work};
 use crate::inbox::Landing;
 use crate::management;
-use crate::tally::Operation;
+use crate::tally;
 use reactor::Payload;
 
 impl Session {
@@ -106,7 +106,7 @@ impl Session {
             id: command.task,
             slot,
             attribute: command.attribute,
-            operation: Operation::from_code(command.cdb()[0]),
+            operation: tally::operation(command.cdb()[0]),
             entered,
             started,
             state: TaskState::Held,
@@ -210,6 +210,9 @@ impl Session {
 
     pub(super) fn data_failed(&mut self, id: TaskId, fault: DataFault) {
         let Some(index) = self.task(id).and_then(|task| task.slot) else { return };
+        if fault == DataFault::Digest {
+            self.count_digest_error();
+        }
         let fault = match fault {
             DataFault::Digest => TransferFault::Digest,
             DataFault::Sequence => TransferFault::NotEnoughUnsolicited,
@@ -226,11 +229,13 @@ impl Session {
             Step::Now(reply) => self.answer(id, reply),
             Step::Later(Running { mut reply, watch }) => {
                 self.luns.tally(index).note_wait();
+                watch.time_requests(reactor::now);
                 // Begun here, a request is with its device before this round's answers are sent, and what a
                 // device ends at once needs no task.
                 let begun = is_short.then(|| reply.as_mut().poll(&mut Context::from_waker(Waker::noop())));
                 let reply: Pin<Box<dyn Future<Output = Reply>>> = match begun {
                     Some(Poll::Ready(reply)) if reply.effects.is_none() => {
+                        self.record_device(id, watch.device_time());
                         return self.answer_reporting(id, reply, watch.reported_losses());
                     }
                     Some(Poll::Ready(reply)) => Box::pin(ready(reply)),
@@ -264,6 +269,14 @@ impl Session {
         })
     }
 
+    /// The device has had the requests of a command for so long.
+    fn record_device(&mut self, id: TaskId, time: Duration) {
+        let Some((Some(slot), operation)) = self.task(id).map(|task| (task.slot, task.operation)) else {
+            return;
+        };
+        self.luns.tally(slot).record_device(operation, time);
+    }
+
     fn set_state(&mut self, id: TaskId, state: TaskState) {
         if let Some(task) = self.task(id) {
             task.state = state;
@@ -273,11 +286,14 @@ impl Session {
     /// The device has completed a command.
     fn complete(&mut self, id: TaskId, reply: Reply) {
         // One that another initiator has ended is told that, when everything is told so.
-        let losses = match self.task(id).map(|task| &task.state) {
+        let (losses, device_time) = match self.task(id).map(|task| &task.state) {
             None | Some(TaskState::Cleared) => return,
-            Some(TaskState::Running(work)) => work.watch.reported_losses(),
-            Some(_) => 0,
+            Some(TaskState::Running(work)) => (work.watch.reported_losses(), Some(work.watch.device_time())),
+            Some(_) => (0, None),
         };
+        if let Some(time) = device_time {
+            self.record_device(id, time);
+        }
         self.answer_reporting(id, reply, losses);
         self.handle_events(reactor::now());
     }

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use iscsi::pdu::TaskManagementFunction as Function;
-use iscsi::target::TaskId;
+use iscsi::target::{Fatal, TaskId};
+use server::Traffic;
 use unit::Reply;
 
 use super::{Session, TaskState};
+use crate::connection::ConnectionEnd;
+use crate::tally::{Failure, failure};
 
 impl Session {
     /// The target's name; none for a discovery session.
@@ -19,8 +22,16 @@ impl Session {
     pub(super) fn count_failure(&self, id: TaskId, reply: &Reply) {
         let task = self.tasks.get(id.index()).and_then(Option::as_ref).filter(|task| task.id == id);
         let Some(task) = task.filter(|task| !matches!(task.state, TaskState::Answered(_))) else { return };
-        let volume = task.slot.map(|index| self.luns.tally(index));
-        self.tally.failure(self.target(), volume, task.operation, reply);
+        match (failure(reply), task.slot) {
+            (Failure::None, _) | (Failure::Of(_), None) => {}
+            (Failure::UnitAttention(kind), _) => self.tally.unit_attention(self.target(), kind),
+            (Failure::Of(kind), Some(index)) => self.luns.tally(index).failed(task.operation, kind),
+        }
+    }
+
+    /// Data did not match their digest.
+    pub(super) fn count_digest_error(&self) {
+        self.tally.digest_error(self.target(), "data");
     }
 
     pub(crate) fn count_task_management(&self, function: Function) {
@@ -42,10 +53,23 @@ impl Session {
         self.tally.task_management(self.target(), name);
     }
 
+    /// A connection of it has ended so.
+    pub(crate) fn count_end_of_connection(&self, end: &ConnectionEnd) {
+        self.tally.connection_closed(self.target(), end.name());
+        if matches!(end, ConnectionEnd::Violation(Fatal::HeaderDigest)) {
+            self.tally.digest_error(self.target(), "header");
+        }
+    }
+
+    /// Its traffic so far.
+    pub(crate) fn traffic(&self) -> Traffic {
+        Traffic { window_full: self.machine.window_closings(), ..self.traffic }
+    }
+
     /// Its traffic is counted to its end.
     pub(crate) fn count_end(&self) {
         if let Some(target) = self.target() {
-            self.tally.session_ended(target, &self.identity.counted_as, self.traffic);
+            self.tally.session_ended(target, &self.identity.counted_as, self.traffic());
         }
     }
 

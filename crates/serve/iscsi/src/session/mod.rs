@@ -44,7 +44,7 @@ use iscsi::negotiate::DigestKind;
 use iscsi::pdu::{TaskAttribute, TaskManagementResult};
 use iscsi::target::{Command, ConnectionId, Event, NopPolicy, SessionConfig, TaskId};
 use reactor::{JoinHandle, Sender};
-use server::{Budget, Charge};
+use server::{Budget, Charge, CoreTally, Operation, Span, Traffic};
 use unit::{Data, InitiatorPort, Job, LogicalUnit, TargetPort, Watch};
 
 pub(crate) use self::change::Removed;
@@ -61,8 +61,6 @@ use crate::link::Link;
 use crate::luns::Luns;
 use crate::management;
 use crate::registry::SessionSlot;
-use crate::status::Traffic;
-use crate::tally::{CoreTally, Operation, Span};
 use reactor::Payload;
 
 /// A session, shared by its connections and running commands.

@@ -5,9 +5,10 @@ use iscsi::target::{ConnectionId, TextQuery};
 use super::Session;
 use crate::connection::ConnectionEnd;
 use crate::directory::{self, SendTargetsRequester};
+use crate::front_end::ISCSI;
 use crate::link::Link;
-use crate::status::{self, ConnectionStatus, SessionStatus, Traffic};
-use server::{AUDIT, SessionInfo};
+use crate::status::{self, ConnectionStatus, SessionStatus};
+use server::{AUDIT, SessionInfo, Traffic};
 
 /// So that a line stays short.
 const KEYS_OF_A_LINE: usize = 3;
@@ -71,7 +72,8 @@ impl Session {
             initiator: &self.identity.initiator,
             user: self.identity.user.as_deref(),
             target: self.identity.target.as_ref().map(|target| target.name.as_str()),
-            tsih: self.identity.slot.tsih.0,
+            front_end: ISCSI,
+            handle: Some(self.identity.slot.tsih.0),
         }
     }
 

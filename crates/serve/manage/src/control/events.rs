@@ -17,29 +17,35 @@ use super::message::VERSION;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
-    /// An initiator has logged in.
+    /// A host has logged in.
     SessionBegan {
-        /// The initiator's iSCSI name.
+        /// The front end: `iscsi`.
+        front_end: String,
+        /// The host's name in that protocol: the initiator's iSCSI name.
         initiator: String,
         /// The CHAP name that it has proved.
         user: Option<String>,
         /// `None` for a discovery session.
         target: Option<String>,
-        /// The target's half of the session's identity.
-        tsih: u16,
+        /// The target's half of an iSCSI session's identity.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tsih: Option<u16>,
         /// The initiator's end of its first connection.
         peer: SocketAddr,
     },
     /// The last connection of a session has ended.
     SessionEnded {
-        /// The initiator's iSCSI name.
+        /// The front end: `iscsi`.
+        front_end: String,
+        /// The host's name in that protocol: the initiator's iSCSI name.
         initiator: String,
         /// The CHAP name that it had proved.
         user: Option<String>,
         /// `None` for a discovery session.
         target: Option<String>,
-        /// The target's half of the session's identity.
-        tsih: u16,
+        /// The target's half of an iSCSI session's identity.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tsih: Option<u16>,
     },
     /// A volume is served that was not.
     VolumeAdded {
@@ -234,20 +240,22 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Observer for Events {
     fn session_began(&self, session: SessionInfo<'_>, peer: SocketAddr) {
         self.publish(Event::SessionBegan {
+            front_end: session.front_end.to_owned(),
             initiator: session.initiator.to_owned(),
             user: session.user.map(str::to_owned),
             target: session.target.map(str::to_owned),
-            tsih: session.tsih,
+            tsih: session.handle,
             peer,
         });
     }
 
     fn session_ended(&self, session: SessionInfo<'_>) {
         self.publish(Event::SessionEnded {
+            front_end: session.front_end.to_owned(),
             initiator: session.initiator.to_owned(),
             user: session.user.map(str::to_owned),
             target: session.target.map(str::to_owned),
-            tsih: session.tsih,
+            tsih: session.handle,
         });
     }
 

@@ -5,7 +5,7 @@
 use std::fmt::{Display, Write as _};
 use std::time::Duration;
 
-use target::{CLASSES, Durations};
+use server::{CLASSES, Durations};
 
 /// What the samples of a family are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,12 +23,14 @@ families! {
 
     VOLUME_INFO = Gauge "linerate_volume_info" ["volume", "backend", "uuid"] "What a volume is made of, outermost, and its identity; 1.";
     VOLUME_SIZE = Gauge "linerate_volume_size_bytes" ["volume"] "Size of a volume.";
-    VOLUME_COMMANDS = Counter "linerate_volume_commands_total" ["volume", "op"] "Commands that were answered, those with an error, too.";
-    VOLUME_BYTES = Counter "linerate_volume_bytes_total" ["volume", "op"] "Data of read and write commands.";
-    VOLUME_DURATION = Histogram "linerate_volume_command_duration_seconds" ["volume", "op"] "From taking a command in to handing its answer to the network.";
-    VOLUME_ERRORS = Counter "linerate_volume_errors_total" ["volume", "op", "kind"] "Commands that were answered with an error, by sense key or status.";
-    VOLUME_IN_FLIGHT = Gauge "linerate_volume_in_flight" ["volume"] "Commands that were taken in and are not answered in full: the queue.";
-    VOLUME_WAITS = Counter "linerate_volume_device_waits_total" ["volume"] "Commands that waited for the device: neither memory nor the page cache could carry them out at once.";
+    VOLUME_ALLOCATED = Gauge "linerate_volume_allocated_bytes" ["volume"] "What a volume takes of its storage, if that is known: of a sparse file its blocks, of memory what was written.";
+    VOLUME_COMMANDS = Counter "linerate_volume_commands_total" ["volume", "protocol", "op"] "Commands that were answered, those with an error, too.";
+    VOLUME_BYTES = Counter "linerate_volume_bytes_total" ["volume", "protocol", "op"] "Data of read and write commands.";
+    VOLUME_DURATION = Histogram "linerate_volume_command_duration_seconds" ["volume", "protocol", "op"] "From taking a command in to handing its answer to the network.";
+    VOLUME_DEVICE_DURATION = Histogram "linerate_volume_device_duration_seconds" ["volume", "protocol", "op"] "For how long the device had the requests of a command, of commands that waited for it. The rest is the server's share.";
+    VOLUME_ERRORS = Counter "linerate_volume_errors_total" ["volume", "protocol", "op", "kind"] "Commands that were answered with an error, by sense key or status.";
+    VOLUME_IN_FLIGHT = Gauge "linerate_volume_in_flight" ["volume", "protocol"] "Commands that were taken in and are not answered in full: the queue.";
+    VOLUME_WAITS = Counter "linerate_volume_device_waits_total" ["volume", "protocol"] "Commands that waited for the device: neither memory nor the page cache could carry them out at once.";
     VOLUME_CACHE = Gauge "linerate_volume_write_cache" ["volume"] "Whether acknowledged writes may wait for a flush.";
     VOLUME_STORAGE_ERRORS = Counter "linerate_volume_storage_errors_total" ["volume"] "Requests that failed for a reason that is the storage's.";
     VOLUME_FAILING = Gauge "linerate_volume_failing" ["volume"] "Whether the latest request of some kind failed for such a reason.";
@@ -38,23 +40,26 @@ families! {
     VOLUME_RESERVED = Gauge "linerate_volume_reserved" ["volume"] "Whether a host has reserved the volume.";
     VOLUME_PROTECTED = Gauge "linerate_volume_write_protected" ["volume"] "Whether writes are refused.";
 
-    TARGET_LUNS = Gauge "linerate_target_luns" ["target"] "LUNs of a target.";
-    TARGET_OPEN = Gauge "linerate_target_open_to_any" ["target"] "Whether any initiator may log in: no list of names or networks, no CHAP.";
-    SESSIONS = Gauge "linerate_sessions" ["target", "initiator"] "Sessions now. Of the first 256 initiators; all others are (others).";
-    CONNECTIONS = Gauge "linerate_session_connections" ["target", "initiator"] "Connections of these sessions.";
-    SESSION_COMMANDS = Counter "linerate_session_commands_total" ["target", "initiator"] "Commands of an initiator, of all its sessions so far.";
-    SESSION_BYTES = Counter "linerate_session_bytes_total" ["target", "initiator", "direction"] "Data that it has read and written.";
-    DISCOVERY_SESSIONS = Gauge "linerate_discovery_sessions" [] "Discovery sessions now.";
-    LOGINS = Counter "linerate_logins_total" ["target", "result"] "Connections that logged in (accepted), or why not. No target: discovery, or one that is not served.";
-    CONNECTIONS_CLOSED = Counter "linerate_connections_closed_total" ["target", "reason"] "Connections of sessions that have ended, and why.";
-    TASK_MANAGEMENT = Counter "linerate_task_management_total" ["target", "function"] "Task management functions that initiators asked for.";
-    UNIT_ATTENTIONS = Counter "linerate_unit_attentions_total" ["target", "kind"] "Unit attentions that were reported.";
+    TARGET_LUNS = Gauge "linerate_target_luns" ["protocol", "target"] "LUNs of a target.";
+    TARGET_OPEN = Gauge "linerate_target_open_to_any" ["protocol", "target"] "Whether any initiator may log in: no list of names or networks, no CHAP.";
+    SESSIONS = Gauge "linerate_sessions" ["protocol", "target", "initiator"] "Sessions now. Of the first 256 initiators; all others are (others).";
+    CONNECTIONS = Gauge "linerate_session_connections" ["protocol", "target", "initiator"] "Connections of these sessions.";
+    SESSION_COMMANDS = Counter "linerate_session_commands_total" ["protocol", "target", "initiator"] "Commands of an initiator, of all its sessions so far.";
+    SESSION_WINDOW_FULL = Counter "linerate_session_window_full_total" ["protocol", "target", "initiator"] "How often a session had as many commands in flight as it may, so that its initiator had to wait.";
+    SESSION_BYTES = Counter "linerate_session_bytes_total" ["protocol", "target", "initiator", "direction"] "Data that it has read and written.";
+    DISCOVERY_SESSIONS = Gauge "linerate_discovery_sessions" ["protocol"] "Sessions now that only ask what there is, such as discovery sessions.";
+    LOGINS = Counter "linerate_logins_total" ["protocol", "target", "result"] "Connections that logged in (accepted), or why not. No target: discovery, or one that is not served.";
+    CONNECTIONS_CLOSED = Counter "linerate_connections_closed_total" ["protocol", "target", "reason"] "Connections of sessions that have ended, and why.";
+    TASK_MANAGEMENT = Counter "linerate_task_management_total" ["protocol", "target", "function"] "Task management functions that initiators asked for.";
+    UNIT_ATTENTIONS = Counter "linerate_unit_attentions_total" ["protocol", "target", "kind"] "Unit attentions that were reported.";
+    DIGEST_ERRORS = Counter "linerate_digest_errors_total" ["protocol", "target", "kind"] "Digests that did not match: of a header, which ends the connection, or of data.";
 
     STAGING = Gauge "linerate_staging_bytes" ["reactor"] "Memory that commands hold.";
     STAGING_LIMIT = Gauge "linerate_staging_limit_bytes" ["reactor"] "Memory that they may hold.";
     REACTOR_UP = Gauge "linerate_reactor_up" ["reactor"] "Whether a reactor thread answered this scrape within a second.";
     REACTOR_LAG = Gauge "linerate_reactor_lag_seconds" ["reactor"] "How long it took to answer this scrape.";
     REACTOR_CPU = Counter "linerate_reactor_cpu_seconds_total" ["reactor"] "CPU time of the thread, busy-polling included.";
+    REACTOR_SPIN = Counter "linerate_reactor_spin_seconds_total" ["reactor"] "Time that the thread has busy-polled and found nothing. The rest of its CPU time is work.";
 
     PROCESS_CPU = Counter "process_cpu_seconds_total" [] "User and system CPU time of the process.";
     PROCESS_RESIDENT = Gauge "process_resident_memory_bytes" [] "Memory of the process that is there, RAM volumes included.";

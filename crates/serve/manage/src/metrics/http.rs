@@ -1,14 +1,15 @@
 //! `[metrics] listen`: `/metrics` and `/healthz` over HTTP, on a thread aside.
 //!
-//! There is no access control, so the cost of a client is bounded: connections in total and by address, the time of
-//! each, one request per connection, the size of its header. The cores are sampled for one request at a time.
+//! There is no access control, so the cost of a client is bounded: connections in total, by address and by second, the time of
+//! each, one request per connection, the size of its header. Cores are asked for one page at a time and for a few pages a
+//! second ([`Pages`]), however many scrapes there are.
 
 use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -19,14 +20,21 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use server::{AddressBlock, Counts};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex as AsyncMutex, oneshot};
 
+use super::bucket::Bucket;
 use crate::live::Live;
 
 /// Connections at once.
 const CONNECTIONS_MAX: usize = 64;
 /// Of one address or IPv6 network (/64): one host that opens connections and sends nothing leaves room for others.
 const CONNECTIONS_OF_ADDRESS_MAX: usize = 8;
+/// Connections a second, and at once; others wait in the kernel's queue.
+const CONNECTIONS_PER_SECOND: u32 = 1000;
+const CONNECTIONS_BURST: u32 = 100;
+/// Pages a second for which cores are asked, and at once; other scrapes have the latest page.
+const PAGES_PER_SECOND: u32 = 5;
+const PAGES_BURST: u32 = 10;
 /// For a request's header to arrive.
 const HEADER_TIME: Duration = Duration::from_secs(5);
 /// For a connection, from its first byte to the last of the reply.
@@ -35,7 +43,7 @@ const CONNECTION_TIME: Duration = Duration::from_secs(30);
 const BUFFER_BYTES: usize = 16 << 10;
 /// Lines of a header.
 const HEADERS_MAX: usize = 64;
-/// Threads that wait for cores. One request is served at a time; another waits for its turn.
+/// Threads that wait for cores: one for a page of metrics, one for health.
 const WAITING_THREADS: usize = 2;
 /// After an error of accept(2): out of descriptors, say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -130,11 +138,15 @@ async fn accept(listener: TcpListener, live: Weak<Live>) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "metrics are not served"),
     };
-    let connections = Connections::default();
+    let (connections, pages) = (Connections::default(), Arc::new(Pages::new(live)));
+    let mut bucket = Bucket::new(Instant::now(), CONNECTIONS_BURST, CONNECTIONS_PER_SECOND);
     loop {
+        while let Err(wait) = bucket.take(Instant::now()) {
+            tokio::time::sleep(wait).await;
+        }
         match listener.accept().await {
             Ok((stream, from)) => match ConnectionSlot::take(&connections, from) {
-                Some(slot) => drop(tokio::spawn(attend(stream, live.clone(), slot))),
+                Some(slot) => drop(tokio::spawn(attend(stream, Arc::clone(&pages), slot))),
                 None => tracing::debug!(%from, "too many connections for metrics"),
             },
             Err(error) => {
@@ -146,8 +158,8 @@ async fn accept(listener: TcpListener, live: Weak<Live>) {
 }
 
 /// One request, and its reply.
-async fn attend(stream: TcpStream, live: Weak<Live>, slot: ConnectionSlot) {
-    let service = service_fn(move |request| answer(live.clone(), request));
+async fn attend(stream: TcpStream, pages: Arc<Pages>, slot: ConnectionSlot) {
+    let service = service_fn(move |request| answer(Arc::clone(&pages), request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIME)
@@ -165,37 +177,66 @@ async fn attend(stream: TcpStream, live: Weak<Live>, slot: ConnectionSlot) {
 
 type Reply = Response<Full<Bytes>>;
 
-async fn answer(live: Weak<Live>, request: Request<Incoming>) -> Result<Reply, Infallible> {
+/// What is served: the server, and its latest page of metrics.
+struct Pages {
+    live: Weak<Live>,
+    latest: AsyncMutex<Latest>,
+}
+
+struct Latest {
+    page: Option<Bytes>,
+    bucket: Bucket,
+}
+
+impl Pages {
+    fn new(live: Weak<Live>) -> Pages {
+        let bucket = Bucket::new(Instant::now(), PAGES_BURST, PAGES_PER_SECOND);
+        Pages { live, latest: AsyncMutex::new(Latest { page: None, bucket }) }
+    }
+
+    /// A new page, or the latest one if there have been many; nothing if the server ends.
+    async fn metrics(&self) -> Option<Bytes> {
+        let mut latest = self.latest.lock().await;
+        if latest.bucket.take(Instant::now()).is_ok() || latest.page.is_none() {
+            latest.page = self.ask(|live| live.metrics().into()).await;
+        }
+        latest.page.clone()
+    }
+
+    async fn ask<T: Send + 'static>(&self, question: fn(&Live) -> T) -> Option<T> {
+        let live = Weak::clone(&self.live);
+        tokio::task::spawn_blocking(move || live.upgrade().map(|live| question(&live))).await.ok().flatten()
+    }
+}
+
+async fn answer(pages: Arc<Pages>, request: Request<Incoming>) -> Result<Reply, Infallible> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut reply = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
         reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return Ok(reply);
     }
-    let ask: fn(&Live) -> Reply = match request.uri().path() {
-        "/metrics" => |live| reply(StatusCode::OK, PROMETHEUS, live.metrics()),
-        "/healthz" => |live| {
-            let health = live.health();
+    let answer = match request.uri().path() {
+        "/metrics" => pages.metrics().await.map(|page| reply(StatusCode::OK, PROMETHEUS, page)),
+        "/healthz" => pages.ask(Live::health).await.map(|health| {
             let status = if health.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
             // Strings and a flag always make JSON.
             let text = serde_json::to_string(&health).unwrap_or_default();
-            reply(status, "application/json", text + "\n")
-        },
-        _ => return Ok(plain(StatusCode::NOT_FOUND, "there are /metrics and /healthz\n")),
+            reply(status, "application/json", (text + "\n").into())
+        }),
+        _ => Some(plain(StatusCode::NOT_FOUND, "there are /metrics and /healthz\n")),
     };
-    let waiting = tokio::task::spawn_blocking(move || live.upgrade().map(|live| ask(&live)));
-    let ended = || plain(StatusCode::SERVICE_UNAVAILABLE, "the server ends\n");
-    Ok(waiting.await.ok().flatten().unwrap_or_else(ended))
+    Ok(answer.unwrap_or_else(|| plain(StatusCode::SERVICE_UNAVAILABLE, "the server ends\n")))
 }
 
 /// The text format of Prometheus.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-fn plain(status: StatusCode, text: &str) -> Reply {
-    reply(status, "text/plain; charset=utf-8", text.to_owned())
+fn plain(status: StatusCode, text: &'static str) -> Reply {
+    reply(status, "text/plain; charset=utf-8", text.into())
 }
 
-fn reply(status: StatusCode, content_type: &'static str, text: String) -> Reply {
-    let mut reply = Response::new(Full::new(Bytes::from(text)));
+fn reply(status: StatusCode, content_type: &'static str, text: Bytes) -> Reply {
+    let mut reply = Response::new(Full::new(text));
     *reply.status_mut() = status;
     let headers = reply.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -1,12 +1,14 @@
 //! Monitoring of a running server: metrics in Prometheus' text format, and a health check.
 //!
-//! Nothing is counted here. Cores have their own counters (`target::statistics`), volumes and logical units their
-//! state, and the kernel that of the process; a scrape reads all of them ([`Sample`]). While the server reloads, or
-//! a core hangs, a scrape still ends within a second and reports that.
+//! Nothing is counted here, and no front end is known: each has its counters on each core
+//! ([`server::CoreFrontEnd::statistics`]), which get its name as their label `protocol`. Volumes have their state, and the kernel
+//! has that of the process; a scrape reads all of them ([`Sample`]). While the server reloads, or a core hangs, a scrape still
+//! ends within a second and reports that.
 //!
 //! Reading order: [`families`] (all metrics), [`exposition`] (the text format), [`sample`] (reading the counters),
 //! `render` (a sample as text), [`health`], `http` (the listener).
 
+mod bucket;
 mod exposition;
 mod families;
 pub(crate) mod health;
@@ -27,8 +29,8 @@ impl Live {
         render::text(&self.sample())
     }
 
-    /// Whether all is well. Blocks like [`Live::metrics`].
+    /// Whether all is well. Asks no core, and does not block.
     pub fn health(&self) -> Health {
-        Health::of(&self.sample())
+        Health::of(self.server())
     }
 }

@@ -4,11 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use server::Phase;
-use target::{CoreStatistics, Count, Durations, InitiatorStatistics, Operation, VolumeStatistics};
+use server::{CoreStatistics, Count, Durations, HostStatistics, Operation, Phase, VolumeStatistics};
 use volume::Volume;
-
-use crate::config::Uuid;
 
 use super::exposition::{Exposition, Family, seconds};
 use super::families::{self as all};
@@ -18,7 +15,7 @@ use super::sample::{CoreSample, Sample, VolumeSample};
 type Column<T> = (&'static Family, T);
 type VolumeValue<'a> = &'a dyn Fn(&Volume) -> u64;
 type CoreCounts = fn(&CoreStatistics) -> &[Count];
-type InitiatorValue = fn(&InitiatorStatistics) -> u64;
+type HostValue = fn(&HostStatistics) -> u64;
 type CoreValue = fn(&CoreSample) -> f64;
 
 /// All metrics.
@@ -44,83 +41,121 @@ fn server(out: &mut Exposition, sample: &Sample) {
     family.add(&["failure"], reloads.failed);
 }
 
-/// What all cores have counted of one volume.
+/// What all cores have counted of one volume in one protocol.
 #[derive(Default)]
 struct VolumeSum {
     durations: BTreeMap<Operation, Durations>,
+    device: BTreeMap<Operation, Durations>,
+    read_bytes: u64,
+    written_bytes: u64,
     waits: u64,
     failures: BTreeMap<(Operation, &'static str), u64>,
     in_flight: u64,
 }
 
+type Times = fn(&VolumeSum) -> &BTreeMap<Operation, Durations>;
+type VolumeCount = fn(&VolumeSum) -> u64;
+
 impl VolumeSum {
     fn add(&mut self, other: &VolumeStatistics) {
-        for (operation, durations) in &other.durations {
-            self.durations.entry(*operation).or_default().add(durations);
+        let VolumeStatistics {
+            volume: _,
+            durations,
+            device,
+            read_bytes,
+            written_bytes,
+            waits,
+            failures,
+            in_flight,
+        } = other;
+        for (sums, more) in [(&mut self.durations, durations), (&mut self.device, device)] {
+            more.iter().for_each(|(operation, times)| sums.entry(*operation).or_default().add(times));
         }
-        for (operation, kind, count) in &other.failures {
+        for (operation, kind, count) in failures {
             *self.failures.entry((*operation, *kind)).or_default() += count;
         }
-        self.waits += other.waits;
-        self.in_flight += other.in_flight;
+        self.read_bytes += read_bytes;
+        self.written_bytes += written_bytes;
+        self.waits += waits;
+        self.in_flight += in_flight;
     }
 }
 
-fn statistics(sample: &Sample) -> impl Iterator<Item = &CoreStatistics> {
-    sample.cores.iter().flatten().map(|core| &core.statistics)
+/// What each core has counted, by protocol.
+fn statistics(sample: &Sample) -> impl Iterator<Item = (&'static str, &CoreStatistics)> {
+    let cores = sample.cores.iter().filter_map(|core| core.latest.as_ref());
+    cores.flat_map(|core| core.front_ends.iter().map(|(protocol, statistics)| (*protocol, statistics)))
 }
 
 fn volumes(out: &mut Exposition, sample: &Sample) {
-    let mut sums: BTreeMap<*const Volume, VolumeSum> = BTreeMap::new();
-    for counted in statistics(sample).flat_map(|core| &core.volumes) {
-        sums.entry(counted.volume.as_ptr()).or_default().add(counted);
+    let mut sums: BTreeMap<(*const Volume, &str), VolumeSum> = BTreeMap::new();
+    for (protocol, core) in statistics(sample) {
+        for counted in &core.volumes {
+            sums.entry((counted.volume.as_ptr(), protocol)).or_default().add(counted);
+        }
     }
-    let none = VolumeSum::default();
-    let volumes: Vec<(&VolumeSample, &VolumeSum)> = sample
+    let of_volume = |volume: &VolumeSample| {
+        let address = Arc::as_ptr(&volume.volume);
+        let all = sums.range((address, "")..).take_while(move |((other, _), _)| *other == address);
+        all.map(|((_, protocol), sum)| (*protocol, sum)).collect::<Vec<_>>()
+    };
+    // A volume that nobody has used yet has none.
+    let counted: Vec<(&str, &str, &VolumeSum)> = sample
         .volumes
         .iter()
-        .map(|volume| (volume, sums.get(&Arc::as_ptr(&volume.volume)).unwrap_or(&none)))
+        .flat_map(|volume| {
+            of_volume(volume).into_iter().map(|(protocol, sum)| (volume.name.as_str(), protocol, sum))
+        })
         .collect();
 
     let mut family = out.family(&all::VOLUME_INFO);
-    for (volume, _) in &volumes {
-        family.add(&[&volume.name, volume.backend, &Uuid(volume.unit.identity().uuid).to_string()], 1);
+    for volume in &sample.volumes {
+        if let Some((backend, uuid)) = &volume.description {
+            family.add(&[&volume.name, backend, &uuid.to_string()], 1);
+        }
     }
     let mut family = out.family(&all::VOLUME_SIZE);
-    for (volume, _) in &volumes {
+    for volume in &sample.volumes {
         family.add(&[&volume.name], volume.volume.device().geometry().bytes());
     }
+    let mut family = out.family(&all::VOLUME_ALLOCATED);
+    for volume in &sample.volumes {
+        if let Some(bytes) = volume.volume.device().allocated_bytes() {
+            family.add(&[&volume.name], bytes);
+        }
+    }
     let mut family = out.family(&all::VOLUME_COMMANDS);
-    for (volume, sum) in &volumes {
+    for (volume, protocol, sum) in &counted {
         for (operation, durations) in &sum.durations {
-            family.add(&[&volume.name, operation.name()], durations.counts.iter().sum::<u64>());
+            family.add(&[volume, protocol, operation.name()], durations.counts.iter().sum::<u64>());
         }
     }
     let mut family = out.family(&all::VOLUME_BYTES);
-    for (volume, _) in &volumes {
-        let (traffic, shift) = (volume.unit.traffic(), volume.volume.device().geometry().block_size.shift());
-        family.add(&[&volume.name, "read"], traffic.blocks_sent << shift);
-        family.add(&[&volume.name, "write"], traffic.blocks_received << shift);
+    for (volume, protocol, sum) in &counted {
+        family.add(&[volume, protocol, "read"], sum.read_bytes);
+        family.add(&[volume, protocol, "write"], sum.written_bytes);
     }
-    let mut family = out.family(&all::VOLUME_DURATION);
-    for (volume, sum) in &volumes {
-        for (operation, durations) in &sum.durations {
-            family.histogram(&[&volume.name, operation.name()], durations);
+    let families: [Column<Times>; 2] =
+        [(&all::VOLUME_DURATION, |sum| &sum.durations), (&all::VOLUME_DEVICE_DURATION, |sum| &sum.device)];
+    for (family, times) in families {
+        let mut family = out.family(family);
+        for (volume, protocol, sum) in &counted {
+            for (operation, durations) in times(sum) {
+                family.histogram(&[volume, protocol, operation.name()], durations);
+            }
         }
     }
     let mut family = out.family(&all::VOLUME_ERRORS);
-    for (volume, sum) in &volumes {
+    for (volume, protocol, sum) in &counted {
         for ((operation, kind), count) in &sum.failures {
-            family.add(&[&volume.name, operation.name(), kind], count);
+            family.add(&[volume, protocol, operation.name(), kind], count);
         }
     }
-    let mut family = out.family(&all::VOLUME_IN_FLIGHT);
-    for (volume, sum) in &volumes {
-        family.add(&[&volume.name], sum.in_flight);
-    }
-    let mut family = out.family(&all::VOLUME_WAITS);
-    for (volume, sum) in &volumes {
-        family.add(&[&volume.name], sum.waits);
+    let families: [Column<VolumeCount>; 2] =
+        [(&all::VOLUME_IN_FLIGHT, |sum| sum.in_flight), (&all::VOLUME_WAITS, |sum| sum.waits)];
+    for (family, count) in families {
+        let mut family = out.family(family);
+        counted.iter().for_each(|(volume, protocol, sum)| family.add(&[volume, protocol], count(sum)));
     }
     states(out, &sample.volumes);
 }
@@ -146,86 +181,102 @@ fn states(out: &mut Exposition, volumes: &[VolumeSample]) {
     }
 }
 
-/// Adds up what cores have counted by target and word.
-fn words(sample: &Sample, which: fn(&CoreStatistics) -> &[Count]) -> BTreeMap<(&str, &'static str), u64> {
+/// Adds up what cores have counted by protocol, target and word.
+fn words(sample: &Sample, which: CoreCounts) -> BTreeMap<(&'static str, &str, &'static str), u64> {
     let mut sums = BTreeMap::new();
-    for Count { target, what, count } in statistics(sample).flat_map(which) {
-        *sums.entry((target.as_str(), *what)).or_default() += count;
+    for (protocol, core) in statistics(sample) {
+        for Count { target, what, count } in which(core) {
+            *sums.entry((protocol, target.as_str(), *what)).or_default() += count;
+        }
     }
     sums
 }
 
 fn targets(out: &mut Exposition, sample: &Sample) {
-    let targets = &sample.targets;
     let mut family = out.family(&all::TARGET_LUNS);
-    targets.iter().for_each(|target| family.add(&[&target.name], target.exports.len()));
-    let mut family = out.family(&all::TARGET_OPEN);
-    for target in targets {
-        let is_open = target.access.is_open() && target.authentication.is_none();
-        family.add(&[&target.name], u8::from(is_open));
+    for target in sample.targets.iter() {
+        family.add(&[&target.front_end, &target.name], target.luns.len());
     }
-    initiators(out, sample);
-    let discovery: usize = statistics(sample).map(|core| core.discovery_sessions).sum();
-    out.family(&all::DISCOVERY_SESSIONS).add(&[], discovery);
-    let families: [Column<CoreCounts>; 4] = [
+    let mut family = out.family(&all::TARGET_OPEN);
+    for target in sample.targets.iter() {
+        let is_open = target.initiators.is_none() && target.networks.is_none() && target.users.is_empty();
+        family.add(&[&target.front_end, &target.name], u8::from(is_open));
+    }
+    hosts(out, sample);
+    let families: [Column<CoreCounts>; 5] = [
         (&all::LOGINS, |core| &core.logins),
         (&all::CONNECTIONS_CLOSED, |core| &core.connections_closed),
         (&all::TASK_MANAGEMENT, |core| &core.task_management),
         (&all::UNIT_ATTENTIONS, |core| &core.unit_attentions),
+        (&all::DIGEST_ERRORS, |core| &core.digest_errors),
     ];
     for (family, which) in families {
         let mut family = out.family(family);
-        words(sample, which).iter().for_each(|((target, what), count)| family.add(&[target, what], count));
+        for ((protocol, target, what), count) in words(sample, which) {
+            family.add(&[protocol, target, what], count);
+        }
     }
 }
 
-fn initiators(out: &mut Exposition, sample: &Sample) {
-    let mut sums: BTreeMap<(&str, &str), InitiatorStatistics> = BTreeMap::new();
-    for counted in statistics(sample).flat_map(|core| &core.initiators) {
-        sums.entry((&counted.target, &counted.initiator))
-            .and_modify(|sum| {
-                sum.sessions += counted.sessions;
-                sum.connections += counted.connections;
-                sum.traffic = sum.traffic.plus(counted.traffic);
-            })
-            .or_insert_with(|| counted.clone());
+fn hosts(out: &mut Exposition, sample: &Sample) {
+    let mut sums: BTreeMap<(&str, &str, &str), HostStatistics> = BTreeMap::new();
+    let mut discovery: BTreeMap<&str, u64> = BTreeMap::new();
+    for (protocol, core) in statistics(sample) {
+        *discovery.entry(protocol).or_default() += core.discovery_sessions;
+        for counted in &core.hosts {
+            sums.entry((protocol, &counted.target, &counted.host))
+                .and_modify(|sum| {
+                    sum.sessions += counted.sessions;
+                    sum.connections += counted.connections;
+                    sum.traffic = sum.traffic.plus(counted.traffic);
+                })
+                .or_insert_with(|| counted.clone());
+        }
     }
-    let families: [Column<InitiatorValue>; 3] = [
+    let families: [Column<HostValue>; 4] = [
         (&all::SESSIONS, |sum| sum.sessions),
         (&all::CONNECTIONS, |sum| sum.connections),
         (&all::SESSION_COMMANDS, |sum| sum.traffic.commands),
+        (&all::SESSION_WINDOW_FULL, |sum| sum.traffic.window_full),
     ];
     for (family, value) in families {
         let mut family = out.family(family);
-        sums.iter().for_each(|((target, initiator), sum)| family.add(&[target, initiator], value(sum)));
+        sums.iter()
+            .for_each(|((protocol, target, host), sum)| family.add(&[protocol, target, host], value(sum)));
     }
     let mut family = out.family(&all::SESSION_BYTES);
-    for ((target, initiator), sum) in &sums {
-        family.add(&[target, initiator, "read"], sum.traffic.read_bytes);
-        family.add(&[target, initiator, "write"], sum.traffic.written_bytes);
+    for ((protocol, target, host), sum) in &sums {
+        family.add(&[protocol, target, host, "read"], sum.traffic.read_bytes);
+        family.add(&[protocol, target, host, "write"], sum.traffic.written_bytes);
     }
+    let mut family = out.family(&all::DISCOVERY_SESSIONS);
+    discovery.iter().for_each(|(protocol, sessions)| family.add(&[protocol], sessions));
 }
 
 fn reactors(out: &mut Exposition, sample: &Sample) {
     let numbers: Vec<String> = (0..sample.cores.len()).map(|number| number.to_string()).collect();
+    let cores = || numbers.iter().map(String::as_str).zip(&sample.cores);
     let mut family = out.family(&all::REACTOR_UP);
-    for (number, core) in numbers.iter().zip(&sample.cores) {
-        family.add(&[number], u8::from(core.is_some()));
+    cores().for_each(|(number, core)| family.add(&[number], u8::from(core.lag.is_some())));
+    let mut family = out.family(&all::REACTOR_LAG);
+    for (number, core) in cores() {
+        if let Some(lag) = core.lag {
+            family.add(&[number], seconds(lag));
+        }
     }
-    let answered: Vec<(&str, &CoreSample)> = numbers
-        .iter()
-        .zip(&sample.cores)
-        .filter_map(|(number, core)| Some((number.as_str(), core.as_ref()?)))
-        .collect();
     let families: [Column<CoreValue>; 4] = [
-        (&all::REACTOR_LAG, |core| seconds(core.lag)),
         (&all::REACTOR_CPU, |core| seconds(core.cpu)),
-        (&all::STAGING, |core| core.statistics.memory_used as f64),
-        (&all::STAGING_LIMIT, |core| core.statistics.memory_limit as f64),
+        (&all::REACTOR_SPIN, |core| seconds(core.spin)),
+        (&all::STAGING, |core| core.memory_used as f64),
+        (&all::STAGING_LIMIT, |core| core.memory_limit as f64),
     ];
     for (family, value) in families {
         let mut family = out.family(family);
-        answered.iter().for_each(|(number, core)| family.add(&[number], value(core)));
+        for (number, core) in cores() {
+            if let Some(sample) = &core.latest {
+                family.add(&[number], value(sample));
+            }
+        }
     }
 }
 
