@@ -36,6 +36,10 @@ impl Session {
     #[inline]
     pub fn check(&self, request: &Request) -> Result<Command, Errno> {
         let kind = request.command().ok_or(Errno::Einval)?;
+        // It has no reply, so that none can refuse it.
+        if kind == Command::Disconnect {
+            return Ok(kind);
+        }
         if request.flags & !self.flags_of(kind) != 0 {
             return Err(Errno::Einval);
         }
@@ -55,7 +59,6 @@ impl Session {
             return Err(Errno::Einval);
         }
         match kind {
-            Command::Disconnect => Ok(kind),
             Command::Flush => match (request.offset, request.length) {
                 (0, 0) => Ok(kind),
                 _ => Err(Errno::Einval),

@@ -127,14 +127,11 @@ impl Handshake {
                 Ok(Step::Continue)
             }
             Awaits::Data { option, .. } => self.option(option, bytes, exports, out),
-            Awaits::TooMuch { option, left } => {
-                let left = left - bytes.len();
-                self.awaits = if left > 0 { Awaits::TooMuch { option, left } } else { Awaits::Option };
-                if left == 0 {
-                    refuse(option, (ReplyCode::ErrTooBig, "more than 64 KiB"), out);
-                }
+            Awaits::TooMuch { option, left } if left > bytes.len() => {
+                self.awaits = Awaits::TooMuch { option, left: left - bytes.len() };
                 Ok(Step::Continue)
             }
+            Awaits::TooMuch { option, .. } => self.too_much(option, exports, out),
         }
     }
 
@@ -192,6 +189,21 @@ impl Handshake {
             Ok(()) => reply(option, ReplyCode::Ack, out, |_| ()),
             Err(refusal) => refuse(option, refusal, out),
         }
+        Ok(Step::Continue)
+    }
+
+    /// The end of an option whose data were dropped.
+    fn too_much(&mut self, option: u32, exports: &dyn Exports, out: &mut Vec<u8>) -> Result<Step, Violation> {
+        self.awaits = Awaits::Option;
+        match OptionCode::try_from(option) {
+            Ok(OptionCode::ExportName) => {
+                return Err(Violation::NoExport("a name of more than 64 KiB".to_owned()));
+            }
+            Ok(OptionCode::Abort) => return self.option(option, &[], exports, out),
+            Ok(OptionCode::SetMetaContext) => self.allocation_of = None, // even if it fails
+            _ => {}
+        }
+        refuse(option, (ReplyCode::ErrTooBig, "more than 64 KiB"), out);
         Ok(Step::Continue)
     }
 
