@@ -54,6 +54,13 @@ impl Client {
                 return true;
             }
         }
+        if command == Command::BlockStatus {
+            // As extents, and as their reply.
+            charge = self.memory.take(2 * most_extents(&request) * size_of::<BlockStatus>());
+            if charge.is_none() {
+                return false;
+            }
+        }
         self.start(request, command, None, charge);
         true
     }
@@ -126,7 +133,7 @@ impl Client {
             Command::Trim => self.trim(request, ticket).await,
             Command::WriteZeroes => self.write_zeroes(request, ticket).await,
             Command::Cache => self.cache(request, ticket).await,
-            Command::BlockStatus => self.block_status(request, ticket).await,
+            Command::BlockStatus => self.block_status(request, ticket, charge).await,
             Command::Disconnect => Ok(Outcome::Done), // not a request of the volume
         }
     }
@@ -258,10 +265,14 @@ impl Client {
         Ok(Outcome::Done)
     }
 
-    async fn block_status(&self, request: &Request, ticket: Ticket) -> Result<Outcome, Failed> {
+    async fn block_status(
+        &self,
+        request: &Request,
+        ticket: Ticket,
+        charge: Option<Charge>,
+    ) -> Result<Outcome, Failed> {
         let extent = self.covering(request)?;
-        let most = if request.flags & command::REQ_ONE != 0 { 1 } else { EXTENTS_MAX };
-        let ask = || self.device().allocation(extent, most);
+        let ask = || self.device().allocation(extent, most_extents(request));
         let runs = self.requests.ask(ticket, RequestKind::Read, None, ask).await?;
         let asked = request.offset..request.offset + request.length;
         let geometry = self.device().geometry();
@@ -276,7 +287,7 @@ impl Client {
         };
         let extents: Vec<BlockStatus> = runs.iter().map(status).filter(|extent| extent.bytes > 0).collect();
         match extents.is_empty() {
-            false => Ok(Outcome::Extents(extents)),
+            false => Ok(Outcome::Extents { extents, charge }),
             true => Err(Failed(Errno::Einval, "nothing is asked for")), // a reply has at least one
         }
     }
@@ -328,6 +339,11 @@ impl Client {
         let is_volatile = self.device().profile().volatile_cache;
         if is_volatile && request.flags & command::FUA != 0 { Durability::Stable } else { Durability::Cached }
     }
+}
+
+/// How many extents the answer to BLOCK_STATUS may have.
+fn most_extents(request: &Request) -> usize {
+    if request.flags & command::REQ_ONE != 0 { 1 } else { EXTENTS_MAX }
 }
 
 impl From<Unserved> for Failed {

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use nbd::BadMagic;
-use reactor::{SendQueue, Stream};
+use reactor::{Payload, SendQueue, Stream};
 use server::{Charge, ConnectionPermit};
 
 use crate::admission::Admitted;
@@ -193,7 +193,10 @@ pub(crate) fn queue_answer(client: &Client, queue: &mut SendQueue<Charge>, answe
             queue.append(|out| session.read_header(&request, out));
             queue.push(queue.arena_end(), payload, part, charge);
         }
-        Outcome::Extents(extents) => queue.append(|out| session.block_status(&request, &extents, out)),
+        Outcome::Extents { extents, charge } => {
+            queue.append(|out| session.block_status(&request, &extents, out));
+            queue.push(queue.arena_end(), Payload::None, 0..0, charge);
+        }
         Outcome::Failed(error, text) => queue.append(|out| session.fail(&request, error, text, out)),
     }
     client.count(read, written);

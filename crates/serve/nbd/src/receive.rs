@@ -53,8 +53,9 @@ struct Incoming {
     /// How many bytes have come, of how many.
     received: u64,
     length: u64,
-    /// Where they belong. Without a place they are dropped, and the request has been answered.
-    place: Option<(Buffer, Charge)>,
+    /// Where they belong. Those of a refused request are dropped before it is answered: clients that are still sending
+    /// do not expect an answer (libnbd gives up the connection).
+    place: Result<(Buffer, Charge), Errno>,
 }
 
 impl Receiver {
@@ -130,10 +131,16 @@ impl Receiver {
                 if incoming.received < incoming.length {
                     return Ok(at);
                 }
-                if let Some(Incoming { request, place: Some((buffer, charge)), .. }) = self.incoming.take() {
-                    client.start(request, Command::Write, Some(buffer), Some(charge));
+                match self.incoming.take().map(|incoming| (incoming.request, incoming.place)) {
+                    Some((request, Ok((buffer, charge)))) => {
+                        client.start(request, Command::Write, Some(buffer), Some(charge));
+                    }
+                    Some((request, Err(error))) => {
+                        let outcome = Outcome::Failed(error, why(error));
+                        queue_answer(client, queue, Answer { request, outcome });
+                    }
+                    None => {}
                 }
-                self.incoming = None;
             }
             if !client.has_room() || queue.load() >= FILL_BYTES {
                 self.stopped = Stopped::Room;
@@ -154,21 +161,17 @@ impl Receiver {
                         continue;
                     }
                     let charge = client.memory.take(Buffer::memory_bytes(payload_bytes as usize));
-                    charge.map(|charge| Some((Buffer::recycled(payload_bytes as usize), charge)))
+                    charge.map(|charge| Some(Ok((Buffer::recycled(payload_bytes as usize), charge))))
                 }
                 Ok(command) => client.begin(request, command, queue).then_some(None),
-                Err(error) => {
-                    let outcome = Outcome::Failed(error, why(error));
-                    queue_answer(client, queue, Answer { request, outcome });
-                    Some(None)
-                }
+                Err(error) => Some(Some(Err(error))),
             };
             let Some(place) = begun else {
                 self.stopped = Stopped::Memory;
                 return Ok(at);
             };
             at += header_bytes;
-            if payload_bytes > 0 || place.is_some() {
+            if let Some(place) = place {
                 self.incoming = Some(Incoming { request, received: 0, length: payload_bytes, place });
             }
         }
@@ -179,7 +182,7 @@ impl Incoming {
     /// What is missing, if it should be received in place.
     fn rest(&mut self) -> Option<&mut [u8]> {
         let received = self.received as usize;
-        let (buffer, _) = self.place.as_mut()?;
+        let (buffer, _) = self.place.as_mut().ok()?;
         buffer.get_mut(received..).filter(|rest| rest.len() >= DIRECT_BYTES)
     }
 
@@ -187,7 +190,7 @@ impl Incoming {
     fn put(&mut self, bytes: &[u8]) -> usize {
         let missing = self.length - self.received;
         let taken = usize::try_from(missing).map_or(bytes.len(), |missing| missing.min(bytes.len()));
-        if let Some((buffer, _)) = &mut self.place {
+        if let Ok((buffer, _)) = &mut self.place {
             let received = self.received as usize;
             buffer[received..received + taken].copy_from_slice(&bytes[..taken]);
         }
