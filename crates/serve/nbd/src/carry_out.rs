@@ -8,7 +8,9 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use block::{Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent, Run, bytewise};
+use block::{
+    Allocation, BlockDevice, Buffer, DeviceError, Durability, Exclusive, Extent, Run, Shared, bytewise,
+};
 use nbd::flags::{allocation, command};
 use nbd::{BlockStatus, Command, Errno, Request};
 use reactor::{Payload, SendQueue};
@@ -145,7 +147,7 @@ impl Client {
         charge: Option<Charge>,
     ) -> Result<Outcome, Failed> {
         let extent = self.covering(request)?;
-        let _turn = self.volume().range_locks().share(extent).await;
+        let _turn = self.share(extent, ticket, Access::Read).await?;
         let buffer = self.fetch(extent, ticket).await?;
         let (payload, part) = (Payload::Buffer(Rc::new(buffer)), self.part(request, extent));
         Ok(Outcome::Data { payload, part, charge })
@@ -160,13 +162,13 @@ impl Client {
         let (extent, data, durability) = (self.covering(request)?, data.share(), self.durability(request));
         let device = self.device();
         if !self.is_whole(request) {
-            let turn = self.volume().range_locks().exclude(extent).await;
+            let turn = self.exclude(extent, ticket).await?;
             let write = || bytewise::write(device, request.offset, data);
             self.requests.ask(ticket, RequestKind::Change, Some(extent), write).await?;
             drop(turn);
             return self.settle(request, ticket).await;
         }
-        let turn = self.volume().range_locks().share(extent).await;
+        let turn = self.share(extent, ticket, Access::Write).await?;
         let write = || device.write(extent, data, durability);
         let written = self.requests.ask(ticket, RequestKind::Change, Some(extent), write).await;
         drop(turn);
@@ -208,7 +210,7 @@ impl Client {
     /// Whole blocks are deallocated; of others nothing was promised.
     async fn trim(&self, request: &Request, ticket: Ticket) -> Result<Outcome, Failed> {
         for piece in self.pieces(self.inner(request)) {
-            let _turn = self.volume().range_locks().share(piece).await;
+            let _turn = self.share(piece, ticket, Access::Write).await?;
             let unmap = || self.device().unmap(piece);
             self.requests.ask(ticket, RequestKind::Change, Some(piece), unmap).await?;
             reactor::yield_now().await;
@@ -232,7 +234,7 @@ impl Client {
             self.zero_part(edge, ticket).await?;
         }
         for piece in self.pieces(inner) {
-            let _turn = self.volume().range_locks().share(piece).await;
+            let _turn = self.share(piece, ticket, Access::Write).await?;
             let zero = || self.device().write_zeroes(piece, may_unmap);
             self.requests.ask(ticket, RequestKind::Change, Some(piece), zero).await?;
             reactor::yield_now().await;
@@ -246,7 +248,7 @@ impl Client {
             return Ok(());
         }
         let extent = bytewise::covering(self.device(), &bytes)?;
-        let _turn = self.volume().range_locks().exclude(extent).await;
+        let _turn = self.exclude(extent, ticket).await?;
         let zeros = Buffer::zeroed((bytes.end - bytes.start) as usize).share();
         let write = || bytewise::write(self.device(), bytes.start, zeros);
         Ok(self.requests.ask(ticket, RequestKind::Change, Some(extent), write).await?)
@@ -257,7 +259,7 @@ impl Client {
         let extent = self.covering(request)?;
         if self.device().memory(extent).is_none() {
             for piece in self.pieces(extent) {
-                let _turn = self.volume().range_locks().share(piece).await;
+                let _turn = self.share(piece, ticket, Access::Read).await?;
                 drop(self.fetch(piece, ticket).await?);
                 reactor::yield_now().await;
             }
@@ -290,6 +292,14 @@ impl Client {
             false => Ok(Outcome::Extents { extents, charge }),
             true => Err(Failed(Errno::Einval, "nothing is asked for")), // a reply has at least one
         }
+    }
+
+    async fn share(&self, extent: Extent, ticket: Ticket, access: Access) -> Result<Shared, Unserved> {
+        self.requests.wait(ticket, access, self.volume().range_locks().share(extent)).await
+    }
+
+    async fn exclude(&self, extent: Extent, ticket: Ticket) -> Result<Exclusive, Unserved> {
+        self.requests.wait(ticket, Access::Write, self.volume().range_locks().exclude(extent)).await
     }
 
     fn volume(&self) -> &Arc<Volume> {

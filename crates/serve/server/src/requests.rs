@@ -14,7 +14,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
@@ -39,6 +39,8 @@ pub struct Requests {
 /// A request that the device has not ended.
 struct Outstanding {
     since: Instant,
+    /// The device has it; else it waits for something else.
+    is_asked: bool,
     /// It has ended early, for this reason.
     early: Option<Unserved>,
     waker: Option<Waker>,
@@ -138,10 +140,42 @@ impl Requests {
         }
         let access = if kind == RequestKind::Change { Access::Write } else { Access::Read };
         self.permits(access).map_err(Unserved::Denied)?;
-        let mut request = pin!(request());
+        let request = pin!(request());
         // Dropped before the request, so that its blocks are locked when it is cancelled.
-        let mut listed = self.list(changes);
-        let ended = poll_fn(|cx| {
+        let mut listed = self.list(changes, true);
+        let ended = self.unless_early(&listed, request).await?;
+        listed.changes = None;
+        self.volume.record_end(kind, &ended);
+        ended.map_err(Unserved::Failed)
+    }
+
+    /// Awaits what a request needs before it asks, such as the lock of its blocks. An abort or the deadline ends
+    /// that, too, since blocks may be locked for as long as a device hangs.
+    ///
+    /// # Errors
+    /// The request is not permitted anyway, or has ended early.
+    pub async fn wait<T>(
+        &self,
+        ticket: Ticket,
+        access: Access,
+        needed: impl Future<Output = T>,
+    ) -> Result<T, Unserved> {
+        if ticket.0 != self.aborts.get() {
+            return Err(Unserved::Aborted);
+        }
+        self.permits(access).map_err(Unserved::Denied)?;
+        let needed = pin!(needed);
+        let listed = self.list(None, false);
+        self.unless_early(&listed, needed).await
+    }
+
+    /// The output of `future`, unless the request ends early.
+    async fn unless_early<T>(
+        &self,
+        listed: &Listed<'_>,
+        mut future: Pin<&mut impl Future<Output = T>>,
+    ) -> Result<T, Unserved> {
+        poll_fn(|cx| {
             let mut outstanding = self.outstanding.borrow_mut();
             let entry = outstanding.get_mut(&listed.number);
             if let Some(Outstanding { early: Some(early), .. }) = entry {
@@ -151,17 +185,14 @@ impl Requests {
                 entry.waker = Some(cx.waker().clone());
             }
             drop(outstanding);
-            request.as_mut().poll(cx).map(Ok)
+            future.as_mut().poll(cx).map(Ok)
         })
-        .await?;
-        listed.changes = None;
-        self.volume.record_end(kind, &ended);
-        ended.map_err(Unserved::Failed)
+        .await
     }
 
-    fn list(&self, changes: Option<Extent>) -> Listed<'_> {
+    fn list(&self, changes: Option<Extent>, is_asked: bool) -> Listed<'_> {
         let number = self.next.replace(self.next.get() + 1);
-        let outstanding = Outstanding { since: reactor::now(), early: None, waker: None };
+        let outstanding = Outstanding { since: reactor::now(), is_asked, early: None, waker: None };
         self.outstanding.borrow_mut().insert(number, outstanding);
         Listed { requests: self, number, changes }
     }
@@ -185,7 +216,8 @@ impl Requests {
         let mut silent = None;
         for outstanding in self.outstanding.borrow_mut().values_mut() {
             let time = now.saturating_duration_since(outstanding.since);
-            if time > deadline && outstanding.end(Unserved::Failed(DeviceError::TimedOut)) {
+            let ends = time > deadline && outstanding.end(Unserved::Failed(DeviceError::TimedOut));
+            if ends && outstanding.is_asked {
                 self.volume.health().timed_out();
                 silent = silent.max(Some(time));
             }
