@@ -47,6 +47,7 @@ mod limits;
 mod lost_cache;
 mod lost_writes;
 mod metrics;
+mod nbd;
 mod nbd_client;
 mod peer;
 mod peer_command;

@@ -1,0 +1,207 @@
+//! Clients that mean ill: memory and descriptors stay bounded and are given back, and others work on.
+
+use super::Both;
+use super::client::{BLOCK_STATUS, Client, OPT_LIST, READ, WRITE, an_option};
+use crate::hostile::resident_bytes;
+use crate::program::until;
+
+/// What they may make the server take beyond what it had, with `staging` as below.
+const MEMORY_BYTES_MAX: u64 = 96 << 20;
+const STAGING: &str = "[limits]\nstaging = \"32MiB\"\n";
+
+struct Siege {
+    both: Both,
+    witness: Client,
+    memory_bytes: u64,
+    descriptors: usize,
+}
+
+impl Siege {
+    fn begin(volume: &str) -> Option<Siege> {
+        let both = Both::serving(&[volume], STAGING)?;
+        let mut witness = Client::attach(both.port, "disk");
+        witness.write(0, &[0x5a; 65_536]).expect("written");
+        let (memory_bytes, descriptors) = (resident_bytes(&both.server), descriptors(&both));
+        Some(Siege { both, witness, memory_bytes, descriptors })
+    }
+
+    /// The server serves others and has not grown.
+    fn holds(&mut self) {
+        assert_eq!(self.witness.read(0, 65_536), Ok(vec![0x5a; 65_536]));
+        let grown = resident_bytes(&self.both.server).saturating_sub(self.memory_bytes);
+        println!("the server has grown by {} KiB", grown >> 10);
+        assert!(grown < MEMORY_BYTES_MAX, "by {grown} bytes");
+        Client::attach(self.both.port, "disk").read(0, 512).expect("and new ones are let in");
+    }
+
+    /// The same when all of them have gone, of whom nothing is kept.
+    fn is_over(mut self) {
+        self.holds();
+        until("all descriptors are given back", || descriptors(&self.both) <= self.descriptors);
+    }
+}
+
+fn descriptors(both: &Both) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", both.server.pid())).expect("a running server").count()
+}
+
+#[test]
+fn half_a_handshake_ends() {
+    let Some(mut siege) = Siege::begin("disk=ram:64MiB") else { return };
+    let port = siege.both.port;
+    let mut open: Vec<Client> = Vec::new();
+    for cut in [0, 1, 8, 15, 16, 20] {
+        let mut client = Client::connect(port);
+        client.say(&an_option(7, b"\0\0\0\x04disk\0\0")[..cut]);
+        open.push(client);
+    }
+    siege.holds();
+    assert!(open.iter_mut().all(Client::is_closed), "by the time that a handshake may take");
+    drop(open);
+    siege.is_over();
+}
+
+#[test]
+fn a_crowd_in_the_middle_of_its_handshake_leaves_room() {
+    let Some(mut siege) = Siege::begin("disk=ram:64MiB") else { return };
+    let port = siege.both.port;
+    let open: Vec<Client> = (0..900)
+        .map(|_| {
+            let mut client = Client::connect(port);
+            client.say(&an_option(7, &[0; 60_000])[..1000]);
+            client
+        })
+        .collect();
+    siege.holds();
+    drop(open);
+    siege.is_over();
+}
+
+#[test]
+fn options_without_end_cost_little() {
+    let Some(mut siege) = Siege::begin("disk=ram:64MiB") else { return };
+    let port = siege.both.port;
+    // Their answers are read.
+    let mut client = Client::connect(port);
+    for option in [0, 3, 6, 7, 9, 10, 4096] {
+        assert_eq!(client.option(option, &vec![0xff; 2 << 20]), 0x8000_0009, "TOO_BIG");
+    }
+    for _ in 0..2000 {
+        assert_eq!(client.option(OPT_LIST, &[]), 1);
+    }
+    siege.holds();
+    // And are not: as many as the sockets take.
+    let open: Vec<Client> = (0..20)
+        .map(|_| {
+            let mut client = Client::connect(port);
+            client.stream.set_nonblocking(true).expect("a socket");
+            let flood = an_option(OPT_LIST, &[]).repeat(1000);
+            let _ = (0..100).try_for_each(|_| std::io::Write::write_all(&mut client.stream, &flood));
+            client
+        })
+        .collect();
+    siege.holds();
+    drop((open, client));
+    siege.is_over();
+}
+
+#[test]
+fn what_is_no_request_ends_the_connection() {
+    let Some(siege) = Siege::begin("disk=ram:64MiB") else { return };
+    for garbage in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        &[0; 4],
+        &[0xff; 28],
+        b"IHAVEOPT\0\0\0\x07\0\0\0\0",
+        &[0x21, 0xe4, 0x1c, 0x71],
+    ] {
+        let mut client = Client::attach(siege.both.port, "disk");
+        client.say(garbage);
+        assert!(client.is_closed());
+    }
+    siege.is_over();
+}
+
+#[test]
+fn four_gibibytes_that_are_announced_take_no_memory() {
+    let Some(mut siege) = Siege::begin("disk=file:{state}/disk.img?size=64MiB") else { return };
+    let open: Vec<Client> = (0..20)
+        .map(|_| {
+            let mut client = Client::attach(siege.both.port, "disk");
+            client.begin(WRITE, 0, u64::from(u32::MAX), &vec![1; 1 << 20]);
+            client
+        })
+        .collect();
+    // These are as long as may be, and do not come.
+    let more: Vec<Client> = (0..20)
+        .map(|_| {
+            let mut client = Client::attach(siege.both.port, "protected");
+            client.begin(WRITE, 0, 32 << 20, &[1; 4096]);
+            client
+        })
+        .collect();
+    siege.holds();
+    drop((open, more));
+    siege.is_over();
+}
+
+#[test]
+fn reads_that_nobody_takes_are_bounded() {
+    for volume in ["disk=ram:64MiB", "disk=file:{state}/disk.img?size=64MiB"] {
+        let Some(mut siege) = Siege::begin(volume) else { return };
+        let open: Vec<Client> = (0..20)
+            .map(|_| {
+                let mut client = Client::attach(siege.both.port, "disk");
+                let requests: Vec<u8> = (0..2000).flat_map(|_| client.header(READ, 0, 1 << 20)).collect();
+                client.say(&requests);
+                client
+            })
+            .collect();
+        siege.holds();
+        drop(open);
+        siege.is_over();
+    }
+}
+
+/// Answers to BLOCK_STATUS once were not counted: 16 MiB for each connection.
+#[test]
+fn extents_that_nobody_takes_are_bounded() {
+    let Some(mut siege) = Siege::begin("disk=ram:64MiB") else { return };
+    for block in 16..8192 {
+        siege.witness.write(block * 8192, &[1; 4096]).expect("written");
+    }
+    let before = resident_bytes(&siege.both.server);
+    siege.memory_bytes = before;
+    let open: Vec<Client> = (0..16)
+        .map(|_| {
+            let mut client = Client::extended(siege.both.port, "disk");
+            let requests: Vec<u8> = (0..500).flat_map(|_| client.header(BLOCK_STATUS, 0, 64 << 20)).collect();
+            client.say(&requests);
+            client
+        })
+        .collect();
+    until("answers that wait for their clients, or clients that were cut", || {
+        let told = crate::sessions::sessions(&siege.both.server);
+        let of = |key: &str| told.iter().map(|session| session[key].as_u64().unwrap_or(0)).sum::<u64>();
+        let is_full = of("commands") > 8192 + 100 && of("in_flight") == 0;
+        is_full || told.len() < 17 || resident_bytes(&siege.both.server) > before + MEMORY_BYTES_MAX
+    });
+    siege.holds();
+    drop(open);
+    siege.is_over();
+}
+
+#[test]
+fn thousands_of_reads_are_all_answered_in_their_own_name() {
+    let Some(mut siege) = Siege::begin("disk=file:{state}/disk.img?size=64MiB") else { return };
+    let mut client = Client::extended(siege.both.port, "disk");
+    let requests: Vec<u8> =
+        (0..5000_u64).flat_map(|at| client.header(READ, at % 100 * 4096 + at % 7, 512)).collect();
+    client.say(&requests);
+    let mut cookies: Vec<u64> = (0..5000).map(|_| client.answer(512).expect("an answer").cookie).collect();
+    cookies.sort_unstable();
+    assert!(cookies.into_iter().eq(1..=5000));
+    siege.holds();
+    drop(client);
+    siege.is_over();
+}

@@ -1,0 +1,61 @@
+//! NBD: other people's clients, a client of our own that says what it likes, and SCSI beside it on the same volumes.
+
+mod client;
+mod hostile;
+mod model;
+mod programs;
+mod together;
+
+use std::process::Command;
+
+use crate::program::{Ended, run_command};
+use crate::server::{Server, free_port};
+
+/// A server that exports its volumes over NBD and over iSCSI.
+struct Both {
+    server: Server,
+    port: u16,
+    /// What its file says.
+    text: String,
+}
+
+impl Both {
+    /// Serves volumes, `NAME=SPEC`, each with an export and a target of its name; `protected` is the first of them,
+    /// read-only. `more` comes first in the file.
+    fn serving(volumes: &[&str], more: &str) -> Option<Both> {
+        let port = free_port();
+        let mut text = format!("{more}\n[nbd]\nlisten = [\"127.0.0.1:{port}\"]\n");
+        let volumes = volumes.iter().map(|volume| volume.split_once('=').expect("NAME=SPEC"));
+        for (index, (name, spec)) in volumes.enumerate() {
+            text += &export_of(name);
+            if index == 0 {
+                text +=
+                    &format!("[[nbd.export]]\nvolume = \"{name}\"\nname = \"protected\"\nread-only = true\n");
+            }
+            text += &format!(
+                "[volume.{name}]\nspec = \"{spec}\"\n[[target]]\nname = \"iqn.2026-01.io.linerate:{name}\"\n\
+                 lun = [{{ lun = 0, volume = \"{name}\" }}]\n"
+            );
+        }
+        Both::configured(text, port)
+    }
+
+    fn configured(text: String, port: u16) -> Option<Both> {
+        Server::configured(&text).map(|server| Both { server, port, text })
+    }
+
+    fn url(&self, export: &str) -> String {
+        format!("nbd://127.0.0.1:{}/{export}", self.port)
+    }
+
+    /// `linerate server …`.
+    fn command(&self, arguments: &[&str]) -> Ended {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+        command.arg("server").args(arguments).arg("--control").arg(self.server.state().join("control"));
+        run_command(&mut command)
+    }
+}
+
+fn export_of(volume: &str) -> String {
+    format!("[[nbd.export]]\nvolume = \"{volume}\"\ndescription = \"it is {volume}\"\n")
+}

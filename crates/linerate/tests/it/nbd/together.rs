@@ -1,0 +1,178 @@
+//! SCSI and NBD on one volume, and what administrators do to both.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use iscsi::pdu::{TaskManagementFunction, TaskManagementResult};
+
+use super::client::{Client, EIO, EPERM, FLUSH, READ, TRIM, WRITE, WRITE_ZEROES};
+use super::{Both, export_of};
+use crate::peer::{Moves, Peer};
+use crate::program::until;
+use crate::server::free_port;
+use crate::sessions::sessions;
+
+const WRITE_EXCLUSIVE: u8 = 1;
+const EXCLUSIVE_ACCESS: u8 = 3;
+
+/// PERSISTENT RESERVE OUT with this service action.
+fn persistent_reserve(peer: &mut Peer, action: u8, kind: u8, key: u64, new_key: u64) {
+    let parameters = [key.to_be_bytes(), new_key.to_be_bytes(), [0; 8]].concat();
+    peer.run(&[0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0], Moves::Out(parameters)).expect_good();
+}
+
+#[test]
+fn a_reservation_keeps_nbd_clients_out() {
+    let Some(both) = Both::serving(&["disk=ram:64MiB"], "") else { return };
+    let mut client = Client::attach(both.port, "disk");
+    client.write(512, &[7; 1024]).expect("written");
+    let mut peer = Peer::attach(&both.server, "disk", 1);
+    persistent_reserve(&mut peer, 0, 0, 0, 7);
+    client.write(512, &[8; 1024]).expect("a registration reserves nothing");
+    for (kind, reads) in [(WRITE_EXCLUSIVE, true), (EXCLUSIVE_ACCESS, false)] {
+        persistent_reserve(&mut peer, 1, kind, 7, 0);
+        let mut later = Client::attach(both.port, "disk");
+        for client in [&mut client, &mut later] {
+            for offset in [0, 100] {
+                assert_eq!(client.write(offset, &[9; 1024]), Err(EPERM));
+                assert_eq!(client.ask(WRITE_ZEROES, offset, 8192, &[]), Err(EPERM));
+            }
+            assert_eq!(client.ask(TRIM, 0, 8192, &[]), Err(EPERM));
+            assert_eq!(client.read(512, 1024), if reads { Ok(vec![8; 1024]) } else { Err(EPERM) });
+            assert_eq!(client.read(700, 100), if reads { Ok(vec![8; 100]) } else { Err(EPERM) });
+        }
+        persistent_reserve(&mut peer, 2, kind, 7, 0);
+        client.write(512, &[8; 1024]).expect("nobody has reserved it any more");
+    }
+    assert_eq!(peer.read(1, 2), [8; 1024]);
+}
+
+/// A volume that hangs when it is told to.
+fn sick(deadline: &str) -> Option<Both> {
+    let text = format!("[volume.sick]\nspec = \"fault:[ram:16MiB]\"\ndeadline = \"{deadline}\"\n");
+    let port = free_port();
+    let text = format!(
+        "[nbd]\nlisten = [\"127.0.0.1:{port}\"]\n{}{text}[[target]]\nname = \"iqn.2026-01.io.linerate:sick\"\n\
+         lun = [{{ lun = 0, volume = \"sick\" }}]\n",
+        export_of("sick")
+    );
+    Both::configured(text, port)
+}
+
+/// Waits until the server knows of a request that is not answered.
+fn until_outstanding(both: &Both) {
+    until("an outstanding request of an NBD client", || {
+        sessions(&both.server)
+            .iter()
+            .any(|session| session["front_end"] == "nbd" && session["in_flight"] != 0)
+    });
+}
+
+#[test]
+fn a_reset_ends_what_an_nbd_client_waits_for() {
+    let Some(both) = sick("1h") else { return };
+    let mut client = Client::attach(both.port, "sick");
+    client.write(0, &[1; 4096]).expect("written");
+    let mut peer = Peer::attach(&both.server, "sick", 1);
+    both.command(&["fault", "sick", "hang"]).expect_success();
+    client.begin(WRITE, 0, 4096, &[2; 4096]);
+    client.begin(WRITE, 100, 5, &[2; 5]);
+    until_outstanding(&both);
+    assert_eq!(peer.manage(TaskManagementFunction::LogicalUnitReset), TaskManagementResult::FunctionComplete);
+    for _ in 0..2 {
+        assert_eq!(client.answer(0).expect("an answer").error, EIO);
+    }
+    both.command(&["fault", "sick", "pass"]).expect_success();
+    until("a volume that answers", || client.read(0, 4096).is_ok());
+    assert_eq!(client.read(0, 4096), Ok(vec![1; 4096]), "what was aborted has had no effect");
+    client.write(0, &[3; 4096]).expect("and it works again");
+    assert_eq!(client.read(0, 4096), Ok(vec![3; 4096]));
+}
+
+#[test]
+fn a_request_past_its_deadline_fails_and_fences_the_volume_until_it_answers() {
+    let Some(both) = sick("1s") else { return };
+    let mut client = Client::attach(both.port, "sick");
+    client.write(0, &[1; 4096]).expect("written");
+    both.command(&["fault", "sick", "hang"]).expect_success();
+    client.begin(WRITE, 0, 4096, &[2; 4096]);
+    client.begin(WRITE, 100, 5, &[2; 5]); // which waits for the blocks of the first
+    for _ in 0..2 {
+        assert_eq!(client.answer(0).expect("an answer").error, EIO);
+    }
+    // Once these waited for their blocks as long as the device hung.
+    assert_eq!(client.read(8192, 512), Err(EIO), "fenced");
+    assert_eq!(client.write(0, &[2; 4096]), Err(EIO), "fenced");
+    assert_eq!(client.write(100, &[2; 5]), Err(EIO), "fenced");
+    both.command(&["fault", "sick", "pass"]).expect_success();
+    until("a volume that answers", || client.read(0, 4096).is_ok());
+    assert_eq!(client.read(0, 4096), Ok(vec![1; 4096]), "what was given up has had no effect");
+    client.write(0, &[3; 4096]).expect("and it works again");
+    client.ask(FLUSH, 0, 0, &[]).expect("flushed");
+}
+
+#[test]
+fn a_client_is_listed_and_dropped() {
+    let Some(both) = Both::serving(&["disk=ram:64MiB"], "") else { return };
+    let (mut one, mut two) = (Client::attach(both.port, "disk"), Client::attach(both.port, "protected"));
+    one.write(0, &[1; 4096]).expect("written");
+    two.read(0, 512).expect("read");
+    let told = sessions(&both.server);
+    let of =
+        |export: &str| told.iter().find(|session| session["target"] == export).expect("a session").clone();
+    assert_eq!((&of("disk")["front_end"], &of("disk")["written_bytes"]), (&"nbd".into(), &4096.into()));
+    assert_eq!((&of("protected")["commands"], &of("protected")["read_bytes"]), (&1.into(), &512.into()));
+    both.command(&["drop", &of("disk")["tsih"].to_string()]).expect_success();
+    assert!(one.is_closed());
+    two.read(0, 512).expect("another goes on");
+    both.command(&["drop", "127.0.0.1"]).expect_success();
+    assert!(two.is_closed());
+    until("no session", || sessions(&both.server).is_empty());
+}
+
+#[test]
+fn exports_come_and_go_beside_others() {
+    let Some(mut both) = Both::serving(&["disk=ram:16MiB", "other=ram:16MiB"], "") else { return };
+    let (over, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let load = {
+        let (mut client, over, done) =
+            (Client::attach(both.port, "disk"), Arc::clone(&over), Arc::clone(&done));
+        std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                let count = done.fetch_add(1, Ordering::Relaxed);
+                client.write(4096, &count.to_be_bytes()).expect("written");
+                assert_eq!(client.read(4096, 8), Ok(count.to_be_bytes().to_vec()));
+            }
+        })
+    };
+    let goes_on = || {
+        let before = done.load(Ordering::Relaxed);
+        until("a hundred requests more", || done.load(Ordering::Relaxed) > before + 100);
+    };
+    let text = both.text.clone();
+    let more = export_of("other").replace("volume", "name = \"more\"\nvolume");
+    let with = text.replacen("[[nbd.export]]", &format!("{more}[[nbd.export]]"), 1);
+    let without = text.replace(&export_of("other"), "");
+    for _ in 0..3 {
+        let mut client = Client::attach(both.port, "other");
+        let mut refused = Client::connect(both.port);
+        assert_eq!(refused.option(super::client::OPT_GO, b"\0\0\0\x04more\0\0"), 0x8000_0006);
+        both.server.reconfigure(&with);
+        both.command(&["reload"]).expect_success();
+        goes_on();
+        let mut more = Client::attach(both.port, "more");
+        more.write(0, &[5; 512]).expect("written");
+        assert_eq!(client.read(0, 512), Ok(vec![5; 512]), "it is the same volume, and undisturbed");
+        both.server.reconfigure(&without);
+        // It would disturb clients, and says so.
+        both.command(&["reload"]).expect_failure();
+        assert!(client.ask(READ, 0, 512, &[]).is_ok(), "nothing has changed");
+        both.command(&["reload", "--force"]).expect_success();
+        assert!(client.is_closed() && more.is_closed());
+        goes_on();
+        both.server.reconfigure(&text);
+        both.command(&["reload"]).expect_success();
+    }
+    over.store(true, Ordering::Relaxed);
+    load.join().expect("a load without a failure");
+}
