@@ -235,7 +235,6 @@ impl Session {
                 let begun = is_short.then(|| reply.as_mut().poll(&mut Context::from_waker(Waker::noop())));
                 let reply: Pin<Box<dyn Future<Output = Reply>>> = match begun {
                     Some(Poll::Ready(reply)) if reply.effects.is_none() => {
-                        self.record_device(id, watch.device_time());
                         return self.answer_reporting(id, reply, watch.reported_losses());
                     }
                     Some(Poll::Ready(reply)) => Box::pin(ready(reply)),
