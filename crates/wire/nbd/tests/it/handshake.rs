@@ -102,7 +102,7 @@ fn export_name_is_answered_by_size_flags_and_124_zeroes() {
     for (flags, zeroes) in [("00000000", 124), ("00000001", 124), ("00000002", 0), ("00000003", 0)] {
         let mut talk = Talk::begin(flags);
         let session = talk.hear(option).expect("an export").expect("a session");
-        assert_eq!((session.form, session.has_allocation), (ReplyForm::Simple, false));
+        assert_eq!((session.form, session.allocation.is_some()), (ReplyForm::Simple, false));
         let mut wanted = bytes("0000000004000000 0d6d");
         wanted.resize(10 + zeroes, 0);
         assert_eq!(talk.said, wanted);
@@ -299,7 +299,7 @@ fn a_metadata_context_is_chosen_for_the_export_it_was_chosen_for() {
         talk
     };
     let chosen =
-        |mut talk: Talk, go: &str| talk.hear(go).expect("an export").expect("a session").has_allocation;
+        |mut talk: Talk, go: &str| talk.hear(go).expect("an export").expect("a session").allocation.is_some();
     Talk::begin(FIXED).refuses(CHOOSE, 3); // structured replies come first
     let mut talk = structured();
     talk.answers(CHOOSE, CHOSEN);

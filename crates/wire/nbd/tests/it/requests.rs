@@ -9,7 +9,7 @@ use crate::{bytes, disk};
 const FORMS: [ReplyForm; 3] = [ReplyForm::Simple, ReplyForm::Structured, ReplyForm::Extended];
 
 fn session(form: ReplyForm) -> Session {
-    Session { export: disk(), form, has_allocation: true }
+    Session { export: disk(), form, allocation: Some(nbd::ALLOCATION_CONTEXT) }
 }
 
 /// A request with this command.
@@ -202,8 +202,8 @@ proptest! {
         request.write(form, &mut out);
         prop_assert_eq!(Request::parse(form, &out), Ok(Some(request)));
         // Whatever it asks for, there is an answer.
-        for has_allocation in [false, true] {
-            let session = Session { has_allocation, ..session(form) };
+        for allocation in [None, Some(nbd::ALLOCATION_CONTEXT)] {
+            let session = Session { allocation, ..session(form) };
             if let Ok(command) = session.check(&request) {
                 prop_assert_eq!(command as u16, kind);
                 let moves = matches!(command, Command::Read | Command::Write);

@@ -12,7 +12,11 @@ const DATA: [Command; 5] =
     [Command::Read, Command::Write, Command::Trim, Command::Cache, Command::WriteZeroes];
 
 fn session(form: ReplyForm) -> Session {
-    Session { export: disk(), form, has_allocation: form != ReplyForm::Simple }
+    Session {
+        export: disk(),
+        form,
+        allocation: (form != ReplyForm::Simple).then_some(nbd::ALLOCATION_CONTEXT),
+    }
 }
 
 fn without(form: ReplyForm, flags: u16) -> Session {
@@ -98,7 +102,7 @@ fn what_was_not_exposed_is_invalid() {
 #[test]
 fn block_status_needs_its_context() {
     for form in FORMS {
-        let session = Session { has_allocation: false, ..session(form) };
+        let session = Session { allocation: None, ..session(form) };
         assert_eq!(session.check(&flagged(Command::BlockStatus, 0)), Err(Errno::Einval));
     }
 }
@@ -107,8 +111,9 @@ fn block_status_needs_its_context() {
 fn the_end_is_where_the_export_ends() {
     for form in FORMS {
         let session = session(form);
-        let all =
-            DATA.into_iter().chain([Command::BlockStatus].into_iter().filter(|_| session.has_allocation));
+        let all = DATA
+            .into_iter()
+            .chain([Command::BlockStatus].into_iter().filter(|_| session.allocation.is_some()));
         for kind in all {
             let beyond = match kind {
                 Command::Write | Command::WriteZeroes => Errno::Enospc,
@@ -163,7 +168,7 @@ fn a_payload_has_32_mib_and_what_has_none_may_be_longer() {
 fn a_minimum_block_size_is_enforced() {
     let export =
         Export { block_sizes: BlockSizes { minimum: 512, preferred: 4096, maximum: 32 << 20 }, ..disk() };
-    let session = Session { export, form: ReplyForm::Structured, has_allocation: true };
+    let session = Session { export, form: ReplyForm::Structured, allocation: Some(nbd::ALLOCATION_CONTEXT) };
     for kind in DATA.into_iter().chain([Command::BlockStatus]) {
         for (offset, length) in [(1, 512), (512, 1), (0, 513), (256, 256)] {
             assert_eq!(session.check(&asks(kind, offset, length)), Err(Errno::Einval), "{kind:?}");
