@@ -68,7 +68,9 @@ pub(crate) async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
     }
     let (peer, local, config) = (stream.peer(), stream.local(), core.front_end.config());
     let seen = Seen { config: &config, from: peer.ip() };
-    let why = match reactor::timeout(config.limits.handshake_time, shake_hands(&*stream, &seen)).await {
+    let (result, why) = match reactor::timeout(config.limits.handshake_time, shake_hands(&*stream, &seen))
+        .await
+    {
         Ok(Ok(session)) => {
             let Some(export) = config.find(&session.export.name, peer.ip()).map(Arc::clone) else { return };
             let place = core.front_end.place(AddressBlock::containing(peer.ip()));
@@ -82,10 +84,14 @@ pub(crate) async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
             });
         }
         Ok(Err(Failure::Ended)) => return tracing::debug!(target: AUDIT, %peer, "discovery"),
-        Ok(Err(Failure::Socket(error))) => error.to_string(),
-        Ok(Err(Failure::Violation(violation))) => violation.to_string(),
-        Err(_) => "the handshake took too long".to_owned(),
+        Ok(Err(Failure::Socket(error))) => ("socket_error", error.to_string()),
+        Ok(Err(Failure::Violation(violation))) => match violation {
+            Violation::NoExport(_) => ("no_such_export", violation.to_string()),
+            _ => ("protocol_error", violation.to_string()),
+        },
+        Err(_) => ("too_slow", "the handshake took too long".to_owned()),
     };
+    core.tally.login(None, result);
     if server.may_log(peer.ip()) {
         tracing::warn!(target: AUDIT, why, %peer, "login refused");
     }

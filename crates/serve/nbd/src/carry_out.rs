@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use block::{
     Allocation, BlockDevice, Buffer, DeviceError, Durability, Exclusive, Extent, Run, Shared, bytewise,
@@ -36,12 +37,13 @@ impl Client {
         self: &Rc<Self>,
         request: Request,
         command: Command,
+        now: Instant,
         queue: &mut SendQueue<Charge>,
     ) -> bool {
         let mut charge = None;
         if command == Command::Read {
             if let Some(outcome) = self.read_from_memory(&request) {
-                queue_answer(self, queue, Answer { request, outcome });
+                queue_answer(self, queue, Answer { request, begin: now, outcome });
                 return true;
             }
             let bytes = self.covering(&request).map_or(0, |extent| self.length(extent));
@@ -52,7 +54,7 @@ impl Client {
             if let Some(buffer) = self.read_from_cache(&request) {
                 let (payload, part) = (Payload::Buffer(Rc::new(buffer)), 0..request.length as usize);
                 let outcome = Outcome::Data { payload, part, charge };
-                queue_answer(self, queue, Answer { request, outcome });
+                queue_answer(self, queue, Answer { request, begin: now, outcome });
                 return true;
             }
         }
@@ -63,7 +65,7 @@ impl Client {
                 return false;
             }
         }
-        self.start(request, command, None, charge);
+        self.start(request, command, now, None, charge);
         true
     }
 
@@ -72,15 +74,17 @@ impl Client {
         self: &Rc<Self>,
         request: Request,
         command: Command,
+        now: Instant,
         data: Option<Buffer>,
         charge: Option<Charge>,
     ) {
         let (client, ticket) = (Rc::clone(self), self.requests.accept());
         self.begin_task();
+        self.count_wait();
         drop(reactor::spawn(async move {
             let outcome = client.carry_out(&request, command, ticket, data, charge).await;
             let outcome = outcome.unwrap_or_else(|Failed(error, text)| Outcome::Failed(error, text));
-            client.end_task(Answer { request, outcome });
+            client.end_task(Answer { request, begin: now, outcome });
         }));
     }
 

@@ -11,9 +11,12 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use nbd::{BlockStatus, Errno, Request, Session};
+use nbd::{BlockStatus, Command, Errno, Request, Session};
 use reactor::Payload;
-use server::{AUDIT, Budget, Charge, Portal, Requests, SessionCounts, Traffic};
+use server::{
+    AUDIT, Budget, Charge, Operation, Portal, Requests, SessionCounts, SessionInfo, Span, Traffic,
+    VolumeTally,
+};
 use volume::{AttachmentId, HostPath, HostPort, ServicePort};
 
 use crate::config::{Export, Limits};
@@ -35,7 +38,11 @@ pub(crate) struct Client {
     /// The lost writes that it has been told of, or that were lost before it came.
     pub(crate) losses_told: Cell<u64>,
     /// What monitoring calls its host.
-    counted_as: Arc<str>,
+    pub(crate) counted_as: Arc<str>,
+    /// Counts of the volume on this core.
+    tally: Rc<VolumeTally>,
+    /// Answers of this round, and when their requests began: all of them end when it has sent them.
+    answered: RefCell<Vec<(Operation, Instant)>>,
     since: Instant,
     /// Answers of tasks, for the connection.
     answers: RefCell<VecDeque<Answer>>,
@@ -92,6 +99,8 @@ pub(crate) enum Closing {
 /// The answer to a request.
 pub(crate) struct Answer {
     pub(crate) request: Request,
+    /// When it was taken in.
+    pub(crate) begin: Instant,
     pub(crate) outcome: Outcome,
 }
 
@@ -138,7 +147,12 @@ impl fmt::Display for Closing {
 
 impl Client {
     /// A client whose memory counts against that of its core, too.
-    pub(crate) fn new(beginning: Beginning, counted_as: Arc<str>, core_memory: &Rc<Budget>) -> Client {
+    pub(crate) fn new(
+        beginning: Beginning,
+        counted_as: Arc<str>,
+        tally: Rc<VolumeTally>,
+        core_memory: &Rc<Budget>,
+    ) -> Client {
         static NUMBERS: AtomicU16 = AtomicU16::new(1);
         let Beginning { peer, local, portal, export, session, limits } = beginning;
         let volume = Arc::clone(&export.volume);
@@ -153,6 +167,8 @@ impl Client {
             session,
             limits,
             counted_as,
+            tally,
+            answered: RefCell::default(),
             since: reactor::now(),
             answers: RefCell::default(),
             running: Cell::new(0),
@@ -208,13 +224,40 @@ impl Client {
         self.answers.borrow_mut().pop_front()
     }
 
-    /// Counts an answer that was queued.
-    pub(crate) fn count(&self, read_bytes: u64, written_bytes: u64) {
-        let mut traffic = self.traffic.get();
-        traffic.commands += 1;
-        traffic.read_bytes += read_bytes;
-        traffic.written_bytes += written_bytes;
-        self.traffic.set(traffic);
+    /// Counts an answer that was queued, and what it has moved.
+    pub(crate) fn count(&self, request: &Request, begin: Instant, (read, written): (u64, u64)) {
+        let moved = Traffic { commands: 1, read_bytes: read, written_bytes: written, window_full: 0 };
+        self.traffic.set(self.traffic.get().plus(moved));
+        self.tally.moved(read, written);
+        self.answered.borrow_mut().push((operation(request), begin));
+    }
+
+    /// Counts an answer that is an error.
+    pub(crate) fn count_failure(&self, request: &Request, error: Errno) {
+        self.tally.failed(operation(request), name_of(error));
+    }
+
+    /// A request waits for the device.
+    pub(crate) fn count_wait(&self) {
+        self.tally.note_wait();
+    }
+
+    /// What was answered in this round is on its way.
+    pub(crate) fn record_answers(&self) {
+        let mut answered = self.answered.borrow_mut();
+        let Some((_, begin)) = answered.first() else { return };
+        let end = reactor::now();
+        let mut span = Span::new(*begin, end);
+        for (operation, begin) in answered.drain(..) {
+            span = span.to(begin, end);
+            self.tally.record(operation, span);
+        }
+    }
+
+    /// As observers are told of it.
+    pub(crate) fn info<'a>(&'a self, host: &'a str) -> SessionInfo<'a> {
+        let (target, handle) = (Some(&*self.export.name), Some(self.number));
+        SessionInfo { front_end: NBD, initiator: host, user: None, target, handle }
     }
 
     /// A request waits for memory, or none does any more.
@@ -252,6 +295,16 @@ impl Client {
         }
         *self.waker.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
+    }
+
+    /// The name of its host, which is its address.
+    pub(crate) fn host(&self) -> String {
+        self.peer.ip().to_canonical().to_string()
+    }
+
+    /// Requests that the device has.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.running.get()
     }
 
     pub(crate) fn log_in(&self) {
@@ -292,6 +345,32 @@ impl Client {
                 ("base:allocation", if self.session.allocation.is_some() { "yes" } else { "no" }.to_owned()),
             ],
         }
+    }
+}
+
+/// What monitoring calls a request.
+fn operation(request: &Request) -> Operation {
+    match request.command() {
+        Some(Command::Read) => Operation::Read,
+        Some(Command::Write) => Operation::Write,
+        Some(Command::Flush) => Operation::Flush,
+        Some(Command::Trim) => Operation::Unmap,
+        Some(Command::WriteZeroes) => Operation::WriteSame,
+        Some(Command::Cache | Command::BlockStatus | Command::Disconnect) | None => Operation::Other,
+    }
+}
+
+/// What it calls an error.
+fn name_of(error: Errno) -> &'static str {
+    match error {
+        Errno::Eperm => "eperm",
+        Errno::Eio => "eio",
+        Errno::Enomem => "enomem",
+        Errno::Einval => "einval",
+        Errno::Enospc => "enospc",
+        Errno::Eoverflow => "eoverflow",
+        Errno::Enotsup => "enotsup",
+        Errno::Eshutdown => "eshutdown",
     }
 }
 

@@ -37,6 +37,22 @@ pub(crate) enum ConnectionEnd {
     Stalled,
 }
 
+impl ConnectionEnd {
+    /// The name that monitoring has for it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            ConnectionEnd::Closed(Closing::Disconnected) => "disconnected",
+            ConnectionEnd::Closed(Closing::Asked | Closing::Dropped) => "dropped",
+            ConnectionEnd::Closed(Closing::Gone) => "export_gone",
+            ConnectionEnd::Closed(Closing::TooSlow) => "too_slow",
+            ConnectionEnd::PeerClosed => "closed_by_client",
+            ConnectionEnd::Socket(_) => "socket_error",
+            ConnectionEnd::Violation(_) => "protocol_error",
+            ConnectionEnd::Stalled => "send_stall",
+        }
+    }
+}
+
 impl fmt::Display for ConnectionEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -67,8 +83,9 @@ impl Connection {
         let Admitted { stream, permit, place, peer, local, portal, export, session, limits } = admitted;
         let stream = reactor::world().adopt(stream)?;
         let counted_as = core.front_end.names.label(&peer.ip().to_canonical().to_string());
+        let tally = core.tally.volume(&export.volume);
         let beginning = Beginning { peer, local, portal, export, session, limits };
-        let client = Rc::new(Client::new(beginning, counted_as, &core.handle.memory));
+        let client = Rc::new(Client::new(beginning, counted_as, tally, &core.handle.memory));
         let connection = Connection {
             client: Rc::clone(&client),
             stream,
@@ -104,6 +121,7 @@ impl Connection {
             Some(closing) => return Err(ConnectionEnd::Closed(closing)),
         }
         let moved = self.send()?;
+        self.client.record_answers();
         match self.client.closing() {
             Some(closing) if self.queue.is_empty() && !self.client.is_working() => {
                 Err(ConnectionEnd::Closed(closing))
@@ -180,7 +198,7 @@ impl Connection {
 
 /// Queues the reply that an answer is, and counts it.
 pub(crate) fn queue_answer(client: &Client, queue: &mut SendQueue<Charge>, answer: Answer) {
-    let Answer { request, outcome } = answer;
+    let Answer { request, begin, outcome } = answer;
     let session = &client.session;
     let (mut read, mut written) = (0, 0);
     match outcome {
@@ -197,7 +215,10 @@ pub(crate) fn queue_answer(client: &Client, queue: &mut SendQueue<Charge>, answe
             queue.append(|out| session.block_status(&request, &extents, out));
             queue.push(queue.arena_end(), Payload::None, 0..0, charge);
         }
-        Outcome::Failed(error, text) => queue.append(|out| session.fail(&request, error, text, out)),
+        Outcome::Failed(error, text) => {
+            client.count_failure(&request, error);
+            queue.append(|out| session.fail(&request, error, text, out));
+        }
     }
-    client.count(read, written);
+    client.count(&request, begin, (read, written));
 }

@@ -12,7 +12,7 @@ use server::{AbortOrder, Accepted, CoreFrontEnd, CoreHandle, CoreStatistics, Cor
 use crate::admission::{self, Admitted};
 use crate::client::{Client, ClientStatus, Closing};
 use crate::config::Export;
-use crate::connection::Connection;
+use crate::connection::{Connection, ConnectionEnd};
 use crate::front_end::Nbd;
 use crate::receive::{SCRATCH_BYTES, Scratch};
 
@@ -43,10 +43,10 @@ impl CoreClients {
                 // What is served may have changed since it was admitted.
                 Ok((client, connection)) if core.still_serves(&client) => {
                     core.clients.borrow_mut().push(Rc::clone(&client));
-                    client.log_in();
+                    core.greet(&client);
                     let end = connection.run().await;
                     client.requests.abort();
-                    client.log_out(&end);
+                    core.see_off(&client, &end);
                     client
                 }
                 Ok(_) => return,
@@ -54,6 +54,22 @@ impl CoreClients {
             };
             core.clients.borrow_mut().retain(|other| !Rc::ptr_eq(other, &client));
         }));
+    }
+
+    /// A client begins, and everybody who wants to know is told.
+    fn greet(&self, client: &Client) {
+        client.log_in();
+        self.tally.login(Some(&client.export.name), "accepted");
+        let host = client.host();
+        self.handle.server.tell(|observer| observer.session_began(client.info(&host), client.peer));
+    }
+
+    fn see_off(&self, client: &Client, end: &ConnectionEnd) {
+        client.log_out(end);
+        let (export, counts, host) = (&client.export.name, client.counts(), client.host());
+        self.tally.session_ended(export, &counts.host, counts.traffic);
+        self.tally.connection_closed(Some(export), end.name());
+        self.handle.server.tell(|observer| observer.session_ended(client.info(&host)));
     }
 
     /// Whether the client could connect to the same export now.
@@ -98,6 +114,8 @@ impl CoreFrontEnd for CoreClients {
     }
 
     fn adapt(self: Rc<Self>, _: &Sender<()>) {
+        let config = self.front_end.config();
+        self.tally.keep_served(|target| config.exports.iter().any(|export| export.name == target));
         for client in self.all() {
             if !self.still_serves(&client) {
                 client.requests.abort();
@@ -107,7 +125,13 @@ impl CoreFrontEnd for CoreClients {
     }
 
     fn statistics(&self) -> CoreStatistics {
-        self.tally.statistics(self.all().iter().map(|client| client.counts()))
+        let clients = self.all();
+        let mut statistics = self.tally.statistics(clients.iter().map(|client| client.counts()));
+        for volume in &mut statistics.volumes {
+            let uses = |client: &&Rc<Client>| Arc::as_ptr(client.requests.volume()) == volume.volume.as_ptr();
+            volume.in_flight = clients.iter().filter(uses).map(|client| client.in_flight() as u64).sum();
+        }
+        statistics
     }
 
     fn tick(&self, now: Instant) -> bool {

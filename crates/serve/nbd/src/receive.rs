@@ -125,6 +125,7 @@ impl Receiver {
         let header_bytes = Request::header_bytes(form);
         let mut at = 0;
         self.stopped = Stopped::Incomplete;
+        let now = reactor::now();
         loop {
             if let Some(incoming) = &mut self.incoming {
                 at += incoming.put(&bytes[at..]);
@@ -133,11 +134,11 @@ impl Receiver {
                 }
                 match self.incoming.take().map(|incoming| (incoming.request, incoming.place)) {
                     Some((request, Ok((buffer, charge)))) => {
-                        client.start(request, Command::Write, Some(buffer), Some(charge));
+                        client.start(request, Command::Write, now, Some(buffer), Some(charge));
                     }
                     Some((request, Err(error))) => {
                         let outcome = Outcome::Failed(error, why(error));
-                        queue_answer(client, queue, Answer { request, outcome });
+                        queue_answer(client, queue, Answer { request, begin: now, outcome });
                     }
                     None => {}
                 }
@@ -156,14 +157,14 @@ impl Receiver {
                 Ok(Command::Write) => {
                     let data = bytes[at + header_bytes..].get(..payload_bytes as usize);
                     if let Some(outcome) = data.and_then(|data| client.write_now(&request, data)) {
-                        queue_answer(client, queue, Answer { request, outcome });
+                        queue_answer(client, queue, Answer { request, begin: now, outcome });
                         at += header_bytes + payload_bytes as usize;
                         continue;
                     }
                     let charge = client.memory.take(Buffer::memory_bytes(payload_bytes as usize));
                     charge.map(|charge| Some(Ok((Buffer::recycled(payload_bytes as usize), charge))))
                 }
-                Ok(command) => client.begin(request, command, queue).then_some(None),
+                Ok(command) => client.begin(request, command, now, queue).then_some(None),
                 Err(error) => Some(Some(Err(error))),
             };
             let Some(place) = begun else {
