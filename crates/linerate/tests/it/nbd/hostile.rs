@@ -35,7 +35,7 @@ impl Siege {
     }
 
     /// The same when all of them have gone, of whom nothing is kept.
-    fn is_over(mut self) {
+    fn expect_over(mut self) {
         self.holds();
         until("all descriptors are given back", || descriptors(&self.both) <= self.descriptors);
     }
@@ -58,7 +58,7 @@ fn half_a_handshake_ends() {
     siege.holds();
     assert!(open.iter_mut().all(Client::is_closed), "by the time that a handshake may take");
     drop(open);
-    siege.is_over();
+    siege.expect_over();
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_crowd_in_the_middle_of_its_handshake_leaves_room() {
         .collect();
     siege.holds();
     drop(open);
-    siege.is_over();
+    siege.expect_over();
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn options_without_end_cost_little() {
         .collect();
     siege.holds();
     drop((open, client));
-    siege.is_over();
+    siege.expect_over();
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn what_is_no_request_ends_the_connection() {
         client.say(garbage);
         assert!(client.is_closed());
     }
-    siege.is_over();
+    siege.expect_over();
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn four_gibibytes_that_are_announced_take_no_memory() {
         .collect();
     siege.holds();
     drop((open, more));
-    siege.is_over();
+    siege.expect_over();
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn reads_that_nobody_takes_are_bounded() {
             .collect();
         siege.holds();
         drop(open);
-        siege.is_over();
+        siege.expect_over();
     }
 }
 
@@ -188,7 +188,7 @@ fn extents_that_nobody_takes_are_bounded() {
     });
     siege.holds();
     drop(open);
-    siege.is_over();
+    siege.expect_over();
 }
 
 #[test]
@@ -203,5 +203,5 @@ fn thousands_of_reads_are_all_answered_in_their_own_name() {
     assert!(cookies.into_iter().eq(1..=5000));
     siege.holds();
     drop(client);
-    siege.is_over();
+    siege.expect_over();
 }
