@@ -276,7 +276,10 @@ fn every_command_is_tried_with_an_output_that_is_full() {
         }
         for arguments in ways {
             let (code, said) = ended(linerate(name, &arguments, full()));
-            if (code, complaints(&said)) != expected {
+            // As JSON it answers always, also that it fails where it has just been carried out.
+            let answers = expected.1 == 0 && arguments.ends_with(&["--json".to_owned()]);
+            let is_told = answers && code.is_some_and(|code| code != 0) && complaints(&said) == 1;
+            if (code, complaints(&said)) != expected && !is_told {
                 wrong.push(format!("{name} {arguments:?}: {code:?} {said}"));
             }
         }
