@@ -154,6 +154,7 @@ fn fio_reads_what_it_has_written() {
         "--iodepth=8",
         "--verify=crc32c",
         "--verify_fatal=1",
+        "--verify_state_save=0", // or it leaves files where the test runs
         "--group_reporting",
     ];
     let said = run("fio", &[&arguments[..], &[&uri]].concat()).expect_success();
