@@ -110,6 +110,8 @@ pub(crate) enum Outcome {
     Done,
     /// The data of a read: a part of a payload, whose memory is charged.
     Data { payload: Payload, part: Range<usize>, charge: Option<Charge> },
+    /// The data of a read, which are appended behind the header.
+    Copied,
     /// The extents of BLOCK_STATUS, whose memory is charged.
     Extents { extents: Vec<BlockStatus>, charge: Option<Charge> },
     /// It failed, for a reason in words.

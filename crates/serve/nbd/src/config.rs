@@ -55,7 +55,7 @@ impl Default for Limits {
             handshake_time: Duration::from_secs(15),
             send_stall: Duration::from_secs(60),
             requests: 256,
-            staging_bytes: 64 << 20,
+            staging_bytes: 256 << 20,
         }
     }
 }

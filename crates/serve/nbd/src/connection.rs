@@ -211,6 +211,10 @@ pub(crate) fn queue_answer(client: &Client, queue: &mut SendQueue<Charge>, answe
             queue.append(|out| session.read_header(&request, out));
             queue.push(queue.arena_end(), payload, part, charge);
         }
+        Outcome::Copied => {
+            read = request.length;
+            queue.append(|out| session.read_header(&request, out));
+        }
         Outcome::Extents { extents, charge } => {
             queue.append(|out| session.block_status(&request, &extents, out));
             queue.push(queue.arena_end(), Payload::None, 0..0, charge);

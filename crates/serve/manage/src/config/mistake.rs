@@ -39,6 +39,7 @@ pub struct Mistakes<'a> {
     sections: RefCell<Vec<(String, Vec<KnownKey>)>>,
 }
 
+#[derive(PartialEq, Eq)]
 struct Mistake {
     at: Range<usize>,
     sentence: String,
@@ -68,7 +69,12 @@ impl<'a> Mistakes<'a> {
 
     /// One more, at its place in the file.
     pub fn add(&self, at: Range<usize>, sentence: impl Into<String>) {
-        self.list.borrow_mut().push(Mistake { at, sentence: sentence.into() });
+        let mistake = Mistake { at, sentence: sentence.into() };
+        let mut list = self.list.borrow_mut();
+        // A key of several front ends is read by each.
+        if !list.contains(&mistake) {
+            list.push(mistake);
+        }
     }
 
     /// A section has been read, which may have these keys.

@@ -11,13 +11,14 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use nbd_server::{ClientStatus, NBD, Nbd};
+use nbd_server::{ClientStatus, Limits, NBD, Nbd};
 use reactor::StreamOptions;
 use server::{Portal, Server};
+use volume::spec::{Bytes, Time};
 
 use self::export::Export;
 use super::{Configured, Document, Kind, Running, Serving, listen_address, portal_changes};
-use crate::config::{Config, Unfit, VolumeName};
+use crate::config::{Config, Section, Unfit, VolumeName};
 use crate::control;
 use crate::desired::Desired;
 
@@ -41,6 +42,7 @@ pub struct NbdConfig {
     listen: Vec<SocketAddr>,
     /// What they find.
     exports: Vec<Export>,
+    limits: Limits,
 }
 
 struct Listen(SocketAddr);
@@ -62,12 +64,15 @@ impl Config {
 
 impl NbdConfig {
     fn read(document: &Document<'_>) -> NbdConfig {
-        let Some(section) = document.root.section("nbd", "[nbd]") else { return NbdConfig::default() };
+        let limits = document.limits.map(limits).unwrap_or_default();
+        let Some(section) = document.root.section("nbd", "[nbd]") else {
+            return NbdConfig { limits, ..NbdConfig::default() };
+        };
         let listen = section.required("listen", section.list::<Listen>("listen"), "[\"0.0.0.0:10809\"]");
         let exports = export::all(&section, document);
         section.done();
         let listen = listen.unwrap_or_default().into_iter().map(|Listen(address)| address).collect();
-        NbdConfig { listen, exports }
+        NbdConfig { listen, exports, limits }
     }
 
     fn export(&self, name: &str) -> Option<&Export> {
@@ -77,7 +82,7 @@ impl NbdConfig {
     /// As `nbd_server` serves it. An export whose volume is not open, in the middle of a change, is left out.
     fn served(&self, serving: Serving<'_>) -> nbd_server::Config {
         let exports = self.exports.iter().filter_map(|export| export.served(serving)).map(Arc::new).collect();
-        nbd_server::Config { exports, ..nbd_server::Config::default() }
+        nbd_server::Config { exports, limits: self.limits }
     }
 }
 
@@ -120,7 +125,8 @@ impl Configured for NbdConfig {
     }
 
     fn changes(&self, wanted: &Config, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
-        let Some(NbdConfig { listen: _, exports }) = wanted.nbd() else { return Vec::new() };
+        // A difference of limits is told by iSCSI, whose keys they are, too.
+        let Some(NbdConfig { listen: _, exports, limits: _ }) = wanted.nbd() else { return Vec::new() };
         let after = wanted.nbd().map(NbdConfig::portals).unwrap_or_default();
         let mut lines = export::changes(&self.exports, exports, renamed);
         lines.extend(portal_changes(&self.portals(), &after, |portal| self.describe(portal)));
@@ -186,6 +192,20 @@ impl Running for Nbd {
 
     fn drop_sessions(&self, server: &Server, which: &str, force: bool) -> usize {
         self.drop_clients(server, which, force)
+    }
+}
+
+/// The keys of `[limits]` that mean the same for every front end.
+fn limits(section: &Section<'_>) -> Limits {
+    let usual = Limits::default();
+    let time = |key| section.parsed::<Time>(key).map(|time| time.value.0);
+    let staging = section.parsed::<Bytes>("session-staging").map(|bytes| bytes.value.0 as usize);
+    let requests = section.count("window", 1..=65_535).map(|count| count.value as usize);
+    Limits {
+        handshake_time: time("login-time").unwrap_or(usual.handshake_time),
+        send_stall: time("send-stall").unwrap_or(usual.send_stall),
+        requests: requests.unwrap_or(usual.requests),
+        staging_bytes: staging.unwrap_or(usual.staging_bytes),
     }
 }
 
