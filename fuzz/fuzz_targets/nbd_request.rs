@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use nbd::{BlockSizes, BlockStatus, Command, Errno, Export, ReplyForm, Request, Session};
+use nbd::{BlockSizes, BlockStatus, Command, Errno, Export, Reply, ReplyForm, Request, Session};
 use script::Script;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -17,9 +17,14 @@ fuzz_target!(|bytes: &[u8]| {
         flags: u16::from_be_bytes([script.byte(), script.byte()]),
         block_sizes: BlockSizes { minimum: 1 << (script.byte() % 17), preferred: 65_536, maximum: 32 << 20 },
     };
-    let session = Session { export, form, has_allocation: form != ReplyForm::Simple && script.flag() };
+    let has_allocation = form != ReplyForm::Simple && script.flag();
+    let session = Session { export, form, allocation: has_allocation.then_some(nbd::ALLOCATION_CONTEXT) };
     while !script.is_over() {
         let header = header(&mut script, form);
+        // What a server of any kind may send is read without a panic, and as far as it goes.
+        if let Ok(Some((_, length))) = Reply::parse(form, bytes) {
+            assert!(length <= bytes.len());
+        }
         let Ok(Some(request)) = Request::parse(form, &header) else { continue };
         let mut again = Vec::new();
         request.write(form, &mut again);
@@ -43,7 +48,8 @@ fn obeys(session: &Session, request: &Request, command: Command) {
             assert!(request.length <= 32 << 20);
             let mut out = Vec::new();
             session.read_header(request, &mut out);
-            assert!(out.len() <= nbd::READ_HEADER_BYTES_MAX);
+            let (reply, length) = Reply::parse(session.form, &out).expect("a reply").expect("all of it");
+            assert_eq!((reply.cookie, length), (request.cookie, out.len()));
         }
         Command::BlockStatus => {
             let extents =
