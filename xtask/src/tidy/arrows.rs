@@ -50,7 +50,7 @@ const ARROWS: &[(&str, &str)] = &[
     // Volumes for how sizes are written.
     ("report", "volume stats published model bench diagnose"),
     ("lab", "reactor host"),
-    // It opens storage and makes threads: what `bench` leaves to whoever runs it. Clients may work on a host of a lab. Reports
+    // It opens storage and makes threads, which `bench` does not. Clients may work on a host of a lab. Reports
     // lie in the folder of a record.
     (
         "conduct",

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -55,12 +56,19 @@ pub(crate) struct Task {
     since: Instant,
     /// Where the data of a read belong.
     pub(crate) buffer: Option<Buffer>,
-    /// How many bytes of them have come.
-    pub(crate) received: u64,
+    /// Which bytes of them have come, in order.
+    pub(crate) received: Vec<Range<u64>>,
     pub(crate) extents: Vec<BlockStatus>,
     /// Why it has failed.
     pub(crate) error: Option<u32>,
     state: State,
+}
+
+impl Task {
+    /// How many bytes of a read have come.
+    pub(crate) fn received_bytes(&self) -> u64 {
+        self.received.iter().map(|range| range.end - range.start).sum()
+    }
 }
 
 enum State {
@@ -229,7 +237,8 @@ impl Tasks {
         self.next = self.next.wrapping_add(1);
         request.cookie = u64::from(self.next) << 32 | index as u64;
         let (since, state) = (reactor::now(), State::Awaited(None));
-        let task = Task { request, since, buffer, received: 0, extents: Vec::new(), error: None, state };
+        let task =
+            Task { request, since, buffer, received: Vec::new(), extents: Vec::new(), error: None, state };
         self.all[index] = Some(task);
         self.count += 1;
         request

@@ -2,6 +2,7 @@
 //! requests: the rest of a long one directly.
 
 use std::io;
+use std::ops::Range;
 
 use nbd::{Chunk, Command, Reply, Session};
 use reactor::{InSlice, Stream};
@@ -12,6 +13,9 @@ use crate::link::{Ending, Inner, Task};
 const SCRATCH_BYTES: usize = 256 << 10;
 /// A rest from this size on is received in place.
 const DIRECT_BYTES: usize = 32 << 10;
+
+/// More parts of a read that do not touch are no answer: this bounds what a server can have kept.
+const PARTS_MAX: usize = 1024;
 
 /// The receive state of a connection.
 pub(crate) struct Receiver {
@@ -117,7 +121,8 @@ impl Receiver {
         let is_read = task.request.command() == Some(Command::Read);
         let (kind, left) = match chunk {
             Chunk::Simple if is_read => {
-                task.received = task.request.length;
+                let whole = place(task, task.request.offset, task.request.length);
+                whole.ok_or(Ending::Unfit)?;
                 (Kind::Data { at: 0 }, task.request.length)
             }
             Chunk::Simple | Chunk::None => (Kind::Dropped, 0),
@@ -145,13 +150,27 @@ impl Receiver {
     }
 }
 
-/// Where `bytes` bytes at `offset` of the export belong in the buffer of a read, of which they are counted.
+/// Where `bytes` bytes at `offset` of the export belong in the buffer of a read.
 fn place(task: &mut Task, offset: u64, bytes: u64) -> Option<usize> {
     let at = offset.checked_sub(task.request.offset)?;
-    let end = at.checked_add(bytes).filter(|end| *end <= task.request.length);
-    end?;
-    task.received += bytes;
-    Some(at as usize)
+    let end = at.checked_add(bytes).filter(|end| *end <= task.request.length)?;
+    is_new(&mut task.received, at..end).then_some(at as usize)
+}
+
+/// Notes a part of a read. False if some of it was there before: each byte comes once, or what a server left out would
+/// be data of an earlier request.
+fn is_new(received: &mut Vec<Range<u64>>, part: Range<u64>) -> bool {
+    let before = received.partition_point(|known| known.end <= part.start);
+    if received.get(before).is_some_and(|next| next.start < part.end) {
+        return false;
+    }
+    let parts = received.len();
+    match received[..before].last_mut().filter(|last| last.end == part.start) {
+        Some(last) => last.end = part.end,
+        None if parts == PARTS_MAX => return false,
+        None => received.insert(before, part),
+    }
+    true
 }
 
 impl Payload {
@@ -194,11 +213,36 @@ impl Payload {
         }
         if self.is_last {
             let is_read = task.request.command() == Some(Command::Read);
-            if is_read && task.error.is_none() && task.received != task.request.length {
+            if is_read && task.error.is_none() && task.received_bytes() != task.request.length {
                 return Err(Ending::Unfit);
             }
             inner.answered(self.cookie);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_byte_of_a_read_comes_twice() {
+        let mut received = Vec::new();
+        for part in [512..1024, 0..512, 2048..4096, 1024..2048] {
+            assert!(is_new(&mut received, part));
+        }
+        assert_eq!(received.iter().map(|part| part.end - part.start).sum::<u64>(), 4096);
+        for part in [0..1, 511..513, 4095..4097, 0..4096] {
+            assert!(!is_new(&mut received, part));
+        }
+        assert!(is_new(&mut received, 4096..4097));
+    }
+
+    #[test]
+    fn parts_that_do_not_touch_are_bounded() {
+        let mut received = Vec::new();
+        let taken = (0..10_000).filter(|part| is_new(&mut received, 2 * part..2 * part + 1)).count();
+        assert_eq!((taken, received.len()), (PARTS_MAX, PARTS_MAX));
     }
 }

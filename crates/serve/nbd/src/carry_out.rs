@@ -30,6 +30,8 @@ use crate::connection::queue_answer;
 const PIECE_BYTES: u64 = 1 << 20;
 /// Reads of memory up to this length are copied: one slice for the kernel instead of two.
 const COPIED_BYTES_MAX: usize = 8 << 10;
+/// Copies are not charged up to this length of a queue.
+const COPIES_BYTES_MAX: usize = 256 << 10;
 /// The most extents of one answer to BLOCK_STATUS.
 const EXTENTS_MAX: usize = 4096;
 
@@ -102,6 +104,9 @@ impl Client {
         self.requests.permits(Access::Read).ok()?;
         let (region, part) = (self.device().memory(extent)?, self.part(request, extent));
         let length = part.len();
+        if length <= COPIED_BYTES_MAX && queue.load() > COPIES_BYTES_MAX {
+            return None; // a slow client's go to buffers, whose memory is charged
+        }
         let outcome = match length <= COPIED_BYTES_MAX {
             true => Outcome::Copied,
             false => {

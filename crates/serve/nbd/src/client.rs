@@ -51,6 +51,10 @@ pub(crate) struct Client {
     closing: Cell<Option<Closing>>,
     /// Since when the socket has taken nothing.
     stuck: Cell<Option<Instant>>,
+    /// Since when what was queued then has not been taken, with the position of its end in bytes.
+    backlog: Cell<Option<(Instant, u64)>>,
+    /// Since when the data of a write come, and since when nothing of them has.
+    owing: Cell<Option<(Instant, Instant)>>,
     /// A request waits for memory.
     starved: Cell<bool>,
     woken: Cell<bool>,
@@ -176,6 +180,8 @@ impl Client {
             running: Cell::new(0),
             closing: Cell::new(None),
             stuck: Cell::new(None),
+            backlog: Cell::new(None),
+            owing: Cell::new(None),
             starved: Cell::new(false),
             woken: Cell::new(false),
             waker: RefCell::default(),
@@ -272,13 +278,36 @@ impl Client {
         self.stuck.set(since);
     }
 
+    /// How much has been sent, and queued in all, while the socket is full; `None` if it is not.
+    pub(crate) fn set_backlog(&self, full: Option<(Instant, (u64, u64))>) {
+        let kept = |sent| self.backlog.get().filter(|(_, end)| *end > sent);
+        self.backlog.set(full.map(|(now, (sent, queued))| kept(sent).unwrap_or((now, queued))));
+    }
+
+    /// The client owes data of a write, some of which have come if there is `progress`; or it owes none.
+    pub(crate) fn set_owing(&self, now: Instant, owes: bool, progress: bool) {
+        let (begin, latest) = self.owing.get().unwrap_or((now, now));
+        self.owing.set(owes.then_some((begin, if progress { now } else { latest })));
+    }
+
+    /// Since when nothing has come of data that the client owes.
+    pub(crate) fn silent_since(&self) -> Option<Instant> {
+        self.owing.get().map(|(_, latest)| latest)
+    }
+
+    /// Since when it has held memory by being slow, in either direction.
+    pub(crate) fn slow_since(&self) -> Option<Instant> {
+        let slow = [self.backlog.get().map(|(since, _)| since), self.owing.get().map(|(begin, _)| begin)];
+        slow.into_iter().flatten().min()
+    }
+
     pub(crate) fn stuck_since(&self) -> Option<Instant> {
         self.stuck.get()
     }
 
     /// Lets the connection look again at what has a limit of time or memory.
     pub(crate) fn tick(&self) {
-        if self.starved.get() || self.stuck.get().is_some() {
+        if self.starved.get() || self.stuck.get().is_some() || self.owing.get().is_some() {
             self.wake();
         }
     }

@@ -33,7 +33,7 @@ pub(crate) enum ConnectionEnd {
     Socket(io::Error),
     /// The client broke a rule that has no answer.
     Violation(BadMagic),
-    /// The client has taken nothing of its answers for too long.
+    /// The client has taken nothing of its answers, or sent nothing of the data that it owes, for too long.
     Stalled,
 }
 
@@ -60,7 +60,9 @@ impl fmt::Display for ConnectionEnd {
             ConnectionEnd::PeerClosed => f.write_str("closed by the client without disconnecting"),
             ConnectionEnd::Socket(error) => error.fmt(f),
             ConnectionEnd::Violation(violation) => violation.fmt(f),
-            ConnectionEnd::Stalled => f.write_str("took nothing of what was sent for too long"),
+            ConnectionEnd::Stalled => {
+                f.write_str("took nothing of what was sent, or sent nothing of what it owed, for too long")
+            }
         }
     }
 }
@@ -146,13 +148,22 @@ impl Connection {
 
     fn receive(&mut self) -> Result<(), ConnectionEnd> {
         if !self.may_begin() {
+            // Nothing is read, which is not the client's fault.
+            self.client.set_owing(reactor::now(), self.receiver.owed().is_some(), true);
             return Ok(());
         }
         let read = self.readable && !self.receiver.is_full();
+        let owed = self.receiver.owed();
         let mut scratch = self.scratch.borrow_mut();
         let received =
             self.receiver.receive(&self.client, &*self.stream, &mut scratch, &mut self.queue, read);
         self.client.set_starved(self.receiver.stopped() == Stopped::Memory);
+        let (now, owes) = (reactor::now(), self.receiver.owed());
+        self.client.set_owing(now, owes.is_some(), owes != owed);
+        let limit = self.client.limits.send_stall;
+        if self.client.silent_since().is_some_and(|since| now.duration_since(since) > limit) {
+            return Err(ConnectionEnd::Stalled);
+        }
         match received {
             Ok(Ok(more)) if read => self.readable = more,
             Ok(Ok(_)) => {}
@@ -170,9 +181,11 @@ impl Connection {
         let moved = self.queue.send(&*self.stream).map_err(ConnectionEnd::Socket)?;
         if self.queue.is_empty() {
             self.client.set_stuck(None);
+            self.client.set_backlog(None);
             return Ok(moved);
         }
         let now = reactor::now();
+        self.client.set_backlog(Some((now, self.queue.position())));
         let since = self.client.stuck_since().filter(|_| !moved).unwrap_or(now);
         self.client.set_stuck(Some(since));
         match now.duration_since(since) > self.client.limits.send_stall {

@@ -147,7 +147,7 @@ impl CoreFrontEnd for CoreClients {
 
     fn slowest_holder(&self, now: Instant) -> Option<SlowHolder> {
         let slow = |client: Rc<Client>| {
-            let since = client.stuck_since().filter(|since| now.duration_since(*since) > PATIENCE)?;
+            let since = client.slow_since().filter(|since| now.duration_since(*since) > PATIENCE)?;
             Some(SlowHolder { since, cut: Box::new(move || client.close(Closing::TooSlow)) })
         };
         self.all().into_iter().filter_map(slow).min_by_key(|holder| holder.since)

@@ -64,6 +64,11 @@ impl Receiver {
         self.stash.len() >= SCRATCH_BYTES / 2
     }
 
+    /// How many bytes of the data of a request have come, if it waits for more.
+    pub(crate) fn owed(&self) -> Option<u64> {
+        self.incoming.as_ref().map(|incoming| incoming.received)
+    }
+
     /// Why it took no more the last time.
     pub(crate) fn stopped(&self) -> Stopped {
         self.stopped

@@ -18,7 +18,7 @@
 //! - Replies are written by a [`Session`], which knows in which of the three forms ([`ReplyForm`]), and read
 //!   as [`Reply`].
 //!
-//! Payload does not pass through here: whoever drives the machine moves it.
+//! Payload does not pass through this crate: the driver of a machine moves it.
 
 mod command;
 mod error;

@@ -1,7 +1,7 @@
 //! Clients that mean ill: memory and descriptors stay bounded and are given back, and others work on.
 
 use super::Both;
-use super::client::{BLOCK_STATUS, Client, OPT_LIST, READ, WRITE, an_option};
+use super::client::{BLOCK_STATUS, Client, FLUSH, OPT_LIST, READ, WRITE, an_option};
 use crate::hostile::resident_bytes;
 use crate::program::until;
 
@@ -21,6 +21,14 @@ impl Siege {
         let both = Both::serving(&[volume], STAGING)?;
         let mut witness = Client::attach(both.port, "disk");
         witness.write(0, &[0x5a; 65_536]).expect("written");
+        // Each core opens what it does files with when it is first asked to: by as many clients at once as fill all cores.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut all: Vec<Client> = (0..2 * cores).map(|_| Client::attach(both.port, "disk")).collect();
+        for client in &mut all {
+            client.begin(FLUSH, 0, 0, &[]);
+            client.answer(0).expect("flushed");
+        }
+        drop(all);
         let (memory_bytes, descriptors) = (resident_bytes(&both.server), descriptors(&both));
         Some(Siege { both, witness, memory_bytes, descriptors })
     }
@@ -142,6 +150,23 @@ fn four_gibibytes_that_are_announced_take_no_memory() {
         .collect();
     siege.holds();
     drop((open, more));
+    siege.expect_over();
+}
+
+/// They hold all the memory there is, and lose it when others need it.
+#[test]
+fn writes_whose_data_do_not_come_give_way() {
+    let Some(mut siege) = Siege::begin("disk=file:{state}/disk.img?size=64MiB") else { return };
+    let silent: Vec<Client> = (0..8)
+        .map(|_| {
+            let mut client = Client::attach(siege.both.port, "disk");
+            client.begin(WRITE, 0, 16 << 20, &[1; 4096]);
+            client
+        })
+        .collect();
+    siege.witness.write(0, &vec![0x5a; 1 << 20]).expect("memory, once it is given back");
+    siege.holds();
+    drop(silent);
     siege.expect_over();
 }
 
