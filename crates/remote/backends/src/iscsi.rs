@@ -6,6 +6,7 @@ use volume::backend::{Backend, Kind, Opened, Opening, Options};
 use volume::spec::{Problem, Written};
 
 use crate::remote;
+use crate::url_spec::UrlSpec;
 
 /// A LUN of another target.
 pub(crate) static ISCSI: Kind = Kind {
@@ -20,24 +21,13 @@ pub(crate) static ISCSI: Kind = Kind {
 };
 
 #[derive(Debug)]
-struct Iscsi {
-    /// What stands behind `iscsi:`.
-    place: String,
-    options: Vec<String>,
-}
+struct Iscsi(UrlSpec);
 
 fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
-    let lun = Iscsi { place: written.argument().text.clone(), options: written.own_options() };
+    let lun = Iscsi(UrlSpec::new(ISCSI.name, written));
     // The place of a mistake is told by URLs alone; here it is somewhere in this one.
-    remote::check(&lun.url()).map_err(|sentence| Problem::new(written.argument().at.clone(), sentence))?;
+    remote::check(&lun.0.text()).map_err(|sentence| Problem::new(written.argument().at.clone(), sentence))?;
     Ok(Arc::new(lun))
-}
-
-impl Iscsi {
-    fn url(&self) -> String {
-        let mark = if self.options.is_empty() { "" } else { "?" };
-        format!("iscsi:{}{mark}{}", self.place, self.options.join("&"))
-    }
 }
 
 impl Backend for Iscsi {
@@ -46,11 +36,11 @@ impl Backend for Iscsi {
     }
 
     fn argument(&self) -> String {
-        self.place.clone()
+        self.0.place.clone()
     }
 
     fn options(&self) -> Vec<String> {
-        self.options.clone()
+        self.0.options.clone()
     }
 
     fn keeps_data(&self) -> bool {
@@ -63,7 +53,7 @@ impl Backend for Iscsi {
 
     fn open<'a>(&'a self, _opening: &'a Opening) -> Opened<'a> {
         Box::pin(async {
-            let lun = remote::open(&remote::url(&self.url())?).await?;
+            let lun = remote::open(&remote::url(&self.0.text())?).await?;
             Ok(Arc::new(lun) as _)
         })
     }

@@ -31,6 +31,7 @@ pub mod recorders;
 pub mod remote;
 pub mod reservation;
 pub mod secrets;
+mod url_spec;
 
 use std::pin::pin;
 use std::sync::Arc;

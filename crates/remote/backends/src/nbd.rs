@@ -7,6 +7,7 @@ use volume::backend::{Backend, Kind, Opened, Opening, Options};
 use volume::spec::{Problem, Written};
 
 use crate::failure::{self, Failure};
+use crate::url_spec::UrlSpec;
 
 /// An export of an NBD server.
 pub(crate) static NBD: Kind = Kind {
@@ -19,14 +20,10 @@ pub(crate) static NBD: Kind = Kind {
 };
 
 #[derive(Debug)]
-struct Nbd {
-    /// What stands behind `nbd:`.
-    place: String,
-    options: Vec<String>,
-}
+struct Nbd(UrlSpec);
 
 fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
-    let export = Nbd { place: written.argument().text.clone(), options: written.own_options() };
+    let export = Nbd(UrlSpec::new(NBD.name, written));
     let wrong = |error: UrlError| Problem::new(written.argument().at.clone(), error.to_string());
     export.url().map_err(wrong)?;
     Ok(Arc::new(export))
@@ -34,8 +31,7 @@ fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
 
 impl Nbd {
     fn url(&self) -> Result<Url, UrlError> {
-        let mark = if self.options.is_empty() { "" } else { "?" };
-        Url::parse(&format!("nbd:{}{mark}{}", self.place, self.options.join("&")))
+        Url::parse(&self.0.text())
     }
 }
 
@@ -45,11 +41,11 @@ impl Backend for Nbd {
     }
 
     fn argument(&self) -> String {
-        self.place.clone()
+        self.0.place.clone()
     }
 
     fn options(&self) -> Vec<String> {
-        self.options.clone()
+        self.0.options.clone()
     }
 
     fn keeps_data(&self) -> bool {
