@@ -13,7 +13,7 @@ use iscsi::login::{
 };
 use iscsi::name::Name;
 use iscsi::pdu::{BHS_BYTES, Bhs, pad_bytes};
-use reactor::{InSlice, OutSlice, Stream};
+use reactor::{InSlice, Stream};
 
 use crate::error::{Ending, OpenError};
 use crate::recorder::{Direction, Ends, Recording};
@@ -155,17 +155,7 @@ impl LiveConnection {
         bytes.extend_from_slice(&pdu.data);
         bytes.resize(bytes.len() + pad_bytes(pdu.data.len()), 0);
         self.recording.tape().login(reactor::now(), Direction::Sent, &bytes);
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            match self.stream.try_write(&[OutSlice::Bytes(rest)]) {
-                Ok(sent) => rest = &rest[sent..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    poll_fn(|cx| self.stream.poll_writable(cx)).await.map_err(Ending::Io)?;
-                }
-                Err(error) => return Err(Ending::Io(error)),
-            }
-        }
-        Ok(())
+        self.stream.write_all(&bytes).await.map_err(Ending::Io)
     }
 
     /// The next PDU. There are no digests yet, and login PDUs have no additional header segments.

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 
 use nbd::{Chunk, Command, Reply, Session};
-use reactor::{InSlice, Stream};
+use reactor::{Received, Stream};
 
 use crate::link::{Ending, Inner, Task};
 
@@ -71,28 +71,20 @@ impl Receiver {
     ) -> Result<bool, Ending> {
         let kept = self.kept;
         let direct = self.payload.as_mut().and_then(|payload| payload.rest(inner)).unwrap_or_default();
-        let direct_bytes = direct.len();
-        let room = direct_bytes + scratch.len() - kept;
-        let mut places = [InSlice::Bytes(direct), InSlice::Bytes(&mut scratch[kept..])];
-        let outcome = match direct_bytes {
-            0 => stream.try_read(&mut places[1..]),
-            _ => stream.try_read(&mut places),
-        };
-        let read = match outcome {
-            Ok(0) => return Err(Ending::Closed),
-            Ok(read) => read,
+        let received = match stream.receive(direct, &[], &mut scratch[kept..]) {
+            Ok(Received { placed: 0, rest: 0, .. }) => return Err(Ending::Closed),
+            Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) => return Err(Ending::Socket(error)),
         };
-        let placed = read.min(direct_bytes);
         if let Some(payload) = &mut self.payload {
-            payload.advance(placed);
+            payload.advance(received.placed);
         }
-        let end = kept + read - placed;
+        let end = kept + received.rest;
         let taken = self.take(&scratch[..end], session, inner)?;
         scratch.copy_within(taken..end, 0);
         self.kept = end - taken;
-        Ok(read == room)
+        Ok(received.is_full)
     }
 
     /// Takes all that is complete. Returns how many bytes that was.

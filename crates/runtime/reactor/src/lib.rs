@@ -30,6 +30,6 @@ pub use send_queue::{Payload, Segment, SendQueue};
 pub use spin::Spin;
 pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout};
 pub use world::{
-    Detached, InSlice, ListenOptions, Listener, OutSlice, Park, SharedWorld, Stream, StreamOptions, Unpark,
-    World,
+    Detached, InSlice, ListenOptions, Listener, OutSlice, Park, Received, SharedWorld, Stream, StreamOptions,
+    Unpark, World,
 };

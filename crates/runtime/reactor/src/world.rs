@@ -65,7 +65,32 @@ pub trait Stream {
     fn detach(self: Box<Self>) -> Detached;
 }
 
+/// What one read has filled.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Received {
+    /// Bytes at the place that they were meant for.
+    pub placed: usize,
+    /// Bytes behind them, in the buffer for the rest.
+    pub rest: usize,
+    /// Everything was filled, so that there may be more.
+    pub is_full: bool,
+}
+
 impl dyn Stream + '_ {
+    /// One read to where the next bytes belong, memory of our own and then of a volume, and of what follows them to
+    /// `rest`. An end of the stream fills nothing.
+    pub fn receive(&self, bytes: &mut [u8], blocks: &[AtomicU8], rest: &mut [u8]) -> io::Result<Received> {
+        let direct = bytes.len() + blocks.len();
+        let room = direct + rest.len();
+        let mut places = [InSlice::Bytes(bytes), InSlice::Shared(blocks), InSlice::Bytes(rest)];
+        let read = match direct {
+            0 => self.try_read(&mut places[2..])?,
+            _ => self.try_read(&mut places)?,
+        };
+        let placed = read.min(direct);
+        Ok(Received { placed, rest: read - placed, is_full: read == room })
+    }
+
     /// Fills `bytes`, and reads nothing behind them. An end of the stream before is an error.
     pub async fn read_exact(&self, bytes: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;

@@ -33,7 +33,7 @@ use iscsi::negotiate::{Offers, Parameters, SessionType};
 use iscsi::pdu::{BHS_BYTES, Bhs, LoginStatus, Tsih};
 use iscsi::serial::Sn;
 use iscsi::target::SessionConfig;
-use reactor::{Detached, InSlice, OutSlice, Stream};
+use reactor::{Detached, InSlice, Stream};
 use server::{AUDIT, Accepted, AddressBlock, ConnectionPermit, Phase};
 
 use crate::backoff::Attempt;
@@ -185,7 +185,7 @@ impl LoginDriver {
             let mut bytes = transmit.bhs.0.to_vec();
             bytes.extend_from_slice(&transmit.data);
             Framing::default().end_data(&mut bytes, &transmit.data);
-            self.write(&bytes).await?;
+            self.stream.write_all(&bytes).await.map_err(Failure::Socket)?;
         }
         Ok(self.machine.poll_event())
     }
@@ -230,19 +230,6 @@ impl LoginDriver {
         self.received.reserve_exact(read);
         self.received.extend_from_slice(&piece[..read]);
         Ok(read)
-    }
-
-    async fn write(&mut self, mut bytes: &[u8]) -> Result<(), Failure> {
-        while !bytes.is_empty() {
-            match self.stream.try_write(&[OutSlice::Bytes(bytes)]) {
-                Ok(sent) => bytes = &bytes[sent..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    poll_fn(|cx| self.stream.poll_writable(cx)).await.map_err(Failure::Socket)?;
-                }
-                Err(error) => return Err(Failure::Socket(error)),
-            }
-        }
-        Ok(())
     }
 
     /// Records the reason and returns the login status.

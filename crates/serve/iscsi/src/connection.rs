@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use iscsi::framing::Framing;
 use iscsi::target::{CloseReason, ConnectionId, ConnectionStart, Fatal, Payload, Transmit};
-use reactor::Stream;
+use reactor::{Received, Stream};
 use server::ConnectionPermit;
 
 use crate::admission::Admitted;
 use crate::core::CoreSessions;
-use crate::inbox::{Inbox, Input, Received, Scratch};
+use crate::inbox::{Inbox, Input, Scratch};
 use crate::link::{Closing, Link};
 use crate::outbox::{self, Outbox};
 use crate::session::{Outgoing, SLOW, SharedSession};
@@ -180,7 +180,7 @@ impl Connection {
         let kept = self.inbox.restore(scratch);
         let received = self.inbox.receive(session, self.framing, &*self.stream, &mut scratch[kept..]);
         let received = match received {
-            Ok(Received { placed: 0, scratch: 0, .. }) => return Err(ConnectionEnd::PeerClosed),
+            Ok(Received { placed: 0, rest: 0, .. }) => return Err(ConnectionEnd::PeerClosed),
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Received::default(),
             Err(error) => return Err(ConnectionEnd::Socket(error)),
@@ -188,7 +188,7 @@ impl Connection {
         self.readable = received.is_full;
         let input = Input { now, connection: self.id, framing: self.framing };
         self.inbox.placed(&input, session, received.placed).map_err(ConnectionEnd::Violation)?;
-        let taken = self.inbox.take(&input, session, &scratch[..kept + received.scratch]);
+        let taken = self.inbox.take(&input, session, &scratch[..kept + received.rest]);
         session.settle_kept();
         taken.map_err(ConnectionEnd::Violation)
     }

@@ -19,7 +19,6 @@
 //! ```
 
 use std::io;
-use std::sync::atomic::AtomicU8;
 use std::time::Instant;
 
 use block::{Buffer, WholeBlocks};
@@ -27,7 +26,7 @@ use iscsi::digest::{DIGEST_BYTES, RunningDigest};
 use iscsi::framing::Framing;
 use iscsi::pdu::{BHS_BYTES, Bhs};
 use iscsi::target::{ConnectionId, Destination, Fatal};
-use reactor::{InSlice, Stream};
+use reactor::{Received, Stream};
 
 use crate::session::Session;
 
@@ -82,17 +81,6 @@ pub(crate) struct Inbox {
     segment: Option<Segment>,
 }
 
-/// The result of one read.
-#[derive(Default)]
-pub(crate) struct Received {
-    /// Bytes of the current data segment at their destination.
-    pub(crate) placed: usize,
-    /// Bytes in the scratch buffer.
-    pub(crate) scratch: usize,
-    /// The read filled all its buffers.
-    pub(crate) is_full: bool,
-}
-
 /// A data segment that is being received.
 struct Segment {
     destination: Destination,
@@ -132,7 +120,7 @@ impl Inbox {
             self.segment.as_mut().filter(|segment| segment.length - segment.received >= DIRECT_BYTES);
         match segment {
             Some(segment) => segment.receive(session, framing, stream, scratch),
-            None => receive_into(stream, &mut [], &[], scratch),
+            None => stream.receive(&mut [], &[], scratch),
         }
     }
 
@@ -261,22 +249,22 @@ impl Segment {
         };
         match landing {
             Some(landing) if self.is_to_be_checked(landing, framing) => {
-                receive_into(stream, &mut self.unchecked()[rest], &[], scratch)
+                stream.receive(&mut self.unchecked()[rest], &[], scratch)
             }
             Some(Landing::Buffer { start, buffer }) => {
                 let place = at.checked_sub(*start).and_then(|at| buffer.get_mut(at..at + rest.len()));
-                receive_into(stream, place.unwrap_or_default(), &[], scratch)
+                stream.receive(place.unwrap_or_default(), &[], scratch)
             }
             Some(Landing::Memory { blocks, .. }) => {
                 let mut received = None;
                 let sure = rest.len().min(stream.readable_bytes());
                 blocks.receive(at, sure, |head, whole| {
-                    let outcome = received.insert(receive_into(stream, head, whole, scratch));
+                    let outcome = received.insert(stream.receive(head, whole, scratch));
                     outcome.as_ref().map_or(0, |received| received.placed)
                 });
-                received.unwrap_or_else(|| receive_into(stream, &mut [], &[], scratch))
+                received.unwrap_or_else(|| stream.receive(&mut [], &[], scratch))
             }
-            None => receive_into(stream, &mut [], &[], scratch),
+            None => stream.receive(&mut [], &[], scratch),
         }
     }
 
@@ -346,22 +334,4 @@ impl Segment {
         digest.update(padding);
         digest.finish() == *told
     }
-}
-
-/// One read into the destination of the current data segment (two slices) and the scratch buffer.
-fn receive_into(
-    stream: &dyn Stream,
-    bytes: &mut [u8],
-    blocks: &[AtomicU8],
-    scratch: &mut [u8],
-) -> io::Result<Received> {
-    let direct = bytes.len() + blocks.len();
-    let room = direct + scratch.len();
-    let mut places = [InSlice::Bytes(bytes), InSlice::Shared(blocks), InSlice::Bytes(scratch)];
-    let read = match direct {
-        0 => stream.try_read(&mut places[2..])?,
-        _ => stream.try_read(&mut places)?,
-    };
-    let placed = read.min(direct);
-    Ok(Received { placed, scratch: read - placed, is_full: read == room })
 }

@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use block::Buffer;
 use nbd::{BadMagic, Command, Errno, Request};
-use reactor::{InSlice, SendQueue, Stream};
+use reactor::{Received, SendQueue, Stream};
 use server::Charge;
 
 use crate::client::{Answer, Client, Closing, Outcome};
@@ -87,33 +87,24 @@ impl Receiver {
         let kept = self.stash.len();
         scratch[..kept].copy_from_slice(&self.stash);
         self.stash.clear();
-        let (mut received, mut more) = (0, false);
+        let mut received = Received::default();
         if read {
             let direct = self.incoming.as_mut().and_then(Incoming::rest).unwrap_or_default();
-            let direct_bytes = direct.len();
-            let room = direct_bytes + scratch.len() - kept;
-            let mut places = [InSlice::Bytes(direct), InSlice::Bytes(&mut scratch[kept..])];
-            let outcome = match direct_bytes {
-                0 => stream.try_read(&mut places[1..]),
-                _ => stream.try_read(&mut places),
-            };
-            let read = match outcome {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(read) => read,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            received = match stream.receive(direct, &[], &mut scratch[kept..]) {
+                Ok(Received { placed: 0, rest: 0, .. }) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Received::default(),
                 Err(error) => return Err(error),
             };
-            more = read == room;
             if let Some(incoming) = &mut self.incoming {
-                incoming.received += read.min(direct_bytes) as u64;
+                incoming.received += received.placed as u64;
             }
-            received = read - read.min(direct_bytes);
         }
-        let bytes = &scratch[..kept + received];
+        let bytes = &scratch[..kept + received.rest];
         match self.take(client, queue, bytes) {
             Ok(taken) => {
                 self.stash.extend_from_slice(&bytes[taken..]);
-                Ok(Ok(more))
+                Ok(Ok(received.is_full))
             }
             Err(magic) => Ok(Err(magic)),
         }
