@@ -67,6 +67,8 @@ impl Core {
     /// end.
     pub async fn run(self, bound: std::sync::mpsc::Sender<io::Result<Vec<SocketAddr>>>) -> bool {
         let Core { index, server, mut messages } = self;
+        // Before the first message, so that a core that hangs in it is seen too.
+        server.note_tick(index, reactor::now());
         let memory = Budget::new(server.memory_of_a_core(), None);
         let handle = CoreHandle { core: index, server: Arc::clone(&server), memory: Rc::clone(&memory) };
         let front_ends =

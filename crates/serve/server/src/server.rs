@@ -358,6 +358,25 @@ mod tests {
     }
 
     #[test]
+    fn a_core_that_hangs_in_its_first_message_is_seen() {
+        let config = Config { volumes: Vec::new(), portals: Vec::new(), limits: Limits::default() };
+        let (server, cores) = Server::new(config, 1, Vec::new());
+        let (said, heard) = mpsc::channel();
+        server.run_on(0, move |core| {
+            let later = reactor::now() + Duration::from_secs(6); // as if it had not come back since
+            let _ = said.send(core.server().hung_cores(later, Duration::from_secs(5)).len());
+        });
+        let (bound, _) = mpsc::channel();
+        let core = cores.into_iter().next().expect("one");
+        let ran = reactor::timeout(Duration::from_secs(1), core.run(bound));
+        assert!(
+            reactor::block_on(reactor::Alone::virtual_time(), ran).is_err(),
+            "it has not ended by itself"
+        );
+        assert_eq!(heard.recv(), Ok(1));
+    }
+
+    #[test]
     fn a_core_that_hangs_is_not_asked_without_limit() {
         let config = Config { volumes: Vec::new(), portals: Vec::new(), limits: Limits::default() };
         let (server, cores) = Server::new(config, 2, Vec::new());
