@@ -105,6 +105,23 @@ fn end_within(limit: Duration, child: &mut Child) -> Result<Ended> {
     }
 }
 
+/// Kills the children of a process; returns how many there were.
+pub(crate) fn kill_children(parent: u32) -> Result<usize> {
+    let mut killed = 0;
+    for entry in std::fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // `PID (NAME) STATE PARENT …`, where a name may have any character.
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+        if fields.split(' ').nth(1) == Some(&parent.to_string())
+            && let Some(pid) = Pid::from_raw(pid)
+        {
+            killed += usize::from(kill_process(pid, Signal::KILL).is_ok());
+        }
+    }
+    Ok(killed)
+}
+
 /// Reads a pipe to its end on a thread of its own, so that a talkative program never blocks.
 fn collect(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<String> {
     thread::spawn(move || {
@@ -240,6 +257,17 @@ mod tests {
     fn both_outputs_are_kept() {
         let (_, text) = within(Duration::from_secs(10), shell("echo out; echo err >&2")).expect("sh runs");
         assert!(text.contains("out\n") && text.contains("err\n"));
+    }
+
+    #[test]
+    fn children_are_killed_and_their_parent_goes_on() {
+        let mut parent = shell("sleep 1000 & sleep 1000 & echo begun; wait; echo alone");
+        let mut parent = parent.stdout(Stdio::piped()).spawn().expect("sh runs");
+        let mut lines = BufReader::new(parent.stdout.take().expect("piped")).lines();
+        assert_eq!(lines.next().expect("a line").expect("UTF-8"), "begun");
+        assert_eq!(kill_children(parent.id()).expect("/proc"), 2);
+        assert_eq!(lines.next().expect("a line").expect("UTF-8"), "alone");
+        assert!(parent.wait().expect("it ends").success());
     }
 
     #[test]

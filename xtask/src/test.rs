@@ -5,7 +5,9 @@
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::time::Instant;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -105,27 +107,47 @@ fn conformance(full: bool) -> Result<Tally> {
     Ok(tally)
 }
 
+/// With no test ended for longer, one waits for what will not come. The longest takes a minute, two on a loaded machine.
+const SILENCE_MAX: Duration = Duration::from_mins(8);
+
 /// `cargo test` over the workspace: unit, documentation and integration tests, counted from what it prints. What failed
-/// is told in `failed`.
+/// is told in `failed`. A test that hangs ends its own binary alone.
 fn cargo_test(failed: &mut String) -> Result<Tally> {
+    // Built first: a build prints nothing that would be heard.
+    process::succeed(process::cargo(&["test", "--workspace", "--no-run", "--quiet"]))?;
     let mut command = process::cargo(&["test", "--workspace", "--no-fail-fast"]);
     // Most tests wait for processes and clocks most of the time.
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = thread::available_parallelism().map_or(1, usize::from);
     command.env("RUST_TEST_THREADS", (2 * cores).to_string());
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot run cargo test")?;
     let stdout = child.stdout.take().context("cargo test's output")?;
+    let (heard, lines) = mpsc::channel();
+    thread::spawn(move || BufReader::new(stdout).lines().try_for_each(|line| heard.send(line)));
     let mut failures = Failures::default();
     let mut tally = Tally::default();
-    for line in BufReader::new(stdout).lines() {
-        let line = line?;
-        println!("{line}");
-        failures.hear(&line);
-        if let Some(binary) = counted(&line) {
-            tally += binary;
+    loop {
+        match lines.recv_timeout(SILENCE_MAX) {
+            Ok(line) => {
+                let line = line?;
+                println!("{line}");
+                failures.hear(&line);
+                if let Some(binary) = counted(&line) {
+                    tally += binary;
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                failures.hung();
+                tally += Tally::of(Verdict::Fails);
+                if process::kill_children(child.id())? == 0 {
+                    child.kill()?;
+                    break;
+                }
+            }
         }
     }
     if !child.wait()?.success() && tally.failed == 0 {
-        tally += Tally::of(Verdict::Fails); // something did not build
+        tally += Tally::of(Verdict::Fails); // a test binary crashed
     }
     *failed = failures.told();
     Ok(tally)
@@ -137,6 +159,8 @@ struct Failures {
     lines: Vec<String>,
     /// Whether the test whose output is being heard has more of it.
     under_way: bool,
+    /// Tests that take long, and have not ended.
+    slow: Vec<String>,
 }
 
 /// Of each failure: its message, and the beginning of its backtrace.
@@ -157,6 +181,23 @@ impl Failures {
         {
             *told += &format!("{line}\n");
         }
+        if let Some(test) = line.strip_prefix("test ") {
+            if let Some((name, _)) = test.split_once(" has been running for over ") {
+                self.slow.push(name.to_owned());
+            } else {
+                self.slow
+                    .retain(|slow| !test.strip_prefix(slow).is_some_and(|rest| rest.starts_with(" ... ")));
+            }
+        }
+    }
+
+    /// Nothing was heard for [`SILENCE_MAX`].
+    fn hung(&mut self) {
+        let (time, tests) = (SILENCE_MAX.as_secs(), self.slow.join(", "));
+        let told = format!("no test ended for {time} s, and their binary was killed; under way: {tests}\n");
+        print!("{told}");
+        self.lines.push(told);
+        self.slow.clear();
     }
 
     fn told(&self) -> String {
@@ -189,5 +230,16 @@ mod tests {
                        failures:\n    two\n\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\nrunning 1 test";
         printed.lines().for_each(|line| failures.hear(line));
         assert_eq!(failures.told().trim_end(), "---- two stdout ----\nit broke");
+    }
+
+    #[test]
+    fn tests_that_hang_are_told() {
+        let mut failures = Failures::default();
+        let heard = ["one", "two", "two::more"]
+            .map(|name| format!("test {name} has been running for over 60 seconds"));
+        heard.iter().for_each(|line| failures.hear(line));
+        failures.hear("test two ... ok");
+        failures.hung();
+        assert!(failures.told().trim_end().ends_with("under way: one, two::more"));
     }
 }
