@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use iscsi::negotiate::Offers;
 use iscsi::pdu::{
-    DataOut, Itt, Lun, NopOut, Opcode, R2t, ScsiCommand, ScsiResponse, TaskAttribute, TaskManagementFunction,
+    DataOut, Itt, Lun, NopOut, Opcode, R2t, ScsiCommand, ScsiResponse, TaskManagementFunction,
     TaskManagementResult, Ttt,
 };
 use iscsi::serial::Sn;
@@ -116,21 +116,7 @@ impl Writer {
         let mut wire = Wire::connect(&server.portal());
         let attached = wire.log_in(config).expect("a session");
         let tag = Itt::new(1).expect("a tag");
-        let command = ScsiCommand {
-            immediate: false,
-            is_final: true,
-            read: false,
-            write: false,
-            attribute: TaskAttribute::Simple,
-            total_ahs_length: 0,
-            data_segment_length: 0,
-            lun: Lun(0),
-            itt: tag,
-            expected_data_transfer_length: 0,
-            cmd_sn: attached.exp_cmd_sn,
-            exp_stat_sn: Sn(0),
-            cdb: [0; 16],
-        };
+        let command = ScsiCommand::simple(Lun(0), tag, attached.exp_cmd_sn, [0; 16]);
         wire.send(&command.emit(), &[]).expect("a connection"); // the unit attention of a new session
         assert!(matches!(wire.hear(PATIENCE), Heard::Pdu(..)));
         Writer { wire, tag, command: ScsiCommand { cmd_sn: command.cmd_sn.next(), ..command }, sent: 0 }

@@ -13,7 +13,7 @@ use iscsi::login::InitiatorConfig;
 use iscsi::negotiate::{DigestKind, Offers};
 use iscsi::pdu::{
     BHS_BYTES, Bhs, Cid, DataOut, Isid, Itt, LoginRequest, Lun, NopOut, Opcode, Reject, RejectReason,
-    ScsiCommand, ScsiResponse, Stage, TaskAttribute, Tsih, Ttt,
+    ScsiCommand, ScsiResponse, Stage, Tsih, Ttt,
 };
 use iscsi::serial::Sn;
 
@@ -190,21 +190,7 @@ impl Rogue {
     fn command(&mut self, cdb: [u8; 16]) -> ScsiCommand {
         let cmd_sn = self.cmd_sn;
         self.cmd_sn = cmd_sn.next();
-        ScsiCommand {
-            immediate: false,
-            is_final: true,
-            read: false,
-            write: false,
-            attribute: TaskAttribute::Simple,
-            total_ahs_length: 0,
-            data_segment_length: 0,
-            lun: Lun(0),
-            itt: self.next_tag(),
-            expected_data_transfer_length: 0,
-            cmd_sn,
-            exp_stat_sn: Sn(0),
-            cdb,
-        }
+        ScsiCommand::simple(Lun(0), self.next_tag(), cmd_sn, cdb)
     }
 
     fn write(&mut self, bytes: usize) -> ScsiCommand {

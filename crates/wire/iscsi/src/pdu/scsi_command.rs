@@ -55,6 +55,25 @@ pub enum TaskAttribute {
 }
 
 impl ScsiCommand {
+    /// A command with the attribute Simple that moves no data, with an ExpStatSN of 0.
+    pub fn simple(lun: Lun, itt: Itt, cmd_sn: Sn, cdb: [u8; 16]) -> ScsiCommand {
+        ScsiCommand {
+            immediate: false,
+            is_final: true,
+            read: false,
+            write: false,
+            attribute: TaskAttribute::Simple,
+            total_ahs_length: 0,
+            data_segment_length: 0,
+            lun,
+            itt,
+            expected_data_transfer_length: 0,
+            cmd_sn,
+            exp_stat_sn: Sn(0),
+            cdb,
+        }
+    }
+
     /// Takes the header apart. The additional header segments are [`super::Ahs`]'s to read.
     pub fn parse(bhs: &Bhs) -> Result<ScsiCommand, Malformed> {
         bhs.expect_opcode(Opcode::ScsiCommand)?;

@@ -2,7 +2,7 @@
 
 use iscsi::pdu::{
     Bhs, DataIn, DataOut, Itt, LogoutReason, LogoutRequest, Lun, NopIn, NopOut, Reject, RejectReason,
-    Residual, Response, ScsiCommand, ScsiResponse, TargetNumbers, TaskAttribute, TaskManagementFunction,
+    Residual, Response, ScsiCommand, ScsiResponse, TargetNumbers, TaskManagementFunction,
     TaskManagementRequest, TextRequest, Ttt,
 };
 use iscsi::serial::Sn;
@@ -39,21 +39,7 @@ pub(crate) fn hang(tag: u32, cmd_sn: Sn) -> ScsiCommand {
 }
 
 pub(crate) fn nothing(tag: u32, cmd_sn: Sn) -> ScsiCommand {
-    ScsiCommand {
-        immediate: false,
-        is_final: true,
-        read: false,
-        write: false,
-        attribute: TaskAttribute::Simple,
-        total_ahs_length: 0,
-        data_segment_length: 0,
-        lun: Lun(0),
-        itt: itt(tag),
-        expected_data_transfer_length: 0,
-        cmd_sn,
-        exp_stat_sn: Sn(0),
-        cdb: [0; 16],
-    }
+    ScsiCommand::simple(Lun(0), itt(tag), cmd_sn, [0; 16])
 }
 
 pub(crate) fn data_out(

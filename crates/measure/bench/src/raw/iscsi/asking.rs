@@ -6,9 +6,7 @@ use std::time::Instant;
 
 use iscsi::login::Attached;
 use iscsi::negotiate::Parameters;
-use iscsi::pdu::{
-    BHS_BYTES, Bhs, DataIn, DataOut, Itt, Lun, Opcode, R2t, ScsiCommand, ScsiResponse, TaskAttribute, Ttt,
-};
+use iscsi::pdu::{BHS_BYTES, Bhs, DataIn, DataOut, Itt, Lun, Opcode, R2t, ScsiCommand, ScsiResponse, Ttt};
 use iscsi::serial::Sn;
 use reactor::{OutSlice, Stream};
 use scsi::cdb;
@@ -173,19 +171,9 @@ impl<'a> Asking<'a> {
         let cmd_sn = self.cmd_sn;
         self.cmd_sn = cmd_sn.next();
         ScsiCommand {
-            immediate: false,
-            is_final: true,
-            read: false,
-            write: false,
-            attribute: TaskAttribute::Simple,
-            total_ahs_length: 0,
-            data_segment_length: 0,
-            lun: self.lun,
-            itt,
             expected_data_transfer_length: bytes,
-            cmd_sn,
             exp_stat_sn: self.exp_stat_sn,
-            cdb,
+            ..ScsiCommand::simple(self.lun, itt, cmd_sn, cdb)
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use block::{Medium, Region};
 use iscsi::pdu::{
     Cid, DataIn, DataOut, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, LogoutReason, LogoutRequest,
-    Lun, NopIn, NopOut, Opcode, R2t, ScsiCommand, ScsiResponse, Stage, TaskAttribute, Tsih,
+    Lun, NopIn, NopOut, Opcode, R2t, ScsiCommand, ScsiResponse, Stage, Tsih,
 };
 use iscsi::serial::Sn;
 use reactor::{Alone, Stream, block_on};
@@ -133,22 +133,8 @@ async fn send(client: &End, bhs: Bhs, data: &[u8]) {
 }
 
 fn command(cdb: scsi::Cdb, expected: u32) -> Bhs {
-    let command = ScsiCommand {
-        immediate: false,
-        is_final: true,
-        read: false,
-        write: false,
-        attribute: TaskAttribute::Simple,
-        total_ahs_length: 0,
-        data_segment_length: 0,
-        lun: Lun(0),
-        itt: itt(5),
-        expected_data_transfer_length: expected,
-        cmd_sn: Sn(7),
-        exp_stat_sn: Sn(0),
-        cdb,
-    };
-    command.emit()
+    let command = ScsiCommand::simple(Lun(0), itt(5), Sn(7), cdb);
+    ScsiCommand { expected_data_transfer_length: expected, ..command }.emit()
 }
 
 fn read(expected: u32) -> Bhs {
