@@ -13,13 +13,11 @@ use std::time::{Duration, Instant};
 use host::{Epoll, EpollOptions};
 use iscsi::chap::{Algorithm, Credentials, Secret};
 use iscsi::login::LOGIN_DATA_BYTES_MAX;
-use iscsi::negotiate::Offers;
 use iscsi::pdu::{BHS_BYTES, Bhs, Cid, Isid, Itt, LoginRequest, Lun, NopOut, Stage, Tsih};
 use iscsi::serial::Sn;
 use server::{Core, Portal, Server};
 use target::{
-    Access, Authentication, Config, DISCOVERY_MEMORY_BYTES_MAX, ISCSI, Iscsi, LOGIN_MEMORY_BYTES_MAX, Limits,
-    Target,
+    Authentication, Config, DISCOVERY_MEMORY_BYTES_MAX, ISCSI, Iscsi, LOGIN_MEMORY_BYTES_MAX, Limits, Target,
 };
 
 #[global_allocator]
@@ -52,15 +50,8 @@ fn server() -> (Arc<Server>, Arc<Iscsi>, SocketAddr, Vec<JoinHandle<()>>) {
         server::Config { volumes: Vec::new(), portals: vec![portal], limits: server::Limits::default() };
     let config = Config {
         targets: vec![Arc::new(Target {
-            name: NAME.to_owned(),
-            alias: None,
-            exports: Vec::new(),
-            access: Access::default(),
             authentication: Some(authentication),
-            offers: Offers::of_target(),
-            portal_groups: None,
-            hidden: true,
-            redirect: None,
+            ..Target::open(NAME, Vec::new())
         })],
         discovery_authentication: None,
         limits: Limits {

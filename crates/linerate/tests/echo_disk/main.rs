@@ -16,9 +16,8 @@ use front_end::{ECHO, EchoDisk};
 use host::{Epoll, EpollOptions, RamDevice, RamOptions, ReactorClock};
 use initiator::verbs::{PersistentReserve, ReservationType};
 use initiator::{Management, RemoteLun, TaskManagementResult};
-use iscsi::negotiate::Offers;
 use server::{Config, Limits, Portal, Server};
-use target::{Access, Export, ISCSI, Iscsi, Target};
+use target::{Export, ISCSI, Iscsi, Target};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use volume::{NamedVolumes, Volume, VolumeOptions};
 
@@ -47,17 +46,7 @@ impl Both {
         let deadline = Duration::from_secs(3600);
         let export = Export { lun: 0, volume: "disk".to_owned(), unit, initiators: None, deadline };
         let iscsi = target::Config {
-            targets: vec![Arc::new(Target {
-                name: NAME.to_owned(),
-                alias: None,
-                exports: vec![export],
-                access: Access::default(),
-                authentication: None,
-                offers: Offers::of_target(),
-                portal_groups: None,
-                hidden: true,
-                redirect: None,
-            })],
+            targets: vec![Arc::new(Target::open(NAME, vec![export]))],
             discovery_authentication: None,
             limits: target::Limits::default(),
             random,

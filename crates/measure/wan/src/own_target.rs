@@ -7,11 +7,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use host::{Epoll, EpollOptions, RamDevice, RamOptions};
-use iscsi::negotiate::Offers;
 use nbd_server::{NBD, Nbd};
 use reactor::StreamOptions;
 use server::{FrontEnd, Portal, Server};
-use target::{Access, Config, Export, ISCSI, Iscsi, Limits, Target};
+use target::{Config, Export, ISCSI, Iscsi, Limits, Target};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use volume::{Volume, VolumeOptions};
 
@@ -142,17 +141,8 @@ fn served(options: OwnTargetOptions) -> (server::Config, Config) {
     let by_nbd = nbd.then(|| Portal { front_end: NBD, listen: other, ..portal.clone() });
     let portals = std::iter::once(portal).chain(by_nbd).collect();
     let volumes = vec![(name.to_owned(), Arc::clone(unit.volume()))];
-    let target = Target {
-        name: name.to_owned(),
-        alias: None,
-        exports: vec![Export { lun: 0, volume: name.to_owned(), unit, initiators: None, deadline: DEADLINE }],
-        access: Access::default(),
-        authentication: None,
-        offers: Offers::of_target(),
-        portal_groups: None,
-        hidden: true,
-        redirect: None,
-    };
+    let export = Export { lun: 0, volume: name.to_owned(), unit, initiators: None, deadline: DEADLINE };
+    let target = Target::open(name, vec![export]);
     let served = server::Config { volumes, portals, limits: server::Limits::default() };
     let targets = vec![Arc::new(target)];
     (served, Config { targets, discovery_authentication: None, limits, random })

@@ -5,9 +5,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
-use iscsi::negotiate::Offers;
 use server::{Portal, Server};
-use target::{Access, Config, Export, ISCSI, Iscsi, Target};
+use target::{Config, Export, ISCSI, Iscsi, Target};
 use unit::LogicalUnit;
 
 use crate::adversary;
@@ -40,17 +39,7 @@ impl Simulation {
         let exports: Vec<_> = own.chain([adversary::export()]).collect();
         let units = exports.iter().map(|export| Arc::downgrade(&export.unit)).collect();
         let config = Config {
-            targets: vec![Arc::new(Target {
-                name: TARGET.to_owned(),
-                alias: None,
-                exports,
-                access: Access::default(),
-                authentication: None,
-                offers: Offers::of_target(),
-                portal_groups: None,
-                hidden: true,
-                redirect: None,
-            })],
+            targets: vec![Arc::new(Target::open(TARGET, exports))],
             discovery_authentication: None,
             limits: self.limits.clone(),
             random: universe::fill_random,

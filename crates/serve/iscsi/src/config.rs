@@ -57,6 +57,22 @@ pub struct Target {
 }
 
 impl Target {
+    /// A target for anybody, by all portals, with what a target offers by default; initiators that may not use it, once
+    /// somebody may not, are told that there is none.
+    pub fn open(name: impl Into<String>, exports: Vec<Export>) -> Target {
+        Target {
+            name: name.into(),
+            alias: None,
+            exports,
+            access: Access::default(),
+            authentication: None,
+            offers: Offers::of_target(),
+            portal_groups: None,
+            hidden: true,
+            redirect: None,
+        }
+    }
+
     /// Whether it is accessible through portals of this group.
     pub(crate) fn is_reached_by(&self, tag: u16) -> bool {
         self.portal_groups.as_ref().is_none_or(|groups| groups.contains(&tag))

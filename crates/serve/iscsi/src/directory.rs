@@ -92,21 +92,9 @@ mod tests {
     }
 
     fn target(name: &str, initiators: &[&str]) -> Target {
-        Target {
-            name: name.into(),
-            alias: None,
-            exports: Vec::new(),
-            access: Access {
-                initiators: (!initiators.is_empty())
-                    .then(|| initiators.iter().map(|name| NamePattern::new(name)).collect()),
-                networks: None,
-            },
-            authentication: None,
-            offers: iscsi::negotiate::Offers::of_target(),
-            portal_groups: None,
-            hidden: true,
-            redirect: None,
-        }
+        let names = initiators.iter().map(|name| NamePattern::new(name)).collect();
+        let access = Access { initiators: (!initiators.is_empty()).then_some(names), networks: None };
+        Target { access, ..Target::open(name, Vec::new()) }
     }
 
     fn ask((portals, config): &(Vec<Portal>, Config), initiator: &str, local: &str) -> String {

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use block::{BlockDevice, BlockSize, Geometry, Null};
 use host::{FileDevice, FileOptions, RamDevice, RamOptions};
-use iscsi::negotiate::Offers;
 use server::{Core, Portal};
-use target::{Access, Config, Export, ISCSI, Iscsi, Limits, Target};
+use target::{Config, Export, ISCSI, Iscsi, Limits, Target};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 
 use crate::outside::{End, Outside};
@@ -68,23 +67,14 @@ fn served(unit: Arc<LogicalUnit>) -> (server::Config, Config) {
     let volumes = vec![("volume".to_owned(), Arc::clone(unit.volume()))];
     let portal =
         Portal { front_end: ISCSI, listen: ADDRESS, tag: 1, advertise: None, stream: Default::default() };
-    let target = Target {
-        name: NAME.to_owned(),
-        alias: None,
-        exports: vec![Export {
-            lun: 0,
-            volume: "volume".to_owned(),
-            unit,
-            initiators: None,
-            deadline: Duration::from_secs(30),
-        }],
-        access: Access::default(),
-        authentication: None,
-        offers: Offers::of_target(),
-        portal_groups: None,
-        redirect: None,
-        hidden: true,
+    let export = Export {
+        lun: 0,
+        volume: "volume".to_owned(),
+        unit,
+        initiators: None,
+        deadline: Duration::from_secs(30),
     };
+    let target = Target::open(NAME, vec![export]);
     let served = server::Config { volumes, portals: vec![portal], limits: server::Limits::default() };
     let config = Config {
         targets: vec![Arc::new(target)],
