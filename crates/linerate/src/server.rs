@@ -91,7 +91,7 @@ enum Command {
     /// Initiators are asked to log out within five seconds. They may log in again: to keep one out, remove it from the
     /// `initiators` of its target.
     Drop {
-        /// Session by its TSIH, or all sessions of an initiator by its name
+        /// Session by its number (TSIH, or nbd:N of an NBD client), or all sessions of an initiator by its name
         #[arg(value_name = "TSIH|INITIATOR")]
         sessions: String,
         /// Close the connections at once
@@ -148,7 +148,7 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
             other => return Err(unexpected(other)),
         },
         Command::Targets => match ask(Request::Targets)? {
-            Reply::Targets { targets } => return listed(json, &targets, tables::targets),
+            Reply::Targets { targets } => return listed(json, &targets, |all| tables::targets(all, width())),
             other => return Err(unexpected(other)),
         },
         Command::Events => return events(&socket),

@@ -63,6 +63,11 @@ const FILES: &[(&str, &str, u32)] = &[
     ("contrib/debian/prerm", "DEBIAN/prerm", 0o755),
     ("contrib/debian/postrm", "DEBIAN/postrm", 0o755),
     ("README.md", "usr/share/doc/linerate/README.md", 0o644),
+    (
+        "contrib/prometheus/linerate.rules.yml",
+        "usr/share/doc/linerate/examples/prometheus/linerate.rules.yml",
+        0o644,
+    ),
     ("contrib/grafana/linerate.json", "usr/share/doc/linerate/examples/grafana/linerate.json", 0o644),
 ];
 

@@ -1,6 +1,8 @@
 //! Properties of a disk that affect reads and writes.
 
-use block::{BlockDevice, Profile};
+use std::time::Duration;
+
+use block::{BlockDevice, Buffer, DeviceError, Extent, Profile};
 use initiator::Unit;
 use initiator::verbs::{BlockLimits, ModeValues, Modes, Provisioning};
 use serde::Serialize;
@@ -27,6 +29,9 @@ pub struct Disk {
     force_unit_access: Option<bool>,
     provisioning: Ways,
     limits: Limits,
+    /// Why its first block could not be read.
+    #[serde(skip)]
+    pub(crate) problem: Option<String>,
 }
 
 /// How space is taken and given back.
@@ -81,6 +86,7 @@ impl Disk {
                 u64::from(block_bytes) * u64::from(limits.unmap_granularity_blocks.max(1)),
             ),
             limits: Limits::new(&limits),
+            problem: problem(&lun).await,
         })
     }
 
@@ -130,6 +136,26 @@ impl Disk {
         let reads = self.read_cache.map(|on| if on { ", read cache on" } else { ", read cache off (RCD)" });
         let fua = self.force_unit_access.map(|obeyed| if obeyed { ", FUA obeyed" } else { ", no FUA" });
         format!("{writes}{}{}", reads.unwrap_or_default(), fua.unwrap_or_default())
+    }
+}
+
+/// How long the medium may take to answer one read. INQUIRY, READ CAPACITY and mode pages are answered without it, so that a LUN
+/// whose medium hangs would look healthy.
+const READ_TIME: Duration = Duration::from_secs(5);
+
+async fn problem(lun: &dyn BlockDevice) -> Option<String> {
+    let geometry = lun.geometry();
+    if geometry.blocks.0 == 0 {
+        return None;
+    }
+    let buffer = Buffer::zeroed(geometry.block_size.bytes() as usize);
+    match reactor::timeout(READ_TIME, lun.read(Extent::new(0, 1), buffer)).await {
+        // A reservation has a line of its own.
+        Ok(Ok(_) | Err(DeviceError::Reserved)) => None,
+        Ok(Err(error)) => Some(format!("block 0 cannot be read: {error}")),
+        Err(_) => {
+            Some(format!("the medium did not answer a read of block 0 within {} s", READ_TIME.as_secs()))
+        }
     }
 }
 

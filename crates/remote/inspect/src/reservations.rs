@@ -8,7 +8,7 @@ use initiator::{Settings, Unit};
 use iscsi::pdu::Isid;
 use serde_json::{Value, json};
 
-use backends::{Failure, Kind};
+use backends::Failure;
 use stats::table::{Align, lines};
 
 use crate::Answer;
@@ -57,7 +57,7 @@ async fn unregistered(unit: &Unit, key: u64) -> Option<Failure> {
         "the target refused PERSISTENT RESERVE OUT: RESERVATION CONFLICT: this initiator ({initiator}) {why}; \
          `linerate scsi registrations` shows who is registered"
     );
-    Some(Failure::new(Kind::Reserved, sentence))
+    Some(Failure::failed(sentence))
 }
 
 /// PERSISTENT RESERVE IN: who is registered and who holds the reservation.

@@ -29,7 +29,7 @@ pub(crate) struct UnitInfo {
     /// `naa.…`, `t10.…` and so on.
     names: Vec<String>,
     disk: Option<Disk>,
-    /// Why it could not be looked at as a disk.
+    /// Why it could not be looked at as a disk, or its first block not be read.
     problem: Option<String>,
     reservation: Option<Held>,
     registrations: Option<Vec<Registered>>,
@@ -75,9 +75,13 @@ impl UnitInfo {
         }
         let vpd_pages = known(unit.vpd_pages().await)?.unwrap_or_default();
         let (disk, problem) = match inquiry.is_disk() {
-            true => Disk::look(unit)
-                .await
-                .map_or_else(|failure| (None, Some(failure.to_string())), |disk| (Some(disk), None)),
+            true => Disk::look(unit).await.map_or_else(
+                |failure| (None, Some(failure.to_string())),
+                |mut disk| {
+                    let problem = disk.problem.take();
+                    (Some(disk), problem)
+                },
+            ),
             false => (None, None),
         };
         let mut whole = Vec::new();

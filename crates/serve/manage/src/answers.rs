@@ -12,10 +12,11 @@ impl Live {
             Request::Sessions => Reply::Sessions { sessions: self.sessions() },
             Request::Targets => Reply::Targets { targets: self.targets() },
             Request::Drop { sessions, force } => match self.drop_sessions(sessions, *force) {
-                0 => {
+                Ok(0) => {
                     Reply::Refused { reason: format!("no session has the TSIH or the initiator {sessions}") }
                 }
-                sessions => Reply::Dropped { sessions },
+                Ok(sessions) => Reply::Dropped { sessions },
+                Err(reason) => Reply::Refused { reason },
             },
             Request::Volumes => Reply::Volumes { volumes: self.volumes() },
             Request::Metrics => Reply::Metrics { text: self.metrics() },

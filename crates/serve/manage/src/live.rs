@@ -158,7 +158,6 @@ impl Live {
         &self.server
     }
 
-    /// Who uses each front end. Blocks for at most a second for each.
     /// What it says of itself once it serves.
     pub fn announcement(&self) -> String {
         let volumes = self.volumes();
@@ -170,6 +169,7 @@ impl Live {
         self.with_config(|config| announce::usage(config, &self.server.portals()))
     }
 
+    /// Who uses each front end. Blocks for at most a second for each.
     pub(crate) fn sessions(&self) -> Vec<Session> {
         self.front_ends.iter().flat_map(|front_end| front_end.sessions(&self.server)).collect()
     }
@@ -188,9 +188,33 @@ impl Live {
         targets
     }
 
-    /// Ends the sessions with this TSIH, or of this initiator. Returns how many. Blocks as [`Live::sessions`] does.
-    pub(crate) fn drop_sessions(&self, which: &str, force: bool) -> usize {
-        self.front_ends.iter().map(|front_end| front_end.drop_sessions(&self.server, which, force)).sum()
+    /// Ends the sessions with this TSIH, or of this initiator. Returns how many. Each front end has numbers of its own: one that
+    /// two of them have is refused without the front end's name, as in `nbd:3`. Blocks as [`Live::sessions`] does.
+    pub(crate) fn drop_sessions(&self, which: &str, force: bool) -> Result<usize, String> {
+        let of_one = which.split_once(':').filter(|(name, number)| {
+            number.parse::<u16>().is_ok() && self.front_ends.iter().any(|front_end| front_end.name() == *name)
+        });
+        let (only, which) = of_one.map_or((None, which), |(name, number)| (Some(name), number));
+        if only.is_none()
+            && let Ok(number) = which.parse::<u16>()
+        {
+            let has = |session: &Session| session.tsih == Some(number);
+            let of: Vec<String> = self
+                .front_ends
+                .iter()
+                .filter(|front_end| front_end.sessions(&self.server).iter().any(has))
+                .map(|front_end| format!("{}:{number}", front_end.name()))
+                .collect();
+            if of.len() > 1 {
+                return Err(format!(
+                    "{number} is the number of several sessions: name one of {}",
+                    of.join(", ")
+                ));
+            }
+        }
+        let front_ends =
+            self.front_ends.iter().filter(|front_end| only.is_none_or(|name| front_end.name() == name));
+        Ok(front_ends.map(|front_end| front_end.drop_sessions(&self.server, which, force)).sum())
     }
 
     /// Does something with the configuration that is served now. A reload waits meanwhile, and it may be one

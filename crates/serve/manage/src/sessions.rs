@@ -77,7 +77,7 @@ fn row(past: Option<&Session>, now: &Session, interval: Duration) -> [String; 9]
     };
     let first = now.connections.first().map_or("none".to_owned(), |connection| connection.peer.to_string());
     [
-        now.tsih.map_or_else(|| "-".to_owned(), |tsih| tsih.to_string()),
+        number(now),
         now.target.clone().unwrap_or_else(|| "(discovery)".to_owned()),
         now.initiator.clone(),
         first,
@@ -87,6 +87,15 @@ fn row(past: Option<&Session>, now: &Session, interval: Duration) -> [String; 9]
         format!("{:.1}", per_second(|session| session.read_bytes) / 1e6),
         format!("{:.1}", per_second(|session| session.written_bytes) / 1e6),
     ]
+}
+
+/// What `linerate server drop` takes: each front end has numbers of its own, and only iSCSI's are TSIHs.
+fn number(session: &Session) -> String {
+    match session.tsih {
+        None => "-".to_owned(),
+        Some(tsih) if session.front_end == "iscsi" => tsih.to_string(),
+        Some(number) => format!("{}:{number}", session.front_end),
+    }
 }
 
 fn details(session: &Session, width: usize) -> Vec<String> {

@@ -40,12 +40,12 @@ const COLUMNS: [(&str, Align, u8); 8] = [
     ("SERIAL", Align::Left, 3),
 ];
 
-/// A paragraph for each target: who may use it, where, and what is on it.
-pub fn targets(targets: &[Target]) -> String {
-    targets.iter().map(target).collect()
+/// A paragraph for each target, in lines of at most `width` letters: who may use it, where, and what is on it.
+pub fn targets(targets: &[Target], width: usize) -> String {
+    targets.iter().map(|it| target(it, width)).collect()
 }
 
-fn target(target: &Target) -> String {
+fn target(target: &Target, width: usize) -> String {
     let alias = target.alias.as_ref().map_or_else(String::new, |alias| format!("  ({alias})"));
     let or_any =
         |list: &Option<Vec<String>>| list.as_ref().map_or_else(|| "any".to_owned(), |all| all.join(", "));
@@ -61,5 +61,8 @@ fn target(target: &Target) -> String {
     let luns: Vec<(String, &str)> =
         target.luns.iter().map(|lun| (format!("LUN {}", lun.lun), lun.volume.as_str())).collect();
     pairs.extend(luns.iter().map(|(lun, volume)| (lun.as_str(), (*volume).to_owned())));
-    format!("{}{alias}\n{}", target.name, stats::table::pairs("  ", pairs))
+    let names = pairs.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let rows = pairs.iter().flat_map(|(name, value)| hanging(&format!("  {name:<names$}  "), value, width));
+    let head = hanging("", &format!("{}{alias}", target.name), width);
+    head.into_iter().chain(rows).map(|line| format!("{}\n", line.trim_end())).collect()
 }

@@ -43,6 +43,7 @@ families! {
     TARGET_LUNS = Gauge "linerate_target_luns" ["protocol", "target"] "LUNs of a target.";
     TARGET_OPEN = Gauge "linerate_target_open_to_any" ["protocol", "target"] "Whether any initiator may log in: no list of names or networks, no CHAP.";
     SESSIONS = Gauge "linerate_sessions" ["protocol", "target", "initiator"] "Sessions now. Of the first 256 initiators; all others are (others).";
+    SESSION_INFO = Gauge "linerate_session_info" ["protocol", "target", "initiator", "user", "address"] "Who is logged in now, by CHAP user and address; 1. Of the first 1,024 combinations.";
     CONNECTIONS = Gauge "linerate_session_connections" ["protocol", "target", "initiator"] "Connections of these sessions.";
     SESSION_COMMANDS = Counter "linerate_session_commands_total" ["protocol", "target", "initiator"] "Commands of an initiator, of all its sessions so far.";
     SESSION_WINDOW_FULL = Counter "linerate_session_window_full_total" ["protocol", "target", "initiator"] "How often a session had as many commands in flight as it may, so that its initiator had to wait.";

@@ -239,6 +239,10 @@ fn hosts(out: &mut Exposition, sample: &Sample) {
         (&all::SESSION_COMMANDS, |sum| sum.traffic.commands),
         (&all::SESSION_WINDOW_FULL, |sum| sum.traffic.window_full),
     ];
+    let mut family = out.family(&all::SESSION_INFO);
+    for labels in &sample.sessions {
+        family.add(&labels.each_ref().map(String::as_str), 1);
+    }
     for (family, value) in families {
         let mut family = out.family(family);
         sums.iter()

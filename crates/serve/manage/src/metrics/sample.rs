@@ -1,6 +1,6 @@
 //! A server at a moment, as monitoring sees it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,12 +11,19 @@ use server::{CoreStatistics, Phase, RunningCore};
 use volume::Volume;
 
 use crate::config::{Config, Uuid};
-use crate::control::Target;
+use crate::control::{Session, Target};
 use crate::live::Live;
 use crate::volumes::Volumes;
 
 /// How long a core may take to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+/// Who is logged in: protocol, target, initiator, CHAP user (or nothing), address.
+pub(super) type SessionLabels = [String; 5];
+
+/// So many different ones are written in the life of a server: initiators choose their own names, and each is a time series of
+/// the monitoring system for as long as that keeps its data.
+const SESSION_LABELS_MAX: usize = 1024;
 
 /// All that is known at a moment.
 pub(super) struct Sample {
@@ -25,6 +32,7 @@ pub(super) struct Sample {
     pub(super) cores: Vec<CoreState>,
     pub(super) volumes: Vec<VolumeSample>,
     pub(super) targets: Arc<[Target]>,
+    pub(super) sessions: BTreeSet<SessionLabels>,
     pub(super) generation: u64,
     pub(super) reloads: ReloadCounts,
     pub(super) started: SystemTime,
@@ -62,8 +70,33 @@ pub(super) struct VolumeSample {
 pub(crate) struct Probe {
     described: Mutex<Described>,
     cores: Mutex<Vec<CoreState>>,
+    logged_in: Mutex<LoggedIn>,
     io_engine: &'static str,
     started: SystemTime,
+}
+
+/// Sessions with a target, by their labels.
+#[derive(Default)]
+struct LoggedIn {
+    /// All that were ever written, at most [`SESSION_LABELS_MAX`].
+    known: BTreeSet<SessionLabels>,
+    now: BTreeSet<SessionLabels>,
+}
+
+impl LoggedIn {
+    fn update(&mut self, sessions: Vec<Session>) {
+        self.now.clear();
+        for session in sessions {
+            let (Some(target), Some(first)) = (session.target, session.connections.first()) else { continue };
+            let address = first.peer.ip().to_canonical().to_string();
+            let user = session.user.unwrap_or_default();
+            let labels = [session.front_end, target, session.initiator, user, address];
+            if self.known.len() < SESSION_LABELS_MAX || self.known.contains(&labels) {
+                self.known.insert(labels.clone());
+                self.now.insert(labels);
+            }
+        }
+    }
 }
 
 /// What is served, for which a sample must not wait: a reload holds the configuration for as long as it lasts.
@@ -91,6 +124,7 @@ impl Probe {
         Probe {
             described: Mutex::new(Described::of(config, volumes)),
             cores: Mutex::default(),
+            logged_in: Mutex::default(),
             io_engine: match config.io_engine.unwrap_or_default().choose() {
                 Ok(host::IoEngine::Uring) => "uring",
                 _ => "threads",
@@ -194,15 +228,65 @@ impl Live {
             };
             (begin.elapsed(), sample)
         };
+        let cores = probe.heard(server.ask_cores(ANSWER_TIME, core));
+        // A core that hangs is not waited for a second time.
+        if cores.iter().all(|core| core.lag.is_some()) {
+            lock(&probe.logged_in).update(self.sessions());
+        }
         Sample {
             phase: server.phase(),
             io_engine: probe.io_engine,
-            cores: probe.heard(server.ask_cores(ANSWER_TIME, core)),
+            cores,
+            sessions: lock(&probe.logged_in).now.clone(),
             volumes,
             targets: described.targets,
             generation: snapshot.version(),
             reloads: self.reloads().counts(),
             started: probe.started,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Connection;
+
+    fn session(initiator: String, port: u16) -> Session {
+        let peer = ([192, 0, 2, 7], port).into();
+        Session {
+            front_end: "iscsi".to_owned(),
+            initiator,
+            user: Some("alice".to_owned()),
+            isid: None,
+            tsih: Some(port),
+            target: Some("iqn.2026-01.com.example:disks".to_owned()),
+            age_seconds: 1.0,
+            core: 0,
+            connections: vec![Connection { cid: Some(0), peer, local: peer }],
+            parameters: Vec::new(),
+            in_flight: 0,
+            commands: 0,
+            read_bytes: 0,
+            written_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn random_names_of_initiators_do_not_make_more_series_and_those_known_before_stay() {
+        let mut logged_in = LoggedIn::default();
+        let known = || "iqn.2026-01.com.example:known".to_owned();
+        logged_in.update(vec![session(known(), 1), session(known(), 2)]);
+        assert_eq!(logged_in.now.len(), 1, "the port is no label");
+        logged_in.update(
+            (0..10_000).map(|number| session(format!("iqn.2026-01.com.example:{number}"), 3)).collect(),
+        );
+        assert_eq!(
+            (logged_in.now.len(), logged_in.known.len()),
+            (SESSION_LABELS_MAX - 1, SESSION_LABELS_MAX)
+        );
+        logged_in.update(vec![session(known(), 4), session("iqn.2026-01.com.example:late".to_owned(), 5)]);
+        let now: Vec<&str> = logged_in.now.iter().map(|labels| labels[2].as_str()).collect();
+        assert_eq!(now, [known()]);
     }
 }
