@@ -36,7 +36,7 @@ const ARROWS: &[(&str, &str)] = &[
     // `host` is for its tests: what it mounts is behind FUSE. Volumes for what is attached by a specification.
     ("attach", "block volume reactor host initiator backends"),
     // What commands of the program and `environment` both print of targets and LUNs.
-    ("inspect", "block volume iscsi initiator nbd-client backends stats"),
+    ("inspect", "block volume iscsi reactor initiator nbd-client backends stats"),
     ("published", ""),
     // A plan for the WAN says between which ends; a record, which ceilings are known.
     ("model", "stats published"),
