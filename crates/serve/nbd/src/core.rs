@@ -109,6 +109,9 @@ impl CoreFrontEnd for CoreClients {
             let uses = Arc::ptr_eq(client.requests.volume(), &order.volume);
             if uses && order.is_about(client.requests.attachment()) {
                 client.requests.abort();
+            } else if uses {
+                // PREEMPT AND ABORT names registrants, and a client cannot be one.
+                client.requests.abort_reserved();
             }
         }
     }

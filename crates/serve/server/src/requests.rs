@@ -4,7 +4,8 @@
 //! ```text
 //!   ask ── not permitted, or aborted since it was accepted ──► Unserved
 //!    └──► outstanding ──┬─ the device ends it ─────────► its result; recorded for the volume's health
-//!                       ├─ abort ─────────────────────► Unserved::Aborted    ┐ the blocks of a change stay
+//!                       ├─ abort ─────────────────────► Unserved::Aborted    ┐
+//!                       ├─ abort_reserved ────────────► Denied::Reserved     │ the blocks of a change stay
 //!                       ├─ expire: its deadline ──────► DeviceError::TimedOut ├ locked until the device
 //!                       └─ its future is dropped                             ┘ has quiesced
 //! ```
@@ -38,6 +39,7 @@ pub struct Requests {
 
 /// A request that the device has not ended.
 struct Outstanding {
+    access: Access,
     since: Instant,
     /// The device has it; else it waits for something else.
     is_asked: bool,
@@ -142,7 +144,7 @@ impl Requests {
         self.permits(access).map_err(Unserved::Denied)?;
         let request = pin!(request());
         // Dropped before the request, so that its blocks are locked when it is cancelled.
-        let mut listed = self.list(changes, true);
+        let mut listed = self.list(access, changes, true);
         let ended = self.unless_early(&listed, request).await?;
         listed.changes = None;
         self.volume.record_end(kind, &ended);
@@ -165,7 +167,7 @@ impl Requests {
         }
         self.permits(access).map_err(Unserved::Denied)?;
         let needed = pin!(needed);
-        let listed = self.list(None, false);
+        let listed = self.list(access, None, false);
         self.unless_early(&listed, needed).await
     }
 
@@ -190,9 +192,9 @@ impl Requests {
         .await
     }
 
-    fn list(&self, changes: Option<Extent>, is_asked: bool) -> Listed<'_> {
+    fn list(&self, access: Access, changes: Option<Extent>, is_asked: bool) -> Listed<'_> {
         let number = self.next.replace(self.next.get() + 1);
-        let outstanding = Outstanding { since: reactor::now(), is_asked, early: None, waker: None };
+        let outstanding = Outstanding { access, since: reactor::now(), is_asked, early: None, waker: None };
         self.outstanding.borrow_mut().insert(number, outstanding);
         Listed { requests: self, number, changes }
     }
@@ -207,6 +209,18 @@ impl Requests {
         self.aborts.set(self.aborts.get() + 1);
         for outstanding in self.outstanding.borrow_mut().values_mut() {
             outstanding.end(Unserved::Aborted);
+        }
+    }
+
+    /// Ends those that a reservation forbids by now. A reservation alone leaves what is outstanding, as in SCSI;
+    /// a preemption that aborts also ends what it shuts out without a registration.
+    pub fn abort_reserved(&self) {
+        let reserved = |access| self.permits(access) == Err(Denied::Reserved);
+        let reserved = [Access::Read, Access::Write].map(reserved);
+        for outstanding in self.outstanding.borrow_mut().values_mut() {
+            if reserved[usize::from(outstanding.access == Access::Write)] {
+                outstanding.end(Unserved::Denied(Denied::Reserved));
+            }
         }
     }
 

@@ -12,11 +12,11 @@ use crate::program::until;
 use crate::server::free_port;
 use crate::sessions::sessions;
 
-const WRITE_EXCLUSIVE: u8 = 1;
+pub(super) const WRITE_EXCLUSIVE: u8 = 1;
 const EXCLUSIVE_ACCESS: u8 = 3;
 
 /// PERSISTENT RESERVE OUT with this service action.
-fn persistent_reserve(peer: &mut Peer, action: u8, kind: u8, key: u64, new_key: u64) {
+pub(super) fn persistent_reserve(peer: &mut Peer, action: u8, kind: u8, key: u64, new_key: u64) {
     let parameters = [key.to_be_bytes(), new_key.to_be_bytes(), [0; 8]].concat();
     peer.run(&[0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0], Moves::Out(parameters)).expect_good();
 }
@@ -87,6 +87,29 @@ fn a_reset_ends_what_an_nbd_client_waits_for() {
     assert_eq!(client.read(0, 4096), Ok(vec![1; 4096]), "what was aborted has had no effect");
     client.write(0, &[3; 4096]).expect("and it works again");
     assert_eq!(client.read(0, 4096), Ok(vec![3; 4096]));
+}
+
+#[test]
+fn a_preemption_ends_what_it_shuts_an_nbd_client_out_of() {
+    let Some(both) = sick("1h") else { return };
+    let mut client = Client::attach(both.port, "sick");
+    client.write(0, &[1; 4096]).expect("written");
+    let (mut victim, mut host) =
+        (Peer::attach(&both.server, "sick", 1), Peer::attach(&both.server, "sick", 2));
+    persistent_reserve(&mut victim, 0, 0, 0, 7);
+    persistent_reserve(&mut host, 0, 0, 0, 8);
+    both.command(&["fault", "sick", "hang"]).expect_success();
+    client.begin(WRITE, 0, 4096, &[2; 4096]);
+    until_outstanding(&both);
+    persistent_reserve(&mut host, 1, WRITE_EXCLUSIVE, 8, 0);
+    // PREEMPT AND ABORT: the volume does not quiesce, and is fenced.
+    persistent_reserve(&mut host, 5, WRITE_EXCLUSIVE, 8, 7);
+    assert_eq!(client.answer(0).expect("an answer").error, EPERM);
+    both.command(&["fault", "sick", "pass"]).expect_success();
+    until("a volume that answers", || client.read(0, 4096).is_ok());
+    assert_eq!(client.read(0, 4096), Ok(vec![1; 4096]), "what was shut out has had no effect");
+    persistent_reserve(&mut host, 2, WRITE_EXCLUSIVE, 8, 0);
+    client.write(0, &[3; 4096]).expect("and the release lets it in again");
 }
 
 #[test]
