@@ -17,7 +17,7 @@
 //! that counts.
 
 use derive_more::Display;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 type Moment = u64;
 
@@ -39,6 +39,8 @@ pub(crate) struct Checker {
     blocks: Vec<BlockHistory>,
     /// Those that have not ended.
     open: BTreeMap<WriteId, OpenWrite>,
+    /// Those that were resumed: an answer does not say whether they took effect before or behind that.
+    resumed: BTreeSet<WriteId>,
     clock: Moment,
     reads: Reads,
     /// When the power was last cut, or the volume made anew: answers to what was asked for before may tell of
@@ -71,6 +73,9 @@ struct OpenWrite {
     blocks: u64,
     begun: Moment,
     repeats: bool,
+    /// It must not take effect now.
+    suspended: bool,
+    zeros: bool,
 }
 
 #[derive(Default)]
@@ -182,6 +187,7 @@ impl Checker {
             number,
             blocks: (0..blocks).map(|_| BlockHistory::default()).collect(),
             open: BTreeMap::new(),
+            resumed: BTreeSet::new(),
             clock: 0,
             reads: Reads::default(),
             epoch: 0,
@@ -215,23 +221,9 @@ impl Checker {
         let (id, begun) = (WriteId(self.next), self.tick());
         self.next += 1;
         let WriteKind { zeros, repeats, copied_from } = what;
-        self.open.insert(id, OpenWrite { writer, lba, blocks, begun, repeats });
+        self.open.insert(id, OpenWrite { writer, lba, blocks, begun, repeats, suspended: false, zeros });
         let value = if zeros { 0 } else { id.0 };
-        let entry = Entry {
-            id,
-            value,
-            begun,
-            ended: None,
-            effective: None,
-            lasts: false,
-            writer,
-            repeats,
-            copied_from,
-            loss: Loss::None,
-            told: false,
-            cut: false,
-            superseded: None,
-        };
+        let entry = Entry { id, value, writer, repeats, copied_from, ..Entry::begun(begun) };
         for block in &mut self.blocks[lba as usize..(lba + blocks) as usize] {
             block.writes.push(entry);
             block.changes(begun);
@@ -250,6 +242,17 @@ impl Checker {
     /// It was answered: it has been carried out.
     pub(crate) fn wrote(&mut self, id: WriteId) {
         self.end(id, true);
+    }
+
+    /// The same, and what it has written lasts.
+    pub(crate) fn wrote_stable(&mut self, id: WriteId) {
+        self.end(id, true);
+        for block in &mut self.blocks {
+            let own = block.writes.iter_mut().filter(|entry| entry.id == id);
+            for entry in own.filter(|entry| entry.effective.is_some() && entry.loss == Loss::None) {
+                entry.lasts = true;
+            }
+        }
     }
 
     /// It will not be carried out any more; perhaps it was.
@@ -282,6 +285,40 @@ impl Checker {
         Now(self.tick())
     }
 
+    /// What `writer` has asked for and has no answer to.
+    pub(crate) fn open_of(&self, writer: Writer) -> Vec<WriteId> {
+        self.open.iter().filter(|(_, open)| open.writer == writer).map(|(id, _)| *id).collect()
+    }
+
+    /// Some writes without an answer do not take effect from now on, unless they are resumed: a reservation
+    /// keeps their writer out.
+    pub(crate) fn suspend(&mut self, is_meant: impl Fn(WriteId, Writer) -> bool) {
+        let now = self.tick();
+        for (id, open) in self.open.iter_mut().filter(|(id, open)| is_meant(**id, open.writer)) {
+            open.suspended = true;
+            for block in &mut self.blocks[open.lba as usize..(open.lba + open.blocks) as usize] {
+                for entry in block.writes.iter_mut().filter(|entry| entry.id == *id) {
+                    entry.ended.get_or_insert(now);
+                }
+                (block.changed, block.shown) = (now, None);
+            }
+        }
+    }
+
+    /// Those that were suspended may take effect again: what of them is still on its way is let in.
+    pub(crate) fn resume(&mut self) {
+        let now = self.tick();
+        for (id, open) in self.open.iter_mut().filter(|(_, open)| open.suspended) {
+            open.suspended = false;
+            self.resumed.insert(*id);
+            for block in &mut self.blocks[open.lba as usize..(open.lba + open.blocks) as usize] {
+                let value = if open.zeros { 0 } else { id.0 };
+                block.writes.push(Entry { id: *id, value, writer: open.writer, ..Entry::begun(now) });
+                block.changes(now);
+            }
+        }
+    }
+
     /// The server is dead. What is sent again to the next one is not over by that.
     pub(crate) fn all_are_over(&mut self) {
         let all: Vec<WriteId> =
@@ -291,6 +328,7 @@ impl Checker {
 
     fn end(&mut self, id: WriteId, done: bool) {
         let now = self.tick();
+        let done = done && !self.resumed.contains(&id);
         // An answer may come after the write was over otherwise: then it was carried out before that.
         let (lba, blocks) = match self.open.remove(&id) {
             Some(open) => (open.lba, open.blocks),
@@ -505,13 +543,18 @@ fn value(bytes: &[u8], lba: u64) -> Result<u64, Unread> {
 impl Entry {
     /// Nothing but zeros was there at that moment.
     fn zeros(now: Moment) -> Entry {
+        Entry { ended: Some(now), effective: Some(now), lasts: true, ..Entry::begun(0) }
+    }
+
+    /// One of zeros that has begun then.
+    fn begun(begun: Moment) -> Entry {
         Entry {
             id: WriteId(0),
             value: 0,
-            begun: 0,
-            ended: Some(now),
-            effective: Some(now),
-            lasts: true,
+            begun,
+            ended: None,
+            effective: None,
+            lasts: false,
             writer: 0,
             repeats: false,
             copied_from: None,
@@ -874,6 +917,31 @@ mod tests {
         assert!(reads(&mut checker, &lost));
         checker.cut_power();
         assert!(reads(&mut checker, &kept));
+    }
+
+    #[test]
+    fn what_is_shut_out_does_not_land_until_it_is_let_in() {
+        let mut checker = checker();
+        let write = checker.begin_write(1, 0, 1, WriteKind::default());
+        checker.suspend(|_, writer| writer == 1);
+        let other = checker.begin_write(2, 0, 1, WriteKind::default());
+        checker.wrote(other);
+        let (shut_out, other) = (data(&checker, write), data(&checker, other));
+        assert!(!reads(&mut checker, &shut_out));
+        assert!(reads(&mut checker, &other));
+        checker.resume();
+        assert!(reads(&mut checker, &shut_out));
+        checker.wrote(write);
+        assert!(!reads(&mut checker, &other));
+    }
+
+    #[test]
+    fn what_was_answered_as_stable_is_there_after_a_power_cut() {
+        let mut checker = checker();
+        let write = checker.begin_write(1, 0, 1, WriteKind::default());
+        checker.wrote_stable(write);
+        checker.cut_power();
+        assert!(!reads(&mut checker, &[0; 512]));
     }
 
     #[test]

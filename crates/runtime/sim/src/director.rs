@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::network::{self, Trouble};
-use crate::scenario::{Feature, Simulation};
+use crate::scenario::{Addition, Feature, Simulation};
 use crate::universe::{self, draw};
 
 /// Injects one fault after the other.
@@ -31,7 +31,10 @@ pub(crate) async fn direct(simulation: Rc<Simulation>) {
         let later = Rc::clone(&simulation);
         let is_young = universe::nanoseconds() < simulation.started.get() + life;
         match kind {
-            11 if simulation.has(Feature::Changes) => universe::after(0, move || later.change_luns()),
+            11 if simulation.has(Feature::Changes) => {
+                let of_nbd = simulation.with(Addition::Nbd) && draw(|random| random.once_in(2));
+                universe::after(0, move || if of_nbd { later.change_exports() } else { later.change_luns() });
+            }
             11 => {}
             8.. if is_young => {}
             10 if ends => universe::after(0, move || later.replace_server()),

@@ -7,7 +7,8 @@ use std::time::Duration;
 use scsi::{Cdb, RegisteredKeys, ReservationType, ReserveIn, ReserveOut, ReserveOutList, cdb};
 
 use crate::cores::Machine;
-use crate::scenario::{Simulation, TARGET, portal};
+use crate::nbd;
+use crate::scenario::{Addition, Simulation, TARGET, portal};
 use crate::simple::{Command, GOOD, Lost, Simple, Slowness, Terms};
 use crate::universe::{self, draw, note};
 use crate::volume::Volume;
@@ -63,6 +64,10 @@ async fn fence_all(simulation: &Simulation, session: &Simple) -> Result<(), Lost
         reactor::sleep(Duration::from_nanos(wait)).await;
         let volume = Rc::clone(draw(|random| random.pick(&fenced)));
         simulation.count_command();
+        if simulation.with(Addition::Nbd) && draw(|random| random.once_in(3)) {
+            release(session, &volume, own).await?;
+            continue;
+        }
         if draw(|random| random.once_in(2)) {
             keys(session, &volume).await?;
             continue;
@@ -110,7 +115,22 @@ fn out(action: ReserveOut, own: u64, other: u64) -> (Cdb, Vec<u8>) {
 
 async fn reserve(session: &Simple, volume: &Volume, own: u64) -> Result<(), Lost> {
     let (cdb, out) = out(ReserveOut::Reserve, own, 0);
-    session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await.map(drop)
+    let answer = session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await?;
+    if answer.status == GOOD {
+        volume.gate.set(volume.gate.get().shut());
+    }
+    Ok(())
+}
+
+/// Lets in who has no registration.
+async fn release(session: &Simple, volume: &Volume, own: u64) -> Result<(), Lost> {
+    let (cdb, out) = out(ReserveOut::Release, own, 0);
+    session.window().await;
+    volume.gate.set(volume.gate.get().opened());
+    volume.check(|checker| checker.resume());
+    let answer = session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await?;
+    note(&[33], || format!("LUN {} is released: {:#x}", volume.lun, answer.status));
+    Ok(())
 }
 
 /// After GOOD nothing of what the victim had asked for by now lands any more: what had come was aborted, and
@@ -131,6 +151,10 @@ async fn preempt(session: &Simple, volume: &Volume, own: u64, victim: u64) -> Re
     volume.registrations.borrow_mut().preemption_ended(victim, done);
     if done && is_alone {
         volume.check(|checker| checker.are_over(victim, begun));
+    }
+    if done && volume.gate.get().is_shut {
+        // The reservation shuts out NBD clients, whatever they had under way.
+        volume.check(|checker| checker.suspend(|_, writer| nbd::is_client(writer)));
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! same world, step by step, on every machine and in every build. Never shipped.
 //!
 //! Reading order: [`run`] in `scenario` (the setup), `director` and `server` (faults), `volume`, `writing`,
-//! `ours` and `fencing` (the initiators), `checker` (correctness), then the world: `universe` (clock, random
+//! `ours` and `fencing` (the initiators), `nbd` (other clients), `checker` (correctness), then the world: `universe` (clock, random
 //! numbers, events), `cores` (scheduling), `network`, `disk`.
 
 mod adversary;
@@ -14,6 +14,7 @@ mod director;
 mod disk;
 mod fencing;
 mod keep;
+mod nbd;
 mod network;
 mod ours;
 mod pdu;
@@ -29,4 +30,4 @@ mod world;
 mod writing;
 
 pub use coverage::Coverage;
-pub use scenario::{Feature, Outcome, Run, run};
+pub use scenario::{Addition, Feature, Outcome, Run, run};

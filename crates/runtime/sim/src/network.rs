@@ -459,6 +459,14 @@ pub(crate) fn heal() {
     wake(ends.into_iter().flatten());
 }
 
+/// Whether who connected from there has no connection whose other end is open.
+pub(crate) fn is_closed_by_peer(from: SocketAddr) -> bool {
+    with(|universe| {
+        let mut connections = universe.network.connections.values();
+        !connections.any(|connection| connection.ends[0].address == from && !connection.ends[1].closed)
+    })
+}
+
 /// Changes the network conditions.
 pub(crate) fn set_weather(conditions: NetworkConditions) {
     with(|universe| universe.network.conditions = conditions);

@@ -18,7 +18,7 @@ use crate::network::{self, NetworkConditions};
 use crate::server::Running;
 use crate::universe::{self, draw, note};
 use crate::volume::Volume;
-use crate::{adversary, fencing, ours, redirector, writing};
+use crate::{adversary, fencing, nbd, ours, redirector, writing};
 
 /// The target's name.
 pub(crate) const TARGET: &str = "iqn.2026-01.io.linerate:simulated";
@@ -51,6 +51,9 @@ pub(crate) struct Simulation {
     /// Nothing but as many commands as possible: [`Run::dense`].
     pub(crate) is_dense: bool,
     without: Vec<Feature>,
+    with: Vec<Addition>,
+    /// Exports that NBD clients do not find, by the bits of their LUNs.
+    pub(crate) hidden: Cell<u64>,
 }
 
 /// Bytes of a block.
@@ -179,6 +182,23 @@ impl FromStr for Feature {
     }
 }
 
+/// What a simulation can have that others do not have, and draw nothing for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addition {
+    /// NBD clients on the initiators' volumes.
+    Nbd,
+}
+
+impl FromStr for Addition {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Addition, String> {
+        let all = [Addition::Nbd];
+        let found = all.into_iter().find(|addition| format!("{addition:?}") == name);
+        found.ok_or_else(|| format!("there are {all:?}"))
+    }
+}
+
 /// Which simulation, and how it is shown.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
@@ -188,6 +208,8 @@ pub struct Run {
     pub shown: bool,
     /// What it is to be without.
     pub without: Vec<Feature>,
+    /// What it is to have besides.
+    pub with: Vec<Addition>,
     /// Its busy part ends after so many commands, if not before.
     pub commands: Option<u64>,
     /// A day on which nothing goes wrong and initiators ask for as much as they can: a volume in memory, a
@@ -212,7 +234,8 @@ pub fn run(run: &Run) -> Outcome {
 fn play(run: &Run) -> Outcome {
     let seed = run.seed;
     universe::begin(seed, run.shown);
-    let simulation = if run.dense { Simulation::dense() } else { Simulation::set(run.without.clone()) };
+    let simulation =
+        if run.dense { Simulation::dense() } else { Simulation::set(run.without.clone(), run.with.clone()) };
     let busy = match (simulation.is_dense, simulation.is_long) {
         (true, _) => DENSE_SECONDS,
         (false, true) => draw(|random| random.between(100, 600)),
@@ -283,6 +306,14 @@ fn begin_actors(simulation: &Rc<Simulation>) -> Vec<Machine> {
     // Without faults no initiator may notice it.
     if simulation.has(Feature::Adversary) && (simulation.is_calm || draw(|random| random.once_in(3))) {
         actors.push(adversary::begin(simulation));
+    }
+    if simulation.with(Addition::Nbd) {
+        for number in 0..draw(|random| random.between(1, 3)) {
+            actors.push(nbd::writing::begin(simulation, number + 1));
+        }
+        if simulation.has(Feature::Adversary) && draw(|random| random.once_in(2)) {
+            actors.push(nbd::adversary::begin(simulation));
+        }
     }
     actors
 }
@@ -357,7 +388,7 @@ const CALM_STALL: Duration = Duration::from_secs(90);
 const PATIENCE: Duration = Duration::from_secs(600);
 
 impl Simulation {
-    fn set(without: Vec<Feature>) -> Rc<Simulation> {
+    fn set(without: Vec<Feature>, with: Vec<Addition>) -> Rc<Simulation> {
         let has = |part: Feature| !without.contains(&part);
         let is_calm = has(Feature::Ends) && draw(|random| random.once_in(6));
         let is_long = draw(|random| random.once_in(3));
@@ -406,12 +437,14 @@ impl Simulation {
             is_moving,
             is_dense: false,
             without,
+            with,
+            hidden: Cell::new(0),
         })
     }
 
     /// The simulation of [`Run::dense`].
     fn dense() -> Rc<Simulation> {
-        let mut simulation = Simulation::set(NOT_DENSE.to_vec());
+        let mut simulation = Simulation::set(NOT_DENSE.to_vec(), Vec::new());
         network::set_weather(NetworkConditions {
             least_delay: 1_000,
             most_delay: 10_000,
@@ -431,6 +464,11 @@ impl Simulation {
     /// Whether it is not without that.
     pub(crate) fn has(&self, part: Feature) -> bool {
         !self.without.contains(&part)
+    }
+
+    /// Whether it has that besides.
+    pub(crate) fn with(&self, addition: Addition) -> bool {
+        self.with.contains(&addition)
     }
 
     /// No command waits for memory.

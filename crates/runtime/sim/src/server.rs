@@ -5,22 +5,27 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
-use server::{Portal, Server};
+use nbd_server::{NBD, Nbd};
+use server::{FrontEnd, Portal, Server};
 use target::{Config, Export, ISCSI, Iscsi, Target};
 use unit::LogicalUnit;
+use volume::Volume;
 
-use crate::adversary;
 use crate::cores::{self, Machine};
-use crate::scenario::{GROUPS, Simulation, TARGET, portal};
+use crate::scenario::{Addition, GROUPS, Simulation, TARGET, portal};
 use crate::universe::{self, draw, note};
+use crate::{adversary, nbd};
 
 /// A server that runs, or is about to end.
 pub(crate) struct Running {
     pub(crate) machine: Machine,
     handle: Arc<Server>,
     iscsi: Arc<Iscsi>,
+    nbd: Option<Arc<Nbd>>,
     /// What must be gone when it is.
     units: Vec<Weak<LogicalUnit>>,
+    /// The same, of which NBD clients have had these.
+    volumes: Vec<Weak<Volume>>,
     ends: bool,
     /// What it serves is being changed.
     changes: Rc<Cell<bool>>,
@@ -45,8 +50,18 @@ impl Simulation {
             random: universe::fill_random,
         };
         let served = self.served(&config);
+        let nbd = self.with(Addition::Nbd).then(|| {
+            let exports = &config.targets[0].exports;
+            Nbd::new(nbd::config(self, exports), self.core_count)
+        });
+        let volumes = match nbd.as_deref() {
+            Some(nbd) => volumes_of(nbd),
+            None => Vec::new(),
+        };
         let iscsi = Iscsi::new(config, self.core_count);
-        let (handle, cores) = Server::new(served, self.core_count, vec![iscsi.clone()]);
+        let mut front_ends: Vec<Arc<dyn FrontEnd>> = vec![iscsi.clone()];
+        front_ends.extend(nbd.clone().map(|nbd| nbd as Arc<dyn FrontEnd>));
+        let (handle, cores) = Server::new(served, self.core_count, front_ends);
         handle.open();
         let (bound, _) = mpsc::channel();
         for core in cores {
@@ -56,8 +71,16 @@ impl Simulation {
             });
         }
         note(&[12, number], || format!("{machine} starts"));
-        *self.server.borrow_mut() =
-            Some(Running { machine, handle, iscsi, units, ends: false, changes: Rc::default() });
+        *self.server.borrow_mut() = Some(Running {
+            machine,
+            handle,
+            iscsi,
+            nbd,
+            units,
+            volumes,
+            ends: false,
+            changes: Rc::default(),
+        });
     }
 
     /// What a server serves whose targets are those of `config`.
@@ -70,9 +93,11 @@ impl Simulation {
             advertise: None,
             stream: Default::default(),
         };
+        let nbd =
+            self.with(Addition::Nbd).then(|| Portal { front_end: NBD, listen: nbd::portal(), ..portal(1) });
         server::Config {
             volumes: config.targets.iter().flat_map(|target| &target.exports).map(named).collect(),
-            portals: (1..=GROUPS).map(portal).collect(),
+            portals: (1..=GROUPS).map(portal).chain(nbd).collect(),
             limits: self.server_limits,
         }
     }
@@ -95,16 +120,21 @@ impl Simulation {
         let luns = target.exports.len();
         note(&[16, luns as u64], || format!("{} is to serve {luns} LUNs", running.machine));
         config.targets = vec![Arc::new(target)];
-        running.changes.set(true);
-        let served = self.served(&config);
-        let (handle, iscsi) = (Arc::clone(&running.handle), Arc::clone(&running.iscsi));
-        let changes = Rc::clone(&running.changes);
-        running.machine.run(move || async move {
-            if let Err(error) = handle.reconfigure(served, || iscsi.adopt(config)).await {
-                note(&[17], || format!("the change is given up: {error}"));
-            }
-            changes.set(false);
-        });
+        running.change(self, config);
+    }
+
+    /// Takes an export away from NBD clients, or gives it back; its LUN is served all the same.
+    pub(crate) fn change_exports(&self) {
+        let mut server = self.server.borrow_mut();
+        let Some(running) = server.as_mut().filter(|running| !running.ends && !running.changes.get()) else {
+            return;
+        };
+        let config = Config::clone(&running.iscsi.config());
+        let exports = &config.targets[0].exports;
+        let lun = draw(|random| random.pick(exports).lun);
+        self.hidden.set(self.hidden.get() ^ 1 << lun);
+        note(&[18, self.hidden.get()], || format!("the export of LUN {lun} goes, or comes"));
+        running.change(self, config);
     }
 
     /// The server's process is killed, and with it what was in its memory; or its machine loses its power,
@@ -176,15 +206,44 @@ impl Simulation {
     }
 }
 
+fn volumes_of(nbd: &Nbd) -> Vec<Weak<Volume>> {
+    nbd.config().exports.iter().map(|export| Arc::downgrade(&export.volume)).collect()
+}
+
 impl Running {
+    /// Serves what `config` says, over NBD too.
+    fn change(&mut self, simulation: &Simulation, config: Config) {
+        self.changes.set(true);
+        let served = simulation.served(&config);
+        let nbd = self.nbd.clone().map(|nbd| (nbd, nbd::config(simulation, &config.targets[0].exports)));
+        let (handle, iscsi) = (Arc::clone(&self.handle), Arc::clone(&self.iscsi));
+        let changes = Rc::clone(&self.changes);
+        self.machine.run(move || async move {
+            let adopt = || {
+                iscsi.adopt(config);
+                if let Some((nbd, config)) = nbd {
+                    nbd.adopt(config);
+                }
+            };
+            if let Err(error) = handle.reconfigure(served, adopt).await {
+                note(&[17], || format!("the change is given up: {error}"));
+            }
+            changes.set(false);
+        });
+    }
+
     /// Its logical units are gone with it: nothing holds on to them, and to the memory of what was under way
     /// there.
     fn check_gone(self) {
-        let Running { handle, iscsi, units, .. } = self;
-        drop((handle, iscsi));
+        let Running { handle, iscsi, nbd, units, volumes, .. } = self;
+        drop((handle, iscsi, nbd));
         let left = units.iter().filter(|unit| unit.strong_count() > 0).count();
         if left > 0 && !universe::is_faulty() {
             universe::fault(format!("{left} logical units are left of a server that has ended"));
+        }
+        let left = volumes.iter().filter(|volume| volume.strong_count() > 0).count();
+        if left > 0 && !universe::is_faulty() {
+            universe::fault(format!("{left} volumes of NBD clients are left of a server that has ended"));
         }
     }
 }

@@ -410,7 +410,8 @@ async fn read(simple: Simple) {
     }
 }
 
-async fn dawdle(once_in: u64, longest: u64) {
+/// Waits, once in a while.
+pub(crate) async fn dawdle(once_in: u64, longest: u64) {
     if universe::draw(|random| random.once_in(once_in)) {
         let time = universe::draw(|random| random.delay(1_000_000, longest));
         reactor::sleep(Duration::from_nanos(time)).await;

@@ -1,6 +1,6 @@
 //! A volume of a simulation: its device, its persistent state, and the checker of its blocks.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +33,29 @@ pub(crate) struct Volume {
     pub(crate) registrations: RefCell<Registrations>,
     /// Copies to it under way that another LUN has received, and the numbers of these commands.
     pub(crate) copies: RefCell<Vec<(WriteId, u32)>>,
+    /// For NBD clients, who can have no registration.
+    pub(crate) gate: Cell<Gate>,
+}
+
+/// Whether a reservation keeps NBD clients from writing, as far as its holder knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Gate {
+    /// The reservation was answered, and its release was not asked for.
+    pub(crate) is_shut: bool,
+    /// How often it was.
+    releases: u64,
+}
+
+impl Gate {
+    /// The release is asked for.
+    pub(crate) fn opened(self) -> Gate {
+        Gate { is_shut: false, releases: self.releases + 1 }
+    }
+
+    /// There is a reservation.
+    pub(crate) fn shut(self) -> Gate {
+        Gate { is_shut: true, ..self }
+    }
 }
 
 enum Medium {
@@ -101,7 +124,8 @@ impl Volume {
         let is_fenced = has(Feature::Fencing) && draw(|random| random.once_in(3));
         let (keep, registrations, copies) = (SimKeep::default(), RefCell::default(), RefCell::default());
         let long_once_in = *draw(|random| random.pick(&[2, 16, 64, 64]));
-        Volume { lun, blocks, medium, keep, checker, long_once_in, is_fenced, registrations, copies }
+        let gate = Cell::default();
+        Volume { lun, blocks, medium, keep, checker, long_once_in, is_fenced, registrations, copies, gate }
     }
 
     /// In memory, with so many blocks that commands seldom meet.
@@ -117,6 +141,7 @@ impl Volume {
             is_fenced: false,
             registrations: RefCell::default(),
             copies: RefCell::default(),
+            gate: Cell::default(),
         }
     }
 

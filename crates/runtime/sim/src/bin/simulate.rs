@@ -4,12 +4,21 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use host::cputime;
-use sim::{Coverage, Feature, Outcome, Run, run};
+use sim::{Addition, Coverage, Feature, Outcome, Run, run};
 
 /// Runs simulations; exits with 1 if one has a fault
 #[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+    /// What they are to have besides
+    #[arg(long, global = true, value_name = "PART")]
+    with: Vec<Addition>,
+}
+
+#[derive(Subcommand)]
 enum Task {
     /// One, step by step
     Show {
@@ -45,27 +54,29 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    let sound = match Task::parse() {
-        Task::Show { seed, without } => show(seed, without),
-        Task::Many { first, seconds, without } => many(first, seconds, &without),
-        Task::Find { first, seconds, without } => find(first, seconds, &without),
-        Task::Each { seeds } => each(&seeds),
-        Task::Print { commands, seeds } => print(commands, &seeds),
+    let Arguments { task, with } = Arguments::parse();
+    let all = Run { with, ..Run::default() };
+    let sound = match task {
+        Task::Show { seed, without } => show(Run { seed, without, shown: true, ..all }),
+        Task::Many { first, seconds, without } => many(first, seconds, &Run { without, ..all }),
+        Task::Find { first, seconds, without } => find(first, seconds, &Run { without, ..all }),
+        Task::Each { seeds } => each(&seeds, &all),
+        Task::Print { commands, seeds } => print(&seeds, &Run { commands: Some(commands), ..all }),
         Task::Rate { seed } => rate(seed),
-        Task::Minimize { seed } => minimize(seed),
+        Task::Minimize { seed } => minimize(Run { seed, ..all }),
     };
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn show(seed: u64, without: Vec<Feature>) -> bool {
-    let outcome = run(&Run { seed, shown: true, without, ..Run::default() });
+fn show(shown: Run) -> bool {
+    let outcome = run(&shown);
     println!("{outcome:#?}");
     outcome.fault.is_none()
 }
 
-fn many(first: u64, seconds: u64, without: &[Feature]) -> bool {
+fn many(first: u64, seconds: u64, all: &Run) -> bool {
     let mut coverage = Coverage::default();
-    let sum = play(first, seconds, without, |outcome| {
+    let sum = play(first, seconds, all, |outcome| {
         coverage.add(outcome);
         ControlFlow::Continue(())
     });
@@ -73,28 +84,23 @@ fn many(first: u64, seconds: u64, without: &[Feature]) -> bool {
     sum.tell() && coverage.is_sound()
 }
 
-fn find(first: u64, seconds: u64, without: &[Feature]) -> bool {
+fn find(first: u64, seconds: u64, all: &Run) -> bool {
     let until_fault = |outcome: &Outcome| match outcome.fault {
         Some(_) => ControlFlow::Break(()),
         None => ControlFlow::Continue(()),
     };
-    play(first, seconds, without, until_fault).tell()
+    play(first, seconds, all, until_fault).tell()
 }
 
 /// Runs one after the other, until so much CPU time was used or `look` has seen enough.
-fn play(
-    first: u64,
-    seconds: u64,
-    without: &[Feature],
-    mut look: impl FnMut(&Outcome) -> ControlFlow<()>,
-) -> Sum {
+fn play(first: u64, seconds: u64, all: &Run, mut look: impl FnMut(&Outcome) -> ControlFlow<()>) -> Sum {
     let mut sum = Sum::new();
     let limit = Duration::from_secs(seconds);
     for seed in first.. {
         if sum.used() >= limit {
             break;
         }
-        let outcome = run(&Run { seed, without: without.to_vec(), ..Run::default() });
+        let outcome = run(&Run { seed, ..all.clone() });
         sum.add(&outcome);
         if look(&outcome).is_break() {
             break;
@@ -103,16 +109,16 @@ fn play(
     sum
 }
 
-fn each(seeds: &[u64]) -> bool {
+fn each(seeds: &[u64], all: &Run) -> bool {
     let mut sum = Sum::new();
-    seeds.iter().for_each(|&seed| sum.add(&run(&Run { seed, ..Run::default() })));
+    seeds.iter().for_each(|&seed| sum.add(&run(&Run { seed, ..all.clone() })));
     sum.tell()
 }
 
-fn print(commands: u64, seeds: &[u64]) -> bool {
+fn print(seeds: &[u64], all: &Run) -> bool {
     let mut is_sound = true;
     for &seed in seeds {
-        let outcome = run(&Run { seed, commands: Some(commands), ..Run::default() });
+        let outcome = run(&Run { seed, ..all.clone() });
         let Outcome { fingerprint, steps, commands, fault, .. } = outcome;
         println!("{seed}: {fingerprint:016x} {steps} {commands} {}", fault.as_deref().unwrap_or("sound"));
         is_sound &= fault.is_none();
@@ -192,21 +198,22 @@ impl Sum {
 }
 
 /// Takes away part after part, as long as some simulation without it has a fault of the same kind.
-fn minimize(seed: u64) -> bool {
-    let first = run(&Run { seed, ..Run::default() });
+fn minimize(first_run: Run) -> bool {
+    let seed = first_run.seed;
+    let first = run(&first_run);
     let Some(fault) = first.fault.clone() else {
         println!("seed {seed} has no fault");
         return true;
     };
     println!("seed {seed}: {fault}");
-    let (mut best, mut run_of_it) = (first, Run { seed, ..Run::default() });
+    let (mut best, mut run_of_it) = (first, first_run);
     for part in Feature::ALL {
         let mut without = run_of_it.without.clone();
         without.push(part);
         let tried = (0..TRIES).map(|turn| Run {
             seed: seed.wrapping_add(turn * 1_000_003),
             without: without.clone(),
-            ..Run::default()
+            ..run_of_it.clone()
         });
         let found = tried
             .map(|tried| (run(&tried), tried))
@@ -217,11 +224,12 @@ fn minimize(seed: u64) -> bool {
     }
     let parts: Vec<String> = run_of_it.without.iter().map(|part| format!("{part:?}")).collect();
     println!(
-        "{} steps, without {}: simulate show {} {}",
+        "{} steps, without {}: simulate show {} {}{}",
         best.steps,
         parts.join(", "),
         run_of_it.seed,
-        parts.join(" ")
+        parts.join(" "),
+        run_of_it.with.iter().map(|part| format!(" --with {part:?}")).collect::<String>()
     );
     false
 }

@@ -1,0 +1,61 @@
+//! NBD clients on the volumes of the initiators: simple ones (`writing`) and one that breaks rules (`adversary`).
+//! They are in simulations that ask for them ([`crate::Addition::Nbd`]): others draw nothing for them.
+
+pub(crate) mod adversary;
+mod simple;
+pub(crate) mod writing;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use nbd_server::{Config, Export, Limits};
+
+use crate::adversary::LUN;
+use crate::checker::Writer;
+use crate::scenario::Simulation;
+
+/// Where the server listens for NBD clients.
+pub(crate) fn portal() -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 255, 0, 200)), 10809)
+}
+
+/// The export that may be written by who breaks rules.
+const VICTIM: &str = "adversary";
+
+/// Writers from here on, and below [`crate::ours`]', are NBD clients.
+const FIRST_WRITER: Writer = 500;
+
+/// Whether it has written over NBD: no registration lets it in, and what it asks for is ended by who shuts it out.
+pub(crate) fn is_client(writer: Writer) -> bool {
+    (FIRST_WRITER..1_000).contains(&writer)
+}
+
+fn export_name(lun: u16) -> String {
+    match lun {
+        LUN => VICTIM.to_owned(),
+        lun => format!("volume{lun}"),
+    }
+}
+
+/// What is served beside these LUNs, without the exports that were taken away.
+pub(crate) fn config(simulation: &Simulation, exports: &[target::Export]) -> Config {
+    let hidden = simulation.hidden.get();
+    let served = exports.iter().filter(|export| hidden >> export.lun & 1 == 0);
+    let export = |export: &target::Export| {
+        Arc::new(Export {
+            name: export_name(export.lun),
+            description: String::new(),
+            volume: Arc::clone(export.unit.volume()),
+            read_only: false,
+            networks: None,
+            deadline: export.deadline,
+        })
+    };
+    let limits = Limits {
+        send_stall: simulation.limits.send_stall,
+        requests: simulation.limits.window as usize,
+        staging_bytes: simulation.limits.session_staging_bytes,
+        ..Limits::default()
+    };
+    Config { exports: served.map(export).collect(), limits }
+}

@@ -1,0 +1,515 @@
+//! A simple NBD client that follows the specification and does nothing on its own. It shares no code with
+//! `wire/nbd`, so that one misreading of the specification cannot be in both. How the server breaks a rule is a fault
+//! of the simulation.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use reactor::Stream;
+
+use crate::pdu;
+use crate::simple::{Lost, SILENCE_MAX, Slowness, dawdle};
+use crate::universe;
+
+/// Commands.
+pub(super) const READ: u16 = 0;
+pub(super) const WRITE: u16 = 1;
+pub(super) const DISCONNECT: u16 = 2;
+pub(super) const FLUSH: u16 = 3;
+pub(super) const TRIM: u16 = 4;
+pub(super) const CACHE: u16 = 5;
+pub(super) const WRITE_ZEROES: u16 = 6;
+
+/// Command flags.
+pub(super) const FUA: u16 = 1;
+pub(super) const NO_HOLE: u16 = 2;
+pub(super) const DF: u16 = 4;
+pub(super) const FAST_ZERO: u16 = 16;
+
+/// Transmission flags.
+pub(super) const SEND_TRIM: u16 = 1 << 5;
+pub(super) const CAN_MULTI_CONN: u16 = 1 << 8;
+
+/// Errors.
+pub(super) const EPERM: u32 = 1;
+pub(super) const EIO: u32 = 5;
+const EINVAL: u32 = 22;
+pub(super) const ENOSPC: u32 = 28;
+pub(super) const ENOTSUP: u32 = 95;
+const EOVERFLOW: u32 = 75;
+
+/// Options.
+pub(super) const OPT_EXPORT_NAME: u32 = 1;
+pub(super) const OPT_GO: u32 = 7;
+pub(super) const OPT_STRUCTURED_REPLY: u32 = 8;
+pub(super) const OPT_EXTENDED_HEADERS: u32 = 11;
+pub(super) const REPLY_ACK: u32 = 1;
+const REPLY_INFO: u32 = 3;
+
+pub(super) const OPTION_MAGIC: &[u8; 8] = b"IHAVEOPT";
+const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
+pub(super) const REQUEST: u32 = 0x2560_9513;
+const EXTENDED_REQUEST: u32 = 0x21e4_1c71;
+const SIMPLE_REPLY: u32 = 0x6744_6698;
+const STRUCTURED_REPLY: u32 = 0x668e_33ef;
+const EXTENDED_REPLY: u32 = 0x6e8a_278c;
+
+/// How replies look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Simple,
+    Structured,
+    Extended,
+}
+
+/// What a client asks for in the handshake.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    pub(super) export: String,
+    pub(super) form: Form,
+    /// EXPORT_NAME instead of GO.
+    pub(super) old: bool,
+    pub(super) slow: Slowness,
+    pub(super) is_calm: bool,
+}
+
+/// A connection.
+#[derive(Clone)]
+pub(super) struct Client(Rc<Inner>);
+
+struct Inner {
+    stream: Box<dyn Stream>,
+    /// Its own address.
+    local: SocketAddr,
+    form: Form,
+    bytes: u64,
+    flags: u16,
+    slow: Slowness,
+    is_calm: bool,
+    state: RefCell<State>,
+    lost: Cell<bool>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    requests: BTreeMap<u64, Request>,
+    out: VecDeque<u8>,
+    writer: Option<Waker>,
+    end: Option<Waker>,
+}
+
+struct Request {
+    command: u16,
+    offset: u64,
+    data: Vec<u8>,
+    /// How much of it has come.
+    filled: usize,
+    error: u32,
+    done: bool,
+    waker: Option<Waker>,
+}
+
+/// How a request ended: an error, or 0; and what was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reply {
+    pub(super) error: u32,
+    pub(super) data: Vec<u8>,
+}
+
+fn wrong(what: impl Into<String>) -> io::Error {
+    universe::fault(format!("the NBD server breaks the protocol: {}", what.into()));
+    io::ErrorKind::InvalidData.into()
+}
+
+async fn bytes<const N: usize>(stream: &dyn Stream) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    pdu::read(stream, &mut bytes).await?;
+    Ok(bytes)
+}
+
+async fn get_16(stream: &dyn Stream) -> io::Result<u16> {
+    bytes(stream).await.map(u16::from_be_bytes)
+}
+
+async fn get_32(stream: &dyn Stream) -> io::Result<u32> {
+    bytes(stream).await.map(u32::from_be_bytes)
+}
+
+async fn get_64(stream: &dyn Stream) -> io::Result<u64> {
+    bytes(stream).await.map(u64::from_be_bytes)
+}
+
+/// An option as it is sent.
+pub(super) fn option(number: u32, data: &[u8]) -> Vec<u8> {
+    let mut sent = OPTION_MAGIC.to_vec();
+    sent.extend(number.to_be_bytes());
+    sent.extend((data.len() as u32).to_be_bytes());
+    sent.extend(data);
+    sent
+}
+
+/// The data of GO: a name, and no requests for information.
+pub(super) fn go(export: &str) -> Vec<u8> {
+    let mut data = (export.len() as u32).to_be_bytes().to_vec();
+    data.extend(export.as_bytes());
+    data.extend([0, 0]);
+    data
+}
+
+/// Takes the greeting, and answers it.
+pub(super) async fn greet(stream: &dyn Stream) -> io::Result<()> {
+    if bytes(stream).await? != *b"NBDMAGIC" || bytes(stream).await? != *OPTION_MAGIC {
+        return Err(wrong("its greeting"));
+    }
+    if get_16(stream).await? & 1 == 0 {
+        return Err(wrong("it has no fixed newstyle"));
+    }
+    pdu::write(stream, &3u32.to_be_bytes()).await // fixed newstyle, no zeroes
+}
+
+/// The next reply to an option: its type and its data.
+pub(super) async fn option_reply(stream: &dyn Stream, to: u32) -> io::Result<(u32, Vec<u8>)> {
+    if get_64(stream).await? != OPTION_REPLY || get_32(stream).await? != to {
+        return Err(wrong(format!("its reply to option {to}")));
+    }
+    let (kind, length) = (get_32(stream).await?, get_32(stream).await?);
+    let mut data = vec![0; length as usize];
+    pdu::read(stream, &mut data).await?;
+    Ok((kind, data))
+}
+
+/// The size of an export and its flags, or nothing if it is refused.
+async fn shake_hands(stream: &dyn Stream, terms: &Terms) -> io::Result<Option<(u64, u16)>> {
+    greet(stream).await?;
+    let wanted = match terms.form {
+        Form::Simple => None,
+        Form::Structured => Some(OPT_STRUCTURED_REPLY),
+        Form::Extended => Some(OPT_EXTENDED_HEADERS),
+    };
+    if let Some(wanted) = wanted {
+        pdu::write(stream, &option(wanted, &[])).await?;
+        if option_reply(stream, wanted).await?.0 != REPLY_ACK {
+            return Err(wrong(format!("it refuses option {wanted}")));
+        }
+    }
+    if terms.old {
+        pdu::write(stream, &option(OPT_EXPORT_NAME, terms.export.as_bytes())).await?;
+        return Ok(Some((get_64(stream).await?, get_16(stream).await?)));
+    }
+    pdu::write(stream, &option(OPT_GO, &go(&terms.export))).await?;
+    let mut export = None;
+    loop {
+        match option_reply(stream, OPT_GO).await? {
+            (REPLY_INFO, data) if data.len() == 12 && data[..2] == [0, 0] => {
+                let bytes = data[2..10].iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
+                export = Some((bytes, u16::from_be_bytes([data[10], data[11]])));
+            }
+            (REPLY_INFO, _) => {}
+            (REPLY_ACK, _) if export.is_some() => return Ok(export),
+            (kind, _) if kind >> 31 == 1 => return Ok(None),
+            (kind, _) => return Err(wrong(format!("reply {kind:#x} to GO"))),
+        }
+    }
+}
+
+impl Client {
+    /// Connects to an export; nothing if it is not there, or the connection fails.
+    pub(super) async fn connect(to: SocketAddr, terms: &Terms) -> Option<Client> {
+        let stream = reactor::world().connect(to, &Default::default()).ok()?;
+        let (bytes, flags) = shake_hands(&*stream, terms).await.ok().flatten()?;
+        let client = Client(Rc::new(Inner {
+            local: stream.local(),
+            stream,
+            form: terms.form,
+            bytes,
+            flags,
+            slow: terms.slow,
+            is_calm: terms.is_calm,
+            state: RefCell::default(),
+            lost: Cell::new(false),
+        }));
+        reactor::spawn(read(client.clone()));
+        reactor::spawn(write(client.clone()));
+        Some(client)
+    }
+
+    pub(super) fn local(&self) -> SocketAddr {
+        self.0.local
+    }
+
+    /// The size of its export.
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+
+    pub(super) fn can(&self, flag: u16) -> bool {
+        self.0.flags & flag != 0
+    }
+
+    /// Whether replies to reads come in chunks.
+    pub(super) fn has_chunks(&self) -> bool {
+        self.0.form != Form::Simple
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.0.lost.get()
+    }
+
+    /// Sends a request and waits for its reply.
+    pub(super) async fn request(
+        &self,
+        command: u16,
+        flags: u16,
+        (offset, length): (u64, u64),
+        data: &[u8],
+    ) -> Result<Reply, Lost> {
+        let cookie = self.send(command, flags, (offset, length), data);
+        let reply = poll_fn(|cx| {
+            let mut state = self.0.state.borrow_mut();
+            let Some(request) = state.requests.get_mut(&cookie) else { return Poll::Ready(Err(Lost)) };
+            if request.done {
+                let reply = Reply { error: request.error, data: std::mem::take(&mut request.data) };
+                state.requests.remove(&cookie);
+                return Poll::Ready(Ok(reply));
+            }
+            if self.0.lost.get() {
+                return Poll::Ready(Err(Lost));
+            }
+            request.waker = Some(cx.waker().clone());
+            Poll::Pending
+        });
+        self.or_leave(reply).await.unwrap_or(Err(Lost))
+    }
+
+    fn send(&self, command: u16, flags: u16, (offset, length): (u64, u64), data: &[u8]) -> u64 {
+        let mut state = self.0.state.borrow_mut();
+        let cookie = state.next;
+        state.next += 1;
+        let is_extended = self.0.form == Form::Extended;
+        // In extended headers a write says that its data follow (NBD_CMD_FLAG_PAYLOAD_LEN).
+        let flags = flags | if is_extended && command == WRITE { 1 << 5 } else { 0 };
+        let magic = if is_extended { EXTENDED_REQUEST } else { REQUEST };
+        let mut sent = magic.to_be_bytes().to_vec();
+        sent.extend(flags.to_be_bytes());
+        sent.extend(command.to_be_bytes());
+        sent.extend(cookie.to_be_bytes());
+        sent.extend(offset.to_be_bytes());
+        match is_extended {
+            true => sent.extend(length.to_be_bytes()),
+            false => sent.extend((length as u32).to_be_bytes()),
+        }
+        sent.extend(data);
+        state.out.extend(sent);
+        let data = vec![0; if command == READ { length as usize } else { 0 }];
+        let request = Request { command, offset, data, filled: 0, error: 0, done: false, waker: None };
+        if command != DISCONNECT {
+            state.requests.insert(cookie, request);
+        }
+        if let Some(waker) = state.writer.take() {
+            waker.wake();
+        }
+        cookie
+    }
+
+    /// Disconnects as the specification wants it, and waits until the server has closed the connection.
+    pub(super) async fn disconnect(&self) {
+        if self.is_lost() {
+            return;
+        }
+        self.send(DISCONNECT, 0, (0, 0), &[]);
+        let end = poll_fn(|cx| {
+            if self.0.lost.get() {
+                return Poll::Ready(());
+            }
+            self.0.state.borrow_mut().end = Some(cx.waker().clone());
+            Poll::Pending
+        });
+        self.or_leave(end).await;
+    }
+
+    /// Bounds the wait: a connection that the server has forgotten stays silent.
+    async fn or_leave<T>(&self, something: impl Future<Output = T>) -> Option<T> {
+        match reactor::timeout(SILENCE_MAX, something).await {
+            Ok(value) => Some(value),
+            Err(_) => {
+                if self.0.is_calm {
+                    let seconds = SILENCE_MAX.as_secs();
+                    universe::fault(format!(
+                        "an NBD request is not answered for {seconds} s, and nothing is in its way"
+                    ));
+                }
+                self.leave();
+                None
+            }
+        }
+    }
+
+    /// Closes the connection without a word.
+    pub(super) fn leave(&self) {
+        self.0.stream.shutdown();
+        self.lose();
+    }
+
+    fn lose(&self) {
+        self.0.lost.set(true);
+        let wakers = {
+            let mut state = self.0.state.borrow_mut();
+            let mut wakers: Vec<Waker> =
+                state.requests.values_mut().filter_map(|request| request.waker.take()).collect();
+            wakers.extend(state.writer.take());
+            wakers.extend(state.end.take());
+            wakers
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    async fn reply(&self) -> io::Result<()> {
+        let stream = &*self.0.stream;
+        let magic = get_32(stream).await?;
+        let is_legal = match self.0.form {
+            Form::Simple => magic == SIMPLE_REPLY,
+            Form::Structured => magic == SIMPLE_REPLY || magic == STRUCTURED_REPLY,
+            Form::Extended => magic == EXTENDED_REPLY,
+        };
+        if !is_legal {
+            return Err(wrong(format!("a reply begins with {magic:#x}")));
+        }
+        if magic == SIMPLE_REPLY {
+            let (error, cookie) = (get_32(stream).await?, get_64(stream).await?);
+            let command = self.command(cookie)?;
+            if command == READ && self.0.form != Form::Simple {
+                return Err(wrong("a simple reply to a read where structured ones were agreed"));
+            }
+            let length = self.length(cookie, error);
+            let mut data = vec![0; length];
+            pdu::read(stream, &mut data).await?;
+            self.fill(cookie, 0, &data)?;
+            return self.end(cookie, error);
+        }
+        let (flags, kind) = (get_16(stream).await?, get_16(stream).await?);
+        let cookie = get_64(stream).await?;
+        let length = match self.0.form {
+            Form::Extended => {
+                get_64(stream).await?; // the offset of the request
+                get_64(stream).await?
+            }
+            _ => u64::from(get_32(stream).await?),
+        };
+        let command = self.command(cookie)?;
+        if length > 1 << 20 {
+            return Err(wrong(format!("a chunk of {length} bytes")));
+        }
+        let mut payload = vec![0; length as usize];
+        pdu::read(stream, &mut payload).await?;
+        let number = |at: usize, bytes: usize| {
+            let found = payload.get(at..at + bytes).ok_or_else(|| wrong("a short chunk"));
+            found.map(|found| found.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+        };
+        let mut error = 0;
+        match kind {
+            0 if length == 0 => {}
+            1 if command == READ => self.fill(cookie, number(0, 8)?, &payload[8..])?,
+            2 if command == READ => self.fill(cookie, number(0, 8)?, &vec![0; number(8, 4)? as usize])?,
+            _ if kind >> 15 == 1 => error = number(0, 4)? as u32,
+            _ => return Err(wrong(format!("a chunk of type {kind:#x} to command {command}"))),
+        }
+        match (flags & 1, error) {
+            (1, _) => self.end(cookie, error),
+            (_, 0) => Ok(()),
+            _ => self.note(cookie, error),
+        }
+    }
+
+    fn command(&self, cookie: u64) -> io::Result<u16> {
+        let state = self.0.state.borrow();
+        let request = state.requests.get(&cookie).filter(|request| !request.done);
+        request.map(|request| request.command).ok_or_else(|| wrong(format!("a reply to {cookie}, unasked")))
+    }
+
+    /// How much follows a simple reply.
+    fn length(&self, cookie: u64, error: u32) -> usize {
+        let state = self.0.state.borrow();
+        state.requests.get(&cookie).filter(|_| error == 0).map_or(0, |request| request.data.len())
+    }
+
+    /// Data of a read, from this offset of the export on; 0 is the request's own in a simple reply.
+    fn fill(&self, cookie: u64, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut state = self.0.state.borrow_mut();
+        let Some(request) = state.requests.get_mut(&cookie) else { return Ok(()) };
+        let at = offset.max(request.offset) - request.offset;
+        let Some(place) = request.data.get_mut(at as usize..at as usize + data.len()) else {
+            return Err(wrong("data beyond what was asked for"));
+        };
+        place.copy_from_slice(data);
+        request.filled += data.len();
+        Ok(())
+    }
+
+    fn note(&self, cookie: u64, error: u32) -> io::Result<()> {
+        if let Some(request) = self.0.state.borrow_mut().requests.get_mut(&cookie) {
+            request.error = error;
+        }
+        Ok(())
+    }
+
+    fn end(&self, cookie: u64, error: u32) -> io::Result<()> {
+        let mut state = self.0.state.borrow_mut();
+        let Some(request) = state.requests.get_mut(&cookie) else { return Ok(()) };
+        if error == EOVERFLOW || error == EINVAL {
+            return Err(wrong(format!("it refuses a legal request (error {error})")));
+        }
+        request.error = request.error.max(error);
+        if request.error == 0 && request.filled != request.data.len() {
+            return Err(wrong(format!("{} of {} bytes were read", request.filled, request.data.len())));
+        }
+        request.done = true;
+        if let Some(waker) = request.waker.take() {
+            waker.wake();
+        }
+        Ok(())
+    }
+}
+
+async fn read(client: Client) {
+    while !client.is_lost() {
+        dawdle(client.0.slow.reads_once_in, client.0.slow.longest).await;
+        if client.reply().await.is_err() {
+            return client.lose();
+        }
+    }
+}
+
+async fn write(client: Client) {
+    loop {
+        let bytes = poll_fn(|cx| {
+            let mut state = client.0.state.borrow_mut();
+            if client.0.lost.get() {
+                return Poll::Ready(None);
+            }
+            if state.out.is_empty() {
+                state.writer = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            Poll::Ready(Some(std::mem::take(&mut state.out)))
+        })
+        .await;
+        let Some(bytes) = bytes else { return };
+        let bytes: Vec<u8> = bytes.into();
+        let mut at = 0;
+        while at < bytes.len() {
+            // In pieces: who is slow stops in the middle of a request.
+            dawdle(client.0.slow.sends_once_in, client.0.slow.longest).await;
+            let end = bytes.len().min(at + (8 << 10));
+            if client.is_lost() || pdu::write(&*client.0.stream, &bytes[at..end]).await.is_err() {
+                return client.lose();
+            }
+            at = end;
+        }
+    }
+}
