@@ -23,6 +23,7 @@ const PERFORMANCE: &str = include_str!("../../../docs/performance.md");
 const SECURITY: &str = include_str!("../../../docs/security.md");
 const QUICK_START: &str = include_str!("../../../docs/quick-start.md");
 const TROUBLESHOOTING: &str = include_str!("../../../docs/troubleshooting.md");
+const FIRST_HOUR: &str = include_str!("../../../docs/first-hour.md");
 const README: &str = include_str!("../../../README.md");
 
 /// The insides of the fenced blocks in `language`.
@@ -35,7 +36,7 @@ fn blocks<'a>(document: &'a str, language: &'a str) -> impl Iterator<Item = Stri
 #[test]
 fn every_example_of_a_configuration_is_good() {
     let examples: Vec<String> =
-        [SERVE, QUICK_START].iter().flat_map(|document| blocks(document, "toml")).collect();
+        [SERVE, QUICK_START, FIRST_HOUR].iter().flat_map(|document| blocks(document, "toml")).collect();
     assert!(examples.len() >= 3);
     for example in examples {
         // Its file is not here.
@@ -64,6 +65,7 @@ fn every_example_of_a_command_line_is_understood() {
         PERFORMANCE,
         QUICK_START,
         TROUBLESHOOTING,
+        FIRST_HOUR,
         README,
     ];
     let blocks = documents.iter().flat_map(|document| blocks(document, "console"));

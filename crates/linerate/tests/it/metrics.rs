@@ -17,6 +17,7 @@ use crate::server::{Server, free_port};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const DASHBOARD: &str = include_str!("../../../../contrib/grafana/linerate.json");
+const RULES: &str = include_str!("../../../../contrib/prometheus/linerate.rules.yml");
 const TARGET: &str = "iqn.2026-01.com.example:t";
 const BASE: &str = "
 reactors = 2
@@ -436,34 +437,7 @@ fn the_dashboard_asks_for_what_there_is() {
     assert!(queries.len() > 30, "{}", queries.len());
     let mut shown = std::collections::BTreeSet::new();
     for query in queries {
-        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let names = query
-            .split(|c| !word(c))
-            .filter(|name| name.starts_with("linerate_") || name.starts_with("process_"));
-        let mut labels: Vec<&str> = Vec::new();
-        for name in names {
-            let family = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| {
-                let base = name.strip_suffix(suffix)?;
-                manage::metrics::FAMILIES
-                    .iter()
-                    .find(|family| family.name == base && family.kind == manage::metrics::Kind::Histogram)
-            });
-            let family =
-                family.or_else(|| manage::metrics::FAMILIES.iter().find(|family| family.name == name));
-            let family = family.unwrap_or_else(|| panic!("there is no {name}: {query}"));
-            labels.extend(family.labels);
-            shown.insert(family.name);
-        }
-        let matched = query.split(['{', '}']).skip(1).step_by(2).flat_map(|inside| inside.split(','));
-        let matched = matched.filter_map(|matcher| matcher.split(['=', '!']).next());
-        let grouped = query.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
-        let grouped = grouped.flat_map(|inside| inside.split(','));
-        for label in matched.chain(grouped).map(str::trim).filter(|label| !label.is_empty()) {
-            assert!(
-                labels.contains(&label) || ["instance", "le"].contains(&label),
-                "no label {label}: {query}"
-            );
-        }
+        shown.extend(asked_for(query));
     }
     // What is not shown is not worth its series: these alone are for alerts and other tools.
     let elsewhere = [
@@ -480,5 +454,53 @@ fn the_dashboard_asks_for_what_there_is() {
             "{} is not shown",
             family.name
         );
+    }
+}
+
+/// The metrics of a query, which all have the labels that it names.
+fn asked_for(query: &str) -> Vec<&'static str> {
+    let mut shown = Vec::new();
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let names = query
+        .split(|c| !word(c))
+        .filter(|name| name.starts_with("linerate_") || name.starts_with("process_"));
+    let mut labels: Vec<&str> = Vec::new();
+    for name in names {
+        let family = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| {
+            let base = name.strip_suffix(suffix)?;
+            manage::metrics::FAMILIES
+                .iter()
+                .find(|family| family.name == base && family.kind == manage::metrics::Kind::Histogram)
+        });
+        let family = family.or_else(|| manage::metrics::FAMILIES.iter().find(|family| family.name == name));
+        let family = family.unwrap_or_else(|| panic!("there is no {name}: {query}"));
+        labels.extend(family.labels);
+        shown.push(family.name);
+    }
+    let matched = query.split(['{', '}']).skip(1).step_by(2).flat_map(|inside| inside.split(','));
+    let matched = matched.filter_map(|matcher| matcher.split(['=', '!']).next());
+    let grouped = query.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
+    let grouped = grouped.flat_map(|inside| inside.split(','));
+    for label in matched.chain(grouped).map(str::trim).filter(|label| !label.is_empty()) {
+        assert!(
+            labels.contains(&label) || ["instance", "job", "le"].contains(&label),
+            "no label {label}: {query}"
+        );
+    }
+    shown
+}
+
+/// Every alert is about metrics and labels that there are, and promtool takes the rules.
+#[test]
+fn the_alerts_ask_for_what_there_is() {
+    let rules = RULES.split("- alert:").skip(1);
+    let queries: Vec<&str> =
+        rules.filter_map(|rule| rule.split("expr:").nth(1)?.split("labels:").next()).collect();
+    assert_eq!(queries.len(), RULES.matches("- alert:").count());
+    let asked: Vec<&str> = queries.iter().flat_map(|query| asked_for(query)).collect();
+    assert!(asked.len() >= queries.len(), "{asked:?}");
+    if installed(&["promtool"]) {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/prometheus/linerate.rules.yml");
+        run("promtool", &["check", "rules", path]).expect_success();
     }
 }

@@ -145,7 +145,7 @@ fn a_client_is_listed_and_dropped() {
         |export: &str| told.iter().find(|session| session["target"] == export).expect("a session").clone();
     assert_eq!((&of("disk")["front_end"], &of("disk")["written_bytes"]), (&"nbd".into(), &4096.into()));
     assert_eq!((&of("protected")["commands"], &of("protected")["read_bytes"]), (&1.into(), &512.into()));
-    both.command(&["drop", &of("disk")["tsih"].to_string()]).expect_success();
+    both.command(&["drop", &format!("nbd:{}", of("disk")["tsih"])]).expect_success();
     assert!(one.is_closed());
     two.read(0, 512).expect("another goes on");
     both.command(&["drop", "127.0.0.1"]).expect_success();
