@@ -73,8 +73,8 @@ pub(super) struct WorkloadOptions {
     #[arg(long, conflicts_with = "data")]
     verify: bool,
     /// Log what the storage promises to this file; `linerate bench verify` checks it after a crash. One write of eight has
-    /// FUA, and every 64 are followed by a flush
-    #[arg(long, value_name = "FILE", requires = "verify")]
+    /// FUA, and every 64 are followed by a flush. Includes --verify
+    #[arg(long, value_name = "FILE", conflicts_with = "data")]
     pub(super) verify_log: Option<PathBuf>,
     /// Random seed of offsets and data [default: 1]
     #[arg(long, value_name = "N")]
@@ -168,7 +168,7 @@ impl WorkloadOptions {
             burst: self.burst.unwrap_or(1),
             pause_ms: self.pause_ms.unwrap_or(0),
             data: match self.data.as_deref() {
-                _ if self.verify => Data::Stamped,
+                _ if self.verify || self.verify_log.is_some() => Data::Stamped,
                 Some("zeros") => Data::Zeros,
                 _ => Data::Random,
             },

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bench::plan::{Role, Rule, Stop};
+use bench::plan::{Data, Role, Rule, Stop};
 use bench::record::{ClientRun, Run, Sample};
 use bench::{Go, Orders};
 use host::{Epoll, EpollOptions};
@@ -214,7 +214,8 @@ async fn carry_out(
     };
     let workload = &task.role.workload;
     let run = match (&options.log, devices.first()) {
-        (Some(log), Some(device)) => {
+        // Filling a new file before is not among what is promised.
+        (Some(log), Some(device)) if workload.data == Data::Stamped => {
             let journal = journal::of_run(log, workload, device.geometry())?;
             bench::run_with_journal(&devices, workload, &orders, &journal, &mut each).await
         }
