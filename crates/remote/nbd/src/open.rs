@@ -98,12 +98,23 @@ async fn connect(address: SocketAddr, url: &Url) -> Result<(Box<dyn Stream>, Ses
     }
 }
 
+/// A server of another protocol waits for the client's first bytes or closes, and so does one that does not let this host in.
+fn explained(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => io::Error::new(
+            error.kind(),
+            "the server closed the connection during the handshake: it is no NBD server, or does not accept this host",
+        ),
+        _ => error,
+    }
+}
+
 async fn shake_hands(stream: &dyn Stream, export: &str) -> Result<Session, Failure> {
     let mut machine = ClientHandshake::new(export);
     let (mut received, mut sent) = (Vec::new(), Vec::new());
     loop {
         received.resize(machine.wanted(), 0);
-        stream.read_exact(&mut received).await.map_err(Failure::Socket)?;
+        stream.read_exact(&mut received).await.map_err(|error| Failure::Socket(explained(error)))?;
         match machine.take(&received, &mut sent).map_err(Failure::Refused)? {
             ClientStep::Continue => stream.write_all(&sent).await.map_err(Failure::Socket)?,
             ClientStep::Transmission(session) => return Ok(session),
