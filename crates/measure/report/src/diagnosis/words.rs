@@ -152,11 +152,13 @@ pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
             let gain = &finding.gain;
             let brings = match &gain.confirmed {
                 Some(tried) if tried.brings() => {
-                    format!("mending it brought {} when it was tried", confirmed(tried))
+                    format!("changing it gained {} when it was tried", confirmed(tried))
                 }
-                Some(tried) => format!("so it seems, but trying to mend it brought {}", confirmed(tried)),
+                Some(tried) => {
+                    format!("so it seems, but changing it gained {} when it was tried", confirmed(tried))
+                }
                 None if gain.predicted.is_none() => predicted(gain),
-                None => format!("mending it would bring about {}", predicted(gain)),
+                None => format!("expected gain about {}", predicted(gain)),
             };
             format!("{}: {brings}", cause(finding.cause))
         }

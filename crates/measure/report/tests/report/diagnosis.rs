@@ -41,8 +41,7 @@ fn every_cause_has_a_name_of_its_own_in_every_form() {
     for cause in diagnoses::CAUSES {
         let diagnosis = diagnoses::with(cause);
         let verdict = report::verdict(&diagnosis);
-        let (name, _) =
-            verdict.split_once(": mending it would bring about ×2.5 (2.3 to 2.7)").expect("the gain");
+        let (name, _) = verdict.split_once(": expected gain about ×2.5 (2.3 to 2.7)").expect("the gain");
         let report = report(&diagnosis);
         for text in [report.terminal(100), report.markdown(), report.html().replace("&#39;", "'")] {
             assert!(text.contains(name), "{cause:?}: {name}");
