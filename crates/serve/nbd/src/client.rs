@@ -240,6 +240,11 @@ impl Client {
         self.answered.borrow_mut().push((operation(request), begin));
     }
 
+    /// What it has moved.
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.traffic.get()
+    }
+
     /// Counts an answer that is an error.
     pub(crate) fn count_failure(&self, request: &Request, error: Errno) {
         self.tally.failed(operation(request), name_of(error));

@@ -153,12 +153,15 @@ impl Connection {
             return Ok(());
         }
         let read = self.readable && !self.receiver.is_full();
-        let owed = self.receiver.owed();
+        let (owed, answered) = (self.receiver.owed(), self.client.traffic().commands);
         let mut scratch = self.scratch.borrow_mut();
         let received =
             self.receiver.receive(&self.client, &*self.stream, &mut scratch, &mut self.queue, read);
         self.client.set_starved(self.receiver.stopped() == Stopped::Memory);
         let (now, owes) = (reactor::now(), self.receiver.owed());
+        if self.client.traffic().commands > answered {
+            self.client.set_owing(now, false, true); // what is owed now is another request's
+        }
         self.client.set_owing(now, owes.is_some(), owes != owed);
         let limit = self.client.limits.send_stall;
         if self.client.silent_since().is_some_and(|since| now.duration_since(since) > limit) {
