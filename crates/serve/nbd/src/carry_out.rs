@@ -116,6 +116,9 @@ impl Client {
         let is_copied = matches!(outcome, Outcome::Copied);
         queue_answer(self, queue, Answer { request: *request, begin: now, outcome });
         if is_copied {
+            if queue.load() > COPIED_BYTES_MAX {
+                queue.make_room(COPIES_BYTES_MAX, COPIED_BYTES_MAX); // not anew in every round
+            }
             queue.append(|out| {
                 let at = out.len();
                 out.resize(at + length, 0);
