@@ -60,6 +60,12 @@ pub struct Epoll {
     file_spin: Cell<Spin>,
     looked_in_vain: Cell<Duration>,
     gathering: Option<Gathering>,
+    /// For [`World::gather`], and how long the next wait is to sleep for it.
+    asked: Gathering,
+    asked_span: Cell<Duration>,
+    /// The socket of the latest event, and whether there were events of others since the last wait.
+    latest: Cell<u64>,
+    is_mixed: Cell<bool>,
     /// For files; `None` where threads do that.
     ring: Option<Rc<Ring>>,
 }
@@ -99,6 +105,7 @@ impl Epoll {
             Duration::ZERO => None,
             span => Some(Gathering::new(span, &unpark.0)?),
         };
+        let asked = Gathering::new(Duration::ZERO, &unpark.0)?;
         let ring = match engine {
             IoEngine::Threads => None,
             IoEngine::Uring => Some(Ring::open(unpark.0.as_fd())?),
@@ -116,6 +123,10 @@ impl Epoll {
             file_spin: Cell::new(Spin::new(options.spin.saturating_mul(FILE_SPIN))),
             looked_in_vain: Cell::default(),
             gathering,
+            asked,
+            asked_span: Cell::default(),
+            latest: Cell::default(),
+            is_mixed: Cell::default(),
         })
     }
 
@@ -126,13 +137,21 @@ impl Epoll {
 
     /// Waits for events at most for `limit`.
     fn wait(&self, limit: Option<Duration>) {
+        let (asked, is_mixed) = (self.asked_span.take(), self.is_mixed.take());
         let Some(gathering) = &self.gathering else {
-            self.look_and_sleep(limit);
+            let mut slept = Duration::ZERO;
+            if !asked.is_zero() && !is_mixed {
+                slept = self.asked.sleep(asked, limit);
+                if self.take_events(Some(Duration::ZERO)) {
+                    return;
+                }
+            }
+            self.look_and_sleep(limit.map(|limit| limit.saturating_sub(slept)));
             return;
         };
         let mut slept = Duration::ZERO;
         if gathering.after_work.take() {
-            slept = gathering.sleep(limit);
+            slept = gathering.sleep(gathering.span, limit);
             if self.take_events(Some(Duration::ZERO)) {
                 return gathering.after_work.set(true);
             }
@@ -227,7 +246,9 @@ impl Epoll {
             Err(errno) => unreachable!("epoll_wait on an epoll of our own: {errno}"),
         }
         for event in events.iter() {
-            self.poller.set_ready(event.data.u64(), event.flags);
+            let key = event.data.u64();
+            self.is_mixed.set(self.is_mixed.get() | (self.latest.replace(key) != key));
+            self.poller.set_ready(key, event.flags);
         }
         !events.is_empty()
     }
@@ -250,9 +271,9 @@ impl Gathering {
         Ok(Gathering { span, unparks, after_work: Cell::new(false) })
     }
 
-    /// Sleeps for the span, `limit`, or until the thread is unparked; how long that was.
-    fn sleep(&self, limit: Option<Duration>) -> Duration {
-        let (start, span) = (Instant::now(), limit.map_or(self.span, |limit| limit.min(self.span)));
+    /// Sleeps for `span`, `limit`, or until the thread is unparked; how long that was.
+    fn sleep(&self, span: Duration, limit: Option<Duration>) -> Duration {
+        let (start, span) = (Instant::now(), limit.map_or(span, |limit| limit.min(span)));
         // Interrupted, it is shorter, which is as good.
         let told = poll(&mut [PollFd::new(&self.unparks, PollFlags::IN)], Some(&timespec(span)));
         if told == Ok(1) {
@@ -313,6 +334,10 @@ impl World for Epoll {
         if !finished {
             self.turn_files();
         }
+    }
+
+    fn gather(&self, span: Duration) {
+        self.asked_span.set(span);
     }
 
     fn looked_in_vain(&self) -> Duration {

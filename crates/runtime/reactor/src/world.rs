@@ -192,6 +192,9 @@ pub trait World {
     fn batch(&self) -> usize {
         128
     }
+    /// Lets the next wait of [`World::turn`] begin with a sleep of so long, in which more of what this thread serves
+    /// can come together. Ignored by a world that does not wait for the kernel, and if others are served, too.
+    fn gather(&self, _span: Duration) {}
     /// Busy-poll time of the thread so far, in CPU time: idle polls instead of sleeping. The rest of its CPU
     /// time is work. Zero in a world that does not busy-poll.
     fn looked_in_vain(&self) -> Duration {

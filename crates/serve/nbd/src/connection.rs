@@ -11,16 +11,19 @@ use std::task::Poll;
 
 use nbd::BadMagic;
 use reactor::{Payload, SendQueue, Stream};
-use server::{Charge, ConnectionPermit};
+use server::{Charge, ConnectionPermit, Traffic};
 
 use crate::admission::Admitted;
 use crate::client::{Answer, Beginning, Client, Closing, Outcome};
 use crate::core::CoreClients;
 use crate::front_end::Place;
+use crate::gather::{self, Gather};
 use crate::receive::{Receiver, Scratch, Stopped};
 
 /// Beyond this many bytes no request begins until the socket has taken them.
 pub(crate) const FILL_BYTES: usize = 1 << 20;
+/// More of them are waited for only behind a round that moved less than this: data cost more than calls.
+const GATHERED_BYTES_MAX: u64 = 128 << 10;
 
 /// Why a connection ended.
 #[derive(Debug)]
@@ -74,6 +77,7 @@ pub(crate) struct Connection {
     scratch: Rc<Scratch>,
     receiver: Receiver,
     queue: SendQueue<Charge>,
+    gather: Gather,
     /// The socket may have more.
     readable: bool,
     _permit: ConnectionPermit,
@@ -94,6 +98,7 @@ impl Connection {
             scratch: Rc::clone(&core.scratch),
             receiver: Receiver::default(),
             queue: SendQueue::default(),
+            gather: Gather::default(),
             readable: true,
             _permit: permit,
             _place: place,
@@ -117,6 +122,7 @@ impl Connection {
         while let Some(answer) = self.client.next_answer() {
             queue_answer(&self.client, &mut self.queue, answer);
         }
+        let before = self.client.traffic();
         match self.client.closing() {
             None => self.receive()?,
             Some(closing) if closing.is_polite() => self.readable = false,
@@ -124,11 +130,24 @@ impl Connection {
         }
         let moved = self.send()?;
         self.client.record_answers();
+        self.gather(before);
         match self.client.closing() {
             Some(closing) if self.queue.is_empty() && !self.client.is_working() => {
                 Err(ConnectionEnd::Closed(closing))
             }
             _ => Ok(self.may_begin() && self.has_more(moved)),
+        }
+    }
+
+    /// Lets more requests come together, if that is known to pay and all of this round are answered.
+    fn gather(&mut self, before: Traffic) {
+        let now = self.client.traffic();
+        let moved = now.read_bytes + now.written_bytes - before.read_bytes - before.written_bytes;
+        let requests = now.commands - before.commands;
+        let settled = !self.client.is_working() && self.queue.is_empty() && self.receiver.owed().is_none();
+        let is_short = requests > 0 && moved <= GATHERED_BYTES_MAX;
+        if settled && is_short && self.gather.after(requests, reactor::now()) {
+            reactor::world().gather(gather::SPAN);
         }
     }
 

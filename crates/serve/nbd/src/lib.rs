@@ -25,6 +25,7 @@ mod config;
 mod connection;
 mod core;
 mod front_end;
+mod gather;
 mod receive;
 
 pub use client::ClientStatus;
