@@ -84,6 +84,12 @@ impl Client {
         self.stream.write_all(bytes).expect("a connection that is open");
     }
 
+    /// The same connection, to hear its answers while another thread asks.
+    pub(super) fn listener(&self) -> Client {
+        let stream = self.stream.try_clone().expect("a socket");
+        Client { stream, extended: self.extended, cookie: self.cookie }
+    }
+
     pub(super) fn hear(&mut self, length: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; length];
         self.stream.read_exact(&mut bytes)?;

@@ -2,6 +2,7 @@
 
 mod client;
 mod hostile;
+mod long_writes;
 mod model;
 mod programs;
 mod together;
