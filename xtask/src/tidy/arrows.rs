@@ -21,7 +21,8 @@ const ARROWS: &[(&str, &str)] = &[
     ("target", "block volume unit iscsi reactor server"),
     ("nbd-server", "block volume nbd reactor server"),
     ("initiator", "scsi block iscsi reactor"),
-    ("nbd-client", "block nbd reactor"),
+    ("channels", "block reactor"),
+    ("nbd-client", "block channels nbd reactor"),
     // It gives a session a thread and a world of its own, for programs that have another runtime.
     ("threaded", "block reactor host initiator"),
     // The one place where specifications meet a system and a network: `volume` knows neither.

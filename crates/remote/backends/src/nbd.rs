@@ -77,6 +77,6 @@ pub(crate) fn kind_of(error: &OpenError) -> failure::Kind {
             | nbd_client::Refused::OldStyle
             | nbd_client::Refused::Violation(_) => failure::Kind::Failed,
         },
-        OpenError::Empty(_) => failure::Kind::Failed,
+        OpenError::Changed(..) | OpenError::Empty(_) => failure::Kind::Failed,
     }
 }

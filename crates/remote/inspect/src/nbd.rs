@@ -27,6 +27,18 @@ struct ExportInfo {
     base_allocation: bool,
     /// What else it can do, by the names of the standard.
     features: Vec<&'static str>,
+    /// The server ends connections that are lost, so that no write of theirs can land late.
+    fences: bool,
+    channels: Vec<ChannelInfo>,
+}
+
+/// A channel to the server.
+#[derive(Serialize)]
+struct ChannelInfo {
+    path: String,
+    connected: bool,
+    last_error: Option<String>,
+    reconnects: u64,
 }
 
 /// What can be asked of an export that has the flag.
@@ -51,6 +63,13 @@ pub async fn info(url: &str) -> Result<Answer, Failure> {
     let session = device.session();
     let export = &session.export;
     let has = |flag: u16| export.flags & flag != 0;
+    let status = device.status().await.unwrap_or_default();
+    let channel = |channel: nbd_client::ChannelStatus| ChannelInfo {
+        path: channel.path,
+        connected: channel.is_connected,
+        last_error: channel.last_error,
+        reconnects: channel.reconnects,
+    };
     let info = ExportInfo {
         url: url.to_string(),
         export: export.name.clone(),
@@ -68,6 +87,8 @@ pub async fn info(url: &str) -> Result<Answer, Failure> {
         },
         base_allocation: session.allocation.is_some(),
         features: FEATURES.iter().filter(|(flag, _)| has(*flag)).map(|(_, name)| *name).collect(),
+        fences: status.fences,
+        channels: status.channels.into_iter().map(channel).collect(),
     };
     Ok(Answer::of_text(info.text(), &info))
 }
@@ -96,6 +117,14 @@ impl ExportInfo {
         let holes = if self.base_allocation { ", holes are told (base:allocation)" } else { "" };
         line("replies", &format!("{}{holes}", self.replies));
         line("features", &self.features.join(" "));
+        let fencing = if self.fences { "by the server" } else { "by a quarantine" };
+        line("fencing", &format!("{fencing}, of writes of connections that are lost"));
+        for channel in self.channels.iter() {
+            let state = if channel.connected { "connected" } else { "not connected" };
+            let why =
+                channel.last_error.as_ref().map_or_else(String::new, |why| format!(": {}", printable(why)));
+            line("channel", &format!("{}, {state}{why}", channel.path));
+        }
         text
     }
 }

@@ -1,19 +1,20 @@
 //! An export as a block device.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending,
     Profile, Run, Slice,
 };
+use channels::{Channels, Failed, Status};
 use nbd::flags::{allocation, command, transmission};
 use nbd::{BlockStatus, Command, Errno, PAYLOAD_BYTES_MAX, Session};
 use reactor::Resident;
 
-use crate::link::{Failed, Link, Returned};
-use crate::open::OpenError;
+use crate::open::{Export, OpenError};
+use crate::request::{Asked, Returned};
 
 /// The longest request without data: less than 2^32 bytes, in whole blocks of any size.
 const LENGTH_MAX: u64 = 1 << 31;
@@ -21,44 +22,18 @@ const LENGTH_MAX: u64 = 1 << 31;
 /// An export of a server. Usable from any thread that runs a reactor; its connections live on the thread that
 /// opened it. When it is dropped, they disconnect.
 pub struct RemoteExport {
-    links: Resident<Links>,
+    channels: Resident<Channels<Export>>,
     session: Arc<Session>,
     geometry: Geometry,
     profile: Profile,
     /// Blocks of the longest payload.
     payload_blocks: u64,
-    /// There are acknowledged writes that no flush has covered.
-    is_dirty: AtomicBool,
-}
-
-/// All connections.
-struct Links(Vec<Rc<Link>>);
-
-/// A request, as another thread can hand it over.
-struct Asked {
-    kind: Command,
-    flags: u16,
-    offset: u64,
-    length: u64,
-    data: Option<Slice>,
-    buffer: Option<Buffer>,
-}
-
-impl Links {
-    /// The connection with the fewest requests; `None` if one has ended: what it has not flushed may be lost,
-    /// and the others do not know.
-    fn idlest(&self) -> Option<&Rc<Link>> {
-        if self.0.iter().any(|link| link.has_ended()) {
-            return None;
-        }
-        self.0.iter().min_by_key(|link| link.load())
-    }
 }
 
 impl RemoteExport {
     /// # Errors
     /// The export has no block.
-    pub(crate) fn new(links: Vec<Rc<Link>>, session: &Arc<Session>) -> Result<RemoteExport, OpenError> {
+    pub(crate) fn new(channels: Channels<Export>, session: &Arc<Session>) -> Result<RemoteExport, OpenError> {
         let export = &session.export;
         let has = |flag| export.flags & flag != 0;
         // Clients are told of the least that may be asked for; disks have 512 bytes at least.
@@ -76,10 +51,9 @@ impl RemoteExport {
         }
         let preferred = export.block_sizes.preferred.max(block_size.bytes());
         let longest = export.block_sizes.maximum.clamp(block_size.bytes(), PAYLOAD_BYTES_MAX);
-        let links_here = Rc::new(Links(links));
-        let leave = async |links: Rc<Links>| links.0.iter().for_each(|link| link.leave());
+        let leave = async |channels: Rc<Channels<Export>>| channels.leave();
         Ok(RemoteExport {
-            links: Resident::new(links_here, leave),
+            channels: Resident::new(Rc::new(channels), leave),
             session: Arc::clone(session),
             geometry: Geometry {
                 block_size,
@@ -96,13 +70,20 @@ impl RemoteExport {
                 solid_state: !has(transmission::ROTATIONAL),
             },
             payload_blocks: u64::from(longest) >> block_size.shift(),
-            is_dirty: AtomicBool::new(false),
         })
     }
 
     /// What was agreed with the server.
     pub fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// What is known of the channels; `None` if their thread has ended.
+    pub async fn status(&self) -> Option<Status> {
+        match self.channels.here() {
+            Some(channels) => Some(channels.status()),
+            None => self.channels.ask(async |channels: Rc<Channels<Export>>| channels.status()).await,
+        }
     }
 
     fn has(&self, flag: u16) -> bool {
@@ -117,27 +98,30 @@ impl RemoteExport {
         }
     }
 
-    async fn ask(&self, asked: Asked) -> Result<Returned, Failed> {
-        match self.links.here() {
-            Some(links) => exchange(&links, asked)?.await,
+    async fn ask(&self, asked: Asked) -> Result<Returned, Failed<u32>> {
+        match self.channels.here() {
+            Some(channels) => channels.ask(asked).await,
             None => {
-                let work = async |links: Rc<Links>| exchange(&links, asked)?.await;
-                self.links.ask(work).await.unwrap_or(Err(Failed::Lost))
+                let work = async |channels: Rc<Channels<Export>>| channels.ask(asked).await;
+                self.channels.ask(work).await.unwrap_or(Err(Failed::Lost))
             }
         }
     }
 
     /// A request without data.
-    async fn order(&self, kind: Command, flags: u16, extent: Extent) -> Result<Vec<BlockStatus>, Failed> {
-        let (offset, length) = (self.geometry.offset(extent), self.geometry.length(extent));
-        let asked = Asked { kind, flags, offset, length, data: None, buffer: None };
-        self.ask(asked).await.map(|returned| returned.extents)
+    async fn order(
+        &self,
+        kind: Command,
+        flags: u16,
+        extent: Extent,
+    ) -> Result<Vec<BlockStatus>, Failed<u32>> {
+        let place = (self.geometry.offset(extent), self.geometry.length(extent));
+        self.ask(Asked::order(kind, flags, place)).await.map(|returned| returned.extents)
     }
 
     /// The same for a request that changes blocks, however long.
     async fn change(&self, kind: Command, flags: u16, extent: Extent) -> Result<(), DeviceError> {
         self.bytes(extent)?;
-        self.is_dirty.store(true, Relaxed);
         for piece in extent.chunks(LENGTH_MAX >> self.geometry.block_size.shift()) {
             self.order(kind, flags, piece)
                 .await
@@ -158,18 +142,11 @@ impl RemoteExport {
         }
         let is_stable = durability == Durability::Stable;
         let fua = if is_stable && self.has(transmission::SEND_FUA) { command::FUA } else { 0 };
-        self.is_dirty.store(true, Relaxed);
         for piece in extent.chunks(self.payload_blocks) {
             let (offset, length) = (self.geometry.offset(piece), self.geometry.length(piece));
             let from = (offset - start) as usize;
             let data = data.part(from..from + length as usize);
-            // With extended headers a payload is announced.
-            let announced = match self.session.form {
-                nbd::ReplyForm::Extended => command::PAYLOAD_LEN,
-                nbd::ReplyForm::Simple | nbd::ReplyForm::Structured => 0,
-            };
-            let flags = fua | announced;
-            let asked = Asked { kind: Command::Write, flags, offset, length, data, buffer: None };
+            let asked = Asked { data, ..Asked::order(Command::Write, fua, (offset, length)) };
             self.ask(asked).await.map_err(|failed| self.error(failed, Access::Write(piece)))?;
         }
         if is_stable && fua == 0 {
@@ -179,26 +156,19 @@ impl RemoteExport {
     }
 
     async fn sync(&self) -> Result<(), DeviceError> {
-        // Writes that end from here on are the next flush's.
-        let was_dirty = self.is_dirty.swap(false, Relaxed);
         if !self.has(transmission::SEND_FLUSH) {
             return Ok(());
         }
         let flushed = self.order(Command::Flush, 0, Extent::new(0, 0)).await;
-        flushed.map(drop).map_err(|failed| match failed {
-            Failed::Lost if !was_dirty => DeviceError::NotReady,
-            failed => self.error(failed, Access::Flush),
-        })
+        flushed.map(drop).map_err(|failed| self.error(failed, Access::Flush))
     }
 
     /// What a failure is for a block device.
-    fn error(&self, failed: Failed, access: Access) -> DeviceError {
-        let Failed::Server(error) = failed else {
-            return if matches!(access, Access::Flush) {
-                DeviceError::WritesLost
-            } else {
-                DeviceError::NotReady
-            };
+    fn error(&self, failed: Failed<u32>, access: Access) -> DeviceError {
+        let error = match failed {
+            Failed::Server(error) => error,
+            Failed::WritesLost => return DeviceError::WritesLost,
+            Failed::Lost | Failed::TimedOut => return DeviceError::NotReady,
         };
         match (Errno::try_from(error), access) {
             (Ok(Errno::Eperm), _) if self.profile.read_only => DeviceError::ReadOnly,
@@ -220,12 +190,6 @@ enum Access {
     Read(Extent),
     Write(Extent),
     Flush,
-}
-
-fn exchange(links: &Links, asked: Asked) -> Result<crate::link::Exchange, Failed> {
-    let Asked { kind, flags, offset, length, data, buffer } = asked;
-    let link = links.idlest().ok_or(Failed::Lost)?;
-    Ok(link.exchange(kind, flags, (offset, length), data, buffer))
 }
 
 impl BlockDevice for RemoteExport {
@@ -252,8 +216,8 @@ impl BlockDevice for RemoteExport {
                 } else {
                     Buffer::recycled(length as usize)
                 };
-                let asked =
-                    Asked { kind: Command::Read, flags: 0, offset, length, data: None, buffer: Some(own) };
+                let order = Asked::order(Command::Read, 0, (offset, length));
+                let asked = Asked { buffer: RefCell::new(Some(own)), ..order };
                 let read = self.ask(asked).await.map_err(|failed| self.error(failed, Access::Read(piece)))?;
                 let read = read.buffer.ok_or(DeviceError::Unreadable(piece.lba))?;
                 if is_one {
@@ -316,25 +280,18 @@ impl BlockDevice for RemoteExport {
 
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async {
-            let quiesced = match self.links.here() {
-                Some(links) => all_quiesced(links).await,
-                None => self.links.ask(all_quiesced).await.unwrap_or(false),
-            };
-            if quiesced { Ok(()) } else { Err(DeviceError::NotReady) }
+            let quiesced = async |channels: Rc<Channels<Export>>| channels.quiesced().await;
+            match self.channels.here() {
+                Some(channels) => quiesced(channels).await,
+                None => self.channels.ask(quiesced).await.ok_or(DeviceError::NotReady)?,
+            }
+            Ok(())
         })
     }
 }
 
 /// Zeros that are sent as data, in bytes.
 const ZEROES_MAX: u64 = 1 << 20;
-
-async fn all_quiesced(links: Rc<Links>) -> bool {
-    let mut all = true;
-    for link in &links.0 {
-        all &= link.quiesced().await;
-    }
-    all
-}
 
 impl RemoteExport {
     /// The runs of blocks that some extents of bytes make. A block of which a part is allocated is.

@@ -11,13 +11,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use block::{Buffer, Slice};
-use nbd::{BadReply, BlockStatus, Command, Request, Session};
+use block::Buffer;
+use channels::{Claim, Failed, Loss};
+use nbd::flags::command;
+use nbd::{BadReply, BlockStatus, Command, Errno, ReplyForm, Request, Session};
 use reactor::{Payload, SendQueue, Sleep, Stream};
 
 use crate::receive::Receiver;
+use crate::request::{Asked, Returned};
 
-/// How often answers that are late are looked for.
+/// How often answers that are late are looked for, at least.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A connection with a session.
@@ -34,10 +37,14 @@ pub(crate) struct Inner {
     waker: Option<Waker>,
     /// Nobody will ask any more.
     is_leaving: bool,
-    /// It has ended.
+    /// It takes no requests any more, for this reason, and those that it has are sent again elsewhere.
+    loss: Option<Loss>,
+    /// It has ended, or is to end at once.
     has_ended: bool,
-    /// Who waits for abandoned requests.
-    quiescing: Vec<Waker>,
+    /// When bytes were moved last, or waited for first.
+    moved: Instant,
+    /// Who waits for its loss, or for the answers to changes.
+    watching: Vec<Waker>,
 }
 
 /// Requests that are not answered, by the lower half of their cookie.
@@ -53,7 +60,11 @@ pub(crate) struct Tasks {
 /// A request that is not answered.
 pub(crate) struct Task {
     pub(crate) request: Request,
-    since: Instant,
+    deadline: Instant,
+    /// The deadline has passed.
+    is_late: bool,
+    /// Of a change.
+    claim: Option<Claim>,
     /// Where the data of a read belong.
     pub(crate) buffer: Option<Buffer>,
     /// Which bytes of them have come, in order.
@@ -79,21 +90,6 @@ enum State {
     Answered,
 }
 
-/// What a request has returned.
-pub(crate) struct Returned {
-    pub(crate) buffer: Option<Buffer>,
-    pub(crate) extents: Vec<BlockStatus>,
-}
-
-/// Why a request has failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failed {
-    /// The server says so, with this error.
-    Server(u32),
-    /// The connection was lost before the answer.
-    Lost,
-}
-
 /// Why a connection ended.
 #[derive(Debug)]
 pub(crate) enum Ending {
@@ -102,7 +98,8 @@ pub(crate) enum Ending {
     Violation(BadReply),
     /// An answer that no request has asked for, or that does not fit it.
     Unfit,
-    TimedOut(Duration),
+    /// By this side, at once.
+    Reset,
 }
 
 impl fmt::Display for Ending {
@@ -112,7 +109,7 @@ impl fmt::Display for Ending {
             Ending::Closed => f.write_str("closed by the server"),
             Ending::Violation(bad) => write!(f, "the server breaks the protocol: {bad}"),
             Ending::Unfit => f.write_str("the server breaks the protocol: an answer that fits no request"),
-            Ending::TimedOut(time) => write!(f, "no answer for {} s", time.as_secs()),
+            Ending::Reset => f.write_str("given up"),
         }
     }
 }
@@ -124,57 +121,49 @@ pub(crate) struct Exchange {
 }
 
 impl Link {
-    /// Begins to serve a connection that has shaken hands. A server that does not answer for `timeout` is
-    /// given up.
-    pub(crate) fn begin(stream: Box<dyn Stream>, session: Arc<Session>, timeout: Duration) -> Rc<Link> {
+    /// Begins to serve a connection that has shaken hands. It counts as lost if nothing moves for `stall` although
+    /// requests are outstanding.
+    pub(crate) fn begin(stream: Box<dyn Stream>, session: Arc<Session>, stall: Duration) -> Rc<Link> {
         let inner = Inner {
             queue: SendQueue::default(),
             tasks: Tasks::default(),
             waker: None,
             is_leaving: false,
+            loss: None,
             has_ended: false,
-            quiescing: Vec::new(),
+            moved: reactor::now(),
+            watching: Vec::new(),
         };
         let link = Rc::new(Link { session, inner: RefCell::new(inner) });
         let served = Rc::clone(&link);
         drop(reactor::spawn(async move {
-            let mut connection = Connection { stream, receiver: Receiver::default(), timeout, look: None };
+            let mut connection = Connection { stream, receiver: Receiver::default(), stall, look: None };
             let ending = poll_fn(|cx| connection.poll(&served, cx)).await;
-            connection.stream.shutdown();
-            if let Some(ending) = ending {
-                let (peer, why) = (connection.stream.peer(), ending.to_string());
-                tracing::warn!(%peer, why, "the connection is lost");
+            match &ending {
+                Some(_) => connection.stream.reset(),
+                None => connection.stream.shutdown(),
             }
-            served.inner.borrow_mut().end();
+            served.inner.borrow_mut().end(ending.map_or("closed".to_owned(), |ending| ending.to_string()));
         }));
         link
     }
 
-    /// How many requests are outstanding.
-    pub(crate) fn load(&self) -> usize {
-        self.inner.borrow().tasks.count
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.inner.borrow().has_ended
-    }
-
     /// Sends a request, with the data of a write, and a buffer for those of a read.
-    pub(crate) fn exchange(
-        self: &Rc<Link>,
-        kind: Command,
-        flags: u16,
-        (offset, length): (u64, u64),
-        data: Option<Slice>,
-        buffer: Option<Buffer>,
-    ) -> Exchange {
+    pub(crate) fn send(self: &Rc<Link>, asked: &Asked, claim: Option<Claim>, deadline: Instant) -> Exchange {
         let inner = &mut *self.inner.borrow_mut();
-        let request = Request { flags, kind: kind as u16, cookie: 0, offset, length };
-        let request = inner.tasks.add(request, buffer);
-        if !inner.has_ended {
-            let form = self.session.form;
+        let Asked { kind, flags, offset, length, .. } = *asked;
+        let form = self.session.form;
+        // With extended headers a payload is announced.
+        let announced =
+            if kind == Command::Write && form == ReplyForm::Extended { command::PAYLOAD_LEN } else { 0 };
+        let request = Request { flags: flags | announced, kind: kind as u16, cookie: 0, offset, length };
+        if inner.tasks.count == 0 {
+            inner.moved = reactor::now();
+        }
+        let request = inner.tasks.add(request, asked.place(), claim, deadline);
+        if inner.loss.is_none() {
             inner.queue.append(|out| request.write(form, out));
-            if let Some(data) = data {
+            if let Some(data) = asked.data.clone() {
                 let (end, all) = (inner.queue.arena_end(), 0..data.len());
                 inner.queue.push(end, Payload::Slice(data), all, None);
             }
@@ -182,27 +171,68 @@ impl Link {
         }
         Exchange { link: Rc::clone(self), cookie: request.cookie }
     }
+}
 
-    /// Ends when no request that was dropped before can reach the server's medium any more. False if that
-    /// will never be known.
-    pub(crate) async fn quiesced(&self) -> bool {
-        poll_fn(|cx| {
-            let mut inner = self.inner.borrow_mut();
-            let are_abandoned = inner.tasks.are_abandoned();
-            if inner.has_ended || !are_abandoned {
-                return Poll::Ready(!are_abandoned);
-            }
-            inner.quiescing.push(cx.waker().clone());
-            Poll::Pending
-        })
-        .await
+impl channels::Link for Link {
+    type Request = Asked;
+    type Reply = Returned;
+    type Error = u32;
+
+    fn exchange(
+        self: &Rc<Link>,
+        request: &Asked,
+        claim: Option<Claim>,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Returned, Failed<u32>>> + 'static {
+        self.send(request, claim, deadline)
     }
 
-    /// Takes leave of the server once all is answered.
-    pub(crate) fn leave(&self) {
+    fn is_lost(&self) -> bool {
+        self.inner.borrow().loss.is_some()
+    }
+
+    async fn lost(&self) -> Loss {
+        self.watch(|inner| inner.loss.clone()).await
+    }
+
+    async fn settled(&self) {
+        self.watch(|inner| (inner.has_ended || !inner.tasks.have_claims()).then_some(())).await;
+    }
+
+    fn take_unanswered(&self) -> Vec<Claim> {
+        let mut inner = self.inner.borrow_mut();
+        let unanswered = inner.tasks.all.iter_mut().flatten();
+        let unanswered = unanswered.filter(|task| !matches!(task.state, State::Answered));
+        unanswered.filter_map(|task| task.claim.take()).collect()
+    }
+
+    fn reset(&self) {
+        let mut inner = self.inner.borrow_mut();
+        inner.has_ended = true;
+        inner.lose(Loss::Ended(Ending::Reset.to_string()));
+        inner.wake();
+    }
+
+    fn leave(&self) {
         let mut inner = self.inner.borrow_mut();
         inner.is_leaving = true;
         inner.wake();
+    }
+}
+
+impl Link {
+    async fn watch<R>(&self, ready: impl Fn(&Inner) -> Option<R>) -> R {
+        poll_fn(|cx| {
+            let mut inner = self.inner.borrow_mut();
+            match ready(&inner) {
+                Some(ready) => Poll::Ready(ready),
+                None => {
+                    inner.watching.push(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
     }
 }
 
@@ -213,33 +243,53 @@ impl Inner {
         }
     }
 
-    fn end(&mut self) {
+    /// The first reason stays.
+    fn lose(&mut self, loss: Loss) {
+        self.loss.get_or_insert(loss);
+        self.tasks.wake_all();
+        self.watching.drain(..).for_each(Waker::wake);
+    }
+
+    fn end(&mut self, why: String) {
         self.has_ended = true;
         self.queue = SendQueue::default();
-        self.tasks.wake_all();
-        self.quiescing.drain(..).for_each(Waker::wake);
+        self.lose(Loss::Ended(why));
     }
 
     /// The last word about a request has come.
     pub(crate) fn answered(&mut self, cookie: u64) {
-        if self.tasks.answered(cookie) {
-            self.quiescing.drain(..).for_each(Waker::wake);
+        self.tasks.answered(cookie);
+        if self.loss.is_some() {
+            self.watching.drain(..).for_each(Waker::wake);
         }
     }
 }
 
 impl Tasks {
-    fn add(&mut self, mut request: Request, buffer: Option<Buffer>) -> Request {
+    fn add(
+        &mut self,
+        mut request: Request,
+        buffer: Option<Buffer>,
+        claim: Option<Claim>,
+        deadline: Instant,
+    ) -> Request {
         let index = self.free.pop().unwrap_or_else(|| {
             self.all.push(None);
             self.all.len() - 1
         });
         self.next = self.next.wrapping_add(1);
         request.cookie = u64::from(self.next) << 32 | index as u64;
-        let (since, state) = (reactor::now(), State::Awaited(None));
-        let task =
-            Task { request, since, buffer, received: Vec::new(), extents: Vec::new(), error: None, state };
-        self.all[index] = Some(task);
+        self.all[index] = Some(Task {
+            request,
+            deadline,
+            is_late: false,
+            claim,
+            buffer,
+            received: Vec::new(),
+            extents: Vec::new(),
+            error: None,
+            state: State::Awaited(None),
+        });
         self.count += 1;
         request
     }
@@ -257,21 +307,18 @@ impl Tasks {
         self.all[cookie as u32 as usize].take()
     }
 
-    /// Returns whether it was abandoned before.
-    fn answered(&mut self, cookie: u64) -> bool {
-        let Some(task) = self.get(cookie) else { return false };
+    fn answered(&mut self, cookie: u64) {
+        let Some(task) = self.get(cookie) else { return };
         match std::mem::replace(&mut task.state, State::Answered) {
-            State::Awaited(waker) => {
-                waker.into_iter().for_each(Waker::wake);
-                false
-            }
-            State::Abandoned => self.remove(cookie).is_some(),
-            State::Answered => false,
+            State::Awaited(waker) => waker.into_iter().for_each(Waker::wake),
+            State::Abandoned => drop(self.remove(cookie)),
+            State::Answered => {}
         }
     }
 
-    fn are_abandoned(&self) -> bool {
-        self.all.iter().flatten().any(|task| matches!(task.state, State::Abandoned))
+    fn have_claims(&self) -> bool {
+        let unanswered = self.all.iter().flatten().filter(|task| !matches!(task.state, State::Answered));
+        unanswered.into_iter().any(|task| task.claim.is_some())
     }
 
     fn wake_all(&mut self) {
@@ -282,23 +329,33 @@ impl Tasks {
         }
     }
 
-    /// Since when the oldest has waited.
-    fn oldest(&self) -> Option<Instant> {
-        let waiting = self.all.iter().flatten().filter(|task| !matches!(task.state, State::Answered));
-        waiting.map(|task| task.since).min()
+    /// Wakes those whose deadline has passed.
+    fn look_for_late_ones(&mut self, now: Instant) {
+        for task in self.all.iter_mut().flatten().filter(|task| task.deadline <= now) {
+            task.is_late = true;
+            if let State::Awaited(waker) = &mut task.state {
+                waker.take().into_iter().for_each(Waker::wake);
+            }
+        }
+    }
+
+    /// Whether an answer is awaited.
+    fn are_unanswered(&self) -> bool {
+        self.all.iter().flatten().any(|task| !matches!(task.state, State::Answered))
     }
 }
 
 impl Future for Exchange {
-    type Output = Result<Returned, Failed>;
+    type Output = Result<Returned, Failed<u32>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut inner = self.link.inner.borrow_mut();
-        let has_ended = inner.has_ended;
+        let is_lost = inner.loss.is_some();
         let Some(task) = inner.tasks.get(self.cookie) else { return Poll::Ready(Err(Failed::Lost)) };
         match &mut task.state {
             State::Answered => {}
-            _ if has_ended => return Poll::Ready(Err(Failed::Lost)),
+            _ if is_lost => return Poll::Ready(Err(Failed::Lost)),
+            State::Awaited(_) if task.is_late => return Poll::Ready(Err(Failed::TimedOut)),
             State::Awaited(waker) => {
                 *waker = Some(cx.waker().clone());
                 return Poll::Pending;
@@ -306,6 +363,11 @@ impl Future for Exchange {
             State::Abandoned => return Poll::Pending,
         }
         let Some(task) = inner.tasks.remove(self.cookie) else { return Poll::Ready(Err(Failed::Lost)) };
+        if task.error == Some(Errno::Eshutdown as u32) {
+            // It has done nothing, and will close the connection: the request waits for its successor.
+            inner.lose(Loss::Ended("the server shuts down".to_owned()));
+            return Poll::Ready(Err(Failed::Lost));
+        }
         Poll::Ready(match task.error {
             Some(error) => Err(Failed::Server(error)),
             None => Ok(Returned { buffer: task.buffer, extents: task.extents }),
@@ -316,14 +378,11 @@ impl Future for Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         let mut inner = self.link.inner.borrow_mut();
-        let has_ended = inner.has_ended;
         let Some(task) = inner.tasks.get(self.cookie) else { return };
         match task.state {
-            State::Awaited(_) if !has_ended => task.state = State::Abandoned,
-            // After the end it stays, unanswered for ever, if it was abandoned while the server had it.
-            State::Awaited(_) => task.state = State::Abandoned,
+            // It stays until it is answered, or the connection is given up with its claims.
+            State::Awaited(_) | State::Abandoned => task.state = State::Abandoned,
             State::Answered => drop(inner.tasks.remove(self.cookie)),
-            State::Abandoned => {}
         }
     }
 }
@@ -332,7 +391,7 @@ impl Drop for Exchange {
 struct Connection {
     stream: Box<dyn Stream>,
     receiver: Receiver,
-    timeout: Duration,
+    stall: Duration,
     look: Option<Sleep>,
 }
 
@@ -348,7 +407,11 @@ impl Connection {
     fn round(&mut self, link: &Link, cx: &mut Context<'_>) -> Result<Poll<()>, Ending> {
         let inner = &mut *link.inner.borrow_mut();
         inner.waker = Some(cx.waker().clone());
+        if inner.has_ended {
+            return Err(Ending::Reset);
+        }
         while self.stream.poll_readable(cx).map_err(Ending::Socket)?.is_ready() {
+            inner.moved = reactor::now();
             if self.receiver.receive(&*self.stream, &link.session, inner)? {
                 cx.waker().wake_by_ref(); // other tasks must not wait for what is left
                 break;
@@ -362,7 +425,9 @@ impl Connection {
             return Ok(Poll::Ready(()));
         }
         while !inner.queue.is_empty() {
-            inner.queue.send(&*self.stream).map_err(Ending::Socket)?;
+            if inner.queue.send(&*self.stream).map_err(Ending::Socket)? {
+                inner.moved = reactor::now();
+            }
             let is_full = !inner.queue.is_empty();
             if is_full && self.stream.poll_writable(cx).map_err(Ending::Socket)?.is_pending() {
                 break;
@@ -372,16 +437,19 @@ impl Connection {
         Ok(Poll::Pending)
     }
 
-    fn look_for_late_ones(&mut self, inner: &Inner, cx: &mut Context<'_>) -> Result<(), Ending> {
+    fn look_for_late_ones(&mut self, inner: &mut Inner, cx: &mut Context<'_>) -> Result<(), Ending> {
         if inner.tasks.count == 0 {
             self.look = None;
             return Ok(());
         }
-        while Pin::new(self.look.get_or_insert_with(|| reactor::sleep(LOOK))).poll(cx).is_ready() {
+        let pause = LOOK.min(self.stall / 4);
+        while Pin::new(self.look.get_or_insert_with(|| reactor::sleep(pause))).poll(cx).is_ready() {
             self.look = None;
-            let waited = inner.tasks.oldest().map(|since| reactor::now().saturating_duration_since(since));
-            if waited.is_some_and(|waited| waited > self.timeout) {
-                return Err(Ending::TimedOut(self.timeout));
+            let now = reactor::now();
+            inner.tasks.look_for_late_ones(now);
+            let silent = now.saturating_duration_since(inner.moved) > self.stall;
+            if silent && inner.loss.is_none() && inner.tasks.are_unanswered() {
+                inner.lose(Loss::Silent);
             }
         }
         Ok(())

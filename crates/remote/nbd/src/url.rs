@@ -2,7 +2,7 @@
 //! ours).
 
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use derive_more::Display;
@@ -13,6 +13,11 @@ pub const PORT: u16 = 10809;
 const SCHEME: &str = "nbd://";
 /// More connections than a server can have use for.
 const CONNECTIONS_MAX: usize = 64;
+/// Other addresses, and addresses to come from.
+const PATHS_MAX: usize = 16;
+/// Long enough for a TCP connection to recover from some losses.
+const STALL: Duration = Duration::from_secs(10);
+const JOURNAL_BYTES_MAX: usize = 4 << 30;
 
 /// An export of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,13 +39,34 @@ pub struct Options {
     pub connections: usize,
     /// TCP congestion control by name; the system's if `None`.
     pub congestion: Option<String>,
-    /// How long the server may take for a connection, and for an answer.
+    /// Other addresses of the same server, each with its port.
+    pub addresses: Vec<(String, u16)>,
+    /// Addresses of this machine: the first for the host, the others for its other addresses in order.
+    pub sources: Vec<IpAddr>,
+    /// How long a request may take, by whichever connection, and a first connection.
     pub timeout: Duration,
+    /// A connection on which nothing moves for so long although answers are due is given up. `None`: a third of the
+    /// timeout, at most 10 s.
+    pub stall: Option<Duration>,
+    /// How long a write of a lost connection keeps newer writes of its blocks waiting, if the server cannot say that
+    /// the connection has ended.
+    pub quarantine: Duration,
+    /// Memory for acknowledged writes that no flush has covered, in bytes.
+    pub journal_bytes: usize,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { connections: 1, congestion: None, timeout: Duration::from_secs(30) }
+        Options {
+            connections: 1,
+            congestion: None,
+            addresses: Vec::new(),
+            sources: Vec::new(),
+            timeout: Duration::from_secs(30),
+            stall: None,
+            quarantine: Duration::from_secs(10),
+            journal_bytes: 64 << 20,
+        }
     }
 }
 
@@ -69,7 +95,9 @@ pub enum UrlError {
     #[display("% stands before two hexadecimal digits; write %25 for % itself")]
     Encoding,
     /// A key that there is not.
-    #[display("unknown key `{_0}`; there are connections, congestion and timeout")]
+    #[display(
+        "unknown key `{_0}`; there are address, congestion, connections, journal, quarantine, source, stall and timeout"
+    )]
     Key(String),
     /// A value that does not fit its key.
     #[display("`{_0}`: write {_1}")]
@@ -90,22 +118,7 @@ impl Url {
         if authority.contains('@') {
             return Err(UrlError::User);
         }
-        let (host, port) = match authority.strip_prefix('[') {
-            Some(rest) => {
-                let (address, port) = rest.split_once(']').ok_or(UrlError::Brackets)?;
-                address.parse::<Ipv6Addr>().map_err(|_| UrlError::Brackets)?;
-                (address, port.strip_prefix(':').or((port.is_empty()).then_some("")).ok_or(UrlError::Port)?)
-            }
-            None => authority.split_once(':').unwrap_or((authority, "")),
-        };
-        if host.is_empty() {
-            return Err(UrlError::NoHost);
-        }
-        let has_port = authority.ends_with(':') || !port.is_empty();
-        let port = match has_port {
-            true => port.parse().ok().filter(|port| *port > 0).ok_or(UrlError::Port)?,
-            false => PORT,
-        };
+        let (host, port) = host_and_port(authority)?;
         let export = decoded(export)?;
         if export.len() > STRING_BYTES_MAX {
             return Err(UrlError::Name);
@@ -114,11 +127,37 @@ impl Url {
         for option in query.split('&').filter(|option| !option.is_empty()) {
             options.set(option)?;
         }
-        Ok(Url { host: host.to_owned(), port, export, options })
+        Ok(Url { host, port, export, options })
     }
 }
 
+/// `HOST[:PORT]`, with an IPv6 address in brackets.
+fn host_and_port(authority: &str) -> Result<(String, u16), UrlError> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (address, port) = rest.split_once(']').ok_or(UrlError::Brackets)?;
+            address.parse::<Ipv6Addr>().map_err(|_| UrlError::Brackets)?;
+            (address, port.strip_prefix(':').or((port.is_empty()).then_some("")).ok_or(UrlError::Port)?)
+        }
+        None => authority.split_once(':').unwrap_or((authority, "")),
+    };
+    if host.is_empty() {
+        return Err(UrlError::NoHost);
+    }
+    let has_port = authority.ends_with(':') || !port.is_empty();
+    let port = match has_port {
+        true => port.parse().ok().filter(|port| *port > 0).ok_or(UrlError::Port)?,
+        false => PORT,
+    };
+    Ok((host.to_owned(), port))
+}
+
 impl Options {
+    /// When a connection on which nothing moves is given up.
+    pub fn stall(&self) -> Duration {
+        self.stall.unwrap_or((self.timeout / 3).min(STALL))
+    }
+
     fn set(&mut self, option: &str) -> Result<(), UrlError> {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
         let wrong = |example| UrlError::Value(option.to_owned(), example);
@@ -129,15 +168,41 @@ impl Options {
             }
             "congestion" if !value.is_empty() => self.congestion = Some(decoded(value)?),
             "congestion" => return Err(wrong("the name of an algorithm, as in congestion=cubic")),
-            "timeout" => {
-                let number = value.strip_suffix('s').unwrap_or(value);
-                let seconds = number.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
-                self.timeout = Duration::from_secs(seconds.ok_or(wrong("seconds, as in timeout=30"))?);
+            "timeout" => self.timeout = seconds(value, 1).ok_or(wrong("seconds, as in timeout=30"))?,
+            "stall" => self.stall = Some(seconds(value, 1).ok_or(wrong("seconds, as in stall=5"))?),
+            "quarantine" => {
+                self.quarantine = seconds(value, 0).ok_or(wrong("seconds, as in quarantine=10"))?;
             }
+            "journal" => {
+                let bytes = bytes(value).filter(|bytes| *bytes <= JOURNAL_BYTES_MAX);
+                self.journal_bytes = bytes.ok_or(wrong("a size up to 4GiB, as in journal=64MiB"))?;
+            }
+            "address" if self.addresses.len() < PATHS_MAX => {
+                let address = host_and_port(&decoded(value)?);
+                self.addresses.push(address.map_err(|_| wrong("HOST[:PORT], as in address=10.0.1.2"))?);
+            }
+            "source" if self.sources.len() < PATHS_MAX => {
+                let address = value.trim_start_matches('[').trim_end_matches(']').parse();
+                self.sources
+                    .push(address.map_err(|_| wrong("an address of this machine, as in source=10.0.1.1"))?);
+            }
+            "address" | "source" => return Err(wrong("at most 16 of them")),
             _ => return Err(UrlError::Key(key.to_owned())),
         }
         Ok(())
     }
+}
+
+fn seconds(text: &str, least: u64) -> Option<Duration> {
+    let number = text.strip_suffix('s').unwrap_or(text).parse().ok()?;
+    (least..=86_400).contains(&number).then_some(Duration::from_secs(number))
+}
+
+/// A number of bytes, KiB, MiB or GiB.
+fn bytes(text: &str) -> Option<usize> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("", 0)];
+    let (number, shift) = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))?;
+    number.parse::<usize>().ok()?.checked_mul(1 << shift)
 }
 
 /// Without the options: fit for a log.
@@ -203,6 +268,16 @@ mod tests {
     }
 
     #[test]
+    fn paths_and_times_are_options() {
+        let url = "nbd://san1/x?address=10.0.1.2&address=[::1]:7&source=10.0.0.1&source=::2&journal=1MiB&timeout=3&stall=2s";
+        let options = Url::parse(url).expect("a URL").options;
+        assert_eq!(options.addresses, [("10.0.1.2".to_owned(), PORT), ("::1".to_owned(), 7)]);
+        assert_eq!(options.sources.len(), 2);
+        assert_eq!((options.journal_bytes, options.stall()), (1 << 20, Duration::from_secs(2)));
+        assert_eq!(Options { stall: None, ..options }.stall(), Duration::from_secs(1));
+    }
+
+    #[test]
     fn a_mistake_is_told_with_what_is_meant() {
         for (text, says) in [
             ("iscsi://san1/x", "begins with nbd://"),
@@ -219,6 +294,11 @@ mod tests {
             ("nbd://san1/x?connections=0", "connections=4"),
             ("nbd://san1/x?timeout=0", "timeout=30"),
             ("nbd://san1/x?congestion=", "congestion=cubic"),
+            ("nbd://san1/x?stall=0", "stall=5"),
+            ("nbd://san1/x?quarantine=x", "quarantine=10"),
+            ("nbd://san1/x?journal=5GiB", "journal=64MiB"),
+            ("nbd://san1/x?address=:5", "address=10.0.1.2"),
+            ("nbd://san1/x?source=san2", "source=10.0.1.1"),
         ] {
             let error = Url::parse(text).expect_err(text).to_string();
             assert!(error.contains(says), "{text}: {error}");

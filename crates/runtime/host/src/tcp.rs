@@ -216,6 +216,11 @@ impl Stream for TcpStream {
         let _ = SockRef::from(self.source.socket()).shutdown(std::net::Shutdown::Both);
     }
 
+    fn reset(&self) {
+        // The close that follows sends a reset and drops the send buffer (SO_LINGER, socket(7)).
+        let _ = SockRef::from(self.source.socket()).set_linger(Some(std::time::Duration::ZERO));
+    }
+
     fn path(&self) -> Option<PathInfo> {
         path::info(self.source.socket())
     }

@@ -56,6 +56,11 @@ pub trait Stream {
     fn local(&self) -> SocketAddr;
     /// Ends both directions; later reads and writes fail.
     fn shutdown(&self);
+    /// The same, and what was written and has not been sent never will be, where the transport can do that: of a TCP
+    /// connection that is lost, the kernel would deliver the rest minutes later.
+    fn reset(&self) {
+        self.shutdown();
+    }
     /// State of the path to the peer, as the transport knows it; `None` if unknown.
     fn path(&self) -> Option<PathInfo> {
         None

@@ -10,6 +10,7 @@ use nbd::{Exports, Handshake, Step, Violation};
 use reactor::{Detached, Stream};
 use server::{AUDIT, Accepted, AddressBlock, ConnectionPermit, Phase, Portal};
 
+use crate::channels::Channel;
 use crate::config::{Config, Export, Limits};
 use crate::core::CoreClients;
 use crate::front_end::Place;
@@ -25,12 +26,16 @@ pub(crate) struct Admitted {
     pub(crate) export: Arc<Export>,
     pub(crate) session: nbd::Session,
     pub(crate) limits: Limits,
+    /// If the client has named the connection.
+    pub(crate) channel: Option<Channel>,
 }
 
 /// Why a connection ended before there were requests.
 enum Failure {
     Socket(io::Error),
     Violation(Violation),
+    /// Another connection has its name.
+    NameTaken,
     /// It only wanted to know what there is.
     Ended,
 }
@@ -68,36 +73,43 @@ pub(crate) async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
     }
     let (peer, local, config) = (stream.peer(), stream.local(), core.front_end.config());
     let seen = Seen { config: &config, from: peer.ip() };
-    let (result, why) = match reactor::timeout(config.limits.handshake_time, shake_hands(&*stream, &seen))
-        .await
-    {
-        Ok(Ok(session)) => {
-            let Some(export) = config.find(&session.export.name, peer.ip()).map(Arc::clone) else { return };
-            let place = core.front_end.place(AddressBlock::containing(peer.ip()));
-            let (at, limits) = (place.core, config.limits);
-            let stream = stream.detach();
-            let admitted = Admitted { stream, permit, place, peer, local, portal, export, session, limits };
-            return server.run_on(at, move |local| {
-                if let Some(core) = local.front_end::<CoreClients>() {
-                    core.begin(admitted);
-                }
-            });
-        }
-        Ok(Err(Failure::Ended)) => return tracing::debug!(target: AUDIT, %peer, "discovery"),
-        Ok(Err(Failure::Socket(error))) => ("socket_error", error.to_string()),
-        Ok(Err(Failure::Violation(violation))) => match violation {
-            Violation::NoExport(_) => ("no_such_export", violation.to_string()),
-            _ => ("protocol_error", violation.to_string()),
-        },
-        Err(_) => ("too_slow", "the handshake took too long".to_owned()),
-    };
+    let (result, why) =
+        match reactor::timeout(config.limits.handshake_time, shake_hands(&core, &*stream, &seen)).await {
+            Ok(Ok((session, channel))) => {
+                let Some(export) = config.find(&session.export.name, peer.ip()).map(Arc::clone) else {
+                    return;
+                };
+                let place = core.front_end.place(AddressBlock::containing(peer.ip()));
+                let (at, limits) = (place.core, config.limits);
+                let stream = stream.detach();
+                let admitted =
+                    Admitted { stream, permit, place, peer, local, portal, export, session, limits, channel };
+                return server.run_on(at, move |local| {
+                    if let Some(core) = local.front_end::<CoreClients>() {
+                        core.begin(admitted);
+                    }
+                });
+            }
+            Ok(Err(Failure::Ended)) => return tracing::debug!(target: AUDIT, %peer, "discovery"),
+            Ok(Err(Failure::Socket(error))) => ("socket_error", error.to_string()),
+            Ok(Err(Failure::Violation(violation))) => match violation {
+                Violation::NoExport(_) => ("no_such_export", violation.to_string()),
+                _ => ("protocol_error", violation.to_string()),
+            },
+            Ok(Err(Failure::NameTaken)) => ("protocol_error", "another connection has this name".to_owned()),
+            Err(_) => ("too_slow", "the handshake took too long".to_owned()),
+        };
     core.tally.login(None, result);
     if server.may_log(peer.ip()) {
         tracing::warn!(target: AUDIT, why, %peer, "login refused");
     }
 }
 
-async fn shake_hands(stream: &dyn Stream, exports: &dyn Exports) -> Result<nbd::Session, Failure> {
+async fn shake_hands(
+    core: &CoreClients,
+    stream: &dyn Stream,
+    exports: &dyn Exports,
+) -> Result<(nbd::Session, Option<Channel>), Failure> {
     let mut machine = Handshake::default();
     let mut replies = Handshake::greeting().to_vec();
     let mut received = Vec::new();
@@ -109,8 +121,12 @@ async fn shake_hands(stream: &dyn Stream, exports: &dyn Exports) -> Result<nbd::
         match machine.take(&received, exports, &mut replies).map_err(Failure::Violation)? {
             Step::Continue => {}
             Step::Transmission(session) => {
+                let channel = match &session.channel {
+                    Some(name) => Some(core.succeed(name).await.ok_or(Failure::NameTaken)?),
+                    None => None,
+                };
                 stream.write_all(&replies).await.map_err(Failure::Socket)?;
-                return Ok(session);
+                return Ok((session, channel));
             }
             Step::End => {
                 let _ = stream.write_all(&replies).await; // it may have closed already

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
@@ -204,6 +205,13 @@ impl Client {
     /// Whether requests have a task or an answer that is not queued yet.
     pub(crate) fn is_working(&self) -> bool {
         self.running.get() > 0 || !self.answers.borrow().is_empty()
+    }
+
+    /// Waits until no request has a task: those that were aborted have let go of their blocks, or keep them locked.
+    pub(crate) async fn idle(&self) {
+        while self.running.get() > 0 {
+            poll_fn(|cx| self.poll_woken(cx)).await;
+        }
     }
 
     /// Whether another request may have a task.

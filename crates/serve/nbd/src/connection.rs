@@ -86,7 +86,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(core: &Rc<CoreClients>, admitted: Admitted) -> io::Result<(Rc<Client>, Connection)> {
-        let Admitted { stream, permit, place, peer, local, portal, export, session, limits } = admitted;
+        let Admitted { stream, permit, place, peer, local, portal, export, session, limits, .. } = admitted;
         let stream = reactor::world().adopt(stream)?;
         let counted_as = core.front_end.names.label(&peer.ip().to_canonical().to_string());
         let tally = core.tally.volume(&export.volume);

@@ -6,10 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nbd::ChannelName;
 use reactor::Sender;
 use server::{AbortOrder, Accepted, CoreFrontEnd, CoreHandle, CoreStatistics, CoreTally, SlowHolder};
 
 use crate::admission::{self, Admitted};
+use crate::channels::Channel;
 use crate::client::{Client, ClientStatus, Closing};
 use crate::config::Export;
 use crate::connection::{Connection, ConnectionEnd};
@@ -35,25 +37,59 @@ impl CoreClients {
     }
 
     /// Serves a client that another core may have admitted.
-    pub(crate) fn begin(self: &Rc<Self>, admitted: Admitted) {
+    pub(crate) fn begin(self: &Rc<Self>, mut admitted: Admitted) {
         let core = Rc::clone(self);
         drop(reactor::spawn(async move {
             let peer = admitted.peer;
+            // Dropped when none of its requests can be carried out any more.
+            let channel = admitted.channel.take();
             let client = match Connection::new(&core, admitted) {
                 // What is served may have changed since it was admitted.
                 Ok((client, connection)) if core.still_serves(&client) => {
                     core.clients.borrow_mut().push(Rc::clone(&client));
+                    if channel.as_ref().is_some_and(Channel::has_to_end) {
+                        client.close(Closing::Dropped);
+                    }
                     core.greet(&client);
                     let end = connection.run().await;
                     client.requests.abort();
                     core.see_off(&client, &end);
+                    client.idle().await;
                     client
                 }
                 Ok(_) => return,
                 Err(error) => return tracing::warn!(%peer, %error, "a connection could not change threads"),
             };
             core.clients.borrow_mut().retain(|other| !Rc::ptr_eq(other, &client));
+            drop(channel);
         }));
+    }
+
+    /// Registers a connection by its name, once those that its client has lost have ended. `None` if the name is
+    /// taken.
+    pub(crate) async fn succeed(&self, name: &ChannelName) -> Option<Channel> {
+        let channels = &self.front_end.channels;
+        let channel = channels.register(name)?;
+        let lost = channels.condemn(name);
+        if !lost.is_empty() {
+            for core in 0..self.handle.server.cores() {
+                let lost = lost.clone();
+                self.handle.server.run_on(core, move |local| {
+                    if let Some(core) = local.front_end::<CoreClients>() {
+                        let is_lost = |client: &Rc<Client>| {
+                            let name = client.session.channel.as_ref();
+                            name.is_some_and(|name| lost.contains(&(name.session, name.number)))
+                        };
+                        let all = core.all();
+                        all.iter()
+                            .filter(|client| is_lost(client))
+                            .for_each(|client| client.close(Closing::Dropped));
+                    }
+                });
+            }
+            channels.ended(&lost).await;
+        }
+        Some(channel)
     }
 
     /// A client begins, and everybody who wants to know is told.

@@ -9,6 +9,7 @@ use block::Lock;
 use server::{AddressBlock, CoreFrontEnd, CoreHandle, Counts, FrontEnd, HostNames, RunningCore, Server};
 use volume::Volume;
 
+use crate::channels::Channels;
 use crate::client::ClientStatus;
 use crate::config::Config;
 use crate::core::CoreClients;
@@ -24,6 +25,8 @@ pub struct Nbd {
     loads: Box<[AtomicUsize]>,
     /// Addresses that have clients.
     addresses: Lock<Counts>,
+    /// Connections that their clients have named.
+    pub(crate) channels: Arc<Channels>,
     /// What monitoring calls hosts.
     pub(crate) names: HostNames,
 }
@@ -50,6 +53,7 @@ impl Nbd {
             config: Lock::new(Arc::new(config)),
             loads,
             addresses: Lock::default(),
+            channels: Arc::default(),
             names: HostNames::default(),
         })
     }

@@ -20,6 +20,7 @@
 
 mod admission;
 mod carry_out;
+mod channels;
 mod client;
 mod config;
 mod connection;

@@ -20,6 +20,7 @@
 //!
 //! Payload does not pass through this crate: the driver of a machine moves it.
 
+mod channel;
 mod command;
 mod error;
 mod export;
@@ -29,6 +30,7 @@ mod option;
 mod reply;
 mod session;
 
+pub use channel::ChannelName;
 pub use command::{BadMagic, Command, EXTENDED_REQUEST_BYTES, REQUEST_BYTES, Request};
 pub use error::Errno;
 pub use export::{BlockSizes, Export, Exports, PAYLOAD_BYTES_MAX};

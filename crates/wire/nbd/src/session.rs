@@ -1,5 +1,6 @@
 //! What a handshake ends with, and the rules for requests that follow from it.
 
+use crate::channel::ChannelName;
 use crate::command::{Command, Request};
 use crate::error::Errno;
 use crate::export::{Export, PAYLOAD_BYTES_MAX};
@@ -26,6 +27,8 @@ pub struct Session {
     pub form: ReplyForm,
     /// The number of `base:allocation`, if the client may ask for it.
     pub allocation: Option<u32>,
+    /// The connection's name among those of its client, if both ends know of that.
+    pub channel: Option<ChannelName>,
 }
 
 impl Session {

@@ -2,8 +2,8 @@
 
 use nbd::flags::transmission;
 use nbd::{
-    BadReply, BlockSizes, BlockStatus, Chunk, ClientHandshake, ClientStep, Command, Errno, Export, Exports,
-    Handshake, Refused, Reply, ReplyForm, Request, Session, Step,
+    BadReply, BlockSizes, BlockStatus, ChannelName, Chunk, ClientHandshake, ClientStep, Command, Errno,
+    Export, Exports, Handshake, Refused, Reply, ReplyForm, Request, Session, Step,
 };
 use proptest::prelude::*;
 
@@ -36,13 +36,18 @@ fn export() -> impl Strategy<Value = Export> {
     )
 }
 
+/// The client's name for the connection.
+fn channel() -> ChannelName {
+    ChannelName { session: 7 << 90, number: 3, ended: vec![1, 2] }
+}
+
 /// A handshake in memory. `spoil` may change what a server has sent.
 fn agree(
     name: &str,
     offered: &Offered,
     mut spoil: impl FnMut(&mut Vec<u8>),
 ) -> Result<(Session, Session), Refused> {
-    let (mut server, mut client) = (Handshake::default(), ClientHandshake::new(name));
+    let (mut server, mut client) = (Handshake::default(), ClientHandshake::new(name).named(channel()));
     let (mut to_client, mut to_server) = (Handshake::greeting().to_vec(), Vec::new());
     let mut at_server = None;
     loop {
@@ -71,7 +76,7 @@ fn agree(
 
 fn sessions() -> impl Strategy<Value = Session> {
     let form = prop_oneof![Just(ReplyForm::Simple), Just(ReplyForm::Structured), Just(ReplyForm::Extended)];
-    (export(), form).prop_map(|(export, form)| Session { export, form, allocation: Some(1) })
+    (export(), form).prop_map(|(export, form)| Session { export, form, allocation: Some(1), channel: None })
 }
 
 fn requests() -> impl Strategy<Value = Request> {
@@ -95,6 +100,7 @@ proptest! {
         prop_assert_eq!(&at_client, &at_server);
         prop_assert_eq!(at_client.form, ReplyForm::Extended);
         prop_assert_eq!(at_client.allocation, Some(nbd::ALLOCATION_CONTEXT));
+        prop_assert_eq!(at_client.channel, Some(channel()));
         prop_assert!(at_client.export.flags & transmission::SEND_DF != 0);
     }
 

@@ -39,6 +39,7 @@ const KNOWN: &[&str] = &[
     "attach::mount_point",
     "attach::request",
     "audit",
+    "channels::keeping",
     "conduct::client",
     "copy::journal",
     "copy::offload",

@@ -11,6 +11,7 @@
 
 use derive_more::Display;
 
+use crate::channel::ChannelName;
 use crate::export::{BlockSizes, Export, PAYLOAD_BYTES_MAX};
 use crate::flags::{client, handshake, transmission};
 use crate::option::{Info, OptionCode, ReplyCode, STRING_BYTES_MAX};
@@ -34,6 +35,9 @@ pub struct ClientHandshake {
     form: ReplyForm,
     /// The number that the server has given `base:allocation`.
     allocation: Option<u32>,
+    /// The connection's name, and whether the server has selected it.
+    channel: Option<ChannelName>,
+    is_named: bool,
     told: Told,
 }
 
@@ -102,8 +106,15 @@ impl ClientHandshake {
             no_zeroes: false,
             form: ReplyForm::Simple,
             allocation: None,
+            channel: None,
+            is_named: false,
             told: Told::default(),
         }
+    }
+
+    /// Tells the server the connection's name, and which others have to end before this one begins.
+    pub fn named(self, channel: ChannelName) -> ClientHandshake {
+        ClientHandshake { channel: Some(channel), ..self }
     }
 
     /// How many bytes [`ClientHandshake::take`] needs: at least one. Nothing beyond them may be read.
@@ -191,7 +202,15 @@ impl ClientHandshake {
             (OptionCode::SetMetaContext, ReplyCode::MetaContext) => {
                 let mut fields = Fields(data);
                 let number = fields.four();
-                self.allocation = number.filter(|_| fields.0 == ALLOCATION.as_bytes());
+                match fields.0 == ALLOCATION.as_bytes() {
+                    true => self.allocation = number,
+                    false => {
+                        self.is_named |= self
+                            .channel
+                            .as_ref()
+                            .is_some_and(|channel| channel.to_string().as_bytes() == fields.0)
+                    }
+                }
                 return Ok(ClientStep::Continue);
             }
             (OptionCode::ExtendedHeaders, ReplyCode::Ack) => {
@@ -238,8 +257,11 @@ impl ClientHandshake {
             }
             OptionCode::SetMetaContext => {
                 named(out, name);
-                out.extend(1u32.to_be_bytes());
+                out.extend((1 + u32::from(self.channel.is_some())).to_be_bytes());
                 named(out, ALLOCATION.as_bytes());
+                if let Some(channel) = &self.channel {
+                    named(out, channel.to_string().as_bytes());
+                }
             }
             _ => {}
         }
@@ -286,6 +308,7 @@ impl ClientHandshake {
             flags,
             block_sizes: told.sizes.unwrap_or(usual),
         };
-        Ok(Session { export, form: self.form, allocation: self.allocation })
+        let channel = self.channel.take().filter(|_| self.is_named);
+        Ok(Session { export, form: self.form, allocation: self.allocation, channel })
     }
 }

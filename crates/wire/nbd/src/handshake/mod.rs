@@ -15,6 +15,8 @@ const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
 const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
 const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 const ALLOCATION: &str = "base:allocation";
+/// The number that the server gives a connection's name. BLOCK_STATUS has nothing to say of it.
+const CHANNEL_CONTEXT: u32 = 2;
 
 /// Numbers and strings from the front of some bytes.
 struct Fields<'a>(pub(super) &'a [u8]);

@@ -9,13 +9,14 @@
 
 use derive_more::Display;
 
+use crate::channel::ChannelName;
 use crate::export::{Export, Exports};
 use crate::flags::{client, handshake, transmission};
 use crate::option::{Info, OptionCode, ReplyCode};
 use crate::reply::ALLOCATION_CONTEXT;
 use crate::session::{ReplyForm, Session};
 
-use super::{ALLOCATION, Fields, GREETING_BYTES, INIT_MAGIC, OPTION_MAGIC, REPLY_MAGIC};
+use super::{ALLOCATION, CHANNEL_CONTEXT, Fields, GREETING_BYTES, INIT_MAGIC, OPTION_MAGIC, REPLY_MAGIC};
 
 const CLIENT_FLAGS_BYTES: usize = 4;
 const OPTION_HEADER_BYTES: usize = 16;
@@ -32,6 +33,8 @@ pub struct Handshake {
     form: ReplyForm,
     /// The name of the export for which the client has chosen `base:allocation`.
     allocation_of: Option<String>,
+    /// The same for the name of the connection.
+    channel_of: Option<(String, ChannelName)>,
 }
 
 /// What the client is to send next.
@@ -74,7 +77,13 @@ type Refusal = (ReplyCode, &'static str);
 
 impl Default for Handshake {
     fn default() -> Handshake {
-        Handshake { awaits: Awaits::Flags, no_zeroes: false, form: ReplyForm::Simple, allocation_of: None }
+        Handshake {
+            awaits: Awaits::Flags,
+            no_zeroes: false,
+            form: ReplyForm::Simple,
+            allocation_of: None,
+            channel_of: None,
+        }
     }
 }
 
@@ -200,7 +209,11 @@ impl Handshake {
                 return Err(Violation::NoExport("a name of more than 64 KiB".to_owned()));
             }
             Ok(OptionCode::Abort) => return self.option(option, &[], exports, out),
-            Ok(OptionCode::SetMetaContext) => self.allocation_of = None, // even if it fails
+            Ok(OptionCode::SetMetaContext) => {
+                // Even if it fails.
+                self.allocation_of = None;
+                self.channel_of = None;
+            }
             _ => {}
         }
         refuse(option, (ReplyCode::ErrTooBig, "more than 64 KiB"), out);
@@ -267,13 +280,20 @@ impl Handshake {
 
     fn set_contexts(&mut self, data: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Result<(), Refusal> {
         self.allocation_of = None; // even if this one fails
+        self.channel_of = None;
         if self.form == ReplyForm::Simple {
             return Err((ReplyCode::ErrInvalid, "structured replies come first"));
         }
         let (export, queries) = queries(data, exports)?;
         if queries.contains(&ALLOCATION) {
-            self.allocation_of = Some(export.name);
-            context(OptionCode::SetMetaContext, ALLOCATION_CONTEXT, out);
+            self.allocation_of = Some(export.name.clone());
+            context(OptionCode::SetMetaContext, ALLOCATION_CONTEXT, ALLOCATION, out);
+        }
+        if let Some((query, name)) =
+            queries.iter().find_map(|query| Some((*query, ChannelName::parse(query)?)))
+        {
+            self.channel_of = Some((export.name, name));
+            context(OptionCode::SetMetaContext, CHANNEL_CONTEXT, query, out);
         }
         Ok(())
     }
@@ -287,7 +307,8 @@ impl Handshake {
     fn session(&self, mut export: Export) -> Session {
         export.flags = self.flags(&export);
         let is_chosen = self.allocation_of.as_ref() == Some(&export.name);
-        Session { export, form: self.form, allocation: is_chosen.then_some(ALLOCATION_CONTEXT) }
+        let channel = self.channel_of.clone().filter(|(of, _)| *of == export.name).map(|(_, name)| name);
+        Session { export, form: self.form, allocation: is_chosen.then_some(ALLOCATION_CONTEXT), channel }
     }
 }
 
@@ -314,7 +335,7 @@ fn list(exports: &dyn Exports, out: &mut Vec<u8>) {
 fn list_contexts(data: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Result<(), Refusal> {
     let (_, queries) = queries(data, exports)?;
     if queries.is_empty() || queries.iter().any(|query| [ALLOCATION, "base:"].contains(query)) {
-        context(OptionCode::ListMetaContext, 0, out);
+        context(OptionCode::ListMetaContext, 0, ALLOCATION, out);
     }
     Ok(())
 }
@@ -330,10 +351,10 @@ fn queries<'a>(data: &'a [u8], exports: &dyn Exports) -> Result<(Export, Vec<&'a
     Ok((find(name, exports)?, queries))
 }
 
-fn context(option: OptionCode, number: u32, out: &mut Vec<u8>) {
+fn context(option: OptionCode, number: u32, name: &str, out: &mut Vec<u8>) {
     reply(option as u32, ReplyCode::MetaContext, out, |out| {
         out.extend(number.to_be_bytes());
-        out.extend(ALLOCATION.as_bytes());
+        out.extend(name.as_bytes());
     });
 }
 

@@ -9,7 +9,7 @@ use crate::{bytes, disk};
 const FORMS: [ReplyForm; 3] = [ReplyForm::Simple, ReplyForm::Structured, ReplyForm::Extended];
 
 fn session(form: ReplyForm) -> Session {
-    Session { export: disk(), form, allocation: Some(nbd::ALLOCATION_CONTEXT) }
+    Session { export: disk(), form, allocation: Some(nbd::ALLOCATION_CONTEXT), channel: None }
 }
 
 /// A request with this command.

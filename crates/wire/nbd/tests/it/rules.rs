@@ -16,6 +16,7 @@ fn session(form: ReplyForm) -> Session {
         export: disk(),
         form,
         allocation: (form != ReplyForm::Simple).then_some(nbd::ALLOCATION_CONTEXT),
+        channel: None,
     }
 }
 
@@ -168,7 +169,12 @@ fn a_payload_has_32_mib_and_what_has_none_may_be_longer() {
 fn a_minimum_block_size_is_enforced() {
     let export =
         Export { block_sizes: BlockSizes { minimum: 512, preferred: 4096, maximum: 32 << 20 }, ..disk() };
-    let session = Session { export, form: ReplyForm::Structured, allocation: Some(nbd::ALLOCATION_CONTEXT) };
+    let session = Session {
+        export,
+        form: ReplyForm::Structured,
+        allocation: Some(nbd::ALLOCATION_CONTEXT),
+        channel: None,
+    };
     for kind in DATA.into_iter().chain([Command::BlockStatus]) {
         for (offset, length) in [(1, 512), (512, 1), (0, 513), (256, 256)] {
             assert_eq!(session.check(&asks(kind, offset, length)), Err(Errno::Einval), "{kind:?}");

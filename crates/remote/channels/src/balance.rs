@@ -1,0 +1,215 @@
+//! Which channel gets a request: the one from which its answer is expected first.
+//!
+//! A channel is known by two figures: the shortest time in which it has answered lately, which is its latency,
+//! and the time that each byte before the answer has added, which is the inverse of its rate. A throttled
+//! channel answers late as soon as a queue has built up, and then gets a share in proportion to its rate: the
+//! expected times of all channels that are in use are equal, so their queues are as long as their rates allow.
+
+use std::time::{Duration, Instant};
+
+/// What a request without data costs: headers, and the work for one.
+pub const REQUEST_BYTES: u64 = 4096;
+/// The shortest time is forgotten after twice this time: routes change.
+const WINDOW: Duration = Duration::from_secs(10);
+/// A channel that has not answered for so long may have recovered: its figures lose half of what is bad in them.
+const HALF_LIFE: Duration = Duration::from_secs(1);
+
+/// What is known of a channel's speed.
+#[derive(Clone, Debug, Default)]
+pub struct Estimate {
+    /// Bytes of requests that are outstanding, each with [`REQUEST_BYTES`].
+    outstanding: u64,
+    /// The shortest times of the current window and the one before, in seconds.
+    shortest: [Option<f64>; 2],
+    window: Option<Instant>,
+    per_byte: f64,
+    last: Option<Instant>,
+}
+
+/// A request on its way, as [`Estimate::begin`] has counted it.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun {
+    at: Instant,
+    cost: u64,
+    /// With all before it.
+    queue: u64,
+}
+
+impl Estimate {
+    /// A request of `bytes` is sent.
+    pub fn begin(&mut self, now: Instant, bytes: u64) -> Begun {
+        let cost = bytes + REQUEST_BYTES;
+        self.outstanding += cost;
+        Begun { at: now, cost, queue: self.outstanding }
+    }
+
+    /// It has been answered.
+    pub fn complete(&mut self, now: Instant, begun: Begun) {
+        self.give_up(begun);
+        let elapsed = now.saturating_duration_since(begun.at).as_secs_f64();
+        if self.window.is_none_or(|since| now.saturating_duration_since(since) > WINDOW) {
+            self.shortest = [None, self.shortest[0]];
+            self.window = Some(now);
+        }
+        self.shortest[0] = Some(self.shortest[0].map_or(elapsed, |shortest| shortest.min(elapsed)));
+        let sample = (elapsed - self.latency()).max(0.0) / begun.queue as f64;
+        self.per_byte += (sample - self.per_byte) / 8.0;
+        self.last = Some(now);
+    }
+
+    /// It will not be answered.
+    pub fn give_up(&mut self, begun: Begun) {
+        self.outstanding = self.outstanding.saturating_sub(begun.cost);
+    }
+
+    /// In how many seconds a request of `bytes` would be answered.
+    pub fn expected(&self, now: Instant, bytes: u64) -> f64 {
+        let idle = self
+            .last
+            .filter(|_| self.outstanding == 0)
+            .map_or(0.0, |last| now.saturating_duration_since(last).as_secs_f64() / HALF_LIFE.as_secs_f64());
+        let queue = (self.outstanding + bytes + REQUEST_BYTES) as f64;
+        (self.latency() + queue * self.per_byte) * (-idle).exp2()
+    }
+
+    /// The shortest time to an answer, in seconds; 0 before the first.
+    pub fn latency(&self) -> f64 {
+        self.shortest.iter().flatten().copied().reduce(f64::min).unwrap_or(0.0)
+    }
+
+    /// Bytes a second that the channel moves when it has enough to do; `None` while it has not been that busy.
+    pub fn rate(&self) -> Option<f64> {
+        (self.per_byte > 1e-12).then(|| 1.0 / self.per_byte)
+    }
+
+    /// Bytes outstanding, with the cost of each request.
+    pub fn outstanding(&self) -> u64 {
+        self.outstanding
+    }
+}
+
+/// The channel from which the answer to a request of `bytes` is expected first; among equals the one with the
+/// least outstanding.
+pub fn choose<'a>(
+    channels: impl Iterator<Item = (usize, &'a Estimate)>,
+    now: Instant,
+    bytes: u64,
+) -> Option<usize> {
+    let key = |estimate: &Estimate| (estimate.expected(now, bytes), estimate.outstanding);
+    let keyed = channels.map(|(number, estimate)| (key(estimate), number));
+    let first = keyed.min_by(|((one, queue), _), ((other, others), _)| {
+        // Times that differ by less than the noise of a scheduler are equal.
+        let close = (one - other).abs() <= 20e-6 + 0.05 * one.min(*other);
+        if close { queue.cmp(others) } else { one.total_cmp(other) }
+    });
+    first.map(|(_, number)| number)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A channel with a rate in bytes a second and a latency.
+    struct Model {
+        rate: f64,
+        latency: f64,
+        /// When it has sent all that it was given.
+        free_at: f64,
+        answered: u64,
+    }
+
+    /// `depth` requests outstanding at all times for `seconds`: the bytes that each channel has answered in the second
+    /// half of the time.
+    fn run(rates: &[f64], latency: f64, bytes: u64, depth: usize, seconds: f64) -> Vec<u64> {
+        let start = Instant::now();
+        let at = |time: f64| start + Duration::from_secs_f64(time);
+        let mut models: Vec<Model> =
+            rates.iter().map(|rate| Model { rate: *rate, latency, free_at: 0.0, answered: 0 }).collect();
+        let mut estimates = vec![Estimate::default(); rates.len()];
+        let mut outstanding: Vec<(f64, usize, Begun)> = Vec::new();
+        let mut now = 0.0;
+        while now < seconds {
+            while outstanding.len() < depth {
+                let chosen =
+                    choose(estimates.iter().enumerate(), at(now), bytes).expect("there are channels");
+                let (model, begun) = (&mut models[chosen], estimates[chosen].begin(at(now), bytes));
+                model.free_at = model.free_at.max(now) + (bytes + REQUEST_BYTES) as f64 / model.rate;
+                outstanding.push((model.free_at + model.latency, chosen, begun));
+            }
+            let first = (0..outstanding.len())
+                .min_by(|one, other| outstanding[*one].0.total_cmp(&outstanding[*other].0))
+                .expect("depth is not 0");
+            let (end, channel, begun) = outstanding.swap_remove(first);
+            now = end;
+            estimates[channel].complete(at(now), begun);
+            if now > seconds / 2.0 {
+                models[channel].answered += bytes;
+            }
+        }
+        models.iter().map(|model| model.answered).collect()
+    }
+
+    #[test]
+    fn a_channel_throttled_to_a_tenth_gets_a_tenth_of_the_others_share() {
+        let answered = run(&[100e6, 100e6, 100e6, 10e6], 200e-6, 64 << 10, 64, 10.0);
+        let fast = answered[..3].iter().sum::<u64>() as f64 / 3.0;
+        let share = answered[3] as f64 / fast;
+        assert!((0.05..=0.15).contains(&share), "{answered:?}");
+        let total = answered.iter().sum::<u64>() as f64 / 5.0;
+        assert!(total > 0.85 * 310e6, "{total} bytes a second of 310 MB/s");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(8))]
+        #[test]
+        fn shares_are_in_proportion_to_rates(
+            slow in prop::collection::vec(1u32..=10, 2..5), bytes in prop_oneof![Just(4096u64), Just(65_536)],
+        ) {
+            let rates: Vec<f64> = slow.iter().map(|slow| 100e6 / f64::from(*slow)).collect();
+            let depth = 128;
+            let answered = run(&rates, 100e-6, bytes, depth, 6.0);
+            let (all, of_rates) = (answered.iter().sum::<u64>() as f64, rates.iter().sum::<f64>());
+            for (answered, rate) in answered.iter().zip(&rates) {
+                let share = *answered as f64 / all / (rate / of_rates);
+                prop_assert!((0.6..=1.5).contains(&share), "{rates:?}: {answered} of {all}");
+            }
+        }
+
+        /// Nothing that a clock or a peer does makes a figure that cannot be compared.
+        #[test]
+        fn figures_are_finite(times in prop::collection::vec((0u64..5_000_000, any::<u32>()), 1..60)) {
+            let start = Instant::now();
+            let mut estimate = Estimate::default();
+            let mut now = start;
+            for (step, bytes) in times {
+                let begun = estimate.begin(now, bytes.into());
+                now += Duration::from_micros(step);
+                estimate.complete(now, begun);
+                prop_assert!(estimate.expected(now, 4096).is_finite() && estimate.expected(now, 4096) >= 0.0);
+            }
+            prop_assert_eq!(estimate.outstanding(), 0);
+        }
+    }
+
+    #[test]
+    fn an_idle_channel_that_was_slow_is_tried_again() {
+        let start = Instant::now();
+        let mut slow = Estimate::default();
+        let mut fast = Estimate::default();
+        for _ in 0..50 {
+            let begun = slow.begin(start, 4096);
+            slow.complete(start + Duration::from_secs(1), begun);
+            let begun = fast.begin(start, 4096);
+            fast.complete(start + Duration::from_millis(1), begun);
+        }
+        let both = [slow, fast];
+        let chosen = |now| choose(both.iter().enumerate(), now, 4096);
+        assert_eq!(chosen(start + Duration::from_secs(1)), Some(1));
+        let mut busy = both.clone();
+        busy[1].begin(start, 64 << 20);
+        let later = start + Duration::from_secs(30);
+        assert_eq!(choose(busy.iter().enumerate(), later, 4096), Some(0));
+    }
+}

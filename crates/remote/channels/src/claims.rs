@@ -1,0 +1,169 @@
+//! Claims of byte ranges by changes: those that overlap are carried out one after the other, in the order in which
+//! they were claimed. A claim has several holders, and ends with the last.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+/// The claims of one device.
+#[derive(Clone, Default)]
+pub struct Claims(Rc<Table>);
+
+#[derive(Default)]
+struct Table {
+    next: Cell<u64>,
+    /// In the order of their numbers. Few: those of outstanding changes.
+    entries: RefCell<Vec<Entry>>,
+    quiescing: RefCell<Vec<Waker>>,
+}
+
+struct Entry {
+    number: u64,
+    range: Range<u64>,
+    /// Nobody waits for the change any more.
+    is_abandoned: bool,
+    waker: Option<Waker>,
+}
+
+/// A part of a claim. The range is free when all clones are dropped.
+#[derive(Clone)]
+pub struct Claim(Rc<Held>);
+
+struct Held {
+    table: Rc<Table>,
+    number: u64,
+}
+
+impl Claims {
+    /// Claims `range`. It is granted when all earlier claims that overlap it have ended.
+    pub fn claim(&self, range: Range<u64>) -> Claim {
+        let number = self.0.next.replace(self.0.next.get() + 1);
+        self.0.entries.borrow_mut().push(Entry { number, range, is_abandoned: false, waker: None });
+        Claim(Rc::new(Held { table: Rc::clone(&self.0), number }))
+    }
+
+    /// Ends when every change that was abandoned has ended.
+    pub async fn quiesced(&self) {
+        poll_fn(|cx| {
+            if !self.0.entries.borrow().iter().any(|entry| entry.is_abandoned) {
+                return Poll::Ready(());
+            }
+            self.0.quiescing.borrow_mut().push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// How many there are, granted or waiting.
+    pub fn count(&self) -> usize {
+        self.0.entries.borrow().len()
+    }
+}
+
+impl Claim {
+    /// Waits for the grant.
+    pub async fn granted(&self) {
+        poll_fn(|cx| {
+            let mut entries = self.0.table.entries.borrow_mut();
+            let Some(place) = entries.iter().position(|entry| entry.number == self.0.number) else {
+                return Poll::Ready(());
+            };
+            let (before, rest) = entries.split_at_mut(place);
+            if !before.iter().any(|entry| overlap(&entry.range, &rest[0].range)) {
+                return Poll::Ready(());
+            }
+            rest[0].waker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Nobody waits for the change any more, but it may still be carried out.
+    pub fn abandon(&self) {
+        let mut entries = self.0.table.entries.borrow_mut();
+        let entry = entries.iter_mut().find(|entry| entry.number == self.0.number);
+        entry.into_iter().for_each(|entry| entry.is_abandoned = true);
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Claim({})", self.0.number)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut entries = self.table.entries.borrow_mut();
+        let Some(place) = entries.iter().position(|entry| entry.number == self.number) else { return };
+        let ended = entries.remove(place);
+        let mut woken: Vec<Waker> = Vec::new();
+        for entry in entries[place..].iter_mut().filter(|entry| overlap(&entry.range, &ended.range)) {
+            woken.extend(entry.waker.take());
+        }
+        drop(entries);
+        if ended.is_abandoned {
+            woken.append(&mut self.table.quiescing.borrow_mut());
+        }
+        woken.into_iter().for_each(Waker::wake);
+    }
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Context;
+
+    use super::*;
+
+    fn is_granted(claim: &Claim) -> bool {
+        let mut granted = Box::pin(claim.granted());
+        granted.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn overlapping_claims_are_granted_in_order() {
+        let claims = Claims::default();
+        let [first, beside, over, last] = [0..10, 10..20, 5..15, 5..6].map(|range| claims.claim(range));
+        assert!(is_granted(&first) && is_granted(&beside) && !is_granted(&over) && !is_granted(&last));
+        let held_by_a_lost_link = first.clone();
+        drop(first);
+        assert!(!is_granted(&over), "a link still has the claim");
+        drop(held_by_a_lost_link);
+        assert!(!is_granted(&over), "the other neighbour is outstanding");
+        drop(beside);
+        assert!(is_granted(&over) && !is_granted(&last));
+        drop(over);
+        assert!(is_granted(&last));
+        drop(last);
+        assert_eq!(claims.count(), 0);
+    }
+
+    #[test]
+    fn a_claim_that_is_given_up_before_its_grant_blocks_nobody() {
+        let claims = Claims::default();
+        let [first, waiting, last] = [0..4, 0..8, 6..8].map(|range| claims.claim(range));
+        assert!(is_granted(&first) && !is_granted(&last));
+        drop(waiting);
+        assert!(is_granted(&last));
+    }
+
+    #[test]
+    fn the_device_is_quiet_once_what_was_abandoned_has_ended() {
+        let claims = Claims::default();
+        let [outstanding, abandoned] = [0..4, 8..12].map(|range| claims.claim(range));
+        let is_quiet = || Box::pin(claims.quiesced()).as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(is_quiet().is_ready());
+        abandoned.abandon();
+        assert!(is_quiet().is_pending());
+        drop(abandoned);
+        assert!(is_quiet().is_ready());
+        drop(outstanding);
+    }
+}

@@ -1,0 +1,188 @@
+//! Acknowledged changes that no flush has covered: what a server loses when it is restarted. They do not overlap,
+//! because a newer change replaces what it covers of older ones; so they can be replayed in any order.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A change that can be cut.
+pub trait Part: Sized {
+    /// The bytes of `range`, which lies within the change, in memory of their own.
+    fn part(&self, range: Range<u64>) -> Self;
+    /// The memory that it takes, in bytes.
+    fn memory_bytes(&self) -> usize;
+}
+
+/// The changes of one device.
+#[derive(Debug)]
+pub struct Journal<R> {
+    /// By their first byte.
+    entries: BTreeMap<u64, Entry<R>>,
+    next: u64,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry<R> {
+    end: u64,
+    /// Of the change, in the order of acknowledgements.
+    number: u64,
+    change: R,
+}
+
+/// The changes before a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark(u64);
+
+impl<R> Default for Journal<R> {
+    fn default() -> Journal<R> {
+        Journal { entries: BTreeMap::new(), next: 0, bytes: 0 }
+    }
+}
+
+impl<R: Part> Journal<R> {
+    /// A change was acknowledged.
+    pub fn insert(&mut self, range: Range<u64>, change: R) {
+        self.forget(range.clone());
+        self.bytes += change.memory_bytes();
+        let number = self.next;
+        self.next += 1;
+        self.entries.insert(range.start, Entry { end: range.end, number, change });
+    }
+
+    /// A change that is durable was acknowledged: what it has replaced must not come back.
+    pub fn forget(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let before = self.entries.range(..range.start).next_back();
+        let first =
+            before.filter(|(_, entry)| entry.end > range.start).map_or(range.start, |(start, _)| *start);
+        let touched: Vec<u64> = self.entries.range(first..range.end).map(|(start, _)| *start).collect();
+        for start in touched {
+            let Some(Entry { end, number, change }) = self.entries.remove(&start) else { continue };
+            self.bytes -= change.memory_bytes();
+            for kept in [start..range.start.min(end), range.end.max(start)..end] {
+                if !kept.is_empty() {
+                    let change = change.part(kept.clone());
+                    self.bytes += change.memory_bytes();
+                    self.entries.insert(kept.start, Entry { end: kept.end, number, change });
+                }
+            }
+        }
+    }
+
+    /// A flush that is sent now covers the changes before this mark.
+    pub fn mark(&self) -> Mark {
+        Mark(self.next)
+    }
+
+    /// That flush has succeeded.
+    pub fn flushed(&mut self, mark: Mark) {
+        let bytes = &mut self.bytes;
+        self.entries.retain(|_, entry| {
+            let stays = entry.number >= mark.0;
+            if !stays {
+                *bytes -= entry.change.memory_bytes();
+            }
+            stays
+        });
+    }
+
+    /// The memory of all, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The changes, none of which overlap.
+    pub fn changes(&self) -> impl Iterator<Item = (Range<u64>, &R)> {
+        self.entries.iter().map(|(start, entry)| (*start..entry.end, &entry.change))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The data of a change, one number for each byte of its range.
+    #[derive(Clone, Debug)]
+    struct Data(u64, Vec<u32>);
+
+    impl Part for Data {
+        fn part(&self, range: Range<u64>) -> Data {
+            let (from, to) = ((range.start - self.0) as usize, (range.end - self.0) as usize);
+            Data(range.start, self.1[from..to].to_vec())
+        }
+
+        fn memory_bytes(&self) -> usize {
+            self.1.len()
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Write(u64, u64),
+        WriteDurably(u64, u64),
+        Mark,
+        Flushed,
+        Restart,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0u64..60, 1u64..12).prop_map(|(at, length)| Step::Write(at, length)),
+            1 => (0u64..60, 1u64..12).prop_map(|(at, length)| Step::WriteDurably(at, length)),
+            1 => Just(Step::Mark),
+            1 => Just(Step::Flushed),
+            1 => Just(Step::Restart),
+        ]
+    }
+
+    proptest! {
+        /// A medium with a cache that is lost in a restart has, after a replay, what was acknowledged.
+        #[test]
+        fn nothing_acknowledged_is_lost_by_a_restart(steps in prop::collection::vec(step(), 0..80)) {
+            let (mut cache, mut durable) = ([0u32; 80], [0u32; 80]);
+            let mut acknowledged = [0u32; 80];
+            let mut journal = Journal::default();
+            let mut flush = None;
+            for (version, step) in (1u32..).zip(steps) {
+                match step {
+                    Step::Write(at, length) => {
+                        let range = at as usize..(at + length) as usize;
+                        cache[range.clone()].fill(version);
+                        acknowledged[range.clone()].fill(version);
+                        journal.insert(at..at + length, Data(at, vec![version; length as usize]));
+                    }
+                    Step::WriteDurably(at, length) => {
+                        let range = at as usize..(at + length) as usize;
+                        cache[range.clone()].fill(version);
+                        durable[range.clone()].fill(version);
+                        acknowledged[range].fill(version);
+                        journal.forget(at..at + length);
+                    }
+                    // The flush takes what is in the cache at its beginning, and is answered later.
+                    Step::Mark => flush = Some((journal.mark(), cache)),
+                    Step::Flushed => if let Some((mark, at_mark)) = flush.take() {
+                        for (place, (durable, cached)) in durable.iter_mut().zip(at_mark).enumerate() {
+                            // Versions only grow: what is durable is never replaced by something older.
+                            *durable = (*durable).max(cached);
+                            prop_assert!(*durable <= acknowledged[place]);
+                        }
+                        journal.flushed(mark);
+                    },
+                    Step::Restart => {
+                        flush = None;
+                        cache = durable;
+                        for (range, change) in journal.changes() {
+                            cache[range.start as usize..range.end as usize].copy_from_slice(&change.1);
+                        }
+                    }
+                }
+                prop_assert_eq!(journal.bytes(), journal.changes().map(|(_, change)| change.1.len()).sum::<usize>());
+                prop_assert_eq!(cache, acknowledged);
+            }
+        }
+    }
+}

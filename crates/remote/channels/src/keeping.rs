@@ -1,0 +1,284 @@
+//! The task of each channel, which keeps a connection.
+//!
+//! ```text
+//!            connect, with the numbers of lost connections that the server is to end
+//!   ┌──► no connection ──────────────► connected ── one at a time ──┐
+//!   │        ▲  │ refused: back-off                                 ▼
+//!   │        └──┘            another connection answers: the server is as it was ──► in use
+//!   │                        none does: replay the journal ─────────────────────────► in use
+//!   └──── ended, or silent although requests are outstanding ◄──────────────────────────┘
+//! ```
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::backoff::Backoff;
+use crate::balance::Estimate;
+use crate::claims::Claim;
+use crate::session::{InUse, RequestOf, Shared, State};
+use crate::transport::{Connected, Failed, Link, Loss, Name, Transport};
+
+/// A channel on another path than its own tries to go back to it this often.
+const RETURN: Duration = Duration::from_secs(10);
+/// Changes of a journal that are replayed at once.
+const REPLAYED_AT_ONCE: usize = 32;
+/// Lost connections that one connection names.
+const ENDED_MAX: usize = 64;
+
+impl<T: Transport> Shared<T> {
+    /// Connects a channel, its own path first, until that has succeeded.
+    async fn connected(self: &Rc<Self>, slot: usize, backoff: &mut Backoff) -> (InUse<T::Link>, usize) {
+        let paths = self.settings.paths.max(1);
+        loop {
+            for path in (0..paths).map(|step| (slot + step) % paths) {
+                match self.connect(path).await {
+                    Ok(in_use) => return (in_use, path),
+                    Err(why) => {
+                        let mut state = self.state.borrow_mut();
+                        let Some(slot) = state.slots.get_mut(slot) else { break };
+                        let path = self.transport.path_name(path);
+                        let is_news = slot.last_error.as_ref() != Some(&why);
+                        if is_news {
+                            tracing::warn!(path, why, "a channel has no connection");
+                        }
+                        slot.last_error = Some(why);
+                    }
+                }
+            }
+            if let Some(slot) = self.state.borrow_mut().slots.get_mut(slot) {
+                slot.was_tried = true;
+            }
+            self.wake();
+            reactor::sleep(backoff.delay()).await;
+        }
+    }
+
+    /// One connection by this path, which may be used: what was lost is fenced, and what a restarted server has
+    /// lost is written again.
+    async fn connect(self: &Rc<Self>, path: usize) -> Result<InUse<T::Link>, String> {
+        let (number, ended) = {
+            let mut state = self.state.borrow_mut();
+            state.next_number += 1;
+            let ended: Vec<u64> = state.unfenced.keys().copied().take(ENDED_MAX).collect();
+            (state.next_number - 1, ended)
+        };
+        let name = Name { session: self.settings.session, number };
+        let Connected { link, fences } = self.transport.connect(path, name, &ended).await?;
+        let in_use = InUse { link, number, fences };
+        let of_ended =
+            |state: &mut State<T>| ended.iter().filter_map(|lost| state.unfenced.remove(lost)).collect();
+        let fenced: Vec<Vec<Claim>> = of_ended(&mut self.state.borrow_mut());
+        match fences {
+            true => drop(fenced),
+            // Another server than the one that has fenced before.
+            false => self.bury(fenced.into_iter().flatten().collect()),
+        }
+        let turn = self.admission.take().await;
+        let has_changed = self.state.borrow().has_changed;
+        let is_usable = match has_changed {
+            true => self.is_as_before().await || self.replay(&in_use).await,
+            false => true,
+        };
+        if is_usable {
+            drop(turn);
+            return Ok(in_use);
+        }
+        self.retire(in_use, &Loss::Ended(String::new()));
+        if !fences {
+            // Nothing else may be sent while a part of the replay could still come.
+            reactor::sleep(self.settings.quarantine).await;
+        }
+        Err("lost while the journal was replayed".to_owned())
+    }
+
+    /// Whether a connection from before answers, so that the server has not been restarted. Connections that
+    /// do not are given up.
+    async fn is_as_before(&self) -> bool {
+        if !self.settings.is_coherent {
+            return false; // what one connection has written is another's after a flush only
+        }
+        loop {
+            let live = self.state.borrow().slots.iter().find_map(|slot| slot.live().cloned());
+            let Some(InUse { link, .. }) = live else { return false };
+            let deadline = reactor::now() + self.settings.timeout;
+            match link.exchange(&self.transport.probe(), None, deadline).await {
+                Ok(_) | Err(Failed::Server(_)) => return true,
+                Err(_) => link.reset(),
+            }
+        }
+    }
+
+    /// Writes again what a restarted server may have lost. False if the connection was lost meanwhile.
+    async fn replay(self: &Rc<Self>, in_use: &InUse<T::Link>) -> bool {
+        if self.ledger.borrow_mut().note_loss() {
+            tracing::warn!("the server may have been restarted, and acknowledged writes may be lost");
+        }
+        // What they answer from now on is of the server as it was.
+        std::mem::take(&mut self.state.borrow_mut().leaving).iter().for_each(|link| link.reset());
+        let changes: Vec<(Range<u64>, RequestOf<T>)> = {
+            let journal = self.journal.borrow();
+            journal.changes().map(|(range, change)| (range, change.clone())).collect()
+        };
+        if changes.is_empty() {
+            return true;
+        }
+        let deadline = reactor::now() + self.settings.timeout;
+        let mut refused = 0;
+        for some in changes.chunks(REPLAYED_AT_ONCE) {
+            let mut sent = Vec::with_capacity(some.len());
+            for (range, change) in some {
+                let claim = self.claims.claim(range.clone());
+                sent.push(reactor::spawn(in_use.link.exchange(change, Some(claim), deadline)));
+            }
+            for answer in sent {
+                match answer.await {
+                    Ok(_) => {}
+                    Err(Failed::Server(_)) => refused += 1,
+                    Err(_) => return false,
+                }
+            }
+        }
+        if refused > 0 {
+            let mut ledger = self.ledger.borrow_mut();
+            ledger.note_write();
+            ledger.note_loss();
+        }
+        let (changes, bytes) = (changes.len(), self.journal.borrow().bytes());
+        tracing::info!(
+            changes,
+            bytes,
+            refused,
+            "the journal was replayed: the server may have been restarted"
+        );
+        self.state.borrow_mut().replays += 1;
+        true
+    }
+
+    /// A connection is lost: the claims of its changes wait until none of them can be carried out.
+    fn retire(self: &Rc<Self>, lost: InUse<T::Link>, loss: &Loss) {
+        let InUse { link, number, fences } = lost;
+        match (fences, loss) {
+            (true, _) => {
+                link.reset();
+                let claims = link.take_unanswered();
+                if !claims.is_empty() {
+                    self.state.borrow_mut().unfenced.insert(number, claims);
+                }
+            }
+            (false, Loss::Ended(_)) => {
+                link.reset();
+                self.bury(link.take_unanswered());
+            }
+            // Its answers, if they come, say that nothing is on its way any more.
+            (false, Loss::Silent) => {
+                let quarantine = self.settings.quarantine;
+                drop(reactor::spawn(async move {
+                    let _ = reactor::timeout(quarantine, link.settled()).await;
+                    link.reset();
+                    let claims = link.take_unanswered();
+                    if !claims.is_empty() {
+                        reactor::sleep(quarantine).await;
+                    }
+                }));
+            }
+        }
+    }
+
+    /// Keeps claims until the quarantine is over.
+    fn bury(&self, claims: Vec<Claim>) {
+        if claims.is_empty() {
+            return;
+        }
+        let quarantine = self.settings.quarantine;
+        drop(reactor::spawn(async move {
+            reactor::sleep(quarantine).await;
+            drop(claims);
+        }));
+    }
+
+    /// Waits until the connection of a channel is lost. Meanwhile, a channel that is on another path than its own
+    /// tries that again.
+    async fn watch(
+        self: &Rc<Self>,
+        slot: usize,
+        mut in_use: InUse<T::Link>,
+        mut path: usize,
+    ) -> (InUse<T::Link>, Loss) {
+        let own = slot % self.settings.paths.max(1);
+        loop {
+            if path == own || !self.settings.is_coherent {
+                let loss = in_use.link.lost().await;
+                return (in_use, loss);
+            }
+            match reactor::timeout(RETURN, in_use.link.lost()).await {
+                Ok(loss) => return (in_use, loss),
+                Err(_) => {
+                    let Ok(back) = self.connect(own).await else { continue };
+                    let away = std::mem::replace(&mut in_use, back);
+                    path = own;
+                    self.publish(slot, path, in_use.clone());
+                    tracing::info!(path = self.transport.path_name(path), "a channel is back on its path");
+                    away.link.leave();
+                    self.state.borrow_mut().leaving.push(Rc::clone(&away.link));
+                    let shared = Rc::clone(self);
+                    drop(reactor::spawn(async move {
+                        let loss = away.link.lost().await;
+                        shared.state.borrow_mut().leaving.retain(|link| !Rc::ptr_eq(link, &away.link));
+                        shared.retire(away, &loss);
+                    }));
+                }
+            }
+        }
+    }
+}
+
+/// The task of a channel.
+pub(crate) async fn attend<T: Transport>(shared: Rc<Shared<T>>, slot: usize, first: Option<InUse<T::Link>>) {
+    let mut backoff =
+        Backoff::new(shared.settings.seed ^ (slot as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut connected = match first {
+        Some(first) => {
+            let path = shared.state.borrow().slots.first().map_or(0, |slot| slot.path);
+            Some((first, path))
+        }
+        None => None,
+    };
+    let mut since = None;
+    loop {
+        let (in_use, path) = match connected.take() {
+            Some(connected) => connected,
+            None => {
+                let (in_use, path) = shared.connected(slot, &mut backoff).await;
+                shared.publish(slot, path, in_use.clone());
+                (in_use, path)
+            }
+        };
+        if let Some(since) = since {
+            let outage = reactor::now().saturating_duration_since(since);
+            let mut state = shared.state.borrow_mut();
+            if let Some(slot) = state.slots.get_mut(slot) {
+                slot.reconnects += 1;
+                slot.longest_outage = slot.longest_outage.max(outage);
+            }
+            let path = shared.transport.path_name(path);
+            tracing::info!(path, outage_ms = outage.as_millis() as u64, "a channel is connected again");
+        }
+        let connected_at = reactor::now();
+        let (lost, loss) = shared.watch(slot, in_use, path).await;
+        if reactor::now().saturating_duration_since(connected_at) > RETURN {
+            backoff.reset();
+        }
+        since = Some(reactor::now());
+        let path = {
+            let mut state = shared.state.borrow_mut();
+            let Some(slot) = state.slots.get_mut(slot) else { return };
+            slot.in_use = None;
+            slot.estimate = Estimate::default();
+            slot.last_error = Some(loss.to_string());
+            shared.transport.path_name(slot.path)
+        };
+        tracing::warn!(path, why = %loss, "a channel is lost");
+        shared.retire(lost, &loss);
+    }
+}

@@ -1,0 +1,39 @@
+//! Several connections to one device: balancing, failover, and fencing of ghost writes. It knows no protocol.
+//!
+//! ```text
+//!   Channels::ask ── Claims ──► Balance ──► Link ──► Transport's protocol
+//!        ▲            │ one change of a block at a time       │ lost, or silent
+//!        └─ again, until its deadline ◄── another link ◄──────┘
+//!                     ▲
+//!                     └── the claim stays with the lost link until the server has fenced it, or a quarantine ends
+//! ```
+//!
+//! A *ghost* is a change that was sent over a connection that failed, and reaches the medium later. It is harmless
+//! while its blocks are unchanged or are changed to the same data, so a lost request is sent again at once. What
+//! must not happen is that a newer change of the blocks is acknowledged and the ghost lands after it. Therefore
+//!
+//! - changes of the same block are never outstanding at the same time ([`Claims`]), and
+//! - a claim is held by the request and by each link that it was sent over. A link gives it up when the request is
+//!   answered there; when the server says that the connection is dead ([`Connected::fences`]); or, for a server that
+//!   cannot say so, when the [quarantine](Settings::quarantine) of the reset connection is over.
+//!
+//! Acknowledged changes that no flush has covered are kept in a [`Journal`]. When no link is left that belongs to
+//! the server as it was, it may have been restarted, and the journal is replayed before anything else is sent.
+
+mod backoff;
+mod balance;
+mod claims;
+mod journal;
+mod keeping;
+mod session;
+mod status;
+mod transport;
+mod turns;
+
+pub use backoff::Backoff;
+pub use balance::{Begun, Estimate, REQUEST_BYTES, choose};
+pub use claims::{Claim, Claims};
+pub use journal::{Journal, Mark, Part};
+pub use session::{Channels, Settings};
+pub use status::{ChannelStatus, Status};
+pub use transport::{Connected, Failed, Kind, Link, Loss, Name, Request, Transport};

@@ -1,0 +1,431 @@
+//! Requests: each goes to a channel, and to another one when that is lost.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use block::{DeviceError, FlushLedger};
+use reactor::JoinHandle;
+
+use crate::balance::{Begun, Estimate, choose};
+use crate::claims::{Claim, Claims};
+use crate::journal::Journal;
+use crate::keeping::attend;
+use crate::status::{ChannelStatus, Status};
+use crate::transport::{Connected, Failed, Kind, Link, Request, Transport};
+use crate::turns::Turns;
+
+/// How channels are used.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How many there are: at least one.
+    pub channels: usize,
+    /// How many paths the transport has: at least one. A channel's own is its number modulo this.
+    pub paths: usize,
+    /// A request fails when it has not been answered for so long, by whichever channel.
+    pub timeout: Duration,
+    /// How long a request of a lost connection can still reach a server that does not fence, after the
+    /// connection was reset.
+    pub quarantine: Duration,
+    /// Memory for acknowledged changes that no flush has covered. 0: none are kept, and a restart of the server
+    /// fails the next flush.
+    pub journal_bytes: usize,
+    /// The server has a cache that a flush writes.
+    pub is_volatile: bool,
+    /// Several connections see one cache.
+    pub is_coherent: bool,
+    /// This client.
+    pub session: u128,
+    /// For jitter.
+    pub seed: u64,
+}
+
+pub(crate) type RequestOf<T> = <<T as Transport>::Link as Link>::Request;
+type ReplyOf<T> = <<T as Transport>::Link as Link>::Reply;
+type FailedOf<T> = Failed<<<T as Transport>::Link as Link>::Error>;
+
+/// Channels to one device. They live on the thread that made them.
+pub struct Channels<T: Transport>(Rc<Shared<T>>);
+
+pub(crate) struct Shared<T: Transport> {
+    pub(crate) transport: T,
+    pub(crate) settings: Settings,
+    pub(crate) claims: Claims,
+    pub(crate) state: RefCell<State<T>>,
+    pub(crate) admission: Turns,
+    pub(crate) ledger: RefCell<FlushLedger>,
+    pub(crate) journal: RefCell<Journal<RequestOf<T>>>,
+    pub(crate) is_flushing: Cell<bool>,
+}
+
+pub(crate) struct State<T: Transport> {
+    pub(crate) slots: Vec<Slot<T::Link>>,
+    /// Claims of lost connections that the server has not fenced yet, by the connection's number.
+    pub(crate) unfenced: BTreeMap<u64, Vec<Claim>>,
+    pub(crate) next_number: u64,
+    /// Who waits for a channel, for room in the journal, or for the first attempts.
+    pub(crate) waiters: Vec<Waker>,
+    /// A change was sent.
+    pub(crate) has_changed: bool,
+    /// Connections that end once all is answered.
+    pub(crate) leaving: Vec<Rc<T::Link>>,
+    pub(crate) tasks: Vec<JoinHandle<()>>,
+    pub(crate) resends: u64,
+    pub(crate) longest_stall: Duration,
+    pub(crate) replays: u64,
+}
+
+/// A channel.
+pub(crate) struct Slot<L> {
+    pub(crate) in_use: Option<InUse<L>>,
+    pub(crate) estimate: Estimate,
+    pub(crate) was_tried: bool,
+    pub(crate) last_error: Option<String>,
+    pub(crate) path: usize,
+    pub(crate) requests: u64,
+    pub(crate) bytes: u64,
+    pub(crate) reconnects: u64,
+    pub(crate) longest_outage: Duration,
+}
+
+/// The connection of a channel.
+pub(crate) struct InUse<L> {
+    pub(crate) link: Rc<L>,
+    pub(crate) number: u64,
+    pub(crate) fences: bool,
+}
+
+impl<L> Clone for InUse<L> {
+    fn clone(&self) -> InUse<L> {
+        InUse { link: Rc::clone(&self.link), number: self.number, fences: self.fences }
+    }
+}
+
+/// A request on its way, counted for its channel.
+struct Sending<'a, T: Transport> {
+    shared: &'a Shared<T>,
+    slot: usize,
+    number: u64,
+    begun: Begun,
+}
+
+/// The claim of a request: when that is dropped before it has ended, the change is abandoned.
+struct Owned {
+    claim: Claim,
+    has_ended: bool,
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.claim.abandon();
+        }
+    }
+}
+
+impl<T: Transport> Channels<T> {
+    /// Channels, the first of which has this connection by this path. Its name was number 0.
+    pub fn new(transport: T, settings: Settings, first: Connected<T::Link>, path: usize) -> Channels<T> {
+        let slot = |number: usize| Slot {
+            in_use: None,
+            estimate: Estimate::default(),
+            was_tried: false,
+            last_error: None,
+            path: number % settings.paths.max(1),
+            requests: 0,
+            bytes: 0,
+            reconnects: 0,
+            longest_outage: Duration::ZERO,
+        };
+        let state = State {
+            slots: (0..settings.channels.max(1)).map(slot).collect(),
+            unfenced: BTreeMap::new(),
+            next_number: 1,
+            waiters: Vec::new(),
+            has_changed: false,
+            leaving: Vec::new(),
+            tasks: Vec::new(),
+            resends: 0,
+            longest_stall: Duration::ZERO,
+            replays: 0,
+        };
+        let shared = Rc::new(Shared {
+            transport,
+            settings,
+            claims: Claims::default(),
+            state: RefCell::new(state),
+            admission: Turns::default(),
+            ledger: RefCell::default(),
+            journal: RefCell::default(),
+            is_flushing: Cell::new(false),
+        });
+        let first = InUse { link: first.link, number: 0, fences: first.fences };
+        shared.publish(0, path, first.clone());
+        let mut first = Some(first);
+        for slot in 0..shared.settings.channels.max(1) {
+            let task = reactor::spawn(attend(Rc::clone(&shared), slot, first.take()));
+            shared.state.borrow_mut().tasks.push(task);
+        }
+        Channels(shared)
+    }
+
+    /// Waits until each channel has a connection, or has been refused one.
+    pub async fn tried(&self) {
+        poll_fn(|cx| {
+            let mut state = self.0.state.borrow_mut();
+            if state.slots.iter().all(|slot| slot.was_tried) {
+                return Poll::Ready(());
+            }
+            state.waiters.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Has a request carried out, over as many connections as it takes.
+    ///
+    /// # Errors
+    /// The server's, or it was not answered in time.
+    pub async fn ask(&self, request: RequestOf<T>) -> Result<ReplyOf<T>, FailedOf<T>> {
+        self.0.ask(request).await
+    }
+
+    /// Ends when no request that was dropped before can reach the medium any more.
+    pub async fn quiesced(&self) {
+        self.0.claims.quiesced().await;
+    }
+
+    /// Ends all channels once their requests are answered.
+    pub fn leave(&self) {
+        let mut state = self.0.state.borrow_mut();
+        let (tasks, slots) = (std::mem::take(&mut state.tasks), std::mem::take(&mut state.slots));
+        drop(state);
+        tasks.into_iter().for_each(JoinHandle::abort);
+        slots.into_iter().filter_map(|slot| slot.in_use).for_each(|in_use| in_use.link.leave());
+    }
+
+    /// What is known of the channels.
+    pub fn status(&self) -> Status {
+        let state = self.0.state.borrow();
+        let channel = |slot: &Slot<T::Link>| ChannelStatus {
+            path: self.0.transport.path_name(slot.path),
+            is_connected: slot.live().is_some(),
+            last_error: slot.last_error.clone(),
+            requests: slot.requests,
+            bytes: slot.bytes,
+            outstanding_bytes: slot.estimate.outstanding(),
+            rate: slot.estimate.rate(),
+            latency: Duration::from_secs_f64(slot.estimate.latency()),
+            reconnects: slot.reconnects,
+            longest_outage: slot.longest_outage,
+        };
+        Status {
+            channels: state.slots.iter().map(channel).collect(),
+            resends: state.resends,
+            longest_stall: state.longest_stall,
+            replays: state.replays,
+            journal_bytes: self.0.journal.borrow().bytes(),
+            fences: state.slots.iter().any(|slot| slot.in_use.as_ref().is_some_and(|in_use| in_use.fences)),
+        }
+    }
+}
+
+impl<L: Link> Slot<L> {
+    pub(crate) fn live(&self) -> Option<&InUse<L>> {
+        self.in_use.as_ref().filter(|in_use| !in_use.link.is_lost())
+    }
+}
+
+impl<T: Transport> Shared<T> {
+    async fn ask(self: &Rc<Self>, request: RequestOf<T>) -> Result<ReplyOf<T>, FailedOf<T>> {
+        let deadline = reactor::now() + self.settings.timeout;
+        let kind = request.kind();
+        let mut claim = None;
+        if let Kind::Change { range, .. } = &kind {
+            let owned = Owned { claim: self.claims.claim(range.clone()), has_ended: false };
+            let left = self.settings.timeout;
+            reactor::timeout(left, owned.claim.granted()).await.map_err(|_| Failed::TimedOut)?;
+            self.state.borrow_mut().has_changed = true;
+            claim = Some(owned);
+        }
+        let mut first_sent = None;
+        loop {
+            let (link, sending) = self.usable(request.bytes(), deadline).await.ok_or(Failed::TimedOut)?;
+            // A flush covers what was acknowledged before it was sent, and it may be sent again.
+            let flush = (kind == Kind::Flush)
+                .then(|| (self.journal.borrow().mark(), self.ledger.borrow_mut().begin_flush()));
+            let ours = claim.as_ref().map(|owned: &Owned| owned.claim.clone());
+            let answer = link.exchange(&request, ours, deadline).await;
+            // A server that was restarted since may have lost what it has answered, and the journal may be replayed.
+            let answer = if link.is_lost() && answer.is_ok() { Err(Failed::Lost) } else { answer };
+            match answer {
+                Err(Failed::Lost) => {
+                    drop(sending);
+                    first_sent.get_or_insert_with(|| sending_since(deadline, self.settings.timeout));
+                    self.state.borrow_mut().resends += 1;
+                    continue;
+                }
+                Err(failed) => {
+                    if let (Failed::Server(_), Some(owned)) = (&failed, &mut claim) {
+                        owned.has_ended = true;
+                    }
+                    if let (Failed::Server(_), Some((_, flush))) = (&failed, flush) {
+                        // The ledger makes flushes beside this one fail, too.
+                        let _ = self.ledger.borrow_mut().end_flush(flush, Err(DeviceError::WritesLost));
+                    }
+                    return Err(failed);
+                }
+                Ok(reply) => {
+                    sending.complete(request.bytes());
+                    if let Some(since) = first_sent {
+                        let mut state = self.state.borrow_mut();
+                        state.longest_stall =
+                            state.longest_stall.max(reactor::now().saturating_duration_since(since));
+                    }
+                    if let Some((mark, flush)) = flush {
+                        self.journal.borrow_mut().flushed(mark);
+                        self.wake();
+                        let ended = self.ledger.borrow_mut().end_flush(flush, Ok(()));
+                        return ended.map(|()| reply).map_err(|_| Failed::WritesLost);
+                    }
+                    if let Kind::Change { range, is_durable } = kind {
+                        self.acknowledge(range, is_durable, &request, deadline).await;
+                    }
+                    claim.iter_mut().for_each(|owned| owned.has_ended = true);
+                    return Ok(reply);
+                }
+            }
+        }
+    }
+
+    /// The channel that is expected to answer first, once there is one.
+    async fn usable(&self, bytes: u64, deadline: Instant) -> Option<(Rc<T::Link>, Sending<'_, T>)> {
+        let left = deadline.saturating_duration_since(reactor::now());
+        let usable = poll_fn(|cx| {
+            let mut state = self.state.borrow_mut();
+            let now = reactor::now();
+            let live = state.slots.iter().enumerate().filter(|(_, slot)| slot.live().is_some());
+            let Some(chosen) = choose(live.map(|(number, slot)| (number, &slot.estimate)), now, bytes) else {
+                state.waiters.push(cx.waker().clone());
+                return Poll::Pending;
+            };
+            let slot = &mut state.slots[chosen];
+            let Some(InUse { link, number, .. }) = slot.in_use.clone() else { return Poll::Pending };
+            let begun = slot.estimate.begin(now, bytes);
+            Poll::Ready((link, Sending { shared: self, slot: chosen, number, begun }))
+        });
+        reactor::timeout(left, usable).await.ok()
+    }
+
+    /// The server has answered a change.
+    async fn acknowledge(
+        self: &Rc<Self>,
+        range: Range<u64>,
+        is_durable: bool,
+        change: &RequestOf<T>,
+        deadline: Instant,
+    ) {
+        let limit = self.settings.journal_bytes;
+        if is_durable || !self.settings.is_volatile {
+            self.journal.borrow_mut().forget(range);
+            return;
+        }
+        if limit == 0 {
+            self.ledger.borrow_mut().note_write();
+            return;
+        }
+        self.journal.borrow_mut().insert(range, change.clone());
+        if self.journal.borrow().bytes() <= limit / 2 {
+            return;
+        }
+        if !self.is_flushing.replace(true) {
+            drop(reactor::spawn(flush_behind(Rc::clone(self))));
+        }
+        // It is in the journal, so that nothing is lost meanwhile; its answer waits for room.
+        let left = deadline.saturating_duration_since(reactor::now());
+        let room = poll_fn(|cx| {
+            if self.journal.borrow().bytes() <= limit || !self.is_flushing.get() {
+                return Poll::Ready(());
+            }
+            self.state.borrow_mut().waiters.push(cx.waker().clone());
+            Poll::Pending
+        });
+        let _ = reactor::timeout(left, room).await;
+    }
+
+    pub(crate) fn wake(&self) {
+        let waiters = std::mem::take(&mut self.state.borrow_mut().waiters);
+        waiters.into_iter().for_each(Waker::wake);
+    }
+
+    pub(crate) fn publish(&self, slot: usize, path: usize, in_use: InUse<T::Link>) {
+        let mut state = self.state.borrow_mut();
+        if let Some(slot) = state.slots.get_mut(slot) {
+            slot.in_use = Some(in_use);
+            slot.estimate = Estimate::default();
+            slot.path = path;
+            slot.was_tried = true;
+        }
+        drop(state);
+        self.wake();
+    }
+}
+
+/// When a request with this deadline was asked.
+fn sending_since(deadline: Instant, timeout: Duration) -> Instant {
+    deadline.checked_sub(timeout).unwrap_or(deadline)
+}
+
+/// Empties the journal by a flush.
+fn flush_behind<T: Transport>(shared: Rc<Shared<T>>) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(async move {
+        let mark = shared.journal.borrow().mark();
+        let flushed = shared.ask(shared.transport.flush()).await;
+        if let Err(Failed::Server(_) | Failed::WritesLost) = flushed {
+            // What could not be flushed may be lost: the next flush of the user says so.
+            shared.journal.borrow_mut().flushed(mark);
+            let mut ledger = shared.ledger.borrow_mut();
+            ledger.note_write();
+            ledger.note_loss();
+        }
+        shared.is_flushing.set(false);
+        shared.wake();
+    })
+}
+
+impl<T: Transport> Sending<'_, T> {
+    fn complete(mut self, bytes: u64) {
+        let (begun, now) = (self.begun, reactor::now());
+        if let Some(mut slot) = self.slot() {
+            slot.estimate.complete(now, begun);
+            slot.requests += 1;
+            slot.bytes += bytes;
+        }
+        std::mem::forget(self);
+    }
+
+    /// Its channel, if that has the same connection still.
+    fn slot(&mut self) -> Option<std::cell::RefMut<'_, Slot<T::Link>>> {
+        let state = self.shared.state.borrow_mut();
+        let (place, number) = (self.slot, self.number);
+        std::cell::RefMut::filter_map(state, |state| {
+            let slot = state.slots.get_mut(place)?;
+            slot.in_use.as_ref().is_some_and(|in_use| in_use.number == number).then_some(slot)
+        })
+        .ok()
+    }
+}
+
+impl<T: Transport> Drop for Sending<'_, T> {
+    fn drop(&mut self) {
+        let begun = self.begun;
+        if let Some(mut slot) = self.slot() {
+            slot.estimate.give_up(begun);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What is known of channels, for people and reports.
+
+use std::time::Duration;
+
+/// All channels of a device.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Status {
+    /// Each of them.
+    pub channels: Vec<ChannelStatus>,
+    /// Requests that were sent again.
+    pub resends: u64,
+    /// The longest time to the answer of a request that was sent again.
+    pub longest_stall: Duration,
+    /// How often the journal was replayed, since the server may have been restarted.
+    pub replays: u64,
+    /// Bytes of acknowledged changes that no flush has covered, as the journal has them.
+    pub journal_bytes: usize,
+    /// The server ends connections that the client names: fencing does not rely on time.
+    pub fences: bool,
+}
+
+/// One channel.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChannelStatus {
+    /// Its path, as the protocol names it.
+    pub path: String,
+    /// It has a connection.
+    pub is_connected: bool,
+    /// Why it lost the last one, or why there is none yet.
+    pub last_error: Option<String>,
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Their data in bytes.
+    pub bytes: u64,
+    /// Requests outstanding, in bytes of their data and their overhead.
+    pub outstanding_bytes: u64,
+    /// Bytes a second when it has enough to do; `None` while that is unknown.
+    pub rate: Option<f64>,
+    /// The shortest time to an answer lately.
+    pub latency: Duration,
+    /// How often it has connected again.
+    pub reconnects: u64,
+    /// The longest time without a connection.
+    pub longest_outage: Duration,
+}

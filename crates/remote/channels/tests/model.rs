@@ -1,0 +1,554 @@
+//! Channels on a network that cuts, stalls, delays and delivers late, to a server that is restarted: in virtual time,
+//! beside a model of each block. Without fencing the same runs find what a ghost write does.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashSet};
+use std::future::poll_fn;
+use std::ops::Range;
+
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use channels::{
+    Channels, Claim, Connected, Failed, Kind, Link, Loss, Name, Part, Request, Settings, Transport,
+};
+use reactor::{Alone, block_on, now, sleep, sleep_until, spawn};
+
+const BLOCKS: usize = 24;
+const QUARANTINE: Duration = Duration::from_secs(3);
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        (self.next() >> 8) % limit.max(1)
+    }
+
+    fn time(&mut self, longest: Duration) -> Duration {
+        Duration::from_micros(self.below(longest.as_micros() as u64))
+    }
+}
+
+/// The data of all blocks of a write are its version.
+#[derive(Clone)]
+enum Asked {
+    Read(Range<u64>),
+    Write(Range<u64>, u32, bool),
+    Flush,
+}
+
+impl Request for Asked {
+    fn kind(&self) -> Kind {
+        match self {
+            Asked::Read(_) => Kind::Read,
+            Asked::Flush => Kind::Flush,
+            Asked::Write(range, _, is_durable) => {
+                Kind::Change { range: range.clone(), is_durable: *is_durable }
+            }
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Asked::Read(range) | Asked::Write(range, ..) => range.end - range.start,
+            Asked::Flush => 0,
+        }
+    }
+}
+
+impl Part for Asked {
+    fn part(&self, range: Range<u64>) -> Asked {
+        match self {
+            Asked::Write(_, version, is_durable) => Asked::Write(range, *version, *is_durable),
+            other => other.clone(),
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.bytes() as usize
+    }
+}
+
+/// The server and the network.
+struct World {
+    random: RefCell<Random>,
+    fences: bool,
+    /// How long what was sent over a connection that is lost can be under way.
+    ghosts_for: Duration,
+    cache: RefCell<[u32; BLOCKS]>,
+    durable: RefCell<[u32; BLOCKS]>,
+    incarnation: Cell<u64>,
+    is_up: Cell<bool>,
+    dead: RefCell<HashSet<u64>>,
+    links: RefCell<Vec<Rc<Wire>>>,
+    ghosts: Cell<u64>,
+}
+
+impl World {
+    fn time(&self, longest: Duration) -> Duration {
+        self.random.borrow_mut().time(longest)
+    }
+
+    fn carry_out(&self, asked: &Asked) -> Vec<u32> {
+        let mut cache = self.cache.borrow_mut();
+        match asked {
+            Asked::Read(range) => return cache[range.start as usize..range.end as usize].to_vec(),
+            Asked::Write(range, version, is_durable) => {
+                let range = range.start as usize..range.end as usize;
+                cache[range.clone()].fill(*version);
+                if *is_durable {
+                    self.durable.borrow_mut()[range].fill(*version);
+                }
+            }
+            Asked::Flush => *self.durable.borrow_mut() = *cache,
+        }
+        Vec::new()
+    }
+
+    fn restart(&self) {
+        self.incarnation.set(self.incarnation.get() + 1);
+        *self.cache.borrow_mut() = *self.durable.borrow();
+    }
+}
+
+/// A connection.
+struct Wire {
+    world: Rc<World>,
+    number: u64,
+    incarnation: u64,
+    inner: RefCell<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    loss: Option<Loss>,
+    is_leaving: bool,
+    /// Nothing is delivered before this time; `None` while nothing is held.
+    held_until: Option<Instant>,
+    tasks: BTreeMap<u64, Task>,
+    next: u64,
+    watching: Vec<Waker>,
+}
+
+#[derive(Default)]
+struct Task {
+    claim: Option<Claim>,
+    reply: Option<Vec<u32>>,
+    is_abandoned: bool,
+}
+
+impl Wire {
+    fn wake(&self) {
+        let watching = std::mem::take(&mut self.inner.borrow_mut().watching);
+        watching.into_iter().for_each(Waker::wake);
+    }
+
+    /// What is under way is late from now on.
+    fn lose(&self, loss: Loss, late: Duration) {
+        let mut inner = self.inner.borrow_mut();
+        inner.loss.get_or_insert(loss);
+        inner.held_until = Some(now() + late);
+        drop(inner);
+        self.wake();
+    }
+
+    async fn watch<R>(&self, ready: impl Fn(&mut Inner) -> Option<R>) -> R {
+        poll_fn(|cx| {
+            let mut inner = self.inner.borrow_mut();
+            match ready(&mut inner) {
+                Some(ready) => Poll::Ready(ready),
+                None => {
+                    inner.watching.push(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    async fn deliver(self: Rc<Self>, number: u64, asked: Asked) {
+        sleep(self.world.time(Duration::from_millis(4))).await;
+        loop {
+            let held = self.inner.borrow().held_until.map(|until| until.saturating_duration_since(now()));
+            match held.filter(|held| !held.is_zero()) {
+                Some(held) => sleep(held.min(Duration::from_millis(100))).await,
+                None => break,
+            }
+        }
+        let world = &self.world;
+        let is_there = world.incarnation.get() == self.incarnation && world.is_up.get();
+        if !is_there || world.dead.borrow().contains(&self.number) {
+            return;
+        }
+        let reply = world.carry_out(&asked);
+        if matches!(asked, Asked::Write(..)) && self.inner.borrow().loss.is_some() {
+            world.ghosts.set(world.ghosts.get() + 1);
+        }
+        sleep(world.time(Duration::from_millis(4))).await;
+        let mut inner = self.inner.borrow_mut();
+        if matches!(inner.loss, Some(Loss::Ended(_))) {
+            return;
+        }
+        let is_abandoned = inner.tasks.get(&number).is_none_or(|task| task.is_abandoned);
+        let removed = if is_abandoned { inner.tasks.remove(&number) } else { None };
+        if let Some(task) = inner.tasks.get_mut(&number) {
+            task.reply = Some(reply);
+            task.claim = None;
+        }
+        drop(inner);
+        drop(removed);
+        self.wake();
+    }
+}
+
+struct Abandon(Rc<Wire>, u64);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        let mut inner = self.0.inner.borrow_mut();
+        let answered = inner.tasks.get(&self.1).is_some_and(|task| task.reply.is_some());
+        let removed = if answered { inner.tasks.remove(&self.1) } else { None };
+        if let Some(task) = inner.tasks.get_mut(&self.1) {
+            task.is_abandoned = true;
+        }
+        drop(inner);
+        drop(removed);
+    }
+}
+
+impl Link for Wire {
+    type Request = Asked;
+    type Reply = Vec<u32>;
+    type Error = ();
+
+    fn exchange(
+        self: &Rc<Self>,
+        request: &Asked,
+        claim: Option<Claim>,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Vec<u32>, Failed<()>>> + 'static {
+        let mut inner = self.inner.borrow_mut();
+        let number = inner.next;
+        inner.next += 1;
+        inner.tasks.insert(number, Task { claim, ..Task::default() });
+        if inner.loss.is_none() {
+            drop(spawn(Rc::clone(self).deliver(number, request.clone())));
+        }
+        drop(inner);
+        let (wire, abandon) = (Rc::clone(self), Abandon(Rc::clone(self), number));
+        async move {
+            let answered = wire.watch(|inner| {
+                let reply = inner.tasks.get_mut(&number).and_then(|task| task.reply.clone());
+                reply.map(Ok).or(inner.loss.is_some().then_some(Err(Failed::Lost)))
+            });
+            let mut late = Box::pin(sleep_until(deadline));
+            let mut answered = Box::pin(answered);
+            let ended = poll_fn(|cx| match answered.as_mut().poll(cx) {
+                Poll::Ready(ended) => Poll::Ready(ended),
+                Poll::Pending => late.as_mut().poll(cx).map(|()| Err(Failed::TimedOut)),
+            })
+            .await;
+            drop(abandon);
+            ended
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.inner.borrow().loss.is_some()
+    }
+
+    async fn lost(&self) -> Loss {
+        self.watch(|inner| {
+            if inner.is_leaving && inner.tasks.is_empty() {
+                inner.loss.get_or_insert(Loss::Ended("left".to_owned()));
+            }
+            inner.loss.clone()
+        })
+        .await
+    }
+
+    async fn settled(&self) {
+        self.watch(|inner| inner.tasks.values().all(|task| task.claim.is_none()).then_some(())).await;
+    }
+
+    fn take_unanswered(&self) -> Vec<Claim> {
+        self.inner.borrow_mut().tasks.values_mut().filter_map(|task| task.claim.take()).collect()
+    }
+
+    fn reset(&self) {
+        self.inner.borrow_mut().loss = Some(Loss::Ended("reset".to_owned()));
+        let late = self.world.time(self.world.ghosts_for);
+        self.lose(Loss::Ended("reset".to_owned()), late);
+    }
+
+    fn leave(&self) {
+        self.inner.borrow_mut().is_leaving = true;
+        self.wake();
+    }
+}
+
+#[derive(Clone)]
+struct Network(Rc<World>);
+
+impl Transport for Network {
+    type Link = Wire;
+
+    async fn connect(&self, _: usize, name: Name, ended: &[u64]) -> Result<Connected<Wire>, String> {
+        let world = &self.0;
+        sleep(world.time(Duration::from_millis(20))).await;
+        if !world.is_up.get() {
+            return Err("refused".to_owned());
+        }
+        world.dead.borrow_mut().extend(ended.iter().filter(|_| world.fences));
+        let incarnation = world.incarnation.get();
+        let wire = Rc::new(Wire {
+            world: Rc::clone(world),
+            number: name.number,
+            incarnation,
+            inner: RefCell::default(),
+        });
+        world.links.borrow_mut().push(Rc::clone(&wire));
+        sleep(world.time(Duration::from_millis(20))).await;
+        Ok(Connected { link: wire, fences: world.fences })
+    }
+
+    fn path_name(&self, path: usize) -> String {
+        path.to_string()
+    }
+
+    fn probe(&self) -> Asked {
+        Asked::Read(0..1)
+    }
+
+    fn flush(&self) -> Asked {
+        Asked::Flush
+    }
+}
+
+/// What clients were told, by block: versions grow in the order in which writes were asked for.
+#[derive(Default)]
+struct Told {
+    acknowledged: [u32; BLOCKS],
+    /// Covered by a flush that succeeded, or durable from the beginning.
+    durable: [u32; BLOCKS],
+    next: u32,
+}
+
+struct Run {
+    fences: bool,
+    quarantine: Duration,
+    channels: usize,
+    is_coherent: bool,
+    journal_bytes: usize,
+}
+
+/// One run. What was stale or lost, if anything, and how many ghosts there were, replays and resends.
+fn run(seed: u64, run: &Run) -> (Option<String>, [u64; 3]) {
+    block_on(Alone::exact_virtual_time(), async {
+        let ghosts_for = if run.fences { 10 * QUARANTINE } else { QUARANTINE.mul_f64(0.9) };
+        let world = Rc::new(World {
+            random: RefCell::new(Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)),
+            fences: run.fences,
+            ghosts_for,
+            cache: RefCell::new([0; BLOCKS]),
+            durable: RefCell::new([0; BLOCKS]),
+            incarnation: Cell::new(0),
+            is_up: Cell::new(true),
+            dead: RefCell::default(),
+            links: RefCell::default(),
+            ghosts: Cell::new(0),
+        });
+        let network = Network(Rc::clone(&world));
+        let first = network.connect(0, Name { session: 1, number: 0 }, &[]).await.expect("it is up");
+        let settings = Settings {
+            channels: run.channels,
+            paths: 2,
+            timeout: Duration::from_secs(3600),
+            quarantine: run.quarantine,
+            journal_bytes: run.journal_bytes,
+            is_volatile: true,
+            is_coherent: run.is_coherent,
+            session: 1,
+            seed,
+        };
+        let channels = Rc::new(Channels::new(network, settings, first, 0));
+        let (told, fault) = (Rc::new(RefCell::new(Told::default())), Rc::new(RefCell::new(None::<String>)));
+        let ends = now() + Duration::from_secs(60);
+        let mut tasks = Vec::new();
+        for _ in 0..6 {
+            let (world, channels, told, fault) =
+                (Rc::clone(&world), Rc::clone(&channels), Rc::clone(&told), Rc::clone(&fault));
+            tasks.push(spawn(async move {
+                while now() < ends && fault.borrow().is_none() {
+                    if let Some(why) = step(&world, &channels, &told).await {
+                        fault.borrow_mut().get_or_insert(why);
+                    }
+                }
+            }));
+        }
+        let chaos = spawn(trouble(Rc::clone(&world), ends));
+        for task in tasks {
+            task.await;
+        }
+        chaos.await;
+        if fault.borrow().is_none() {
+            let flushed = channels.ask(Asked::Flush).await;
+            assert_eq!(flushed, Ok(Vec::new()), "seed {seed}");
+            let durable = *world.durable.borrow();
+            let acknowledged = told.borrow().acknowledged;
+            if durable.iter().zip(acknowledged).any(|(durable, told)| *durable < told) {
+                *fault.borrow_mut() = Some(format!("lost: {durable:?} for {acknowledged:?}"));
+            }
+        }
+        let status = channels.status();
+        channels.leave();
+        (fault.take(), [world.ghosts.get(), status.replays, status.resends])
+    })
+}
+
+/// A request, and what is wrong with its answer.
+async fn step(world: &World, channels: &Channels<Network>, told: &RefCell<Told>) -> Option<String> {
+    let (choice, range, pause) = {
+        let mut random = world.random.borrow_mut();
+        let start = random.below(BLOCKS as u64);
+        let end = start + 1 + random.below((BLOCKS as u64 - start).min(5));
+        (random.below(20), start..end, random.time(Duration::from_millis(30)))
+    };
+    let blocks = range.start as usize..range.end as usize;
+    let mut wrong = None;
+    match choice {
+        0..10 => {
+            let is_durable = choice == 0;
+            told.borrow_mut().next += 1;
+            let version = told.borrow().next;
+            let written = channels.ask(Asked::Write(range, version, is_durable)).await;
+            assert_eq!(written, Ok(Vec::new()));
+            let mut told = told.borrow_mut();
+            for block in blocks {
+                told.acknowledged[block] = told.acknowledged[block].max(version);
+                if is_durable {
+                    told.durable[block] = told.durable[block].max(version);
+                }
+            }
+        }
+        10..18 => {
+            let least = told.borrow().acknowledged;
+            let read = channels.ask(Asked::Read(range)).await.expect("nothing fails");
+            for (block, found) in blocks.zip(read) {
+                if found < least[block] {
+                    wrong =
+                        Some(format!("block {block} was {found} after {} was acknowledged", least[block]));
+                }
+            }
+        }
+        _ => {
+            let covered = told.borrow().acknowledged;
+            let flushed = channels.ask(Asked::Flush).await;
+            assert_eq!(flushed, Ok(Vec::new()));
+            let mut told = told.borrow_mut();
+            for (durable, covered) in told.durable.iter_mut().zip(covered) {
+                *durable = (*durable).max(covered);
+            }
+        }
+    }
+    sleep(pause).await;
+    // A crash of the server and of the client now would leave what is durable.
+    let (told, durable) = (told.borrow(), world.durable.borrow());
+    if let Some(block) = (0..BLOCKS).find(|block| durable[*block] < told.durable[*block]) {
+        wrong =
+            Some(format!("block {block}: {} on the medium, {} flushed", durable[block], told.durable[block]));
+    }
+    wrong
+}
+
+/// Cuts, stalls and restarts.
+async fn trouble(world: Rc<World>, ends: Instant) {
+    while now() < ends {
+        sleep(world.time(Duration::from_millis(1500))).await;
+        let live: Vec<Rc<Wire>> =
+            world.links.borrow().iter().filter(|wire| !wire.is_lost()).map(Rc::clone).collect();
+        let choice = world.random.borrow_mut().below(8);
+        let Some(wire) = live.get(world.random.borrow_mut().below(live.len() as u64) as usize) else {
+            continue;
+        };
+        match choice {
+            0..3 => wire.lose(Loss::Ended("cut".to_owned()), world.time(world.ghosts_for)),
+            3..5 => {
+                // It holds everything for a while, which is noticed.
+                wire.inner.borrow_mut().held_until = Some(now() + Duration::from_secs(3600));
+                sleep(world.time(Duration::from_millis(300))).await;
+                if !wire.is_lost() {
+                    let late = world.time(Duration::from_millis(2500));
+                    wire.lose(Loss::Silent, late);
+                }
+            }
+            5 => {
+                // It holds everything for a while, which is not noticed.
+                wire.inner.borrow_mut().held_until = Some(now() + world.time(Duration::from_millis(300)));
+            }
+            _ => {
+                world.is_up.set(false);
+                world.restart();
+                sleep(world.time(Duration::from_millis(400))).await;
+                let is_up_first = world.random.borrow_mut().below(2) == 0;
+                world.is_up.set(is_up_first);
+                for wire in live {
+                    // Connections to the server as it was are found dead one after the other.
+                    sleep(world.time(Duration::from_millis(100))).await;
+                    wire.lose(Loss::Ended("reset by the server".to_owned()), Duration::ZERO);
+                }
+                world.is_up.set(true);
+            }
+        }
+    }
+    // From here on nothing happens to what is left: connections that hold everything are cut.
+    for wire in world.links.borrow().iter().filter(|wire| !wire.is_lost()) {
+        wire.lose(Loss::Ended("cut".to_owned()), world.time(world.ghosts_for));
+    }
+}
+
+fn runs() -> Vec<Run> {
+    let mut runs = Vec::new();
+    for fences in [true, false] {
+        for (channels, is_coherent) in [(1, false), (1, true), (4, true)] {
+            for journal_bytes in [12, 1 << 20] {
+                runs.push(Run { fences, quarantine: QUARANTINE, channels, is_coherent, journal_bytes });
+            }
+        }
+    }
+    runs
+}
+
+#[test]
+fn nothing_stale_is_read_and_nothing_acknowledged_is_lost() {
+    let mut counted = [0; 3];
+    for (place, how) in runs().iter().enumerate() {
+        for seed in 1..=4 {
+            let (fault, counts) = run(seed * 100 + place as u64, how);
+            assert_eq!(fault, None, "seed {seed}, {} channels, fences: {}", how.channels, how.fences);
+            (0..3).for_each(|place| counted[place] += counts[place]);
+        }
+    }
+    assert!(counted.iter().all(|count| *count > 20), "{counted:?}: ghosts, replays, resends");
+}
+
+#[test]
+fn without_fencing_a_ghost_is_found() {
+    let unfenced = Run {
+        fences: false,
+        quarantine: Duration::ZERO,
+        channels: 4,
+        is_coherent: true,
+        journal_bytes: 1 << 20,
+    };
+    let found = (1..=40).find_map(|seed| run(seed, &unfenced).0);
+    assert!(found.is_some(), "no ghost did any harm");
+}

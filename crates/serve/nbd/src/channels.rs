@@ -1,0 +1,123 @@
+//! The connections that clients have named, by which a client has those of its own ended that it has lost.
+//!
+//! A handshake that names lost connections is answered once they have ended: their sockets are not read any more,
+//! and their requests have ended or been cancelled. What a device cannot cancel keeps its blocks locked until it has
+//! quiesced, as for any request that was aborted. So nothing that such a connection has sent can land after what
+//! the new one sends.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::{Poll, Waker};
+
+use block::Lock;
+use nbd::ChannelName;
+
+type Key = (u128, u64);
+
+/// All named connections of a server.
+#[derive(Default)]
+pub(crate) struct Channels {
+    named: Lock<HashMap<Key, Entry>>,
+}
+
+struct Entry {
+    has_to_end: Arc<AtomicBool>,
+    waiting: Vec<Waker>,
+}
+
+/// A named connection. When it is dropped, the connection has ended.
+pub(crate) struct Channel {
+    channels: Arc<Channels>,
+    pub(crate) key: Key,
+    has_to_end: Arc<AtomicBool>,
+}
+
+impl Channels {
+    /// Registers a connection. `None` if the name is taken.
+    pub(crate) fn register(self: &Arc<Self>, name: &ChannelName) -> Option<Channel> {
+        let (key, has_to_end) = ((name.session, name.number), Arc::<AtomicBool>::default());
+        let mut named = self.named.lock();
+        if named.contains_key(&key) {
+            return None;
+        }
+        named.insert(key, Entry { has_to_end: Arc::clone(&has_to_end), waiting: Vec::new() });
+        drop(named);
+        Some(Channel { channels: Arc::clone(self), key, has_to_end })
+    }
+
+    /// Those that the name says have to end, and have not.
+    pub(crate) fn condemn(&self, name: &ChannelName) -> Vec<Key> {
+        let named = self.named.lock();
+        let ended = name.ended.iter().map(|number| (name.session, *number));
+        let lingering = ended.filter(|key| match named.get(key) {
+            Some(entry) => {
+                entry.has_to_end.store(true, SeqCst);
+                true
+            }
+            None => false,
+        });
+        lingering.collect()
+    }
+
+    /// Waits until they have ended.
+    pub(crate) async fn ended(&self, keys: &[Key]) {
+        for key in keys {
+            poll_fn(|cx| match self.named.lock().get_mut(key) {
+                Some(entry) => {
+                    entry.waiting.push(cx.waker().clone());
+                    Poll::Pending
+                }
+                None => Poll::Ready(()),
+            })
+            .await;
+        }
+    }
+}
+
+impl Channel {
+    /// Whether its client has lost it.
+    pub(crate) fn has_to_end(&self) -> bool {
+        self.has_to_end.load(SeqCst)
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        let ended = self.channels.named.lock().remove(&self.key);
+        ended.into_iter().flat_map(|entry| entry.waiting).for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reactor::Alone;
+
+    use super::*;
+
+    fn name(session: u128, number: u64, ended: &[u64]) -> ChannelName {
+        ChannelName { session, number, ended: ended.to_vec() }
+    }
+
+    #[test]
+    fn a_successor_waits_for_the_connections_that_it_names_and_for_no_others() {
+        reactor::block_on(Alone::virtual_time(), async {
+            let channels = Arc::<Channels>::default();
+            let lost = channels.register(&name(1, 0, &[])).expect("the name is free");
+            let used = channels.register(&name(1, 1, &[])).expect("the name is free");
+            let of_another = channels.register(&name(2, 0, &[])).expect("the name is free");
+            assert!(channels.register(&name(1, 1, &[])).is_none(), "the name is taken");
+            let condemned = channels.condemn(&name(1, 2, &[0, 7]));
+            assert_eq!(condemned, [(1, 0)], "the other connection has ended long ago");
+            assert!(lost.has_to_end() && !used.has_to_end() && !of_another.has_to_end());
+            let waiting = Arc::clone(&channels);
+            let successor = reactor::spawn(async move { waiting.ended(&condemned).await });
+            reactor::yield_now().await;
+            assert!(!successor.is_finished());
+            drop(lost);
+            successor.await;
+            assert!(channels.register(&name(1, 0, &[])).is_some());
+        });
+    }
+}

@@ -1,0 +1,82 @@
+//! The name of a connection among those of one client, in the private metadata context
+//! `x-linerate:channel/SESSION/NUMBER[/ENDED,…]` (the standard leaves namespaces that begin with `x-` to experiments).
+//!
+//! A server that selects the context and accepts GO promises: each connection of this session whose number is named as
+//! ended has ended, and none of its requests will be carried out any more. So a client can be sure that a write which it sent
+//! over a connection that failed does not land after a newer one. Other servers ignore the query, as they have to.
+
+use std::fmt;
+
+/// The namespace and the kind.
+const PREFIX: &str = "x-linerate:channel/";
+/// Connections that one name can end.
+const ENDED_MAX: usize = 64;
+
+/// The name of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChannelName {
+    /// The client: a random number that only it knows.
+    pub session: u128,
+    /// The connection. None has the number of an earlier one.
+    pub number: u64,
+    /// Connections of this session that have to end: at most 64.
+    pub ended: Vec<u64>,
+}
+
+impl fmt::Display for ChannelName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{:032x}/{}", self.session, self.number)?;
+        for (place, number) in self.ended.iter().enumerate() {
+            write!(f, "{}{number}", if place == 0 { "/" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl ChannelName {
+    /// The name that a query is, if it is one.
+    pub fn parse(query: &str) -> Option<ChannelName> {
+        let mut parts = query.strip_prefix(PREFIX)?.splitn(3, '/');
+        let session = parts.next().filter(|session| session.len() == 32)?;
+        let session = u128::from_str_radix(session, 16).ok()?;
+        let number = parts.next()?.parse().ok()?;
+        let ended: Option<Vec<u64>> = parts.next().map_or(Some(Vec::new()), |ended| {
+            ended.split(',').take(ENDED_MAX + 1).map(|number| number.parse().ok()).collect()
+        });
+        let ended = ended.filter(|ended| ended.len() <= ENDED_MAX)?;
+        Some(ChannelName { session, number, ended })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_read_as_it_is_written() {
+        for ended in [vec![], vec![1], (0..64).map(|number| u64::MAX - number).collect()] {
+            let name = ChannelName { session: u128::MAX / 3, number: 70, ended };
+            let text = name.to_string();
+            assert!(text.len() <= crate::STRING_BYTES_MAX);
+            assert_eq!(ChannelName::parse(&text), Some(name));
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_is_ignored() {
+        let digits = "0".repeat(32);
+        let many = vec!["1"; 65].join(",");
+        for query in [
+            "base:allocation".to_owned(),
+            "x-linerate:channel/12/3".to_owned(),
+            format!("x-linerate:channel/{digits}"),
+            format!("x-linerate:channel/{digits}/x"),
+            format!("x-linerate:channel/{digits}/1/"),
+            format!("x-linerate:channel/{digits}/1/2,,3"),
+            format!("x-linerate:channel/{digits}/1/{many}"),
+            format!("x-linerate:channel/{}é/1", "0".repeat(30)),
+        ] {
+            assert_eq!(ChannelName::parse(&query), None, "{query}");
+        }
+    }
+}
