@@ -35,6 +35,9 @@ pub(crate) struct Options {
     /// What the worlds are to be without, such as Crashes or DiskTrouble; may be repeated
     #[arg(long, value_name = "PART")]
     without: Vec<String>,
+    /// What the worlds are to have besides: Nbd, for NBD clients on the initiators' volumes
+    #[arg(long, value_name = "PART")]
+    with: Vec<String>,
 }
 
 /// A tenth of an hour, if nothing is said.
@@ -56,21 +59,30 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         }
     };
     words.extend(options.without.iter().cloned());
+    words.extend(with(&options.with));
     let mut command = simulate(Build::Fast);
     command.args(words);
     Ok(verdict(process::succeed(command).is_ok()))
 }
 
+/// As the simulation is told of them.
+fn with(parts: &[String]) -> impl Iterator<Item = String> + '_ {
+    parts.iter().map(|part| format!("--with={part}"))
+}
+
 /// What each run of the tests plays: worlds that nobody has seen yet, those that have found something, and some twice.
 pub(crate) fn measure() -> Result<Tally> {
     let mut tally = Tally::default();
-    let new = Options { hours: Some(NEW_SECONDS / 3600.0), ..Options::default() };
-    tally += Tally::of(run(&new)?);
-    let seeds = seeds()?;
-    let mut command = simulate(Build::Fast);
-    command.arg("each").args(&seeds);
-    tally += Tally::of(verdict(process::succeed(command).is_ok()));
-    tally += Tally::of(verdict(printed(Build::Fast, &seeds)? == printed(Build::Debug, &seeds)?));
+    for (parts, seconds) in [(Vec::new(), NEW_SECONDS), (vec![NBD.to_owned()], NEW_NBD_SECONDS)] {
+        let new = Options { hours: Some(seconds / 3600.0), with: parts.clone(), ..Options::default() };
+        tally += Tally::of(run(&new)?);
+        let seeds = seeds(&parts)?;
+        let mut command = simulate(Build::Fast);
+        command.arg("each").args(&seeds).args(with(&parts));
+        tally += Tally::of(verdict(process::succeed(command).is_ok()));
+        let printed = |build| printed(build, &seeds, &parts);
+        tally += Tally::of(verdict(printed(Build::Fast)? == printed(Build::Debug)?));
+    }
     Ok(tally)
 }
 
@@ -78,15 +90,22 @@ fn verdict(holds: bool) -> Verdict {
     Verdict::of(holds)
 }
 
-/// CPU time for worlds that nobody has seen yet.
-const NEW_SECONDS: f64 = 60.0;
+/// CPU time for worlds that nobody has seen yet, without NBD clients and with them.
+const NEW_SECONDS: f64 = 40.0;
+const NEW_NBD_SECONDS: f64 = 20.0;
+const NBD: &str = "Nbd";
 
-/// The seeds that have found something.
-fn seeds() -> Result<Vec<String>> {
+/// The seeds that have found something in worlds with these parts, which stand behind them.
+fn seeds(parts: &[String]) -> Result<Vec<String>> {
     let path = workspace::root().join("crates/runtime/sim/seeds.txt");
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-    let seeds: Vec<String> = lines.filter(|seed| !seed.is_empty()).map(str::to_owned).collect();
+    let seeds: Vec<String> = lines
+        .filter_map(|line| {
+            let (seed, with) = line.split_once(' ').unwrap_or((line, ""));
+            (!seed.is_empty() && with.split_whitespace().eq(parts)).then(|| seed.to_owned())
+        })
+        .collect();
     ensure!(!seeds.is_empty(), "{}: no seed", path.display());
     Ok(seeds)
 }
@@ -107,9 +126,9 @@ fn simulate(build: Build) -> Command {
 }
 
 /// What the beginnings of these worlds come to.
-fn printed(build: Build, seeds: &[String]) -> Result<String> {
+fn printed(build: Build, seeds: &[String], parts: &[String]) -> Result<String> {
     let mut command = simulate(build);
-    command.args(["print", "2000"]).args(seeds);
+    command.args(["print", "2000"]).args(seeds).args(with(parts));
     let text = process::capture(command)?;
     println!("{}{text}", if matches!(build, Build::Debug) { "a debug build: \n" } else { "" });
     Ok(text)
@@ -118,7 +137,7 @@ fn printed(build: Build, seeds: &[String]) -> Result<String> {
 /// The worlds of a mutation are those from seed 1 on, so that its time can be measured again.
 fn mutate(name: &str, options: &Options) -> Result<Verdict> {
     let chosen = match name {
-        "all" => mutations::MUTATIONS.iter().collect(),
+        "all" => mutations::all().collect(),
         name => vec![mutations::named(name)?],
     };
     let seconds = options.hours.map_or(MUTATION_SECONDS, |hours| (hours * 3600.0) as u64);

@@ -24,7 +24,7 @@ pub(super) struct Mutation {
     to: &'static str,
 }
 
-pub(super) const MUTATIONS: &[Mutation] = &[
+const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "copy-through-resets",
         what: "EXTENDED COPY is no task of its destination: what ends tasks there does not find it",
@@ -158,12 +158,78 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     },
 ];
 
+/// Those of NBD, which are looked for in worlds with NBD clients.
+const NBD_MUTATIONS: &[Mutation] = &[
+    Mutation {
+        name: "nbd-flush-that-does-nothing",
+        what: "an NBD flush succeeds, and the device is not asked",
+        file: "crates/serve/nbd/src/carry_out.rs",
+        from: "RequestKind::Flush, None, || self.volume().flush()).await;",
+        to: "RequestKind::Flush, None, || async { Ok(()) }).await;",
+    },
+    Mutation {
+        name: "nbd-fua-that-does-nothing",
+        what: "a write with FUA is answered when it is in a cache",
+        file: "crates/serve/nbd/src/carry_out.rs",
+        from: "if is_volatile && request.flags & command::FUA != 0 {",
+        to: "if is_volatile && request.flags & command::FUA == u16::MAX {",
+    },
+    Mutation {
+        name: "nbd-flush-that-lies",
+        what: "an NBD flush does not tell of writes that were lost",
+        file: "crates/serve/nbd/src/carry_out.rs",
+        from: "match self.losses_told.replace(losses) == losses {",
+        to: "match self.losses_told.replace(losses) <= losses {",
+    },
+    Mutation {
+        name: "nbd-write-through-the-gate",
+        what: "what the gate once permitted an NBD client stays permitted",
+        file: "crates/serve/server/src/requests.rs",
+        from: "if known != generation {",
+        to: "if known == u64::MAX {",
+    },
+    Mutation {
+        name: "nbd-preempt-that-aborts-nothing",
+        what: "PREEMPT AND ABORT lets requests of NBD clients run on that its reservation forbids",
+        file: "crates/serve/nbd/src/core.rs",
+        from: "client.requests.abort_reserved();",
+        to: "",
+    },
+    Mutation {
+        name: "nbd-write-beside-one-given-up",
+        what: "blocks of an NBD write that was given up are free for others while the device still has it",
+        file: "crates/serve/server/src/requests.rs",
+        from: "self.requests.volume.lock_until_quiesced(extent);",
+        to: "let _ = extent;",
+    },
+    Mutation {
+        name: "nbd-reply-before-the-write",
+        what: "an NBD write is answered while the device still has it",
+        file: "crates/serve/nbd/src/carry_out.rs",
+        from: "let write = || device.write(extent, data, durability);
+        let written = self.requests.ask(ticket, RequestKind::Change, Some(extent), write).await;",
+        to: "let volume = Arc::clone(self.volume());
+        drop(reactor::spawn(async move { volume.device().write(extent, data, durability).await }));
+        let written: Result<(), Unserved> = Ok(());",
+    },
+    Mutation {
+        name: "nbd-requests-behind-the-end",
+        what: "requests of an NBD connection that has ended run on",
+        file: "crates/serve/nbd/src/core.rs",
+        from: "let end = connection.run().await;
+                    client.requests.abort();",
+        to: "let end = connection.run().await;",
+    },
+];
+
+/// All of them.
+pub(super) fn all() -> impl Iterator<Item = &'static Mutation> {
+    MUTATIONS.iter().chain(NBD_MUTATIONS)
+}
+
 pub(super) fn named(name: &str) -> Result<&'static Mutation> {
-    let known = || MUTATIONS.iter().map(|mutation| mutation.name).collect::<Vec<_>>().join(", ");
-    MUTATIONS
-        .iter()
-        .find(|mutation| mutation.name == name)
-        .with_context(|| format!("{name}: known are {}", known()))
+    let known = || all().map(|mutation| mutation.name).collect::<Vec<_>>().join(", ");
+    all().find(|mutation| mutation.name == name).with_context(|| format!("{name}: known are {}", known()))
 }
 
 impl Mutation {
@@ -187,6 +253,9 @@ impl Mutation {
         process::succeed(command).context("building the mutant")?;
         let mut command = Command::new(target.join("simulation/simulate"));
         command.args(["find", &seed.to_string(), &seconds.to_string()]);
+        if NBD_MUTATIONS.iter().any(|other| other.name == self.name) {
+            command.args(["--with", "Nbd"]);
+        }
         let status = command.status().context("the mutant")?;
         // It does not run because of its arguments: that is no fault that was found.
         ensure!(status.code() != Some(2), "{}: the simulation was not played", self.name);
@@ -222,7 +291,7 @@ mod tests {
 
     #[test]
     fn every_mutation_has_its_place_in_the_code() {
-        for mutation in MUTATIONS {
+        for mutation in all() {
             mutation.mutated(workspace::root()).expect("there once");
         }
     }
