@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use nbd::flags::transmission;
-use nbd::{BlockSizes, Export, Exports, Handshake, Step};
+use nbd::{BlockSizes, Export, Exports, Handshake, Step, TlsMode};
 use script::Script;
 
 struct One;
@@ -31,7 +31,8 @@ fuzz_target!(|bytes: &[u8]| {
     while !script.is_over() {
         option(&mut script, &mut said);
     }
-    let (mut machine, mut rest) = (Handshake::default(), &said[..]);
+    let tls = script_mode(bytes);
+    let (mut machine, mut rest, mut is_encrypted) = (Handshake::new(tls), &said[..], false);
     loop {
         let wanted = machine.wanted();
         assert!((1..=64 << 10).contains(&wanted));
@@ -42,11 +43,24 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(out.len() <= 4096, "{} bytes for one option", out.len());
         match step {
             Ok(Step::Continue) => {}
-            Ok(Step::Transmission(session)) => return assert_eq!(session.export.name, "disk"),
+            Ok(Step::StartTls) => assert!(tls != TlsMode::Off && !std::mem::replace(&mut is_encrypted, true)),
+            Ok(Step::Transmission(session)) => {
+                assert!(tls != TlsMode::Required || is_encrypted);
+                return assert_eq!(session.export.name, "disk");
+            }
             Ok(Step::End) | Err(_) => return,
         }
     }
 });
+
+/// From the last byte, so that it moves nothing else.
+fn script_mode(bytes: &[u8]) -> TlsMode {
+    match bytes.last().map_or(0, |last| last % 4) {
+        0 => TlsMode::Required,
+        1 => TlsMode::Allowed,
+        _ => TlsMode::Off,
+    }
+}
 
 fn option(script: &mut Script<'_>, said: &mut Vec<u8>) {
     if script.byte() >= 0xf8 {

@@ -1,4 +1,5 @@
-//! `linerate discover`: which targets a portal has, where they can be reached, and with `--luns` what is on them.
+//! `linerate discover`: which targets a portal has, where they can be reached, and with `--luns` what is on them; or which exports
+//! an NBD server has.
 
 use crate::failure::Failure;
 use crate::output::say;
@@ -6,7 +7,7 @@ use crate::remote;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiscoverArguments {
-    /// Portal to ask: HOST[:PORT], [IPv6]:PORT or iscsi://[USER@]HOST[:PORT][?KEY=VALUE&...]
+    /// Portal to ask: HOST[:PORT], [IPv6]:PORT or iscsi://[USER@]HOST[:PORT][?KEY=VALUE&...]; nbd://HOST[:PORT] lists exports
     #[arg(value_name = "PORTAL", value_hint = clap::ValueHint::Hostname)]
     portal: String,
     /// Log in to each target and list its LUNs
@@ -19,6 +20,10 @@ pub(crate) struct DiscoverArguments {
 
 /// Runs the command. A target that could not be looked at is told in its place, and the first of them by the exit code.
 pub(crate) fn run(arguments: &DiscoverArguments) -> Result<(), Failure> {
+    if backends::nbd::is_url(&arguments.portal) {
+        say(remote::run(inspect::nbd::discover(&arguments.portal))?.printed(arguments.json));
+        return Ok(());
+    }
     let (portal, settings) = remote::portal(&arguments.portal)?;
     let (found, looked) = remote::run(inspect::discover(&portal, &settings, arguments.luns))?;
     say(found.printed(arguments.json));

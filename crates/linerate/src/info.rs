@@ -21,7 +21,7 @@ pub(crate) struct InfoArguments {
 /// Runs the command.
 pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Failure> {
     let text = &arguments.url;
-    if text.starts_with("nbd://") {
+    if backends::nbd::is_url(text) {
         say(remote::run(inspect::nbd::info(text))?.printed(arguments.json));
         return Ok(());
     }

@@ -10,6 +10,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("nbd", ""),
     ("scsi", ""),
     ("reactor", "block"),
+    ("tls", "reactor"),
     ("volume", "block"),
     ("contents", "block"),
     // Its logical unit is the SCSI face of a volume.
@@ -19,19 +20,19 @@ const ARROWS: &[(&str, &str)] = &[
     ("server", "block volume reactor"),
     // Neither host (the binary joins them) nor each other: a gateway is a target over a device that is a remote LUN.
     ("target", "block volume unit iscsi reactor server"),
-    ("nbd-server", "block volume nbd reactor server"),
+    ("nbd-server", "block volume nbd reactor tls server"),
     ("initiator", "scsi block iscsi reactor"),
     ("channels", "block reactor"),
-    ("nbd-client", "block channels nbd reactor"),
+    ("nbd-client", "block channels nbd reactor tls"),
     // It gives a session a thread and a world of its own, for programs that have another runtime.
     ("threaded", "block reactor host initiator"),
     // The one place where specifications meet a system and a network: `volume` knows neither.
-    ("backends", "block volume contents iscsi reactor host initiator nbd-client"),
+    ("backends", "block volume contents iscsi reactor host tls initiator nbd-client"),
     // On nothing: when to stop a run is decided by it, so the workloads stand on it; tables for terminals, too.
     ("stats", ""),
     // A server needs a world, and its volumes may be remote: what joins them is here, so that `server` and `target` know
     // neither.
-    ("manage", "block volume unit iscsi nbd reactor host server target nbd-server backends stats"),
+    ("manage", "block volume unit iscsi nbd reactor host tls server target nbd-server backends stats"),
     // It offloads to a target that has both ends, and makes files with holes.
     ("copy", "block volume contents reactor host initiator backends"),
     // `host` is for its tests: what it mounts is behind FUSE. Volumes for what is attached by a specification.

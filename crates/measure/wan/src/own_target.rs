@@ -129,6 +129,7 @@ fn nbd(options: &OwnTargetOptions) -> nbd_server::Config {
         volume: Arc::clone(options.unit.volume()),
         read_only: false,
         networks: None,
+        clients: None,
         deadline: DEADLINE,
     };
     nbd_server::Config { exports: vec![Arc::new(export)], ..nbd_server::Config::default() }

@@ -24,7 +24,7 @@ pub mod failure;
 mod file;
 mod iscsi;
 pub mod location;
-mod nbd;
+pub mod nbd;
 mod overwritten;
 mod ram;
 pub mod recorders;
@@ -49,7 +49,8 @@ pub use overwritten::Overwritten;
 pub const GRAMMAR: Grammar = Grammar(&[OWN, volume::backends::ALL]);
 
 /// Those that need a system, a network or a secret.
-const OWN: &[&backend::Kind] = &[&ram::RAM, &file::FILE, &iscsi::ISCSI, &nbd::NBD];
+const OWN: &[&backend::Kind] =
+    &[&ram::RAM, &file::FILE, &iscsi::ISCSI, &nbd::NBD, &nbd::NBDS, &nbd::NBD_UNIX, &nbd::NBDS_UNIX];
 
 /// Reads a volume specification.
 ///

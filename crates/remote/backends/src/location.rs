@@ -110,7 +110,8 @@ impl Location {
 /// Whether a text is the URL of a LUN, rather than a volume: it begins with a scheme, and not with NBD's, whose
 /// exports are volumes only.
 pub fn is_url(text: &str) -> bool {
-    text.split_once("://").is_some_and(|(scheme, _)| !scheme.contains(['[', ':', '/']) && scheme != "nbd")
+    let has_scheme = text.split_once("://").is_some_and(|(scheme, _)| !scheme.contains(['[', ':', '/']));
+    has_scheme && !crate::nbd::is_url(text)
 }
 
 /// Whether a text looks like `HOST:PORT`.

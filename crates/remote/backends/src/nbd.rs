@@ -1,29 +1,58 @@
-//! `nbd://host/export?connections=4`: an export of an NBD server, so that a server of it is a gateway.
+//! `nbd://host/export?connections=4`: an export of an NBD server, so that a server of it is a gateway; by TLS, and on a Unix
+//! socket.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use nbd_client::{OpenError, Url, UrlError};
+use nbd_client::{OpenError, RemoteExport, SCHEMES, TlsFiles, Url, UrlError};
+use tls::CredentialsError;
 use volume::backend::{Backend, Kind, Opened, Opening, Options};
 use volume::spec::{Problem, Written};
 
 use crate::failure::{self, Failure};
+use crate::secrets;
 use crate::url_spec::UrlSpec;
 
 /// An export of an NBD server.
-pub(crate) static NBD: Kind = Kind {
-    name: "nbd",
-    usage: "nbd://HOST/EXPORT",
-    about: "an export of an NBD server, so that this server is a gateway to it ([nbd.md](nbd.md))",
-    is_layer: false,
-    options: Options::Own,
-    read,
-};
+pub(crate) static NBD: Kind = kind(
+    SCHEMES[0],
+    "nbd://HOST/EXPORT",
+    "an export of an NBD server, so that this server is a gateway to it ([nbd.md](nbd.md))",
+    |written| read(&NBD, written),
+);
+
+/// The same over TLS.
+pub(crate) static NBDS: Kind =
+    kind(SCHEMES[1], "nbds://HOST/EXPORT?tls-ca=FILE", "the same over TLS", |written| read(&NBDS, written));
+
+/// The same on a Unix socket.
+pub(crate) static NBD_UNIX: Kind = kind(
+    SCHEMES[2],
+    "nbd+unix:///EXPORT?socket=PATH",
+    "an export of an NBD server of this machine, by a Unix socket",
+    |written| read(&NBD_UNIX, written),
+);
+
+/// Both.
+pub(crate) static NBDS_UNIX: Kind =
+    kind(SCHEMES[3], "nbds+unix:///EXPORT?socket=PATH&tls-ca=FILE", "the same over TLS", |written| {
+        read(&NBDS_UNIX, written)
+    });
+
+type Read = fn(&Written<'_>) -> Result<Arc<dyn Backend>, Problem>;
+
+const fn kind(name: &'static str, usage: &'static str, about: &'static str, read: Read) -> Kind {
+    Kind { name, usage, about, is_layer: false, options: Options::Own, read }
+}
 
 #[derive(Debug)]
-struct Nbd(UrlSpec);
+struct Nbd {
+    kind: &'static Kind,
+    written: UrlSpec,
+}
 
-fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
-    let export = Nbd(UrlSpec::new(NBD.name, written));
+fn read(kind: &'static Kind, written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
+    let export = Nbd { kind, written: UrlSpec::new(kind.name, written) };
     let wrong = |error: UrlError| Problem::new(written.argument().at.clone(), error.to_string());
     export.url().map_err(wrong)?;
     Ok(Arc::new(export))
@@ -31,21 +60,21 @@ fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
 
 impl Nbd {
     fn url(&self) -> Result<Url, UrlError> {
-        Url::parse(&self.0.text())
+        Url::parse(&self.written.text())
     }
 }
 
 impl Backend for Nbd {
     fn kind(&self) -> &'static Kind {
-        &NBD
+        self.kind
     }
 
     fn argument(&self) -> String {
-        self.0.place.clone()
+        self.written.place.clone()
     }
 
     fn options(&self) -> Vec<String> {
-        self.0.options.clone()
+        self.written.options.clone()
     }
 
     fn keeps_data(&self) -> bool {
@@ -58,10 +87,56 @@ impl Backend for Nbd {
 
     fn open<'a>(&'a self, _opening: &'a Opening) -> Opened<'a> {
         Box::pin(async {
-            let export = nbd_client::open(&self.url()?).await.map_err(Failure::from)?;
+            let export = open(&self.url()?).await?;
             Ok(Arc::new(export) as _)
         })
     }
+}
+
+/// Whether a text is the URL of an export.
+pub fn is_url(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
+}
+
+/// Connects to an export, as [`nbd_client::open`] does, with the certificates of its URL.
+///
+/// # Errors
+/// What kept it from being opened.
+pub async fn open(url: &Url) -> Result<RemoteExport, Failure> {
+    let credentials = url.tls.as_ref().map(credentials).transpose()?;
+    Ok(nbd_client::open(url, credentials.as_ref()).await?)
+}
+
+/// The exports that the server of a URL tells of, names and descriptions.
+///
+/// # Errors
+/// As [`open`].
+pub async fn list(url: &Url) -> Result<Vec<(String, String)>, Failure> {
+    let credentials = url.tls.as_ref().map(credentials).transpose()?;
+    Ok(nbd_client::list(url, credentials.as_ref()).await?)
+}
+
+fn credentials(files: &TlsFiles) -> Result<tls::Client, Failure> {
+    let unread = |path: &Path, error| Failure::refused(format!("cannot read {}: {error}", path.display()));
+    let contents = |path: &Path| std::fs::read(path).map_err(|error| unread(path, error));
+    let own = files.own.as_ref().filter(|(certificate, _)| !files.may_lack_own || certificate.exists());
+    let own = match own {
+        None => None,
+        Some((certificate, key)) => {
+            let private_key = secrets::read_key(key).map_err(|error| unread(key, error))?;
+            Some((contents(certificate)?, private_key))
+        }
+    };
+    let proof = own.as_ref().map(|(certificate, key)| (&certificate[..], &key[..]));
+    tls::Client::new(&files.hostname, &contents(&files.ca)?, proof).map_err(|error| {
+        let file = match (&error, &files.own) {
+            (CredentialsError::Certificate(_), Some((certificate, _))) => certificate,
+            (CredentialsError::Key(_), Some((_, key))) => key,
+            (CredentialsError::Name(_), _) => return Failure::refused(error),
+            _ => &files.ca,
+        };
+        Failure::refused(format!("{}: {error}", file.display()))
+    })
 }
 
 /// The kind of a failure to open an export.
@@ -72,11 +147,15 @@ pub(crate) fn kind_of(error: &OpenError) -> failure::Kind {
         }
         OpenError::Refused(_, refused) => match refused {
             nbd_client::Refused::NoExport(_) => failure::Kind::NotFound,
-            nbd_client::Refused::TlsRequired | nbd_client::Refused::Server(_) => failure::Kind::LoginRefused,
+            nbd_client::Refused::TlsRequired
+            | nbd_client::Refused::NoTls(_)
+            | nbd_client::Refused::Server(_) => failure::Kind::LoginRefused,
             nbd_client::Refused::NotNbd(_)
             | nbd_client::Refused::OldStyle
             | nbd_client::Refused::Violation(_) => failure::Kind::Failed,
         },
         OpenError::Changed(..) | OpenError::Empty(_) => failure::Kind::Failed,
+        OpenError::Tls(_, tls::Failure::Socket(_)) => failure::Kind::Unreachable,
+        OpenError::Tls(_, tls::Failure::Tls(_)) => failure::Kind::LoginRefused,
     }
 }

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 
-pub use initiator::secret_file::{Exposed, exposed, read};
+pub use initiator::secret_file::{Exposed, exposed, read, read_key};
 
 /// Asks for a secret with this prompt, without echo; `None` if there is no terminal.
 pub type Ask = fn(&str) -> Option<io::Result<String>>;
@@ -168,7 +168,7 @@ fn is_secret(key: &str) -> bool {
 }
 
 fn is_known(key: &str) -> bool {
-    Settings::keys().any(|(name, _)| name == key.replace('_', "-"))
+    Settings::keys().any(|(name, _)| name == key.replace('_', "-")) || nbd_client::KEYS.contains(&key)
 }
 
 #[cfg(test)]

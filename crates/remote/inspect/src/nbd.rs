@@ -53,13 +53,51 @@ const FEATURES: &[(u16, &str)] = &[
     (transmission::CAN_MULTI_CONN, "multi-conn"),
 ];
 
-/// Connects to the export at `nbd://HOST[:PORT]/EXPORT`, and describes it.
+/// The exports of a server.
+#[derive(Serialize)]
+struct Exports {
+    server: String,
+    exports: Vec<ListedExport>,
+}
+
+#[derive(Serialize)]
+struct ListedExport {
+    name: String,
+    description: String,
+    url: String,
+}
+
+/// The exports that the server of a URL, such as `nbd://HOST[:PORT]`, tells of.
+///
+/// # Errors
+/// The URL, or what kept the server from being asked.
+pub async fn discover(url: &str) -> Result<Answer, Failure> {
+    let url = Url::parse(url).map_err(Failure::refused)?;
+    let listed = backends::nbd::list(&url).await?.into_iter().map(|(name, description)| ListedExport {
+        url: Url { export: name.clone(), ..url.clone() }.to_string(),
+        name,
+        description,
+    });
+    let found = Exports {
+        server: Url { export: String::new(), ..url.clone() }.to_string(),
+        exports: listed.collect(),
+    };
+    let mut text = format!("{}\n", found.server);
+    for ListedExport { name, description, url } in &found.exports {
+        // They are the server's words: no control characters of theirs reach the terminal.
+        let _ =
+            writeln!(text, "  {:<12} {url}  {}", name.escape_debug().to_string(), description.escape_debug());
+    }
+    Ok(Answer::of_text(text.replace("  \n", "\n"), &found))
+}
+
+/// Connects to the export at `nbd://HOST[:PORT]/EXPORT`, or another URL of NBD, and describes it.
 ///
 /// # Errors
 /// The URL, or what kept the export from being opened.
 pub async fn info(url: &str) -> Result<Answer, Failure> {
     let url = Url::parse(url).map_err(Failure::refused)?;
-    let device = nbd_client::open(&url).await?;
+    let device = backends::nbd::open(&url).await?;
     let session = device.session();
     let export = &session.export;
     let has = |flag: u16| export.flags & flag != 0;

@@ -43,15 +43,27 @@ fn quoted(path: &Path) -> String {
 /// # Errors
 /// The system's; that others than its owner may use it ([`Exposed`]); that it is too long.
 pub fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    read_at_most(path, SECRET_FILE_BYTES_MAX)
+}
+
+/// The same of a private key in PEM, which may stand below pages of text (`certtool` writes them).
+///
+/// # Errors
+/// As [`read`].
+pub fn read_key(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    read_at_most(path, KEY_FILE_BYTES_MAX)
+}
+
+fn read_at_most(path: &Path, bytes_max: usize) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut file = File::open(path)?;
     // Of what was opened: the name may lead elsewhere by now.
     if let Some(exposed) = exposed(path, file.metadata()?.permissions().mode()) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, exposed));
     }
     // With room for all of it, so that no part is left behind where it was moved from.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(2 * SECRET_FILE_BYTES_MAX));
-    file.by_ref().take(SECRET_FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
-    if bytes.len() > SECRET_FILE_BYTES_MAX {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(2 * bytes_max));
+    file.by_ref().take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > bytes_max {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long to hold a secret"));
     }
     Ok(bytes)
@@ -65,6 +77,7 @@ pub fn exposed(path: &Path, mode: u32) -> Option<Exposed> {
 
 /// A longer file holds something else.
 const SECRET_FILE_BYTES_MAX: usize = 4096;
+const KEY_FILE_BYTES_MAX: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {

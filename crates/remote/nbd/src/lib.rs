@@ -7,7 +7,8 @@
 //!                              Link ──► socket      one task each, on the thread that opened it
 //! ```
 //!
-//! - [`Url`] is `nbd://HOST[:PORT]/EXPORT`, with options.
+//! - [`Url`] is `nbd://HOST[:PORT]/EXPORT`, with options; `nbds` for TLS, `nbd+unix` for a Unix socket. Its files are read by the
+//!   caller, who makes a [`tls::Client`] of them.
 //! - `open` connects: the transport of the channels.
 //! - `link` is one connection: requests that wait for their answers, and the task that moves bytes.
 //! - [`RemoteExport`] makes block requests of them. Extended headers and structured replies are used where the
@@ -23,5 +24,5 @@ mod url;
 pub use channels::{ChannelStatus, Status};
 pub use export::RemoteExport;
 pub use nbd::{Refused, ReplyForm, flags};
-pub use open::{OpenError, open};
-pub use url::{Options, PORT, Url, UrlError};
+pub use open::{Address, OpenError, list, open};
+pub use url::{KEYS, Options, PORT, SCHEMES, TlsFiles, Url, UrlError};

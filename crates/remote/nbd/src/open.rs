@@ -1,8 +1,10 @@
 //! Opening an export: paths, connections, handshakes.
 
+use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +19,24 @@ use crate::link::Link;
 use crate::request::Asked;
 use crate::url::Url;
 
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// By TCP.
+    Tcp(SocketAddr),
+    /// On a Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(f),
+            Address::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
 /// Why an export could not be opened.
 #[derive(Debug, Display)]
 pub enum OpenError {
@@ -25,16 +45,19 @@ pub enum OpenError {
     Resolve(String, io::Error),
     /// No connection, or it was lost.
     #[display("{_0}: {_1}")]
-    Connection(SocketAddr, io::Error),
+    Connection(Address, io::Error),
     /// No connection, or no answer, in time.
     #[display("{_0}: no answer in time")]
-    TimedOut(SocketAddr),
+    TimedOut(Address),
     /// The server has no session for this client.
     #[display("{_0}: {_1}")]
-    Refused(SocketAddr, Refused),
+    Refused(Address, Refused),
     /// It is not the export that it was: a part of it is gone, or what can be asked of it differs.
     #[display("{_0}: the export is another one than before: {_1}")]
-    Changed(SocketAddr, String),
+    Changed(Address, String),
+    /// The connection is not encrypted, or one end does not believe the other.
+    #[display("{_0}: {_1}")]
+    Tls(Address, tls::Failure),
     /// The export has less than a block.
     #[display("the export has {_0} bytes, less than a block")]
     Empty(u64),
@@ -45,14 +68,26 @@ impl std::error::Error for OpenError {}
 enum Failure {
     Socket(io::Error),
     Refused(Refused),
+    Tls(tls::Failure),
+}
+
+impl From<io::Error> for Failure {
+    /// A server says after the handshake of TLS that it refuses the client.
+    fn from(error: io::Error) -> Failure {
+        match error.downcast::<tls::Failure>() {
+            Ok(failure) => Failure::Tls(failure),
+            Err(error) => Failure::Socket(error),
+        }
+    }
 }
 
 /// A way to the server.
 struct Path {
     name: String,
-    /// The addresses of its host: the first that answers is used.
-    addresses: Vec<SocketAddr>,
+    /// The addresses of its host, or a socket: the first that answers is used.
+    addresses: Vec<Address>,
     options: StreamOptions,
+    credentials: Option<tls::Client>,
 }
 
 /// How connections to an export are made.
@@ -62,18 +97,53 @@ pub(crate) struct Export {
     session: Arc<Session>,
 }
 
-/// Connects to an export. Its connections live on the reactor of this thread, which must run for as long as
-/// the device is in use. Resolving the host's name blocks the thread; addresses do not.
+/// Connects to an export, by TLS with `credentials`, which are those of the URL's files. Its connections live on the reactor of
+/// this thread, which must run for as long as the device is in use. Resolving the host's name blocks the thread; addresses do not.
 ///
 /// # Errors
 /// Why not, for the address that came furthest.
-pub async fn open(url: &Url) -> Result<RemoteExport, OpenError> {
-    let paths = paths(url)?;
+pub async fn open(url: &Url, credentials: Option<&tls::Client>) -> Result<RemoteExport, OpenError> {
+    let paths = paths(url, credentials)?;
     let id = Name { session: u128::from(random()) << 64 | u128::from(random()), number: 0 };
+    let machine = || ClientHandshake::new(&url.export).named(channel(id, &[]));
+    match first_of(&paths, url, machine).await? {
+        (path, _, Reached::Export(stream, session)) => {
+            join(url, paths, path, stream, session, id.session).await
+        }
+        (_, address, Reached::List(_)) => Err(OpenError::Refused(address, UNASKED)),
+    }
+}
+
+/// The exports that the server of a URL tells of, names and descriptions.
+///
+/// # Errors
+/// As [`open`].
+pub async fn list(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<(String, String)>, OpenError> {
+    match first_of(&paths(url, credentials)?, url, ClientHandshake::lister).await? {
+        (.., Reached::List(list)) => Ok(list),
+        (_, address, Reached::Export(..)) => Err(OpenError::Refused(address, UNASKED)),
+    }
+}
+
+/// A handshake ends as it was asked to.
+const UNASKED: Refused = Refused::Violation("the handshake ended with something else");
+
+/// What a handshake came to.
+enum Reached {
+    Export(Box<dyn Stream>, Session),
+    List(Vec<(String, String)>),
+}
+
+/// Shakes hands by the first path on which somebody answers.
+async fn first_of(
+    paths: &[Path],
+    url: &Url,
+    machine: impl Fn() -> ClientHandshake,
+) -> Result<(usize, Address, Reached), OpenError> {
     let mut failure = None;
     for (number, path) in paths.iter().enumerate() {
-        match path.connect(&url.export, channel(id, &[]), url.options.timeout).await {
-            Ok((stream, session)) => return join(url, paths, number, stream, session, id.session).await,
+        match path.connect(&machine, url.options.timeout).await {
+            Ok((address, reached)) => return Ok((number, address, reached)),
             Err(error) => failure = Some(error),
         }
     }
@@ -126,46 +196,72 @@ fn channel(name: Name, ended: &[u64]) -> ChannelName {
     ChannelName { session: name.session, number: name.number, ended: ended.to_vec() }
 }
 
-/// The host of the URL, and its other addresses; each from its own address of this machine, if they are named.
-fn paths(url: &Url) -> Result<Vec<Path>, OpenError> {
+/// The host of the URL, and its other addresses, each from its own address of this machine if they are named; or the Unix socket.
+fn paths(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<Path>, OpenError> {
     let options = &url.options;
+    let path = |name, addresses, source: Option<&IpAddr>| Path {
+        name,
+        addresses,
+        options: StreamOptions {
+            congestion: options.congestion.clone(),
+            source: source.map(|source| SocketAddr::new(*source, 0)),
+            ..StreamOptions::default()
+        },
+        credentials: credentials.cloned(),
+    };
+    if let Some(socket) = &url.socket {
+        return Ok(vec![path(socket.display().to_string(), vec![Address::Unix(socket.clone())], None)]);
+    }
     let mut hosts = vec![(url.host.as_str(), url.port)];
     hosts.extend(options.addresses.iter().map(|(host, port)| (host.as_str(), *port)));
-    let path = |number: usize| {
+    let numbered = |number: usize| {
         let (host, port) = hosts[number % hosts.len()];
         let resolved = (host, port).to_socket_addrs();
-        let addresses = resolved.map_err(|error| OpenError::Resolve(host.to_owned(), error))?.collect();
+        let resolved = resolved.map_err(|error| OpenError::Resolve(host.to_owned(), error))?;
         let source = options.sources.get(number % options.sources.len().max(1));
         let from = source.map_or_else(String::new, |source| format!(" from {source}"));
-        Ok(Path {
-            name: format!("{host}:{port}{from}"),
-            addresses,
-            options: StreamOptions {
-                congestion: options.congestion.clone(),
-                source: source.map(|source| SocketAddr::new(*source, 0)),
-                ..StreamOptions::default()
-            },
-        })
+        Ok(path(format!("{host}:{port}{from}"), resolved.map(Address::Tcp).collect(), source))
     };
-    (0..hosts.len().max(options.sources.len())).map(path).collect()
+    (0..hosts.len().max(options.sources.len())).map(numbered).collect()
 }
 
 impl Path {
     async fn connect(
         &self,
-        export: &str,
-        channel: ChannelName,
+        machine: impl Fn() -> ClientHandshake,
         timeout: Duration,
-    ) -> Result<(Box<dyn Stream>, Session), OpenError> {
+    ) -> Result<(Address, Reached), OpenError> {
         let mut failure = None;
         for address in &self.addresses {
-            match connect(*address, &self.options, export, channel.clone(), timeout).await {
-                Ok(connected) => return Ok(connected),
+            match self.connect_to(address, machine(), timeout).await {
+                Ok(reached) => return Ok((address.clone(), reached)),
                 Err(error) => failure = Some(error),
             }
         }
         let none = || OpenError::Resolve(self.name.clone(), io::ErrorKind::AddrNotAvailable.into());
         Err(failure.unwrap_or_else(none))
+    }
+
+    async fn connect_to(
+        &self,
+        address: &Address,
+        machine: ClientHandshake,
+        timeout: Duration,
+    ) -> Result<Reached, OpenError> {
+        let connected = async {
+            let stream = match address {
+                Address::Tcp(address) => reactor::world().connect(*address, &self.options),
+                Address::Unix(path) => reactor::world().connect_local(path),
+            };
+            shake_hands(stream.map_err(Failure::Socket)?, machine, self.credentials.as_ref()).await
+        };
+        match reactor::timeout(timeout, connected).await {
+            Ok(Ok(connected)) => Ok(connected),
+            Ok(Err(Failure::Socket(error))) => Err(OpenError::Connection(address.clone(), error)),
+            Ok(Err(Failure::Refused(refused))) => Err(OpenError::Refused(address.clone(), refused)),
+            Ok(Err(Failure::Tls(failure))) => Err(OpenError::Tls(address.clone(), failure)),
+            Err(_) => Err(OpenError::TimedOut(address.clone())),
+        }
     }
 }
 
@@ -174,10 +270,11 @@ impl Transport for Export {
 
     async fn connect(&self, path: usize, name: Name, ended: &[u64]) -> Result<Connected<Link>, String> {
         let stall = self.url.options.stall();
-        let connected = self.paths[path].connect(&self.url.export, channel(name, ended), stall).await;
-        let (stream, session) = connected.map_err(|error| error.to_string())?;
+        let machine = || ClientHandshake::new(&self.url.export).named(channel(name, ended));
+        let connected = self.paths[path].connect(machine, stall).await.map_err(|error| error.to_string())?;
+        let (address, Reached::Export(stream, session)) = connected else { return Err(UNASKED.to_string()) };
         if let Some(why) = difference(&self.session, &session) {
-            return Err(OpenError::Changed(stream.peer(), why).to_string());
+            return Err(OpenError::Changed(address, why).to_string());
         }
         let fences = session.channel.is_some();
         Ok(Connected { link: Link::begin(stream, Arc::new(session), stall), fences })
@@ -211,26 +308,6 @@ fn difference(before: &Session, now: &Session) -> Option<String> {
     (before.allocation.is_some() && now.allocation.is_none()).then(|| "it tells no holes any more".to_owned())
 }
 
-async fn connect(
-    address: SocketAddr,
-    options: &StreamOptions,
-    export: &str,
-    channel: ChannelName,
-    timeout: Duration,
-) -> Result<(Box<dyn Stream>, Session), OpenError> {
-    let connected = async {
-        let stream = reactor::world().connect(address, options).map_err(Failure::Socket)?;
-        let session = shake_hands(&*stream, export, channel).await?;
-        Ok((stream, session))
-    };
-    match reactor::timeout(timeout, connected).await {
-        Ok(Ok(connected)) => Ok(connected),
-        Ok(Err(Failure::Socket(error))) => Err(OpenError::Connection(address, error)),
-        Ok(Err(Failure::Refused(refused))) => Err(OpenError::Refused(address, refused)),
-        Err(_) => Err(OpenError::TimedOut(address)),
-    }
-}
-
 /// A server of another protocol waits for the client's first bytes or closes, and so does one that does not let this host in.
 fn explained(error: io::Error) -> io::Error {
     match error.kind() {
@@ -242,16 +319,33 @@ fn explained(error: io::Error) -> io::Error {
     }
 }
 
-async fn shake_hands(stream: &dyn Stream, export: &str, channel: ChannelName) -> Result<Session, Failure> {
-    let mut machine = ClientHandshake::new(export).named(channel);
+async fn shake_hands(
+    mut stream: Box<dyn Stream>,
+    machine: ClientHandshake,
+    credentials: Option<&tls::Client>,
+) -> Result<Reached, Failure> {
+    let mut machine = if credentials.is_some() { machine.over_tls() } else { machine };
     let (mut received, mut sent) = (Vec::new(), Vec::new());
     loop {
         received.resize(machine.wanted(), 0);
-        stream.read_exact(&mut received).await.map_err(|error| Failure::Socket(explained(error)))?;
+        stream.read_exact(&mut received).await.map_err(explained)?;
         match machine.take(&received, &mut sent).map_err(Failure::Refused)? {
-            ClientStep::Continue => stream.write_all(&sent).await.map_err(Failure::Socket)?,
-            ClientStep::Transmission(session) => return Ok(session),
+            ClientStep::Continue => {}
+            ClientStep::StartTls => {
+                // Only a machine that was made for it asks for it.
+                let Some(credentials) = credentials else {
+                    return Err(Failure::Refused(Refused::TlsRequired));
+                };
+                stream = Box::new(tls::connect(stream, credentials).await.map_err(Failure::Tls)?);
+                machine.encrypted(&mut sent);
+            }
+            ClientStep::Transmission(session) => return Ok(Reached::Export(stream, session)),
+            ClientStep::Listed(list) => {
+                let _ = stream.write_all(&sent).await; // it may have closed already
+                return Ok(Reached::List(list));
+            }
         }
+        stream.write_all(&sent).await?;
         sent.clear();
     }
 }

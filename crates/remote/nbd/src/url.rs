@@ -1,8 +1,10 @@
-//! The URL of an export: `nbd://HOST[:PORT]/EXPORT[?KEY=VALUE&…]` (doc/uri.md of the NBD project; the keys are
-//! ours).
+//! The URL of an export: `nbd://HOST[:PORT]/EXPORT[?KEY=VALUE&…]`, `nbd+unix:///EXPORT?socket=PATH`, and both over TLS as
+//! `nbds` and `nbds+unix` (doc/uri.md of the NBD project; but for `socket` and `tls-hostname` the keys are ours, and
+//! `tls-certificates` libnbd's).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use derive_more::Display;
@@ -10,7 +12,27 @@ use nbd::STRING_BYTES_MAX;
 
 /// The port that IANA gave to NBD.
 pub const PORT: u16 = 10809;
-const SCHEME: &str = "nbd://";
+/// What a URL begins with, in front of `://`.
+pub const SCHEMES: [&str; 4] = ["nbd", "nbds", "nbd+unix", "nbds+unix"];
+/// The keys behind the question mark.
+pub const KEYS: [&str; 14] = [
+    "address",
+    "connections",
+    "congestion",
+    "journal",
+    "quarantine",
+    "source",
+    "stall",
+    "timeout",
+    "socket",
+    "tls-ca",
+    "tls-certificate",
+    "tls-key",
+    "tls-certificates",
+    "tls-hostname",
+];
+/// The name that the certificate of a server on a Unix socket has, unless the URL has another one.
+const LOCAL: &str = "localhost";
 /// More connections than a server can have use for.
 const CONNECTIONS_MAX: usize = 64;
 /// Other addresses, and addresses to come from.
@@ -22,14 +44,43 @@ const JOURNAL_BYTES_MAX: usize = 4 << 30;
 /// An export of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// A name, an IPv4 address, or an IPv6 address without its brackets.
+    /// A name, an IPv4 address, or an IPv6 address without its brackets; empty for a Unix socket.
     pub host: String,
     /// The port: 10809 if the URL names none.
     pub port: u16,
+    /// The Unix socket that it listens on, instead of a host and a port.
+    pub socket: Option<PathBuf>,
     /// The export's name; empty for the server's default.
     pub export: String,
+    /// Encrypted, with what these files hold.
+    pub tls: Option<TlsFiles>,
     /// How it is reached.
     pub options: Options,
+}
+
+/// Files of certificates, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The CAs of servers that are believed.
+    pub ca: PathBuf,
+    /// The client's own certificate and its private key, for servers that ask for one.
+    pub own: Option<(PathBuf, PathBuf)>,
+    /// Whether the files of `own` may be missing.
+    pub may_lack_own: bool,
+    /// What the server's certificate must be for.
+    pub hostname: String,
+}
+
+/// What the keys about TLS say.
+#[derive(Default)]
+struct TlsKeys {
+    ca: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    folder: Option<PathBuf>,
+    hostname: Option<String>,
+    /// The last of them.
+    any: Option<&'static str>,
 }
 
 /// How an export is reached.
@@ -73,9 +124,21 @@ impl Default for Options {
 /// What is wrong with a URL.
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum UrlError {
-    /// It does not begin with `nbd://`.
-    #[display("the URL of an NBD export begins with nbd://")]
+    /// It does not begin with `nbd://` or one of the others.
+    #[display("the URL of an NBD export begins with nbd://, nbds://, nbd+unix:// or nbds+unix://")]
     Scheme,
+    /// A Unix socket is not named, or a host is.
+    #[display("a Unix socket is named so: nbd+unix:///EXPORT?socket=PATH")]
+    Socket,
+    /// A key about a Unix socket or about TLS where there is none.
+    #[display("`{_0}` is for {_1} URLs")]
+    Stray(&'static str, &'static str),
+    /// TLS without a CA.
+    #[display("the CA of the server is missing: tls-ca=FILE, or tls-certificates=DIR with its ca-cert.pem")]
+    NoCa,
+    /// Half of a certificate.
+    #[display("tls-certificate=FILE and tls-key=FILE go together")]
+    HalfCertificate,
     /// There is no host.
     #[display("a host is missing: nbd://HOST[:PORT]/EXPORT")]
     NoHost,
@@ -95,9 +158,7 @@ pub enum UrlError {
     #[display("% stands before two hexadecimal digits; write %25 for % itself")]
     Encoding,
     /// A key that there is not.
-    #[display(
-        "unknown key `{_0}`; there are address, congestion, connections, journal, quarantine, source, stall and timeout"
-    )]
+    #[display("unknown key `{_0}`; there are {}", KEYS.join(", "))]
     Key(String),
     /// A value that does not fit its key.
     #[display("`{_0}`: write {_1}")]
@@ -112,27 +173,57 @@ impl Url {
     /// # Errors
     /// The first mistake.
     pub fn parse(text: &str) -> Result<Url, UrlError> {
-        let rest = text.strip_prefix(SCHEME).ok_or(UrlError::Scheme)?;
+        let (scheme, rest) = text.split_once("://").ok_or(UrlError::Scheme)?;
+        if !SCHEMES.contains(&scheme) {
+            return Err(UrlError::Scheme);
+        }
+        let (is_local, is_encrypted) = (scheme.ends_with("+unix"), scheme.starts_with("nbds"));
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, export) = place.split_once('/').unwrap_or((place, ""));
-        if authority.contains('@') {
-            return Err(UrlError::User);
-        }
-        let (host, port) = host_and_port(authority)?;
+        let (host, port) = match is_local {
+            true if authority.is_empty() => (String::new(), PORT),
+            true => return Err(UrlError::Socket),
+            false => host_and_port(authority)?,
+        };
         let export = decoded(export)?;
         if export.len() > STRING_BYTES_MAX {
             return Err(UrlError::Name);
         }
-        let mut options = Options::default();
+        let (mut options, mut keys, mut socket) = (Options::default(), TlsKeys::default(), None);
         for option in query.split('&').filter(|option| !option.is_empty()) {
-            options.set(option)?;
+            let (key, value) = option.split_once('=').unwrap_or((option, ""));
+            match key {
+                "socket" if value.is_empty() => return Err(UrlError::Socket),
+                "socket" => socket = Some(PathBuf::from(decoded(value)?)),
+                _ if keys.set(key, value)? => {}
+                _ => options.set(option)?,
+            }
         }
-        Ok(Url { host, port, export, options })
+        match (is_local, &socket) {
+            (true, None) => return Err(UrlError::Socket),
+            (false, Some(_)) => return Err(UrlError::Stray("socket", "nbd+unix:// and nbds+unix://")),
+            (true, Some(_)) if !options.addresses.is_empty() => {
+                return Err(UrlError::Stray("address", "nbd:// and nbds://"));
+            }
+            (true, Some(_)) if !options.sources.is_empty() => {
+                return Err(UrlError::Stray("source", "nbd:// and nbds://"));
+            }
+            _ => {}
+        }
+        let tls = match (is_encrypted, keys.any) {
+            (true, _) => Some(keys.files(if is_local { LOCAL } else { &host })?),
+            (false, Some(key)) => return Err(UrlError::Stray(key, "nbds:// and nbds+unix://")),
+            (false, None) => None,
+        };
+        Ok(Url { host, port, socket, export, tls, options })
     }
 }
 
 /// `HOST[:PORT]`, with an IPv6 address in brackets.
 fn host_and_port(authority: &str) -> Result<(String, u16), UrlError> {
+    if authority.contains('@') {
+        return Err(UrlError::User);
+    }
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
             let (address, port) = rest.split_once(']').ok_or(UrlError::Brackets)?;
@@ -150,6 +241,46 @@ fn host_and_port(authority: &str) -> Result<(String, u16), UrlError> {
         false => PORT,
     };
     Ok((host.to_owned(), port))
+}
+
+impl TlsKeys {
+    /// Whether the key is one of them.
+    fn set(&mut self, key: &str, value: &str) -> Result<bool, UrlError> {
+        let Some(name) = KEYS.into_iter().find(|name| *name == key && name.starts_with("tls-")) else {
+            return Ok(false);
+        };
+        let value = decoded(value)?;
+        if value.is_empty() {
+            return Err(UrlError::Value(key.to_owned(), "a value behind it, as in tls-ca=ca.pem"));
+        }
+        self.any = Some(name);
+        match name {
+            "tls-ca" => self.ca = Some(value.into()),
+            "tls-certificate" => self.certificate = Some(value.into()),
+            "tls-key" => self.key = Some(value.into()),
+            "tls-certificates" => self.folder = Some(value.into()),
+            _ if !tls::is_server_name(&value) => {
+                return Err(UrlError::Value(
+                    key.to_owned(),
+                    "a DNS name or an address, as in tls-hostname=san1",
+                ));
+            }
+            _ => self.hostname = Some(value),
+        }
+        Ok(true)
+    }
+
+    fn files(self, host: &str) -> Result<TlsFiles, UrlError> {
+        let in_folder = |name: &str| self.folder.as_ref().map(|folder| folder.join(name));
+        let ca = self.ca.clone().or_else(|| in_folder("ca-cert.pem")).ok_or(UrlError::NoCa)?;
+        let of_folder = in_folder("client-cert.pem").zip(in_folder("client-key.pem"));
+        let (own, may_lack_own) = match (self.certificate, self.key) {
+            (Some(certificate), Some(key)) => (Some((certificate, key)), false),
+            (None, None) => (of_folder, true),
+            _ => return Err(UrlError::HalfCertificate),
+        };
+        Ok(TlsFiles { ca, own, may_lack_own, hostname: self.hostname.unwrap_or_else(|| host.to_owned()) })
+    }
 }
 
 impl Options {
@@ -208,10 +339,12 @@ fn bytes(text: &str) -> Option<usize> {
 /// Without the options: fit for a log.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (host, port) = (&self.host, self.port);
-        match host.contains(':') {
-            true => write!(f, "{SCHEME}[{host}]:{port}/{}", encoded(&self.export)),
-            false => write!(f, "{SCHEME}{host}:{port}/{}", encoded(&self.export)),
+        let (host, port, export) = (&self.host, self.port, encoded(&self.export));
+        let scheme = if self.tls.is_some() { "nbds" } else { "nbd" };
+        match &self.socket {
+            Some(path) => write!(f, "{scheme}+unix:///{export}?socket={}", encoded(&path.to_string_lossy())),
+            None if host.contains(':') => write!(f, "{scheme}://[{host}]:{port}/{export}"),
+            None => write!(f, "{scheme}://{host}:{port}/{export}"),
         }
     }
 }
@@ -259,6 +392,8 @@ mod tests {
             ("nbd://san1:1/disk", "nbd://san1:1/disk"),
             ("nbd://[::1]/a/b", "nbd://[::1]:10809/a/b"),
             ("nbd://[::1]:7/a%20b%25?connections=4&timeout=5s", "nbd://[::1]:7/a%20b%25"),
+            ("nbd+unix:///?socket=/run/nbd.sock", "nbd+unix:///?socket=/run/nbd.sock"),
+            ("nbd+unix:///a/b?socket=%2Frun%2Fa%20b", "nbd+unix:///a/b?socket=/run/a%20b"),
         ] {
             let url = Url::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
             assert_eq!(url.to_string(), shown);
@@ -275,6 +410,27 @@ mod tests {
         assert_eq!(options.sources.len(), 2);
         assert_eq!((options.journal_bytes, options.stall()), (1 << 20, Duration::from_secs(2)));
         assert_eq!(Options { stall: None, ..options }.stall(), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn files_of_certificates_are_named_one_by_one_or_by_their_folder() {
+        let files =
+            |text| Url::parse(text).unwrap_or_else(|error| panic!("{text}: {error}")).tls.expect("TLS");
+        let own = |folder: &str| {
+            Some((format!("{folder}client-cert.pem").into(), format!("{folder}client-key.pem").into()))
+        };
+        let hostname = "san1".to_owned();
+        let ca = "/pki/ca-cert.pem".into();
+        let wanted = TlsFiles { ca, own: own("/pki/"), may_lack_own: true, hostname };
+        assert_eq!(files("nbds://san1:7/x?tls-certificates=/pki"), wanted);
+        let ca_alone = TlsFiles { ca: "ca".into(), own: None, ..wanted.clone() };
+        assert_eq!(files("nbds://san1/x?tls-ca=ca"), ca_alone);
+        let own = own("");
+        let wanted = TlsFiles { ca: "ca".into(), own, may_lack_own: false, hostname: "x.y".to_owned() };
+        let text = "nbds://[::1]/x?tls-ca=ca&tls-certificate=client-cert.pem&tls-key=client-key.pem&tls-hostname=x.y";
+        assert_eq!(files(text), wanted);
+        assert_eq!(files("nbds://[::1]/x?tls-ca=ca").hostname, "::1");
+        assert_eq!(files("nbds+unix:///x?socket=/s&tls-ca=ca").hostname, "localhost");
     }
 
     #[test]
@@ -299,6 +455,18 @@ mod tests {
             ("nbd://san1/x?journal=5GiB", "journal=64MiB"),
             ("nbd://san1/x?address=:5", "address=10.0.1.2"),
             ("nbd://san1/x?source=san2", "source=10.0.1.1"),
+            ("nbd+unix:///x", "nbd+unix:///EXPORT?socket=PATH"),
+            ("nbd+unix:///x?socket=", "nbd+unix:///EXPORT?socket=PATH"),
+            ("nbd+unix://san1/x?socket=/s", "nbd+unix:///EXPORT?socket=PATH"),
+            ("nbd://san1/x?socket=/s", "`socket` is for nbd+unix://"),
+            ("nbd+unix:///x?socket=/s&address=san1", "`address` is for nbd://"),
+            ("nbds+unix:///x?socket=/s&tls-ca=ca&source=::1", "`source` is for nbd://"),
+            ("nbd://san1/x?tls-ca=ca.pem", "`tls-ca` is for nbds://"),
+            ("nbds://san1/x", "tls-ca=FILE"),
+            ("nbds://san1/x?tls-ca=", "tls-ca=ca.pem"),
+            ("nbds://san1/x?tls-ca=a&tls-key=b", "go together"),
+            ("nbds://san1/x?tls-ca=a&tls-hostname=a/b", "tls-hostname=san1"),
+            ("nbdx://san1/x", "begins with nbd://"),
         ] {
             let error = Url::parse(text).expect_err(text).to_string();
             assert!(error.contains(says), "{text}: {error}");

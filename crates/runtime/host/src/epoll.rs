@@ -17,6 +17,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::path::Path;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -314,6 +315,11 @@ impl World for Epoll {
         let socket = tcp::connect(to, options)?;
         let stream = tcp::TcpStream::new(self.poller.register(socket, BOTH)?, to, true)?;
         Ok(Box::new(stream))
+    }
+
+    fn connect_local(&self, path: &Path) -> io::Result<Box<dyn Stream>> {
+        let source = self.poller.register(tcp::connect_local(path)?, BOTH)?;
+        Ok(Box::new(tcp::TcpStream::new(source, tcp::LOCAL, false)?))
     }
 
     fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>> {

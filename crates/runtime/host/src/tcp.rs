@@ -1,12 +1,14 @@
-//! TCP streams and listeners that never block, over sockets registered with an epoll.
+//! TCP streams and listeners that never block, over sockets registered with an epoll. A connected Unix socket is one of these
+//! streams, too.
 
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::task::{Context, Poll};
 
 use reactor::{Detached, InSlice, Listener, OutSlice, PathInfo, Stream, StreamOptions};
@@ -57,6 +59,16 @@ pub(crate) fn connect(to: SocketAddr, options: &StreamOptions) -> io::Result<Own
     }
 }
 
+/// The address of either end of a Unix socket: this machine.
+pub(crate) const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// A Unix socket that has connected.
+pub(crate) fn connect_local(path: &Path) -> io::Result<OwnedFd> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+    socket.connect(&SockAddr::unix(path)?)?;
+    Ok(socket.into())
+}
+
 fn new_socket(family_of: SocketAddr) -> io::Result<Socket> {
     Socket::new(Domain::for_address(family_of), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))
 }
@@ -98,7 +110,8 @@ pub(crate) fn readable_bytes(socket: impl AsFd) -> usize {
 }
 
 pub(crate) fn address(address: &SockAddr) -> io::Result<SocketAddr> {
-    address.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+    let local = address.is_unix().then_some(LOCAL);
+    address.as_socket().or(local).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }
 
 /// A TCP connection.

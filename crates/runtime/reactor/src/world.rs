@@ -4,6 +4,7 @@ use std::any::Any;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
@@ -188,6 +189,13 @@ pub trait World {
     /// Begins to connect; the stream is writable once connected, and `try_write` returns the error if that
     /// failed.
     fn connect(&self, to: SocketAddr, options: &StreamOptions) -> io::Result<Box<dyn Stream>>;
+    /// Connects to the Unix socket at `path`. Its address is that of the IPv4 loopback with port 0.
+    ///
+    /// # Errors
+    /// The system's; that this world has none.
+    fn connect_local(&self, _path: &Path) -> io::Result<Box<dyn Stream>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Makes a stream that another thread detached one of this thread.
     fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>>;
     /// Polls for events and wakes their tasks. Without events it sleeps, for at most `park`.

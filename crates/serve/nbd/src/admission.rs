@@ -2,16 +2,16 @@
 //! time, and the machine bounds what is kept of it.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use nbd::{Exports, Handshake, Step, Violation};
-use reactor::{Detached, Stream};
+use reactor::{Detached, InSlice, Stream};
 use server::{AUDIT, Accepted, AddressBlock, ConnectionPermit, Phase, Portal};
 
 use crate::channels::Channel;
-use crate::config::{Config, Export, Limits};
+use crate::config::{Config, Encryption, Export, Limits, Requester};
 use crate::core::CoreClients;
 use crate::front_end::Place;
 
@@ -21,6 +21,7 @@ pub(crate) struct Admitted {
     pub(crate) permit: ConnectionPermit,
     pub(crate) place: Place,
     pub(crate) peer: SocketAddr,
+    pub(crate) requester: Requester,
     pub(crate) local: SocketAddr,
     pub(crate) portal: Portal,
     pub(crate) export: Arc<Export>,
@@ -36,6 +37,9 @@ enum Failure {
     Violation(Violation),
     /// Another connection has its name.
     NameTaken,
+    Tls(tls::Failure),
+    /// It has sent something behind STARTTLS, before it was answered: what others could have put there.
+    Injected,
     /// It only wanted to know what there is.
     Ended,
 }
@@ -50,7 +54,7 @@ impl Failure {
 /// The exports as a client sees them.
 struct Seen<'a> {
     config: &'a Config,
-    from: IpAddr,
+    from: &'a Requester,
 }
 
 impl Exports for Seen<'_> {
@@ -62,6 +66,10 @@ impl Exports for Seen<'_> {
     fn find(&self, name: &str) -> Option<nbd::Export> {
         self.config.find(name, self.from).map(|export| export.as_told())
     }
+
+    fn needs_tls(&self, name: &str) -> bool {
+        self.config.needs_tls(name, self.from)
+    }
 }
 
 /// Takes a connection through its handshake and hands it to its core.
@@ -72,45 +80,67 @@ pub(crate) async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
         return; // clients try again; a handshake would have to say that there is nothing
     }
     let (peer, local, config) = (stream.peer(), stream.local(), core.front_end.config());
-    let seen = Seen { config: &config, from: peer.ip() };
-    let (result, why) =
-        match reactor::timeout(config.limits.handshake_time, shake_hands(&core, &*stream, &seen)).await {
-            Ok(Ok((session, channel))) => {
-                let Some(export) = config.find(&session.export.name, peer.ip()).map(Arc::clone) else {
-                    return;
-                };
-                let place = core.front_end.place(AddressBlock::containing(peer.ip()));
-                let (at, limits) = (place.core, config.limits);
-                let stream = stream.detach();
-                let admitted =
-                    Admitted { stream, permit, place, peer, local, portal, export, session, limits, channel };
-                return server.run_on(at, move |local| {
-                    if let Some(core) = local.front_end::<CoreClients>() {
-                        core.begin(admitted);
-                    }
-                });
-            }
-            Ok(Err(Failure::Ended)) => return tracing::debug!(target: AUDIT, %peer, "discovery"),
-            Ok(Err(Failure::Socket(error))) => ("socket_error", error.to_string()),
-            Ok(Err(Failure::Violation(violation))) => match violation {
-                Violation::NoExport(_) => ("no_such_export", violation.to_string()),
-                _ => ("protocol_error", violation.to_string()),
-            },
-            Ok(Err(Failure::NameTaken)) => ("protocol_error", "another connection has this name".to_owned()),
-            Err(_) => ("too_slow", "the handshake took too long".to_owned()),
-        };
+    let shaken = shake_hands(&core, stream, &config);
+    let (result, why) = match reactor::timeout(config.limits.handshake_time, shaken).await {
+        Ok(Ok(Agreed { stream, requester, session, channel })) => {
+            let Some(export) = config.find(&session.export.name, &requester).map(Arc::clone) else { return };
+            let place = core.front_end.place(AddressBlock::containing(peer.ip()));
+            let (at, limits) = (place.core, config.limits);
+            let stream = stream.detach();
+            let admitted = Admitted {
+                stream,
+                permit,
+                place,
+                peer,
+                requester,
+                local,
+                portal,
+                export,
+                session,
+                limits,
+                channel,
+            };
+            return server.run_on(at, move |local| {
+                if let Some(core) = local.front_end::<CoreClients>() {
+                    core.begin(admitted);
+                }
+            });
+        }
+        Ok(Err(Failure::Ended)) => return tracing::debug!(target: AUDIT, %peer, "discovery"),
+        Ok(Err(Failure::Socket(error))) => ("socket_error", error.to_string()),
+        Ok(Err(Failure::Violation(violation))) => match violation {
+            Violation::NoExport(_) => ("no_such_export", violation.to_string()),
+            Violation::WithoutTls => ("no_tls", violation.to_string()),
+            _ => ("protocol_error", violation.to_string()),
+        },
+        Ok(Err(Failure::Tls(failure))) => ("tls_failed", failure.to_string()),
+        Ok(Err(Failure::NameTaken)) => ("protocol_error", "another connection has this name".to_owned()),
+        Ok(Err(Failure::Injected)) => {
+            ("protocol_error", "something in clear text between STARTTLS and TLS".to_owned())
+        }
+        Err(_) => ("too_slow", "the handshake took too long".to_owned()),
+    };
     core.tally.login(None, result);
     if server.may_log(peer.ip()) {
         tracing::warn!(target: AUDIT, why, %peer, "login refused");
     }
 }
 
+/// A client that may begin.
+struct Agreed {
+    stream: Box<dyn Stream>,
+    requester: Requester,
+    session: nbd::Session,
+    channel: Option<Channel>,
+}
+
 async fn shake_hands(
     core: &CoreClients,
-    stream: &dyn Stream,
-    exports: &dyn Exports,
-) -> Result<(nbd::Session, Option<Channel>), Failure> {
-    let mut machine = Handshake::default();
+    mut stream: Box<dyn Stream>,
+    config: &Config,
+) -> Result<Agreed, Failure> {
+    let mut requester = Requester { address: stream.peer().ip(), encryption: None };
+    let mut machine = Handshake::new(config.tls_mode());
     let mut replies = Handshake::greeting().to_vec();
     let mut received = Vec::new();
     loop {
@@ -118,15 +148,24 @@ async fn shake_hands(
         replies.clear();
         received.resize(machine.wanted(), 0);
         stream.read_exact(&mut received).await.map_err(Failure::reading)?;
-        match machine.take(&received, exports, &mut replies).map_err(Failure::Violation)? {
+        let exports = Seen { config, from: &requester };
+        match machine.take(&received, &exports, &mut replies).map_err(Failure::Violation)? {
             Step::Continue => {}
+            Step::StartTls => {
+                let Some(tls) = &config.tls else { return Err(Failure::Ended) }; // the machine knows it, too
+                let encrypted = start_tls(stream, &tls.server, &replies).await?;
+                let (cipher, names) = (encrypted.cipher(), encrypted.peer_names());
+                requester.encryption = Some(Encryption { cipher, names });
+                stream = Box::new(encrypted);
+                replies.clear();
+            }
             Step::Transmission(session) => {
                 let channel = match &session.channel {
                     Some(name) => Some(core.succeed(name).await.ok_or(Failure::NameTaken)?),
                     None => None,
                 };
                 stream.write_all(&replies).await.map_err(Failure::Socket)?;
-                return Ok((session, channel));
+                return Ok(Agreed { stream, requester, session, channel });
             }
             Step::End => {
                 let _ = stream.write_all(&replies).await; // it may have closed already
@@ -134,4 +173,20 @@ async fn shake_hands(
             }
         }
     }
+}
+
+/// Nothing in clear text may come behind STARTTLS. What comes later than this look is no TLS, and ends the handshake.
+async fn start_tls(
+    stream: Box<dyn Stream>,
+    server: &tls::Server,
+    reply: &[u8],
+) -> Result<tls::TlsStream, Failure> {
+    match stream.try_read(&mut [InSlice::Bytes(&mut [0])]) {
+        Ok(0) => return Err(Failure::Ended),
+        Ok(_) => return Err(Failure::Injected),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        Err(error) => return Err(Failure::Socket(error)),
+    }
+    stream.write_all(reply).await.map_err(Failure::Socket)?;
+    tls::accept(stream, server).await.map_err(Failure::Tls)
 }

@@ -20,7 +20,7 @@ use server::{
 };
 use volume::{AttachmentId, HostPath, HostPort, ServicePort};
 
-use crate::config::{Export, Limits};
+use crate::config::{Encryption, Export, Limits, Requester};
 use crate::connection::ConnectionEnd;
 use crate::front_end::NBD;
 
@@ -29,6 +29,7 @@ pub(crate) struct Client {
     /// Its number in this server. They begin anew after 65,535.
     pub(crate) number: u16,
     pub(crate) peer: SocketAddr,
+    pub(crate) requester: Requester,
     pub(crate) local: SocketAddr,
     pub(crate) export: Arc<Export>,
     pub(crate) session: Session,
@@ -72,6 +73,8 @@ pub struct ClientStatus {
     pub export: String,
     /// Its address.
     pub peer: SocketAddr,
+    /// What exports it may see.
+    pub requester: Requester,
     /// Ours.
     pub local: SocketAddr,
     /// The time since its handshake.
@@ -126,6 +129,7 @@ pub(crate) enum Outcome {
 /// Who and what a client is when it begins.
 pub(crate) struct Beginning {
     pub(crate) peer: SocketAddr,
+    pub(crate) requester: Requester,
     pub(crate) local: SocketAddr,
     pub(crate) portal: Portal,
     pub(crate) export: Arc<Export>,
@@ -161,11 +165,12 @@ impl Client {
         core_memory: &Rc<Budget>,
     ) -> Client {
         static NUMBERS: AtomicU16 = AtomicU16::new(1);
-        let Beginning { peer, local, portal, export, session, limits } = beginning;
+        let Beginning { peer, requester, local, portal, export, session, limits } = beginning;
         let volume = Arc::clone(&export.volume);
         Client {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             peer,
+            requester,
             local,
             losses_told: Cell::new(volume.lost_writes()),
             requests: Requests::new(volume, AttachmentId::next(), path(&portal, peer, &export.name)),
@@ -353,7 +358,13 @@ impl Client {
 
     pub(crate) fn log_in(&self) {
         let (peer, client, export) = (self.peer, self.number, &self.export.name);
-        tracing::info!(target: AUDIT, %peer, client, export, "connected");
+        match &self.requester.encryption {
+            None => tracing::info!(target: AUDIT, %peer, client, export, "connected"),
+            Some(Encryption { cipher, names }) => {
+                let certificate = names.join(", ");
+                tracing::info!(target: AUDIT, %peer, client, export, tls = cipher, certificate, "connected");
+            }
+        }
     }
 
     pub(crate) fn log_out(&self, end: &ConnectionEnd) {
@@ -375,19 +386,25 @@ impl Client {
 
     pub(crate) fn status(&self, core: usize) -> ClientStatus {
         let form = format!("{:?}", self.session.form).to_lowercase();
+        let mut parameters = vec![
+            ("replies", form),
+            ("base:allocation", if self.session.allocation.is_some() { "yes" } else { "no" }.to_owned()),
+        ];
+        if let Some(Encryption { cipher, names }) = &self.requester.encryption {
+            parameters.push(("tls", cipher.clone()));
+            parameters.extend(names.iter().map(|name| ("certificate", name.clone())));
+        }
         ClientStatus {
             number: self.number,
             export: self.export.name.clone(),
             peer: self.peer,
+            requester: self.requester.clone(),
             local: self.local,
             age: reactor::now().duration_since(self.since),
             core,
             in_flight: self.running.get(),
             traffic: self.traffic.get(),
-            parameters: vec![
-                ("replies", form),
-                ("base:allocation", if self.session.allocation.is_some() { "yes" } else { "no" }.to_owned()),
-            ],
+            parameters,
         }
     }
 }

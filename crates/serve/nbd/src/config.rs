@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use block::Profile;
 use nbd::flags::transmission;
-use nbd::{BlockSizes, PAYLOAD_BYTES_MAX};
+use nbd::{BlockSizes, PAYLOAD_BYTES_MAX, TlsMode};
 use server::Network;
 use volume::Volume;
 
@@ -15,8 +15,37 @@ use volume::Volume;
 pub struct Config {
     /// The exports; their names differ.
     pub exports: Vec<Arc<Export>>,
+    /// How connections are encrypted; `None` if they are not.
+    pub tls: Option<Tls>,
     /// Limits besides those of the server.
     pub limits: Limits,
+}
+
+/// The server's end of TLS.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// Whether clients may do without.
+    pub is_required: bool,
+    /// The certificate, and whose clients are let in.
+    pub server: tls::Server,
+}
+
+/// Who asks for exports.
+#[derive(Clone, Debug)]
+pub struct Requester {
+    /// Its address.
+    pub address: IpAddr,
+    /// How its connection is encrypted; `None` if it is not.
+    pub encryption: Option<Encryption>,
+}
+
+/// How a connection is encrypted.
+#[derive(Clone, Debug)]
+pub struct Encryption {
+    /// The cipher suite.
+    pub cipher: String,
+    /// The names in the certificate of the client, which was checked: none if none was asked for.
+    pub names: Vec<String>,
 }
 
 /// A volume under a name.
@@ -31,6 +60,8 @@ pub struct Export {
     pub read_only: bool,
     /// Where clients may come from; `None` is anywhere.
     pub networks: Option<Vec<Network>>,
+    /// The names of clients, one of which their certificate must have; `None` is any client, encrypted or not.
+    pub clients: Option<Vec<String>>,
     /// The deadline of a device request. When it has passed, the request fails, and the volume is fenced until
     /// the device answers again.
     pub deadline: Duration,
@@ -61,9 +92,17 @@ impl Default for Limits {
 }
 
 impl Config {
-    /// The export of this name, for a client at this address. The empty name is the only export there is for
-    /// it.
-    pub(crate) fn find(&self, name: &str, from: IpAddr) -> Option<&Arc<Export>> {
+    /// What a handshake does about TLS.
+    pub(crate) fn tls_mode(&self) -> TlsMode {
+        match &self.tls {
+            None => TlsMode::Off,
+            Some(Tls { is_required: true, .. }) => TlsMode::Required,
+            Some(Tls { is_required: false, .. }) => TlsMode::Allowed,
+        }
+    }
+
+    /// The export of this name, for this client. The empty name is the only export there is for it.
+    pub(crate) fn find(&self, name: &str, from: &Requester) -> Option<&Arc<Export>> {
         let mut seen = self.seen(from);
         match name {
             "" => seen.next().filter(|_| seen.next().is_none()),
@@ -71,15 +110,38 @@ impl Config {
         }
     }
 
-    /// The exports for a client at this address.
-    pub(crate) fn seen(&self, from: IpAddr) -> impl Iterator<Item = &Arc<Export>> {
-        self.exports.iter().filter(move |export| export.admits(from))
+    /// The exports for this client.
+    pub(crate) fn seen(&self, from: &Requester) -> impl Iterator<Item = &Arc<Export>> {
+        let lacks_tls = self.tls_mode() == TlsMode::Required && from.encryption.is_none();
+        self.exports.iter().filter(move |export| !lacks_tls && export.admits(from))
+    }
+
+    /// Whether a client without TLS is refused an export that its network could use with it.
+    pub(crate) fn needs_tls(&self, name: &str, from: &Requester) -> bool {
+        let mut all = self.exports.iter();
+        from.encryption.is_none()
+            && self.tls.is_some()
+            && all.any(|export| {
+                export.name == name && export.clients.is_some() && export.admits_address(from.address)
+            })
+    }
+}
+
+impl Requester {
+    /// Whether its certificate has one of these names; `None` asks for no certificate.
+    pub fn is_one_of(&self, clients: Option<&[String]>) -> bool {
+        let names = self.encryption.as_ref().map_or(&[][..], |encryption| &encryption.names);
+        clients.is_none_or(|clients| names.iter().any(|name| clients.contains(name)))
     }
 }
 
 impl Export {
-    /// Whether clients at this address may use it.
-    pub(crate) fn admits(&self, from: IpAddr) -> bool {
+    /// Whether this client may use it.
+    pub(crate) fn admits(&self, from: &Requester) -> bool {
+        self.admits_address(from.address) && from.is_one_of(self.clients.as_deref())
+    }
+
+    fn admits_address(&self, from: IpAddr) -> bool {
         let networks = self.networks.as_ref();
         networks.is_none_or(|networks| networks.iter().any(|network| network.contains(from)))
     }

@@ -86,11 +86,13 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(core: &Rc<CoreClients>, admitted: Admitted) -> io::Result<(Rc<Client>, Connection)> {
-        let Admitted { stream, permit, place, peer, local, portal, export, session, limits, .. } = admitted;
-        let stream = reactor::world().adopt(stream)?;
+        let Admitted {
+            stream, permit, place, peer, requester, local, portal, export, session, limits, ..
+        } = admitted;
+        let stream = tls::adopt(stream)?;
         let counted_as = core.front_end.names.label(&peer.ip().to_canonical().to_string());
         let tally = core.tally.volume(&export.volume);
-        let beginning = Beginning { peer, local, portal, export, session, limits };
+        let beginning = Beginning { peer, requester, local, portal, export, session, limits };
         let client = Rc::new(Client::new(beginning, counted_as, tally, &core.handle.memory));
         let connection = Connection {
             client: Rc::clone(&client),

@@ -111,7 +111,7 @@ impl CoreClients {
     /// Whether the client could connect to the same export now.
     fn still_serves(&self, client: &Client) -> bool {
         let (config, export) = (self.front_end.config(), &client.export);
-        let now = config.find(&export.name, client.peer.ip());
+        let now = config.find(&export.name, &client.requester);
         let is_same =
             |now: &Arc<Export>| Arc::ptr_eq(&export.volume, &now.volume) && now.read_only == export.read_only;
         now.is_some_and(is_same) && self.handle.server.volumes().contains(&export.volume)

@@ -30,5 +30,6 @@ mod gather;
 mod receive;
 
 pub use client::ClientStatus;
-pub use config::{Config, Export, Limits};
+pub use config::{Config, Encryption, Export, Limits, Requester, Tls};
 pub use front_end::{NBD, Nbd};
+pub use nbd::TlsMode;

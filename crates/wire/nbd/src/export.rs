@@ -38,4 +38,9 @@ pub trait Exports {
 
     /// The export of this name. The empty name is the default export, if there is one.
     fn find(&self, name: &str) -> Option<Export>;
+
+    /// Whether this client, whose connection is not encrypted, would find it over TLS.
+    fn needs_tls(&self, _name: &str) -> bool {
+        false
+    }
 }

@@ -34,7 +34,9 @@ pub use channel::ChannelName;
 pub use command::{BadMagic, Command, EXTENDED_REQUEST_BYTES, REQUEST_BYTES, Request};
 pub use error::Errno;
 pub use export::{BlockSizes, Export, Exports, PAYLOAD_BYTES_MAX};
-pub use handshake::{ClientHandshake, ClientStep, GREETING_BYTES, Handshake, Refused, Step, Violation};
+pub use handshake::{
+    ClientHandshake, ClientStep, GREETING_BYTES, Handshake, Refused, Step, TlsMode, Violation,
+};
 pub use option::{Info, OptionCode, ReplyCode, STRING_BYTES_MAX};
 pub use reply::{ALLOCATION_CONTEXT, BadReply, BlockStatus, Chunk, REPLY_EXTENTS_MAX, Reply};
 pub use session::{ReplyForm, Session};

@@ -3,7 +3,7 @@
 use nbd::flags::transmission;
 use nbd::{
     BadReply, BlockSizes, BlockStatus, ChannelName, Chunk, ClientHandshake, ClientStep, Command, Errno,
-    Export, Exports, Handshake, Refused, Reply, ReplyForm, Request, Session, Step,
+    Export, Exports, Handshake, Refused, Reply, ReplyForm, Request, Session, Step, TlsMode,
 };
 use proptest::prelude::*;
 
@@ -47,7 +47,15 @@ fn agree(
     offered: &Offered,
     mut spoil: impl FnMut(&mut Vec<u8>),
 ) -> Result<(Session, Session), Refused> {
-    let (mut server, mut client) = (Handshake::default(), ClientHandshake::new(name).named(channel()));
+    converse(Handshake::default(), ClientHandshake::new(name).named(channel()), offered, &mut spoil)
+}
+
+fn converse(
+    mut server: Handshake,
+    mut client: ClientHandshake,
+    offered: &Offered,
+    spoil: &mut dyn FnMut(&mut Vec<u8>),
+) -> Result<(Session, Session), Refused> {
     let (mut to_client, mut to_server) = (Handshake::greeting().to_vec(), Vec::new());
     let mut at_server = None;
     loop {
@@ -56,16 +64,21 @@ fn agree(
         while to_client.len() >= client.wanted() {
             progress = true;
             let bytes: Vec<u8> = to_client.drain(..client.wanted()).collect();
-            if let ClientStep::Transmission(session) = client.take(&bytes, &mut to_server)? {
-                assert!(to_client.is_empty(), "nothing is sent before it is asked for");
-                return Ok((at_server.expect("the server was there first"), session));
+            match client.take(&bytes, &mut to_server)? {
+                ClientStep::Continue => {}
+                ClientStep::Listed(_) => panic!("it has asked for an export"),
+                ClientStep::StartTls => client.encrypted(&mut to_server),
+                ClientStep::Transmission(session) => {
+                    assert!(to_client.is_empty(), "nothing is sent before it is asked for");
+                    return Ok((at_server.expect("the server was there first"), session));
+                }
             }
         }
         while at_server.is_none() && to_server.len() >= server.wanted() {
             progress = true;
             let bytes: Vec<u8> = to_server.drain(..server.wanted()).collect();
             match server.take(&bytes, offered, &mut to_client).expect("the client keeps the rules") {
-                Step::Continue => {}
+                Step::Continue | Step::StartTls => {}
                 Step::Transmission(session) => at_server = Some(session),
                 Step::End => panic!("nobody has asked for it"),
             }
@@ -212,6 +225,62 @@ proptest! {
             Ok(None) | Err(BadReply::Magic(_) | BadReply::Chunk { .. }) => {}
         }
     }
+}
+
+/// A client that wants TLS says nothing to a server without it: what follows could be read, and changed.
+#[test]
+fn a_client_that_wants_tls_does_without_nothing() {
+    let offered = Offered(Vec::new());
+    for (mode, wants, expected) in [
+        (TlsMode::Off, true, Refused::NoTls("this server does not encrypt".to_owned())),
+        (TlsMode::Required, false, Refused::TlsRequired),
+        (TlsMode::Required, true, Refused::NoExport("disk".to_owned())),
+        (TlsMode::Allowed, true, Refused::NoExport("disk".to_owned())),
+    ] {
+        let client =
+            if wants { ClientHandshake::new("disk").over_tls() } else { ClientHandshake::new("disk") };
+        assert_eq!(converse(Handshake::new(mode), client, &offered, &mut |_| ()), Err(expected));
+    }
+    // A greeting from which somebody has taken fixed newstyle.
+    let strip = &mut |said: &mut Vec<u8>| said.iter_mut().skip(17).take(1).for_each(|flags| *flags = 0);
+    let stripped =
+        converse(Handshake::new(TlsMode::Allowed), ClientHandshake::new("disk").over_tls(), &offered, strip);
+    assert!(matches!(stripped, Err(Refused::NoTls(_))), "{stripped:?}");
+}
+
+#[test]
+fn a_list_has_all_exports_and_no_more_than_a_server_can_have() {
+    let told = |count: usize| {
+        let name = |number: usize| (format!("disk{number}"), format!("the {number}th"));
+        let replies = (0..count).flat_map(|number| {
+            let (name, description) = name(number);
+            let head = [0x0003_e889_0455_65a9u64.to_be_bytes(), 0x3_0000_0002u64.to_be_bytes()].concat();
+            let lengths =
+                [name.len() + description.len() + 4, name.len()].map(|length| (length as u32).to_be_bytes());
+            [&head[..], &lengths.concat(), name.as_bytes(), description.as_bytes()].concat()
+        });
+        let end = [0x0003_e889_0455_65a9u64.to_be_bytes(), 0x3_0000_0001u64.to_be_bytes()].concat();
+        let said: Vec<u8> =
+            Handshake::greeting().into_iter().chain(replies).chain(end).chain([0; 4]).collect();
+        let (mut client, mut rest) = (ClientHandshake::lister(), &said[..]);
+        loop {
+            let (now, later) = rest.split_at(client.wanted());
+            rest = later;
+            match client.take(now, &mut Vec::new()) {
+                Ok(ClientStep::Continue) => {}
+                Ok(ClientStep::Listed(list)) => {
+                    assert!(list.into_iter().eq((0..count).map(name)));
+                    return Ok(());
+                }
+                Ok(step) => panic!("{step:?}"),
+                Err(refused) => return Err(refused),
+            }
+        }
+    };
+    for count in [0, 1, 1000] {
+        assert_eq!(told(count), Ok(()));
+    }
+    assert!(matches!(told(20_000), Err(Refused::Violation(_))));
 }
 
 #[test]

@@ -43,6 +43,7 @@ pub(crate) fn config(simulation: &Simulation, exports: &[target::Export]) -> Con
     let served = exports.iter().filter(|export| hidden >> export.lun & 1 == 0);
     let export = |export: &target::Export| {
         Arc::new(Export {
+            clients: None,
             name: export_name(export.lun),
             description: String::new(),
             volume: Arc::clone(export.unit.volume()),
@@ -57,5 +58,5 @@ pub(crate) fn config(simulation: &Simulation, exports: &[target::Export]) -> Con
         staging_bytes: simulation.limits.session_staging_bytes,
         ..Limits::default()
     };
-    Config { exports: served.map(export).collect(), limits }
+    Config { exports: served.map(export).collect(), limits, tls: None }
 }

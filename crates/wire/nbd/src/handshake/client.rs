@@ -1,7 +1,9 @@
 //! The client's side of the handshake.
 //!
 //! ```text
-//!   greeting ─► client flags, EXTENDED_HEADERS ── refused ─► STRUCTURED_REPLY
+//!   greeting ─► client flags [─► STARTTLS ─► TLS]
+//!                    ▼
+//!            EXTENDED_HEADERS ── refused ───────────────► STRUCTURED_REPLY
 //!                    │ accepted                                 │ accepted ┬ refused
 //!                    └───────────────► SET_META_CONTEXT ◄───────┘          │
 //!                                           └──────────► GO ◄──────────────┘
@@ -22,6 +24,8 @@ use super::{ALLOCATION, Fields, GREETING_BYTES, INIT_MAGIC, OPTION_MAGIC, REPLY_
 const REPLY_HEADER_BYTES: usize = 20;
 /// The longest data of a reply: a name and a description.
 const REPLY_BYTES_MAX: usize = 2 * STRING_BYTES_MAX + 64;
+/// More exports than any server has: this bounds what one can have kept.
+const EXPORTS_MAX: usize = 10_000;
 /// What follows EXPORT_NAME, but for the zeros.
 const EXPORT_BYTES: usize = 10;
 const ZEROES: usize = 124;
@@ -30,6 +34,9 @@ const ZEROES: usize = 124;
 #[derive(Debug)]
 pub struct ClientHandshake {
     name: String,
+    /// The exports that the server has told of, names and descriptions, if it is asked for nothing else.
+    list: Option<Vec<(String, String)>>,
+    wants_tls: bool,
     awaits: Awaits,
     no_zeroes: bool,
     form: ReplyForm,
@@ -70,8 +77,13 @@ struct Told {
 pub enum ClientStep {
     /// Send what was appended, then receive more.
     Continue,
+    /// TLS follows, and then [`ClientHandshake::encrypted`]. What the server has sent behind its reply in clear text must not
+    /// be taken.
+    StartTls,
     /// Requests may be sent.
     Transmission(Session),
+    /// Send what was appended, and close the connection: these are the exports, names and descriptions.
+    Listed(Vec<(String, String)>),
 }
 
 /// Why there is no session.
@@ -87,8 +99,11 @@ pub enum Refused {
     #[display("the server has no export `{_0}`")]
     NoExport(String),
     /// TLS is required.
-    #[display("the server requires TLS")]
+    #[display("the server requires TLS; write nbds:// instead of nbd://")]
     TlsRequired,
+    /// TLS is wanted, and the server refuses it, for this reason.
+    #[display("the server has no TLS ({_0}), and nothing is sent to it in clear text")]
+    NoTls(String),
     /// The server refuses the export, for this reason.
     #[display("the server refuses the export: {_0}")]
     Server(String),
@@ -97,11 +112,21 @@ pub enum Refused {
     Violation(&'static str),
 }
 
+/// Why an option was refused: the server's words, or else the name of its reply.
+fn reason(code: ReplyCode, text: &[u8]) -> String {
+    match text.is_empty() {
+        true => format!("{code:?}"),
+        false => String::from_utf8_lossy(text).into_owned(),
+    }
+}
+
 impl ClientHandshake {
     /// For the export of this name, at most [`STRING_BYTES_MAX`] bytes.
     pub fn new(name: &str) -> ClientHandshake {
         ClientHandshake {
             name: name.to_owned(),
+            list: None,
+            wants_tls: false,
             awaits: Awaits::Greeting,
             no_zeroes: false,
             form: ReplyForm::Simple,
@@ -115,6 +140,26 @@ impl ClientHandshake {
     /// Tells the server the connection's name, and which others have to end before this one begins.
     pub fn named(self, channel: ChannelName) -> ClientHandshake {
         ClientHandshake { channel: Some(channel), ..self }
+    }
+
+    /// For the list of all exports.
+    pub fn lister() -> ClientHandshake {
+        ClientHandshake { list: Some(Vec::new()), ..ClientHandshake::new("") }
+    }
+
+    /// The same over TLS, without which nothing is asked.
+    pub fn over_tls(self) -> ClientHandshake {
+        ClientHandshake { wants_tls: true, ..self }
+    }
+
+    /// Appends what is sent first once TLS has begun.
+    pub fn encrypted(&mut self, out: &mut Vec<u8>) {
+        self.ask(self.first(), out);
+    }
+
+    /// The first option, but for STARTTLS.
+    fn first(&self) -> OptionCode {
+        if self.list.is_some() { OptionCode::List } else { OptionCode::ExtendedHeaders }
     }
 
     /// How many bytes [`ClientHandshake::take`] needs: at least one. Nothing beyond them may be read.
@@ -175,7 +220,13 @@ impl ClientHandshake {
         let fixed = if is_fixed { client::FIXED_NEWSTYLE } else { 0 };
         out.extend((zeroes | fixed).to_be_bytes());
         // Without fixed newstyle only one option has an answer.
-        let first = if is_fixed { OptionCode::ExtendedHeaders } else { OptionCode::ExportName };
+        let first = match (is_fixed, self.wants_tls) {
+            (true, true) => OptionCode::StartTls,
+            (true, false) => self.first(),
+            (false, true) => return Err(Refused::NoTls("it does not know fixed newstyle".to_owned())),
+            (false, false) if self.list.is_some() => return Err(Refused::OldStyle),
+            (false, false) => OptionCode::ExportName,
+        };
         self.ask(first, out);
         Ok(ClientStep::Continue)
     }
@@ -199,6 +250,14 @@ impl ClientHandshake {
                 self.info(data)?;
                 return Ok(ClientStep::Continue);
             }
+            (OptionCode::List, ReplyCode::Server) => {
+                self.listed(data)?;
+                return Ok(ClientStep::Continue);
+            }
+            (OptionCode::List, ReplyCode::Ack) => {
+                self.ask(OptionCode::Abort, out);
+                return Ok(ClientStep::Listed(self.list.take().unwrap_or_default()));
+            }
             (OptionCode::SetMetaContext, ReplyCode::MetaContext) => {
                 let mut fields = Fields(data);
                 let number = fields.four();
@@ -221,16 +280,15 @@ impl ClientHandshake {
                 self.form = ReplyForm::Structured;
                 OptionCode::SetMetaContext
             }
+            (OptionCode::StartTls, ReplyCode::Ack) => return Ok(ClientStep::StartTls),
+            (OptionCode::StartTls, code) => return Err(Refused::NoTls(reason(code, data))),
             (_, ReplyCode::ErrTlsReqd) => return Err(Refused::TlsRequired),
             (OptionCode::ExtendedHeaders, _) => OptionCode::StructuredReply,
             (OptionCode::StructuredReply | OptionCode::SetMetaContext, _) => OptionCode::Go,
             (OptionCode::Go, ReplyCode::Ack) => return self.session().map(ClientStep::Transmission),
             (OptionCode::Go, ReplyCode::ErrUnsup) => OptionCode::ExportName,
             (OptionCode::Go, ReplyCode::ErrUnknown) => return Err(Refused::NoExport(self.name.clone())),
-            (_, code) => {
-                let text = String::from_utf8_lossy(data).into_owned();
-                return Err(Refused::Server(if text.is_empty() { format!("{code:?}") } else { text }));
-            }
+            (_, code) => return Err(Refused::Server(reason(code, data))),
         };
         self.ask(next, out);
         Ok(ClientStep::Continue)
@@ -268,6 +326,19 @@ impl ClientHandshake {
         let length = (out.len() - length_at - 4) as u32;
         out[length_at..length_at + 4].copy_from_slice(&length.to_be_bytes());
         self.awaits = if option == OptionCode::ExportName { Awaits::Export } else { Awaits::Reply(option) };
+    }
+
+    /// An export of the list: the length of its name, its name, its description.
+    fn listed(&mut self, data: &[u8]) -> Result<(), Refused> {
+        let mut fields = Fields(data);
+        let name =
+            fields.string().ok_or(Refused::Violation("an export whose name is cut off, or no UTF-8"))?;
+        let description = String::from_utf8_lossy(fields.0).into_owned();
+        match &mut self.list {
+            Some(list) if list.len() < EXPORTS_MAX => list.push((name.to_owned(), description)),
+            _ => return Err(Refused::Violation("more exports than a list may have")),
+        }
+        Ok(())
     }
 
     fn info(&mut self, data: &[u8]) -> Result<(), Refused> {

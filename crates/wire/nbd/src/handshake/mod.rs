@@ -4,7 +4,7 @@ mod client;
 mod server;
 
 pub use client::{ClientHandshake, ClientStep, Refused};
-pub use server::{Handshake, Step, Violation};
+pub use server::{Handshake, Step, TlsMode, Violation};
 
 use crate::option::STRING_BYTES_MAX;
 

@@ -4,7 +4,8 @@
 //!   greeting ─► client flags ─► option ─► its data ─► replies ─► option …
 //!                                 │ ▲                   │
 //!                       too long: ▼ │ dropped           ├─ GO, EXPORT_NAME: a Session
-//!                               TOO_BIG                 └─ ABORT: the end
+//!                               TOO_BIG                 ├─ STARTTLS: TLS, and what was agreed before is forgotten
+//!                                                       └─ ABORT: the end
 //! ```
 
 use derive_more::Display;
@@ -25,9 +26,23 @@ const OPTION_BYTES_MAX: usize = 64 << 10;
 /// What is dropped at once of data that are longer.
 const DROPPED_BYTES: usize = 16 << 10;
 
+/// What a server does about TLS: NOTLS, SELECTIVETLS and FORCEDTLS (section "Server-side requirements").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsMode {
+    /// There is none.
+    #[default]
+    Off,
+    /// Clients may begin it; there may be exports that need it ([`Exports::needs_tls`]).
+    Allowed,
+    /// Nothing is answered before it.
+    Required,
+}
+
 /// The server's side of a handshake.
 #[derive(Debug)]
 pub struct Handshake {
+    tls: TlsMode,
+    is_encrypted: bool,
     awaits: Awaits,
     no_zeroes: bool,
     form: ReplyForm,
@@ -51,6 +66,9 @@ enum Awaits {
 pub enum Step {
     /// Send the replies, then receive more.
     Continue,
+    /// Send the replies; TLS follows, and then other options. What the client has sent behind STARTTLS in clear text must
+    /// not be taken.
+    StartTls,
     /// Send the replies; requests follow.
     Transmission(Session),
     /// Send the replies, and close the connection: the client wants to end.
@@ -67,6 +85,9 @@ pub enum Violation {
     /// No option begins so.
     #[display("an option that begins with 0x{_0:016x}")]
     Magic(u64),
+    /// EXPORT_NAME, which has no error, of an export that is for encrypted connections only.
+    #[display("an export was asked for without TLS, which it requires")]
+    WithoutTls,
     /// EXPORT_NAME of an export that does not exist, or after extended headers.
     #[display("there is no export `{_0}`")]
     NoExport(String),
@@ -77,7 +98,16 @@ type Refusal = (ReplyCode, &'static str);
 
 impl Default for Handshake {
     fn default() -> Handshake {
+        Handshake::new(TlsMode::Off)
+    }
+}
+
+impl Handshake {
+    /// Of a server that does this about TLS.
+    pub fn new(tls: TlsMode) -> Handshake {
         Handshake {
+            tls,
+            is_encrypted: false,
             awaits: Awaits::Flags,
             no_zeroes: false,
             form: ReplyForm::Simple,
@@ -85,9 +115,7 @@ impl Default for Handshake {
             channel_of: None,
         }
     }
-}
 
-impl Handshake {
     /// What the server sends first.
     pub fn greeting() -> [u8; GREETING_BYTES] {
         let mut greeting = [0; GREETING_BYTES];
@@ -151,6 +179,10 @@ impl Handshake {
             return Err(Violation::ClientFlags(flags));
         }
         self.no_zeroes = flags & client::NO_ZEROES != 0;
+        // "The server MUST operate in NOTLS mode unless" both know fixed newstyle; where TLS is required, nothing is served.
+        if self.tls == TlsMode::Allowed && flags & client::FIXED_NEWSTYLE == 0 {
+            self.tls = TlsMode::Off;
+        }
         self.awaits = Awaits::Option;
         Ok(())
     }
@@ -163,7 +195,15 @@ impl Handshake {
         out: &mut Vec<u8>,
     ) -> Result<Step, Violation> {
         self.awaits = Awaits::Option;
-        let Ok(code) = OptionCode::try_from(option) else {
+        let code = OptionCode::try_from(option);
+        if self.lacks_tls() && !matches!(code, Ok(OptionCode::StartTls | OptionCode::Abort)) {
+            if code == Ok(OptionCode::ExportName) {
+                return Err(Violation::WithoutTls);
+            }
+            refuse(option, TLS_REQUIRED, out);
+            return Ok(Step::Continue);
+        }
+        let Ok(code) = code else {
             refuse(option, (ReplyCode::ErrUnsup, "unknown option"), out);
             return Ok(Step::Continue);
         };
@@ -174,7 +214,13 @@ impl Handshake {
                 return Ok(Step::End);
             }
             OptionCode::List => without_data(data).map(|()| list(exports, out)),
-            OptionCode::StartTls => Err((ReplyCode::ErrPolicy, "this server does not encrypt")),
+            OptionCode::StartTls => match self.start_tls(data) {
+                Ok(()) => {
+                    reply(option, ReplyCode::Ack, out, |_| ());
+                    return Ok(Step::StartTls);
+                }
+                Err(refusal) => Err(refusal),
+            },
             OptionCode::Info => self.info(option, data, exports, out).map(drop),
             OptionCode::Go => match self.info(option, data, exports, out) {
                 Ok(export) => {
@@ -201,10 +247,30 @@ impl Handshake {
         Ok(Step::Continue)
     }
 
+    fn lacks_tls(&self) -> bool {
+        self.tls == TlsMode::Required && !self.is_encrypted
+    }
+
+    /// What was agreed in clear text is forgotten: others may have said it (CVE-2021-3716).
+    fn start_tls(&mut self, data: &[u8]) -> Result<(), Refusal> {
+        without_data(data)?;
+        if self.is_encrypted {
+            return Err((ReplyCode::ErrInvalid, "TLS is in use"));
+        }
+        if self.tls == TlsMode::Off {
+            return Err((ReplyCode::ErrPolicy, "this server does not encrypt"));
+        }
+        self.is_encrypted = true;
+        self.form = ReplyForm::Simple;
+        self.allocation_of = None;
+        Ok(())
+    }
+
     /// The end of an option whose data were dropped.
     fn too_much(&mut self, option: u32, exports: &dyn Exports, out: &mut Vec<u8>) -> Result<Step, Violation> {
         self.awaits = Awaits::Option;
         match OptionCode::try_from(option) {
+            Ok(OptionCode::ExportName) if self.lacks_tls() => return Err(Violation::WithoutTls),
             Ok(OptionCode::ExportName) => {
                 return Err(Violation::NoExport("a name of more than 64 KiB".to_owned()));
             }
@@ -216,13 +282,19 @@ impl Handshake {
             }
             _ => {}
         }
-        refuse(option, (ReplyCode::ErrTooBig, "more than 64 KiB"), out);
+        let refusal =
+            if self.lacks_tls() { TLS_REQUIRED } else { (ReplyCode::ErrTooBig, "more than 64 KiB") };
+        refuse(option, refusal, out);
         Ok(Step::Continue)
     }
 
     /// The only option without a reply: the size and the flags of the export, and 124 bytes that mean nothing.
     fn export_name(&self, data: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Result<Step, Violation> {
-        let found = std::str::from_utf8(data).ok().and_then(|name| exports.find(name));
+        let name = std::str::from_utf8(data).ok();
+        if name.is_some_and(|name| exports.needs_tls(name)) {
+            return Err(Violation::WithoutTls);
+        }
+        let found = name.and_then(|name| exports.find(name));
         let Some(export) = found.filter(|_| self.form != ReplyForm::Extended) else {
             return Err(Violation::NoExport(String::from_utf8_lossy(data).into_owned()));
         };
@@ -312,6 +384,7 @@ impl Handshake {
     }
 }
 
+const TLS_REQUIRED: Refusal = (ReplyCode::ErrTlsReqd, "TLS comes first");
 const MALFORMED: Refusal = (ReplyCode::ErrInvalid, "lengths that do not fit");
 
 fn without_data(data: &[u8]) -> Result<(), Refusal> {
@@ -319,7 +392,10 @@ fn without_data(data: &[u8]) -> Result<(), Refusal> {
 }
 
 fn find(name: &str, exports: &dyn Exports) -> Result<Export, Refusal> {
-    exports.find(name).ok_or((ReplyCode::ErrUnknown, "there is no such export"))
+    exports.find(name).ok_or_else(|| match exports.needs_tls(name) {
+        true => TLS_REQUIRED,
+        false => (ReplyCode::ErrUnknown, "there is no such export"),
+    })
 }
 
 fn list(exports: &dyn Exports, out: &mut Vec<u8>) {

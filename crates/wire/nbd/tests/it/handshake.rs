@@ -1,6 +1,6 @@
 //! Section "Handshake phase".
 
-use nbd::{Handshake, ReplyForm, Session, Step, Violation};
+use nbd::{Handshake, ReplyForm, Session, Step, TlsMode, Violation};
 use proptest::prelude::*;
 
 use crate::{Disks, bytes};
@@ -11,6 +11,10 @@ struct Talk {
     said: Vec<u8>,
 }
 
+/// What answers STARTTLS if TLS is to follow.
+const TLS_FOLLOWS: &str = "0003e889045565a9 00000005 00000001 00000000";
+const STARTTLS: &str = "'IHAVEOPT' 00000005 00000000";
+
 /// How it went on after some bytes.
 type Outcome = Result<Option<Session>, Violation>;
 
@@ -19,7 +23,11 @@ const FIXED: &str = "00000003";
 impl Talk {
     /// After the greeting and these client flags.
     fn begin(flags: &str) -> Talk {
-        let mut talk = Talk { machine: Handshake::default(), said: Vec::new() };
+        Talk::with(TlsMode::Off, flags)
+    }
+
+    fn with(tls: TlsMode, flags: &str) -> Talk {
+        let mut talk = Talk { machine: Handshake::new(tls), said: Vec::new() };
         assert_eq!(talk.hear(flags), Ok(None));
         assert_eq!(talk.said, [], "client flags have no answer");
         talk
@@ -35,6 +43,7 @@ impl Talk {
             rest = later;
             match self.machine.take(now, &Disks, &mut self.said)? {
                 Step::Continue => {}
+                Step::StartTls => assert_eq!(rest, [], "they are those of TLS"),
                 Step::Transmission(session) => {
                     assert_eq!(rest, [], "they are the session's");
                     return Ok(Some(session));
@@ -93,6 +102,59 @@ fn what_begins_with_another_magic_number_is_no_option() {
         let mut talk = Talk::begin(FIXED);
         assert!(matches!(talk.hear(&format!("{magic} 00000007 00000000")), Err(Violation::Magic(_))));
         assert_eq!(talk.said, []);
+    }
+}
+
+/// Every option but two is answered by NBD_REP_ERR_TLS_REQD, and no export is told of (section "FORCEDTLS mode").
+#[test]
+fn nothing_is_answered_before_tls_where_it_is_required() {
+    let mut talk = Talk::with(TlsMode::Required, FIXED);
+    for option in ["03", "06", "07", "08", "09", "0a", "0b", "0c", "ff"] {
+        talk.refuses(&format!("'IHAVEOPT' 000000{option} 00000004 'disk'"), 5);
+    }
+    talk.refuses(&format!("'IHAVEOPT' 00000007 00010001 {}", "61".repeat(65_537)), 5);
+    for name in ["00000004 'disk'".to_owned(), format!("00010001 {}", "61".repeat(65_537))] {
+        let mut talk = Talk::with(TlsMode::Required, "00000000");
+        assert_eq!(talk.hear(&format!("'IHAVEOPT' 00000001 {name}")), Err(Violation::WithoutTls));
+        assert_eq!(talk.said, [], "a client would take it for a size");
+    }
+    talk.answers(STARTTLS, TLS_FOLLOWS);
+    assert!(
+        talk.hear("'IHAVEOPT' 00000007 0000000a 00000004 'disk' 0000").is_ok_and(|session| session.is_some())
+    );
+    let mut talk = Talk::with(TlsMode::Required, FIXED);
+    talk.answers("'IHAVEOPT' 00000002 00000000", "0003e889045565a9 00000002 00000001 00000000");
+}
+
+/// What was said in clear text may have been said by somebody else (nbdkit's CVE-2021-3716).
+#[test]
+fn what_was_agreed_before_tls_is_forgotten() {
+    for (tls, option) in [(TlsMode::Allowed, "08"), (TlsMode::Allowed, "0b")] {
+        let mut talk = Talk::with(tls, FIXED);
+        talk.answers(
+            &format!("'IHAVEOPT' 000000{option} 00000000"),
+            &format!("0003e889045565a9 000000{option} 00000001 00000000"),
+        );
+        talk.hear("'IHAVEOPT' 0000000a 0000001f 00000004 'disk' 00000001 0000000f 'base:allocation'")
+            .expect("a context");
+        talk.answers(STARTTLS, TLS_FOLLOWS);
+        let session = talk.hear("'IHAVEOPT' 00000007 0000000a 00000004 'disk' 0000").expect("an export");
+        let session = session.expect("a session");
+        assert_eq!((session.form, session.allocation), (ReplyForm::Simple, None));
+    }
+}
+
+#[test]
+fn tls_begins_once_and_where_it_is_offered() {
+    let mut talk = Talk::begin(FIXED);
+    talk.refuses(STARTTLS, 2);
+    // "The server MUST operate in NOTLS mode unless" the client knows fixed newstyle.
+    Talk::with(TlsMode::Allowed, "00000002").refuses(STARTTLS, 2);
+    for tls in [TlsMode::Allowed, TlsMode::Required] {
+        let mut talk = Talk::with(tls, FIXED);
+        talk.refuses("'IHAVEOPT' 00000005 00000001 00", 3);
+        talk.answers(STARTTLS, TLS_FOLLOWS);
+        talk.refuses(STARTTLS, 3);
     }
 }
 

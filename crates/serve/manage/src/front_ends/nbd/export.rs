@@ -1,10 +1,12 @@
 //! `[[nbd.export]]`: a volume under a name.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use nbd::STRING_BYTES_MAX;
+use nbd_server::Requester;
 use server::Network;
+
+use super::tls::Tls;
 
 use crate::config::{Section, VolumeName};
 use crate::front_ends::{Document, Serving};
@@ -21,6 +23,8 @@ pub(super) struct Export {
     pub(super) read_only: bool,
     /// Where clients may come from; `None` is anywhere.
     pub(super) networks: Option<Vec<Network>>,
+    /// The names of clients in their certificates; `None` is any client.
+    pub(super) clients: Option<Vec<String>>,
 }
 
 impl Export {
@@ -32,12 +36,14 @@ impl Export {
             description: String::new(),
             read_only: false,
             networks: None,
+            clients: None,
         }
     }
 
-    pub(super) fn admits(&self, from: IpAddr) -> bool {
+    pub(super) fn admits(&self, from: &Requester) -> bool {
         let networks = self.networks.as_ref();
-        networks.is_none_or(|networks| networks.iter().any(|network| network.contains(from)))
+        networks.is_none_or(|networks| networks.iter().any(|network| network.contains(from.address)))
+            && from.is_one_of(self.clients.as_deref())
     }
 
     pub(super) fn served(&self, serving: Serving<'_>) -> Option<nbd_server::Export> {
@@ -47,16 +53,21 @@ impl Export {
             volume: Arc::clone(serving.volumes.unit(&self.volume)?.volume()),
             read_only: self.read_only,
             networks: self.networks.clone(),
+            clients: self.clients.clone(),
             deadline: serving.config.volume(&self.volume)?.deadline,
         })
     }
 }
 
 /// All exports of `[nbd]`.
-pub(super) fn all(section: &Section<'_>, document: &Document<'_>) -> Vec<Export> {
+pub(super) fn all(section: &Section<'_>, document: &Document<'_>, tls: Option<&Tls>) -> Vec<Export> {
     let mut exports: Vec<Export> = Vec::new();
     for section in section.sections("export", "[[nbd.export]]") {
         let Some(export) = read(&section, document) else { continue };
+        if export.clients.is_some() && !tls.is_some_and(|tls| tls.served.server.asks_clients()) {
+            let sentence = "names of clients are in their certificates: [nbd] needs tls-client-ca, and tls that is not off";
+            section.mistakes.add(section.placed("clients"), sentence);
+        }
         if exports.iter().any(|other| other.name == export.name) {
             let sentence = format!("there are two exports `{}`; give one a `name` of its own", export.name);
             section.mistakes.add(section.at(), sentence);
@@ -81,6 +92,7 @@ fn read(section: &Section<'_>, document: &Document<'_>) -> Option<Export> {
         section.mistakes.add(long.at.clone(), sentence);
     }
     let (read_only, networks) = (section.flag("read-only").unwrap_or(false), section.list("networks"));
+    let clients = section.list("clients");
     section.done();
     let volume = document.volume(section, &volume?)?;
     Some(Export {
@@ -89,6 +101,7 @@ fn read(section: &Section<'_>, document: &Document<'_>) -> Option<Export> {
         description: description.map(|text| text.value.to_owned()).unwrap_or_default(),
         read_only,
         networks,
+        clients,
     })
 }
 
@@ -100,7 +113,7 @@ pub(super) fn changes(
 ) -> Vec<String> {
     let mut lines = Vec::new();
     for after in wanted {
-        let Export { name, volume, description, read_only, networks } = after;
+        let Export { name, volume, description, read_only, networks, clients } = after;
         let Some(before) = now.iter().find(|before| before.name == *name) else {
             lines.push(format!("+ NBD export {name} = {volume}"));
             continue;
@@ -113,6 +126,7 @@ pub(super) fn changes(
             (before.description != *description, "description"),
             (before.read_only != *read_only, "read-only"),
             (before.networks != *networks, "networks"),
+            (before.clients != *clients, "clients"),
         ];
         let differs = differences.iter().filter(|(differs, _)| *differs);
         lines.extend(differs.map(|(_, key)| format!("~ NBD export {name}: {key}")));

@@ -6,6 +6,7 @@
 mod edit;
 mod export;
 mod summary;
+mod tls;
 
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -17,6 +18,7 @@ use server::{Portal, Server};
 use volume::spec::{Bytes, Time};
 
 use self::export::Export;
+use self::tls::Tls;
 use super::{Configured, Document, Kind, Running, Serving, listen_address, portal_changes};
 use crate::config::{Config, Section, Unfit, VolumeName};
 use crate::control;
@@ -42,6 +44,7 @@ pub struct NbdConfig {
     listen: Vec<SocketAddr>,
     /// What they find.
     exports: Vec<Export>,
+    tls: Option<Tls>,
     limits: Limits,
 }
 
@@ -69,10 +72,16 @@ impl NbdConfig {
             return NbdConfig { limits, ..NbdConfig::default() };
         };
         let listen = section.required("listen", section.list::<Listen>("listen"), "[\"0.0.0.0:10809\"]");
-        let exports = export::all(&section, document);
+        let tls = tls::read(&section);
+        let exports = export::all(&section, document, tls.as_ref());
         section.done();
         let listen = listen.unwrap_or_default().into_iter().map(|Listen(address)| address).collect();
-        NbdConfig { listen, exports, limits }
+        NbdConfig { listen, exports, tls, limits }
+    }
+
+    /// With which clients are to connect.
+    fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "nbds" } else { "nbd" }
     }
 
     fn export(&self, name: &str) -> Option<&Export> {
@@ -82,7 +91,11 @@ impl NbdConfig {
     /// As `nbd_server` serves it. An export whose volume is not open, in the middle of a change, is left out.
     fn served(&self, serving: Serving<'_>) -> nbd_server::Config {
         let exports = self.exports.iter().filter_map(|export| export.served(serving)).map(Arc::new).collect();
-        nbd_server::Config { exports, limits: self.limits }
+        nbd_server::Config {
+            exports,
+            tls: self.tls.as_ref().map(|tls| tls.served.clone()),
+            limits: self.limits,
+        }
     }
 }
 
@@ -126,15 +139,17 @@ impl Configured for NbdConfig {
 
     fn changes(&self, wanted: &Config, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
         // A difference of limits is told by iSCSI, whose keys they are, too.
-        let Some(NbdConfig { listen: _, exports, limits: _ }) = wanted.nbd() else { return Vec::new() };
+        let Some(NbdConfig { listen: _, exports, tls, limits: _ }) = wanted.nbd() else { return Vec::new() };
         let after = wanted.nbd().map(NbdConfig::portals).unwrap_or_default();
         let mut lines = export::changes(&self.exports, exports, renamed);
+        lines.extend(tls::changes(self.tls.as_ref(), tls.as_ref()));
         lines.extend(portal_changes(&self.portals(), &after, |portal| self.describe(portal)));
         lines
     }
 
     fn summary(&self, config: &Config) -> String {
-        self.exports.iter().map(|export| summary::of(export, config)).collect()
+        let encryption = self.tls.as_ref().map(summary::encryption).unwrap_or_default();
+        encryption + &self.exports.iter().map(|export| summary::of(export, config)).collect::<String>()
     }
 
     fn exports_of(&self, volume: &VolumeName) -> Vec<control::Lun> {
@@ -152,11 +167,14 @@ impl Configured for NbdConfig {
     }
 
     fn announcement(&self, portals: &[Portal], volumes: &[control::Volume]) -> String {
-        self.exports.iter().filter_map(|export| summary::announced(export, portals, volumes)).collect()
+        self.exports
+            .iter()
+            .filter_map(|export| summary::announced(export, self.scheme(), portals, volumes))
+            .collect()
     }
 
     fn usage(&self, portals: &[Portal]) -> String {
-        self.exports.iter().filter_map(|export| summary::usage(export, portals)).collect()
+        self.exports.iter().filter_map(|export| summary::usage(export, self.tls.as_ref(), portals)).collect()
     }
 
     fn start(&self, serving: Serving<'_>, cores: usize) -> Arc<dyn Running> {
@@ -174,12 +192,15 @@ impl Running for Nbd {
         let now = self.config();
         let serves_still = |client: &ClientStatus| {
             let before = now.exports.iter().find(|export| export.name == client.export);
-            let after = wanted.config.nbd().and_then(|nbd| nbd.export(&client.export));
+            let Some(nbd) = wanted.config.nbd() else { return false };
+            let after = nbd.export(&client.export);
+            let is_required = nbd.tls.as_ref().is_some_and(|tls| tls.served.is_required);
             let (Some(before), Some(after)) = (before, after) else { return false };
             let volume = wanted.volumes.unit(&after.volume).map(|unit| unit.volume());
             volume.is_some_and(|volume| Arc::ptr_eq(volume, &before.volume))
                 && after.read_only == before.read_only
-                && after.admits(client.peer.ip())
+                && after.admits(&client.requester)
+                && (client.requester.encryption.is_some() || !is_required)
         };
         let clients = self.clients(server);
         let lost = clients.iter().filter(|client| !serves_still(client));

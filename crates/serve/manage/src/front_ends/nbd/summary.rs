@@ -5,6 +5,7 @@ use server::Portal;
 use volume::spec::Bytes;
 
 use super::export::Export;
+use super::tls::Tls;
 use crate::config::Config;
 use crate::control;
 
@@ -14,21 +15,49 @@ pub(super) fn of(export: &Export, config: &Config) -> String {
     format!("NBD export {} for {}\n  {}{spec}\n", export.name, audience(export), export.volume)
 }
 
+/// The same for all of them.
+pub(super) fn encryption(tls: &Tls) -> String {
+    let mode = if tls.served.is_required { "required" } else { "allowed" };
+    let clients = if tls.served.server.asks_clients() { ", clients with certificates" } else { "" };
+    format!("NBD over TLS, {mode}{clients}\n")
+}
+
 /// For a server that has begun. `None` without a portal.
-pub(super) fn announced(export: &Export, portals: &[Portal], volumes: &[control::Volume]) -> Option<String> {
+pub(super) fn announced(
+    export: &Export,
+    scheme: &str,
+    portals: &[Portal],
+    volumes: &[control::Volume],
+) -> Option<String> {
     let volume = volumes.iter().find(|volume| volume.name == export.volume.as_str());
     let size =
         volume.map(|volume| format!(" ({}, {})", volume.spec, Bytes(volume.bytes))).unwrap_or_default();
-    let url = url(export, portals)?;
+    let url = url(export, scheme, portals)?;
     let (name, audience, volume) = (&export.name, audience(export), &export.volume);
     Some(format!("\nNBD export {name}, for {audience}\n  {volume}{size}\n  {url}\n"))
 }
 
 /// What to type on a host.
-pub(super) fn usage(export: &Export, portals: &[Portal]) -> Option<String> {
+pub(super) fn usage(export: &Export, tls: Option<&Tls>, portals: &[Portal]) -> Option<String> {
     let portal = portals.iter().find(|portal| portal.front_end == NBD)?;
-    let (url, address, name) = (url(export, portals)?, portal.listen, &export.name);
+    let (address, name) = (portal.listen, &export.name);
     let (host, port) = (address.ip(), address.port());
+    let url = url(export, if tls.is_some() { "nbds" } else { NBD }, portals)?;
+    if let Some(tls) = tls {
+        let (own_certificate, own) = match tls.served.server.asks_clients() {
+            true => {
+                (" -certfile client-cert.pem -keyfile client-key.pem", "&tls-certificate=FILE&tls-key=FILE")
+            }
+            false => ("", ""),
+        };
+        return Some(format!(
+            "NBD export {name}, where DIR has ca-cert.pem, client-cert.pem and client-key.pem\n  Linux     nbd-client -N {name} \
+             -enable-tls -cacertfile ca-cert.pem{own_certificate} {host} {port} /dev/nbd0\n  QEMU      -object \
+             tls-creds-x509,id=tls0,endpoint=client,dir=DIR -drive \
+             driver=nbd,host={host},port={port},export={name},tls-creds=tls0\n  libnbd    nbdinfo '{url}?tls-certificates=DIR'\n  \
+             Linerate  linerate info '{url}?tls-ca=FILE{own}'\n"
+        ));
+    }
     Some(format!(
         "NBD export {name}\n  Linux     nbd-client -N {name} {host} {port} /dev/nbd0\n  QEMU      -drive file={url},format=raw\n  \
          libnbd    nbdinfo {url}\n"
@@ -43,7 +72,7 @@ pub(super) fn told(export: &Export, portals: &[Portal]) -> control::Target {
         name: export.name.clone(),
         alias: Some(export.description.clone()).filter(|text| !text.is_empty()),
         portals: own.map(|portal| portal.listen.to_string()).collect(),
-        initiators: None,
+        initiators: export.clients.clone(),
         networks: export.networks.as_ref().map(|all| all.iter().map(ToString::to_string).collect()),
         users: Vec::new(),
         redirect: None,
@@ -52,12 +81,17 @@ pub(super) fn told(export: &Export, portals: &[Portal]) -> control::Target {
     }
 }
 
-fn url(export: &Export, portals: &[Portal]) -> Option<String> {
+fn url(export: &Export, scheme: &str, portals: &[Portal]) -> Option<String> {
     let portal = portals.iter().find(|portal| portal.front_end == NBD)?;
-    Some(format!("nbd://{}/{}", portal.listen, export.name))
+    Some(format!("{scheme}://{}/{}", portal.listen, export.name))
 }
 
 fn audience(export: &Export) -> String {
-    let who = if export.networks.is_none() { "anybody" } else { "listed networks" };
+    let who = match (&export.clients, &export.networks) {
+        (None, None) => "anybody",
+        (None, Some(_)) => "listed networks",
+        (Some(_), None) => "listed clients",
+        (Some(_), Some(_)) => "listed clients in listed networks",
+    };
     format!("{who}{}", if export.read_only { ", read-only" } else { "" })
 }

@@ -1,0 +1,191 @@
+//! What an end proves itself with, and whom it believes.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+/// A server: its certificate, and whose clients it lets in.
+#[derive(Clone)]
+pub struct Server {
+    pub(crate) config: Arc<ServerConfig>,
+    asks_clients: bool,
+}
+
+/// A client: whose servers it believes, and its own certificate if it has one.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) config: Arc<ClientConfig>,
+    /// What the certificate of the server must be for.
+    pub(crate) name: ServerName<'static>,
+}
+
+/// What is wrong with certificates or keys. The text is a sentence, without the name of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CredentialsError {
+    /// The text of certificates.
+    Certificate(String),
+    /// The text of a private key, or one that is not that of the certificate.
+    Key(String),
+    /// The text of the certificates of CAs.
+    Ca(String),
+    /// No DNS name and no address.
+    Name(String),
+}
+
+impl std::error::Error for CredentialsError {}
+
+impl fmt::Display for CredentialsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CredentialsError::Certificate(why) | CredentialsError::Key(why) | CredentialsError::Ca(why) => {
+                f.write_str(why)
+            }
+            CredentialsError::Name(name) => write!(f, "`{name}` is neither a DNS name nor an IP address"),
+        }
+    }
+}
+
+impl Server {
+    /// From PEM: a certificate with those that lead to its CA, its private key, and the CAs of clients, all of whom must
+    /// present a certificate then.
+    ///
+    /// # Errors
+    /// Which of them is wrong, and why.
+    pub fn new(
+        certificates: &[u8],
+        key: &[u8],
+        client_cas: Option<&[u8]>,
+    ) -> Result<Server, CredentialsError> {
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(VERSIONS)
+            .map_err(|error| CredentialsError::Key(error.to_string()))?;
+        let builder = match client_cas {
+            None => builder.with_no_client_auth(),
+            Some(cas) => {
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots(cas)?, provider()).build();
+                let verifier = verifier.map_err(|error| CredentialsError::Ca(error.to_string()))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let config = builder.with_single_cert(chain(certificates)?, private_key(key)?);
+        let mut config = config.map_err(unfit)?;
+        // Sessions are not resumed: a certificate that has expired since would not be looked at.
+        config.send_tls13_tickets = 0;
+        Ok(Server { config: Arc::new(config), asks_clients: client_cas.is_some() })
+    }
+
+    /// Whether every client must present a certificate, so that its names are known.
+    pub fn asks_clients(&self) -> bool {
+        self.asks_clients
+    }
+}
+
+impl Client {
+    /// From PEM: the CAs of servers, and a certificate with its private key for servers that ask for one. The certificate of
+    /// the server must be for `name`, a DNS name or an address.
+    ///
+    /// # Errors
+    /// Which of them is wrong, and why.
+    pub fn new(name: &str, cas: &[u8], own: Option<(&[u8], &[u8])>) -> Result<Client, CredentialsError> {
+        let server = ServerName::try_from(name.to_owned());
+        let server = server.map_err(|_| CredentialsError::Name(name.to_owned()))?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots(cas)?, provider()).build();
+        let verifier = verifier.map_err(|error| CredentialsError::Ca(error.to_string()))?;
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(VERSIONS)
+            .map_err(|error| CredentialsError::Key(error.to_string()))?
+            .with_webpki_verifier(verifier);
+        let mut config = match own {
+            None => builder.with_no_client_auth(),
+            Some((certificates, key)) => {
+                builder.with_client_auth_cert(chain(certificates)?, private_key(key)?).map_err(unfit)?
+            }
+        };
+        config.resumption = rustls::client::Resumption::disabled();
+        Ok(Client { config: Arc::new(config), name: server })
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("asks_clients", &self.asks_clients).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Whether the certificate of a server can be for this name.
+pub fn is_server_name(name: &str) -> bool {
+    ServerName::try_from(name).is_ok()
+}
+
+const VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn chain(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
+    certificates(text).map_err(CredentialsError::Certificate)
+}
+
+fn roots(text: &[u8]) -> Result<Arc<RootCertStore>, CredentialsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(text).map_err(CredentialsError::Ca)? {
+        let unusable = |error| CredentialsError::Ca(format!("a certificate in it cannot be used: {error}"));
+        roots.add(certificate).map_err(unusable)?;
+    }
+    Ok(Arc::new(roots))
+}
+
+/// At least one.
+fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(text).collect();
+    let all = all.map_err(|error| format!("it is not PEM: {error}"))?;
+    match all.is_empty() {
+        false => Ok(all),
+        true => Err("it has no certificate; PEM begins with -----BEGIN CERTIFICATE-----".to_owned()),
+    }
+}
+
+fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, CredentialsError> {
+    PrivateKeyDer::from_pem_slice(text).map_err(|error| {
+        CredentialsError::Key(match error {
+            pem::Error::NoItemsFound if is_encrypted(text) => {
+                "its private key is encrypted; `openssl pkey -in FILE` decrypts it".to_owned()
+            }
+            pem::Error::NoItemsFound => {
+                "it has no private key; PEM begins with -----BEGIN PRIVATE KEY-----".to_owned()
+            }
+            error => format!("it is not PEM: {error}"),
+        })
+    })
+}
+
+fn is_encrypted(text: &[u8]) -> bool {
+    let mark = b"ENCRYPTED PRIVATE KEY-----";
+    text.windows(mark.len()).any(|window| window == mark)
+}
+
+/// A certificate and a key that do not fit each other, or that this program cannot use.
+fn unfit(error: rustls::Error) -> CredentialsError {
+    match error {
+        rustls::Error::InconsistentKeys(_) => {
+            CredentialsError::Key("the private key is not that of the certificate".to_owned())
+        }
+        rustls::Error::InvalidCertificate(error) => {
+            CredentialsError::Certificate(format!("its first certificate cannot be used: {error}"))
+        }
+        error => CredentialsError::Key(format!("the private key cannot be used: {error}")),
+    }
+}

@@ -1,0 +1,116 @@
+//! Why a stream is not, or no longer, encrypted.
+
+use std::fmt;
+use std::io;
+
+use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
+
+/// Why TLS failed.
+#[derive(Debug)]
+pub enum Failure {
+    /// The stream below failed, or ended in the middle of the handshake.
+    Socket(io::Error),
+    /// One of the two ends refused the other.
+    Tls(Error),
+}
+
+impl std::error::Error for Failure {}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Socket(error)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Tls(error)
+    }
+}
+
+impl From<Failure> for io::Error {
+    fn from(failure: Failure) -> io::Error {
+        match failure {
+            Failure::Socket(error) => error,
+            failure @ Failure::Tls(_) => io::Error::new(io::ErrorKind::InvalidData, failure),
+        }
+    }
+}
+
+/// Each sentence names the check that failed.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let error = match self {
+            Failure::Socket(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return f.write_str("TLS: the other end has closed the connection in the handshake");
+            }
+            Failure::Socket(error) => return write!(f, "TLS: {error}"),
+            Failure::Tls(error) => error,
+        };
+        f.write_str("TLS: ")?;
+        match error {
+            Error::InvalidCertificate(error) => certificate(error, f),
+            Error::NoCertificatesPresented => {
+                f.write_str("no certificate: the other end has presented none, and one is required")
+            }
+            Error::AlertReceived(alert) => refused(*alert, f),
+            Error::InvalidMessage(_) => f.write_str("what has come is not TLS, or is damaged"),
+            Error::DecryptError => f.write_str("what has come was changed on its way, or is no TLS"),
+            Error::PeerIncompatible(
+                PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
+                | PeerIncompatible::SupportedVersionsExtensionRequired
+                | PeerIncompatible::Tls13RequiredForQuic
+                | PeerIncompatible::ServerDoesNotSupportTls12Or13
+                | PeerIncompatible::Tls12NotOffered
+                | PeerIncompatible::Tls12NotOfferedOrEnabled,
+            ) => f.write_str("the other end does not know TLS 1.3"),
+            error => error.fmt(f),
+        }
+    }
+}
+
+/// The certificate of the other end.
+fn certificate(error: &CertificateError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match error {
+        CertificateError::UnknownIssuer => {
+            f.write_str("unknown CA: no CA that is trusted here has signed the certificate of the other end")
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            f.write_str("expired: the certificate of the other end")
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => f.write_str(
+            "not yet valid: the certificate of the other end, or the clock of this machine is wrong",
+        ),
+        CertificateError::NotValidForName => f.write_str("wrong name: the certificate is for another host"),
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            let presented = if presented.is_empty() { "no host".to_owned() } else { presented.join(", ") };
+            write!(f, "wrong name: the certificate is for {presented}, and not for {}", expected.to_str())
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => f.write_str(
+            "wrong purpose: the certificate of the other end is not for this side of a connection",
+        ),
+        CertificateError::BadSignature => f.write_str("bad signature: the certificate of the other end"),
+        error => write!(f, "the certificate of the other end: {error}"),
+    }
+}
+
+/// What the other end says of us.
+fn refused(alert: AlertDescription, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let why = match alert {
+        AlertDescription::UnknownCA => "unknown CA: the other end does not trust the CA of our certificate",
+        AlertDescription::CertificateExpired => "expired: the other end refuses our certificate",
+        AlertDescription::CertificateRevoked => "revoked: the other end refuses our certificate",
+        AlertDescription::CertificateRequired => {
+            "no certificate: the other end requires one, and none was presented"
+        }
+        AlertDescription::BadCertificate
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::AccessDenied => {
+            return write!(f, "the other end refuses our certificate ({alert:?})");
+        }
+        AlertDescription::ProtocolVersion => "the other end does not know TLS 1.3",
+        alert => return write!(f, "the other end refuses the connection ({alert:?})"),
+    };
+    f.write_str(why)
+}

@@ -1,0 +1,435 @@
+//! The TLS machine of one connection, with the ciphertext on either side of it.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+
+use reactor::{InSlice, OutSlice, Stream};
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::CertificateDer;
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
+use rustls::{CipherSuite, Error, InvalidMessage};
+
+use crate::failure::Failure;
+
+/// Ciphertext that is kept until it is whole: three of the longest records, or the longest handshake message that rustls
+/// accepts. A peer cannot make it more.
+const INCOMING_BYTES: usize = 80 << 10;
+/// Plaintext that is encrypted at once: four records of the longest kind (RFC 8446 5.1).
+const CHUNK_BYTES: usize = 64 << 10;
+/// Room for what encryption adds: at most 22 bytes a record (5.2), a key update (4.6.3), an alert.
+const OVERHEAD_BYTES: usize = 1024;
+
+thread_local! {
+    /// A buffer for the next connection that reads: idle ones have none.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    static CHUNK: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+pub(crate) enum Machine {
+    Client(UnbufferedClientConnection),
+    Server(UnbufferedServerConnection),
+}
+
+/// One end of a connection.
+pub(crate) struct Session {
+    machine: Machine,
+    incoming: Incoming,
+    /// Plaintext that was not taken yet, and how much of it was.
+    plain: Vec<u8>,
+    plain_taken: usize,
+    /// Ciphertext that the stream has not taken yet, and how much of it has.
+    outgoing: Vec<u8>,
+    outgoing_sent: usize,
+    /// Plaintext whose ciphertext is outgoing, and of which the caller has not been told that it was sent.
+    unreported: usize,
+    /// The peer sends no more.
+    has_ended: bool,
+    /// Why the machine has given up: it must not be asked again.
+    failure: Option<Error>,
+    /// The last read did not end for want of ciphertext.
+    may_have_more: bool,
+}
+
+/// Received ciphertext.
+#[derive(Default)]
+struct Incoming {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+/// What the machine has done.
+enum Step {
+    /// It has decrypted, or has something to send: it is to be asked again.
+    Again,
+    /// It needs more from the peer, in the handshake.
+    Blocked,
+    /// The handshake is over, and what has come was taken in.
+    Open,
+    PeerClosed,
+}
+
+/// What is to be written once the handshake is over.
+#[derive(Clone, Copy)]
+enum Order<'a> {
+    Nothing,
+    Encrypt(&'a [u8]),
+    Close,
+}
+
+/// The slices of a reader.
+struct Sink<'a, 's> {
+    slices: &'a mut [InSlice<'s>],
+    /// Which one is being filled, and how much of it is.
+    index: usize,
+    at: usize,
+    filled: usize,
+}
+
+impl Session {
+    pub(crate) fn new(machine: Machine) -> Session {
+        Session {
+            machine,
+            incoming: Incoming::default(),
+            plain: Vec::new(),
+            plain_taken: 0,
+            outgoing: Vec::new(),
+            outgoing_sent: 0,
+            unreported: 0,
+            has_ended: false,
+            failure: None,
+            may_have_more: false,
+        }
+    }
+
+    /// Goes on with the handshake as far as what has come allows. True when it is over; what is to be sent may still wait.
+    pub(crate) fn shake_hands(&mut self, stream: &dyn Stream) -> Result<bool, Failure> {
+        loop {
+            match self.step(&mut Sink::new(&mut []), Order::Nothing)? {
+                Step::Again => {}
+                Step::Open => return Ok(true),
+                Step::PeerClosed => return Err(Failure::Socket(io::ErrorKind::UnexpectedEof.into())),
+                Step::Blocked => {
+                    self.flush(stream)?;
+                    match self.incoming.receive(stream) {
+                        Ok(0) => return Err(Failure::Socket(io::ErrorKind::UnexpectedEof.into())),
+                        Ok(_) => {}
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                        Err(error) => return Err(Failure::Socket(error)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The certificate that the peer has presented.
+    pub(crate) fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
+        let certificates = match &self.machine {
+            Machine::Client(connection) => connection.peer_certificates(),
+            Machine::Server(connection) => connection.peer_certificates(),
+        };
+        certificates?.first()
+    }
+
+    pub(crate) fn cipher(&self) -> Option<CipherSuite> {
+        let suite = match &self.machine {
+            Machine::Client(connection) => connection.negotiated_cipher_suite(),
+            Machine::Server(connection) => connection.negotiated_cipher_suite(),
+        };
+        suite.map(|suite| suite.suite())
+    }
+
+    /// Plaintext that can be read without the stream.
+    pub(crate) fn readable_bytes(&self) -> usize {
+        self.plain.len() - self.plain_taken
+    }
+
+    pub(crate) fn may_have_more(&self) -> bool {
+        self.may_have_more || self.readable_bytes() > 0
+    }
+
+    /// As [`Stream::try_read`].
+    pub(crate) fn read(&mut self, stream: &dyn Stream, into: &mut [InSlice<'_>]) -> io::Result<usize> {
+        let mut sink = Sink::new(into);
+        self.plain_taken += sink.take(&self.plain[self.plain_taken..]);
+        if self.plain_taken == self.plain.len() {
+            (self.plain, self.plain_taken) = (Vec::new(), 0);
+        }
+        let ended = loop {
+            if self.has_ended || !sink.has_room() {
+                break Ok(());
+            }
+            let is_first_failure = self.failure.is_none();
+            match self.step(&mut sink, Order::Nothing) {
+                Ok(Step::Again) => {}
+                Ok(Step::PeerClosed) => self.has_ended = true,
+                Ok(Step::Open | Step::Blocked) => match self.incoming.receive(stream) {
+                    // Whether it says so before or not: the messages of the protocols above have lengths.
+                    Ok(0) => self.has_ended = true,
+                    Ok(_) => {}
+                    Err(error) => break Err(error),
+                },
+                Err(error) => {
+                    if is_first_failure {
+                        self.send_alert(stream);
+                    }
+                    break Err(Failure::Tls(error).into());
+                }
+            }
+        };
+        // Unless the stream is what has no more: the end, or an error, is told by the next read.
+        self.may_have_more = !ended.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        self.incoming.release();
+        self.flush(stream)?; // such as the answer to a key update
+        match ended {
+            Err(error) if sink.filled == 0 => Err(error),
+            _ => Ok(sink.filled),
+        }
+    }
+
+    /// As [`Stream::try_write`], but that whoever was told that nothing fits must offer the same bytes again: they are
+    /// encrypted already.
+    pub(crate) fn write(&mut self, stream: &dyn Stream, from: &[OutSlice<'_>]) -> io::Result<usize> {
+        let offered: usize = from.iter().map(length).sum();
+        if self.unreported == 0 {
+            if !self.flush(stream)? {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            self.unreported = self.encrypt(from)?;
+        }
+        match self.flush(stream)? {
+            true => {
+                let reported = self.unreported.min(offered);
+                self.unreported -= reported;
+                Ok(reported)
+            }
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// Sends what is outgoing. True if that is all of it.
+    pub(crate) fn flush(&mut self, stream: &dyn Stream) -> io::Result<bool> {
+        while self.outgoing_sent < self.outgoing.len() {
+            match stream.try_write(&[OutSlice::Bytes(&self.outgoing[self.outgoing_sent..])]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(sent) => self.outgoing_sent += sent,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        (self.outgoing, self.outgoing_sent) = (Vec::new(), 0);
+        Ok(true)
+    }
+
+    /// Tells the peer why it is refused, after an error, as far as the stream takes it.
+    pub(crate) fn send_alert(&mut self, stream: &dyn Stream) {
+        // What the machine has to say comes before what it has against the rest; once it has said it, it looks at nothing more.
+        let _ = self.advance(&mut Sink::new(&mut []), Order::Nothing);
+        let _ = self.flush(stream); // the peer may be gone
+    }
+
+    /// Tells the peer that nothing follows, as far as the stream takes it.
+    pub(crate) fn close(&mut self, stream: &dyn Stream) {
+        if self.unreported == 0 && self.carry_out(Order::Close).is_ok() {
+            let _ = self.flush(stream); // the peer may be gone
+        }
+    }
+
+    /// Encrypts the beginning of what is offered, and returns how much that is.
+    fn encrypt(&mut self, from: &[OutSlice<'_>]) -> io::Result<usize> {
+        let mut chunk = CHUNK.take();
+        chunk.clear();
+        for slice in from {
+            let room = CHUNK_BYTES - chunk.len();
+            match slice {
+                OutSlice::Bytes(bytes) => chunk.extend_from_slice(&bytes[..bytes.len().min(room)]),
+                OutSlice::Shared(bytes) => {
+                    chunk.extend(bytes.iter().take(room).map(|byte| byte.load(Relaxed)))
+                }
+            }
+        }
+        let (bytes, encrypted) = (chunk.len(), self.carry_out(Order::Encrypt(&chunk)));
+        CHUNK.set(chunk);
+        encrypted.map(|()| bytes).map_err(|error| Failure::Tls(error).into())
+    }
+
+    /// Takes in what has come, and then appends to what is outgoing.
+    fn carry_out(&mut self, order: Order<'_>) -> Result<(), Error> {
+        loop {
+            match self.step(&mut Sink::new(&mut []), order)? {
+                Step::Again => {}
+                Step::Open => return Ok(()),
+                Step::PeerClosed => self.has_ended = true,
+                Step::Blocked => return Err(Error::HandshakeNotComplete),
+            }
+        }
+    }
+
+    /// One step of the machine. Plaintext goes to the sink, and what does not fit there is kept.
+    fn step(&mut self, sink: &mut Sink<'_, '_>, order: Order<'_>) -> Result<Step, Error> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        let step = self.advance(sink, order);
+        self.failure = step.as_ref().err().cloned();
+        step
+    }
+
+    fn advance(&mut self, sink: &mut Sink<'_, '_>, order: Order<'_>) -> Result<Step, Error> {
+        let (plain, outgoing) = (&mut self.plain, &mut self.outgoing);
+        let received = self.incoming.received();
+        let (discard, step) = match &mut self.machine {
+            Machine::Client(connection) => {
+                handled(connection.process_tls_records(received), sink, plain, outgoing, order)
+            }
+            Machine::Server(connection) => {
+                handled(connection.process_tls_records(received), sink, plain, outgoing, order)
+            }
+        };
+        self.incoming.start += discard;
+        step
+    }
+}
+
+/// Does what a state of the machine asks for. Returns how many received bytes are done with, too.
+fn handled<Data>(
+    UnbufferedStatus { mut discard, state }: UnbufferedStatus<'_, '_, Data>,
+    sink: &mut Sink<'_, '_>,
+    plain: &mut Vec<u8>,
+    outgoing: &mut Vec<u8>,
+    order: Order<'_>,
+) -> (usize, Result<Step, Error>) {
+    let step = state.and_then(|state| match state {
+        ConnectionState::ReadTraffic(mut traffic) => {
+            while let Some(record) = traffic.next_record() {
+                let record = record?;
+                discard += record.discard;
+                let taken = sink.take(record.payload);
+                plain.extend_from_slice(&record.payload[taken..]);
+            }
+            Ok(Step::Again)
+        }
+        ConnectionState::EncodeTlsData(mut message) => {
+            let at = outgoing.len();
+            // The first call only tells how long it is.
+            if let Err(EncodeError::InsufficientSize(room)) = message.encode(&mut []) {
+                outgoing.resize(at + room.required_size, 0);
+                message.encode(&mut outgoing[at..]).map_err(|error| Error::General(error.to_string()))?;
+            }
+            Ok(Step::Again)
+        }
+        // It goes out in order with all that is outgoing.
+        ConnectionState::TransmitTlsData(message) => {
+            message.done();
+            Ok(Step::Again)
+        }
+        ConnectionState::BlockedHandshake => Ok(Step::Blocked),
+        ConnectionState::WriteTraffic(mut traffic) => {
+            let at = outgoing.len();
+            let written = match order {
+                Order::Nothing => Ok(0),
+                Order::Encrypt(chunk) => {
+                    outgoing.resize(at + chunk.len() + OVERHEAD_BYTES, 0);
+                    traffic.encrypt(chunk, &mut outgoing[at..])
+                }
+                Order::Close => {
+                    outgoing.resize(at + OVERHEAD_BYTES, 0);
+                    traffic.queue_close_notify(&mut outgoing[at..])
+                }
+            };
+            outgoing.truncate(at + *written.as_ref().unwrap_or(&0));
+            match written {
+                Ok(_) => Ok(Step::Open),
+                Err(EncryptError::EncryptExhausted) => Err(Error::EncryptError),
+                Err(error) => Err(Error::General(error.to_string())),
+            }
+        }
+        ConnectionState::PeerClosed => Ok(Step::PeerClosed),
+        ConnectionState::Closed => Err(Error::General("the connection is closed".to_owned())),
+        state => Err(Error::General(format!("{state:?}"))),
+    });
+    (discard, step)
+}
+
+impl Incoming {
+    fn received(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.start..self.end]
+    }
+
+    /// Receives behind what is there. An error if that has filled all the room and is no message yet.
+    fn receive(&mut self, stream: &dyn Stream) -> io::Result<usize> {
+        if self.buffer.is_empty() {
+            self.buffer = SPARE.take();
+            self.buffer.resize(INCOMING_BYTES, 0);
+        }
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        if self.end == self.buffer.len() {
+            return Err(Failure::Tls(InvalidMessage::HandshakePayloadTooLarge.into()).into());
+        }
+        let received = stream.try_read(&mut [InSlice::Bytes(&mut self.buffer[self.end..])])?;
+        self.end += received;
+        Ok(received)
+    }
+
+    /// Gives the buffer to the next connection if nothing is in it.
+    fn release(&mut self) {
+        if self.start == self.end && !self.buffer.is_empty() {
+            SPARE.set(std::mem::take(&mut self.buffer));
+            (self.start, self.end) = (0, 0);
+        }
+    }
+}
+
+impl<'a, 's> Sink<'a, 's> {
+    fn new(slices: &'a mut [InSlice<'s>]) -> Sink<'a, 's> {
+        Sink { slices, index: 0, at: 0, filled: 0 }
+    }
+
+    fn has_room(&self) -> bool {
+        let rest = self.slices[self.index..].iter().map(room).sum::<usize>();
+        rest > self.at
+    }
+
+    /// Takes as much as there is room for, and returns how much that is.
+    fn take(&mut self, bytes: &[u8]) -> usize {
+        let mut rest = bytes;
+        while let Some(slice) = self.slices.get_mut(self.index) {
+            let length = room(slice);
+            let (taken, after) = rest.split_at(rest.len().min(length - self.at));
+            let place = self.at..self.at + taken.len();
+            match slice {
+                InSlice::Bytes(bytes) => bytes[place].copy_from_slice(taken),
+                InSlice::Shared(bytes) => {
+                    bytes[place].iter().zip(taken).for_each(|(to, from)| to.store(*from, Relaxed));
+                }
+            }
+            rest = after;
+            self.at += taken.len();
+            if self.at < length {
+                break;
+            }
+            (self.index, self.at) = (self.index + 1, 0);
+        }
+        self.filled += bytes.len() - rest.len();
+        bytes.len() - rest.len()
+    }
+}
+
+fn room(slice: &InSlice<'_>) -> usize {
+    match slice {
+        InSlice::Bytes(bytes) => bytes.len(),
+        InSlice::Shared(bytes) => bytes.len(),
+    }
+}
+
+fn length(slice: &OutSlice<'_>) -> usize {
+    match slice {
+        OutSlice::Bytes(bytes) => bytes.len(),
+        OutSlice::Shared(bytes) => bytes.len(),
+    }
+}

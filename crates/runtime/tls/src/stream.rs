@@ -1,0 +1,192 @@
+//! A stream that is encrypted, and the handshakes that it begins with.
+
+use std::cell::{RefCell, RefMut};
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use reactor::{Detached, InSlice, OutSlice, PathInfo, Stream};
+use rustls::client::UnbufferedClientConnection;
+use rustls::server::UnbufferedServerConnection;
+
+use crate::credentials::{Client, Server};
+use crate::failure::Failure;
+use crate::names;
+use crate::session::{Machine, Session};
+
+/// How long a peer that was refused may take to read why: closing with its bytes unread would reset the connection, and the
+/// alert would be lost.
+const ALERT_TIME: Duration = Duration::from_secs(1);
+
+/// A stream over which both ends have agreed on keys. It ends with a close_notify alert when it is dropped.
+pub struct TlsStream {
+    /// `None` only while it is being detached.
+    parts: Option<Parts>,
+}
+
+struct Parts {
+    inner: Box<dyn Stream>,
+    session: RefCell<Session>,
+}
+
+/// An encrypted stream between two threads.
+struct DetachedTls {
+    inner: Detached,
+    session: Session,
+}
+
+/// The server's side of a handshake, of which nothing has been received yet.
+///
+/// # Errors
+/// Why it failed; the client has been told.
+pub async fn accept(stream: Box<dyn Stream>, server: &Server) -> Result<TlsStream, Failure> {
+    let machine = UnbufferedServerConnection::new(Arc::clone(&server.config))?;
+    shake_hands(stream, Machine::Server(machine)).await
+}
+
+/// The client's side of a handshake, of which nothing has been received yet. A server that refuses the certificate of the
+/// client does so later, with an error of the first reads.
+///
+/// # Errors
+/// Why it failed; the server has been told.
+pub async fn connect(stream: Box<dyn Stream>, client: &Client) -> Result<TlsStream, Failure> {
+    let machine = UnbufferedClientConnection::new(Arc::clone(&client.config), client.name.clone())?;
+    shake_hands(stream, Machine::Client(machine)).await
+}
+
+/// Makes a stream that another thread detached one of this thread, whether it is encrypted or not.
+///
+/// # Errors
+/// Those of [`reactor::World::adopt`].
+pub fn adopt(stream: Detached) -> io::Result<Box<dyn Stream>> {
+    match stream.downcast::<DetachedTls>() {
+        Ok(detached) => {
+            let DetachedTls { inner, session } = *detached;
+            Ok(Box::new(TlsStream::new(reactor::world().adopt(inner)?, session)))
+        }
+        Err(plain) => reactor::world().adopt(plain),
+    }
+}
+
+async fn shake_hands(stream: Box<dyn Stream>, machine: Machine) -> Result<TlsStream, Failure> {
+    let mut session = Session::new(machine);
+    loop {
+        let is_over = match session.shake_hands(&*stream) {
+            Ok(is_over) => is_over,
+            Err(failure) => {
+                session.send_alert(&*stream);
+                let _ = reactor::timeout(ALERT_TIME, drain(&*stream)).await;
+                return Err(failure);
+            }
+        };
+        while !session.flush(&*stream)? {
+            poll_fn(|cx| stream.poll_writable(cx)).await?;
+        }
+        if is_over {
+            return Ok(TlsStream::new(stream, session));
+        }
+        poll_fn(|cx| stream.poll_readable(cx)).await?;
+    }
+}
+
+/// Reads until the peer closes, but not for ever.
+async fn drain(stream: &dyn Stream) {
+    let mut scrap = [0; 1024];
+    for _ in 0..64 {
+        if stream.read_exact(&mut scrap).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl TlsStream {
+    fn new(inner: Box<dyn Stream>, session: Session) -> TlsStream {
+        TlsStream { parts: Some(Parts { inner, session: RefCell::new(session) }) }
+    }
+
+    fn parts(&self) -> &Parts {
+        // They go only by `detach`, which takes the whole.
+        self.parts.as_ref().expect("a stream that is not detached")
+    }
+
+    fn inner(&self) -> &dyn Stream {
+        &*self.parts().inner
+    }
+
+    fn session(&self) -> RefMut<'_, Session> {
+        self.parts().session.borrow_mut()
+    }
+
+    /// The names in the certificate of the peer: its subject's common name, then its DNS names. None without a certificate.
+    pub fn peer_names(&self) -> Vec<String> {
+        self.session().peer_certificate().map(names::of_certificate).unwrap_or_default()
+    }
+
+    /// What it is encrypted with, as the standard calls it: `TLS13_AES_256_GCM_SHA384`.
+    pub fn cipher(&self) -> String {
+        self.session().cipher().map_or_else(String::new, |suite| format!("{suite:?}"))
+    }
+}
+
+impl Stream for TlsStream {
+    fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
+        self.session().read(self.inner(), into)
+    }
+
+    fn readable_bytes(&self) -> usize {
+        self.session().readable_bytes()
+    }
+
+    /// After `WouldBlock` the same bytes must be offered again, and more may follow them: they are encrypted already.
+    fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
+        self.session().write(self.inner(), from)
+    }
+
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.session().may_have_more() {
+            true => Poll::Ready(Ok(())),
+            false => self.inner().poll_readable(cx),
+        }
+    }
+
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.inner().poll_writable(cx)
+    }
+
+    fn peer(&self) -> SocketAddr {
+        self.inner().peer()
+    }
+
+    fn local(&self) -> SocketAddr {
+        self.inner().local()
+    }
+
+    fn shutdown(&self) {
+        self.session().close(self.inner());
+        self.inner().shutdown();
+    }
+
+    fn reset(&self) {
+        self.inner().reset(); // nothing more is said: what was sent must not be delivered
+    }
+
+    fn path(&self) -> Option<PathInfo> {
+        self.inner().path()
+    }
+
+    fn detach(mut self: Box<Self>) -> Detached {
+        let Parts { inner, session } = self.parts.take().expect("a stream that is not detached");
+        Box::new(DetachedTls { inner: inner.detach(), session: session.into_inner() })
+    }
+}
+
+impl Drop for TlsStream {
+    fn drop(&mut self) {
+        if let Some(Parts { inner, session }) = &self.parts {
+            session.borrow_mut().close(&**inner);
+        }
+    }
+}
