@@ -8,7 +8,8 @@ use std::sync::Arc;
 use block::{Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent};
 use stats::Random;
 
-use crate::program::{PATIENCE, ended_within, installed, run, until, write_patterned_file};
+use crate::nbd::tls::Pki;
+use crate::program::{Ended, PATIENCE, ended_within, installed, run, until, write_patterned_file};
 use crate::remote::in_a_world;
 use crate::server::{Server, free_port};
 
@@ -275,4 +276,103 @@ fn an_export_of_others_is_served_again() {
         .expect_success();
     run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &server.url("disk")]).expect_success();
     run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &foreign.url()]).expect_success();
+}
+
+/// By TLS, with and without a certificate of our own.
+#[test]
+fn servers_of_others_encrypt() {
+    if !installed(&["nbdkit", "qemu-nbd"]) {
+        return;
+    }
+    let pki = Pki::new();
+    let folder = pki.folder();
+    let (before, after) = (pki.file("before.img"), pki.file("after.img"));
+    write_patterned_file(Path::new(&before), BYTES);
+    let secure = |server: &Foreign, query: &str| format!("nbds://localhost:{}/?{query}", server.port);
+    let (ca, all) = (format!("tls-ca={folder}/ca-cert.pem"), format!("tls-certificates={folder}"));
+    let certificates = format!("--tls-certificates={folder}");
+    for (peer, query) in [("--tls-verify-peer", &all), ("-v", &ca)] {
+        let server = Foreign::nbdkit(&["--tls=require", &certificates, peer, "memory", "8M"]);
+        there_and_back(&secure(&server, query), Path::new(&before), Path::new(&after));
+        there_and_back(
+            &secure(&server, &format!("{query}&connections=3")),
+            Path::new(&before),
+            Path::new(&after),
+        );
+        let told = info(&server.url()).expect_failure();
+        assert!(told.contains("the server requires TLS; write nbds://"), "{told}");
+        let stranger = format!("tls-ca={folder}/stranger-cert.pem");
+        let told = info(&secure(&server, &stranger)).expect_failure();
+        assert!(told.contains("unknown CA: no CA that is trusted here"), "{told}");
+        let told = info(&secure(&server, &format!("{query}&tls-hostname=san1"))).expect_failure();
+        assert!(told.contains("wrong name: the certificate is for"), "{told}");
+    }
+    let image = pki.file("qemu.img");
+    std::fs::File::create(&image).and_then(|file| file.set_len(BYTES as u64)).expect("an empty image");
+    let object = format!("tls-creds-x509,id=t,endpoint=server,dir={folder},verify-peer=yes");
+    let server = Foreign::begin(
+        "qemu-nbd",
+        &[
+            "-f",
+            "raw",
+            "-t",
+            "-e",
+            "8",
+            "-b",
+            "127.0.0.1",
+            "-p",
+            "PORT",
+            "--object",
+            &object,
+            "--tls-creds",
+            "t",
+            &image,
+        ],
+    );
+    there_and_back(&secure(&server, &all), Path::new(&before), Path::new(&after));
+    let told = info(&secure(&server, &ca)).expect_failure();
+    assert!(told.contains("TLS: "), "{told}");
+}
+
+/// STARTTLS that was refused, or that somebody on the path has taken out, is no reason to do without.
+#[test]
+fn nothing_is_said_in_clear_text_where_tls_is_wanted() {
+    if !installed(&["nbdkit"]) {
+        return;
+    }
+    let (pki, server) = (Pki::new(), Foreign::nbdkit(&["--tls=off", "memory", "8M"]));
+    let ca = pki.file("ca-cert.pem");
+    let told = info(&format!("nbds://localhost:{}/?tls-ca={ca}", server.port)).expect_failure();
+    assert!(told.contains("the server has no TLS"), "{told}");
+}
+
+#[test]
+fn a_server_on_a_unix_socket_is_used() {
+    if !installed(&["nbdkit"]) {
+        return;
+    }
+    let pki = Pki::new();
+    let (before, after) = (pki.file("before.img"), pki.file("after.img"));
+    write_patterned_file(Path::new(&before), BYTES);
+    let certificates = format!("--tls-certificates={}", pki.folder());
+    for (tls, scheme, query) in [
+        ("--tls=off", "nbd+unix", String::new()),
+        ("--tls=require", "nbds+unix", format!("&tls-certificates={}", pki.folder())),
+    ] {
+        let path = pki.file(scheme);
+        let arguments = ["-f", "-U", &path, tls, &certificates, "memory", "8M"];
+        let mut child = Command::new("nbdkit").args(arguments).spawn().expect("nbdkit");
+        until("the server listens", || std::os::unix::net::UnixStream::connect(&path).is_ok());
+        let url = format!("{scheme}:///?socket={path}{query}");
+        there_and_back(&url, Path::new(&before), Path::new(&after));
+        assert!(linerate(&["info", &url]).starts_with(&format!("{scheme}:///?socket=/")));
+        let _ = child.kill();
+        ended_within(&mut child, PATIENCE);
+    }
+    let told = info("nbd+unix:///?socket=/nonexistent/nbd.sock").expect_failure();
+    assert!(told.contains("/nonexistent/nbd.sock"), "{told}");
+}
+
+fn info(url: &str) -> Ended {
+    run(env!("CARGO_BIN_EXE_linerate"), &["info", url])
 }

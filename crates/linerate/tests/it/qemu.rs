@@ -6,6 +6,9 @@ use crate::capture::watched;
 use crate::program::{installed, run, write_patterned_file};
 use crate::server::Server;
 
+/// An object for `--object`, with `DIR` for the folder of certificates.
+pub(crate) const TLS_CREDENTIALS: &str = "tls-creds-x509,id=tls0,endpoint=client,dir=DIR";
+
 const TOOLS: &[&str] = &["qemu-img", "qemu-io"];
 
 /// The volumes that images are copied to: every kind of block, and both stores.

@@ -16,6 +16,7 @@ pub(super) const EPERM: u32 = 1;
 pub(super) const EIO: u32 = 5;
 
 pub(super) const OPT_LIST: u32 = 3;
+pub(super) const OPT_STARTTLS: u32 = 5;
 pub(super) const OPT_GO: u32 = 7;
 pub(super) const OPT_SET_META_CONTEXT: u32 = 10;
 pub(super) const OPT_EXTENDED_HEADERS: u32 = 11;
@@ -177,7 +178,7 @@ pub(super) fn an_option(option: u32, data: &[u8]) -> Vec<u8> {
     [b"IHAVEOPT", &option.to_be_bytes()[..], &length.to_be_bytes(), data].concat()
 }
 
-fn string(text: &str) -> Vec<u8> {
+pub(super) fn string(text: &str) -> Vec<u8> {
     [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat()
 }
 

@@ -5,6 +5,7 @@ mod hostile;
 mod long_writes;
 mod model;
 mod programs;
+pub(crate) mod tls;
 mod together;
 
 use std::process::Command;

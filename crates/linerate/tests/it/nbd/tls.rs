@@ -1,0 +1,341 @@
+//! TLS: other people's clients with certificates, the checks of both ends, and whoever wants to do without.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::Both;
+use super::client::{Client, OPT_GO, OPT_LIST, OPT_STARTTLS, an_option, string};
+use crate::program::{Ended, installed, run, run_command, until, write_patterned_file};
+use crate::qemu::TLS_CREDENTIALS;
+use crate::server::free_port;
+
+/// Certificates by the names that QEMU and libnbd look for, and others. `crates/runtime/tls/tests/pki/make.sh` makes them.
+pub(crate) struct Pki(TempDir);
+
+macro_rules! pki {
+    ($($name:literal)*) => {
+        &[$(($name, include_str!(concat!("../../../../runtime/tls/tests/pki/", $name)))),*]
+    };
+}
+
+const FILES: &[(&str, &str)] = pki!("ca-cert.pem" "stranger-cert.pem" "server-cert.pem" "server-key.pem" "client-cert.pem"
+    "client-key.pem" "elsewhere-cert.pem" "elsewhere-key.pem" "expired-cert.pem" "expired-key.pem");
+
+impl Pki {
+    pub(crate) fn new() -> Pki {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for (name, text) in FILES {
+            let path = folder.path().join(name);
+            fs::write(&path, text).expect("written");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("its owner's");
+        }
+        Pki(folder)
+    }
+
+    pub(crate) fn folder(&self) -> String {
+        self.0.path().display().to_string()
+    }
+
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    fn copy(&self, from: &str, to: &str) {
+        fs::copy(self.file(from), self.file(to)).expect("copied");
+    }
+
+    /// Another folder, in which a client has no certificate of its own, and this CA.
+    fn without_own(&self, ca: &str) -> TempDir {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        fs::copy(self.file(ca), folder.path().join("ca-cert.pem")).expect("copied");
+        folder
+    }
+}
+
+/// A server with the certificate of `localhost`, whose `disk` is for anybody, and `secret` for the client `host1.example`.
+fn serving(pki: &Pki, keys: &str) -> Option<Both> {
+    let port = free_port();
+    let folder = pki.folder();
+    let only = if keys.contains("tls-client-ca") {
+        "[[nbd.export]]\nvolume = \"secret\"\nclients = [\"host2\", \"host1.example\"]\n[volume.secret]\nspec = \"ram:8MiB\"\n"
+    } else {
+        ""
+    };
+    let keys = keys.replace("DIR", &folder);
+    let text = format!(
+        "[limits]\nlogin-time = \"5s\"\n[nbd]\nlisten = [\"127.0.0.1:{port}\"]\ntls-certificate = \"{folder}/server-cert.pem\"\n\
+         tls-key = \"{folder}/server-key.pem\"\n{keys}\n[[nbd.export]]\nvolume = \"disk\"\n{only}[volume.disk]\nspec = \
+         \"ram:64MiB\"\n"
+    );
+    Both::configured(text, port)
+}
+
+const MUTUAL: &str = "tls-client-ca = \"DIR/ca-cert.pem\"";
+
+impl Both {
+    fn secure(&self, export: &str, query: &str) -> String {
+        format!("nbds://localhost:{}/{export}?{query}", self.port)
+    }
+}
+
+fn linerate(arguments: &[&str]) -> Ended {
+    run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).args(arguments))
+}
+
+#[test]
+fn other_peoples_clients_use_certificates() {
+    if !installed(&["nbdinfo", "nbdcopy", "qemu-img", "qemu-io", "fio", "cmp"]) {
+        return;
+    }
+    let pki = Pki::new();
+    for keys in ["", MUTUAL] {
+        let Some(both) = serving(&pki, keys) else { return };
+        let url = both.secure("disk", &format!("tls-certificates={}", pki.folder()));
+        let listed = run("nbdinfo", &["--list", &url]).expect_success();
+        assert!(listed.contains("export=\"disk\""), "{listed}");
+        assert_eq!(listed.contains("export=\"secret\""), keys == MUTUAL, "{listed}");
+        assert!(run("nbdinfo", &[&url]).expect_success().contains("protocol: newstyle-fixed with TLS"));
+        let [before, after] = ["before", "after"].map(|name| both.server.state().join(name));
+        write_patterned_file(&before, 64 << 20);
+        let [before, after] = [before, after].map(|path| path.display().to_string());
+        let many = ["--connections=4", "--threads=4", "--requests=16", "--flush"];
+        run("nbdcopy", &[&many[..], &[&before, &url]].concat()).expect_success();
+        run("nbdcopy", &[&many[..], &[&url, &after]].concat()).expect_success();
+        run("cmp", &[&before, &after]).expect_success();
+
+        let object = TLS_CREDENTIALS.replace("DIR", &pki.folder());
+        let image = format!("driver=nbd,host=localhost,port={},export=disk,tls-creds=tls0", both.port);
+        let qemu = |program: &str, rest: &[&str]| {
+            run(program, &[&rest[..1], &["--object", &object, "--image-opts"], &rest[1..]].concat())
+        };
+        let there = format!("driver=raw,file.driver=file,file.filename={before}");
+        qemu("qemu-img", &["compare", &there, &image]).expect_success();
+        let commands =
+            ["write -P 0xa5 0 4M", "read -P 0xa5 1000 5000", "write -f -P 7 4095 2", "read -P 7 4095 2"];
+        let commands: Vec<&str> = commands.iter().flat_map(|command| ["-c", command]).collect();
+        let said =
+            run("qemu-io", &[&["--object", &object, "--image-opts"], &commands[..], &[&image]].concat());
+        assert!(!said.expect_success().contains("verification failed"));
+
+        let uri = format!("--uri={url}");
+        let fio = [
+            "--name=verify",
+            "--ioengine=nbd",
+            "--rw=randrw",
+            "--bsrange=512-128k",
+            "--blockalign=512",
+            "--size=8m",
+            "--offset_increment=8m",
+            "--numjobs=2",
+            "--iodepth=8",
+            "--verify=crc32c",
+            "--verify_fatal=1",
+            "--verify_state_save=0",
+            "--group_reporting",
+            &uri,
+        ];
+        assert!(run("fio", &fio).expect_success().contains("err= 0"));
+        let names = if keys == MUTUAL { "certificate=\"host1, host1.example\"" } else { "certificate=\"\"" };
+        assert!(both.server.log().contains(names), "{}", both.server.log());
+    }
+}
+
+/// FORCEDTLS: nothing of what there is is told, and nobody is let in.
+#[test]
+fn clear_text_gets_nothing_where_tls_is_required() {
+    let pki = Pki::new();
+    let Some(both) = serving(&pki, "") else { return };
+    let mut client = Client::connect(both.port);
+    for option in [OPT_LIST, OPT_GO, 8, 11, 4711] {
+        assert_eq!(client.option(option, &[]), 0x8000_0005, "TLS_REQD");
+    }
+    let mut client = Client::connect(both.port);
+    client.say(&an_option(1, b"disk"));
+    assert!(client.is_closed(), "EXPORT_NAME has no error");
+    until("it is logged", || both.server.log().contains("without TLS"));
+    let told = linerate(&["info", &both.url("disk")]).expect_failure();
+    assert!(told.contains("requires TLS; write nbds://"), "{told}");
+}
+
+/// SELECTIVETLS: an export for certain clients is not there for others, and does not begin in clear text.
+#[test]
+fn an_export_is_for_the_clients_that_are_listed() {
+    let pki = Pki::new();
+    let Some(both) = serving(&pki, &format!("tls = \"allowed\"\n{MUTUAL}")) else { return };
+    Client::attach(both.port, "disk").read(0, 512).expect("for anybody");
+    let mut client = Client::connect(both.port);
+    let go = |name| [&string(name)[..], &[0, 0]].concat();
+    assert_eq!(client.option(OPT_GO, &go("secret")), 0x8000_0005, "TLS_REQD");
+    assert_eq!(client.option(OPT_GO, &go("nothing")), 0x8000_0006, "UNKNOWN");
+    assert_eq!(client.option(OPT_GO, &go("")), 1, "the only one for this client");
+    let own = format!("tls-certificates={}", pki.folder());
+    linerate(&["info", &both.secure("secret", &own)]).expect_success();
+    let listed = |query: &str| linerate(&["discover", &both.secure("", query)]).expect_success();
+    assert!(listed(&own).contains("secret") && listed(&own).contains("disk"), "{}", listed(&own));
+    let listed = linerate(&["discover", &both.url("")]).expect_success();
+    assert!(listed.contains("disk") && !listed.contains("secret"), "{listed}");
+    // With a certificate of another name.
+    pki.copy("elsewhere-cert.pem", "client-cert.pem");
+    pki.copy("elsewhere-key.pem", "client-key.pem");
+    let wrong = linerate(&["info", &both.secure("secret", &own)]).expect_failure();
+    assert!(wrong.contains("wrong purpose") || wrong.contains("refuses our certificate"), "{wrong}");
+}
+
+#[test]
+fn the_check_of_a_certificate_that_failed_is_named() {
+    let pki = Pki::new();
+    let Some(both) = serving(&pki, MUTUAL) else { return };
+    let fails = |query: &str, here: &str, there: &str| {
+        let told = linerate(&["info", &both.secure("disk", query)]).expect_failure();
+        assert!(told.contains(here), "{query}: {told}");
+        until(there, || both.server.log().contains(there));
+    };
+    let ca = format!("tls-ca={}", pki.file("ca-cert.pem"));
+    let own = |name: &str| {
+        let [certificate, key] = ["cert", "key"].map(|kind| pki.file(&format!("{name}-{kind}.pem")));
+        format!("{ca}&tls-certificate={certificate}&tls-key={key}")
+    };
+    linerate(&["info", &both.secure("disk", &own("client"))]).expect_success();
+    fails(
+        &format!("tls-ca={}", pki.file("stranger-cert.pem")),
+        "unknown CA",
+        "does not trust the CA of our certificate",
+    );
+    fails(
+        &(own("client") + "&tls-hostname=san1.example"),
+        "wrong name: the certificate is for",
+        "refuses our certificate",
+    );
+    fails(
+        &ca,
+        "no certificate: the other end requires one",
+        "no certificate: the other end has presented none",
+    );
+    fails(
+        &own("expired"),
+        "expired: the other end refuses our certificate",
+        "expired: the certificate of the other end",
+    );
+    // libnbd's words are its own; ours are in the log.
+    if installed(&["nbdinfo"]) {
+        let folder = pki.without_own("ca-cert.pem");
+        let query = format!("tls-certificates={}", folder.path().display());
+        run("nbdinfo", &[&both.secure("disk", &query)]).expect_failure();
+    }
+}
+
+#[test]
+fn a_reload_exchanges_certificates() {
+    let pki = Pki::new();
+    let Some(mut both) = serving(&pki, "tls = \"allowed\"") else { return };
+    let ca = format!("tls-ca={}", pki.file("ca-cert.pem"));
+    let mut before = Client::attach(both.port, "disk");
+    linerate(&["info", &both.secure("disk", &ca)]).expect_success();
+    pki.copy("elsewhere-cert.pem", "server-cert.pem");
+    pki.copy("elsewhere-key.pem", "server-key.pem");
+    let said = both.command(&["reload"]).expect_success();
+    assert!(said.contains("NBD TLS: tls-certificate"), "{said}");
+    let told = linerate(&["info", &both.secure("disk", &ca)]).expect_failure();
+    assert!(told.contains("elsewhere.example"), "{told}");
+    linerate(&["info", &both.secure("disk", &(ca.clone() + "&tls-hostname=elsewhere.example"))])
+        .expect_success();
+    before.read(0, 512).expect("who was there stays");
+    // A key that does not fit is no reason to stop.
+    pki.copy("expired-key.pem", "server-key.pem");
+    let said = both.command(&["reload"]).expect_failure();
+    assert!(said.contains("not that of the certificate"), "{said}");
+    before.read(0, 512).expect("who was there stays");
+    // Who is not encrypted uses what will be for others only.
+    pki.copy("elsewhere-key.pem", "server-key.pem");
+    both.text = both.text.replace("\"allowed\"", "\"required\"");
+    both.server.reconfigure(&both.text);
+    let said = both.command(&["reload"]).expect_failure();
+    assert!(said.contains("uses the export disk"), "{said}");
+    both.command(&["reload", "--force"]).expect_success();
+    assert!(before.is_closed());
+}
+
+#[test]
+fn files_are_checked_before_anything_is_served() {
+    let pki = Pki::new();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("linerate.toml");
+    let check = |keys: &str| {
+        let keys = keys.replace("DIR", &pki.folder());
+        let text = format!(
+            "state = \"{}\"\n[nbd]\nlisten = [\"127.0.0.1:0\"]\n{keys}\n[[nbd.export]]\nvolume = \"disk\"\nclients = [\"host1\"]\n\
+             [volume.disk]\nspec = \"ram:1MiB\"\n",
+            folder.path().display()
+        );
+        fs::write(&file, text).expect("written");
+        linerate(&["serve", "--check", "--config", &file.display().to_string()])
+    };
+    let good =
+        format!("tls-certificate = \"DIR/server-cert.pem\"\ntls-key = \"DIR/server-key.pem\"\n{MUTUAL}");
+    let said = check(&good).expect_success();
+    assert!(said.contains("NBD over TLS, required, clients with certificates"), "{said}");
+    for (keys, says) in [
+        (String::new(), "needs tls-client-ca"),
+        (good.replace(MUTUAL, ""), "needs tls-client-ca"),
+        (good.clone() + "\ntls = \"of\"", "`of`"),
+        (good.replace("tls-key = \"DIR/server-key.pem\"\n", ""), "has no `tls-key`"),
+        (
+            good.replace("server-key", "client-key"),
+            "client-key.pem: the private key is not that of the certificate",
+        ),
+        (good.replace("server-cert", "server-key"), "server-key.pem: it has no certificate"),
+        (good.replace("server-cert", "nothing"), "cannot read"),
+    ] {
+        let told = check(&keys).expect_failure();
+        assert!(told.contains(says), "{keys}: {told}");
+    }
+    fs::set_permissions(pki.file("server-key.pem"), fs::Permissions::from_mode(0o644)).expect("changed");
+    let told = check(&good).expect_failure();
+    assert!(told.contains("mode 644 lets others use it; `chmod 600"), "{told}");
+}
+
+/// Whoever sends options behind STARTTLS, or anything but TLS, has said them for nothing.
+#[test]
+fn nothing_is_taken_from_between_clear_text_and_tls() {
+    let pki = Pki::new();
+    let Some(both) = serving(&pki, "") else { return };
+    let go = an_option(OPT_GO, &[&string("disk")[..], &[0, 0]].concat());
+    // In one segment with it.
+    let mut client = Client::connect(both.port);
+    client.say(&[an_option(OPT_STARTTLS, &[]), go.clone()].concat());
+    assert!(client.is_closed());
+    until("it is logged", || both.server.log().contains("in clear text between STARTTLS and TLS"));
+    // After its answer.
+    for said in [&go[..], &[0; 64], &[0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc], &[0x17, 3, 3, 0xff, 0xff]] {
+        let mut client = Client::connect(both.port);
+        assert_eq!(client.option(OPT_STARTTLS, &[]), 1);
+        client.say(said);
+        client.stream.shutdown(std::net::Shutdown::Write).expect("a socket");
+        assert!(client.is_closed());
+    }
+    linerate(&["info", &both.secure("disk", &format!("tls-ca={}", pki.file("ca-cert.pem")))])
+        .expect_success();
+}
+
+/// A handshake of TLS has the time of a login, whatever comes of it; meanwhile others are served.
+#[test]
+fn a_client_that_is_silent_in_its_handshake_is_given_up() {
+    let pki = Pki::new();
+    let Some(both) = serving(&pki, "") else { return };
+    let mut open: Vec<Client> = (0..40)
+        .map(|index| {
+            let mut client = Client::connect(both.port);
+            assert_eq!(client.option(OPT_STARTTLS, &[]), 1);
+            // A record that is announced, and of which so much comes.
+            client.say(&[0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3][..index % 12]);
+            client
+        })
+        .collect();
+    let ca = format!("tls-ca={}", pki.file("ca-cert.pem"));
+    linerate(&["info", &both.secure("disk", &ca)]).expect_success();
+    assert!(open.iter_mut().all(Client::is_closed));
+    linerate(&["info", &both.secure("disk", &ca)]).expect_success();
+}
