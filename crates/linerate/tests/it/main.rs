@@ -48,6 +48,7 @@ mod lost_cache;
 mod lost_writes;
 mod metrics;
 mod nbd;
+mod nbd_channels;
 mod nbd_client;
 mod peer;
 mod peer_command;

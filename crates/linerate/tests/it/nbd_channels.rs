@@ -1,0 +1,321 @@
+//! Channels of the NBD client on real sockets: connections that are cut, held up and delivered late, servers that are
+//! restarted, and a path of a lab that is cut.
+
+use std::sync::Arc;
+
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Slice};
+use lab::{Conditions, Direction, HostPlan, Lab, LinkPlan, Plan};
+
+use crate::nbd_client::{Foreign, opened};
+use crate::program::{installed, until};
+use crate::proxy::{Proxy, Towards};
+use crate::remote::in_a_world;
+use crate::server::{Server, free_port};
+
+const PAGE: u64 = 4096;
+/// Pages of a device of 8 MiB that the tests use.
+const PAGES: u64 = 64;
+
+/// Which bytes a page has.
+fn page(device: &Arc<dyn BlockDevice>, number: u64) -> Extent {
+    let blocks = PAGE >> device.geometry().block_size.shift();
+    Extent::new(number * blocks, blocks)
+}
+
+fn data(version: u8) -> Slice {
+    let mut data = Buffer::zeroed(PAGE as usize);
+    data.fill(version);
+    data.share()
+}
+
+/// Writes all pages, all at once.
+async fn write_all(device: &Arc<dyn BlockDevice>, version: u8) {
+    let write = |number| {
+        let device = Arc::clone(device);
+        reactor::spawn(
+            async move { device.write(page(&device, number), data(version), Durability::Cached).await },
+        )
+    };
+    for written in (0..PAGES).map(write).collect::<Vec<_>>() {
+        assert_eq!(written.await, Ok(()), "version {version}");
+    }
+}
+
+/// The versions of all pages.
+async fn versions(device: &Arc<dyn BlockDevice>) -> Vec<u8> {
+    let mut versions = Vec::new();
+    for number in 0..PAGES {
+        let read =
+            device.read(page(device, number), Buffer::zeroed(PAGE as usize)).await.expect("it is there");
+        assert!(read.iter().all(|byte| *byte == read[0]), "page {number} is mixed");
+        versions.push(read[0]);
+    }
+    versions
+}
+
+fn all(version: u8) -> Vec<u8> {
+    vec![version; PAGES as usize]
+}
+
+/// A server of ours that exports this volume as `disk`.
+fn ours(spec: &str) -> Option<(Server, u16)> {
+    let port = free_port();
+    let text = format!(
+        "[nbd]\nlisten = [\"127.0.0.1:{port}\"]\n[volume.disk]\nspec = \"{spec}\"\n[[nbd.export]]\nvolume = \"disk\"\n"
+    );
+    Server::configured(&text).map(|server| (server, port))
+}
+
+/// Our server of a RAM volume, and nbdkit: each with its port.
+enum Either {
+    Ours(Server, u16),
+    Nbdkit(Foreign),
+}
+
+impl Either {
+    fn both() -> Vec<Either> {
+        let ours = ours("ram:8MiB").map(|(server, port)| Either::Ours(server, port));
+        let nbdkit = installed(&["nbdkit"]).then(|| Either::Nbdkit(Foreign::nbdkit(&["memory", "8M"])));
+        [ours, nbdkit].into_iter().flatten().collect()
+    }
+
+    fn port(&self) -> u16 {
+        match self {
+            Either::Ours(_, port) => *port,
+            Either::Nbdkit(foreign) => foreign.port,
+        }
+    }
+
+    fn export(&self) -> &'static str {
+        match self {
+            Either::Ours(..) => "disk",
+            Either::Nbdkit(_) => "",
+        }
+    }
+
+    /// A device with one connection by each of two proxies, and what fails if that is too slow.
+    fn by(&self, proxies: &[Proxy; 2], options: &str) -> String {
+        let [one, other] = proxies.each_ref().map(Proxy::port);
+        format!(
+            "nbd://127.0.0.1:{one}/{}?address=127.0.0.1:{other}&connections=2&timeout=600&stall=1&{options}",
+            self.export()
+        )
+    }
+}
+
+#[test]
+fn connections_that_are_cut_cost_nothing_but_time() {
+    for server in Either::both() {
+        let proxies = [Proxy::to(server.port()), Proxy::to(server.port())];
+        in_a_world(async {
+            let device = opened(&server.by(&proxies, "quarantine=1")).await;
+            for version in 1..=6 {
+                let cut = &proxies[usize::from(version % 2)];
+                // In the middle of what is sent, wherever that is.
+                cut.cut_after(cut.connections() - 1, 10_000 * usize::from(version));
+                write_all(&device, version).await;
+                assert_eq!(versions(&device).await, all(version));
+            }
+            device.flush().await.expect("nothing is lost");
+        });
+    }
+}
+
+/// What a proxy holds of a connection that the client has given up lands when something newer has been acknowledged,
+/// or would have been.
+#[test]
+fn a_ghost_write_destroys_nothing() {
+    for server in Either::both() {
+        let proxies = [Proxy::to(server.port()), Proxy::to(server.port())];
+        in_a_world(async {
+            let device = opened(&server.by(&proxies, "quarantine=300")).await;
+            write_all(&device, 1).await;
+            proxies[0].hold_towards_target(0);
+            write_all(&device, 2).await; // with the connection that remains
+            let held = proxies[0].held(0, Towards::Target);
+            assert!(held > PAGE, "{held} bytes are on their way");
+            match &server {
+                Either::Ours(..) => {
+                    write_all(&device, 3).await;
+                    proxies[0].release(0);
+                    until("the ghosts have come", || {
+                        proxies[0].held(0, Towards::Target) == 0 || proxies[0].is_cut(0)
+                    });
+                }
+                Either::Nbdkit(_) => {
+                    // Nothing but the answers to what is held shows that it has landed.
+                    let newer = Arc::clone(&device);
+                    let newer = reactor::spawn(async move { write_all(&newer, 3).await });
+                    reactor::yield_now().await;
+                    assert!(!newer.is_finished());
+                    proxies[0].release(0);
+                    newer.await;
+                }
+            }
+            assert_eq!(versions(&device).await, all(3));
+            device.flush().await.expect("nothing is lost");
+            assert_eq!(versions(&device).await, all(3));
+        });
+    }
+}
+
+/// The same ghosts, and nothing that keeps newer writes waiting.
+#[test]
+fn without_a_quarantine_a_ghost_write_is_found() {
+    if !installed(&["nbdkit"]) {
+        return;
+    }
+    let server = Either::Nbdkit(Foreign::nbdkit(&["memory", "8M"]));
+    let proxies = [Proxy::to(server.port()), Proxy::to(server.port())];
+    in_a_world(async {
+        let device = opened(&server.by(&proxies, "quarantine=0")).await;
+        write_all(&device, 1).await;
+        proxies[0].hold_towards_target(0);
+        write_all(&device, 2).await;
+        write_all(&device, 3).await;
+        assert_eq!(versions(&device).await, all(3));
+        proxies[0].release(0);
+        while versions(&device).await == all(3) {
+            reactor::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    });
+}
+
+/// nbdkit's memory is empty after a restart: what is there was written again.
+#[test]
+fn what_a_restarted_server_has_lost_is_written_again() {
+    if !installed(&["nbdkit"]) {
+        return;
+    }
+    let mut server = Foreign::nbdkit(&["memory", "8M"]);
+    let port = server.port;
+    for (connections, journal, expected) in
+        [(1, "64MiB", Ok(())), (4, "64MiB", Ok(())), (2, "0", Err(DeviceError::WritesLost))]
+    {
+        in_a_world(async {
+            let url =
+                format!("nbd://127.0.0.1:{port}/?connections={connections}&timeout=600&journal={journal}");
+            let device = opened(&url).await;
+            write_all(&device, 1).await;
+            server.kill();
+            server = Foreign::nbdkit_at(port, &["memory", "8M"]);
+            let found = versions(&device).await;
+            assert_eq!(device.flush().await, expected);
+            assert_eq!(found, all(u8::from(expected.is_ok())));
+            assert_eq!(device.flush().await, Ok(()), "it is told once");
+        });
+    }
+}
+
+#[test]
+fn a_smaller_export_is_refused_after_a_restart() {
+    if !installed(&["nbdkit"]) {
+        return;
+    }
+    let mut server = Foreign::nbdkit(&["memory", "8M"]);
+    in_a_world(async {
+        let device = opened(&(server.url() + "?timeout=2")).await;
+        write_all(&device, 1).await;
+        server.kill();
+        server = Foreign::nbdkit_at(server.port, &["memory", "4M"]);
+        let written = device.write(page(&device, 0), data(2), Durability::Cached).await;
+        assert_eq!(written, Err(DeviceError::NotReady));
+    });
+}
+
+/// Four connections under load while the server is restarted, politely and not.
+#[test]
+fn a_restart_of_our_server_costs_nothing_but_time() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let spec = format!("file:{}?size=8MiB", folder.path().join("disk.img").display());
+    let Some((mut server, port)) = ours(&spec) else { return };
+    in_a_world(async {
+        let device = opened(&format!("nbd://127.0.0.1:{port}/disk?connections=4&timeout=600")).await;
+        for version in 1..=4 {
+            let (writing, reading) = (Arc::clone(&device), Arc::clone(&device));
+            let writer = reactor::spawn(async move { write_all(&writing, version).await });
+            let reader = reactor::spawn(async move { versions(&reading).await });
+            reactor::yield_now().await;
+            match version % 2 {
+                0 => server.kill(),
+                _ => server.stop(),
+            }
+            server.restart();
+            writer.await;
+            let read = reader.await;
+            assert!(read.iter().all(|found| [version - 1, version].contains(found)), "{read:?}");
+            device.flush().await.expect("nothing is lost");
+            assert_eq!(versions(&device).await, all(version));
+        }
+    });
+}
+
+/// Two links between two hosts: one is throttled to a tenth, one is cut and comes back.
+#[test]
+fn a_path_that_is_slow_or_gone_leaves_the_other() {
+    if !crate::lab::can_build() {
+        return;
+    }
+    let rate = |bits| Conditions { bits_per_s: Some(bits), ..Conditions::default() };
+    let link = |name: &str| LinkPlan::new(name, "client", "server", rate(400e6));
+    let plan = Plan {
+        hosts: vec![HostPlan::new("client"), HostPlan::new("server")],
+        links: vec![link("a"), link("b")],
+    };
+    let lab = Lab::build(&plan).expect("a lab");
+    let (client, host) = (lab.host("client").expect("a host"), lab.host("server").expect("a host"));
+    let state = tempfile::tempdir().expect("a temporary folder");
+    let mut server = host
+        .start(env!("CARGO_BIN_EXE_linerate"), |command| {
+            command.args([
+                "serve",
+                "--volume",
+                "disk=ram:8MiB",
+                "--listen",
+                "nbd://0.0.0.0:10809",
+                "--state",
+            ]);
+            command.arg(state.path());
+        })
+        .expect("the server starts");
+    let served = |answers: bool| {
+        until("the server listens", || {
+            let connects = || std::net::TcpStream::connect(("10.77.0.2", 10809)).is_ok();
+            client.run(connects).expect("a thread") == answers
+        });
+    };
+    served(true);
+    let set = |link: &str, conditions: &Conditions| {
+        for direction in [Direction::Forward, Direction::Back] {
+            lab.link(link).expect("a link").set(direction, conditions).expect("conditions");
+        }
+    };
+    let (slow, gone) = (rate(40e6), Conditions { loss: 1.0, ..Conditions::default() });
+    let work = || {
+        in_a_world(async {
+            let url = "nbd://10.77.0.2/disk?address=10.77.1.2&connections=4&timeout=600&stall=1";
+            let device = opened(url).await;
+            let carried = || ["a", "b"].map(|name| lab.link(name).expect("a link").counts().bytes as f64);
+            write_all(&device, 1).await;
+            set("b", &slow);
+            let before = carried();
+            for version in 2..40 {
+                write_all(&device, version).await;
+            }
+            let after = carried();
+            let (fast, slow) = (after[0] - before[0], after[1] - before[1]);
+            assert!(slow < fast / 2.0, "{slow} bytes by the slow path, {fast} by the fast one");
+            set("a", &gone);
+            write_all(&device, 41).await;
+            assert_eq!(versions(&device).await, all(41));
+            set("a", &rate(400e6));
+            set("b", &gone);
+            write_all(&device, 42).await;
+            assert_eq!(versions(&device).await, all(42));
+            device.flush().await.expect("nothing is lost");
+        });
+    };
+    client.run(work).expect("a thread of the host");
+    let _ = server.kill(); // the lab ends it, too
+    let _ = server.wait();
+}
