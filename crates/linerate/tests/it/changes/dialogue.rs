@@ -8,7 +8,7 @@ use std::thread;
 use crate::program::PATIENCE;
 
 /// A running program; it ends with this value.
-pub(super) struct Dialogue {
+pub(crate) struct Dialogue {
     child: Child,
     stdin: ChildStdin,
     said: Receiver<Vec<u8>>,
@@ -18,7 +18,7 @@ pub(super) struct Dialogue {
 
 impl Dialogue {
     /// Starts a program; nothing if it ends before it has first said `end`.
-    pub(super) fn begin(command: &mut Command, end: &'static str) -> Option<Dialogue> {
+    pub(crate) fn begin(command: &mut Command, end: &'static str) -> Option<Dialogue> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
         let (stdin, mut stdout) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
@@ -34,7 +34,7 @@ impl Dialogue {
     }
 
     /// Has it do something, and returns its answer.
-    pub(super) fn ask(&mut self, line: &str) -> String {
+    pub(crate) fn ask(&mut self, line: &str) -> String {
         self.stdin.write_all(format!("{line}\n").as_bytes()).expect("a program that listens");
         self.answer().unwrap_or_else(|| panic!("it ended at {line}"))
     }

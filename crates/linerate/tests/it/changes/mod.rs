@@ -4,7 +4,7 @@
 //! `cargo xtask changes` makes 200 of them and prints the longest pauses; the test makes fewer. `LINERATE_CHANGES` says how
 //! many and `LINERATE_SEED` from which seed.
 
-mod dialogue;
+pub(crate) mod dialogue;
 mod loads;
 mod model;
 

@@ -3,6 +3,7 @@
 mod client;
 mod hostile;
 mod long_writes;
+mod mixed;
 mod model;
 mod programs;
 pub(crate) mod tls;

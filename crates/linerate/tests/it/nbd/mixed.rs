@@ -1,0 +1,169 @@
+//! Clients of both protocols on one volume that write and read again what they wrote, while a host takes reservations,
+//! preempts and releases: nobody reads anything but the last write that was answered, and nobody is let in who is shut out.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+
+use super::Both;
+use super::client::{Client, EPERM, FLUSH};
+use super::together::{WRITE_EXCLUSIVE, persistent_reserve};
+use crate::changes::dialogue::Dialogue;
+use crate::peer::{BLOCK, Moves, Peer, write_10};
+use crate::program::{installed, until};
+
+/// Each client has a region of its own.
+const REGION: usize = 64 << 10;
+const RESERVATION_CONFLICT: u8 = 0x18;
+const ROUNDS: u64 = 20;
+
+/// A client as a load sees it; each answers for its region.
+trait Writer {
+    /// Whether it was let in.
+    fn write(&mut self, offset: usize, value: u8) -> bool;
+    /// Whether the region has that value everywhere.
+    fn has(&mut self, offset: usize, value: u8) -> bool;
+}
+
+impl Writer for Client {
+    fn write(&mut self, offset: usize, value: u8) -> bool {
+        match Client::write(self, offset as u64, &[value; REGION]) {
+            Ok(()) => {
+                self.ask(FLUSH, 0, 0, &[]).expect("flushed");
+                true
+            }
+            Err(EPERM) => false,
+            Err(error) => panic!("error {error}"),
+        }
+    }
+
+    fn has(&mut self, offset: usize, value: u8) -> bool {
+        self.read(offset as u64, REGION) == Ok(vec![value; REGION])
+    }
+}
+
+impl Writer for Peer {
+    fn write(&mut self, offset: usize, value: u8) -> bool {
+        let cdb = write_10((offset / BLOCK) as u32, REGION, false);
+        let answer = self.run(&cdb, Moves::Out(vec![value; REGION]));
+        match answer.status {
+            RESERVATION_CONFLICT => false,
+            _ => {
+                answer.expect_good();
+                true
+            }
+        }
+    }
+
+    fn has(&mut self, offset: usize, value: u8) -> bool {
+        self.read((offset / BLOCK) as u32, REGION / BLOCK) == vec![value; REGION]
+    }
+}
+
+/// QEMU's clients, by `qemu-io`.
+impl Writer for Dialogue {
+    fn write(&mut self, offset: usize, value: u8) -> bool {
+        let said = self.ask(&format!("write -P {value} {offset} {REGION}"));
+        assert!(said.contains("wrote") || said.contains("failed"), "{said}");
+        said.contains("wrote")
+    }
+
+    fn has(&mut self, offset: usize, value: u8) -> bool {
+        let said = self.ask(&format!("read -P {value} {offset} {REGION}"));
+        said.contains("read") && !said.contains("failed")
+    }
+}
+
+/// What a load has seen.
+#[derive(Default)]
+struct Seen {
+    written: AtomicU64,
+    refused: AtomicU64,
+}
+
+struct Load {
+    name: &'static str,
+    seen: Arc<Seen>,
+    thread: JoinHandle<()>,
+}
+
+fn load(
+    name: &'static str,
+    region: usize,
+    over: &Arc<AtomicBool>,
+    mut writer: impl Writer + Send + 'static,
+) -> Load {
+    let (seen, over) = (Arc::new(Seen::default()), Arc::clone(over));
+    let thread = {
+        let seen = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            let (offset, mut is, mut next) = (region * REGION, 0, 1);
+            while !over.load(Relaxed) {
+                let written = writer.write(offset, next);
+                is = if written { next } else { is };
+                next = next % 250 + 1;
+                assert!(writer.has(offset, is), "{name} does not read what it has written last");
+                let count = if written { &seen.written } else { &seen.refused };
+                count.fetch_add(1, Relaxed);
+            }
+        })
+    };
+    Load { name, seen, thread }
+}
+
+fn qemu(arguments: &[&str]) -> Option<Dialogue> {
+    if !installed(&["qemu-io"]) {
+        return None;
+    }
+    let mut command = Command::new("qemu-io");
+    command.args(["-t", "none"]).args(arguments).stderr(Stdio::null());
+    Some(Dialogue::begin(&mut command, "qemu-io> ").expect("QEMU opens the volume"))
+}
+
+#[test]
+fn both_protocols_write_one_volume_while_it_is_reserved_and_released() {
+    let Some(both) = Both::serving(&["disk=file:{state}/disk.img?size=16MiB"], "") else { return };
+    let over = Arc::new(AtomicBool::new(false));
+    let attach = || Client::attach(both.port, "disk");
+    let peer = |number| Peer::attach(&both.server, "disk", number);
+    let mut loads = vec![
+        load("an NBD client", 0, &over, attach()),
+        load("another NBD client", 1, &over, Client::extended(both.port, "disk")),
+        load("an initiator", 2, &over, peer(1)),
+    ];
+    let iscsi = format!("iscsi://{}/{}/0", both.server.portal(), both.server.target_name("disk"));
+    let qemu_nbd = qemu(&["-f", "raw", &both.url("disk")]).map(|qemu| load("QEMU by NBD", 3, &over, qemu));
+    let libiscsi = qemu(&["-f", "raw", &iscsi]).map(|qemu| load("libiscsi", 4, &over, qemu));
+    loads.extend(qemu_nbd.into_iter().chain(libiscsi));
+
+    let (mut host, mut victim, mut observer) = (peer(8), peer(9), attach());
+    let beyond = (8 * REGION) as u64;
+    persistent_reserve(&mut host, 0, 0, 0, 8);
+    let go_on = |count: fn(&Seen) -> &AtomicU64| {
+        for Load { name, seen, thread } in &loads {
+            let before = count(seen).load(Relaxed);
+            until(name, || count(seen).load(Relaxed) > before + 1 || thread.is_finished());
+        }
+    };
+    for round in 0..ROUNDS {
+        observer.write(beyond, &[1; 4096]).expect("nobody has reserved it");
+        go_on(|seen| &seen.written);
+        persistent_reserve(&mut host, 1, WRITE_EXCLUSIVE, 8, 0);
+        if round % 2 == 0 {
+            // PREEMPT AND ABORT, of one that has registered.
+            persistent_reserve(&mut victim, 6, 0, 0, 9);
+            persistent_reserve(&mut host, 5, WRITE_EXCLUSIVE, 8, 9);
+            victim = victim.ready();
+        }
+        assert_eq!(observer.write(beyond, &[2; 4096]), Err(EPERM));
+        assert_eq!(observer.read(beyond, 4096), Ok(vec![1; 4096]));
+        go_on(|seen| &seen.refused);
+        persistent_reserve(&mut host, 2, WRITE_EXCLUSIVE, 8, 0);
+    }
+    over.store(true, Relaxed);
+    for Load { name, seen, thread } in loads {
+        thread.join().expect("a load that ends well");
+        println!("{name}: {:?} written, {:?} refused", seen.written, seen.refused);
+    }
+}
