@@ -82,13 +82,17 @@ async fn shake_hands(stream: Box<dyn Stream>, machine: Machine) -> Result<TlsStr
                 return Err(failure);
             }
         };
-        while !session.flush(&*stream)? {
-            poll_fn(|cx| stream.poll_writable(cx)).await?;
-        }
-        if is_over {
+        let is_sent = session.flush(&*stream)?;
+        if is_over && is_sent {
             return Ok(TlsStream::new(stream, session));
         }
-        poll_fn(|cx| stream.poll_readable(cx)).await?;
+        // Both ends may have something to send, and none reads if each waits for room.
+        poll_fn(|cx| match is_sent {
+            false if stream.poll_writable(cx)?.is_ready() => Poll::Ready(Ok(())),
+            _ if is_over => Poll::Pending,
+            _ => stream.poll_readable(cx),
+        })
+        .await?;
     }
 }
 

@@ -222,7 +222,7 @@ fn the_check_that_failed_is_named_at_both_ends() {
 #[test]
 fn what_is_no_certificate_or_key_is_told() {
     let told = |certificate: &[u8], key: &[u8], cas: Option<&[u8]>| {
-        Server::new(certificate, key, cas).err().expect("a mistake")
+        Server::new(certificate, key, cas).expect_err("a mistake")
     };
     assert!(
         matches!(told(b"", SERVER.1, None), CredentialsError::Certificate(why) if why.contains("BEGIN CERTIFICATE"))
