@@ -68,27 +68,27 @@ fn ours(spec: &str) -> Option<(Server, u16)> {
 
 /// Our server of a RAM volume, and nbdkit: each with its port.
 enum Either {
-    Ours(Server, u16),
+    Ours { _server: Server, port: u16 },
     Nbdkit(Foreign),
 }
 
 impl Either {
     fn both() -> Vec<Either> {
-        let ours = ours("ram:8MiB").map(|(server, port)| Either::Ours(server, port));
+        let ours = ours("ram:8MiB").map(|(server, port)| Either::Ours { _server: server, port });
         let nbdkit = installed(&["nbdkit"]).then(|| Either::Nbdkit(Foreign::nbdkit(&["memory", "8M"])));
         [ours, nbdkit].into_iter().flatten().collect()
     }
 
     fn port(&self) -> u16 {
         match self {
-            Either::Ours(_, port) => *port,
+            Either::Ours { port, .. } => *port,
             Either::Nbdkit(foreign) => foreign.port,
         }
     }
 
     fn export(&self) -> &'static str {
         match self {
-            Either::Ours(..) => "disk",
+            Either::Ours { .. } => "disk",
             Either::Nbdkit(_) => "",
         }
     }
@@ -103,22 +103,23 @@ impl Either {
     }
 }
 
+/// Our server alone: nbdkit 1.32 aborts when a connection is reset while several threads answer on it.
 #[test]
 fn connections_that_are_cut_cost_nothing_but_time() {
-    for server in Either::both() {
-        let proxies = [Proxy::to(server.port()), Proxy::to(server.port())];
-        in_a_world(async {
-            let device = opened(&server.by(&proxies, "quarantine=1")).await;
-            for version in 1..=6 {
-                let cut = &proxies[usize::from(version % 2)];
-                // In the middle of what is sent, wherever that is.
-                cut.cut_after(cut.connections() - 1, 10_000 * usize::from(version));
-                write_all(&device, version).await;
-                assert_eq!(versions(&device).await, all(version));
-            }
-            device.flush().await.expect("nothing is lost");
-        });
-    }
+    let Some((server, port)) = ours("ram:8MiB") else { return };
+    let server = Either::Ours { _server: server, port };
+    let proxies = [Proxy::to(port), Proxy::to(port)];
+    in_a_world(async {
+        let device = opened(&server.by(&proxies, "quarantine=1")).await;
+        for version in 1..=6 {
+            let cut = &proxies[usize::from(version % 2)];
+            // In the middle of what is sent, wherever that is.
+            cut.cut_after(cut.connections() - 1, 10_000 * usize::from(version));
+            write_all(&device, version).await;
+            assert_eq!(versions(&device).await, all(version));
+        }
+        device.flush().await.expect("nothing is lost");
+    });
 }
 
 /// What a proxy holds of a connection that the client has given up lands when something newer has been acknowledged,
@@ -135,7 +136,7 @@ fn a_ghost_write_destroys_nothing() {
             let held = proxies[0].held(0, Towards::Target);
             assert!(held > PAGE, "{held} bytes are on their way");
             match &server {
-                Either::Ours(..) => {
+                Either::Ours { .. } => {
                     write_all(&device, 3).await;
                     proxies[0].release(0);
                     until("the ghosts have come", || {

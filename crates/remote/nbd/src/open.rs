@@ -309,14 +309,15 @@ fn difference(before: &Session, now: &Session) -> Option<String> {
 }
 
 /// A server of another protocol waits for the client's first bytes or closes, and so does one that does not let this host in.
-fn explained(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof => io::Error::new(
-            error.kind(),
-            "the server closed the connection during the handshake: it is no NBD server, or does not accept this host",
-        ),
-        _ => error,
+fn explained(error: io::Error, is_encrypted: bool) -> io::Error {
+    if error.kind() != io::ErrorKind::UnexpectedEof {
+        return error;
     }
+    let why = match is_encrypted {
+        false => "it is no NBD server, or does not accept this host",
+        true => "it may want a certificate of the client, or another one",
+    };
+    io::Error::new(error.kind(), format!("the server closed the connection during the handshake: {why}"))
 }
 
 async fn shake_hands(
@@ -325,10 +326,10 @@ async fn shake_hands(
     credentials: Option<&tls::Client>,
 ) -> Result<Reached, Failure> {
     let mut machine = if credentials.is_some() { machine.over_tls() } else { machine };
-    let (mut received, mut sent) = (Vec::new(), Vec::new());
+    let (mut received, mut sent, mut is_encrypted) = (Vec::new(), Vec::new(), false);
     loop {
         received.resize(machine.wanted(), 0);
-        stream.read_exact(&mut received).await.map_err(explained)?;
+        stream.read_exact(&mut received).await.map_err(|error| explained(error, is_encrypted))?;
         match machine.take(&received, &mut sent).map_err(Failure::Refused)? {
             ClientStep::Continue => {}
             ClientStep::StartTls => {
@@ -337,6 +338,7 @@ async fn shake_hands(
                     return Err(Failure::Refused(Refused::TlsRequired));
                 };
                 stream = Box::new(tls::connect(stream, credentials).await.map_err(Failure::Tls)?);
+                is_encrypted = true;
                 machine.encrypted(&mut sent);
             }
             ClientStep::Transmission(session) => return Ok(Reached::Export(stream, session)),
