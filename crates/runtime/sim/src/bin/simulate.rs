@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     let Arguments { task, with } = Arguments::parse();
     let all = Run { with, ..Run::default() };
     let sound = match task {
-        Task::Show { seed, without } => show(Run { seed, without, shown: true, ..all }),
+        Task::Show { seed, without } => show(&Run { seed, without, shown: true, ..all }),
         Task::Many { first, seconds, without } => many(first, seconds, &Run { without, ..all }),
         Task::Find { first, seconds, without } => find(first, seconds, &Run { without, ..all }),
         Task::Each { seeds } => each(&seeds, &all),
@@ -68,8 +68,8 @@ fn main() -> ExitCode {
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn show(shown: Run) -> bool {
-    let outcome = run(&shown);
+fn show(shown: &Run) -> bool {
+    let outcome = run(shown);
     println!("{outcome:#?}");
     outcome.fault.is_none()
 }

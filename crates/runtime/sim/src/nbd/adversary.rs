@@ -109,7 +109,7 @@ fn request(is_own: bool) -> Vec<u8> {
     } else {
         simple::REQUEST
     };
-    let flags = draw(|random| *random.pick(&[0, 0, 0, simple::FUA, simple::DF, 0x8000])) as u16;
+    let flags = draw(|random| *random.pick(&[0, 0, 0, simple::FUA, simple::DF, 0x8000]));
     let block = crate::scenario::BLOCK as u64;
     let offset = draw(|random| match random.below(10) {
         0 => random.bits(),
