@@ -18,6 +18,9 @@ use crate::failure::Failure;
 const INCOMING_BYTES: usize = 80 << 10;
 /// Plaintext that is encrypted at once: four records of the longest kind (RFC 8446 5.1).
 const CHUNK_BYTES: usize = 64 << 10;
+/// Ciphertext that one read takes in. More of it without a byte of plaintext is no way to say something: records of no length and
+/// new keys, of which there may be as many as a peer likes, would keep a thread from all others.
+const READ_BYTES_MAX: usize = 4 * INCOMING_BYTES;
 /// Room for what encryption adds: at most 22 bytes a record (5.2), a key update (4.6.3), an alert.
 const OVERHEAD_BYTES: usize = 1024;
 
@@ -50,6 +53,17 @@ pub(crate) struct Session {
     failure: Option<Error>,
     /// The last read did not end for want of ciphertext.
     may_have_more: bool,
+    pause: Pause,
+}
+
+/// After [`READ_BYTES_MAX`] it is the turn of others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pause {
+    No,
+    /// The next read has nothing.
+    Due,
+    /// Who waits for more is woken at once, behind others.
+    Taken,
 }
 
 /// Received ciphertext.
@@ -101,6 +115,7 @@ impl Session {
             has_ended: false,
             failure: None,
             may_have_more: false,
+            pause: Pause::No,
         }
     }
 
@@ -150,9 +165,18 @@ impl Session {
         self.may_have_more || self.readable_bytes() > 0
     }
 
+    /// Whether others are to have their turn before the next read; asked once, it is over.
+    pub(crate) fn take_pause(&mut self) -> bool {
+        std::mem::replace(&mut self.pause, Pause::No) == Pause::Taken
+    }
+
     /// As [`Stream::try_read`].
     pub(crate) fn read(&mut self, stream: &dyn Stream, into: &mut [InSlice<'_>]) -> io::Result<usize> {
-        let mut sink = Sink::new(into);
+        if std::mem::replace(&mut self.pause, Pause::No) == Pause::Due {
+            self.pause = Pause::Taken;
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let (mut sink, mut received) = (Sink::new(into), 0);
         self.plain_taken += sink.take(&self.plain[self.plain_taken..]);
         if self.plain_taken == self.plain.len() {
             (self.plain, self.plain_taken) = (Vec::new(), 0);
@@ -168,7 +192,18 @@ impl Session {
                 Ok(Step::Open | Step::Blocked) => match self.incoming.receive(stream) {
                     // Whether it says so before or not: the messages of the protocols above have lengths.
                     Ok(0) => self.has_ended = true,
-                    Ok(_) => {}
+                    Ok(count) => {
+                        received += count;
+                        if received > READ_BYTES_MAX && sink.filled > 0 {
+                            self.pause = Pause::Due;
+                            break Ok(());
+                        }
+                        if received > READ_BYTES_MAX {
+                            let failure = Error::General("too many records without data".to_owned());
+                            self.failure = Some(failure.clone());
+                            break Err(Failure::Tls(failure).into());
+                        }
+                    }
                     Err(error) => break Err(error),
                 },
                 Err(error) => {

@@ -150,6 +150,10 @@ impl Stream for TlsStream {
     }
 
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.session().take_pause() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         match self.session().may_have_more() {
             true => Poll::Ready(Ok(())),
             false => self.inner().poll_readable(cx),
