@@ -6,9 +6,11 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::Poll;
 
 use crate::executor::{ExecutorId, executor, spawn};
 use crate::mailbox::{Receiver, Sender, mailbox};
@@ -55,19 +57,30 @@ impl<T: 'static> Resident<T> {
         })
     }
 
-    /// Has `work` done on the thread of the value, as a task there. `None` if the thread is gone.
+    /// Has `work` done on the thread of the value, as a task there. If the future is dropped, so is the work. `None` if
+    /// the thread is gone.
     pub async fn ask<R: Send + 'static, F: Future<Output = R> + 'static>(
         &self,
         work: impl FnOnce(Rc<T>) -> F + Send + 'static,
     ) -> Option<R> {
         let (reply, mut answer) = mailbox();
+        let (asking, mut gone) = mailbox::<()>();
         let job: Job<T> = Box::new(move |value| {
             Box::pin(async move {
-                let _ = reply.send(work(value).await); // who has asked may be gone
+                let (mut work, mut gone) = (pin!(work(value)), pin!(gone.recv()));
+                let done = poll_fn(|cx| match work.as_mut().poll(cx) {
+                    Poll::Ready(done) => Poll::Ready(Some(done)),
+                    Poll::Pending => gone.as_mut().poll(cx).map(|_| None),
+                });
+                if let Some(done) = done.await {
+                    let _ = reply.send(done);
+                }
             })
         });
         self.jobs.send(job).ok()?;
-        answer.recv().await
+        let answer = answer.recv().await;
+        drop(asking);
+        answer
     }
 }
 
