@@ -62,6 +62,9 @@ impl CoreClients {
             };
             core.clients.borrow_mut().retain(|other| !Rc::ptr_eq(other, &client));
             drop(channel);
+            if client.requests.has_left_changes() {
+                core.handle.server.quiesce(vec![Arc::clone(client.requests.volume())]).await;
+            }
         }));
     }
 
@@ -69,27 +72,31 @@ impl CoreClients {
     /// taken.
     pub(crate) async fn succeed(&self, name: &ChannelName) -> Option<Channel> {
         let channels = &self.front_end.channels;
+        // Its client was not answered in time when it first came with this name.
+        let namesake = ChannelName { ended: vec![name.number], ..name.clone() };
+        self.end(channels.condemn(&namesake)).await;
         let channel = channels.register(name)?;
-        let lost = channels.condemn(name);
-        if !lost.is_empty() {
-            for core in 0..self.handle.server.cores() {
-                let lost = lost.clone();
-                self.handle.server.run_on(core, move |local| {
-                    if let Some(core) = local.front_end::<CoreClients>() {
-                        let is_lost = |client: &Rc<Client>| {
-                            let name = client.session.channel.as_ref();
-                            name.is_some_and(|name| lost.contains(&(name.session, name.number)))
-                        };
-                        let all = core.all();
-                        all.iter()
-                            .filter(|client| is_lost(client))
-                            .for_each(|client| client.close(Closing::Dropped));
-                    }
-                });
-            }
-            channels.ended(&lost).await;
-        }
+        self.end(channels.condemn(name)).await;
         Some(channel)
+    }
+
+    /// Ends connections, on whichever cores they are.
+    async fn end(&self, lost: Vec<(u128, u64)>) {
+        if lost.is_empty() {
+            return;
+        }
+        for core in 0..self.handle.server.cores() {
+            let lost = lost.clone();
+            self.handle.server.run_on(core, move |local| {
+                let Some(core) = local.front_end::<CoreClients>() else { return };
+                let is_lost = |client: &&Rc<Client>| {
+                    let name = client.session.channel.as_ref();
+                    name.is_some_and(|name| lost.contains(&(name.session, name.number)))
+                };
+                core.all().iter().filter(is_lost).for_each(|client| client.close(Closing::Dropped));
+            });
+        }
+        self.front_end.channels.ended(&lost).await;
     }
 
     /// A client begins, and everybody who wants to know is told.
@@ -140,7 +147,7 @@ impl CoreFrontEnd for CoreClients {
         Box::pin(admission::admit(self, accepted))
     }
 
-    fn abort(self: Rc<Self>, order: &AbortOrder, _: &Sender<()>) {
+    fn abort(self: Rc<Self>, order: &AbortOrder, done: &Sender<()>) {
         for client in self.all() {
             let uses = Arc::ptr_eq(client.requests.volume(), &order.volume);
             if uses && order.is_about(client.requests.attachment()) {
@@ -150,6 +157,12 @@ impl CoreFrontEnd for CoreClients {
                 client.requests.abort_reserved();
             }
         }
+        // Behind the tasks that were woken by it: only then their blocks are locked until the device has quiesced.
+        let done = Sender::clone(done);
+        drop(reactor::spawn(async move {
+            reactor::yield_now().await;
+            drop(done);
+        }));
     }
 
     fn adapt(self: Rc<Self>, _: &Sender<()>) {

@@ -35,6 +35,7 @@ pub struct Requests {
     next: Cell<u64>,
     /// How often all requests were aborted.
     aborts: Cell<u64>,
+    has_left_changes: Cell<bool>,
 }
 
 /// A request that the device has not ended.
@@ -76,6 +77,7 @@ impl Drop for Listed<'_> {
     fn drop(&mut self) {
         self.requests.outstanding.borrow_mut().remove(&self.number);
         if let Some(extent) = self.changes {
+            self.requests.has_left_changes.set(true);
             self.requests.volume.lock_until_quiesced(extent);
         }
     }
@@ -87,8 +89,14 @@ impl Requests {
         // The generation is never `u64::MAX`.
         let permitted = Cell::new((u64::MAX, [Ok(()); 2]));
         let outstanding = RefCell::default();
-        let (next, aborts) = (Cell::new(0), Cell::new(0));
-        Requests { volume, attachment, path, permitted, outstanding, next, aborts }
+        let (next, aborts, has_left_changes) = (Cell::new(0), Cell::new(0), Cell::new(false));
+        Requests { volume, attachment, path, permitted, outstanding, next, aborts, has_left_changes }
+    }
+
+    /// Whether a change was given up while the device had it. Its blocks stay locked until somebody has awaited
+    /// [`Server::quiesce`](crate::Server::quiesce): whoever ended it, and in the end whoever gives up this list.
+    pub fn has_left_changes(&self) -> bool {
+        self.has_left_changes.get()
     }
 
     /// The volume.

@@ -112,6 +112,24 @@ fn a_preemption_ends_what_it_shuts_an_nbd_client_out_of() {
     client.write(0, &[3; 4096]).expect("and the release lets it in again");
 }
 
+/// Blocks of a change that a client has left behind are not locked for ever.
+#[test]
+fn a_client_that_goes_while_the_device_has_its_write_leaves_nothing_locked() {
+    let Some(both) = sick("1h") else { return };
+    let mut client = Client::attach(both.port, "sick");
+    client.write(0, &[1; 4096]).expect("written");
+    both.command(&["fault", "sick", "hang"]).expect_success();
+    client.begin(WRITE, 0, 4096, &[2; 4096]);
+    client.begin(WRITE, 5000, 5, &[2; 5]);
+    until_outstanding(&both);
+    drop(client);
+    until("the client is gone", || sessions(&both.server).is_empty());
+    both.command(&["fault", "sick", "pass"]).expect_success();
+    let mut other = Client::attach(both.port, "sick");
+    until("a volume that answers", || other.write(0, &[3; 8192]).is_ok());
+    assert_eq!(other.read(0, 8192), Ok(vec![3; 8192]));
+}
+
 #[test]
 fn a_request_past_its_deadline_fails_and_fences_the_volume_until_it_answers() {
     let Some(both) = sick("1s") else { return };
