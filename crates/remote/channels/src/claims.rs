@@ -23,8 +23,6 @@ struct Table {
 struct Entry {
     number: u64,
     range: Range<u64>,
-    /// Nobody waits for the change any more.
-    is_abandoned: bool,
     waker: Option<Waker>,
 }
 
@@ -41,14 +39,16 @@ impl Claims {
     /// Claims `range`. It is granted when all earlier claims that overlap it have ended.
     pub fn claim(&self, range: Range<u64>) -> Claim {
         let number = self.0.next.replace(self.0.next.get() + 1);
-        self.0.entries.borrow_mut().push(Entry { number, range, is_abandoned: false, waker: None });
+        self.0.entries.borrow_mut().push(Entry { number, range, waker: None });
         Claim(Rc::new(Held { table: Rc::clone(&self.0), number }))
     }
 
-    /// Ends when every change that was abandoned has ended.
+    /// Ends when every change that was claimed before has ended, whoever waits for it: one that was answered may still be on
+    /// its way over a connection that was lost, and whoever has dropped one may be on another thread.
     pub async fn quiesced(&self) {
+        let before = self.0.next.get();
         poll_fn(|cx| {
-            if !self.0.entries.borrow().iter().any(|entry| entry.is_abandoned) {
+            if self.0.entries.borrow().first().is_none_or(|entry| entry.number >= before) {
                 return Poll::Ready(());
             }
             self.0.quiescing.borrow_mut().push(cx.waker().clone());
@@ -80,13 +80,6 @@ impl Claim {
         })
         .await;
     }
-
-    /// Nobody waits for the change any more, but it may still be carried out.
-    pub fn abandon(&self) {
-        let mut entries = self.0.table.entries.borrow_mut();
-        let entry = entries.iter_mut().find(|entry| entry.number == self.0.number);
-        entry.into_iter().for_each(|entry| entry.is_abandoned = true);
-    }
 }
 
 impl fmt::Debug for Claim {
@@ -105,9 +98,7 @@ impl Drop for Held {
             woken.extend(entry.waker.take());
         }
         drop(entries);
-        if ended.is_abandoned {
-            woken.append(&mut self.table.quiescing.borrow_mut());
-        }
+        woken.append(&mut self.table.quiescing.borrow_mut());
         woken.into_iter().for_each(Waker::wake);
     }
 }
@@ -155,15 +146,24 @@ mod tests {
     }
 
     #[test]
-    fn the_device_is_quiet_once_what_was_abandoned_has_ended() {
+    fn the_device_is_quiet_once_what_was_claimed_before_has_ended() {
         let claims = Claims::default();
-        let [outstanding, abandoned] = [0..4, 8..12].map(|range| claims.claim(range));
-        let is_quiet = || Box::pin(claims.quiesced()).as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        assert!(is_quiet().is_ready());
-        abandoned.abandon();
-        assert!(is_quiet().is_pending());
-        drop(abandoned);
-        assert!(is_quiet().is_ready());
+        let poll = |quiet: &mut std::pin::Pin<Box<dyn Future<Output = ()>>>| {
+            quiet.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        };
+        let quiet = || -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
+            let claims = claims.clone();
+            Box::pin(async move { claims.quiesced().await })
+        };
+        assert!(poll(&mut quiet()).is_ready());
+        let outstanding = claims.claim(0..4);
+        let held_by_a_lost_link = outstanding.clone();
+        let mut waiting = quiet();
+        assert!(poll(&mut waiting).is_pending());
+        let _later = claims.claim(8..12);
         drop(outstanding);
+        assert!(poll(&mut waiting).is_pending(), "its answer came by another link");
+        drop(held_by_a_lost_link);
+        assert!(poll(&mut waiting).is_ready(), "what came later is not waited for");
     }
 }

@@ -9,8 +9,11 @@
 //!   └──── ended, or silent although requests are outstanding ◄──────────────────────────┘
 //! ```
 
+use std::future::poll_fn;
 use std::ops::Range;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::backoff::Backoff;
@@ -60,11 +63,15 @@ impl<T: Transport> Shared<T> {
         let (number, ended) = {
             let mut state = self.state.borrow_mut();
             state.next_number += 1;
-            let ended: Vec<u64> = state.unfenced.keys().copied().take(ENDED_MAX).collect();
+            // First those whose claims keep others waiting.
+            let (with, without): (Vec<_>, Vec<_>) =
+                state.unfenced.iter().partition(|(_, claims)| !claims.is_empty());
+            let ended = with.into_iter().chain(without).map(|(number, _)| *number).take(ENDED_MAX);
+            let ended: Vec<u64> = ended.collect();
             (state.next_number - 1, ended)
         };
         let name = Name { session: self.settings.session, number };
-        let Connected { link, fences } = self.transport.connect(path, name, &ended).await?;
+        let Connected { link, fences, start } = self.transport.connect(path, name, &ended).await?;
         let in_use = InUse { link, number, fences };
         let of_ended =
             |state: &mut State<T>| ended.iter().filter_map(|lost| state.unfenced.remove(lost)).collect();
@@ -74,13 +81,25 @@ impl<T: Transport> Shared<T> {
             // Another server than the one that has fenced before.
             false => self.bury(fenced.into_iter().flatten().collect()),
         }
+        if self.state.borrow().unfenced.values().any(|claims| !claims.is_empty()) {
+            // More than one connection can name: a replay could be overtaken by what is not fenced yet.
+            in_use.link.leave();
+            return Err("more lost connections are to be ended first".to_owned());
+        }
         let turn = self.admission.take().await;
         let has_changed = self.state.borrow().has_changed;
         let is_usable = match has_changed {
-            true => self.is_as_before().await || self.replay(&in_use).await,
+            true => {
+                let is_as_before = match (self.start.get(), start) {
+                    (Some(before), Some(now)) => before == now,
+                    _ => self.is_as_before().await,
+                };
+                is_as_before || self.replay(&in_use).await
+            }
             false => true,
         };
         if is_usable {
+            self.start.set(start);
             drop(turn);
             return Ok(in_use);
         }
@@ -98,15 +117,35 @@ impl<T: Transport> Shared<T> {
         if !self.settings.is_coherent {
             return false; // what one connection has written is another's after a flush only
         }
-        loop {
-            let live = self.state.borrow().slots.iter().find_map(|slot| slot.live().cloned());
-            let Some(InUse { link, .. }) = live else { return false };
-            let deadline = reactor::now() + self.settings.timeout;
-            match link.exchange(&self.transport.probe(), None, deadline).await {
-                Ok(_) | Err(Failed::Server(_)) => return true,
-                Err(_) => link.reset(),
-            }
-        }
+        // All at once: idle ones may have been forgotten on the way, and each takes its time to be silent.
+        let live: Vec<InUse<T::Link>> =
+            self.state.borrow().slots.iter().filter_map(|slot| slot.live().cloned()).collect();
+        let deadline = reactor::now() + self.settings.timeout;
+        let mut probes: Vec<_> = live
+            .into_iter()
+            .map(|InUse { link, .. }| {
+                let probe = link.exchange(&self.transport.probe(), None, deadline);
+                reactor::spawn(async move {
+                    let answers = matches!(probe.await, Ok(_) | Err(Failed::Server(_)));
+                    if !answers {
+                        link.reset();
+                    }
+                    answers
+                })
+            })
+            .collect();
+        poll_fn(|cx| {
+            let mut is_one = false;
+            probes.retain_mut(|probe| match Pin::new(probe).poll(cx) {
+                Poll::Ready(answers) => {
+                    is_one |= answers;
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if is_one || probes.is_empty() { Poll::Ready(is_one) } else { Poll::Pending }
+        })
+        .await
     }
 
     /// Writes again what a restarted server may have lost. False if the connection was lost meanwhile.
@@ -123,9 +162,9 @@ impl<T: Transport> Shared<T> {
         if changes.is_empty() {
             return true;
         }
-        let deadline = reactor::now() + self.settings.timeout;
         let mut refused = 0;
         for some in changes.chunks(REPLAYED_AT_ONCE) {
+            let deadline = reactor::now() + self.settings.timeout; // however long the whole takes
             let mut sent = Vec::with_capacity(some.len());
             for (range, change) in some {
                 let claim = self.claims.claim(range.clone());
@@ -161,10 +200,9 @@ impl<T: Transport> Shared<T> {
         match (fences, loss) {
             (true, _) => {
                 link.reset();
+                // Named even without claims: the server may not know yet that it is lost, and keeps it.
                 let claims = link.take_unanswered();
-                if !claims.is_empty() {
-                    self.state.borrow_mut().unfenced.insert(number, claims);
-                }
+                self.state.borrow_mut().unfenced.insert(number, claims);
             }
             (false, Loss::Ended(_)) => {
                 link.reset();
@@ -183,6 +221,22 @@ impl<T: Transport> Shared<T> {
                 }));
             }
         }
+    }
+
+    /// Has the server end a connection that no channel replaces, by one that is made for it.
+    async fn fence(self: &Rc<Self>, path: usize, number: u64) {
+        while self.has_claims_of(number) {
+            match self.connect(path).await {
+                Ok(extra) => extra.link.leave(),
+                Err(_) => reactor::sleep(RETURN).await,
+            }
+        }
+    }
+
+    fn has_claims_of(&self, number: u64) -> bool {
+        let state = self.state.borrow();
+        let has_ended = state.slots.is_empty(); // `leave` has taken them
+        !has_ended && state.unfenced.get(&number).is_some_and(|claims| !claims.is_empty())
     }
 
     /// Keeps claims until the quarantine is over.
@@ -223,9 +277,10 @@ impl<T: Transport> Shared<T> {
                     self.state.borrow_mut().leaving.push(Rc::clone(&away.link));
                     let shared = Rc::clone(self);
                     drop(reactor::spawn(async move {
-                        let loss = away.link.lost().await;
+                        let (loss, number) = (away.link.lost().await, away.number);
                         shared.state.borrow_mut().leaving.retain(|link| !Rc::ptr_eq(link, &away.link));
                         shared.retire(away, &loss);
+                        shared.fence(own, number).await;
                     }));
                 }
             }

@@ -61,6 +61,8 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) ledger: RefCell<FlushLedger>,
     pub(crate) journal: RefCell<Journal<RequestOf<T>>>,
     pub(crate) is_flushing: Cell<bool>,
+    /// The server's start, if it tells.
+    pub(crate) start: Cell<Option<u128>>,
 }
 
 pub(crate) struct State<T: Transport> {
@@ -114,20 +116,6 @@ struct Sending<'a, T: Transport> {
     begun: Begun,
 }
 
-/// The claim of a request: when that is dropped before it has ended, the change is abandoned.
-struct Owned {
-    claim: Claim,
-    has_ended: bool,
-}
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            self.claim.abandon();
-        }
-    }
-}
-
 impl<T: Transport> Channels<T> {
     /// Channels, the first of which has this connection by this path. Its name was number 0.
     pub fn new(transport: T, settings: Settings, first: Connected<T::Link>, path: usize) -> Channels<T> {
@@ -163,6 +151,7 @@ impl<T: Transport> Channels<T> {
             ledger: RefCell::default(),
             journal: RefCell::default(),
             is_flushing: Cell::new(false),
+            start: Cell::new(first.start),
         });
         let first = InUse { link: first.link, number: 0, fences: first.fences };
         shared.publish(0, path, first.clone());
@@ -195,9 +184,16 @@ impl<T: Transport> Channels<T> {
         self.0.ask(request).await
     }
 
-    /// Ends when no request that was dropped before can reach the medium any more.
+    /// Ends when no change that was asked for before can reach the medium any more, whether it was answered or dropped.
     pub async fn quiesced(&self) {
         self.0.claims.quiesced().await;
+    }
+
+    /// Has the next flush say that acknowledged writes are lost, since who was told was no flush.
+    pub fn tell_of_loss(&self) {
+        let mut ledger = self.0.ledger.borrow_mut();
+        ledger.note_write();
+        ledger.note_loss();
     }
 
     /// Ends all channels once their requests are answered.
@@ -235,6 +231,12 @@ impl<T: Transport> Channels<T> {
     }
 }
 
+impl<T: Transport> Drop for Channels<T> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
 impl<L: Link> Slot<L> {
     pub(crate) fn live(&self) -> Option<&InUse<L>> {
         self.in_use.as_ref().filter(|in_use| !in_use.link.is_lost())
@@ -246,12 +248,15 @@ impl<T: Transport> Shared<T> {
         let deadline = reactor::now() + self.settings.timeout;
         let kind = request.kind();
         let mut claim = None;
-        if let Kind::Change { range, .. } = &kind {
-            let owned = Owned { claim: self.claims.claim(range.clone()), has_ended: false };
+        if let Kind::Change { range, is_durable } = &kind {
+            let claimed = self.claims.claim(range.clone());
             let left = self.settings.timeout;
-            reactor::timeout(left, owned.claim.granted()).await.map_err(|_| Failed::TimedOut)?;
+            reactor::timeout(left, claimed.granted()).await.map_err(|_| Failed::TimedOut)?;
             self.state.borrow_mut().has_changed = true;
-            claim = Some(owned);
+            if !is_durable && !self.has_room(deadline).await {
+                return Err(Failed::TimedOut);
+            }
+            claim = Some(claimed);
         }
         let mut first_sent = None;
         loop {
@@ -259,21 +264,20 @@ impl<T: Transport> Shared<T> {
             // A flush covers what was acknowledged before it was sent, and it may be sent again.
             let flush = (kind == Kind::Flush)
                 .then(|| (self.journal.borrow().mark(), self.ledger.borrow_mut().begin_flush()));
-            let ours = claim.as_ref().map(|owned: &Owned| owned.claim.clone());
-            let answer = link.exchange(&request, ours, deadline).await;
+            let answer = link.exchange(&request, claim.clone(), deadline).await;
             // A server that was restarted since may have lost what it has answered, and the journal may be replayed.
             let answer = if link.is_lost() && answer.is_ok() { Err(Failed::Lost) } else { answer };
             match answer {
                 Err(Failed::Lost) => {
                     drop(sending);
                     first_sent.get_or_insert_with(|| sending_since(deadline, self.settings.timeout));
+                    if reactor::now() >= deadline {
+                        return Err(Failed::TimedOut);
+                    }
                     self.state.borrow_mut().resends += 1;
                     continue;
                 }
                 Err(failed) => {
-                    if let (Failed::Server(_), Some(owned)) = (&failed, &mut claim) {
-                        owned.has_ended = true;
-                    }
                     if let (Failed::Server(_), Some((_, flush))) = (&failed, flush) {
                         // The ledger makes flushes beside this one fail, too.
                         let _ = self.ledger.borrow_mut().end_flush(flush, Err(DeviceError::WritesLost));
@@ -294,9 +298,8 @@ impl<T: Transport> Shared<T> {
                         return ended.map(|()| reply).map_err(|_| Failed::WritesLost);
                     }
                     if let Kind::Change { range, is_durable } = kind {
-                        self.acknowledge(range, is_durable, &request, deadline).await;
+                        self.acknowledge(range, is_durable, &request);
                     }
-                    claim.iter_mut().for_each(|owned| owned.has_ended = true);
                     return Ok(reply);
                 }
             }
@@ -323,39 +326,36 @@ impl<T: Transport> Shared<T> {
     }
 
     /// The server has answered a change.
-    async fn acknowledge(
-        self: &Rc<Self>,
-        range: Range<u64>,
-        is_durable: bool,
-        change: &RequestOf<T>,
-        deadline: Instant,
-    ) {
-        let limit = self.settings.journal_bytes;
+    fn acknowledge(self: &Rc<Self>, range: Range<u64>, is_durable: bool, change: &RequestOf<T>) {
         if is_durable || !self.settings.is_volatile {
             self.journal.borrow_mut().forget(range);
-            return;
-        }
-        if limit == 0 {
+        } else if self.settings.journal_bytes == 0 {
             self.ledger.borrow_mut().note_write();
-            return;
+        } else {
+            self.journal.borrow_mut().insert(range, change.clone());
+            self.flush_if_over(self.settings.journal_bytes / 2);
         }
-        self.journal.borrow_mut().insert(range, change.clone());
-        if self.journal.borrow().bytes() <= limit / 2 {
-            return;
-        }
-        if !self.is_flushing.replace(true) {
-            drop(reactor::spawn(flush_behind(Rc::clone(self))));
-        }
-        // It is in the journal, so that nothing is lost meanwhile; its answer waits for room.
-        let left = deadline.saturating_duration_since(reactor::now());
+    }
+
+    /// Waits until the journal has room for a change. False if it has none in time.
+    async fn has_room(self: &Rc<Self>, deadline: Instant) -> bool {
+        let limit = self.settings.journal_bytes;
         let room = poll_fn(|cx| {
-            if self.journal.borrow().bytes() <= limit || !self.is_flushing.get() {
+            if self.journal.borrow().bytes() <= limit {
                 return Poll::Ready(());
             }
+            self.flush_if_over(limit);
             self.state.borrow_mut().waiters.push(cx.waker().clone());
             Poll::Pending
         });
-        let _ = reactor::timeout(left, room).await;
+        reactor::timeout(deadline.saturating_duration_since(reactor::now()), room).await.is_ok()
+    }
+
+    /// Empties the journal by a flush, if there is more in it and none is on its way.
+    fn flush_if_over(self: &Rc<Self>, bytes: usize) {
+        if self.journal.borrow().bytes() > bytes && !self.is_flushing.replace(true) {
+            drop(reactor::spawn(flush_behind(Rc::clone(self))));
+        }
     }
 
     pub(crate) fn wake(&self) {

@@ -110,6 +110,8 @@ pub struct Connected<L> {
     /// The server has ended the connections that were named, and none of their requests can reach the medium any
     /// more.
     pub fences: bool,
+    /// A number of the server's start, if it tells: another one than before shows that it was restarted.
+    pub start: Option<u128>,
 }
 
 /// How connections are made.

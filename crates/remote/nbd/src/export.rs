@@ -149,10 +149,19 @@ impl RemoteExport {
             let asked = Asked { data, ..Asked::order(Command::Write, fua, (offset, length)) };
             self.ask(asked).await.map_err(|failed| self.error(failed, Access::Write(piece)))?;
         }
-        if is_stable && fua == 0 {
-            self.sync().await?;
+        if !is_stable || fua != 0 {
+            return Ok(());
         }
-        Ok(())
+        let synced = self.sync().await;
+        if synced == Err(DeviceError::WritesLost) {
+            // Others have lost writes, too, and rely on a flush to hear of it.
+            let tell = async |channels: Rc<Channels<Export>>| channels.tell_of_loss();
+            match self.channels.here() {
+                Some(channels) => channels.tell_of_loss(),
+                None => drop(self.channels.ask(tell).await),
+            }
+        }
+        synced
     }
 
     async fn sync(&self) -> Result<(), DeviceError> {

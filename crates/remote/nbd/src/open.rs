@@ -178,8 +178,8 @@ async fn join(
         seed: random(),
     };
     let session = Arc::new(session);
-    let fences = session.channel.is_some();
-    let first = Connected { link: Link::begin(stream, Arc::clone(&session), options.stall()), fences };
+    let link = Link::begin(stream, Arc::clone(&session), options.stall());
+    let first = Connected { link, fences: session.channel.is_some(), start: start_of(&session) };
     let export = Export { url: url.clone(), paths, session: Arc::clone(&session) };
     let channels = Channels::new(export, settings, first, path);
     channels.tried().await;
@@ -193,7 +193,7 @@ fn random() -> u64 {
 }
 
 fn channel(name: Name, ended: &[u64]) -> ChannelName {
-    ChannelName { session: name.session, number: name.number, ended: ended.to_vec() }
+    ChannelName { session: name.session, number: name.number, ended: ended.to_vec(), start: 0 }
 }
 
 /// The host of the URL, and its other addresses, each from its own address of this machine if they are named; or the Unix socket.
@@ -276,8 +276,8 @@ impl Transport for Export {
         if let Some(why) = difference(&self.session, &session) {
             return Err(OpenError::Changed(address, why).to_string());
         }
-        let fences = session.channel.is_some();
-        Ok(Connected { link: Link::begin(stream, Arc::new(session), stall), fences })
+        let (fences, start) = (session.channel.is_some(), start_of(&session));
+        Ok(Connected { link: Link::begin(stream, Arc::new(session), stall), fences, start })
     }
 
     fn path_name(&self, path: usize) -> String {
@@ -291,6 +291,11 @@ impl Transport for Export {
     fn flush(&self) -> Asked {
         Asked::order(Command::Flush, 0, (0, 0))
     }
+}
+
+/// The start of a server that tells of it.
+fn start_of(session: &Session) -> Option<u128> {
+    session.channel.as_ref().map(|channel| channel.start)
 }
 
 /// Why an export cannot be the one that was opened. It may have grown.

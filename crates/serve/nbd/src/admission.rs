@@ -55,6 +55,7 @@ impl Failure {
 struct Seen<'a> {
     config: &'a Config,
     from: &'a Requester,
+    start: u128,
 }
 
 impl Exports for Seen<'_> {
@@ -65,6 +66,10 @@ impl Exports for Seen<'_> {
 
     fn find(&self, name: &str) -> Option<nbd::Export> {
         self.config.find(name, self.from).map(|export| export.as_told())
+    }
+
+    fn start(&self) -> u128 {
+        self.start
     }
 
     fn needs_tls(&self, name: &str) -> bool {
@@ -148,7 +153,7 @@ async fn shake_hands(
         replies.clear();
         received.resize(machine.wanted(), 0);
         stream.read_exact(&mut received).await.map_err(Failure::reading)?;
-        let exports = Seen { config, from: &requester };
+        let exports = Seen { config, from: &requester, start: core.front_end.channels.start };
         match machine.take(&received, &exports, &mut replies).map_err(Failure::Violation)? {
             Step::Continue => {}
             Step::StartTls => {

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::{Poll, Waker};
@@ -17,9 +18,18 @@ use nbd::ChannelName;
 type Key = (u128, u64);
 
 /// All named connections of a server.
-#[derive(Default)]
 pub(crate) struct Channels {
     named: Lock<HashMap<Key, Entry>>,
+    /// A random number: clients see by it that the server was restarted.
+    pub(crate) start: u128,
+}
+
+impl Default for Channels {
+    fn default() -> Channels {
+        // The standard library's keys are the system's random numbers.
+        let random = || u128::from(RandomState::new().build_hasher().finish());
+        Channels { named: Lock::default(), start: random() << 64 | random() }
+    }
 }
 
 struct Entry {
@@ -97,7 +107,7 @@ mod tests {
     use super::*;
 
     fn name(session: u128, number: u64, ended: &[u64]) -> ChannelName {
-        ChannelName { session, number, ended: ended.to_vec() }
+        ChannelName { session, number, ended: ended.to_vec(), start: 0 }
     }
 
     #[test]

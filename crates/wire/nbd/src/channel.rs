@@ -4,6 +4,9 @@
 //! A server that selects the context and accepts GO promises: each connection of this session whose number is named as
 //! ended has ended, and none of its requests will be carried out any more. So a client can be sure that a write which it sent
 //! over a connection that failed does not land after a newer one. Other servers ignore the query, as they have to.
+//!
+//! The server answers with the context `x-linerate:channel/START`, a random number of its start: another one than before tells the
+//! client that the server was restarted since.
 
 use std::fmt;
 
@@ -21,6 +24,8 @@ pub struct ChannelName {
     pub number: u64,
     /// Connections of this session that have to end: at most 64.
     pub ended: Vec<u64>,
+    /// The start of the server that has accepted the name; 0 before.
+    pub start: u128,
 }
 
 impl fmt::Display for ChannelName {
@@ -44,7 +49,18 @@ impl ChannelName {
             ended.split(',').take(ENDED_MAX + 1).map(|number| number.parse().ok()).collect()
         });
         let ended = ended.filter(|ended| ended.len() <= ENDED_MAX)?;
-        Some(ChannelName { session, number, ended })
+        Some(ChannelName { session, number, ended, start: 0 })
+    }
+
+    /// What a server answers whose start this is.
+    pub(crate) fn accepted(start: u128) -> String {
+        format!("{PREFIX}{start:032x}")
+    }
+
+    /// The start that such an answer tells of.
+    pub(crate) fn start(answer: &[u8]) -> Option<u128> {
+        let start = std::str::from_utf8(answer).ok()?.strip_prefix(PREFIX)?;
+        (start.len() == 32).then(|| u128::from_str_radix(start, 16).ok()).flatten()
     }
 }
 
@@ -55,10 +71,20 @@ mod tests {
     #[test]
     fn a_name_is_read_as_it_is_written() {
         for ended in [vec![], vec![1], (0..64).map(|number| u64::MAX - number).collect()] {
-            let name = ChannelName { session: u128::MAX / 3, number: 70, ended };
+            let name = ChannelName { session: u128::MAX / 3, number: 70, ended, start: 0 };
             let text = name.to_string();
             assert!(text.len() <= crate::STRING_BYTES_MAX);
             assert_eq!(ChannelName::parse(&text), Some(name));
+        }
+    }
+
+    #[test]
+    fn the_start_of_a_server_is_read_as_it_is_written() {
+        for start in [0, 7, u128::MAX] {
+            assert_eq!(ChannelName::start(ChannelName::accepted(start).as_bytes()), Some(start));
+        }
+        for answer in ["base:allocation", "x-linerate:channel/7", "x-linerate:channel/"] {
+            assert_eq!(ChannelName::start(answer.as_bytes()), None);
         }
     }
 

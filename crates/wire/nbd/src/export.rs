@@ -39,6 +39,11 @@ pub trait Exports {
     /// The export of this name. The empty name is the default export, if there is one.
     fn find(&self, name: &str) -> Option<Export>;
 
+    /// A random number of the server's start, which clients with several connections are told.
+    fn start(&self) -> u128 {
+        0
+    }
+
     /// Whether this client, whose connection is not encrypted, would find it over TLS.
     fn needs_tls(&self, _name: &str) -> bool {
         false

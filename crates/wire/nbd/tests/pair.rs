@@ -38,7 +38,7 @@ fn export() -> impl Strategy<Value = Export> {
 
 /// The client's name for the connection.
 fn channel() -> ChannelName {
-    ChannelName { session: 7 << 90, number: 3, ended: vec![1, 2] }
+    ChannelName { session: 7 << 90, number: 3, ended: vec![1, 2], start: 0 }
 }
 
 /// A handshake in memory. `spoil` may change what a server has sent.

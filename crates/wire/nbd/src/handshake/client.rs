@@ -44,7 +44,8 @@ pub struct ClientHandshake {
     allocation: Option<u32>,
     /// The connection's name, and whether the server has selected it.
     channel: Option<ChannelName>,
-    is_named: bool,
+    /// The start of a server that has accepted the name.
+    start: Option<u128>,
     told: Told,
 }
 
@@ -132,7 +133,7 @@ impl ClientHandshake {
             form: ReplyForm::Simple,
             allocation: None,
             channel: None,
-            is_named: false,
+            start: None,
             told: Told::default(),
         }
     }
@@ -154,6 +155,7 @@ impl ClientHandshake {
 
     /// Appends what is sent first once TLS has begun.
     pub fn encrypted(&mut self, out: &mut Vec<u8>) {
+        self.told = Told::default(); // by whoever is on the path
         self.ask(self.first(), out);
     }
 
@@ -263,12 +265,7 @@ impl ClientHandshake {
                 let number = fields.four();
                 match fields.0 == ALLOCATION.as_bytes() {
                     true => self.allocation = number,
-                    false => {
-                        self.is_named |= self
-                            .channel
-                            .as_ref()
-                            .is_some_and(|channel| channel.to_string().as_bytes() == fields.0)
-                    }
+                    false => self.start = ChannelName::start(fields.0),
                 }
                 return Ok(ClientStep::Continue);
             }
@@ -379,7 +376,8 @@ impl ClientHandshake {
             flags,
             block_sizes: told.sizes.unwrap_or(usual),
         };
-        let channel = self.channel.take().filter(|_| self.is_named);
+        let accepted = self.start.take().zip(self.channel.take());
+        let channel = accepted.map(|(start, channel)| ChannelName { start, ..channel });
         Ok(Session { export, form: self.form, allocation: self.allocation, channel })
     }
 }

@@ -263,6 +263,7 @@ impl Handshake {
         self.is_encrypted = true;
         self.form = ReplyForm::Simple;
         self.allocation_of = None;
+        self.channel_of = None;
         Ok(())
     }
 
@@ -361,11 +362,10 @@ impl Handshake {
             self.allocation_of = Some(export.name.clone());
             context(OptionCode::SetMetaContext, ALLOCATION_CONTEXT, ALLOCATION, out);
         }
-        if let Some((query, name)) =
-            queries.iter().find_map(|query| Some((*query, ChannelName::parse(query)?)))
-        {
+        if let Some(name) = queries.iter().find_map(|query| ChannelName::parse(query)) {
             self.channel_of = Some((export.name, name));
-            context(OptionCode::SetMetaContext, CHANNEL_CONTEXT, query, out);
+            let accepted = ChannelName::accepted(exports.start());
+            context(OptionCode::SetMetaContext, CHANNEL_CONTEXT, &accepted, out);
         }
         Ok(())
     }
