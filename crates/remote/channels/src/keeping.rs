@@ -91,7 +91,7 @@ impl<T: Transport> Shared<T> {
         let is_usable = match has_changed {
             true => {
                 let is_as_before = match (self.start.get(), start) {
-                    (Some(before), Some(now)) => before == now,
+                    (Some(before), Some(now)) if self.settings.is_coherent => before == now,
                     _ => self.is_as_before().await,
                 };
                 is_as_before || self.replay(&in_use).await

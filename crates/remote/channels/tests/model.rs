@@ -317,7 +317,7 @@ impl Transport for Network {
         });
         world.links.borrow_mut().push(Rc::clone(&wire));
         sleep(world.time(Duration::from_millis(20))).await;
-        Ok(Connected { link: wire, fences: world.fences, start: None })
+        Ok(Connected { link: wire, fences: world.fences, start: world.fences.then_some(incarnation.into()) })
     }
 
     fn path_name(&self, path: usize) -> String {
