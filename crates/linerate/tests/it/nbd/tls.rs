@@ -66,7 +66,7 @@ fn serving(pki: &Pki, keys: &str) -> Option<Both> {
     };
     let keys = keys.replace("DIR", &folder);
     let text = format!(
-        "[limits]\nlogin-time = \"5s\"\n[nbd]\nlisten = [\"127.0.0.1:{port}\"]\ntls-certificate = \"{folder}/server-cert.pem\"\n\
+        "[log]\nfilter = \"warn,audit=info\"\n[limits]\nlogin-time = \"5s\"\n[nbd]\nlisten = [\"127.0.0.1:{port}\"]\ntls-certificate = \"{folder}/server-cert.pem\"\n\
          tls-key = \"{folder}/server-key.pem\"\n{keys}\n[[nbd.export]]\nvolume = \"disk\"\n{only}[volume.disk]\nspec = \
          \"ram:64MiB\"\n"
     );
