@@ -70,7 +70,6 @@ const KNOWN: &[&str] = &[
     "manage::state",
     "manage::supervisor",
     "nbd_client::export",
-    "nbd_client::link",
     "nbd_client::open",
     "nbd_server::admission",
     "nbd_server::client",
