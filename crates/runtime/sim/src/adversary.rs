@@ -33,10 +33,7 @@ pub(crate) fn export() -> Export {
 
 /// Begins one that is at it until the simulation is over.
 pub(crate) fn begin(simulation: &Rc<Simulation>) -> Machine {
-    let machine = Machine::new("adversary");
-    let simulation = Rc::clone(simulation);
-    machine.run(move || live(simulation));
-    machine
+    Machine::of("adversary", simulation, live)
 }
 
 async fn live(simulation: Rc<Simulation>) {

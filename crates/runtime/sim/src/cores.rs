@@ -22,6 +22,7 @@ use generator::{Generator, Gn};
 use reactor::{Park, Suspended, Unpark};
 
 use crate::network;
+use crate::scenario::Simulation;
 use crate::universe::{self, Universe, with};
 use crate::world::SimWorld;
 
@@ -98,6 +99,17 @@ impl Machine {
             machines.push(MachineState { name: name.into(), alive: true });
             Machine(machines.len() - 1)
         })
+    }
+
+    /// A machine with one core, which runs `live` to its end.
+    pub(crate) fn of<F: Future<Output = ()> + 'static>(
+        name: &str,
+        simulation: &Rc<Simulation>,
+        live: fn(Rc<Simulation>) -> F,
+    ) -> Machine {
+        let (machine, simulation) = (Machine::new(name), Rc::clone(simulation));
+        machine.run(move || live(simulation));
+        machine
     }
 
     /// Has a core of its own run `main` to its end.

@@ -18,10 +18,7 @@ const NUMBER: u64 = 14;
 
 /// Begins one that fences until the simulation is over.
 pub(crate) fn begin(simulation: &Rc<Simulation>) -> Machine {
-    let machine = Machine::new("fencer");
-    let simulation = Rc::clone(simulation);
-    machine.run(move || live(simulation));
-    machine
+    Machine::of("fencer", simulation, live)
 }
 
 async fn live(simulation: Rc<Simulation>) {

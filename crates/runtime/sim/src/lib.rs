@@ -17,6 +17,7 @@ mod keep;
 mod nbd;
 mod network;
 mod ours;
+mod outbox;
 mod pdu;
 mod random;
 mod redirector;

@@ -3,7 +3,7 @@
 //! Its speed of sending and reading is a parameter.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -13,6 +13,7 @@ use std::time::Duration;
 use reactor::Stream;
 use scsi::Cdb;
 
+use crate::outbox::Outbox;
 use crate::pdu::{self, Header, get_32, pdu, set_32};
 use crate::universe;
 
@@ -61,8 +62,7 @@ struct SessionState {
     max_cmd_sn: u32,
     exp_stat_sn: u32,
     tasks: BTreeMap<u32, Task>,
-    out: VecDeque<u8>,
-    writer: Option<Waker>,
+    out: Outbox,
     window: Vec<Waker>,
     segment_bytes: usize,
     /// Of the commands that were answered, the youngest.
@@ -338,7 +338,7 @@ impl Simple {
             let mut wakers: Vec<Waker> =
                 state.tasks.values_mut().filter_map(|task| task.waker.take()).collect();
             wakers.append(&mut state.window);
-            wakers.extend(state.writer.take());
+            wakers.extend(state.out.take_writer());
             wakers
         };
         wakers.into_iter().for_each(Waker::wake);
@@ -365,34 +365,15 @@ impl SessionState {
         set_32(&mut bhs, 28, self.exp_stat_sn);
         let bytes = pdu(bhs, &task.data_out[..immediate]);
         self.tasks.insert(itt, task);
-        self.put(&bytes);
+        self.out.put(&bytes);
         itt
-    }
-
-    fn put(&mut self, bytes: &[u8]) {
-        self.out.extend(bytes);
-        if let Some(waker) = self.writer.take() {
-            waker.wake();
-        }
     }
 }
 
 async fn write(simple: Simple) {
     loop {
-        let bytes = poll_fn(|cx| {
-            let mut state = simple.0.state.borrow_mut();
-            if simple.0.lost.get() {
-                return Poll::Ready(None);
-            }
-            if state.out.is_empty() {
-                state.writer = Some(cx.waker().clone());
-                return Poll::Pending;
-            }
-            Poll::Ready(Some(std::mem::take(&mut state.out)))
-        })
-        .await;
-        let Some(bytes) = bytes else { return };
-        let bytes: Vec<u8> = bytes.into();
+        let taken = poll_fn(|cx| simple.0.state.borrow_mut().out.poll_take(cx, simple.0.lost.get())).await;
+        let Some(bytes) = taken else { return };
         if pdu::write(&*simple.0.stream, &bytes).await.is_err() {
             return simple.lose();
         }
@@ -468,7 +449,7 @@ impl Simple {
                 answer[20..24].copy_from_slice(&bhs[20..24]);
                 set_32(&mut answer, 24, state.cmd_sn);
                 set_32(&mut answer, 28, state.exp_stat_sn);
-                state.put(&pdu(answer, &[]));
+                state.out.put(&pdu(answer, &[]));
             }
             0x32 => state.asked_to_leave = true,
             0x3f => {
@@ -511,7 +492,7 @@ impl Simple {
             set_32(&mut bhs, 28, state.exp_stat_sn);
             set_32(&mut bhs, 36, number);
             set_32(&mut bhs, 40, (offset + at) as u32);
-            state.put(&pdu(bhs, &data));
+            state.out.put(&pdu(bhs, &data));
             at += count;
             number += 1;
         }

@@ -15,10 +15,7 @@ use crate::universe::{draw, note};
 
 /// Begins one that is at it until the simulation is over.
 pub(crate) fn begin(simulation: &Rc<Simulation>) -> Machine {
-    let machine = Machine::new("NBD adversary");
-    let simulation = Rc::clone(simulation);
-    machine.run(move || live(simulation));
-    machine
+    Machine::of("NBD adversary", simulation, live)
 }
 
 async fn live(simulation: Rc<Simulation>) {

@@ -3,7 +3,7 @@
 //! of the simulation.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -12,6 +12,7 @@ use std::task::{Poll, Waker};
 
 use reactor::Stream;
 
+use crate::outbox::Outbox;
 use crate::pdu;
 use crate::simple::{Lost, SILENCE_MAX, Slowness, dawdle};
 use crate::universe;
@@ -99,8 +100,7 @@ struct Inner {
 struct State {
     next: u64,
     requests: BTreeMap<u64, Request>,
-    out: VecDeque<u8>,
-    writer: Option<Waker>,
+    out: Outbox,
     end: Option<Waker>,
 }
 
@@ -305,14 +305,11 @@ impl Client {
             false => sent.extend((length as u32).to_be_bytes()),
         }
         sent.extend(data);
-        state.out.extend(sent);
+        state.out.put(&sent);
         let data = vec![0; if command == READ { length as usize } else { 0 }];
         let request = Request { command, offset, data, filled: 0, error: 0, done: false, waker: None };
         if command != DISCONNECT {
             state.requests.insert(cookie, request);
-        }
-        if let Some(waker) = state.writer.take() {
-            waker.wake();
         }
         cookie
     }
@@ -362,7 +359,7 @@ impl Client {
             let mut state = self.0.state.borrow_mut();
             let mut wakers: Vec<Waker> =
                 state.requests.values_mut().filter_map(|request| request.waker.take()).collect();
-            wakers.extend(state.writer.take());
+            wakers.extend(state.out.take_writer());
             wakers.extend(state.end.take());
             wakers
         };
@@ -487,20 +484,8 @@ async fn read(client: Client) {
 
 async fn write(client: Client) {
     loop {
-        let bytes = poll_fn(|cx| {
-            let mut state = client.0.state.borrow_mut();
-            if client.0.lost.get() {
-                return Poll::Ready(None);
-            }
-            if state.out.is_empty() {
-                state.writer = Some(cx.waker().clone());
-                return Poll::Pending;
-            }
-            Poll::Ready(Some(std::mem::take(&mut state.out)))
-        })
-        .await;
-        let Some(bytes) = bytes else { return };
-        let bytes: Vec<u8> = bytes.into();
+        let taken = poll_fn(|cx| client.0.state.borrow_mut().out.poll_take(cx, client.0.lost.get())).await;
+        let Some(bytes) = taken else { return };
         let mut at = 0;
         while at < bytes.len() {
             // In pieces: who is slow stops in the middle of a request.
