@@ -43,8 +43,8 @@ impl Claims {
         Claim(Rc::new(Held { table: Rc::clone(&self.0), number }))
     }
 
-    /// Ends when every change that was claimed before has ended, whoever waits for it: one that was answered may still be on
-    /// its way over a connection that was lost, and whoever has dropped one may be on another thread.
+    /// Ends when every change that was claimed before this call has ended. Not only those that were dropped: a change that was
+    /// answered may have a copy on a lost connection, and a drop on another thread may not be known here yet.
     pub async fn quiesced(&self) {
         let before = self.0.next.get();
         poll_fn(|cx| {

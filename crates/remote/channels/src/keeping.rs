@@ -29,6 +29,15 @@ const REPLAYED_AT_ONCE: usize = 32;
 /// Lost connections that one connection names.
 const ENDED_MAX: usize = 64;
 
+/// A connection that is not used yet: without a use it takes leave, also when its task is aborted meanwhile.
+struct Unused<L: Link>(Option<Rc<L>>);
+
+impl<L: Link> Drop for Unused<L> {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(|link| link.leave());
+    }
+}
+
 impl<T: Transport> Shared<T> {
     /// Connects a channel, its own path first, until that has succeeded.
     async fn connected(self: &Rc<Self>, slot: usize, backoff: &mut Backoff) -> (InUse<T::Link>, usize) {
@@ -73,6 +82,7 @@ impl<T: Transport> Shared<T> {
         let name = Name { session: self.settings.session, number };
         let Connected { link, fences, start } = self.transport.connect(path, name, &ended).await?;
         let in_use = InUse { link, number, fences };
+        let mut unused = Unused(Some(Rc::clone(&in_use.link)));
         let of_ended =
             |state: &mut State<T>| ended.iter().filter_map(|lost| state.unfenced.remove(lost)).collect();
         let fenced: Vec<Vec<Claim>> = of_ended(&mut self.state.borrow_mut());
@@ -83,7 +93,6 @@ impl<T: Transport> Shared<T> {
         }
         if self.state.borrow().unfenced.values().any(|claims| !claims.is_empty()) {
             // More than one connection can name: a replay could be overtaken by what is not fenced yet.
-            in_use.link.leave();
             return Err("more lost connections are to be ended first".to_owned());
         }
         let turn = self.admission.take().await;
@@ -98,6 +107,7 @@ impl<T: Transport> Shared<T> {
             }
             false => true,
         };
+        unused.0 = None;
         if is_usable {
             self.start.set(start);
             drop(turn);

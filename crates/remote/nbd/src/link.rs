@@ -448,6 +448,9 @@ impl Connection {
             let now = reactor::now();
             inner.tasks.look_for_late_ones(now);
             let silent = now.saturating_duration_since(inner.moved) > self.stall;
+            if silent && inner.is_leaving && inner.tasks.are_unanswered() {
+                return Err(Ending::Reset); // nobody is left who would give it up
+            }
             if silent && inner.loss.is_none() && inner.tasks.are_unanswered() {
                 inner.lose(Loss::Silent);
             }

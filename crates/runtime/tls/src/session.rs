@@ -224,7 +224,7 @@ impl Session {
         }
     }
 
-    /// As [`Stream::try_write`], but that whoever was told that nothing fits must offer the same bytes again: they are
+    /// As [`Stream::try_write`], with one more rule: after `WouldBlock` the caller must offer the same bytes again, because they are
     /// encrypted already.
     pub(crate) fn write(&mut self, stream: &dyn Stream, from: &[OutSlice<'_>]) -> io::Result<usize> {
         let offered: usize = from.iter().map(length).sum();

@@ -16,7 +16,7 @@ const ENOUGH: u64 = 16;
 const WINDOW: u64 = 128;
 /// The requests that its outcome holds for.
 const HOLD: u64 = 64 * WINDOW;
-/// Waiting so often in vain shows that it does not pay.
+/// After so many waits in succession that brought no second request, waiting does not pay.
 const VAIN: u32 = 4;
 /// Longer than this between two rounds, there was nothing to do.
 const PAUSE: Duration = Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! TLS: other people's clients with certificates, the checks of both ends, and whoever wants to do without.
+//! TLS: other people's clients with certificates, the checks at both ends, and clients without TLS.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -279,7 +279,7 @@ fn files_are_checked_before_anything_is_served() {
     assert!(told.contains("mode 644 lets others use it; `chmod 600"), "{told}");
 }
 
-/// Whoever sends options behind STARTTLS, or anything but TLS, has said them for nothing.
+/// Options that are sent behind STARTTLS before TLS begins end the connection, and so does anything that is not TLS.
 #[test]
 fn nothing_is_taken_from_between_clear_text_and_tls() {
     let pki = Pki::new();
