@@ -123,6 +123,25 @@ fn connections_that_are_cut_cost_nothing_but_time() {
     });
 }
 
+/// Writes version after version until the proxy holds some pages of one: which channel gets how much is the balancing's. All
+/// pages have been written by the other connection then. Returns the next version.
+async fn ghosts(device: &Arc<dyn BlockDevice>, proxy: &Proxy) -> u8 {
+    proxy.hold_towards_target(0);
+    for version in 2..u8::MAX {
+        let writer = Arc::clone(device);
+        let written = reactor::spawn(async move { write_all(&writer, version).await });
+        // Before the client gives the connection up, which would take away what the proxy has not read.
+        while !written.is_finished() {
+            if proxy.held(0, Towards::Target) > PAGE {
+                written.await;
+                return version + 1;
+            }
+            reactor::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    }
+    panic!("a channel that is never used");
+}
+
 /// What a proxy holds of a connection that the client has given up lands when something newer has been acknowledged,
 /// or would have been.
 #[test]
@@ -132,16 +151,10 @@ fn a_ghost_write_destroys_nothing() {
         in_a_world(async {
             let device = opened(&server.by(&proxies, "stall=5&quarantine=300")).await;
             write_all(&device, 1).await;
-            proxies[0].hold_towards_target(0);
-            let writer = Arc::clone(&device);
-            let written = reactor::spawn(async move { write_all(&writer, 2).await });
-            while proxies[0].held(0, Towards::Target) <= PAGE {
-                reactor::sleep(std::time::Duration::from_millis(1)).await; // the proxy has to take it before the connection is reset
-            }
-            written.await; // with the connection that remains
+            let newest = ghosts(&device, &proxies[0]).await;
             match &server {
                 Either::Ours { .. } => {
-                    write_all(&device, 3).await;
+                    write_all(&device, newest).await;
                     proxies[0].release(0);
                     until("the ghosts have come", || {
                         proxies[0].held(0, Towards::Target) == 0 || proxies[0].is_cut(0)
@@ -150,16 +163,16 @@ fn a_ghost_write_destroys_nothing() {
                 Either::Nbdkit(_) => {
                     // Nothing but the answers to what is held shows that it has landed.
                     let newer = Arc::clone(&device);
-                    let newer = reactor::spawn(async move { write_all(&newer, 3).await });
+                    let newer = reactor::spawn(async move { write_all(&newer, newest).await });
                     reactor::yield_now().await;
                     assert!(!newer.is_finished());
                     proxies[0].release(0);
                     newer.await;
                 }
             }
-            assert_eq!(versions(&device).await, all(3));
+            assert_eq!(versions(&device).await, all(newest));
             device.flush().await.expect("nothing is lost");
-            assert_eq!(versions(&device).await, all(3));
+            assert_eq!(versions(&device).await, all(newest));
         });
     }
 }
@@ -173,14 +186,13 @@ fn without_a_quarantine_a_ghost_write_is_found() {
     let server = Either::Nbdkit(Foreign::nbdkit(&["--threads=1", "memory", "8M"]));
     let proxies = [Proxy::to(server.port()), Proxy::to(server.port())];
     in_a_world(async {
-        let device = opened(&server.by(&proxies, "stall=1&quarantine=0")).await;
+        let device = opened(&server.by(&proxies, "stall=5&quarantine=0")).await;
         write_all(&device, 1).await;
-        proxies[0].hold_towards_target(0);
-        write_all(&device, 2).await;
-        write_all(&device, 3).await;
-        assert_eq!(versions(&device).await, all(3));
+        let newest = ghosts(&device, &proxies[0]).await;
+        write_all(&device, newest).await;
+        assert_eq!(versions(&device).await, all(newest));
         proxies[0].release(0);
-        while versions(&device).await == all(3) {
+        while versions(&device).await == all(newest) {
             reactor::sleep(std::time::Duration::from_millis(5)).await;
         }
     });
