@@ -285,16 +285,18 @@ impl Checker {
         Now(self.tick())
     }
 
-    /// What `writer` has asked for and has no answer to.
-    pub(crate) fn open_of(&self, writer: Writer) -> Vec<WriteId> {
-        self.open.iter().filter(|(_, open)| open.writer == writer).map(|(id, _)| *id).collect()
+    /// What `writer` has asked for since `moment` and has no answer to.
+    pub(crate) fn open_since(&self, moment: Now, writer: Writer) -> Vec<WriteId> {
+        let is_meant = |open: &OpenWrite| open.writer == writer && open.begun > moment.0;
+        self.open.iter().filter(|(_, open)| is_meant(open)).map(|(id, _)| *id).collect()
     }
 
-    /// Some writes without an answer do not take effect from now on, unless they are resumed: a reservation
-    /// keeps their writer out.
-    pub(crate) fn suspend(&mut self, is_meant: impl Fn(WriteId, Writer) -> bool) {
+    /// Writes that were asked for before `moment` and have not been answered do not take effect from now on, unless they
+    /// are resumed: a reservation keeps their writers out.
+    pub(crate) fn suspend(&mut self, moment: Now, is_meant: impl Fn(WriteId, Writer) -> bool) {
         let now = self.tick();
-        for (id, open) in self.open.iter_mut().filter(|(id, open)| is_meant(**id, open.writer)) {
+        let is_meant = |id: WriteId, open: &OpenWrite| open.begun < moment.0 && is_meant(id, open.writer);
+        for (id, open) in self.open.iter_mut().filter(|(id, open)| is_meant(**id, open)) {
             open.suspended = true;
             for block in &mut self.blocks[open.lba as usize..(open.lba + open.blocks) as usize] {
                 for entry in block.writes.iter_mut().filter(|entry| entry.id == *id) {
@@ -923,7 +925,8 @@ mod tests {
     fn what_is_shut_out_does_not_land_until_it_is_let_in() {
         let mut checker = checker();
         let write = checker.begin_write(1, 0, 1, WriteKind::default());
-        checker.suspend(|_, writer| writer == 1);
+        let now = checker.now();
+        checker.suspend(now, |_, writer| writer == 1);
         let other = checker.begin_write(2, 0, 1, WriteKind::default());
         checker.wrote(other);
         let (shut_out, other) = (data(&checker, write), data(&checker, other));

@@ -131,7 +131,7 @@ async fn release(session: &Simple, volume: &Volume, own: u64) -> Result<(), Lost
 }
 
 /// After GOOD nothing of what the victim had asked for by now lands any more: what had come was aborted, and
-/// what has not come yet meets the reservation, unless the victim registers anew in front of it.
+/// what has not come yet meets the reservation until it is released, unless the victim registers anew in front of it.
 async fn preempt(session: &Simple, volume: &Volume, own: u64, victim: u64) -> Result<(), Lost> {
     // Without a reservation the victim could go on writing.
     reserve(session, volume, own).await?;
@@ -146,12 +146,13 @@ async fn preempt(session: &Simple, volume: &Volume, own: u64, victim: u64) -> Re
     let is_alone = before.under_way == 0 && known().sent == before.sent;
     let done = answer.status == GOOD;
     volume.registrations.borrow_mut().preemption_ended(victim, done);
-    if done && is_alone {
-        volume.check(|checker| checker.are_over(victim, begun));
-    }
     if done && volume.gate.get().is_shut {
-        // The reservation shuts out NBD clients, whatever they had under way.
-        volume.check(|checker| checker.suspend(|_, writer| nbd::is_client(writer)));
+        // The reservation shuts out the victim, and NBD clients, whatever they had under way.
+        volume.check(|checker| {
+            let now = checker.now();
+            checker.suspend(now, |_, writer| nbd::is_client(writer));
+            checker.suspend(begun, |_, writer| is_alone && writer == victim);
+        });
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::simple::{self, Client, Form, Reply, Terms};
-use crate::checker::{WriteId, WriteKind, Writer};
+use crate::checker::{Now, WriteId, WriteKind, Writer};
 use crate::cores::Machine;
 use crate::network;
 use crate::scenario::{BLOCK, Feature, Simulation};
@@ -32,6 +32,7 @@ struct Session {
     volume: Rc<Volume>,
     writer: Writer,
     clients: Vec<Client>,
+    begun: Now,
     /// Somebody has seen that it is to end.
     ends: Cell<bool>,
 }
@@ -55,11 +56,13 @@ async fn live(simulation: Rc<Simulation>, writer: Writer) {
         note(&[70, writer, clients.len() as u64], || {
             format!("NBD client {writer} has {} connections to volume {}", clients.len(), volume.lun)
         });
+        let begun = volume.check(|checker| checker.now());
         let session = Rc::new(Session {
             simulation: Rc::clone(&simulation),
             volume,
             writer,
             clients,
+            begun,
             ends: Cell::new(false),
         });
         let depth = if simulation.has(Feature::Depth) { draw(|random| random.between(1, 12)) } else { 1 };
@@ -142,7 +145,8 @@ impl Session {
         let id = volume.check(|checker| {
             let id = checker.begin_write(self.writer, lba, blocks, kind);
             if before.is_shut {
-                checker.suspend(|write, _| write == id);
+                let now = checker.now();
+                checker.suspend(now, |write, _| write == id);
             }
             id
         });
@@ -275,7 +279,7 @@ impl Session {
         // Connections that come later are told of no loss from before their time.
         self.volume.check(|checker| checker.is_gone(self.writer));
         let of = self.clients.iter().map(Client::local).collect();
-        let writes = self.volume.check(|checker| checker.open_of(self.writer));
+        let writes = self.volume.check(|checker| checker.open_since(self.begun, self.writer));
         let unknown = Unknown { volume: Rc::clone(&self.volume), writer: self.writer, of, writes };
         if !unknown.writes.is_empty() {
             reactor::spawn(unknown.settle());
