@@ -15,6 +15,8 @@ use crate::program::{installed, until};
 
 /// Each client has a region of its own.
 const REGION: usize = 64 << 10;
+/// Of a write that was ended while it was under way, each of these was changed, or not.
+const PAGE: usize = 4096;
 const RESERVATION_CONFLICT: u8 = 0x18;
 const ROUNDS: u64 = 20;
 
@@ -22,8 +24,8 @@ const ROUNDS: u64 = 20;
 trait Writer {
     /// Whether it was let in.
     fn write(&mut self, offset: usize, value: u8) -> bool;
-    /// Whether the region has that value everywhere.
-    fn has(&mut self, offset: usize, value: u8) -> bool;
+    /// Whether so many bytes have that value.
+    fn has(&mut self, offset: usize, length: usize, value: u8) -> bool;
 }
 
 impl Writer for Client {
@@ -38,8 +40,8 @@ impl Writer for Client {
         }
     }
 
-    fn has(&mut self, offset: usize, value: u8) -> bool {
-        self.read(offset as u64, REGION) == Ok(vec![value; REGION])
+    fn has(&mut self, offset: usize, length: usize, value: u8) -> bool {
+        self.read(offset as u64, length) == Ok(vec![value; length])
     }
 }
 
@@ -56,8 +58,8 @@ impl Writer for Peer {
         }
     }
 
-    fn has(&mut self, offset: usize, value: u8) -> bool {
-        self.read((offset / BLOCK) as u32, REGION / BLOCK) == vec![value; REGION]
+    fn has(&mut self, offset: usize, length: usize, value: u8) -> bool {
+        self.read((offset / BLOCK) as u32, length / BLOCK) == vec![value; length]
     }
 }
 
@@ -69,8 +71,8 @@ impl Writer for Dialogue {
         said.contains("wrote")
     }
 
-    fn has(&mut self, offset: usize, value: u8) -> bool {
-        let said = self.ask(&format!("read -P {value} {offset} {REGION}"));
+    fn has(&mut self, offset: usize, length: usize, value: u8) -> bool {
+        let said = self.ask(&format!("read -P {value} {offset} {length}"));
         said.contains("read") && !said.contains("failed")
     }
 }
@@ -98,12 +100,23 @@ fn load(
     let thread = {
         let seen = Arc::clone(&seen);
         std::thread::spawn(move || {
-            let (offset, mut is, mut next) = (region * REGION, 0, 1);
+            let (offset, mut next, mut was_refused) = (region * REGION, 1, false);
+            // Unknown where a write was ended halfway.
+            let mut is = Some(0);
             while !over.load(Relaxed) {
                 let written = writer.write(offset, next);
-                is = if written { next } else { is };
-                next = next % 250 + 1;
-                assert!(writer.has(offset, is), "{name} does not read what it has written last");
+                if written {
+                    is = Some(next);
+                } else if let Some(before) = is.filter(|_| !was_refused) {
+                    // A preemption ends what is under way, too; what comes behind it changes nothing.
+                    is = [before, next].into_iter().find(|value| writer.has(offset, REGION, *value));
+                    let mut either = |at| writer.has(at, PAGE, before) || writer.has(at, PAGE, next);
+                    let is_legal = is.is_some() || (offset..offset + REGION).step_by(PAGE).all(&mut either);
+                    assert!(is_legal, "{name} reads neither {before} nor {next}");
+                }
+                (was_refused, next) = (!written, next % 250 + 1);
+                let has = is.is_none_or(|is| writer.has(offset, REGION, is));
+                assert!(has, "{name} does not read {is:?}, which it has written last");
                 let count = if written { &seen.written } else { &seen.refused };
                 count.fetch_add(1, Relaxed);
             }
