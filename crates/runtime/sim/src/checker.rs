@@ -56,6 +56,15 @@ pub(crate) struct Checker {
 }
 
 /// The reads under way: when they were asked for, first block and count.
+impl OpenWrite {
+    /// As it is in the history of its blocks, if it begins then.
+    fn entry(&self, id: WriteId, begun: Moment) -> Entry {
+        let WriteKind { zeros, repeats, copied_from } = self.kind;
+        let value = if zeros { 0 } else { id.0 };
+        Entry { id, value, writer: self.writer, repeats, copied_from, ..Entry::begun(begun) }
+    }
+}
+
 #[derive(Default)]
 struct Reads(BTreeMap<Moment, (u64, u64)>);
 
@@ -72,10 +81,9 @@ struct OpenWrite {
     lba: u64,
     blocks: u64,
     begun: Moment,
-    repeats: bool,
+    kind: WriteKind,
     /// It must not take effect now.
     suspended: bool,
-    zeros: bool,
 }
 
 #[derive(Default)]
@@ -204,7 +212,7 @@ impl Checker {
     pub(crate) fn erase(&mut self) {
         let now = self.tick();
         self.epoch = now;
-        self.open.retain(|_, open| open.repeats);
+        self.open.retain(|_, open| open.kind.repeats);
         for block in &mut self.blocks {
             block.forget_all(Entry::zeros(now));
         }
@@ -217,13 +225,12 @@ impl Checker {
 
     /// Called before the request of a write of `blocks` blocks, of data that [`Checker::fill`] makes if not
     /// of zeros.
-    pub(crate) fn begin_write(&mut self, writer: Writer, lba: u64, blocks: u64, what: WriteKind) -> WriteId {
+    pub(crate) fn begin_write(&mut self, writer: Writer, lba: u64, blocks: u64, kind: WriteKind) -> WriteId {
         let (id, begun) = (WriteId(self.next), self.tick());
         self.next += 1;
-        let WriteKind { zeros, repeats, copied_from } = what;
-        self.open.insert(id, OpenWrite { writer, lba, blocks, begun, repeats, suspended: false, zeros });
-        let value = if zeros { 0 } else { id.0 };
-        let entry = Entry { id, value, writer, repeats, copied_from, ..Entry::begun(begun) };
+        let open = OpenWrite { writer, lba, blocks, begun, kind, suspended: false };
+        let entry = open.entry(id, begun);
+        self.open.insert(id, open);
         for block in &mut self.blocks[lba as usize..(lba + blocks) as usize] {
             block.writes.push(entry);
             block.changes(begun);
@@ -313,9 +320,9 @@ impl Checker {
         for (id, open) in self.open.iter_mut().filter(|(_, open)| open.suspended) {
             open.suspended = false;
             self.resumed.insert(*id);
+            let entry = open.entry(*id, now);
             for block in &mut self.blocks[open.lba as usize..(open.lba + open.blocks) as usize] {
-                let value = if open.zeros { 0 } else { id.0 };
-                block.writes.push(Entry { id: *id, value, writer: open.writer, ..Entry::begun(now) });
+                block.writes.push(entry);
                 block.changes(now);
             }
         }
@@ -324,7 +331,7 @@ impl Checker {
     /// The server is dead. What is sent again to the next one is not over by that.
     pub(crate) fn all_are_over(&mut self) {
         let all: Vec<WriteId> =
-            self.open.iter().filter(|(_, open)| !open.repeats).map(|(id, _)| *id).collect();
+            self.open.iter().filter(|(_, open)| !open.kind.repeats).map(|(id, _)| *id).collect();
         all.into_iter().for_each(|id| self.is_over(id));
     }
 
@@ -936,6 +943,22 @@ mod tests {
         assert!(reads(&mut checker, &shut_out));
         checker.wrote(write);
         assert!(!reads(&mut checker, &other));
+    }
+
+    #[test]
+    fn a_copy_that_was_let_in_again_shows_what_its_source_has() {
+        let mut checker = Checker::new(1, 512, 1, false, true);
+        let copy = WriteKind { copied_from: Some(0), ..WriteKind::default() };
+        checker.begin_write(1, 0, 1, copy);
+        let now = checker.now();
+        checker.suspend(now, |_, _| true);
+        checker.resume();
+        let zeros = checker.begin_write(2, 0, 1, WriteKind { zeros: true, ..WriteKind::default() });
+        checker.wrote(zeros);
+        let mut source = Checker::new(0, 512, 1, false, true);
+        let write = source.begin_write(1, 0, 1, WriteKind::default());
+        let shown = data(&source, write);
+        assert!(reads(&mut checker, &shown));
     }
 
     #[test]
