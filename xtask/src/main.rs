@@ -6,6 +6,7 @@
 mod changes;
 mod conformance;
 mod diagnosis;
+mod failover;
 mod fuzz;
 mod instructions;
 mod lot;
@@ -82,6 +83,8 @@ enum Command {
     Simulate(simulate::Options),
     /// Real processes for hours, with a server that is killed, stopped and cut off, and disks that fail; adds to docs/measured/soak.md
     Soak(soak::Options),
+    /// An NBD client with four channels over two links that fail, and a server that is restarted and killed; writes its page
+    Failover(failover::Options),
     /// The Python module: built, and tested by pytest where Python 3.11 with venv is installed
     Python,
     /// The longest requests of two initiators while the configuration of their server changes 200 times
@@ -115,6 +118,7 @@ fn main() -> ExitCode {
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Soak(options) => soak::run(&options),
+        Command::Failover(options) => failover::run(&options),
         Command::Python => python::run(),
         Command::Changes(options) => changes::run(&options),
         Command::Package(options) => package::run(&options),
