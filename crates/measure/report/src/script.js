@@ -1,4 +1,5 @@
 // Shows what the nearest mark of a chart says, beside the pointer. Without this the browser's own tooltips do, slowly.
+// A click enlarges a chart on a narrow screen (style.css).
 (() => {
   const tip = document.createElement("div");
   tip.id = "tip";
@@ -32,6 +33,7 @@
       tip.style.left = `${Math.max(8, Math.min(event.clientX + 14, room)) + window.scrollX}px`;
       tip.style.top = `${event.clientY + 16 + window.scrollY}px`;
     });
+    chart.addEventListener("click", () => chart.closest(".scroll")?.classList.toggle("enlarged"));
     chart.addEventListener("pointerleave", () => {
       tip.hidden = true;
     });

@@ -34,11 +34,23 @@ addEventListener("load", () => {
     const titles = chart.querySelectorAll("text.title").length;
     const isBars = chart.querySelector(".bar") !== null;
     if (titles < (isBars ? 1 : 2)) say(chart, "an axis has no title");
+    const scroll = chart.closest(".scroll");
+    if (scroll.scrollWidth > scroll.clientWidth + SLACK) say(chart, "is cut at the right");
   }
 
   const page = document.documentElement;
   if (page.scrollWidth > page.clientWidth) wrong.push(`the page is wider than the window: ${page.scrollWidth}`);
   const cut = [...document.querySelectorAll(".scroll")].filter((box) => box.scrollWidth > box.clientWidth + SLACK);
+
+  // The name of a row stays whole, but for names that no telephone has room for.
+  for (const text of [...document.querySelectorAll("td:first-child:not(.n)")].map((cell) => cell.firstChild)) {
+    for (const word of text?.textContent.matchAll(/\p{L}{1,16}/gu) ?? []) {
+      const range = document.createRange();
+      range.setStart(text, word.index);
+      range.setEnd(text, word.index + word[0].length);
+      if (range.getClientRects().length > 1) wrong.push(`"${word[0]}" is broken`);
+    }
+  }
 
   const paper = parsed(getComputedStyle(document.body).backgroundColor);
   const faint = [...document.querySelectorAll(".chart text, td, th, p, h1, h2, li, .note, .what, .value")]

@@ -28,8 +28,8 @@ const WAYS: [(&str, &[&str], u32, u32); 3] = [
     ("light", &["--blink-settings=preferredColorScheme=1"], 1100, 3000),
     // A tablet upright.
     ("dark", &["--blink-settings=preferredColorScheme=0"], 700, 3000),
-    // Where charts and tables are scrolled.
-    ("telephone", &["--blink-settings=preferredColorScheme=1"], 500, 3000),
+    // Where tables are scrolled.
+    ("telephone", &["--blink-settings=preferredColorScheme=1"], 400, 3000),
 ];
 
 #[test]
@@ -97,6 +97,12 @@ fn the_check_finds_what_overlaps_and_what_leaves_its_frame() {
     let broken = page.replace("viewBox=\"0 0 780", "viewBox=\"0 0 600");
     let seen = browser.look("leaving", &broken, &[], 1100, 3000);
     assert!(seen["wrong"].to_string().contains("leaves the frame"), "{seen}");
+    let broken = page.replace("svg.chart { min-width: 0", "svg.chart { min-width: 36rem");
+    let broken =
+        broken.replace("overflow-wrap: break-word", "word-break: break-all; width: 1rem; min-width: 0");
+    let seen = browser.look("cut", &broken, &[], 400, 3000);
+    assert!(seen["wrong"].to_string().contains("is cut at the right"), "{seen}");
+    assert!(seen["wrong"].to_string().contains("is broken"), "{seen}");
     let broken = page.replace("--faint: #5c6570", "--faint: #c0c0c0");
     let seen = browser.look("pale", &broken, &["--blink-settings=preferredColorScheme=1"], 1100, 3000);
     assert!(seen["wrong"].to_string().contains("is hard to read"), "{seen}");
@@ -114,12 +120,13 @@ fn screenshots_and_a_print_are_kept_to_be_looked_at() {
 }
 
 fn keep_pictures(browser: &Browser, name: &str, page: &str) {
-    let file = browser.write(name, page);
     for (way, arguments, width, height) in WAYS {
+        let file = browser.write(&format!("{name}-{way}"), &framed(page, width));
         let picture = browser.folder.join(format!("{name}-{way}.png"));
         browser.run(&file, arguments, &[argument("--screenshot=", &picture)], width, height);
         assert!(fs::metadata(&picture).expect("a picture").len() > 10_000, "{}", picture.display());
     }
+    let file = browser.write(name, page);
     let print = browser.folder.join(format!("{name}.pdf"));
     browser.run(&file, &["--no-pdf-header-footer"], &[argument("--print-to-pdf=", &print)], 1100, 800);
     assert!(fs::read(&print).expect("a print").starts_with(b"%PDF"));
@@ -144,6 +151,19 @@ fn pages() -> Vec<(&'static str, String)> {
         (name, DiagnosisReport::new(&diagnosis, "2026-11-21 18:00:00 UTC", "0.1.0").html())
     };
     of_records.into_iter().chain(diagnoses::all().map(diagnosis)).collect()
+}
+
+/// Chromium's windows are 500 pixels wide at least: a narrower page is shown in a frame, and what was seen of it beside that.
+fn framed(page: &str, width: u32) -> String {
+    if width >= 500 {
+        return page.to_owned();
+    }
+    let page = page.replace('&', "&amp;").replace('"', "&quot;");
+    let style = format!("border: 0; width: {width}px; height: 3000px");
+    let seen = "document.body.append(this.contentDocument.querySelector('#seen') ?? '')";
+    format!(
+        "<!doctype html><body style=\"margin: 0\"><iframe style=\"{style}\" onload=\"{seen}\" srcdoc=\"{page}\"></iframe>"
+    )
 }
 
 /// Chromium without a window, and a folder for what it makes.
@@ -171,7 +191,7 @@ impl Browser {
     /// What `check.js` says of a page.
     fn look(&self, name: &str, page: &str, arguments: &[&str], width: u32, height: u32) -> Value {
         let script = format!("<script>{}</script></body>", include_str!("check.js"));
-        let file = self.write(name, &page.replace("</body>", &script));
+        let file = self.write(name, &framed(&page.replace("</body>", &script), width));
         let dom = self.dump(&file, arguments, width, height);
         let (_, from) = dom.split_once("<pre id=\"seen\">").unwrap_or_else(|| panic!("{name}: {dom:.2000}"));
         let (seen, _) = from.split_once("</pre>").expect("its end");
