@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::capture::tell;
-use crate::program::{Ended, end_of, installed, run_command, until, write_patterned_file};
+use crate::program::{Ended, end_of, installed, run, run_command, until, write_patterned_file};
 use crate::recorder;
 use crate::remote::{attached, in_a_world, reserve_out};
 use crate::server::{Server, free_port};
@@ -319,6 +319,25 @@ fn a_lazy_detach_leaves_the_file_to_its_users() {
     drop(file);
     until("its end", || !Path::new("/proc").join(&pid).exists());
     assert!(!attached.path().exists());
+}
+
+#[test]
+fn detaching_in_another_mount_namespace_says_where_it_is_mounted() {
+    if !possible() || !installed(&["unshare", "nsenter"]) {
+        return;
+    }
+    let attached = Attached::to("ram:1MiB");
+    let (path, pid) = (attached.path(), attached.pid());
+    let entered = format!("nsenter --target {pid} --mount linerate detach {}", path.display());
+    let detach = format!("{} detach {}", env!("CARGO_BIN_EXE_linerate"), path.display());
+    // With the mount, which a new namespace copies, and without it.
+    for unmounted in ["", "umount \"$1\" && "] {
+        let shell = format!("{unmounted}exec {detach}");
+        let said = run("unshare", &["--mount", "sh", "-c", &shell, "sh", text(&path)]).expect_failure();
+        assert!(said.contains(&entered), "{said}");
+    }
+    open(&attached.path()).write_all_at(&[1], 0).expect("still there");
+    attached.detach().expect_success();
 }
 
 #[test]

@@ -34,6 +34,14 @@ pub fn detach(records: &Path, path: &Path, way: UnmountMode) -> Result<(), Failu
     let Some(found) = found else { return Ok(()) };
     if way == UnmountMode::Force {
         kill(&found)?;
+    } else if found.is_alive() && mounts::is_ours_elsewhere(&path, found.record.pid) {
+        // Its process would be waited for until somebody detaches it there.
+        return Err(Failure::refused(format!(
+            "{path} stays attached: it is mounted in the mount namespace of process {pid}, which is another one; \
+             `nsenter --target {pid} --mount linerate detach {path}` detaches it there, --force ends it from here",
+            path = path.display(),
+            pid = found.record.pid
+        )));
     }
     if way == UnmountMode::Lazy { Ok(()) } else { tidy(found) }
 }

@@ -24,13 +24,30 @@ pub struct Mount {
 
 /// Everything that is mounted, in the order of mounting.
 pub fn table() -> Vec<Mount> {
-    let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    table_of("self")
+}
+
+/// What a process sees mounted; nothing if it cannot be read.
+fn table_of(process: &str) -> Vec<Mount> {
+    let text = fs::read(format!("/proc/{process}/mountinfo")).unwrap_or_default();
     text.split(|&byte| byte == b'\n').filter_map(parse).collect()
 }
 
 /// Whether a file of ours is mounted there, on top.
 pub fn is_ours(point: &Path) -> bool {
-    table().iter().rev().find(|mount| mount.point == point).is_some_and(|mount| mount.source == SOURCE)
+    is_ours_in(point, table())
+}
+
+/// Whether a process in another mount namespace than ours sees a file of ours mounted there.
+pub(crate) fn is_ours_elsewhere(point: &Path, pid: u32) -> bool {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    let process = pid.to_string();
+    namespace(&process).is_some_and(|other| Some(other) != namespace("self"))
+        && is_ours_in(point, table_of(&process))
+}
+
+fn is_ours_in(point: &Path, table: Vec<Mount>) -> bool {
+    table.iter().rev().find(|mount| mount.point == point).is_some_and(|mount| mount.source == SOURCE)
 }
 
 /// `36 35 98:0 /root /mount\040point options … - type source options`.
