@@ -260,7 +260,9 @@ fn of_ending(ending: &Ending) -> Kind {
         Ending::LoggedOut | Ending::Closed | Ending::Silent | Ending::Unresponsive | Ending::Io(_) => {
             Kind::Unreachable
         }
-        Ending::NotALogin | Ending::HeaderDigest | Ending::Fatal(_) | Ending::NoPlace => Kind::Failed,
+        Ending::NotALogin | Ending::Nbd | Ending::HeaderDigest | Ending::Fatal(_) | Ending::NoPlace => {
+            Kind::Failed
+        }
     }
 }
 

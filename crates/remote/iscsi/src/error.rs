@@ -196,6 +196,9 @@ pub enum Ending {
     /// An invalid PDU during the login.
     #[display("what came is no answer to a login")]
     NotALogin,
+    /// The greeting of an NBD server.
+    #[display("this port speaks NBD: use a URL that begins with nbd://")]
+    Nbd,
     /// A header digest error: the start of the next PDU is unknown (RFC 7143 section 7.7).
     #[display("a header came with a wrong digest")]
     HeaderDigest,

@@ -99,6 +99,8 @@ fn challenge(random: Random) -> Challenge {
     Challenge { identifier, bytes: bytes.to_vec() }
 }
 
+/// "The server sends […] 64 bits, 0x4e42444d41474943" (NBD's proto.md).
+const NBD_MAGIC: &[u8] = b"NBDMAGIC";
 /// As long as the longest hash, so that guessing a response is no easier than breaking the hash.
 const CHALLENGE_BYTES: usize = 32;
 
@@ -183,6 +185,10 @@ impl LiveConnection {
             self.received.resize(before + LOGIN_DATA_BYTES_MAX, 0);
             let outcome = self.stream.try_read(&mut [InSlice::Bytes(&mut self.received[before..])]);
             self.received.truncate(before + outcome.as_ref().copied().unwrap_or(0));
+            // An NBD server greets first, and resets the connection for the login; its greeting is shorter than a header.
+            if self.received.starts_with(NBD_MAGIC) {
+                return Err(Ending::Nbd);
+            }
             match outcome {
                 Ok(0) => return Err(Ending::Closed),
                 Ok(_) => {}

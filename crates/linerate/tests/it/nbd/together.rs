@@ -8,7 +8,7 @@ use iscsi::pdu::{TaskManagementFunction, TaskManagementResult};
 use super::client::{Client, EIO, EPERM, FLUSH, READ, TRIM, WRITE, WRITE_ZEROES};
 use super::{Both, export_of};
 use crate::peer::{Moves, Peer};
-use crate::program::until;
+use crate::program::{run, until};
 use crate::server::free_port;
 use crate::sessions::sessions;
 
@@ -45,6 +45,17 @@ fn a_reservation_keeps_nbd_clients_out() {
         client.write(512, &[8; 1024]).expect("nobody has reserved it any more");
     }
     assert_eq!(peer.read(1, 2), [8; 1024]);
+}
+
+#[test]
+fn an_iscsi_url_at_an_nbd_port_is_told_what_it_speaks() {
+    let Some(both) = Both::serving(&["disk=ram:1MiB"], "") else { return };
+    let portal = format!("127.0.0.1:{}", both.port);
+    let url = format!("iscsi://{portal}/iqn.2026-01.io.linerate:disk/0");
+    for asked in [["info", &url], ["discover", &portal]] {
+        let said = run(env!("CARGO_BIN_EXE_linerate"), &asked).expect_failure();
+        assert!(said.contains("this port speaks NBD: use a URL that begins with nbd://"), "{said}");
+    }
 }
 
 /// A volume that hangs when it is told to.
