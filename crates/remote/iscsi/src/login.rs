@@ -14,6 +14,7 @@ use iscsi::login::{
 use iscsi::name::Name;
 use iscsi::pdu::{BHS_BYTES, Bhs, pad_bytes};
 use reactor::{InSlice, Stream};
+use volume::spec::Time;
 
 use crate::error::{Ending, OpenError};
 use crate::recorder::{Direction, Ends, Recording};
@@ -59,7 +60,7 @@ pub(crate) async fn log_in(
         Err(match &begun {
             Some(_) => OpenError::LoginTimedOut(address),
             None => {
-                let why = format!("no answer within {} s", settings.login_time.as_secs());
+                let why = format!("no answer within {}", Time(settings.login_time));
                 OpenError::Connect { address, error: io::Error::new(io::ErrorKind::TimedOut, why) }
             }
         })

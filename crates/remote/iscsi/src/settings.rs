@@ -12,6 +12,7 @@ use iscsi::chap::{Algorithm, Credentials, Secret};
 use iscsi::negotiate::{DigestKind, Offers};
 use iscsi::pdu::Isid;
 use reactor::StreamOptions;
+use volume::spec::Time;
 
 use crate::recorder::FlightRecorder;
 
@@ -168,7 +169,7 @@ const YES_NO: &str = "yes or no";
 const DIGEST: &str = "none or crc32c";
 /// RFC 7143 sections 13.12 to 13.14: "A number from 512 to (2**24 - 1)".
 const BYTES: &str = "a number of bytes from 512 to 16777215";
-const SECONDS: &str = "a number of seconds from 1 to 3600";
+const SECONDS: &str = "a time from 1s to 1h, such as 15 or 2min";
 
 /// `also` is libiscsi's name, if it has another. Secrets that are no part of `user%secret` have keys as well.
 const KEYS: &[Key] = &[
@@ -286,8 +287,8 @@ const KEYS: &[Key] = &[
         s.reset_time = seconds(v)?;
         Some(())
     }),
-    key("reconnect-time", "", "a number of seconds from 0 to 604800", |s, v| {
-        s.reconnect_time = Duration::from_secs(number(v, 0, 604_800)?.into());
+    key("reconnect-time", "", "a time from 0 to 168h, such as 0, 90 or 10min", |s, v| {
+        s.reconnect_time = time(v, 0, 604_800)?;
         Some(())
     }),
     key("nop-interval", "", SECONDS, |s, v| {
@@ -385,7 +386,13 @@ fn bytes(value: &str) -> Option<u32> {
 }
 
 fn seconds(value: &str) -> Option<Duration> {
-    number(value, 1, 3600).map(|seconds| Duration::from_secs(u64::from(seconds)))
+    time(value, 1, 3600)
+}
+
+/// A time of so many seconds at least and at most, with a unit or without.
+fn time(value: &str, least: u64, most: u64) -> Option<Duration> {
+    let Time(time) = value.parse().ok()?;
+    (Duration::from_secs(least)..=Duration::from_secs(most)).contains(&time).then_some(time)
 }
 
 fn digest_kind(wanted: bool) -> DigestKind {
@@ -413,6 +420,8 @@ mod tests {
             ("initial-r2t", "maybe"),
             ("initiator", "joe"),
             ("login-time", "0"),
+            ("command-time", "61min"),
+            ("abort-time", "5m"),
             ("chap", "md4"),
             ("isid", "8000"),
             ("isid", "+80000000001"),
@@ -423,6 +432,16 @@ mod tests {
             let error = Settings::default().set(name, value).unwrap_err();
             assert!(matches!(error, SettingError::Value { .. }), "{name}={value}");
         }
+    }
+
+    #[test]
+    fn times_have_a_unit_or_count_seconds() {
+        let mut settings = Settings::default();
+        settings.set("command-time", "2min").unwrap();
+        settings.set("abort-time", "1500ms").unwrap();
+        settings.set("reconnect-time", "90").unwrap();
+        let times = [settings.command_time, settings.abort_time, settings.reconnect_time];
+        assert_eq!(times.map(|time| time.as_millis()), [120_000, 1500, 90_000]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use derive_more::Display;
 use nbd::STRING_BYTES_MAX;
+use volume::spec::Time;
 
 /// The port that IANA gave to NBD.
 pub const PORT: u16 = 10809;
@@ -299,10 +300,18 @@ impl Options {
             }
             "congestion" if !value.is_empty() => self.congestion = Some(decoded(value)?),
             "congestion" => return Err(wrong("the name of an algorithm, as in congestion=cubic")),
-            "timeout" => self.timeout = seconds(value, 1).ok_or(wrong("seconds, as in timeout=30"))?,
-            "stall" => self.stall = Some(seconds(value, 1).ok_or(wrong("seconds, as in stall=5"))?),
+            "timeout" => {
+                self.timeout = seconds(value, 1)
+                    .ok_or(wrong("a time from 1s to 24h, as in timeout=30 or timeout=2min"))?
+            }
+            "stall" => {
+                self.stall = Some(
+                    seconds(value, 1).ok_or(wrong("a time from 1s to 24h, as in stall=5 or stall=1500ms"))?,
+                )
+            }
             "quarantine" => {
-                self.quarantine = seconds(value, 0).ok_or(wrong("seconds, as in quarantine=10"))?;
+                self.quarantine = seconds(value, 0)
+                    .ok_or(wrong("a time up to 24h, as in quarantine=10 or quarantine=500ms"))?;
             }
             "journal" => {
                 let bytes = bytes(value).filter(|bytes| *bytes <= JOURNAL_BYTES_MAX);
@@ -325,8 +334,8 @@ impl Options {
 }
 
 fn seconds(text: &str, least: u64) -> Option<Duration> {
-    let number = text.strip_suffix('s').unwrap_or(text).parse().ok()?;
-    (least..=86_400).contains(&number).then_some(Duration::from_secs(number))
+    let Time(time) = text.parse().ok()?;
+    (Duration::from_secs(least)..=Duration::from_secs(86_400)).contains(&time).then_some(time)
 }
 
 /// A number of bytes, KiB, MiB or GiB.
@@ -404,11 +413,12 @@ mod tests {
 
     #[test]
     fn paths_and_times_are_options() {
-        let url = "nbd://san1/x?address=10.0.1.2&address=[::1]:7&source=10.0.0.1&source=::2&journal=1MiB&timeout=3&stall=2s";
+        let url = "nbd://san1/x?address=10.0.1.2&address=[::1]:7&source=10.0.0.1&source=::2&journal=1MiB&timeout=3&stall=2s&quarantine=500ms";
         let options = Url::parse(url).expect("a URL").options;
         assert_eq!(options.addresses, [("10.0.1.2".to_owned(), PORT), ("::1".to_owned(), 7)]);
         assert_eq!(options.sources.len(), 2);
         assert_eq!((options.journal_bytes, options.stall()), (1 << 20, Duration::from_secs(2)));
+        assert_eq!(options.quarantine, Duration::from_millis(500));
         assert_eq!(Options { stall: None, ..options }.stall(), Duration::from_secs(1));
     }
 
