@@ -71,8 +71,14 @@ enum Verb {
     /// WRITE SAME: write one block to many addresses; asks for confirmation if the LUN is not empty
     WriteSame(WriteSameArguments),
     /// COMPARE AND WRITE: replace blocks if they are as expected, in one step
+    #[command(
+        override_usage = "linerate scsi compare-and-write [OPTIONS] --expect <FILE>\n           --write <FILE> <URL> <LBA>"
+    )]
     CompareAndWrite(CompareArguments),
     /// SANITIZE: make all data ever written unreadable; asks for confirmation
+    #[command(
+        override_usage = "linerate scsi sanitize [OPTIONS] <URL> <--overwrite|\n           --block-erase|--crypto-erase|--exit-failure-mode>"
+    )]
     Sanitize(SanitizeArguments),
     /// SYNCHRONIZE CACHE: flush everything to stable storage
     Sync(UnitArguments),

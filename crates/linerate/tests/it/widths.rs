@@ -26,6 +26,8 @@ fn no_line_of_a_table_is_wider_than_the_terminal() {
         "diagnose limits --link 100G --mtu 9000 --rtt 50ms --window 1MiB --connections 64 --depth 32"
             .to_owned(),
         "report published".to_owned(),
+        "scsi sanitize --help".to_owned(),
+        "scsi compare-and-write --help".to_owned(),
         format!("scsi modes {url}"),
         format!("scsi vpd {url} b0"),
         format!("server volumes --control {control}"),
@@ -35,7 +37,8 @@ fn no_line_of_a_table_is_wider_than_the_terminal() {
         let lun = attached(&url).await;
         for columns in [80, 120] {
             for command in &commands {
-                let shell = format!("stty cols {columns} rows 50 && exec {LINERATE} {command}");
+                let shell =
+                    format!("stty cols {columns} rows 50 && exec env NO_COLOR=1 {LINERATE} {command}");
                 let said = run("script", &["-qec", &shell, "/dev/null"]).expect_success();
                 assert!(said.lines().count() > 1, "{command}: {said}");
                 for line in said.lines() {
