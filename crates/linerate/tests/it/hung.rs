@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use iscsi::pdu::{TaskManagementFunction, TaskManagementResult};
 
 use crate::peer::{BLOCK, Ended, Moves, Peer, initiator, read_10, write_10};
-use crate::program::{run_command, until};
+use crate::program::{self, run_command, until};
 use crate::server::Server;
 
 const TWO_VOLUMES: &str = r#"
@@ -45,10 +45,14 @@ impl Ward {
     }
 
     fn fault(&self, mode: &str) {
+        self.command(&["fault", "sick", mode]).expect_success();
+    }
+
+    /// `linerate server …`.
+    fn command(&self, words: &[&str]) -> program::Ended {
         let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
         let control: PathBuf = self.server.state().join("control");
-        run_command(command.args(["server", "fault", "sick", mode, "--control"]).arg(control))
-            .expect_success();
+        run_command(command.arg("server").args(words).arg("--control").arg(control))
     }
 
     fn sick(&self, number: u8) -> Peer {
@@ -185,6 +189,15 @@ fn a_server_ends_in_time_while_a_volume_hangs() {
     let status = ward.server.end();
     // What the volume acknowledged may not be on its disk, and that is no success.
     assert_eq!(status.code(), Some(1));
+}
+
+#[test]
+fn removing_a_hung_volume_says_what_it_waits_for() {
+    let Some(ward) = Ward::open(TWO_VOLUMES) else { return };
+    ward.fault("hang");
+    let said = ward.command(&["remove", "sick", "--force"]).expect_failure();
+    assert!(said.contains("the server still waits for volumes"), "{said}");
+    assert!(said.contains("volume sick could not be flushed: its device does not answer"), "{said}");
 }
 
 #[test]

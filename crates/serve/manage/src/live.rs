@@ -533,7 +533,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// A device that takes longer is said not to answer.
-const FLUSH_TIME: Duration = Duration::from_secs(10);
+pub(crate) const FLUSH_TIME: Duration = Duration::from_secs(10);
 /// For the last commands of a volume to end.
-const CLOSE_TIME: Duration = Duration::from_secs(10);
+pub(crate) const CLOSE_TIME: Duration = Duration::from_secs(10);
 const CLOSE_STEP: Duration = Duration::from_millis(5);

@@ -63,6 +63,7 @@ const KNOWN: &[&str] = &[
     "linerate::serve",
     "linerate::serve::end",
     "manage::answers",
+    "manage::control::client",
     "manage::control::server",
     "manage::live",
     "manage::metrics::http",

@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Occurrence, Reply, Request, message};
+use crate::live::{CLOSE_TIME, FLUSH_TIME};
 use backends::Failure;
 
 /// Ten thousand sessions with all their keys fit into it.
 const REPLY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Timeout. A server answers within a second unless its machine is overloaded.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// When a change that is not finished is said to be waited for.
+const NOTICE: Duration = Duration::from_secs(3);
 
 /// Why there is no reply.
 #[derive(Debug)]
@@ -130,10 +133,20 @@ fn patience(request: &Request) -> Duration {
 
 fn converse(path: &Path, request: &Request) -> io::Result<(Reply, BufReader<UnixStream>)> {
     let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(patience(request)))?;
+    let patience = patience(request);
+    stream.set_read_timeout(Some(NOTICE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(&message::line(request)?)?;
     let mut stream = BufReader::new(stream);
+    let is_late = stream.fill_buf().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+    if is_late && patience > PATIENCE {
+        tracing::warn!(
+            flush_seconds = FLUSH_TIME.as_secs(),
+            requests_seconds = CLOSE_TIME.as_secs(),
+            "the server still waits for volumes: to open, or, of each that is removed, for a flush and for its last requests"
+        );
+    }
+    stream.get_ref().set_read_timeout(Some(patience))?;
     let reply = message::read(&read_line(&mut stream)?).map_err(io::Error::other)?;
     Ok((reply, stream))
 }
