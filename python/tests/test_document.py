@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,12 @@ EXAMPLES = [
     for page in PAGES
     for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
 ]
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "docs/first-hour.md"], ids=lambda page: page.name)
+def test_no_script_hides_a_module_of_python(page):
+    scripts = re.findall(r"\b(\w+)\.py\b", page.read_text())
+    assert not sys.stdlib_module_names.intersection(scripts)
 
 
 def test_there_are_examples():
