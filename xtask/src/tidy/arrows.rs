@@ -21,9 +21,10 @@ const ARROWS: &[(&str, &str)] = &[
     // Neither host (the binary joins them) nor each other: a gateway is a target over a device that is a remote LUN.
     ("target", "block volume unit iscsi reactor server"),
     ("nbd-server", "block volume nbd reactor tls server"),
-    ("initiator", "scsi block iscsi reactor"),
+    // Volumes for how times are written.
+    ("initiator", "scsi block volume iscsi reactor"),
     ("channels", "block reactor"),
-    ("nbd-client", "block channels nbd reactor tls"),
+    ("nbd-client", "block volume channels nbd reactor tls"),
     // It gives a session a thread and a world of its own, for programs that have another runtime.
     ("threaded", "block reactor host initiator"),
     // The one place where specifications meet a system and a network: `volume` knows neither.
