@@ -35,7 +35,7 @@ fn table_of(process: &str) -> Vec<Mount> {
 
 /// Whether a file of ours is mounted there, on top.
 pub fn is_ours(point: &Path) -> bool {
-    is_ours_in(point, table())
+    is_ours_in(point, &table())
 }
 
 /// Whether a process in another mount namespace than ours sees a file of ours mounted there.
@@ -43,10 +43,10 @@ pub(crate) fn is_ours_elsewhere(point: &Path, pid: u32) -> bool {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
     let process = pid.to_string();
     namespace(&process).is_some_and(|other| Some(other) != namespace("self"))
-        && is_ours_in(point, table_of(&process))
+        && is_ours_in(point, &table_of(&process))
 }
 
-fn is_ours_in(point: &Path, table: Vec<Mount>) -> bool {
+fn is_ours_in(point: &Path, table: &[Mount]) -> bool {
     table.iter().rev().find(|mount| mount.point == point).is_some_and(|mount| mount.source == SOURCE)
 }
 
