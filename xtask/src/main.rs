@@ -48,7 +48,7 @@ enum Command {
     Conformance(conformance::Options),
     /// The server's speed and CPU beside tgt, alternating rounds; writes its page
     Peers(measuring::Options),
-    /// The NBD server's speed and CPU beside nbdkit and qemu-nbd, alternating rounds; writes its page
+    /// The speed and CPU of the NBD server beside nbdkit and qemu-nbd, and of the client beside libnbd; writes its page
     Nbd(measuring::Options),
     /// The initiator's speed and CPU beside libiscsi, alternating rounds; writes its page
     Clients(measuring::Options),

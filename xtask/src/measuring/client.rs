@@ -1,5 +1,5 @@
 //! The programs that measure: our own `linerate bench`, the lean `linerate lab raw-ask`, fio, two with libiscsi inside
-//! (`iscsi-perf` and `qemu-img bench`), and two that measure this machine alone.
+//! (`iscsi-perf` and `qemu-img bench`), two that copy (`copying`), and two that measure this machine alone.
 //!
 //! Each is measured by the same clock: its rate is what it says itself, its CPU time what the kernel says of the whole
 //! process, its start and its login included.
@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
+use super::copying::copied;
 use super::figures::{Figure, Figures, complete};
 use super::server::{CLIENT_CORE, SERVER_CORE, Site, Target, VOLUME_BYTES};
 use super::table::{Beside, Cell};
@@ -55,6 +56,9 @@ pub(crate) enum Program {
     IscsiPerf,
     QemuImg,
     Fio,
+    /// `linerate copy` and libnbd's program.
+    Copy,
+    Nbdcopy,
     /// How long CRC32C takes for a cell's bytes, which are in the cache; no storage.
     Crc32c,
     /// What the machine's pauses alone would do to requests at the rate; no storage.
@@ -73,7 +77,7 @@ pub(crate) struct Measurement<'a> {
 
 /// What a program says of its run.
 #[derive(Debug, Default, PartialEq)]
-struct Report {
+pub(super) struct Report {
     ios: u64,
     figures: Figures,
 }
@@ -82,13 +86,20 @@ struct Report {
 const WARM_UP_SECONDS: f64 = 0.2;
 
 impl Client {
-    /// iscsi-perf has no writes, and neither of both with libiscsi inside more than one session.
+    /// iscsi-perf has no writes, neither of both with libiscsi inside more than one session, and who copies goes from the
+    /// beginning to the end.
     pub(crate) fn can(&self, cell: &Cell) -> bool {
         match self.program {
             Program::IscsiPerf => cell.is_read && cell.sessions == 1,
             Program::QemuImg => cell.sessions == 1,
+            Program::Copy | Program::Nbdcopy => !cell.is_random,
             _ => true,
         }
+    }
+
+    /// Whole exports, each of which is its own warm-up.
+    fn copies(&self) -> bool {
+        matches!(self.program, Program::Copy | Program::Nbdcopy)
     }
 
     pub(crate) fn measure(&self, asked: Measurement<'_>) -> Result<Figures> {
@@ -100,12 +111,14 @@ impl Client {
                 let capacity = rate / self.rate.as_ref().map_or(1.0, |rate| rate.share);
                 return pauses::alone(&[SERVER_CORE, CLIENT_CORE], rate, capacity, seconds);
             }
-            Program::Bench | Program::Ask | Program::Fio | Program::IscsiPerf | Program::QemuImg => {}
+            _ => {}
         }
         let target =
             &Target { place: format!("{}{}", asked.target.place, self.keys), ..asked.target.clone() };
         let asked = Measurement { target, ..asked };
-        self.run(Measurement { seconds: WARM_UP_SECONDS, ..asked })?;
+        if !self.copies() {
+            self.run(Measurement { seconds: WARM_UP_SECONDS, ..asked })?;
+        }
         let server_s = || target.server.map(cpu::of_process).transpose();
         let before = (server_s()?, cpu::of_ended_children()?);
         let Report { ios, mut figures } = self.run(asked)?;
@@ -125,6 +138,7 @@ impl Client {
             Program::Fio => self.fio(asked),
             Program::IscsiPerf => iscsi_perf(asked),
             Program::QemuImg => qemu_img(asked),
+            Program::Copy | Program::Nbdcopy => copied(self.program, &self.options, asked),
             Program::Crc32c | Program::Pauses => Ok(Report::default()),
         }
     }
@@ -256,7 +270,7 @@ impl Latency {
 }
 
 /// Of a program that says no more than this.
-fn of_rate(iops: f64, ios: u64) -> Report {
+pub(super) fn of_rate(iops: f64, ios: u64) -> Report {
     Report { ios, figures: Figures::from([(Figure::Iops, iops)]) }
 }
 

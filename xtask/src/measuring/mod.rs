@@ -7,6 +7,7 @@
 //! other is gone or paused; who goes first changes with every round.
 
 mod client;
+mod copying;
 pub(crate) mod cpu;
 mod crc;
 pub(crate) mod document;

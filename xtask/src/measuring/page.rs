@@ -64,7 +64,11 @@ fn times(table: &Table, multiples: &Multiples, results: &Results) -> String {
     );
     for run in &bases {
         let Some(figure) = results.median(*run, multiples.figure) else { continue };
-        let _ = write!(text, "| {} | {figure:.places$} |", table.cells[run.cell].name);
+        let client = match table.clients.len() > 1 {
+            true => format!(", {}", table.clients[run.client].name),
+            false => String::new(),
+        };
+        let _ = write!(text, "| {}{client} | {figure:.places$} |", table.cells[run.cell].name);
         for server in others() {
             let times = results.times(Run { server, ..*run }, *run, multiples.figure);
             let _ = write!(text, " {} |", number(times, 2));

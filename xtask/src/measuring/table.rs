@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn every_table_is_understood() {
-        for command in ["peers", "clients", "digests", "fio", "scale", "volumes"] {
+        for command in ["peers", "nbd", "clients", "digests", "fio", "scale", "volumes"] {
             let tables = tables(command).unwrap_or_else(|error| panic!("{error:#}"));
             assert!(!tables.is_empty(), "{command} has none");
             for table in tables {
