@@ -122,7 +122,7 @@ async fn measure(
 ) -> Result<Record, Failure> {
     let storage = Storage::open(place, allowance.writes && suite.writes(), None).await?;
     let prepared = prepare(place, &storage, suite, &allowance).await;
-    let (source, server) = (storage.source.clone(), storage.server().await);
+    let (source, server) = (storage.source.clone(), storage.server(place).await.map(Into::into));
     storage.close().await;
     let mut keeper = Keeper::new(prepared?, None)?;
     let crew = LocalCrew::new(source, EpollOptions::default().spin);

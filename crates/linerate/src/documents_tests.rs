@@ -86,7 +86,7 @@ fn every_example_of_a_command_line_is_understood() {
 #[test]
 fn every_option_of_agents_is_in_their_document() {
     let command = Arguments::command();
-    for option in options(&command, "bench agent").chain(["agents", "agent-secret-file"]) {
+    for option in options(&command, "bench agent").chain(["agents", "agent-secret-file", "server-agent"]) {
         assert!(AGENTS.contains(&format!("--{option}")), "--{option} is not in docs/agents.md");
     }
 }

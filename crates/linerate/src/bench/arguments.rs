@@ -78,9 +78,12 @@ pub(super) struct AgentOptions {
     /// Measure by these machines at the same time, where `linerate bench agent` listens
     #[arg(long, value_name = "HOST[:PORT],...", value_delimiter = ',', conflicts_with = "verify_log")]
     pub(super) agents: Vec<AgentName>,
+    /// Look at the CPU load of the machine that serves, where `linerate bench agent` listens; for a server elsewhere
+    #[arg(long, value_name = "HOST[:PORT]")]
+    server_agent: Option<AgentName>,
     /// File with the secret that agents and coordinator share, for its owner only (mode 0600) [default: the environment
     /// variable LINERATE_AGENT_SECRET, or a question]
-    #[arg(long, value_name = "FILE", requires = "agents")]
+    #[arg(long, value_name = "FILE")]
     agent_secret_file: Option<PathBuf>,
 }
 
@@ -269,7 +272,8 @@ impl BenchArguments {
 impl AgentOptions {
     /// Nothing if nobody is named. Asks for the secret if it has to.
     pub(super) fn found(&self) -> Result<Option<Agents>, Failure> {
-        Agents::named(&self.agents, self.agent_secret_file.as_deref(), "--agent-secret-file")
+        let server = self.server_agent.as_ref();
+        Agents::named(&self.agents, server, self.agent_secret_file.as_deref(), "--agent-secret-file")
     }
 }
 

@@ -40,7 +40,7 @@ use crate::location::Location;
 use crate::output::say;
 use crate::progress::{self, ProgressKind};
 use crate::{remote, report, wan};
-use environment::server::Server;
+use conduct::serving::Serving;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
@@ -104,8 +104,8 @@ async fn measure(
 /// What is to be done.
 pub(crate) struct Work {
     pub(crate) keeper: Keeper,
-    /// Who serves the storage, if it is somebody here.
-    pub(crate) server: Option<Server>,
+    /// Who serves the storage, if that is known.
+    pub(crate) server: Option<Serving>,
     /// The congestion control of our sockets, if all of them have one.
     pub(crate) congestion: Option<String>,
 }

@@ -10,25 +10,28 @@ use bench::schedule::{Schedule, Work};
 use super::client::RoleResult;
 use super::crew::{CellOutcome, Crew, Progress};
 use super::keeper::Keeper;
+use super::serving::Serving;
 use super::silence::awaited;
 use super::stop::StopRule;
 use super::view::{RunStart, View};
 use backends::Failure;
 use bench::Extent;
-use environment::server::Server;
 
-/// Has the crew carry out what is left to do, until an end is `asked` for. `server` is the process on this machine that serves the
-/// storage, if any. Gives how it came to its end, and what sessions told of themselves in the last run, as people read it.
+/// Has the crew carry out what is left to do, until an end is `asked` for. `server` is who serves the storage, if that is
+/// known. Gives how it came to its end, and what sessions told of themselves in the last run, as people read it.
 pub async fn conduct(
     mut crew: impl Crew,
     keeper: &mut Keeper,
     view: &mut dyn View,
-    server: Option<Server>,
+    server: Option<Serving>,
     asked: &dyn Fn() -> bool,
 ) -> (Result<Outcome, Failure>, Vec<String>) {
     let mut conductor = Conductor { crew: &mut crew, keeper, view, asked, server, tables: Vec::new() };
     let outcome = conductor.conduct(SEED).await;
-    let tables = conductor.tables;
+    let Conductor { tables, server, .. } = conductor;
+    if let Some(server) = server {
+        server.close().await;
+    }
     crew.remarks().into_iter().for_each(|remark| keeper.note(remark));
     crew.close().await;
     if let Ok(Outcome::Complete) = outcome {
@@ -43,7 +46,7 @@ struct Conductor<'a, C> {
     keeper: &'a mut Keeper,
     view: &'a mut dyn View,
     asked: &'a dyn Fn() -> bool,
-    server: Option<Server>,
+    server: Option<Serving>,
     tables: Vec<String>,
 }
 
@@ -118,14 +121,14 @@ impl<C: Crew> Conductor<'_, C> {
     ) -> Result<(CellRun, Option<Failure>), Failure> {
         let mut judge = StopRule::new(stop, cell.roles.len());
         let mut counting = Instant::now();
-        let server = self.server.clone();
-        let mut clocks = None;
+        let server = self.server.as_ref();
+        let mut before = None;
         let (view, asked) = (&mut *self.view, self.asked);
         let progress = &mut |progress: Progress<'_>| {
             let enough = match progress {
                 Progress::Counting => {
                     counting = Instant::now();
-                    clocks = server.as_ref().and_then(|server| server.clocks().ok());
+                    before = server.and_then(Serving::look);
                     view.counting();
                     Go::On
                 }
@@ -141,7 +144,16 @@ impl<C: Crew> Conductor<'_, C> {
             if asked() { Go::Stop } else { enough }
         };
         let CellOutcome { parts, lost } = self.crew.run(cell, stop, progress).await?;
-        let server_cpu = server.zip(clocks).and_then(|(server, clocks)| server.cpu_since(&clocks));
+        let server_cpu = match self.server.as_mut().zip(before) {
+            Some((server, before)) => server.since(before).await,
+            None => Ok(None),
+        };
+        let server_cpu = server_cpu.unwrap_or_else(|failure| {
+            // What was measured is good without it, and the next run would not learn more.
+            self.server = None;
+            self.view.note(&format!("the CPU load of the server is not known: {failure}"));
+            None
+        });
         self.tables = parts.iter().flat_map(|part| part.tables.iter().cloned()).collect();
         let clients: Vec<ClientRun> = parts.into_iter().map(|RoleResult { run, .. }| run).collect();
         let is_cut = lost.is_some() || (self.asked)();

@@ -103,6 +103,6 @@ impl Clocks {
 }
 
 /// CPUs that this process may use.
-fn cpus() -> u32 {
+pub(crate) fn cpus() -> u32 {
     u32::try_from(threads::available().get()).unwrap_or(u32::MAX)
 }

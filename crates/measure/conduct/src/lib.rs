@@ -10,7 +10,7 @@
 //!
 //! Reading order: [`conductor`] (the order of events), `stop`; [`prepare`], [`storage`], [`fit`], [`safety`] (what may be done); [`client`],
 //! [`ways`], `costs`, [`crew`], [`agents`], [`site`] (who does it, and where); [`begin`], [`keeper`], [`folder`], [`reports`], [`resume`] (what is kept);
-//! [`suites`], [`shorter`] (what is measured); [`holes`], [`journal`]; [`integrity`], [`ceiling`], [`own`] (a proof); [`view`], [`now`], [`watched`], [`progress`], [`silence`] (who looks on, and what of); [`verdict`]. Nothing here reads arguments or prints: who looks on is a [`view::View`], and
+//! [`suites`], [`shorter`] (what is measured); [`holes`], [`journal`]; [`serving`]; [`integrity`], [`ceiling`], [`own`] (a proof); [`view`], [`now`], [`watched`], [`progress`], [`silence`] (who looks on, and what of); [`verdict`]. Nothing here reads arguments or prints: who looks on is a [`view::View`], and
 //! consent to overwrite is a value.
 //!
 //! ```
@@ -71,6 +71,7 @@ mod purge;
 pub mod reports;
 pub mod resume;
 pub mod safety;
+pub mod serving;
 pub mod shorter;
 pub mod silence;
 pub mod site;

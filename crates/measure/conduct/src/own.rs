@@ -53,7 +53,7 @@ impl OwnStorage<'_> {
         storage.close().await;
         let mut keeper = Keeper::new(record, Some(Folder::replace(self.out)?))?;
         let crew = LocalCrew::new(source, self.spin).beside_its_server();
-        let (outcome, _) = conduct(crew, &mut keeper, view, Some(self.server), asked).await;
+        let (outcome, _) = conduct(crew, &mut keeper, view, Some(self.server.into()), asked).await;
         let (record, folder, lost) = keeper.end();
         lost.map_or(Ok(()), Err)?;
         folder.iter().try_for_each(|folder| reports::write(folder, &record, Vec::new()))?;

@@ -9,16 +9,16 @@ use bench::fio_job::Jobs;
 use bench::plan::{Step, Suite};
 use bench::record::Record;
 use contents::Consent;
-use environment::server::Server;
 use volume::spec::Bytes;
 
 use backends::Failure;
 use backends::location::Location;
 
-use super::agents::{AgentCrew, Agents, spread};
+use super::agents::{AgentCrew, Agents, ServerAgent, spread};
 use super::fit::{self, Limits};
 use super::folder::Folder;
 use super::keeper::Keeper;
+use super::serving::Serving;
 use super::shorter::Shorter;
 use super::storage::Storage;
 use super::ways::Source;
@@ -28,7 +28,7 @@ use super::{begin, holes, resume, safety};
 pub struct Terms<'a> {
     /// The storage.
     pub place: &'a Location,
-    /// Those who measure instead of this machine, and how they are to open the storage.
+    /// Those who measure instead of this machine, or look at the one that serves, and how they are to open the storage.
     pub agents: Option<(&'a Agents, Open)>,
     /// Whether what is there may be overwritten.
     pub allow_write: bool,
@@ -62,8 +62,8 @@ pub struct Prepared {
     pub keeper: Keeper,
     /// Who measures.
     pub hands: Hands,
-    /// Who serves the storage, if it is somebody here.
-    pub server: Option<Server>,
+    /// Who serves the storage, if that is known.
+    pub server: Option<Serving>,
 }
 
 /// Who measures.
@@ -121,7 +121,7 @@ impl Plan {
 
     async fn on(self, terms: &Terms<'_>, storage: &Storage, made: bool) -> Result<Prepared, Failure> {
         let is_ours = made || !storage.keeps;
-        let agents = terms.agents.as_ref().map(|(agents, _)| agents.count());
+        let agents = terms.agents.as_ref().map(|(agents, _)| agents.count()).filter(|count| *count > 0);
         let limits = Limits {
             device_bytes: storage.subject.bytes,
             block_bytes: storage.subject.block_bytes,
@@ -166,6 +166,7 @@ impl Plan {
         // After the question for consent: an agent does not wait for a coordinator that waits for somebody.
         let hands = match &terms.agents {
             None => Hands::Here(storage.source.clone()),
+            Some((agents, _)) if agents.count() == 0 => Hands::Here(storage.source.clone()),
             Some((agents, open)) => {
                 let open = Open { write: record.suite.writes(), ..open.clone() };
                 let crew = AgentCrew::assemble(agents, &open, &record.subject).await?;
@@ -173,7 +174,13 @@ impl Plan {
                 Hands::Agents(crew)
             }
         };
-        Ok(Prepared { keeper: Keeper::new(record, folder)?, hands, server: storage.server().await })
+        let server = match &terms.agents {
+            Some((Agents { server: Some(name), secret, .. }, _)) => {
+                Some(Serving::Machine(ServerAgent::connect(name, secret).await?))
+            }
+            _ => storage.server(terms.place).await.map(Serving::Process),
+        };
+        Ok(Prepared { keeper: Keeper::new(record, folder)?, hands, server })
     }
 }
 

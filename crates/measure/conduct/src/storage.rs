@@ -11,8 +11,8 @@ use host::{FileDevice, FileOptions, OpenError};
 use initiator::RemoteLun;
 
 use super::ways::Source;
-use backends::Failure;
 use backends::location::{self, Location, Opened};
+use backends::{Failure, nbd};
 use environment::{self, server::Server};
 use volume::spec::{Bytes, Spec};
 
@@ -93,10 +93,15 @@ impl Storage {
     }
 
     /// The process that serves it, if it is on this machine.
-    pub async fn server(&self) -> Option<Server> {
-        match &self.lun {
-            Some(lun) => Server::serving(lun.target()).await,
-            None => None,
+    pub async fn server(&self, place: &Location) -> Option<Server> {
+        if let Some(lun) = &self.lun {
+            return Server::serving(lun.target()).await;
+        }
+        let Location::Volume(spec) = place else { return None };
+        let export = nbd::url_of(spec)?;
+        match &export.socket {
+            Some(socket) => Server::on_socket(socket),
+            None => Server::connected(&export.host, export.port),
         }
     }
 

@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -40,9 +40,34 @@ impl Server {
     pub async fn serving(target: &RemoteTarget) -> Option<Server> {
         let connections = target.statistics().await?.connections;
         let first = connections.first()?;
-        let inode = server_socket(&System::this(), first.local, first.peer)?;
+        let system = System::this();
+        Server::holding(&system, server_socket(&system, first.local, first.peer)?)
+    }
+
+    /// Who serves a TCP connection of this process to this host and port; `None` as for [`Server::serving`]. Resolving the
+    /// host's name blocks the thread.
+    pub fn connected(host: &str, port: u16) -> Option<Server> {
+        let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().ok()?.collect();
+        let system = System::this();
+        let is_ours = |socket: &Socket| {
+            addresses.iter().any(|address| plain(socket.remote) == plain(*address))
+                && holds(Path::new("/proc/self"), socket.inode)
+        };
+        let ours = sockets(&system).find(is_ours)?;
+        Server::holding(&system, server_socket(&system, ours.local, ours.remote)?)
+    }
+
+    /// Who serves connections to this Unix socket; `None` as for [`Server::serving`].
+    pub fn on_socket(path: &Path) -> Option<Server> {
+        let system = System::this();
+        let table = system.text("proc/net/unix")?;
+        let mut accepted = table.lines().skip(1).filter_map(|line| accepted_on(line, path));
+        accepted.find_map(|inode| Server::holding(&system, inode))
+    }
+
+    fn holding(system: &System, inode: u64) -> Option<Server> {
         let pid = holder(Path::new("/proc"), inode)?;
-        let name = System::this().text(format!("proc/{pid}/comm")).unwrap_or_default();
+        let name = system.text(format!("proc/{pid}/comm")).unwrap_or_default();
         (pid != std::process::id()).then(|| Server { name: printable(&name), pid, thread: None })
     }
 
@@ -77,6 +102,7 @@ impl Server {
             of: format!("{} ({of})", self.name),
             seconds: used.as_secs_f64(),
             busiest_thread_s: Some(busiest.as_secs_f64()),
+            machine: None,
         })
     }
 }
@@ -90,11 +116,30 @@ impl ServerClocks {
 
 /// The inode of the socket at the other end of the connection from `local` to `peer`.
 fn server_socket(system: &System, local: SocketAddr, peer: SocketAddr) -> Option<u64> {
-    ["proc/net/tcp", "proc/net/tcp6"].iter().find_map(|table| {
-        let table = system.text(table)?;
-        let mut sockets = table.lines().skip(1).filter_map(Socket::parse);
-        sockets.find(|socket| socket.connects(peer, local)).map(|socket| socket.inode)
-    })
+    sockets(system).find(|socket| socket.connects(peer, local)).map(|socket| socket.inode)
+}
+
+/// All TCP sockets of this network namespace.
+fn sockets(system: &System) -> impl Iterator<Item = Socket> {
+    let tables = ["proc/net/tcp", "proc/net/tcp6"].map(|table| system.text(table).unwrap_or_default());
+    let lines: Vec<Socket> =
+        tables.iter().flat_map(|table| table.lines().skip(1).filter_map(Socket::parse)).collect();
+    lines.into_iter()
+}
+
+/// The inode in a line of `/proc/net/unix` (unix(7)), if it is a connection that was accepted on the socket at `path`: it has
+/// the path of the one that listens.
+fn accepted_on(line: &str, path: &Path) -> Option<u64> {
+    const CONNECTED: &str = "03";
+    let mut fields = line.splitn(7, ' ');
+    // Number, references, protocol, flags and type stand before.
+    let (state, rest) = (fields.nth(5)?, fields.next()?.trim_start());
+    let (inode, at) = rest.split_once(' ')?;
+    (state == CONNECTED && Path::new(at) == path).then(|| inode.parse().ok())?
+}
+
+fn plain(address: SocketAddr) -> (IpAddr, u16) {
+    (address.ip().to_canonical(), address.port())
 }
 
 /// A line of `/proc/net/tcp` or `tcp6` (proc_pid_net(5)).
@@ -114,7 +159,6 @@ impl Socket {
     }
 
     fn connects(&self, from: SocketAddr, to: SocketAddr) -> bool {
-        let plain = |address: SocketAddr| (address.ip().to_canonical(), address.port());
         plain(self.local) == plain(from) && plain(self.remote) == plain(to)
     }
 }
@@ -140,14 +184,16 @@ fn address(text: &str) -> Option<SocketAddr> {
 
 /// The process that has the socket open: the first, where several share it.
 fn holder(proc: &Path, inode: u64) -> Option<u32> {
-    let wanted = format!("socket:[{inode}]");
     let pids = fs::read_dir(proc).ok()?.flatten();
     let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.find(|pid| {
-        // Processes that ended, or that we may not look into, have no files for us.
-        let files = fs::read_dir(proc.join(format!("{pid}/fd"))).into_iter().flatten().flatten();
-        files.filter_map(|file| fs::read_link(file.path()).ok()).any(|link| link.as_os_str() == &*wanted)
-    })
+    pids.find(|pid| holds(&proc.join(pid.to_string()), inode))
+}
+
+/// Whether a process has the socket open. One that has ended, or that we may not look into, has no files for us.
+fn holds(process: &Path, inode: u64) -> bool {
+    let wanted = format!("socket:[{inode}]");
+    let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    files.filter_map(|file| fs::read_link(file.path()).ok()).any(|link| link.as_os_str() == &*wanted)
 }
 
 #[cfg(test)]
@@ -193,6 +239,18 @@ mod tests {
         let (local, peer) = (client.local_addr().expect("ours"), client.peer_addr().expect("theirs"));
         let inode = server_socket(&System::this(), local, peer).expect("in the table");
         assert_eq!(holder(Path::new("/proc"), inode), Some(std::process::id()));
+    }
+
+    #[test]
+    fn what_was_accepted_on_a_unix_socket_is_found_by_its_path() {
+        let path = Path::new("/run/a b");
+        let line =
+            |state, at| format!("000000006c38f5b8: 00000003 00000000 00000000 0001 {state}  4713 {at}");
+        assert_eq!(accepted_on(&line("03", "/run/a b"), path), Some(4713));
+        assert_eq!(accepted_on(&line("01", "/run/a b"), path), None, "it listens");
+        assert_eq!(accepted_on(&line("03", "/run/a"), path), None);
+        assert_eq!(accepted_on("000000006c38f5b8: 00000003 00000000 00000000 0001 03 4713", path), None);
+        assert_eq!(accepted_on("", path), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use nbd_client::{OpenError, RemoteExport, SCHEMES, TlsFiles, Url, UrlError};
 use tls::CredentialsError;
 use volume::backend::{Backend, Kind, Opened, Opening, Options};
-use volume::spec::{Problem, Written};
+use volume::spec::{Problem, Spec, Written};
 
 use crate::failure::{self, Failure};
 use crate::secrets;
@@ -96,6 +96,15 @@ impl Backend for Nbd {
 /// Whether a text is the URL of an export.
 pub fn is_url(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
+}
+
+/// The URL of the export that a volume is, if it is one without layers.
+pub fn url_of(spec: &Spec) -> Option<Url> {
+    let store = spec.store();
+    let kind = SCHEMES.contains(&store.kind().name).then(|| store.kind().name)?;
+    let (argument, options) = (store.argument(), store.options());
+    let mark = if options.is_empty() { "" } else { "?" };
+    Url::parse(&format!("{kind}:{argument}{mark}{}", options.join("&"))).ok()
 }
 
 /// Connects to an export, as [`nbd_client::open`] does, with the certificates of its URL.

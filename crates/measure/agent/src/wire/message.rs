@@ -25,6 +25,8 @@ pub enum Order {
     Open(Open),
     /// Say what time it is: [`Notification::Time`].
     Time,
+    /// Say how much CPU time its machine has used: [`Notification::Load`].
+    Load,
     /// Get ready for these roles (log in): [`Notification::Done`].
     Prepare {
         /// The cell, with the roles that are this agent's.
@@ -87,6 +89,16 @@ pub enum Notification {
     Time {
         /// Since the agent met this coordinator, in nanoseconds.
         ns: u64,
+    },
+    /// How much CPU time its machine has used.
+    Load {
+        /// When that was: since the agent met this coordinator, in nanoseconds.
+        ns: u64,
+        /// Time that all CPUs together have worked since the machine was started, in nanoseconds; `None` if the kernel does
+        /// not tell.
+        busy_ns: Option<u64>,
+        /// How many they are.
+        cpus: u32,
     },
     /// The warm-up is over.
     Counting,
@@ -205,7 +217,7 @@ mod tests {
 
     #[test]
     fn orders_and_news_come_back_as_they_were() {
-        for order in [Order::Time, Order::Stop, Order::Purge { span: Span::default() }] {
+        for order in [Order::Time, Order::Load, Order::Stop, Order::Purge { span: Span::default() }] {
             assert_eq!(Order::parse(&order.text()).expect("an order"), order);
         }
         let news =

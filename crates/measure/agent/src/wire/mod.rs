@@ -29,7 +29,7 @@ use zeroize::Zeroizing;
 
 /// The version of all of this. Coordinator and agents must have the same; they must be the same program too,
 /// since a workload that one side understands otherwise would be measured wrongly.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Frames before the secret is proved are no longer than this.
 pub const STRANGER_BYTES_MAX: usize = 1024;

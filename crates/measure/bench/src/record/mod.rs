@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub use environment::{Fact, Facts, Group};
 pub use flow::Flow;
 pub use model::link::Limit;
-pub use run::{CellRun, ClientRun, Cpu, Ended, Run, Sample, ServerCpu};
+pub use run::{CellRun, ClientRun, Cpu, Ended, Run, Sample, ServerCpu, ServerMachine};
 pub use stats::Histogram;
 
 use crate::plan::Suite;

@@ -151,6 +151,18 @@ pub struct ServerCpu {
     /// The busiest of its threads, if it is known: a server with one thread is at its end when that one is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busiest_thread_s: Option<f64>,
+    /// The machine, if it is another one than the clients': all that it did is `seconds` then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<ServerMachine>,
+}
+
+/// The machine of a server, on which an agent looked.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServerMachine {
+    /// The time between both looks, in seconds, by its own clock.
+    pub elapsed_s: f64,
+    /// Its CPUs.
+    pub cpus: u32,
 }
 
 impl CellRun {

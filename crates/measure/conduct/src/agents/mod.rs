@@ -10,6 +10,7 @@ mod gather;
 mod name;
 mod post;
 pub mod secret;
+mod server;
 mod spread;
 mod work;
 
@@ -24,6 +25,7 @@ use bench::plan::{Cell, Span, Stop};
 use bench::record::{Fact, Facts, Subject};
 
 pub use name::AgentName;
+pub use server::ServerAgent;
 pub use spread::spread;
 pub use work::work_for;
 
@@ -41,19 +43,22 @@ pub struct AgentCrew {
 
 /// The agents of a command line, and the secret shared with them.
 pub struct Agents {
-    /// How they are reached.
+    /// How those who measure are reached; nobody, if this machine does.
     pub names: Vec<AgentName>,
+    /// The one on the machine that serves, if there is one.
+    pub server: Option<AgentName>,
     /// What both sides know.
     pub secret: Secret,
 }
 
 impl Agents {
-    /// Those of these names; nothing if nobody is named. Looks for the secret as [`secret::find`] does, and asks if it has to.
+    /// Those of these names, and the one of the server; nothing if nobody is named. Looks for the secret as [`secret::find`] does, and asks if it has to.
     ///
     /// # Errors
-    /// One is named twice, or there is no secret.
+    /// One is named twice, there is no secret, or one for nobody.
     pub fn named(
         names: &[AgentName],
+        server: Option<&AgentName>,
         secret_file: Option<&Path>,
         option: &str,
     ) -> Result<Option<Agents>, Failure> {
@@ -61,10 +66,22 @@ impl Agents {
             let sentence = format!("agent {} is named twice, and works for one at a time", twice.1);
             return Err(Failure::refused(sentence));
         }
-        if names.is_empty() {
-            return Ok(None);
+        if let Some(both) = server.filter(|server| names.contains(server)) {
+            let sentence =
+                format!("agent {both} is to measure and to look at the server, and works for one at a time");
+            return Err(Failure::refused(sentence));
         }
-        Ok(Some(Agents { names: names.to_vec(), secret: secret::find(secret_file, option)? }))
+        match (names.is_empty() && server.is_none(), secret_file) {
+            (true, None) => Ok(None),
+            (true, Some(_)) => Err(Failure::refused(format!(
+                "{option} is for --agents and --server-agent: name one of them"
+            ))),
+            (false, file) => Ok(Some(Agents {
+                names: names.to_vec(),
+                server: server.cloned(),
+                secret: secret::find(file, option)?,
+            })),
+        }
     }
 
     /// How many they are.

@@ -11,9 +11,11 @@ use agent::channel::{Broken, Channel, MessageReceiver, MessageSender};
 use agent::wire::message::{Notification, Open, Opened, Order, RoleReport, Run};
 use bench::Go;
 use bench::plan::{self, Span, Stop};
+use host::cputime;
 use reactor::{Receiver, Sender, bounded_mailbox};
 
 use crate::client;
+use crate::costs;
 use crate::crew::{Crew as _, LocalCrew, Progress, Purged};
 use crate::storage::Storage;
 use backends::Failure;
@@ -63,6 +65,7 @@ async fn hear(
         match order {
             Order::Alive => {}
             Order::Time => sender.send(Notification::Time { ns: nanoseconds(zero.elapsed()) }.text()),
+            Order::Load => sender.send(load(zero.elapsed()).text()),
             Order::Stop => wishes.end.set(true),
             order => {
                 // What was wished for was meant for the run before.
@@ -111,7 +114,7 @@ impl Desk<'_> {
                 Ok(Notification::Done)
             }
             // These do not come so far.
-            Order::Time | Order::Stop | Order::Alive => Ok(Notification::Alive),
+            Order::Time | Order::Load | Order::Stop | Order::Alive => Ok(Notification::Alive),
         }
     }
 
@@ -239,6 +242,11 @@ fn check(cell: &plan::Cell) -> Result<(), Failure> {
 
 fn failed(failure: &Failure) -> Notification {
     Notification::Failed { code: failure.code(), sentence: failure.to_string() }
+}
+
+fn load(at: Duration) -> Notification {
+    let busy_ns = cputime::machine().ok().map(nanoseconds);
+    Notification::Load { ns: nanoseconds(at), busy_ns, cpus: costs::cpus() }
 }
 
 /// 584 years are enough.

@@ -77,7 +77,7 @@ fn cpu_time_is_told_for_each_request_and_as_iometer_does() {
     let cell = cell("c", 1 << 20, 1);
     let mut run = run(&cell, 0, &[1000.0]);
     run.clients[0].cpu.machine_s = Some(20.0);
-    run.server_cpu = Some(ServerCpu { of: "target".into(), seconds: 5.0, busiest_thread_s: None });
+    run.server_cpu = Some(ServerCpu { of: "target".into(), seconds: 5.0, busiest_thread_s: None, machine: None });
     let summary = summary_of(cell, vec![run]);
     let client = summary.client_cpu.unwrap();
     // One second for 10,000 requests of 1 MiB; 20 of 40 seconds of four CPUs are half of the machine.

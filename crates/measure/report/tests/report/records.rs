@@ -282,6 +282,7 @@ fn run(cell: &Cell, round: u32, begun_s: f64, seconds: f64, noise: &mut Noise) -
             of: "linerate (process 4711)".to_owned(),
             seconds: cpu * 1.3,
             busiest_thread_s: None,
+            machine: None,
         }),
     }
 }
