@@ -28,7 +28,7 @@ pub(crate) struct Agent {
 
 impl Agent {
     /// On a port of the loopback.
-    fn start(secret: &Path, more: &[&str]) -> Agent {
+    pub(crate) fn start(secret: &Path, more: &[&str]) -> Agent {
         Agent::start_by(Command::new(LINERATE), "127.0.0.1:0", secret, more)
     }
 

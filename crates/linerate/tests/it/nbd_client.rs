@@ -1,6 +1,7 @@
 //! Our NBD client against the servers of others: nbdkit with its filters, and QEMU's.
 
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -28,7 +29,12 @@ impl Foreign {
     }
 
     fn begin_at(port: u16, program: &str, arguments: &[&str]) -> Foreign {
-        let arguments = arguments.iter().map(|argument| argument.replace("PORT", &port.to_string()));
+        let arguments: Vec<_> =
+            arguments.iter().map(|argument| argument.replace("PORT", &port.to_string())).collect();
+        Foreign::spawn(port, program, &arguments, || TcpStream::connect(("127.0.0.1", port)).is_ok())
+    }
+
+    fn spawn(port: u16, program: &str, arguments: &[String], listens: impl Fn() -> bool) -> Foreign {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.spawn().unwrap_or_else(|error| panic!("cannot run {program}: {error}"));
@@ -36,7 +42,7 @@ impl Foreign {
         until("the server listens", || {
             let ended = foreign.child.try_wait().expect("a child to wait for");
             assert!(ended.is_none(), "{command:?} has ended");
-            TcpStream::connect(("127.0.0.1", port)).is_ok()
+            listens()
         });
         foreign
     }
@@ -47,6 +53,13 @@ impl Foreign {
 
     pub(crate) fn nbdkit_at(port: u16, arguments: &[&str]) -> Foreign {
         Foreign::begin_at(port, "nbdkit", &[&["-f", "-p", "PORT", "-i", "127.0.0.1"], arguments].concat())
+    }
+
+    /// On a Unix socket, and no port.
+    pub(crate) fn nbdkit_on(socket: &str, arguments: &[&str]) -> Foreign {
+        let arguments: Vec<_> =
+            [&["-f", "-U", socket], arguments].concat().into_iter().map(str::to_owned).collect();
+        Foreign::spawn(0, "nbdkit", &arguments, || UnixStream::connect(socket).is_ok())
     }
 
     pub(crate) fn url(&self) -> String {

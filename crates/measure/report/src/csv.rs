@@ -13,6 +13,7 @@ pub(super) fn cells(report: &Report<'_>) -> String {
         bytes_per_s,bytes_per_s_low,bytes_per_s_high,read_bytes_per_s,written_bytes_per_s,under_way,\
         latency_mean_us,latency_p50_us,latency_p90_us,latency_p99_us,latency_p999_us,latency_p9999_us,latency_max_us,\
         service_p50_us,service_p99_us,client_cpu_us_per_io,client_iops_per_cpu_percent,server_cpu_us_per_io,\
+        client_cpu_percent,server_cpu_percent,\
         fairness,errors,mismatches,flags\n";
     const OF_THE_WAY: &str = "way,rtt_ms,link_bits_per_s,mtu,loss,tcp_window_bytes,connections,sessions,command_window,\
         congestion,most_bytes_per_s,model_bytes_per_s,model_limit,published_bytes_per_s,met";
@@ -99,6 +100,8 @@ fn cell(summary: &CellSummary) -> Vec<String> {
         maybe(summary.client_cpu.map(|cost| cost.us_per_io)),
         maybe(summary.client_cpu.map(|cost| cost.iops_per_percent)),
         maybe(summary.server_cpu.map(|cost| cost.us_per_io)),
+        maybe(summary.cpu_load.client),
+        maybe(summary.cpu_load.server),
         maybe(summary.fairness),
         summary.errors.to_string(),
         summary.mismatches.to_string(),

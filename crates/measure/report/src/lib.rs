@@ -43,6 +43,7 @@ mod fio;
 mod html;
 mod iometer;
 pub mod limits;
+mod loads;
 mod markdown;
 mod markup;
 pub mod measured;

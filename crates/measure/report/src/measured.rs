@@ -27,6 +27,9 @@ pub struct Measured<'a> {
     client_cpu_us_per_io: Option<f64>,
     /// The same without looking for answers that were not there yet.
     client_busy_us_per_io: Option<f64>,
+    /// Of all CPUs of the clients' machine, and of the server's; `null` where that is not known.
+    client_cpu_percent: Option<f64>,
+    server_cpu_percent: Option<f64>,
     ios: u64,
     reads: u64,
     errors: u64,
@@ -111,6 +114,7 @@ impl<'a> Measured<'a> {
         let busy_s: f64 = run.clients.iter().map(|client| client.cpu.busy_s()).sum();
         let is_only = beside.record.suite.cells().count() == 1;
         let sessions = || run.clients.iter().flat_map(|client| &client.sessions).collect();
+        let load = summary::cpu_load(run);
         let warning = |flag: &'a Flag| Warning { flag, sentence: flag.to_string() };
         Measured {
             version: VERSION,
@@ -121,6 +125,8 @@ impl<'a> Measured<'a> {
             latency_us: Latency::of(run),
             client_cpu_us_per_io: (ios > 0).then(|| cpu_s * 1e6 / ios as f64),
             client_busy_us_per_io: (ios > 0).then(|| busy_s * 1e6 / ios as f64),
+            client_cpu_percent: load.client,
+            server_cpu_percent: load.server,
             ios,
             reads: runs().map(|run| run.reads.ios).sum(),
             errors: runs().map(|run| run.errors).sum(),

@@ -1,5 +1,6 @@
 //! NBD: other people's clients, a client of our own that says what it likes, and SCSI beside it on the same volumes.
 
+mod cern;
 mod client;
 mod hostile;
 mod long_writes;

@@ -6,6 +6,7 @@ mod clients;
 mod cpu;
 pub(super) mod environment;
 mod load;
+mod loads;
 mod percentiles;
 mod results;
 mod scaling;
@@ -32,6 +33,7 @@ pub(super) fn document(report: &Report<'_>) -> Document {
                 times::section(report),
                 clients::section(report),
                 cpu::section(report),
+                loads::section(report),
             ];
             sections.into_iter().flatten().collect()
         }

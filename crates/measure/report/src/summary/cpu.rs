@@ -1,7 +1,8 @@
 //! What requests cost in CPU time.
 
-use super::CpuCost;
-use bench::record::{CellRun, ClientRun};
+use super::{CpuCost, CpuLoad};
+use bench::record::{CellRun, ClientRun, ServerMachine};
+use stats::median;
 
 /// Of the clients: their own threads' time for each request, and the whole machines' for Iometer's effectiveness.
 pub(super) fn of_clients(runs: &[&CellRun]) -> Option<CpuCost> {
@@ -29,6 +30,38 @@ pub(super) fn machine_percent(client: &ClientRun) -> Option<f64> {
     let time = client.run.seconds * f64::from(client.cpu.cpus);
     // The kernel counts it in ticks of 10 ms, which may be more than the time of a short run.
     client.cpu.machine_s.filter(|_| time > 0.0).map(|busy| (100.0 * busy / time).min(100.0))
+}
+
+/// How busy the machines of both sides were.
+pub(super) fn load(runs: &[&CellRun]) -> CpuLoad {
+    let is_shared = runs.iter().any(|run| run.server_cpu.as_ref().is_some_and(|cpu| cpu.machine.is_none()));
+    let middle = |of: &dyn Fn(&CellRun) -> Option<f64>| {
+        let known: Vec<f64> = runs.iter().filter_map(|run| of(run)).collect();
+        (!known.is_empty()).then(|| median(&known))
+    };
+    let share = |seconds: f64, elapsed_s: f64, cpus: u32| {
+        let time = elapsed_s * f64::from(cpus);
+        (time > 0.0).then(|| (100.0 * seconds / time).min(100.0))
+    };
+    let here = |run: &CellRun, seconds: f64| {
+        let longest = run.clients.iter().map(|client| client.run.seconds).fold(0.0, f64::max);
+        share(seconds, longest, run.clients.first()?.cpu.cpus)
+    };
+    let client = |run: &CellRun| {
+        if is_shared {
+            return here(run, run.clients.iter().map(|client| client.cpu.seconds).sum());
+        }
+        let machines: Vec<f64> = run.clients.iter().filter_map(machine_percent).collect();
+        (!machines.is_empty()).then(|| machines.iter().sum::<f64>() / machines.len() as f64)
+    };
+    let server = |run: &CellRun| {
+        let cpu = run.server_cpu.as_ref()?;
+        match cpu.machine {
+            Some(ServerMachine { elapsed_s, cpus }) => share(cpu.seconds, elapsed_s, cpus),
+            None => here(run, cpu.seconds),
+        }
+    };
+    CpuLoad { client: middle(&client), server: middle(&server), is_shared }
 }
 
 /// What the CPU time was spent on.

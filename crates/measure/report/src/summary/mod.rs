@@ -40,6 +40,11 @@ pub(crate) fn counted_runs(record: &Record) -> BTreeMap<&str, Vec<&CellRun>> {
     Counted::of(record).into_iter().map(|counted| (counted.cell.name.as_str(), counted.runs)).collect()
 }
 
+/// How busy both machines were in a run.
+pub(crate) fn cpu_load(run: &CellRun) -> CpuLoad {
+    cpu::load(&[run])
+}
+
 fn summarize(counted: &Counted<'_>, all: &[Counted<'_>]) -> CellSummary {
     let over_runs = |value: &dyn Fn(&CellRun) -> f64| {
         let values: Vec<f64> = counted.runs.iter().map(|run| value(run)).collect();
@@ -59,6 +64,7 @@ fn summarize(counted: &Counted<'_>, all: &[Counted<'_>]) -> CellSummary {
         depth: counted.depth(),
         client_cpu: cpu::of_clients(&counted.runs),
         server_cpu: cpu::of_server(&counted.runs),
+        cpu_load: cpu::load(&counted.runs),
         fairness: clients::fairness(counted.cell, &clients),
         clients,
         errors: counted.clients().map(|client| client.run.errors).fold(0, u64::saturating_add),
@@ -96,6 +102,8 @@ pub struct CellSummary {
     pub client_cpu: Option<CpuCost>,
     /// CPU time of the server.
     pub server_cpu: Option<CpuCost>,
+    /// How busy both machines were.
+    pub cpu_load: CpuLoad,
     /// Each client's part, in the order of the roles.
     pub clients: Vec<ClientSummary>,
     /// Jain's index of the clients' rates, 1/n to 1, where there are several with the same workload.
@@ -106,6 +114,18 @@ pub struct CellSummary {
     pub mismatches: u64,
     /// What is to be thought of it.
     pub flags: Vec<Flag>,
+}
+
+/// CPU load in percent of all CPUs of a machine, as vmstat tells it; medians of the runs. Where the server is a process on the
+/// machine of the clients, what each of both used of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CpuLoad {
+    /// Of the clients' machines, on average.
+    pub client: Option<f64>,
+    /// Of the server's machine.
+    pub server: Option<f64>,
+    /// Whether both are one machine.
+    pub is_shared: bool,
 }
 
 /// A median over runs, and how sure it is.

@@ -1,6 +1,6 @@
 use super::*;
 use bench::plan::{Access, Order, Pace, Percent, Rule, Step, Stop, Workload};
-use bench::record::{Ended, Histogram, ServerCpu};
+use bench::record::{Ended, Histogram, ServerCpu, ServerMachine};
 use bench::test_record::{SECONDS, cell, clients, measure, record, record_of, run, suite};
 use published::Row;
 use stats::{drained_mean, little};
@@ -77,7 +77,8 @@ fn cpu_time_is_told_for_each_request_and_as_iometer_does() {
     let cell = cell("c", 1 << 20, 1);
     let mut run = run(&cell, 0, &[1000.0]);
     run.clients[0].cpu.machine_s = Some(20.0);
-    run.server_cpu = Some(ServerCpu { of: "target".into(), seconds: 5.0, busiest_thread_s: None, machine: None });
+    run.server_cpu =
+        Some(ServerCpu { of: "target".into(), seconds: 5.0, busiest_thread_s: None, machine: None });
     let summary = summary_of(cell, vec![run]);
     let client = summary.client_cpu.unwrap();
     // One second for 10,000 requests of 1 MiB; 20 of 40 seconds of four CPUs are half of the machine.
@@ -85,6 +86,19 @@ fn cpu_time_is_told_for_each_request_and_as_iometer_does() {
     assert_eq!(client.iops_per_percent, 1000.0 / 50.0);
     let server = summary.server_cpu.unwrap();
     assert_eq!((server.us_per_io, server.percent, server.iops_per_percent), (500.0, 50.0, 20.0));
+    // Both processes on a machine of four CPUs, for 10 s.
+    assert_eq!(summary.cpu_load, CpuLoad { client: Some(2.5), server: Some(12.5), is_shared: true });
+}
+
+#[test]
+fn machines_of_their_own_are_as_busy_as_they_were() {
+    let cell = cell("c", 1 << 20, 1);
+    let mut run = run(&cell, 0, &[1000.0]);
+    run.clients[0].cpu.machine_s = Some(20.0);
+    assert_eq!(cpu_load(&run), CpuLoad { client: Some(50.0), server: None, is_shared: false });
+    let machine = Some(ServerMachine { elapsed_s: 12.5, cpus: 2 });
+    run.server_cpu = Some(ServerCpu { of: "san1".into(), seconds: 5.0, busiest_thread_s: None, machine });
+    assert_eq!(cpu_load(&run), CpuLoad { client: Some(50.0), server: Some(20.0), is_shared: false });
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod distance;
 
 use super::Report;
 use super::document::Verdict;
+use super::loads::Loads;
 use super::markup::is_hidden;
 use super::sections;
 use super::views::{latencies, load, plus_minus};
@@ -31,7 +32,8 @@ pub(super) fn summary(report: &Report<'_>, width: usize) -> String {
         None => table(&report.summaries, width),
     };
     let title = wrapped(&sections::title(report), width);
-    let parts = [title, headlines(&verdict, width), table, trust(&verdict, width)];
+    let loads = Loads::of(report).map(|loads| beside_published(&loads, width)).unwrap_or_default();
+    let parts = [title, headlines(&verdict, width), table, loads, trust(&verdict, width)];
     let parts: Vec<Vec<String>> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     printed(&parts.join(&String::new()))
 }
@@ -96,6 +98,24 @@ fn table(summaries: &[CellSummary], width: usize) -> Vec<String> {
         ]
     }));
     indented("  ", &names, &COLUMNS.map(|(_, align, rank)| Column { align, rank }), &rows, width)
+}
+
+/// Rates and CPU loads, and those of the document.
+fn beside_published(loads: &Loads<'_>, width: usize) -> Vec<String> {
+    let head = format!("beside document {}", loads.document);
+    let names: Vec<&str> = std::iter::once(head.as_str()).chain(loads.cells.iter().copied()).collect();
+    let mut rows: Vec<Vec<String>> = vec![names.iter().map(|name| (*name).to_owned()).collect()];
+    rows.extend(
+        loads.rows.iter().map(|(name, values)| std::iter::once(name).chain(values).cloned().collect()),
+    );
+    let column = |at: usize| match at {
+        0 => Column { align: Align::Left, rank: 0 },
+        _ => Column { align: Align::Right, rank: u8::try_from(at).unwrap_or(u8::MAX) },
+    };
+    let columns: Vec<Column> = (0..names.len()).map(column).collect();
+    let mut lines = indented("  ", &names, &columns, &rows, width);
+    lines.extend(hanging("  ", &loads.note, width));
+    lines
 }
 
 /// A table behind an indent, and the names of the columns that it has no room for.
