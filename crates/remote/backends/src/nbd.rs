@@ -98,7 +98,7 @@ pub fn is_url(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
 }
 
-/// The URL of the export that a volume is, if it is one without layers.
+/// The URL of the export below all layers of a volume, if there is one.
 pub fn url_of(spec: &Spec) -> Option<Url> {
     let store = spec.store();
     let kind = SCHEMES.contains(&store.kind().name).then(|| store.kind().name)?;
