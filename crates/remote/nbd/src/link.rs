@@ -65,7 +65,7 @@ pub(crate) struct Task {
     is_late: bool,
     /// Of a change.
     claim: Option<Claim>,
-    /// Where the data of a read belong.
+    /// The data of a read, once some have come.
     pub(crate) buffer: Option<Buffer>,
     /// Which bytes of them have come, in order.
     pub(crate) received: Vec<Range<u64>>,
@@ -148,7 +148,7 @@ impl Link {
         link
     }
 
-    /// Sends a request, with the data of a write, and a buffer for those of a read.
+    /// Sends a request, with the data of a write.
     pub(crate) fn send(self: &Rc<Link>, asked: &Asked, claim: Option<Claim>, deadline: Instant) -> Exchange {
         let inner = &mut *self.inner.borrow_mut();
         let Asked { kind, flags, offset, length, .. } = *asked;
@@ -160,7 +160,8 @@ impl Link {
         if inner.tasks.count == 0 {
             inner.moved = reactor::now();
         }
-        let request = inner.tasks.add(request, asked.place(), claim, deadline);
+        drop(asked.buffer.take());
+        let request = inner.tasks.add(request, claim, deadline);
         if inner.loss.is_none() {
             inner.queue.append(|out| request.write(form, out));
             if let Some(data) = asked.data.clone() {
@@ -266,13 +267,7 @@ impl Inner {
 }
 
 impl Tasks {
-    fn add(
-        &mut self,
-        mut request: Request,
-        buffer: Option<Buffer>,
-        claim: Option<Claim>,
-        deadline: Instant,
-    ) -> Request {
+    fn add(&mut self, mut request: Request, claim: Option<Claim>, deadline: Instant) -> Request {
         let index = self.free.pop().unwrap_or_else(|| {
             self.all.push(None);
             self.all.len() - 1
@@ -284,7 +279,7 @@ impl Tasks {
             deadline,
             is_late: false,
             claim,
-            buffer,
+            buffer: None,
             received: Vec::new(),
             extents: Vec::new(),
             error: None,

@@ -4,6 +4,7 @@
 use std::io;
 use std::ops::Range;
 
+use block::Buffer;
 use nbd::{Chunk, Command, Reply, Session};
 use reactor::{Received, Stream};
 
@@ -13,6 +14,10 @@ use crate::link::{Ending, Inner, Task};
 const SCRATCH_BYTES: usize = 256 << 10;
 /// A rest from this size on is received in place.
 const DIRECT_BYTES: usize = 32 << 10;
+/// Data from this length on are long: to copy them costs more than another read.
+const LONG_BYTES: usize = 128 << 10;
+/// So much is read behind long data, so that those of the next reply are received in place, too.
+const NEXT_BYTES: usize = 4 << 10;
 
 /// More parts of a read that do not touch are no answer: this bounds what a server can have kept.
 const PARTS_MAX: usize = 1024;
@@ -23,6 +28,8 @@ pub(crate) struct Receiver {
     /// How many bytes at the beginning of `scratch` are an incomplete header.
     kept: usize,
     payload: Option<Payload>,
+    /// The latest data were long, as the next may be.
+    is_long: bool,
 }
 
 /// What follows a header.
@@ -44,7 +51,7 @@ enum Kind {
 
 impl Default for Receiver {
     fn default() -> Receiver {
-        Receiver { scratch: vec![0; SCRATCH_BYTES].into(), kept: 0, payload: None }
+        Receiver { scratch: vec![0; SCRATCH_BYTES].into(), kept: 0, payload: None, is_long: false }
     }
 }
 
@@ -70,8 +77,10 @@ impl Receiver {
         inner: &mut Inner,
     ) -> Result<bool, Ending> {
         let kept = self.kept;
-        let direct = self.payload.as_mut().and_then(|payload| payload.rest(inner)).unwrap_or_default();
-        let received = match stream.receive(direct, &[], &mut scratch[kept..]) {
+        let least = if self.is_long { 1 } else { DIRECT_BYTES };
+        let direct = self.payload.as_mut().and_then(|payload| payload.rest(inner, least)).unwrap_or_default();
+        let end = if self.is_long { scratch.len().min(kept + NEXT_BYTES) } else { scratch.len() };
+        let received = match stream.receive(direct, &[], &mut scratch[kept..end]) {
             Ok(Received { placed: 0, rest: 0, .. }) => return Err(Ending::Closed),
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
@@ -136,17 +145,26 @@ impl Receiver {
                 (Kind::Dropped, text_bytes)
             }
         };
+        match kind {
+            Kind::Data { .. } => self.is_long = left as usize >= LONG_BYTES,
+            Kind::Extents(_) => self.is_long = false,
+            Kind::Dropped => {}
+        }
         // Lengths are bounded: by the request, or by `Reply::parse`.
         self.payload = Some(Payload { cookie, is_last, left: left as usize, kind });
         Ok(())
     }
 }
 
-/// Where `bytes` bytes at `offset` of the export belong in the buffer of a read.
+/// Where `bytes` bytes at `offset` of the export belong in the buffer of a read, which is there from the first on.
 fn place(task: &mut Task, offset: u64, bytes: u64) -> Option<usize> {
     let at = offset.checked_sub(task.request.offset)?;
     let end = at.checked_add(bytes).filter(|end| *end <= task.request.length)?;
-    is_new(&mut task.received, at..end).then_some(at as usize)
+    if !is_new(&mut task.received, at..end) {
+        return None;
+    }
+    task.buffer.get_or_insert_with(|| Buffer::recycled(task.request.length as usize));
+    Some(at as usize)
 }
 
 /// Notes a part of a read. False if some of it was there before: each byte comes once, or what a server left out would
@@ -166,11 +184,11 @@ fn is_new(received: &mut Vec<Range<u64>>, part: Range<u64>) -> bool {
 }
 
 impl Payload {
-    /// What is missing, if it should be received in place.
-    fn rest<'a>(&self, inner: &'a mut Inner) -> Option<&'a mut [u8]> {
+    /// What is missing, if it should be received in place: `least` bytes or more.
+    fn rest<'a>(&self, inner: &'a mut Inner, least: usize) -> Option<&'a mut [u8]> {
         let Kind::Data { at } = self.kind else { return None };
         let buffer = inner.tasks.get(self.cookie)?.buffer.as_mut()?;
-        buffer.get_mut(at..at + self.left).filter(|rest| rest.len() >= DIRECT_BYTES)
+        buffer.get_mut(at..at + self.left).filter(|rest| rest.len() >= least)
     }
 
     /// Takes what belongs to it from the front of `bytes`, and returns how much that is.

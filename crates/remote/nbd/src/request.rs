@@ -15,7 +15,8 @@ pub(crate) struct Asked {
     pub(crate) offset: u64,
     pub(crate) length: u64,
     pub(crate) data: Option<Slice>,
-    /// For the data of a read: the caller's for the first time, and another one when it is sent again.
+    /// The caller's, of a read: other requests can have it until the data come. These go to the buffer that was used last,
+    /// which is in the processor's cache.
     pub(crate) buffer: RefCell<Option<Buffer>>,
 }
 
@@ -29,12 +30,6 @@ impl Asked {
     /// A request without data.
     pub(crate) fn order(kind: Command, flags: u16, (offset, length): (u64, u64)) -> Asked {
         Asked { kind, flags, offset, length, data: None, buffer: RefCell::default() }
-    }
-
-    /// Where the data of a read belong.
-    pub(crate) fn place(&self) -> Option<Buffer> {
-        (self.kind == Command::Read)
-            .then(|| self.buffer.take().unwrap_or_else(|| Buffer::recycled(self.length as usize)))
     }
 }
 

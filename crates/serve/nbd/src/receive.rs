@@ -22,6 +22,10 @@ use crate::connection::{FILL_BYTES, queue_answer};
 pub(crate) const SCRATCH_BYTES: usize = 256 << 10;
 /// A rest from this size on is received in place.
 const DIRECT_BYTES: usize = 32 << 10;
+/// Data longer than this do not fit into a read with what else is in the socket.
+const LONG_BYTES: u64 = SCRATCH_BYTES as u64 / 2;
+/// So much is read behind long data, so that those of the next request are received in place, too: a copy less.
+const NEXT_BYTES: usize = 4 << 10;
 
 /// The core's scratch buffer, shared by its connections, which use it one at a time.
 pub(crate) type Scratch = RefCell<Box<[u8]>>;
@@ -32,6 +36,8 @@ pub(crate) struct Receiver {
     /// What was received and not taken: an incomplete header, or what waits for its turn.
     stash: Vec<u8>,
     incoming: Option<Incoming>,
+    /// The latest request has long data, as the next one may.
+    is_long: bool,
     stopped: Stopped,
 }
 
@@ -89,8 +95,10 @@ impl Receiver {
         self.stash.clear();
         let mut received = Received::default();
         if read {
-            let direct = self.incoming.as_mut().and_then(Incoming::rest).unwrap_or_default();
-            received = match stream.receive(direct, &[], &mut scratch[kept..]) {
+            let least = if self.is_long { 1 } else { DIRECT_BYTES };
+            let direct = self.incoming.as_mut().and_then(|incoming| incoming.rest(least)).unwrap_or_default();
+            let end = if self.is_long { scratch.len().min(kept + NEXT_BYTES) } else { scratch.len() };
+            received = match stream.receive(direct, &[], &mut scratch[kept..end]) {
                 Ok(Received { placed: 0, rest: 0, .. }) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Received::default(),
@@ -155,6 +163,7 @@ impl Receiver {
                     if let Some(outcome) = data.and_then(|data| client.write_now(&request, data)) {
                         queue_answer(client, queue, Answer { request, begin: now, outcome });
                         at += header_bytes + payload_bytes as usize;
+                        self.is_long = false;
                         continue;
                     }
                     let charge = client.memory.take(Buffer::memory_bytes(payload_bytes as usize));
@@ -168,6 +177,7 @@ impl Receiver {
                 return Ok(at);
             };
             at += header_bytes;
+            self.is_long = payload_bytes > LONG_BYTES && matches!(place, Some(Ok(_)));
             if let Some(place) = place {
                 self.incoming = Some(Incoming { request, received: 0, length: payload_bytes, place });
             }
@@ -176,11 +186,11 @@ impl Receiver {
 }
 
 impl Incoming {
-    /// What is missing, if it should be received in place.
-    fn rest(&mut self) -> Option<&mut [u8]> {
+    /// What is missing, if it should be received in place: `least` bytes or more.
+    fn rest(&mut self, least: usize) -> Option<&mut [u8]> {
         let received = self.received as usize;
         let (buffer, _) = self.place.as_mut().ok()?;
-        buffer.get_mut(received..).filter(|rest| rest.len() >= DIRECT_BYTES)
+        buffer.get_mut(received..).filter(|rest| rest.len() >= least)
     }
 
     /// Takes what belongs to it from the front of `bytes`, and returns how much that is.
