@@ -9,7 +9,7 @@ const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 fn statistics_tell_where_the_time_of_the_commands_went() {
     let server = Server::serving(&["disk=ram:16MiB"]);
     let url = server.url("disk");
-    let said = run(LINERATE, &["bench", &url, "--seconds", "0.3", "--statistics"]).expect_success();
+    let said = run(LINERATE, &["bench", &url, "--seconds", "1", "--statistics"]).expect_success();
     for word in ["IOPS", "p99.9", "read ", "  answer", "PDUs a read", "connection 0  127.0.0.1"] {
         assert!(said.contains(word), "{word}: {said}");
     }
@@ -31,7 +31,7 @@ fn a_run_in_which_nothing_completes_has_failed_and_says_that_requests_wait() {
 fn programs_get_the_statistics_of_each_session_if_they_ask() {
     let server = Server::serving(&["disk=ram:16MiB"]);
     let url = server.url("disk");
-    let asked = ["bench", &url, "--seconds", "0.3", "--sessions", "2", "--json"];
+    let asked = ["bench", &url, "--seconds", "1", "--sessions", "2", "--json"];
     let plain = run(LINERATE, &asked).expect_json_line();
     assert!(plain["sessions"].is_null());
     let asked: Vec<&str> = asked.into_iter().chain(["--statistics"]).collect();

@@ -93,7 +93,7 @@ fn results_are_as_their_schemas_say() {
     let server = Server::serving(&["disk=ram:16MiB"]);
     let url = server.url("disk");
     let bench =
-        ["bench", &url, "--depth", "1,2", "--clients", "2", "--seconds", "0.2", "--statistics", "--json"];
+        ["bench", &url, "--depth", "1,2", "--clients", "2", "--seconds", "1", "--statistics", "--json"];
     // Nothing makes so many requests: the rate is not reached.
     let hasty = ["bench", "ram:16MiB", "--rate", "10000000", "--depth", "1", "--seconds", "0.2", "--json"];
     let [bench, hasty] = [&bench[..], &hasty].map(|words| lines(&run(LINERATE, words).expect_success()));

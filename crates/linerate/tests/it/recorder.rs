@@ -149,7 +149,7 @@ fn a_recording_over_ipv6_is_decoded() {
     let server = Server::serving(&["disk=ram:64MiB"]);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let url = server.url("disk").replace("127.0.0.1", "[::1]");
-    let (ended, file) = recorded(folder.path(), &["bench", &url, "--seconds", "0.05", "--block", "256KiB"]);
+    let (ended, file) = recorded(folder.path(), &["bench", &url, "--seconds", "1", "--block", "256KiB"]);
     ended.expect_success();
     look_at(&file);
     assert!(fields(&file, "ipv6 && iscsi", "iscsi.opcode").len() > 8);
