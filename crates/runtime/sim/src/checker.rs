@@ -480,11 +480,11 @@ impl Checker {
             // One that is under way may come after any other.
             those.map(|entry| entry.latest().unwrap_or(Moment::MAX)).max()
         };
-        // What no write is known to have put there was copied there.
+        // Zeros, and what was seen of a copy, may be there by a write or by a later copy.
         let written = |entry: &Entry| kept.is_some_and(|kept| entry.value == kept);
         let copied =
             |entry: &Entry| kept.is_some_and(|kept| entry.copied_from.is_some() && entry.may_show(kept));
-        let kept_at = latest(&written).or_else(|| latest(&copied));
+        let kept_at = latest(&written).max(latest(&copied));
         // Of two copies that may have put it there, the other one may have been lost.
         let kept_since =
             writes.iter().filter(|entry| written(entry) || copied(entry)).filter_map(Entry::latest).min();
@@ -910,6 +910,23 @@ mod tests {
     }
 
     /// Seeds 2026112510265 and 2026112520091 of 9791306.
+    #[test]
+    fn zeros_that_are_kept_may_be_those_of_a_later_copy() {
+        let mut checker = Checker::new(1, 512, 8, false, true);
+        let zeros = checker.begin_write(1, 0, 1, WriteKind { zeros: true, ..WriteKind::default() });
+        checker.wrote(zeros);
+        let copy = checker.begin_write(2, 0, 1, WriteKind { copied_from: Some(0), ..WriteKind::default() });
+        checker.wrote(copy);
+        let flush = checker.now();
+        let newer = checker.begin_write(3, 0, 1, WriteKind::default());
+        checker.wrote(newer);
+        checker.sync_failed(0, &data(&checker, newer), &[0; 512]);
+        checker.flushed(2, flush).expect("it was carried out before the loss");
+        assert!(checker.flushed(3, flush).is_ok(), "it had not been answered then");
+        let flush = checker.now();
+        assert!(checker.flushed(3, flush).is_err(), "the newer one is lost for certain");
+    }
+
     #[test]
     fn of_two_copies_of_one_volume_either_may_be_what_is_kept() {
         let mut checker = Checker::new(1, 512, 8, false, true);
