@@ -119,15 +119,13 @@ fn fail_over(contestant: Contestant, binary: &Path, options: &Options) -> Result
     let lab = Lab::build(&plan).context("building the lab")?;
     let folder = workspace::target_directory().join(format!("xtask/failover-{}", std::process::id()));
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    fs::write(folder.join("disk.img"), [])?;
-    fs::File::options().write(true).open(folder.join("disk.img"))?.set_len(64 << 20)?;
+    fs::File::create(folder.join("disk.img"))?.set_len(64 << 20)?;
     let mut world = World { contestant, lab: &lab, binary, folder: &folder, server: None };
     world.start()?;
     let steps = world.steps(options);
     let seconds: u64 = steps.iter().map(|step| step.seconds).sum();
     let mut load = world.load(seconds, options)?;
-    let seen = steps.iter().map(|step| world.watch(step)).collect::<Result<Vec<Seen>>>();
-    let seen = seen?;
+    let seen = steps.iter().map(|step| world.watch(step)).collect::<Result<Vec<Seen>>>()?;
     // It waits in the pipe, in which it has room.
     let mut text = String::new();
     load.child.stdout.take().context("bench's standard output")?.read_to_string(&mut text)?;
