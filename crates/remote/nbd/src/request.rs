@@ -15,8 +15,8 @@ pub(crate) struct Asked {
     pub(crate) offset: u64,
     pub(crate) length: u64,
     pub(crate) data: Option<Slice>,
-    /// The caller's, of a read: other requests can have it until the data come. These go to the buffer that was used last,
-    /// which is in the processor's cache.
+    /// The caller's, of a read, on its way to the link's thread: other requests there can have it until the data come. These go to
+    /// the buffer that was used last, which is in the processor's cache.
     pub(crate) buffer: RefCell<Option<Buffer>>,
 }
 
