@@ -24,7 +24,10 @@ fn the_proof_verifies_measures_and_leaves_a_report() {
     let record: bench::record::Record = serde_json::from_str(&record).expect("a record of this format");
     assert_eq!(record.runs.len(), 45);
     assert!(record.ended.is_some() && !record.limits.is_empty());
-    assert!(record.runs.iter().all(|run| run.server_cpu.is_some()));
+    // A run of 20 ms that a busy machine slept through counts nothing, and then no CPU time either.
+    let counted = |run: &&bench::record::CellRun| run.clients.iter().any(|client| client.run.ios() > 0);
+    let unknown = record.runs.iter().filter(counted).find(|run| run.server_cpu.is_none());
+    assert!(unknown.is_none(), "{unknown:#?}");
     let page = std::fs::read_to_string(out.join("report.html")).expect("a report");
     assert!(page.contains("TCP on this machine"), "the ceiling is drawn");
     assert!(diagnosed.contains("PDU handling"), "{told}");
