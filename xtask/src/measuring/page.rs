@@ -39,8 +39,8 @@ fn about(table: &Table, setting: &Setting) -> String {
     };
     format!(
         "`cargo xtask {command}` measures this and writes this section. {}\n\n{places}, in a network namespace of their \
-         own ({congestion}). In each of {rounds} rounds every server is started afresh and all of its volume written; \
-         {others}. Each figure takes {seconds} s after 0.2 s that do not count, and another one comes first in every round. \
+         own ({congestion}). In each of {rounds} rounds every server is started afresh, all of its \
+         volume written, and left alone until it is idle; {others}. Each figure takes {seconds} s after 0.2 s that do not count, and another one comes first in every round. \
          Figures are medians of the rounds, ratios medians of the rounds' ratios. MB are 10^6 bytes. CPU time is the \
          user and system time of a whole process for each request, the client's start and login included.\n\n{}",
         own.trim(),

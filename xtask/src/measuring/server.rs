@@ -1,10 +1,13 @@
 //! What is measured: servers of every make, and storage without one.
 
 use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
+use super::cpu;
 use super::namespace::Namespace;
 use crate::process::{self, Background};
 use crate::serving::attached::{Attached, Mounted};
@@ -228,6 +231,11 @@ impl Server {
     }
 }
 
+/// A server that has used no CPU time for so long is idle.
+const QUIET: Duration = Duration::from_millis(300);
+/// One that always looks for requests never is.
+const SETTLES_WITHIN: Duration = Duration::from_secs(30);
+
 impl Started {
     fn serving(server: impl Serving + 'static, client: Placement) -> Started {
         let url = server.url();
@@ -269,6 +277,22 @@ impl Started {
         }
         command.arg(&self.target.place);
         process::capture(command).context("filling the volume")?;
+        self.settled()
+    }
+
+    /// Waits until the server has nothing left to do: ours moves what was written to huge pages for a while, and would be measured
+    /// with that beside its requests.
+    fn settled(self) -> Result<Started> {
+        let Some(server) = self.target.server else { return Ok(self) };
+        let (begin, mut before) = (Instant::now(), cpu::of_process(server)?);
+        while begin.elapsed() < SETTLES_WITHIN {
+            thread::sleep(QUIET);
+            let now = cpu::of_process(server)?;
+            if now == before {
+                break;
+            }
+            before = now;
+        }
         Ok(self)
     }
 
