@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use block::{DeviceError, FlushLedger};
+use block::{DeviceError, FlushLedger, Reserve};
 use reactor::JoinHandle;
 
 use crate::balance::{Begun, Estimate, choose};
@@ -60,6 +60,8 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) admission: Turns,
     pub(crate) ledger: RefCell<FlushLedger>,
     pub(crate) journal: RefCell<Journal<RequestOf<T>>>,
+    /// A flush empties the journal of as much at once.
+    _reserve: Reserve,
     pub(crate) is_flushing: Cell<bool>,
     /// The server's start, if it tells.
     pub(crate) start: Cell<Option<u128>>,
@@ -116,6 +118,9 @@ struct Sending<'a, T: Transport> {
     begun: Begun,
 }
 
+/// The most memory of a journal that is kept for what comes.
+const RESERVE_BYTES_MAX: usize = 64 << 20;
+
 impl<T: Transport> Channels<T> {
     /// Channels, the first of which has this connection by this path. Its name was number 0.
     pub fn new(transport: T, settings: Settings, first: Connected<T::Link>, path: usize) -> Channels<T> {
@@ -142,6 +147,7 @@ impl<T: Transport> Channels<T> {
             longest_stall: Duration::ZERO,
             replays: 0,
         };
+        let reserve = Reserve::of((settings.journal_bytes / 2).min(RESERVE_BYTES_MAX));
         let shared = Rc::new(Shared {
             transport,
             settings,
@@ -150,6 +156,7 @@ impl<T: Transport> Channels<T> {
             admission: Turns::default(),
             ledger: RefCell::default(),
             journal: RefCell::default(),
+            _reserve: reserve,
             is_flushing: Cell::new(false),
             start: Cell::new(first.start),
         });

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ pub const PAGE_BYTES: usize = 4096;
 struct Page([u8; PAGE_BYTES]);
 
 /// Page-aligned memory of a fixed length in bytes. The thread keeps dropped buffers for the next request of
-/// the same size, up to [`POOL_BYTES_MAX`].
+/// the same size, up to [`POOL_BYTES_MAX`] and what a [`Reserve`] adds.
 pub struct Buffer {
     pages: Vec<Page>,
     length: usize,
@@ -136,6 +137,33 @@ impl fmt::Debug for Slice {
 /// Limit of the memory of dropped buffers per thread: 32 commands of 256 KiB.
 pub const POOL_BYTES_MAX: usize = 8 << 20;
 
+/// Lets the thread that made it keep so many more bytes of dropped buffers as long as it lives: for who drops many at once
+/// and needs as many again soon. Memory that the system has to give anew costs more than what is done with it.
+#[derive(Debug)]
+pub struct Reserve {
+    bytes: usize,
+    /// It stays on its thread.
+    _here: PhantomData<*const ()>,
+}
+
+impl Reserve {
+    /// One of `bytes`.
+    pub fn of(bytes: usize) -> Reserve {
+        POOL.with_borrow_mut(|pool| pool.limit += bytes);
+        Reserve { bytes, _here: PhantomData }
+    }
+}
+
+impl Drop for Reserve {
+    fn drop(&mut self) {
+        let _ = POOL.try_with(|pool| {
+            let mut pool = pool.borrow_mut();
+            pool.limit -= self.bytes;
+            pool.make_room(0, SHELVES);
+        });
+    }
+}
+
 /// Sizes are rounded up to a power of two of pages, so that a returned buffer fits the next request.
 fn pool_class(pages: usize) -> usize {
     pages.max(1).next_power_of_two()
@@ -148,7 +176,8 @@ fn fresh(pages: usize) -> Vec<Page> {
 }
 
 thread_local! {
-    static POOL: RefCell<Pool> = const { RefCell::new(Pool { shelves: [const { Vec::new() }; SHELVES], bytes: 0 }) };
+    static POOL: RefCell<Pool> =
+        const { RefCell::new(Pool { shelves: [const { Vec::new() }; SHELVES], bytes: 0, limit: POOL_BYTES_MAX }) };
 }
 
 /// Shelf n holds buffers of 2^n pages: 4 KiB to 4 MiB. Larger ones are not pooled.
@@ -157,6 +186,7 @@ const SHELVES: usize = 11;
 struct Pool {
     shelves: [Vec<Vec<Page>>; SHELVES],
     bytes: usize,
+    limit: usize,
 }
 
 impl Pool {
@@ -179,7 +209,7 @@ impl Pool {
     /// The latest size is kept in preference to others, of which the largest are dropped first. Otherwise the
     /// buffers of one workload, such as eight of 1 MiB, would keep out all of the next one's.
     fn make_room(&mut self, bytes: usize, place: usize) -> bool {
-        while self.bytes + bytes > POOL_BYTES_MAX {
+        while self.bytes + bytes > self.limit {
             let others = self.shelves.iter_mut().enumerate().rev().filter(|(other, _)| *other != place);
             let Some(gone) = others.map(|(_, shelf)| shelf).find_map(Vec::pop) else { return false };
             self.bytes -= gone.len() * PAGE_BYTES;
@@ -223,6 +253,16 @@ mod tests {
         let held: Vec<Buffer> = (0..64).map(|_| Buffer::recycled(1 << 20)).collect();
         drop(held);
         POOL.with_borrow(|pool| assert!(pool.bytes <= POOL_BYTES_MAX));
+    }
+
+    #[test]
+    fn a_reserve_keeps_more_while_it_lives() {
+        let reserve = Reserve::of(16 << 20);
+        let held: Vec<Buffer> = (0..32).map(|_| Buffer::recycled(1 << 20)).collect();
+        drop(held);
+        POOL.with_borrow(|pool| assert_eq!(pool.bytes, POOL_BYTES_MAX + (16 << 20)));
+        drop(reserve);
+        POOL.with_borrow(|pool| assert_eq!((pool.bytes, pool.limit), (POOL_BYTES_MAX, POOL_BYTES_MAX)));
     }
 
     #[test]

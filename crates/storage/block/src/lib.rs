@@ -34,7 +34,7 @@ mod testing;
 mod whole_blocks;
 
 pub use aborted::Aborted;
-pub use buffer::{Buffer, PAGE_BYTES, POOL_BYTES_MAX, Slice};
+pub use buffer::{Buffer, PAGE_BYTES, POOL_BYTES_MAX, Reserve, Slice};
 pub use buffered::{Buffered, Window};
 pub use checked::Checked;
 pub use delay::{Delay, ServiceTime, Stalls, Tail};

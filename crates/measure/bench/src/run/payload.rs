@@ -13,6 +13,8 @@ pub(super) struct Payload {
     data: Data,
     /// Where data come from that nothing can compress.
     seed: u64,
+    /// The same for a device that keeps what it was given: a copy costs less.
+    pattern: Option<Slice>,
     /// How many writes were filled with them.
     written: u64,
 }
@@ -24,7 +26,7 @@ impl Payload {
     /// That of slot number `number` of session number `session`.
     pub(super) fn new(workload: &Workload, longest: usize, session: usize, number: u32) -> Payload {
         let seed = mix(workload.seed) ^ mix((session as u64) << 32 | u64::from(number));
-        Payload { read: None, write: None, longest, data: workload.data, seed, written: 0 }
+        Payload { read: None, write: None, longest, data: workload.data, seed, pattern: None, written: 0 }
     }
 
     /// A buffer to read into; a failed read has taken the last one with it.
@@ -72,13 +74,21 @@ impl Payload {
         buffer
     }
 
-    fn random(&self) -> Buffer {
-        let (mut buffer, mut random) = (Buffer::recycled(self.longest), Random::new(self.seed));
-        for word in buffer.chunks_mut(8) {
-            word.copy_from_slice(&random.next().to_le_bytes()[..word.len()]);
+    fn random(&mut self) -> Buffer {
+        if self.written == 0 {
+            return random(self.longest, self.seed);
         }
-        buffer
+        let pattern = self.pattern.get_or_insert_with(|| random(self.longest, self.seed).share());
+        Buffer::from(&**pattern)
     }
+}
+
+fn random(bytes: usize, seed: u64) -> Buffer {
+    let (mut buffer, mut random) = (Buffer::recycled(bytes), Random::new(seed));
+    for word in buffer.chunks_mut(8) {
+        word.copy_from_slice(&random.next().to_le_bytes()[..word.len()]);
+    }
+    buffer
 }
 
 #[cfg(test)]
