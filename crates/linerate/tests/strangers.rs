@@ -44,7 +44,7 @@ fn server() -> (Arc<Server>, Arc<Iscsi>, SocketAddr, Vec<JoinHandle<()>>) {
         mutual: None,
         algorithms: Algorithm::ALL.to_vec(),
     };
-    let listen = "127.0.0.1:0".parse().expect("an address");
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0)).into();
     let portal = Portal { front_end: ISCSI, listen, tag: 1, advertise: None, stream: Default::default() };
     let served =
         server::Config { volumes: Vec::new(), portals: vec![portal], limits: server::Limits::default() };
@@ -75,7 +75,7 @@ fn server() -> (Arc<Server>, Arc<Iscsi>, SocketAddr, Vec<JoinHandle<()>>) {
     let threads = cores.into_iter().map(begin).collect();
     let addresses = bound.recv().expect("a core").expect("a free port");
     server.open();
-    (server, iscsi, addresses[0], threads)
+    (server, iscsi, addresses[0].inet().expect("an address"), threads)
 }
 
 /// What a stranger does to begin with is answered; what it sends at the end is not.

@@ -13,8 +13,9 @@ pub(crate) struct ServeArguments {
     /// iqn.2026-01.io.linerate:NAME, for any initiator; repeatable, and adds to those of the file
     #[arg(long = "volume", value_name = "NAME=VOLUME")]
     volumes: Vec<NamedSpec>,
-    /// Address to listen on, such as 0.0.0.0:3260, [::]:3260 or nbd://0.0.0.0:10809; repeatable, and replaces those of
-    /// the file for the same protocol; nbd:// exports the volumes of --volume by NBD [default: 127.0.0.1:3260]
+    /// Address to listen on, such as 0.0.0.0:3260, [::]:3260, nbd://0.0.0.0:10809 or, for a Unix socket,
+    /// nbd+unix:///run/nbd.sock; repeatable, and replaces those of the file for the same protocol; nbd:// exports the
+    /// volumes of --volume by NBD [default: 127.0.0.1:3260]
     #[arg(long, value_name = "[PROTOCOL://]ADDR:PORT")]
     listen: Vec<Listen>,
     /// Directory for identities and reservations of volumes [default: /var/lib/linerate for root,

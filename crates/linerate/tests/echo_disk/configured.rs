@@ -168,7 +168,7 @@ fn a_front_end_is_monitored_like_any_other() {
     let [iscsi_at, echo_at] = configured.server.addresses() else { panic!("two portals") };
     let socket = configured.folder.path().join("control.sock");
     let mut events = subscribe(&socket).expect("a control socket");
-    let mut echo = Echo::connect(*echo_at);
+    let mut echo = Echo::connect(echo_at);
     assert_eq!(echo.ask("use nothing"), "error there is no such volume");
     assert_eq!(echo.ask("use disk"), "ok 2048");
     let began = events.next_event().expect("a line").expect("an event").event;
@@ -236,7 +236,7 @@ fn a_front_end_may_be_the_only_one() {
         "[volume.disk]\nspec = \"ram:1MiB\"\n[echo]\nlisten = \"127.0.0.1:0\"\n[[echo.export]]\nvolume = \"disk\"\n",
     );
     let [address] = configured.server.addresses() else { panic!("one portal") };
-    assert_eq!(Echo::connect(*address).ask("use disk"), "ok 2048");
+    assert_eq!(Echo::connect(address).ask("use disk"), "ok 2048");
     configured.server.live().shutdown(std::time::Duration::from_secs(10));
     configured.server.join().expect("flushed");
 }

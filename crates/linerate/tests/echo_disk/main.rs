@@ -5,6 +5,7 @@ mod configured;
 mod front_end;
 mod section;
 
+use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, mpsc};
@@ -16,7 +17,7 @@ use front_end::{ECHO, EchoDisk};
 use host::{Epoll, EpollOptions, RamDevice, RamOptions, ReactorClock};
 use initiator::verbs::{PersistentReserve, ReservationType};
 use initiator::{Management, RemoteLun, TaskManagementResult};
-use server::{Config, Limits, Portal, Server};
+use server::{Config, Limits, ListenAddress, Portal, Server};
 use target::{Export, ISCSI, Iscsi, Target};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use volume::{NamedVolumes, Volume, VolumeOptions};
@@ -29,7 +30,7 @@ struct Both {
     volume: Arc<Volume>,
     faults: FaultControl,
     portals: Vec<Portal>,
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<ListenAddress>,
     cores: Vec<JoinHandle<bool>>,
 }
 
@@ -77,7 +78,7 @@ impl Both {
     }
 
     fn echo(&self) -> Echo {
-        Echo::connect(self.addresses[1])
+        Echo::connect(&self.addresses[1])
     }
 
     fn url(&self) -> String {
@@ -85,7 +86,7 @@ impl Both {
     }
 
     /// Serves these volumes by these portals from now on.
-    fn reconfigure(&self, volumes: NamedVolumes, portals: Vec<Portal>) -> Vec<SocketAddr> {
+    fn reconfigure(&self, volumes: NamedVolumes, portals: Vec<Portal>) -> Vec<ListenAddress> {
         let (server, config) = (Arc::clone(&self.server), Config { volumes, portals, limits: LIMITS });
         let changed = async move { server.reconfigure(config, || ()).await };
         reactor::block_on(reactor::Alone::real_time(), changed).expect("free ports")
@@ -117,7 +118,7 @@ fn memory(faults: &FaultControl) -> Arc<Volume> {
 }
 
 fn portal(front_end: &'static str) -> Portal {
-    let listen = "127.0.0.1:0".parse().expect("an address");
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0)).into();
     Portal { front_end, listen, tag: 1, advertise: None, stream: Default::default() }
 }
 
@@ -129,8 +130,8 @@ fn random(bytes: &mut [u8]) {
 struct Echo(BufReader<TcpStream>);
 
 impl Echo {
-    fn connect(to: SocketAddr) -> Echo {
-        let stream = TcpStream::connect(to).expect("a server that listens");
+    fn connect(to: impl fmt::Display) -> Echo {
+        let stream = TcpStream::connect(to.to_string()).expect("a server that listens");
         stream.set_read_timeout(Some(Duration::from_secs(240))).expect("a socket option");
         Echo(BufReader::new(stream))
     }
@@ -237,7 +238,7 @@ fn portals_and_volumes_come_and_go_beside_a_session_that_stays() {
     let [iscsi, echo] = [both.portals[0].clone(), both.portals[1].clone()];
     let more = vec![iscsi.clone(), echo.clone(), portal(ECHO)];
     let addresses = both.reconfigure(vec![both.disk(), ("another".to_owned(), Arc::clone(&another))], more);
-    let mut goes = Echo::connect(addresses[2]);
+    let mut goes = Echo::connect(&addresses[2]);
     assert_eq!(goes.ask("use another"), "ok 2048");
     assert_eq!(goes.ask("write 0 11"), "ok");
     let gone = Arc::downgrade(&another);
@@ -247,7 +248,7 @@ fn portals_and_volumes_come_and_go_beside_a_session_that_stays() {
     while gone.strong_count() > 0 {
         thread::sleep(Duration::from_millis(1)); // its watchers look once a second
     }
-    assert!(TcpStream::connect(addresses[2]).is_err(), "nothing listens there any more");
+    assert!(TcpStream::connect(addresses[2].to_string()).is_err(), "nothing listens there any more");
     assert_eq!(stays.ask("write 1 22"), "ok");
     assert_eq!(stays.ask("read 1"), "ok 22");
     both.stop();

@@ -10,14 +10,14 @@ use std::time::Duration;
 use manage::config::{Addition, Config, Section, Tables, Unfit, VolumeName, not_editable, text_of};
 use manage::control;
 use manage::front_ends::{Configured, Document, Kind, Running, Serving, listen_address, portal_changes};
-use server::{Portal, RunningCore, Server, Traffic};
+use server::{ListenAddress, Portal, RunningCore, Server, Traffic};
 use toml_edit::{Item, Table, TableLike};
 
 use crate::front_end::{CoreEchoes, ECHO, EchoDisk};
 
 pub(crate) const KIND: Kind = Kind {
     name: ECHO,
-    port: 7,
+    listen: |text| Ok(listen_address(text, ECHO, 7)?.into()),
     heading: "[echo]",
     read: |document| Box::new(EchoConfig::read(document)),
     add,
@@ -76,7 +76,7 @@ impl Configured for EchoConfig {
     fn portals(&self) -> Vec<Portal> {
         let portal =
             |listen| Portal { front_end: ECHO, listen, tag: 1, advertise: None, stream: Default::default() };
-        self.listen.map(portal).into_iter().collect()
+        self.listen.map(ListenAddress::from).map(portal).into_iter().collect()
     }
 
     fn changes(&self, wanted: &Config, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
@@ -158,7 +158,7 @@ impl Running for EchoDisk {
                 target,
                 age_seconds: 0.0,
                 core,
-                connections: vec![control::Connection { cid: None, peer, local }],
+                connections: vec![control::Connection { cid: None, peer, local: local.to_string() }],
                 parameters: Vec::new(),
                 in_flight: 0,
                 commands: traffic.commands,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use host::{Epoll, EpollOptions, RamDevice, RamOptions};
 use nbd_server::{NBD, Nbd};
 use reactor::StreamOptions;
-use server::{FrontEnd, Portal, Server};
+use server::{FrontEnd, ListenAddress, Portal, Server};
 use target::{Config, Export, ISCSI, Iscsi, Limits, Target};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use volume::{Volume, VolumeOptions};
@@ -84,6 +84,7 @@ impl OwnTarget {
         let addresses = bound.recv().map_err(|_| Failure::failed("the target did not start"))?;
         let addresses =
             addresses.map_err(|error| Failure::failed(format!("cannot listen on {listen}: {error}")))?;
+        let addresses: Vec<SocketAddr> = addresses.iter().filter_map(ListenAddress::inet).collect();
         let address = addresses.first().ok_or_else(|| Failure::failed("the target listens nowhere"))?;
         let thread = numbered.recv().map_err(|_| Failure::failed("the target did not start"))?;
         server.open();
@@ -137,9 +138,9 @@ fn nbd(options: &OwnTargetOptions) -> nbd_server::Config {
 
 fn served(options: OwnTargetOptions) -> (server::Config, Config) {
     let OwnTargetOptions { name, listen, unit, stream, nbd, limits, .. } = options;
-    let portal = Portal { front_end: ISCSI, listen, tag: 1, advertise: None, stream };
+    let portal = Portal { front_end: ISCSI, listen: listen.into(), tag: 1, advertise: None, stream };
     let other = SocketAddr::new(listen.ip(), 0);
-    let by_nbd = nbd.then(|| Portal { front_end: NBD, listen: other, ..portal.clone() });
+    let by_nbd = nbd.then(|| Portal { front_end: NBD, listen: other.into(), ..portal.clone() });
     let portals = std::iter::once(portal).chain(by_nbd).collect();
     let volumes = vec![(name.to_owned(), Arc::clone(unit.volume()))];
     let export = Export { lun: 0, volume: name.to_owned(), unit, initiators: None, deadline: DEADLINE };

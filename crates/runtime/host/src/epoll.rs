@@ -31,7 +31,7 @@ use rustix::io::Errno;
 use rustix::thread::set_current_timer_slack;
 
 use crate::files::{IoEngine, ring::Ring};
-use crate::tcp;
+use crate::{local_socket, tcp};
 
 /// How an [`Epoll`] is set up.
 #[derive(Clone, Copy, Debug)]
@@ -308,7 +308,7 @@ impl World for Epoll {
     fn listen(&self, at: SocketAddr, options: &ListenOptions) -> io::Result<Box<dyn Listener>> {
         let (socket, local) = tcp::listen(at, &options.stream)?;
         let source = self.poller.register(socket, epoll::EventFlags::IN)?;
-        Ok(Box::new(tcp::TcpListener { source, local, options: options.stream.clone() }))
+        Ok(Box::new(tcp::TcpListener { source, local, options: options.stream.clone(), file: None }))
     }
 
     fn connect(&self, to: SocketAddr, options: &StreamOptions) -> io::Result<Box<dyn Stream>> {
@@ -320,6 +320,14 @@ impl World for Epoll {
     fn connect_local(&self, path: &Path) -> io::Result<Box<dyn Stream>> {
         let source = self.poller.register(tcp::connect_local(path)?, BOTH)?;
         Ok(Box::new(tcp::TcpStream::new(source, tcp::LOCAL, false)?))
+    }
+
+    fn listen_local(&self, path: &Path) -> io::Result<Box<dyn Listener>> {
+        let (socket, file) = local_socket::bind(path)?;
+        socket.set_nonblocking(true)?;
+        let source = self.poller.register(socket.into(), epoll::EventFlags::IN)?;
+        let options = StreamOptions::default();
+        Ok(Box::new(tcp::TcpListener { source, local: tcp::LOCAL, options, file: Some(file) }))
     }
 
     fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>> {

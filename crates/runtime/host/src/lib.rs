@@ -12,6 +12,7 @@ mod file;
 mod files;
 pub mod interfaces;
 pub mod limits;
+pub mod local_socket;
 mod mapped_words;
 pub mod namespace;
 mod open_error;

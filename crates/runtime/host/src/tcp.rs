@@ -16,11 +16,12 @@ use rustix::io::ioctl_fionread;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use crate::epoll::Source;
+use crate::local_socket::SocketFile;
 use crate::path;
 
 /// Connections that may wait to be accepted: a host that logs in to hundreds of LUNs at boot is not turned
 /// away. The system's own limit (net.core.somaxconn, 4096) applies too.
-const BACKLOG: i32 = 1024;
+pub(crate) const BACKLOG: i32 = 1024;
 
 /// Slices passed to the kernel in one call; the rest stays for the next. 64 of them are 1 KiB of stack.
 const SLICES: usize = 64;
@@ -244,11 +245,13 @@ impl Stream for TcpStream {
     }
 }
 
-/// A listening TCP socket.
+/// A listening TCP or Unix socket.
 pub(crate) struct TcpListener {
     pub(crate) source: Source,
     pub(crate) local: SocketAddr,
     pub(crate) options: StreamOptions,
+    /// Of a Unix socket.
+    pub(crate) file: Option<SocketFile>,
 }
 
 impl Listener for TcpListener {
@@ -257,7 +260,10 @@ impl Listener for TcpListener {
         arriving.check()?;
         match SockRef::from(self.source.socket()).accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
             Ok((socket, peer)) => {
-                apply(&socket, &self.options)?;
+                // A Unix socket has no such options.
+                if self.file.is_none() {
+                    apply(&socket, &self.options)?;
+                }
                 let source = self.source.accepted(socket.into())?;
                 Ok(Box::new(TcpStream::new(source, address(&peer)?, false)?))
             }

@@ -196,6 +196,14 @@ pub trait World {
     fn connect_local(&self, _path: &Path) -> io::Result<Box<dyn Stream>> {
         Err(io::ErrorKind::Unsupported.into())
     }
+    /// Listens on a Unix socket at `path`, for the owner of this process only; its file is removed with the listener. The
+    /// addresses are those of [`World::connect_local`].
+    ///
+    /// # Errors
+    /// `AddrInUse`: a server listens there. Others: there can be no socket; this world has none.
+    fn listen_local(&self, _path: &Path) -> io::Result<Box<dyn Listener>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Makes a stream that another thread detached one of this thread.
     fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>>;
     /// Polls for events and wakes their tasks. Without events it sleeps, for at most `park`.

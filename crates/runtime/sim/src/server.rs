@@ -88,13 +88,16 @@ impl Simulation {
         let named = |export: &Export| (export.volume.clone(), Arc::clone(export.unit.volume()));
         let portal = |tag| Portal {
             front_end: ISCSI,
-            listen: portal(tag),
+            listen: portal(tag).into(),
             tag,
             advertise: None,
             stream: Default::default(),
         };
-        let nbd =
-            self.with(Addition::Nbd).then(|| Portal { front_end: NBD, listen: nbd::portal(), ..portal(1) });
+        let nbd = self.with(Addition::Nbd).then(|| Portal {
+            front_end: NBD,
+            listen: nbd::portal().into(),
+            ..portal(1)
+        });
         server::Config {
             volumes: config.targets.iter().flat_map(|target| &target.exports).map(named).collect(),
             portals: (1..=GROUPS).map(portal).chain(nbd).collect(),

@@ -52,13 +52,14 @@ fn address_for(portal: &Portal, local: SocketAddr) -> Option<String> {
     if let Some(advertised) = &portal.advertise {
         return Some(advertised.clone());
     }
-    let (listen, here) = (portal.listen.ip(), local.ip().to_canonical());
+    let address = portal.listen.inet()?;
+    let (listen, here) = (address.ip(), local.ip().to_canonical());
     if listen.is_unspecified() {
         // The address the requester used is one that works; it must be of the family the portal accepts.
-        return (listen.is_ipv6() == here.is_ipv6()).then(|| with_port(here, portal.listen.port()));
+        return (listen.is_ipv6() == here.is_ipv6()).then(|| with_port(here, address.port()));
     }
     let near = listen == here || (listen.is_loopback() == here.is_loopback() && !link_local(listen));
-    near.then(|| with_port(listen, portal.listen.port()))
+    near.then(|| with_port(listen, address.port()))
 }
 
 /// IPv6 link-local addresses need a zone that means nothing on the requester's side.
@@ -87,7 +88,7 @@ mod tests {
     use crate::front_end::ISCSI;
 
     fn portal(listen: &str, tag: u16) -> Portal {
-        let listen = listen.parse().expect("an address");
+        let listen = listen.parse::<SocketAddr>().expect("an address").into();
         Portal { front_end: ISCSI, listen, tag, advertise: None, stream: reactor::StreamOptions::default() }
     }
 

@@ -95,9 +95,10 @@ fn lost(
     // A portal with port 0 is found again by its address; which port it has is not in what is wanted.
     let is_there = |portal: &Portal| {
         wanted_portals.iter().any(|other| {
-            let is_same_port = other.listen.port() == 0 || other.listen.port() == portal.listen.port();
+            let (Some(wanted), Some(now)) = (other.listen.inet(), portal.listen.inet()) else { return false };
+            let is_same_port = wanted.port() == 0 || wanted.port() == now.port();
             let is_alike = other.front_end == portal.front_end && other.tag == portal.tag;
-            is_alike && is_same_port && other.listen.ip() == portal.listen.ip()
+            is_alike && is_same_port && wanted.ip() == now.ip()
         })
     };
     let goes = portals.iter().any(|portal| came_by(portal) && !is_there(portal));

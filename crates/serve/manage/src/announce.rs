@@ -31,7 +31,11 @@ pub(crate) fn usage(config: &Config, bound: &[Portal]) -> String {
 }
 
 fn reached(bound: &[Portal]) -> Vec<Portal> {
-    bound.iter().map(|portal| Portal { listen: reachable(portal.listen), ..portal.clone() }).collect()
+    let listen = |portal: &Portal| match portal.listen.inet() {
+        Some(address) => reachable(address).into(),
+        None => portal.listen.clone(),
+    };
+    bound.iter().map(|portal| Portal { listen: listen(portal), ..portal.clone() }).collect()
 }
 
 /// An address to paste: a wildcard is no place to connect to, so one that the outside would see instead.

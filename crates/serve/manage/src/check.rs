@@ -5,9 +5,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use host::OpenError;
+use host::{OpenError, local_socket};
 use reactor::ListenOptions;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
+use server::ListenAddress;
 use volume::backend::Opening;
 
 use crate::config::{Config, Volume, VolumeName};
@@ -154,8 +155,13 @@ impl Trial<'_> {
         // All of them are listened on at a time, as they are to be.
         let failed: Vec<io::Error> = block_on(async {
             let listened = portals.iter().map(|portal| {
-                let listener =
-                    reactor::world().listen(portal.listen, &ListenOptions { stream: portal.stream.clone() });
+                let listener = match &portal.listen {
+                    ListenAddress::Inet(address) => {
+                        let options = ListenOptions { stream: portal.stream.clone() };
+                        reactor::world().listen(*address, &options).map(Some)
+                    }
+                    ListenAddress::Unix(path) => can_bind(path).map(|()| None),
+                };
                 listener.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", portal.listen)))
             });
             let listened: Vec<io::Result<_>> = listened.collect();
@@ -176,7 +182,7 @@ impl Trial<'_> {
         let path = control(self.config, self.state);
         match Socket::look(&path) {
             Err(error @ BindError::InUse(_)) => self.in_use(&error),
-            Err(error) => self.mistake(&error),
+            Err(error) => return self.mistake(&error),
             Ok(()) => {}
         }
         if let Err(error) = can_make(&path).map_err(|error| BindError::Io(path.clone(), error)) {
@@ -190,6 +196,15 @@ impl Trial<'_> {
 
 fn read_only() -> Opening {
     Opening { read_only: true, ..backends::opening() }
+}
+
+/// Whether a Unix socket can be made there; nothing is changed.
+fn can_bind(path: &Path) -> io::Result<()> {
+    local_socket::look(path)?;
+    // Its folder is not made.
+    let folder = path.parent().unwrap_or(path);
+    let can_make = fs::metadata(folder).and_then(|_| can_make(path));
+    can_make.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }
 
 /// Whether a file can be made there; folders that are missing are made by a start.

@@ -1,15 +1,15 @@
 //! The desired configuration before the file has been read: the path of the file, and options of the command
 //! line. Volumes of the command line are added to those of the file; other options replace those of the file.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use backends::Failure;
+use server::ListenAddress;
 use volume::spec::{Bytes, Spec};
 
 use crate::config::{self, Config, ConfigFile, Unfit, Volume, VolumeName};
-use crate::front_ends::{Configured, FrontEnds, Kind, listen_address};
+use crate::front_ends::{Configured, FrontEnds, Kind};
 use crate::poll::{Gather, Poll};
 
 /// A configuration file and what goes beside it. With nothing in it a RAM volume is served
@@ -50,11 +50,11 @@ pub struct NamedSpec {
 }
 
 /// An address, and the front end that listens there: `[SCHEME://]ADDR:PORT`, where the scheme is the front end's name. The
-/// first front end needs none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// first front end needs none. Some listen on Unix sockets, too: `SCHEME+unix://PATH`.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
     front_end: &'static str,
-    address: SocketAddr,
+    address: ListenAddress,
 }
 
 impl FromStr for Listen {
@@ -63,13 +63,14 @@ impl FromStr for Listen {
     fn from_str(text: &str) -> Result<Listen, Unfit> {
         let kinds = FrontEnds::default().0;
         let scheme = text.split_once("://").map(|(scheme, _)| scheme);
-        let named = |kind: &&Kind| scheme.is_none_or(|scheme| kind.name == scheme);
+        let name = scheme.map(|scheme| scheme.strip_suffix("+unix").unwrap_or(scheme));
+        let named = |kind: &&Kind| name.is_none_or(|name| kind.name == name);
         let Some(kind) = kinds.iter().find(named) else {
             let schemes: Vec<String> = kinds.iter().map(|kind| format!("{}://…", kind.name)).collect();
             let scheme = scheme.unwrap_or_default();
             return Err(Unfit(format!("`{scheme}://` is not served here; write {}", schemes.join(" or "))));
         };
-        Ok(Listen { front_end: kind.name, address: listen_address(text, kind.name, kind.port)? })
+        Ok(Listen { front_end: kind.name, address: (kind.listen)(text)? })
     }
 }
 
@@ -95,9 +96,9 @@ impl Desired {
     }
 
     /// Where a front end is to listen.
-    pub(crate) fn listen_by(&self, front_end: &str) -> Vec<SocketAddr> {
+    pub(crate) fn listen_by(&self, front_end: &str) -> Vec<ListenAddress> {
         let its = self.listen.iter().filter(|listen| listen.front_end == front_end);
-        its.map(|listen| listen.address).collect()
+        its.map(|listen| listen.address.clone()).collect()
     }
 
     /// The configuration file, if there is one.

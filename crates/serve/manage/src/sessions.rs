@@ -130,7 +130,7 @@ mod tests {
 
     fn session(tsih: u16, commands: u64, read_bytes: u64) -> Session {
         let peer = "192.0.2.7:51000".parse().expect("an address");
-        let local = "192.0.2.1:3260".parse().expect("an address");
+        let local = "192.0.2.1:3260".to_owned();
         Session {
             front_end: "iscsi".into(),
             initiator: "iqn.1993-08.org.debian:01:ab".into(),

@@ -2,7 +2,6 @@
 //! ended, everything has been flushed.
 
 use std::io;
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -10,12 +9,13 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use backends::{Failure, secrets};
+use host::local_socket::SocketFile;
 use host::{EpollOptions, threads};
-use server::{Core, FrontEnd, Server};
+use server::{Core, FrontEnd, ListenAddress, Server};
 use volume::backend::Undo;
 
 use crate::config::{Config, Metrics};
-use crate::control::{Events, Socket, SocketFile};
+use crate::control::{Events, Socket};
 use crate::desired::Desired;
 use crate::front_ends::{Running, Serving};
 use crate::live::Live;
@@ -25,7 +25,7 @@ use crate::{join, summary, volumes};
 /// A server that has been started. Dropping it leaves its threads to themselves.
 pub struct Started {
     live: Arc<Live>,
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<ListenAddress>,
     reactors: threads::Reactors<bool>,
     socket: Option<Socket>,
     socket_file: Option<SocketFile>,
@@ -73,7 +73,7 @@ impl Started {
     }
 
     /// The addresses of the portals, in their order, with the bound ports.
-    pub fn addresses(&self) -> &[SocketAddr] {
+    pub fn addresses(&self) -> &[ListenAddress] {
         &self.addresses
     }
 
@@ -124,7 +124,7 @@ pub(crate) fn control(config: &Config, state: &Path) -> PathBuf {
 }
 
 /// Logs what is served from now on.
-fn tell(desired: &Desired, config: &Config, state: &ServerState, bound: &[SocketAddr]) {
+fn tell(desired: &Desired, config: &Config, state: &ServerState, bound: &[ListenAddress]) {
     let file = desired.path.as_ref().map(|path| path.display().to_string());
     let (version, pid, state) = (env!("CARGO_PKG_VERSION"), process::id(), state.directory().display());
     tracing::info!(version, pid, config = file, %state, "started");
@@ -133,7 +133,7 @@ fn tell(desired: &Desired, config: &Config, state: &ServerState, bound: &[Socket
     }
 }
 
-type Bound = Receiver<io::Result<Vec<SocketAddr>>>;
+type Bound = Receiver<io::Result<Vec<ListenAddress>>>;
 
 /// Starts the reactor threads, each with its part of the server. The receiver hears of the portals.
 fn start_reactors(
@@ -164,7 +164,7 @@ fn start_reactors(
     Ok((reactors, bound))
 }
 
-fn addresses(bound: &Bound) -> Result<Vec<SocketAddr>, Failure> {
+fn addresses(bound: &Bound) -> Result<Vec<ListenAddress>, Failure> {
     match bound.recv() {
         Ok(Ok(addresses)) => Ok(addresses),
         Ok(Err(error)) => Err(Failure::refused(no_listener(&error))),
@@ -181,6 +181,10 @@ fn remedy(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::AddrInUse => "stop what listens there, or name another address or port with --listen",
         io::ErrorKind::AddrNotAvailable => "name an address that this machine has with --listen",
+        // Of a Unix socket.
+        io::ErrorKind::AlreadyExists | io::ErrorKind::InvalidInput => {
+            "name a path at which this user can make a socket"
+        }
         io::ErrorKind::PermissionDenied => "take a port above 1023, such as 3260",
         // Of a congestion control.
         io::ErrorKind::NotFound => "name another one with --congestion, or `congestion` of the portal",
@@ -206,7 +210,11 @@ mod tests {
         };
         let config = desired.safe_config().expect("nothing wrong");
         let mut server = start(desired, config).expect("started");
-        assert_ne!(server.addresses()[0].port(), 0, "the port that was taken");
+        assert_ne!(
+            server.addresses()[0].inet().map(|address| address.port()),
+            Some(0),
+            "the port that was taken"
+        );
         server.open().expect("threads");
         let Ok(Reply::Targets { targets }) = ask(&folder.path().join(CONTROL), &Request::Targets) else {
             panic!("no targets");

@@ -1,9 +1,8 @@
 //! The summary that `linerate serve --check` prints of a valid configuration.
 
 use std::fmt::Write;
-use std::net::SocketAddr;
 
-use server::Portal;
+use server::{ListenAddress, Portal};
 
 use crate::config::{Config, Volume};
 
@@ -14,11 +13,11 @@ pub fn text(config: &Config) -> String {
 
 /// One line for each listener, for what each front end serves, and for each idle volume.
 /// `bound` are the addresses of the portals, if they are listened on, with the ports that were really taken.
-pub(crate) fn of(config: &Config, bound: &[SocketAddr]) -> String {
+pub(crate) fn of(config: &Config, bound: &[ListenAddress]) -> String {
     let mut text = String::new();
     // Writing into a String does not fail.
     for (number, (front_end, portal)) in config.portals().enumerate() {
-        let portal = Portal { listen: bound.get(number).copied().unwrap_or(portal.listen), ..portal };
+        let portal = Portal { listen: bound.get(number).cloned().unwrap_or(portal.listen), ..portal };
         let _ = writeln!(text, "listens on {}", front_end.describe(&portal));
     }
     if let Some(metrics) = &config.metrics {

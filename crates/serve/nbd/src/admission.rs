@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use nbd::{Exports, Handshake, Step, Violation};
 use reactor::{Detached, InSlice, Stream};
-use server::{AUDIT, Accepted, AddressBlock, ConnectionPermit, Phase, Portal};
+use server::{AUDIT, Accepted, AddressBlock, ConnectionPermit, ListenAddress, Phase, Portal};
 
 use crate::channels::Channel;
 use crate::config::{Config, Encryption, Export, Limits, Requester};
@@ -22,7 +22,7 @@ pub(crate) struct Admitted {
     pub(crate) place: Place,
     pub(crate) peer: SocketAddr,
     pub(crate) requester: Requester,
-    pub(crate) local: SocketAddr,
+    pub(crate) local: ListenAddress,
     pub(crate) portal: Portal,
     pub(crate) export: Arc<Export>,
     pub(crate) session: nbd::Session,
@@ -84,7 +84,8 @@ pub(crate) async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
     if server.phase() != Phase::Open {
         return; // clients try again; a handshake would have to say that there is nothing
     }
-    let (peer, local, config) = (stream.peer(), stream.local(), core.front_end.config());
+    let (peer, config) = (stream.peer(), core.front_end.config());
+    let local = portal.listen.inet().map_or_else(|| portal.listen.clone(), |_| stream.local().into());
     let shaken = shake_hands(&core, stream, &config);
     let (result, why) = match reactor::timeout(config.limits.handshake_time, shaken).await {
         Ok(Ok(Agreed { stream, requester, session, channel })) => {

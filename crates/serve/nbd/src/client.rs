@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use nbd::{BlockStatus, Command, Errno, Request, Session};
 use reactor::Payload;
 use server::{
-    AUDIT, Budget, Charge, Operation, Portal, Requests, SessionCounts, SessionInfo, Span, Traffic,
-    VolumeTally,
+    AUDIT, Budget, Charge, ListenAddress, Operation, Portal, Requests, SessionCounts, SessionInfo, Span,
+    Traffic, VolumeTally,
 };
 use volume::{AttachmentId, HostPath, HostPort, ServicePort};
 
@@ -30,7 +30,7 @@ pub(crate) struct Client {
     pub(crate) number: u16,
     pub(crate) peer: SocketAddr,
     pub(crate) requester: Requester,
-    pub(crate) local: SocketAddr,
+    pub(crate) local: ListenAddress,
     pub(crate) export: Arc<Export>,
     pub(crate) session: Session,
     pub(crate) limits: Limits,
@@ -71,12 +71,12 @@ pub struct ClientStatus {
     pub number: u16,
     /// The name of its export.
     pub export: String,
-    /// Its address.
+    /// Its address; that of a Unix socket is 127.0.0.1, with port 0.
     pub peer: SocketAddr,
     /// What exports it may see.
     pub requester: Requester,
     /// Ours.
-    pub local: SocketAddr,
+    pub local: ListenAddress,
     /// The time since its handshake.
     pub age: Duration,
     /// Its core.
@@ -130,7 +130,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Beginning {
     pub(crate) peer: SocketAddr,
     pub(crate) requester: Requester,
-    pub(crate) local: SocketAddr,
+    pub(crate) local: ListenAddress,
     pub(crate) portal: Portal,
     pub(crate) export: Arc<Export>,
     pub(crate) session: Session,
@@ -399,7 +399,7 @@ impl Client {
             export: self.export.name.clone(),
             peer: self.peer,
             requester: self.requester.clone(),
-            local: self.local,
+            local: self.local.clone(),
             age: reactor::now().duration_since(self.since),
             core,
             in_flight: self.running.get(),

@@ -4,7 +4,6 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use volume::Volume;
 
 use crate::budget::Budget;
 use crate::front_end::{AbortOrder, CoreFrontEnd};
-use crate::listener::{Listeners, Portal};
+use crate::listener::{ListenAddress, Listeners, Portal};
 use crate::server::Server;
 use crate::tally::CoreStatistics;
 use crate::watched::Watched;
@@ -65,7 +64,7 @@ impl Core {
     /// Serves until [`Server::shutdown`]. The first core binds the portals and reports their addresses, or
     /// why it could not, to `bound`; the others report nothing. True if all volumes were flushed before the
     /// end.
-    pub async fn run(self, bound: std::sync::mpsc::Sender<io::Result<Vec<SocketAddr>>>) -> bool {
+    pub async fn run(self, bound: std::sync::mpsc::Sender<io::Result<Vec<ListenAddress>>>) -> bool {
         let Core { index, server, mut messages } = self;
         // Before the first message, so that a core that hangs in it is seen too.
         server.note_tick(index, reactor::now());
@@ -131,7 +130,7 @@ impl RunningCore {
         &self.server
     }
 
-    pub(crate) fn listen(self: &Rc<Self>, portals: &[Portal]) -> io::Result<Vec<SocketAddr>> {
+    pub(crate) fn listen(self: &Rc<Self>, portals: &[Portal]) -> io::Result<Vec<ListenAddress>> {
         self.listeners.borrow_mut().set(self, portals)
     }
 

@@ -1,9 +1,11 @@
 //! Portals: listening sockets, and accepting connections.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,13 +17,56 @@ use crate::front_end::Accepted;
 use crate::log_limit::AUDIT;
 use crate::logins::Logins;
 
+/// Where a portal listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// At an address of this machine; port 0 takes a free one.
+    Inet(SocketAddr),
+    /// On the Unix socket of this path. Who connects there counts as 127.0.0.1, with port 0.
+    Unix(PathBuf),
+}
+
+impl ListenAddress {
+    /// The address, if it is one of a network.
+    pub fn inet(&self) -> Option<SocketAddr> {
+        match self {
+            ListenAddress::Inet(address) => Some(*address),
+            ListenAddress::Unix(_) => None,
+        }
+    }
+
+    /// As people are told of it: `SCHEME://ADDR:PORT` or `SCHEME+unix://PATH`.
+    pub fn url(&self, scheme: &str) -> String {
+        match self {
+            ListenAddress::Inet(address) => format!("{scheme}://{address}"),
+            ListenAddress::Unix(path) => format!("{scheme}+unix://{}", path.display()),
+        }
+    }
+}
+
+impl From<SocketAddr> for ListenAddress {
+    fn from(address: SocketAddr) -> ListenAddress {
+        ListenAddress::Inet(address)
+    }
+}
+
+/// `ADDR:PORT` or `unix:PATH`.
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ListenAddress::Inet(address) => address.fmt(f),
+            ListenAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
 /// An address to listen on, and the front end whose hosts connect there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Portal {
     /// The name of the front end ([`FrontEnd::name`](crate::FrontEnd::name)).
     pub front_end: &'static str,
-    /// Where to listen; port 0 takes a free one.
-    pub listen: SocketAddr,
+    /// Where to listen.
+    pub listen: ListenAddress,
     /// A number that means something to the front end: its portal group tag, at least 1, in iSCSI (RFC 7143
     /// section 4.4.1).
     pub tag: u16,
@@ -34,8 +79,10 @@ pub struct Portal {
 impl Portal {
     /// Whether a connection with the local address `local` was accepted by this portal.
     pub fn took_in(&self, local: SocketAddr) -> bool {
-        let (listen, here) = (self.listen.ip().to_canonical(), local.ip().to_canonical());
-        self.listen.port() == local.port() && (listen.is_unspecified() || listen == here)
+        self.listen.inet().is_some_and(|listen| {
+            let (ip, here) = (listen.ip().to_canonical(), local.ip().to_canonical());
+            listen.port() == local.port() && (ip.is_unspecified() || ip == here)
+        })
     }
 }
 
@@ -67,7 +114,11 @@ impl Listeners {
 
     /// Listens on exactly these portals and returns their addresses. On an error, which names the portal, the
     /// previous portals stay. A portal that is unchanged stays open and loses no connection.
-    pub(crate) fn set(&mut self, local: &Rc<RunningCore>, portals: &[Portal]) -> io::Result<Vec<SocketAddr>> {
+    pub(crate) fn set(
+        &mut self,
+        local: &Rc<RunningCore>,
+        portals: &[Portal],
+    ) -> io::Result<Vec<ListenAddress>> {
         let mut before = std::mem::take(&mut self.listening);
         // Those that stay take their place again; the others are closed before others may have their address.
         let mut places: Vec<Option<Listening>> = Vec::new();
@@ -87,7 +138,7 @@ impl Listeners {
         }
         local.server().set_portals(self.listening.iter().map(|listening| listening.taken.clone()).collect());
         opened?;
-        Ok(self.listening.iter().map(|listening| listening.taken.listen).collect())
+        Ok(self.listening.iter().map(|listening| listening.taken.listen.clone()).collect())
     }
 
     /// Listens on the portals that are missing. If one cannot be listened on, the others stay.
@@ -115,10 +166,14 @@ impl Listeners {
 
     fn open(&self, local: &Rc<RunningCore>, wanted: &Portal) -> io::Result<Listening> {
         let options = ListenOptions { stream: wanted.stream.clone() };
-        let listener = reactor::world()
-            .listen(wanted.listen, &options)
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", wanted.listen)))?;
-        let taken = Portal { listen: listener.local(), ..wanted.clone() };
+        let listener = match &wanted.listen {
+            ListenAddress::Inet(address) => reactor::world().listen(*address, &options),
+            ListenAddress::Unix(path) => reactor::world().listen_local(path),
+        };
+        let listener =
+            listener.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", wanted.listen)))?;
+        let listen = wanted.listen.inet().map_or_else(|| wanted.listen.clone(), |_| listener.local().into());
+        let taken = Portal { listen, ..wanted.clone() };
         let task = accept(Rc::clone(local), Rc::clone(&self.logins), taken.clone(), listener);
         Ok(Listening { wanted: wanted.clone(), taken, task: reactor::spawn(task) })
     }

@@ -2,7 +2,7 @@
 //! cores.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
@@ -15,7 +15,7 @@ use volume::{NamedVolumes, Registry, Snapshot, Volume};
 use crate::address::{AddressBlock, Counts};
 use crate::core::{Core, Message, RunningCore};
 use crate::front_end::{AbortOrder, FrontEnd};
-use crate::listener::Portal;
+use crate::listener::{ListenAddress, Portal};
 use crate::log_limit::{AUDIT, LogLimit};
 use crate::observer::Observer;
 
@@ -160,7 +160,7 @@ impl Server {
     /// # Errors
     /// A portal cannot be listened on; the text names it. Then nothing has changed, and `adopt` was not
     /// called.
-    pub async fn reconfigure(&self, config: Config, adopt: impl FnOnce()) -> io::Result<Vec<SocketAddr>> {
+    pub async fn reconfigure(&self, config: Config, adopt: impl FnOnce()) -> io::Result<Vec<ListenAddress>> {
         let Config { volumes, portals, limits } = config;
         let (answer, mut answers) = reactor::mailbox();
         self.run_on(0, move |local| {

@@ -2,6 +2,9 @@
 
 use std::io::{Read, Result, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use crate::program::PATIENCE;
 
@@ -40,8 +43,18 @@ impl Client {
     /// After the greeting and the client's flags.
     pub(super) fn connect(port: u16) -> Client {
         let stream = TcpStream::connect(("127.0.0.1", port)).expect("a server that listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
         stream.set_nodelay(true).expect("a socket");
+        Client::greeted(stream)
+    }
+
+    /// With an export, on a Unix socket, which this type reads and writes as any other.
+    pub(super) fn local(socket: &Path, export: &str) -> Client {
+        let stream = UnixStream::connect(socket).expect("a server that listens");
+        Client::greeted(OwnedFd::from(stream).into()).go(export)
+    }
+
+    fn greeted(stream: TcpStream) -> Client {
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
         let mut client = Client { stream, extended: false, cookie: 0 };
         assert_eq!(client.hear(18).expect("a greeting"), b"NBDMAGICIHAVEOPT\0\x03");
         client.say(&3_u32.to_be_bytes());

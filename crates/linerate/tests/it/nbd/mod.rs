@@ -9,6 +9,7 @@ mod model;
 mod programs;
 pub(crate) mod tls;
 mod together;
+mod unix;
 
 use std::process::Command;
 

@@ -65,8 +65,13 @@ fn unit(volume: Volume) -> Result<Arc<LogicalUnit>, Anything> {
 
 fn served(unit: Arc<LogicalUnit>) -> (server::Config, Config) {
     let volumes = vec![("volume".to_owned(), Arc::clone(unit.volume()))];
-    let portal =
-        Portal { front_end: ISCSI, listen: ADDRESS, tag: 1, advertise: None, stream: Default::default() };
+    let portal = Portal {
+        front_end: ISCSI,
+        listen: ADDRESS.into(),
+        tag: 1,
+        advertise: None,
+        stream: Default::default(),
+    };
     let export = Export {
         lun: 0,
         volume: "volume".to_owned(),

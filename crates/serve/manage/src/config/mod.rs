@@ -26,7 +26,6 @@ pub use log::{Log, LogFormat, LogTargets};
 pub use metrics::Metrics;
 pub use mistake::{ConfigError, Mistakes};
 pub use section::{KnownKey, Placed, Section};
-pub(crate) use values::ISCSI_PORT;
 pub use values::{Address, Unfit, Uuid, VolumeName, one_of};
 pub use volume::Volume;
 

@@ -33,7 +33,7 @@ pub fn one_of<T: Copy>(what: &str, text: &str, table: &[(&str, T)]) -> Result<T,
 pub struct Address(pub SocketAddr);
 
 /// The port IANA gave iSCSI (RFC 7143 section 4.2.7.3).
-pub(crate) const ISCSI_PORT: u16 = 3260;
+const ISCSI_PORT: u16 = 3260;
 
 impl FromStr for Address {
     type Err = Unfit;

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 pub use client::{AskError, Subscription, ask, subscribe, unexpected};
 pub use events::{Event, Events, Occurrence};
 pub use message::VERSION;
-pub use server::{BindError, Socket, SocketFile};
+pub use server::{BindError, Socket};
 
 use crate::config::VolumeName;
 use volume::nearest::hint;
@@ -294,10 +294,10 @@ pub struct Connection {
     /// Its number within an iSCSI session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cid: Option<u16>,
-    /// The initiator's end.
+    /// The initiator's end. Who came by a Unix socket has port 0 of 127.0.0.1.
     pub peer: SocketAddr,
-    /// Our end.
-    pub local: SocketAddr,
+    /// Our end: an address with its port, or `unix:PATH`.
+    pub local: String,
 }
 
 /// What the requests to a volume with a `fault:` layer meet with: `pass`, `hang`, `fail`, `lose` or

@@ -3,15 +3,14 @@
 //! among the subscribers from then on.
 
 use std::fmt;
-use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use host::local_socket::{self, SocketFile};
 use rustix::net::sockopt::socket_peercred;
 
 use super::events::{Events, Subscriber};
@@ -36,10 +35,6 @@ pub struct Socket {
     listener: UnixListener,
     file: SocketFile,
 }
-
-/// The socket's name, which goes away with this value.
-#[derive(Debug)]
-pub struct SocketFile(PathBuf);
 
 /// Why there is no socket.
 #[derive(Debug)]
@@ -67,24 +62,26 @@ impl fmt::Display for BindError {
     }
 }
 
+impl BindError {
+    fn new(path: &Path, error: io::Error) -> BindError {
+        match error.kind() {
+            io::ErrorKind::AddrInUse => BindError::InUse(path.to_owned()),
+            io::ErrorKind::AlreadyExists => BindError::NotASocket(path.to_owned()),
+            _ => BindError::Io(path.to_owned(), error),
+        }
+    }
+}
+
 impl Socket {
     /// Makes the socket at `path`, for its owner only. One that a dead server left behind is replaced.
     pub fn bind(path: &Path) -> Result<Socket, BindError> {
-        Socket::look(path)?;
-        let listener = bind_privately(path).map_err(|error| BindError::Io(path.to_owned(), error))?;
-        Ok(Socket { listener, file: SocketFile(path.to_owned()) })
+        let (listener, file) = local_socket::bind(path).map_err(|error| BindError::new(path, error))?;
+        Ok(Socket { listener, file })
     }
 
     /// Whether there may be a socket at `path`, without making it.
     pub(crate) fn look(path: &Path) -> Result<(), BindError> {
-        match UnixStream::connect(path) {
-            Ok(_) => Err(BindError::InUse(path.to_owned())),
-            Err(_) if !is_socket_or_nothing(path) => Err(BindError::NotASocket(path.to_owned())),
-            // The path may be too long for an address.
-            Err(_) => SocketAddr::from_pathname(private_folder(path).join(INSIDE))
-                .map(drop)
-                .map_err(|error| BindError::Io(path.to_owned(), error)),
-        }
+        local_socket::look(path).map_err(|error| BindError::new(path, error))
     }
 
     /// Answers requests, and tells of `events`, on threads of its own until the process ends or the returned value is dropped,
@@ -264,49 +261,11 @@ fn has_gone(mut client: &UnixStream) -> io::Result<bool> {
     }
 }
 
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        // If it was removed already, nothing is left to do.
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-fn is_socket_or_nothing(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    fs::symlink_metadata(path).map_or(true, |metadata| metadata.file_type().is_socket())
-}
-
-/// Binds in a directory that other users cannot enter, then moves the socket into place: at no moment can
-/// others connect to it (CVE-2020-10699 was a control socket open to all).
-fn bind_privately(path: &Path) -> io::Result<UnixListener> {
-    let directory = private_folder(path);
-    // A server that was killed in here has left its own, and in a container each has the same number.
-    let _ = fs::remove_dir_all(&directory);
-    DirBuilder::new().mode(0o700).create(&directory)?;
-    let made = bind_in(&directory, path);
-    fs::remove_dir_all(&directory)?;
-    made
-}
-
-/// The socket's name in it.
-const INSIDE: &str = "s";
-
-fn private_folder(path: &Path) -> PathBuf {
-    let mut directory = path.as_os_str().to_owned();
-    directory.push(format!(".{}", std::process::id()));
-    PathBuf::from(directory)
-}
-
-fn bind_in(directory: &Path, path: &Path) -> io::Result<UnixListener> {
-    let inside = directory.join(INSIDE);
-    let listener = UnixListener::bind(&inside)?;
-    fs::set_permissions(&inside, Permissions::from_mode(0o600))?;
-    fs::rename(&inside, path)?;
-    Ok(listener)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::super::client::AskError;
     use super::super::{Event, ask, subscribe};
     use super::*;
@@ -364,17 +323,6 @@ mod tests {
         assert!(!path.exists());
         fs::write(&path, "notes").expect("a file");
         assert!(matches!(Socket::bind(&path), Err(BindError::NotASocket(_))));
-    }
-
-    #[test]
-    fn what_a_killed_server_of_the_same_number_has_left_is_not_in_the_way() {
-        let (directory, path) = place();
-        let left = directory.path().join(format!("control.sock.{}", std::process::id()));
-        fs::create_dir(&left).expect("a folder");
-        drop(UnixListener::bind(left.join("s")).expect("a socket"));
-        let _server = serve(&path);
-        ask(&path, &Request::Sessions).expect("an answer");
-        assert!(!left.exists());
     }
 
     #[test]

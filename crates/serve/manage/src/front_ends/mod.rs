@@ -17,16 +17,16 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use server::{Portal, Server};
+use server::{ListenAddress, Portal, Server};
 use toml_edit::Table;
 use volume::nearest::{hint, nearest};
 
-use crate::config::{Addition, Config, Placed, Section, VolumeName};
+use crate::config::{Addition, Config, Placed, Section, Unfit, VolumeName};
 use crate::control::{self, Lun};
 use crate::desired::Desired;
 use crate::volumes::Volumes;
 
-pub use portals::{listen_address, portal_changes};
+pub use portals::{listen_address, listen_address_or_path, portal_changes};
 
 /// All front ends. `server add` means the first one unless it names another.
 pub const ALL: &[Kind] = &[iscsi::KIND, nbd::KIND];
@@ -36,8 +36,8 @@ pub const ALL: &[Kind] = &[iscsi::KIND, nbd::KIND];
 pub struct Kind {
     /// What its portals are marked with ([`server::FrontEnd::name`]).
     pub name: &'static str,
-    /// The port that its protocol has been given.
-    pub port: u16,
+    /// Where a text has it listen: `[NAME://]ADDR[:PORT]`, or `NAME+unix://PATH` if it serves Unix sockets.
+    pub listen: fn(&str) -> Result<ListenAddress, Unfit>,
     /// The heading without which it serves nothing, as it is written in the file: `[[target]]`.
     pub heading: &'static str,
     /// Reads its sections of the configuration file, and notes their mistakes. All keys may be missing.
@@ -89,7 +89,7 @@ pub trait Configured: Any + fmt::Debug + Send + Sync {
 
     /// One of its portals, as people are told of it.
     fn describe(&self, portal: &Portal) -> String {
-        format!("{}://{}", portal.front_end, portal.listen)
+        portal.listen.url(portal.front_end)
     }
 
     /// What is different in `wanted`, for people, a line each: `+` is new, `-` is gone, `~` is different. What has no line is

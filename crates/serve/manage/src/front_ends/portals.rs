@@ -1,8 +1,9 @@
 //! What front ends that listen on addresses have in common.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
-use server::Portal;
+use server::{ListenAddress, Portal};
 
 use crate::config::Unfit;
 
@@ -25,6 +26,21 @@ pub fn listen_address(text: &str, own_scheme: &str, own_port: u16) -> Result<Soc
         (Err(_), Some(address)) => Ok(SocketAddr::new(address, own_port)),
         (Err(_), None) => Err(Unfit(format!(
             "`{place}` is not an address and a port; write one such as 0.0.0.0:{own_port} or [::]:{own_port}"
+        ))),
+    }
+}
+
+/// The same, or a Unix socket: `SCHEME+unix://PATH`.
+pub fn listen_address_or_path(text: &str, own_scheme: &str, own_port: u16) -> Result<ListenAddress, Unfit> {
+    let local = text.strip_prefix(own_scheme).and_then(|rest| rest.strip_prefix("+unix://"));
+    let Some(path) = local else { return Ok(listen_address(text, own_scheme, own_port)?.into()) };
+    // What a URL must write otherwise: clients are told of it in theirs.
+    let is_plain = |c: char| !c.is_control() && !" \"#%&?\\".contains(c);
+    match path.starts_with('/') && !path.ends_with('/') && path.chars().all(is_plain) {
+        true => Ok(ListenAddress::Unix(PathBuf::from(path))),
+        false => Err(Unfit(format!(
+            "`{path}` is not the absolute path of a socket, without spaces and any of \"#%&?\\; write one such as \
+             {own_scheme}+unix:///run/linerate/{own_scheme}.sock"
         ))),
     }
 }

@@ -263,7 +263,7 @@ mod tests {
             target: Some("iqn.2026-01.com.example:disks".to_owned()),
             age_seconds: 1.0,
             core: 0,
-            connections: vec![Connection { cid: Some(0), peer, local: peer }],
+            connections: vec![Connection { cid: Some(0), peer, local: peer.to_string() }],
             parameters: Vec::new(),
             in_flight: 0,
             commands: 0,

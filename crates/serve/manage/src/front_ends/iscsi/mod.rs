@@ -19,11 +19,11 @@ use std::sync::Arc;
 
 use ::iscsi::name::Name;
 use ::target::{ISCSI, Iscsi};
-use server::Server;
+use server::{ListenAddress, Server};
 
 use self::chap::Protected;
 use super::{Configured, Document, Kind, Running, Serving};
-use crate::config::{Address, Config, ISCSI_PORT, Section, VolumeName};
+use crate::config::{Address, Config, Section, VolumeName};
 use crate::control::{self, Lun as ExportedLun};
 use crate::desired::Desired;
 
@@ -35,7 +35,7 @@ pub use target::{Lun, Target};
 /// Its line of the table.
 pub const KIND: Kind = Kind {
     name: ISCSI,
-    port: ISCSI_PORT,
+    listen: |text| Ok(text.parse::<Address>()?.0.into()),
     heading: "[[target]]",
     read: |document| Box::new(IscsiConfig::read(document)),
     add: edit::add,
@@ -86,7 +86,8 @@ impl IscsiConfig {
     fn set_portals(&mut self, desired: &Desired) -> Result<(), String> {
         let listen = desired.listen_by(ISCSI);
         if !listen.is_empty() {
-            self.portals = listen.into_iter().map(|address| Portal::at(Address(address))).collect();
+            let addresses = listen.iter().filter_map(ListenAddress::inet);
+            self.portals = addresses.map(|address| Portal::at(Address(address))).collect();
         }
         if self.portals.is_empty() && !self.targets.is_empty() {
             let usual = USUAL_ADDRESS.parse::<Address>().map_err(|error| error.to_string())?;

@@ -34,7 +34,7 @@ impl Portal {
         let Portal { listen, group, advertise, congestion, send_buffer, receive_buffer } = self;
         server::Portal {
             front_end: ISCSI,
-            listen: listen.0,
+            listen: listen.0.into(),
             tag: *group,
             advertise: advertise.clone(),
             stream: StreamOptions {

@@ -30,7 +30,7 @@ pub(super) fn text(config: &IscsiConfig, portals: &[server::Portal]) -> String {
 /// The addresses of the portals that lead to a target.
 pub(super) fn addresses(target: &Target, portals: &[server::Portal]) -> Vec<SocketAddr> {
     let leads_to = |portal: &&server::Portal| portal.front_end == ISCSI && target.is_reached_by(portal.tag);
-    portals.iter().filter(leads_to).map(|portal| portal.listen).collect()
+    portals.iter().filter(leads_to).filter_map(|portal| portal.listen.inet()).collect()
 }
 
 impl<'a> Way<'a> {

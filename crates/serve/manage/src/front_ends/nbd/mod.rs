@@ -8,18 +8,17 @@ mod export;
 mod summary;
 mod tls;
 
-use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use nbd_server::{ClientStatus, Limits, NBD, Nbd};
 use reactor::StreamOptions;
-use server::{Portal, Server};
+use server::{ListenAddress, Portal, Server};
 use volume::spec::{Bytes, Time};
 
 use self::export::Export;
 use self::tls::Tls;
-use super::{Configured, Document, Kind, Running, Serving, listen_address, portal_changes};
+use super::{Configured, Document, Kind, Running, Serving, listen_address_or_path, portal_changes};
 use crate::config::{Config, Section, Unfit, VolumeName};
 use crate::control;
 use crate::desired::Desired;
@@ -27,7 +26,7 @@ use crate::desired::Desired;
 /// Its line of the table.
 pub const KIND: Kind = Kind {
     name: NBD,
-    port: PORT,
+    listen,
     heading: "[[nbd.export]]",
     read: |document| Box::new(NbdConfig::read(document)),
     add: edit::add,
@@ -41,20 +40,24 @@ const PORT: u16 = 10809;
 #[derive(Debug, Default)]
 pub struct NbdConfig {
     /// Where clients connect.
-    listen: Vec<SocketAddr>,
+    listen: Vec<ListenAddress>,
     /// What they find.
     exports: Vec<Export>,
     tls: Option<Tls>,
     limits: Limits,
 }
 
-struct Listen(SocketAddr);
+struct Listen(ListenAddress);
+
+fn listen(text: &str) -> Result<ListenAddress, Unfit> {
+    listen_address_or_path(text, NBD, PORT)
+}
 
 impl FromStr for Listen {
     type Err = Unfit;
 
     fn from_str(text: &str) -> Result<Listen, Unfit> {
-        listen_address(text, NBD, PORT).map(Listen)
+        listen(text).map(Listen)
     }
 }
 
@@ -127,9 +130,9 @@ impl Configured for NbdConfig {
     }
 
     fn portals(&self) -> Vec<Portal> {
-        let portal = |listen: &SocketAddr| Portal {
+        let portal = |listen: &ListenAddress| Portal {
             front_end: NBD,
-            listen: *listen,
+            listen: listen.clone(),
             tag: 1,
             advertise: None,
             stream: StreamOptions::default(),
@@ -240,7 +243,11 @@ fn session(status: ClientStatus) -> control::Session {
         target: Some(status.export),
         age_seconds: status.age.as_secs_f64(),
         core: status.core,
-        connections: vec![control::Connection { cid: None, peer: status.peer, local: status.local }],
+        connections: vec![control::Connection {
+            cid: None,
+            peer: status.peer,
+            local: status.local.to_string(),
+        }],
         parameters: status.parameters.iter().map(|(key, value)| format!("{key}={value}")).collect(),
         in_flight: status.in_flight,
         commands: status.traffic.commands,

@@ -1,7 +1,7 @@
 //! An export in a few lines, for people.
 
 use nbd_server::NBD;
-use server::Portal;
+use server::{ListenAddress, Portal};
 use volume::spec::Bytes;
 
 use super::export::Export;
@@ -39,11 +39,19 @@ pub(super) fn announced(
 
 /// What to type on a host.
 pub(super) fn usage(export: &Export, tls: Option<&Tls>, portals: &[Portal]) -> Option<String> {
-    let portal = portals.iter().find(|portal| portal.front_end == NBD)?;
-    let (address, name) = (portal.listen, &export.name);
-    let (host, port) = (address.ip(), address.port());
+    let name = &export.name;
+    let (linux, qemu) = match shown(portals)? {
+        ListenAddress::Inet(address) => {
+            let (host, port) = (address.ip(), address.port());
+            (format!("{host} {port}"), format!("host={host},port={port}"))
+        }
+        ListenAddress::Unix(path) => {
+            (format!("-unix {}", path.display()), format!("path={}", path.display()))
+        }
+    };
     let url = url(export, if tls.is_some() { "nbds" } else { NBD }, portals)?;
     if let Some(tls) = tls {
+        let key = if url.contains('?') { '&' } else { '?' };
         let (own_certificate, own) = match tls.served.server.asks_clients() {
             true => {
                 (" -certfile client-cert.pem -keyfile client-key.pem", "&tls-certificate=FILE&tls-key=FILE")
@@ -52,14 +60,16 @@ pub(super) fn usage(export: &Export, tls: Option<&Tls>, portals: &[Portal]) -> O
         };
         return Some(format!(
             "NBD export {name}, where DIR has ca-cert.pem, client-cert.pem and client-key.pem\n  Linux     nbd-client -N {name} \
-             -enable-tls -cacertfile ca-cert.pem{own_certificate} {host} {port} /dev/nbd0\n  QEMU      -object \
+             -enable-tls -cacertfile ca-cert.pem{own_certificate} {linux} /dev/nbd0\n  QEMU      -object \
              tls-creds-x509,id=tls0,endpoint=client,dir=DIR -drive \
-             driver=nbd,host={host},port={port},export={name},tls-creds=tls0\n  libnbd    nbdinfo '{url}?tls-certificates=DIR'\n  \
-             Linerate  linerate info '{url}?tls-ca=FILE{own}'\n"
+             driver=nbd,{qemu},export={name},tls-creds=tls0\n  libnbd    nbdinfo '{url}{key}tls-certificates=DIR'\n  \
+             Linerate  linerate info '{url}{key}tls-ca=FILE{own}'\n"
         ));
     }
+    // For a shell.
+    let url = if url.contains('?') { format!("'{url}'") } else { url };
     Some(format!(
-        "NBD export {name}\n  Linux     nbd-client -N {name} {host} {port} /dev/nbd0\n  QEMU      -drive file={url},format=raw\n  \
+        "NBD export {name}\n  Linux     nbd-client -N {name} {linux} /dev/nbd0\n  QEMU      -drive file={url},format=raw\n  \
          libnbd    nbdinfo {url}\n"
     ))
 }
@@ -82,8 +92,17 @@ pub(super) fn told(export: &Export, portals: &[Portal]) -> control::Target {
 }
 
 fn url(export: &Export, scheme: &str, portals: &[Portal]) -> Option<String> {
-    let portal = portals.iter().find(|portal| portal.front_end == NBD)?;
-    Some(format!("{scheme}://{}/{}", portal.listen, export.name))
+    let name = &export.name;
+    Some(match shown(portals)? {
+        ListenAddress::Inet(address) => format!("{scheme}://{address}/{name}"),
+        ListenAddress::Unix(path) => format!("{scheme}+unix:///{name}?socket={}", path.display()),
+    })
+}
+
+/// Where people are told to connect: on a Unix socket only if there is nothing else.
+fn shown(portals: &[Portal]) -> Option<&ListenAddress> {
+    let own = portals.iter().filter(|portal| portal.front_end == NBD).map(|portal| &portal.listen);
+    own.min_by_key(|listen| listen.inet().is_none())
 }
 
 fn audience(export: &Export) -> String {

@@ -1,0 +1,128 @@
+//! Unix sockets that servers listen on: for their owner only, and removed with the server.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, fchmod};
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::tcp::{BACKLOG, connect_local};
+
+/// The file of a listening socket. Dropping this removes it, unless it is another socket's by now.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+/// Listens at `path`, for this user only (mode 600). The socket that a dead server has left there is replaced.
+///
+/// # Errors
+/// Those of [`look`].
+pub fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+    look(path)?;
+    make(path).map_err(unfit)
+}
+
+/// Whether [`bind`] would find nothing in its way. Nothing is changed.
+///
+/// # Errors
+/// - `AddrInUse`: a server listens there.
+/// - `AlreadyExists`: there is a file that is no socket.
+/// - `InvalidInput`: the path cannot be that of a socket, for the system's reason.
+pub fn look(path: &Path) -> io::Result<()> {
+    use io::ErrorKind::{AddrInUse, AlreadyExists, ConnectionRefused, NotFound, WouldBlock};
+    let error = match connect_local(path) {
+        Ok(_) => None,
+        // Its queue of connections is full.
+        Err(error) if error.kind() == WouldBlock => None,
+        Err(error) => Some(error),
+    };
+    let Some(error) = error else { return Err(io::Error::new(AddrInUse, "another server uses it")) };
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            Err(io::Error::new(AlreadyExists, "there is a file that is no socket"))
+        }
+        _ if matches!(error.kind(), ConnectionRefused | NotFound) => Ok(()),
+        _ => Err(unfit(error)),
+    }
+}
+
+fn make(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
+    // Linux makes the file with the mode of the socket: at no moment can others connect (CVE-2020-10699 was a control socket
+    // open to all).
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => socket.bind(&SockAddr::unix(path)?)?,
+    }
+    let metadata = fs::symlink_metadata(path)?;
+    let file = SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) };
+    socket.listen(BACKLOG)?;
+    Ok((UnixListener::from(std::os::fd::OwnedFd::from(socket)), file))
+}
+
+/// A reason of the system, apart from the kinds that say more.
+fn unfit(error: io::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error)
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let is_ours = |metadata: fs::Metadata| (metadata.dev(), metadata.ino()) == self.identity;
+        if fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    fn refused(path: &Path) -> io::ErrorKind {
+        bind(path).expect_err("there is something").kind()
+    }
+
+    #[test]
+    fn a_dead_servers_socket_is_replaced_and_nothing_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("s");
+        drop(UnixListener::bind(&path).expect("a socket to leave behind"));
+        let (_listener, file) = bind(&path).expect("replaced");
+        let mode = fs::metadata(&path).expect("the socket").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "whatever the umask is");
+        assert_eq!(refused(&path), io::ErrorKind::AddrInUse);
+        drop(file);
+        assert!(!path.exists());
+        fs::write(&path, "notes").expect("a file");
+        assert_eq!(refused(&path), io::ErrorKind::AlreadyExists);
+        fs::remove_file(&path).expect("removed");
+        std::os::unix::fs::symlink("nowhere", &path).expect("a link");
+        assert_eq!(refused(&path), io::ErrorKind::AlreadyExists);
+        fs::remove_file(&path).expect("removed");
+        let _other = UnixDatagram::bind(&path).expect("a socket of another type");
+        assert_eq!(refused(&path), io::ErrorKind::InvalidInput);
+        assert_eq!(refused(&folder.path().join("missing/s")), io::ErrorKind::InvalidInput);
+        assert_eq!(refused(&folder.path().join("s".repeat(108))), io::ErrorKind::InvalidInput, "too long");
+    }
+
+    #[test]
+    fn the_socket_of_another_server_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("s");
+        let (_first, file) = bind(&path).expect("free");
+        fs::rename(&path, folder.path().join("t")).expect("renamed");
+        let (_second, _its_file) = bind(&path).expect("free again");
+        drop(file);
+        assert_eq!(refused(&path), io::ErrorKind::AddrInUse);
+    }
+}
