@@ -212,6 +212,13 @@ impl<T: Transport> Channels<T> {
         slots.into_iter().filter_map(|slot| slot.in_use).for_each(|in_use| in_use.link.leave());
     }
 
+    /// The connections that are alive, each with the number of its channel.
+    pub fn links(&self) -> Vec<(usize, Rc<T::Link>)> {
+        let state = self.0.state.borrow();
+        let slots = state.slots.iter().enumerate();
+        slots.filter_map(|(number, slot)| Some((number, Rc::clone(&slot.live()?.link)))).collect()
+    }
+
     /// What is known of the channels.
     pub fn status(&self) -> Status {
         let state = self.0.state.borrow();

@@ -1,6 +1,7 @@
 //! An export as a block device.
 
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use block::{
 use channels::{Channels, Failed, Status};
 use nbd::flags::{allocation, command, transmission};
 use nbd::{BlockStatus, Command, Errno, PAYLOAD_BYTES_MAX, Session};
-use reactor::Resident;
+use reactor::{PathInfo, Resident};
 
 use crate::open::{Export, OpenError};
 use crate::request::{Asked, Returned};
@@ -28,6 +29,19 @@ pub struct RemoteExport {
     profile: Profile,
     /// Blocks of the longest payload.
     payload_blocks: u64,
+}
+
+/// A connection to the server, as the kernel sees it.
+#[derive(Clone, Debug)]
+pub struct ConnectionState {
+    /// The number of its channel.
+    pub number: usize,
+    /// This end.
+    pub local: SocketAddr,
+    /// The server's.
+    pub peer: SocketAddr,
+    /// The path between them, by TCP.
+    pub path: Option<PathInfo>,
 }
 
 impl RemoteExport {
@@ -83,6 +97,21 @@ impl RemoteExport {
         match self.channels.here() {
             Some(channels) => Some(channels.status()),
             None => self.channels.ask(async |channels: Rc<Channels<Export>>| channels.status()).await,
+        }
+    }
+
+    /// The connections that are alive. None if their thread has ended.
+    pub async fn connections(&self) -> Vec<ConnectionState> {
+        let now = |channels: &Channels<Export>| {
+            let links = channels.links().into_iter();
+            links.filter_map(|(number, link)| link.connection(number)).collect::<Vec<_>>()
+        };
+        match self.channels.here() {
+            Some(channels) => now(&channels),
+            None => {
+                let work = async move |channels: Rc<Channels<Export>>| now(&channels);
+                self.channels.ask(work).await.unwrap_or_default()
+            }
         }
     }
 

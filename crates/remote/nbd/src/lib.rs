@@ -22,7 +22,7 @@ mod request;
 mod url;
 
 pub use channels::{ChannelStatus, Status};
-pub use export::RemoteExport;
+pub use export::{ConnectionState, RemoteExport};
 pub use nbd::{Refused, ReplyForm, flags};
 pub use open::{Address, OpenError, list, open};
 pub use url::{KEYS, Options, PORT, SCHEMES, TlsFiles, Url, UrlError};

@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::io;
 use std::ops::Range;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use nbd::flags::command;
 use nbd::{BadReply, BlockStatus, Command, Errno, ReplyForm, Request, Session};
 use reactor::{Payload, SendQueue, Sleep, Stream};
 
+use crate::export::ConnectionState;
 use crate::receive::Receiver;
 use crate::request::{Asked, Returned};
 
@@ -27,6 +28,8 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct Link {
     session: Arc<Session>,
     inner: RefCell<Inner>,
+    /// Its task's: the socket closes when the task ends.
+    stream: Weak<dyn Stream>,
 }
 
 /// What its requests and its task share. Borrowed for one round, never across an await.
@@ -134,7 +137,8 @@ impl Link {
             moved: reactor::now(),
             watching: Vec::new(),
         };
-        let link = Rc::new(Link { session, inner: RefCell::new(inner) });
+        let stream: Rc<dyn Stream> = Rc::from(stream);
+        let link = Rc::new(Link { session, inner: RefCell::new(inner), stream: Rc::downgrade(&stream) });
         let served = Rc::clone(&link);
         drop(reactor::spawn(async move {
             let mut connection = Connection { stream, receiver: Receiver::default(), stall, look: None };
@@ -222,6 +226,12 @@ impl channels::Link for Link {
 }
 
 impl Link {
+    /// The connection as it is now, as that of channel `number`; `None` once it has ended.
+    pub(crate) fn connection(&self, number: usize) -> Option<ConnectionState> {
+        let stream = self.stream.upgrade()?;
+        Some(ConnectionState { number, local: stream.local(), peer: stream.peer(), path: stream.path() })
+    }
+
     async fn watch<R>(&self, ready: impl Fn(&Inner) -> Option<R>) -> R {
         poll_fn(|cx| {
             let mut inner = self.inner.borrow_mut();
@@ -384,7 +394,7 @@ impl Drop for Exchange {
 
 /// The task of a connection.
 struct Connection {
-    stream: Box<dyn Stream>,
+    stream: Rc<dyn Stream>,
     receiver: Receiver,
     stall: Duration,
     look: Option<Sleep>,
