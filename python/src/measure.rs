@@ -16,7 +16,7 @@ use conduct::shorter::Shorter;
 use conduct::storage::Storage;
 use conduct::{begin, fit, holes, safety, suites, timestamp};
 use contents::Consent;
-use diagnose::measure::Options;
+use diagnose::measure::{Options, Subject};
 use host::EpollOptions;
 use pyo3::prelude::*;
 use report::DiagnosisReport;
@@ -166,7 +166,7 @@ pub(crate) fn diagnose_path(
     yes: bool,
     seed: u64,
 ) -> PyResult<String> {
-    let url = backends::remote::url(url).map_err(|failure| raised(py, &failure))?;
+    let subject = Subject::parse(url).map_err(|failure| raised(py, &failure))?;
     let allow_write = allow_write.map(str::parse::<Extent>).transpose();
     let options = Options {
         quick,
@@ -182,7 +182,7 @@ pub(crate) fn diagnose_path(
         let options =
             Options { consent: Allowance { writes: true, part: Extent::ALL, yes }.consent(), ..options };
         let begun = timestamp::now();
-        let diagnosis = diagnose::diagnose(diagnose::measure::evidence(&url, &options, &()).await?);
+        let diagnosis = diagnose::diagnose(diagnose::measure::evidence(&subject, &options, &()).await?);
         let report = DiagnosisReport::new(&diagnosis, &begun, env!("CARGO_PKG_VERSION"));
         Ok::<_, Unmeasured>(report.json().map_err(Failure::failed)?)
     });

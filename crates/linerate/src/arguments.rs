@@ -106,7 +106,7 @@ enum Command {
     Compare(CompareArguments),
     /// Write the report of a result again, or print it in another form
     Report(Box<Nested<ReportArguments, ReportCommand>>),
-    /// Find out why an iSCSI path is slow
+    /// Find out why the path to a LUN or an NBD export is slow
     ///
     /// The path is measured layer by layer, from the network card to the medium. The diagnosis names the bottleneck, the
     /// expected gain of removing it, and the settings to change.

@@ -49,7 +49,10 @@ const ARROWS: &[(&str, &str)] = &[
     ("agent", "reactor host bench"),
     // Of this machine and of any storage that can be named.
     ("environment", "block volume iscsi reactor host initiator backends inspect stats model bench"),
-    ("diagnose", "block contents iscsi reactor host initiator backends stats model bench environment"),
+    (
+        "diagnose",
+        "block contents iscsi reactor host initiator nbd-client backends stats model bench environment",
+    ),
     // Volumes for how sizes are written.
     ("report", "volume stats published model bench diagnose"),
     ("lab", "reactor host"),

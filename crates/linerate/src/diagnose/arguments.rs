@@ -15,7 +15,7 @@ use model::LinkRate;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct DiagnoseArguments {
-    /// LUN at the end of the path: iscsi://[USER@]HOST[:PORT]/IQN/LUN[?KEY=VALUE&...]
+    /// LUN or NBD export at the end of the path: iscsi://[USER@]HOST[:PORT]/IQN/LUN[?KEY=VALUE&...], or nbd://HOST[:PORT]/EXPORT
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     pub(super) url: String,
     /// Take 10 to 15 seconds instead of 40, with less precision
@@ -74,7 +74,7 @@ struct LoadOptions {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Writing")]
 struct WritingOptions {
-    /// Measure writes too, anywhere or in a part of the LUN (--allow-write=1GiB..3GiB), which destroys its data. Without
+    /// Measure writes too, anywhere or in a part of the storage (--allow-write=1GiB..3GiB), which destroys its data. Without
     /// it nothing is changed
     #[arg(long, value_name = "START..END", num_args = 0..=1, require_equals = true,
         default_missing_value = "..")]

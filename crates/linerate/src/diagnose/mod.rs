@@ -1,4 +1,4 @@
-//! `linerate diagnose`: why an iSCSI path is slow. What is measured and what follows from it is the crate [`diagnose`]'s
+//! `linerate diagnose`: why the path to a LUN or an NBD export is slow. What is measured and what follows from it is the crate [`diagnose`]'s
 //! business; here are the arguments, the progress on a terminal, and where the result goes.
 
 mod arguments;
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 pub(crate) use arguments::DiagnoseArguments;
 use diagnose::diagnose;
-use diagnose::measure::{Options, confirm, evidence};
+use diagnose::measure::{Options, Subject, confirm, evidence};
 use initiator::Url;
 pub(crate) use progress::Progress;
 
@@ -35,7 +35,8 @@ pub(crate) async fn of_own(url: &Url, seconds: f64, out: PathBuf, quiet: bool) -
     };
     let show = ShowOptions::report(out, quiet);
     let stage = Stage::new(&show, Folder::replace)?;
-    let evidence = evidence(url, &options, &Progress::shown(crate::progress::kind(None, false))).await?;
+    let subject = Subject::Lun(Box::new(url.clone()));
+    let evidence = evidence(&subject, &options, &Progress::shown(crate::progress::kind(None, false))).await?;
     stage.show(&diagnose(evidence)).map(|_| ())
 }
 
@@ -43,9 +44,9 @@ pub(crate) async fn of_own(url: &Url, seconds: f64, out: PathBuf, quiet: bool) -
 pub(crate) fn run(arguments: &DiagnoseArguments) -> Result<ExitCode, Failure> {
     let options = arguments.options()?;
     let stage = Stage::new(arguments.show(), Folder::create)?;
-    let url = remote::url(&arguments.url)?;
+    let subject = Subject::parse(&arguments.url)?;
     let progress = Progress::shown(crate::progress::kind(arguments.show().progress, false));
-    let evidence = remote::run(evidence(&url, &options, &progress))?;
+    let evidence = remote::run(evidence(&subject, &options, &progress))?;
     if let Some(file) = arguments.evidence() {
         let json = serde_json::to_string_pretty(&evidence).map_err(Failure::failed)? + "\n";
         if file.as_os_str() == "-" {
@@ -57,7 +58,7 @@ pub(crate) fn run(arguments: &DiagnoseArguments) -> Result<ExitCode, Failure> {
     let mut diagnosis = diagnose(evidence);
     if arguments.confirm {
         remote::run(async {
-            confirm(&mut diagnosis, &url, &options, &progress).await;
+            confirm(&mut diagnosis, &subject, &options, &progress).await;
             Ok(())
         })?;
     }

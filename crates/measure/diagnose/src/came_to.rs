@@ -30,7 +30,7 @@ fn moved(evidence: &Evidence, run: &LoadRun) -> Option<Estimate> {
         Direction::Read => path.received_bytes as f64,
         Direction::Write => path.sent_bytes as f64,
     };
-    let data = run.paths.iter().map(bytes).sum::<f64>() * roof::data_share(&run.load, &evidence.got);
+    let data = run.paths.iter().map(bytes).sum::<f64>() * roof::data_share(&run.load, &evidence.keys());
     let value =
         data / (round_s(evidence)? * run.bytes_per_s.len() as f64) * without_a_slow_round(&run.bytes_per_s);
     let block = f64::from(run.load.block_bytes);

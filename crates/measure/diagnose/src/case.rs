@@ -2,6 +2,7 @@
 
 use super::came_to;
 use super::estimate::Estimate;
+use super::finding::GAIN_MIN;
 use super::layers::Layers;
 use super::patterns::{self, Stalls};
 use super::roof::Roof;
@@ -60,10 +61,10 @@ impl<'a> Case<'a> {
         let run = &evidence.loads[index];
         let rate = came_to::rate(evidence, run)?;
         let connections = u16::try_from(evidence.paths.len()).unwrap_or(u16::MAX).max(1);
-        let mut path = layers.path(&run.load, &evidence.got, connections);
+        let mut path = layers.path(&run.load, &evidence.keys(), connections);
         let signs = Signs::of(evidence, layers, run, rate);
         roof.limit(&mut path, run, rate, &signs);
-        let mut setting = Setting { path, keys: evidence.got, load: run.load };
+        let mut setting = Setting { path, keys: evidence.keys(), load: run.load };
         let medium_full = medium_full(run, rate, &signs, setting.predict().alone_s);
         setting.path.medium_per_s = medium_full.then_some(rate.value);
         let modelled = setting.predict();
@@ -82,6 +83,20 @@ impl<'a> Case<'a> {
     /// How long a request would take that is alone, in seconds.
     pub(super) fn modelled_alone_s(&self) -> f64 {
         self.modelled.alone_s
+    }
+
+    /// The shortest request that was asked, at the beginning of a sentence.
+    pub(super) fn shortest(&self) -> &'static str {
+        match &self.evidence.nbd {
+            None => "A NOP",
+            Some(session) if session.base_allocation => "A BLOCK_STATUS",
+            Some(_) => "A read of one block",
+        }
+    }
+
+    /// The other end, as its protocol calls it.
+    pub(super) fn server(&self) -> &'static str {
+        if self.evidence.nbd.is_some() { "server" } else { "target" }
     }
 
     pub(super) fn load(&self) -> &'a Load {
@@ -178,6 +193,7 @@ fn medium_full(run: &LoadRun, rate: Estimate, signs: &Signs, alone_s: f64) -> bo
     let ends_idle = run.client_busy < BUSY_MAX && run.server_busy.unwrap_or(0.0) < BUSY_MAX;
     let waits = service_s >= alone_s * WAITS_MIN && service_s - alone_s >= WAITS_MIN_S;
     let elsewhere = signs.window.is_some() || signs.stalls.is_some() || signs.lossy() || signs.starved();
+    let elsewhere = elsewhere || run.by_connections().is_some_and(|ratio| ratio >= GAIN_MIN);
     run.load.depth > 1 && quick && waits && ends_idle && signs.waiting < 0.1 && !elsewhere
 }
 

@@ -40,4 +40,8 @@ pub enum Cause {
     ClientCpu,
     /// Acknowledgements are held back and somebody waits for them: Nagle's algorithm against delayed ones.
     DelayedAck,
+    /// One connection of NBD gives less than several.
+    Connections,
+    /// Encryption takes the time of a CPU that has none left.
+    Tls,
 }

@@ -120,6 +120,12 @@ pub enum Where {
     Tgt,
     /// Any other target.
     Target,
+    /// The NBD server.
+    Server,
+    /// Linux' `nbd-client`.
+    NbdClient,
+    /// libnbd's programs: `nbdcopy`.
+    Nbdcopy,
     /// The program that uses the storage.
     Application,
 }
@@ -127,7 +133,7 @@ pub enum Where {
 /// A change on our side: keys of the URL, and of the load.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// Keys of the URL with their new values.
+    /// Keys of the URL with their new values; `tls` with `off` stands for `nbd://` in place of `nbds://`.
     pub settings: Vec<(String, String)>,
     /// Another depth.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -41,7 +41,8 @@ fn asked_about<'a, 'b>(cases: &'a [Case<'b>]) -> Vec<&'a Case<'b>> {
 fn found(evidence: &Evidence, cases: &[&Case<'_>]) -> Vec<Finding> {
     let vanished = causes::long_packets(evidence).map(|found| finding(found, 0));
     let worst = causes::ALL.iter().filter_map(|find| {
-        let of_loads = cases.iter().filter_map(|case| Some(finding(find(case)?, case.index)));
+        let of_loads =
+            cases.iter().filter_map(|case| Some(finding(causes::told(find(case)?, case), case.index)));
         of_loads.filter(worth_it).max_by(|one, other| size(one).total_cmp(&size(other)))
     });
     vanished.into_iter().chain(worst).collect()
@@ -63,7 +64,7 @@ fn worth_it(finding: &Finding) -> bool {
 }
 
 /// What looks like something else beside: the first of two is the cause, and the second its shadow.
-const SHADOWS: [(Cause, Cause); 14] = [
+const SHADOWS: [(Cause, Cause); 16] = [
     // Who has no CPU sees everything late.
     (Cause::ClientCpu, Cause::Medium),
     (Cause::ClientCpu, Cause::Flush),
@@ -82,6 +83,9 @@ const SHADOWS: [(Cause, Cause); 14] = [
     // What TCP lets be on the way after a loss is a small window too.
     (Cause::Loss, Cause::TcpWindow),
     (Cause::Loss, Cause::DelayedAck),
+    // Several connections have several windows, each with losses of its own.
+    (Cause::TcpWindow, Cause::Connections),
+    (Cause::Loss, Cause::Connections),
 ];
 
 /// The greatest gains, without what only looks like something.

@@ -14,6 +14,8 @@ pub(super) struct Layers {
     pub(super) round_trip_s: f64,
     /// A NOP: the round trip and what both ends take for a PDU.
     pub(super) nop: Option<Estimate>,
+    /// The same, even where a server of NBD takes so long for it that it must have gone to its storage.
+    probe: Option<Estimate>,
     /// How NOPs are distributed.
     pub(super) nop_spread: Option<Spread>,
     /// The share of the time in which there was no answer to anything.
@@ -65,7 +67,9 @@ fn least(so_far: Option<f64>, next: f64) -> Option<f64> {
 impl Layers {
     pub(super) fn of(evidence: &Evidence) -> Layers {
         let ladder = &evidence.ladder;
-        let nop = median(&ladder.nop);
+        let probe = median(&ladder.nop);
+        let round_trip_s = round_trip(evidence, probe);
+        let nop = probe.filter(|nop| evidence.nbd.is_none() || nop.value - round_trip_s < STATUS_MAX_S);
         let reads = by_length(&ladder.cached_read, evidence.storage.block_bytes, &ladder.cached_reads);
         let writes = by_length(&ladder.write, evidence.storage.physical_block_bytes, &ladder.writes);
         let more = |deeper: &Known<Timed>, than: Option<Estimate>| match (median(deeper), than) {
@@ -74,9 +78,11 @@ impl Layers {
         };
         let write = median(&ladder.write);
         Layers {
-            round_trip_s: round_trip(evidence, nop),
+            round_trip_s,
             nop,
-            nop_spread: spread(&ladder.nop),
+            probe,
+            nop_spread: spread(&ladder.nop)
+                .or_else(|| spread(&ladder.cached_read).filter(|_| evidence.nbd.is_some())),
             away: away(evidence),
             unit_ready: median(&ladder.test_unit_ready),
             seek_s: more(&ladder.medium_read, median(&ladder.cached_read)).unwrap_or(0.0),
@@ -93,6 +99,11 @@ impl Layers {
     /// What one exchange takes: a NOP, or the round trip if that is not known.
     pub(super) fn exchange_s(&self) -> f64 {
         self.nop.map_or(self.round_trip_s, |nop| nop.value.max(self.round_trip_s))
+    }
+
+    /// What the probe that goes beside loads takes at rest.
+    pub(super) fn probe_s(&self) -> f64 {
+        self.probe.map_or(self.round_trip_s, |probe| probe.value.max(self.round_trip_s))
     }
 
     /// What the target takes for a command without data on top of a NOP.
@@ -151,6 +162,9 @@ impl Layers {
     }
 }
 
+/// What a server of NBD takes for a BLOCK_STATUS that it answers by itself. Longer, and it asks its storage, which may be what
+/// is slow.
+const STATUS_MAX_S: f64 = 0.001;
 /// Less than this is no time that medians of a few hundred probes can tell from none.
 const NOTHING_S: f64 = 1e-6;
 

@@ -1,6 +1,6 @@
 //! Why a storage path is slow: what was measured of its layers ([`Evidence`]), and what follows from that
 //! ([`Diagnosis`]). [`measure`] is what measures, of any
-//! target's LUN; nothing else here knows a network, or how a setting is changed, but only how it is called.
+//! target's LUN and any NBD server's export; nothing else here knows a network, or how a setting is changed, but only how it is called.
 //!
 //! ```text
 //!   Evidence ──┬── layers (probes at rest) ──┐
@@ -24,6 +24,7 @@
 //! assert_eq!(first.gain.predicted.expect("a rate to compare with").round(), 3.0);
 //! ```
 
+mod beside;
 mod came_to;
 mod case;
 mod cause;
@@ -43,9 +44,10 @@ mod tests;
 mod trial;
 mod words;
 
+pub use beside::{Beside, Otherwise};
 pub use cause::Cause;
 pub use environment::link::LinkLayer;
-pub use evidence::{Evidence, Known, Ladder, LongPackets, PathLayer, Storage, Timed};
+pub use evidence::{Evidence, Known, Ladder, LongPackets, NbdSession, PathLayer, Storage, Timed};
 pub use finding::{Change, Confirmed, Diagnosis, Explained, Finding, Gain, Remedy, Verdict, Where};
 pub use judge::diagnose;
 pub use load::{LoadRun, Parts, PathUnderLoad};

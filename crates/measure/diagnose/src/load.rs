@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Known, Timed};
+use super::{Beside, Known, Timed};
 use bench::record::Histogram;
 use model::Load;
 
@@ -37,6 +37,9 @@ pub struct LoadRun {
     pub nop: Known<Timed>,
     /// The connections meanwhile.
     pub paths: Vec<PathUnderLoad>,
+    /// The same load by sessions with something changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<Beside>,
     /// CPU time of the thread that made the requests, as a share of the time.
     pub client_busy: f64,
     /// The share of the time in which that thread could have gone on and had no CPU.

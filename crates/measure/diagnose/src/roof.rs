@@ -65,7 +65,7 @@ const CARRIED_MAX: f64 = 0.95;
 
 /// How far the ends are at their end, if they are so nearly: a thread of theirs works, or waits for its CPU, all the time.
 /// Where both are on one machine they wake each other, and it is the two together.
-fn at_its_end(run: &LoadRun) -> Option<f64> {
+pub(super) fn at_its_end(run: &LoadRun) -> Option<f64> {
     let busiest = (run.client_busy + run.client_waited + run.server_busy.unwrap_or(0.0)).min(1.0);
     (busiest >= BUSY_MIN).then_some(busiest)
 }
@@ -81,7 +81,8 @@ fn layer(evidence: &Evidence) -> Option<&LinkLayer> {
 }
 
 fn loopback(evidence: &Evidence) -> bool {
-    layer(evidence).is_some_and(|layer| layer.loopback)
+    let is_local = evidence.nbd.as_ref().is_some_and(|session| session.unix_socket);
+    is_local || layer(evidence).is_some_and(|layer| layer.loopback)
 }
 
 fn built_for(evidence: &Evidence) -> Option<BuiltFor> {
@@ -156,7 +157,7 @@ const FULL_MIN: f64 = 0.9;
 
 /// What a load's data were of TCP payload, in bytes a second.
 fn payload_per_s(evidence: &Evidence, run: &LoadRun) -> Option<f64> {
-    Some(came_to::rate(evidence, run)?.value / data_share(&run.load, &evidence.got))
+    Some(came_to::rate(evidence, run)?.value / data_share(&run.load, &evidence.keys()))
 }
 
 /// What of TCP's payload is data.

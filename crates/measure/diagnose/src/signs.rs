@@ -62,7 +62,7 @@ impl Signs {
         let signs = Signs {
             lost: lost(run),
             queue_s: queue_s(layers, run),
-            nop_queue_s: median(&run.nop).map(|nop| nop.value - layers.exchange_s()),
+            nop_queue_s: median(&run.nop).map(|nop| nop.value - layers.probe_s()),
             waiting,
             at_once: run.under_way * (1.0 - waiting),
             window: None,
@@ -217,11 +217,14 @@ fn full_window(
     // What requests come to that take as long as they do alone is no window's doing.
     let alone_s = layers.alone_s(run.load.direction, run.load.block_bytes).unwrap_or(0.0);
     let explained = asked <= EXPLAINED_MAX * rate.value * alone_s;
-    if !far || explained || signs.lossy() || signs.queued(layers) {
+    // Several connections have several windows: what they do not make faster is no window's doing.
+    let elsewhere = run.by_connections().is_some_and(|ratio| ratio < CONNECTIONS_MIN);
+    if !far || explained || elsewhere || signs.lossy() || signs.queued(layers) {
         return None;
     }
     match run.load.direction {
         Direction::Write => sending(run, on_the_way),
+        Direction::Read if evidence.nbd.is_some() => receiving_by_nbd(run, on_the_way),
         Direction::Read => receiving(run, layers, rate, on_the_way, signs),
     }
 }
@@ -278,6 +281,17 @@ fn receiving(
     }
 }
 
+/// The probe has a connection of its own, and waits for no data. That our window is used shows that it is ours; what the
+/// server's connection is held back by, its buffer or itself, is not to be seen from here.
+fn receiving_by_nbd(run: &LoadRun, on_the_way: f64) -> Option<FullWindow> {
+    run.by_connections()?;
+    let window = run.paths.iter().filter_map(|path| path.own_window_bytes).max()? as f64;
+    let used = (USED_MIN..USED_MAX).contains(&(on_the_way / window));
+    used.then_some(FullWindow { bytes: on_the_way, whose: Whose::OurReceive })
+}
+
+/// Four connections whose windows hold them back are four times as fast, or as fast as the link.
+const CONNECTIONS_MIN: f64 = 1.3;
 /// A window's worth has to leave before a NOP's answer does, and takes a round trip.
 const NOP_QUEUE_MIN: f64 = 0.5;
 /// A fixed window gives the same rate in every round; TCP that still grows does not.

@@ -5,6 +5,7 @@ mod bad_targets;
 mod evidence;
 mod long_packets;
 mod meddler;
+mod nbd;
 mod read_only;
 pub(crate) mod told;
 

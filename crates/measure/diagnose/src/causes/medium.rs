@@ -37,12 +37,21 @@ fn slow(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
         // What data take cannot be told from what a slow access takes more or less.
         setting.path.copy_per_s = setting.path.payload_per_s.or(setting.path.copy_per_s);
     });
-    let because = vec![
-        format!(
+    let quick = match (&case.evidence.nbd, case.layers.nop) {
+        (None, _) => format!(
             "A NOP takes {}, TEST UNIT READY {}: the network and the target are quick.",
             words::time(case.layers.exchange_s()),
             words::time(case.layers.exchange_s() + case.layers.dispatch_s()),
         ),
+        (Some(_), Some(nop)) => {
+            format!("A BLOCK_STATUS takes {}: the network and the server are quick.", words::time(nop.value))
+        }
+        (Some(_), None) => {
+            format!("The round trip takes {}: the network is quick.", words::time(case.layers.exchange_s()))
+        }
+    };
+    let because = vec![
+        quick,
         format!(
             "A {what} of one block takes {} more than that: it waits for the medium.",
             words::time(access_s)
@@ -68,9 +77,10 @@ fn full(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
             words::number(case.rate.value / f64::from(case.load().block_bytes)),
         ),
         format!(
-            "Beside them a NOP takes {}: neither the network nor the target has a queue, so the medium \
-             behind it has.",
-            words::time(case.layers.exchange_s() + case.signs.nop_queue_s.unwrap_or(0.0).max(0.0)),
+            "Beside them {} takes {}: neither the network nor the {} has a queue, so the medium behind it has.",
+            case.shortest().replacen('A', "a", 1),
+            words::time(case.layers.probe_s() + case.signs.nop_queue_s.unwrap_or(0.0).max(0.0)),
+            case.server(),
         ),
     ];
     (gain, because)

@@ -6,6 +6,7 @@
 
 mod client_cpu;
 mod command_window;
+mod connections;
 mod delayed_ack;
 mod depth;
 mod digests;
@@ -14,6 +15,7 @@ mod link_rate;
 mod loss;
 mod medium;
 mod misalignment;
+mod nbd;
 mod path_mtu;
 mod slow_path;
 mod small_bursts;
@@ -21,10 +23,12 @@ mod small_segments;
 mod solicitation;
 mod target_cpu;
 mod tcp_window;
+mod tls;
 
 use super::case::Case;
 use super::{Cause, Change, Gain, Remedy, Where};
 
+pub(super) use nbd::CONNECTIONS;
 pub(super) use path_mtu::find as long_packets;
 
 /// Something that one load shows.
@@ -36,8 +40,16 @@ pub(super) struct Found {
     pub(super) trial: Option<Change>,
 }
 
+/// What was found, in the words of the protocol.
+pub(super) fn told(found: Found, case: &Case<'_>) -> Found {
+    match &case.evidence.nbd {
+        None => found,
+        Some(session) => nbd::told(found, session),
+    }
+}
+
 /// All of them but the vanishing of long packets, for which no load is needed.
-pub(super) const ALL: [fn(&Case<'_>) -> Option<Found>; 16] = [
+pub(super) const ALL: [fn(&Case<'_>) -> Option<Found>; 18] = [
     depth::find,
     command_window::find,
     tcp_window::find,
@@ -54,6 +66,8 @@ pub(super) const ALL: [fn(&Case<'_>) -> Option<Found>; 16] = [
     target_cpu::find,
     client_cpu::find,
     delayed_ack::find,
+    connections::find,
+    tls::find,
 ];
 
 impl Where {

@@ -22,7 +22,8 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Found> {
     let gain = case.gain_to(mended_per_s(case, best, best_s, ways.len()));
     let because = vec![
         format!(
-            "A NOP takes {} on connection {} ({}), and {} on connection {} ({}).",
+            "{} takes {} on connection {} ({}), and {} on connection {} ({}).",
+            if case.evidence.nbd.is_some() { "The round trip" } else { "A NOP" },
             words::time(worst_s),
             worst.cid,
             worst.peer,

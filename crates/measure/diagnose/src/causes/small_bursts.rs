@@ -83,7 +83,8 @@ fn remedies() -> Vec<Remedy> {
 }
 
 fn trial(case: &Case<'_>) -> Option<Change> {
-    let ours = case.evidence.asked.max_burst_bytes <= case.setting.keys.max_burst_bytes;
+    let asked = case.evidence.asked?;
+    let ours = asked.max_burst_bytes <= case.setting.keys.max_burst_bytes;
     ours.then(|| {
         settings([("max-burst", "16776192".to_owned()), ("first-burst", FIRST_BURST_BYTES.to_string())])
     })

@@ -85,7 +85,7 @@ fn remedies() -> Vec<Remedy> {
 
 /// What we did not ask for can be asked for; what the target refused cannot.
 fn trial(case: &Case<'_>) -> Option<Change> {
-    let (asked, got) = (&case.evidence.asked, &case.setting.keys);
+    let (asked, got) = (case.evidence.asked?, &case.setting.keys);
     let ours = asked.initial_r2t && got.initial_r2t
         || !asked.immediate_data && !got.immediate_data
         || asked.first_burst_bytes <= got.first_burst_bytes && got.first_burst_bytes < FIRST_BURST_BYTES;

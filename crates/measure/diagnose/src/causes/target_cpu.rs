@@ -15,22 +15,30 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Found> {
     let gain = roughly(case.gain(case.without_waits()));
     let because = vec![
         format!(
-            "A NOP, which reaches no disk, is answered in {} at best; {} of the time that NOPs took was \
-             spent in answers that took many times as long, up to {}.",
+            "{}, is answered in {} at best; {} of the time that {} took was spent in answers that took many \
+             times as long, up to {}.",
+            match &case.evidence.nbd {
+                None => "A NOP, which reaches no disk",
+                Some(_) => "The shortest request that there is",
+            },
             words::time(spread.usual_s),
             words::share(away),
+            if case.evidence.nbd.is_some() { "these" } else { "NOPs" },
             words::time(spread.longest_s),
         ),
         format!(
-            "TCP's own round trip, which the target's kernel answers, takes {}: the network is not what \
-             waits.",
+            "TCP's own round trip, which the {}'s kernel answers, takes {}: the network is not what waits.",
+            case.server(),
             words::time(case.layers.round_trip_s),
         ),
     ];
     let mut because = because;
     if let Some(busy) = case.run.server_busy {
-        because
-            .push(format!("The target's busiest thread had a CPU for {} of the time.", words::share(busy)));
+        because.push(format!(
+            "The {}'s busiest thread had a CPU for {} of the time.",
+            case.server(),
+            words::share(busy)
+        ));
     }
     let remedies = vec![
         Where::Target.remedy(

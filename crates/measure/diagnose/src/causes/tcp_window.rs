@@ -46,8 +46,9 @@ fn seen(case: &Case<'_>, window: FullWindow) -> String {
     };
     match window.whose {
         Whose::TargetReceive => format!(
-            "For {} of the time the target's receive window kept this machine from sending.",
+            "For {} of the time the {}'s receive window kept this machine from sending.",
             words::share(mean(|path| path.limited_by_receiver)),
+            case.server(),
         ),
         Whose::OurSend => format!(
             "For {} of the time this machine's own send buffer was too small for more.",

@@ -7,15 +7,14 @@
 use std::time::Duration;
 
 use crate::{Cause, Change, Diagnosis, Evidence, Finding, Known, Timed, confirmed};
-use block::BlockDevice as _;
 use contents::Consent;
-use initiator::Url;
 use model::{Direction, Load};
 use stats::Random;
 
 use super::load::{Running, Times};
 use super::pace::Pace;
 use super::places::Part;
+use super::subject::Subject;
 use super::way::Way;
 use super::{Options, Progress, writing};
 use backends::Failure;
@@ -26,10 +25,15 @@ const PAIRS: u32 = 7;
 const SILENT_PAIRS: u32 = 2;
 
 /// Tries every finding that can be tried. What goes wrong is told with the finding, and ends nothing else.
-pub async fn confirm(diagnosis: &mut Diagnosis, url: &Url, options: &Options, progress: &dyn Progress) {
+pub async fn confirm(
+    diagnosis: &mut Diagnosis,
+    subject: &Subject,
+    options: &Options,
+    progress: &dyn Progress,
+) {
     let Diagnosis { evidence, findings, .. } = diagnosis;
     for finding in &mut *findings {
-        let Some(trial) = Trial::of(finding, evidence, url, options) else { continue };
+        let Some(trial) = Trial::of(finding, evidence, subject, options) else { continue };
         progress.begins(&format!("trying {}", trial.named));
         match trial.run(options).await {
             Ok(pairs) => judge(finding, &trial, &pairs),
@@ -51,7 +55,7 @@ struct Trial {
 
 /// A session, and what is put on it.
 struct Side {
-    url: Result<Url, String>,
+    subject: Result<Subject, String>,
     load: Load,
 }
 
@@ -59,19 +63,19 @@ struct Side {
 type Pair = (f64, f64);
 
 impl Trial {
-    fn of(finding: &Finding, evidence: &Evidence, url: &Url, options: &Options) -> Option<Trial> {
+    fn of(finding: &Finding, evidence: &Evidence, subject: &Subject, options: &Options) -> Option<Trial> {
         let change = finding.trial.as_ref()?;
         let load = evidence.loads.get(finding.load)?.load;
-        let base = base(finding.cause, evidence, url);
+        let base = base(finding.cause, evidence, subject);
         let depth = change.depth.unwrap_or(load.depth);
         let block_bytes = change.block_bytes.unwrap_or(load.block_bytes);
         Some(Trial {
             named: named(change),
             with: Side {
-                url: base.as_ref().map_err(Clone::clone).and_then(|base| set(base, &change.settings)),
+                subject: base.as_ref().map_err(Clone::clone).and_then(|base| set(base, &change.settings)),
                 load: Load { depth, block_bytes, ..load },
             },
-            without: Side { url: base, load },
+            without: Side { subject: base, load },
             times: times(evidence, options),
         })
     }
@@ -104,8 +108,8 @@ impl Trial {
 
 impl Side {
     async fn open(&self) -> Result<Way, String> {
-        let url = self.url.as_ref().map_err(Clone::clone)?;
-        Way::open(url).await.map_err(|failure| failure.to_string())
+        let subject = self.subject.as_ref().map_err(Clone::clone)?;
+        Way::open(subject).await.map_err(|failure| failure.to_string())
     }
 
     async fn round(&self, way: &mut Way, part: Part, times: Times, seed: u64) -> f64 {
@@ -136,31 +140,31 @@ fn judge(finding: &mut Finding, trial: &Trial, pairs: &[Pair]) {
 
 /// The session that the evidence was measured in: where long packets vanish, with segments that do not. What is found
 /// about those themselves is tried on the way as it was.
-fn base(cause: Cause, evidence: &Evidence, url: &Url) -> Result<Url, String> {
+fn base(cause: Cause, evidence: &Evidence, subject: &Subject) -> Result<Subject, String> {
     let works = evidence.long_packets.as_ref().and_then(|seen| seen.works_bytes);
     match works {
-        Some(bytes) if cause != Cause::PathMtu => set(url, &[("tcp-segment".to_owned(), bytes.to_string())]),
-        _ => Ok(url.clone()),
+        Some(bytes) if cause != Cause::PathMtu => {
+            set(subject, &[("tcp-segment".to_owned(), bytes.to_string())])
+        }
+        _ => Ok(subject.clone()),
     }
 }
 
-fn set(url: &Url, settings: &[(String, String)]) -> Result<Url, String> {
-    let mut url = url.clone();
-    for (key, value) in settings {
-        url.settings.set(key, value).map_err(|error| format!("{key}={value}: {error}"))?;
-    }
-    Ok(url)
+/// The same with other values of keys.
+pub(super) fn set(subject: &Subject, settings: &[(String, String)]) -> Result<Subject, String> {
+    settings.iter().try_fold(subject.clone(), |subject, (key, value)| subject.with(key, value))
 }
 
 /// Where it reads or writes. Who runs this has agreed to lose what is there when the load was measured.
 async fn part(way: &mut Way, side: &Side, options: &Options) -> Result<Part, String> {
-    let lun = way.lun().await?;
+    let device = way.device().await?;
     if side.load.direction == Direction::Read {
-        return Ok(Part::whole(lun.geometry()));
+        return Ok(Part::whole(device.geometry()));
     }
     let agreed = Options { consent: Consent::Given, ..*options };
-    let part =
-        writing::part(&lun, way.url(), &agreed).await.map_err(|failure: Failure| failure.to_string())?;
+    let part = writing::part(&device, way.subject(), &agreed)
+        .await
+        .map_err(|failure: Failure| failure.to_string())?;
     part.ok_or_else(|| super::probe::NOT_ALLOWED.to_owned())
 }
 

@@ -1,74 +1,94 @@
 //! The order of events: getting acquainted, looking for long packets that vanish, then rounds of the ladder and of the
 //! loads in turn.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{Evidence, Known, PathLayer, Storage, Timed};
-use bench::record::{Fact, Group};
-use block::BlockDevice as _;
+use bench::record::{Fact, Facts, Group};
 use initiator::verbs::ModeValues;
-use initiator::{ConnectionStatistics, RemoteLun, Url};
+use initiator::{ConnectionStatistics, Settings};
 use iscsi::pdu::Cid;
 use model::{Direction, Load};
 use stats::Random;
 
+use super::beside::{Compared, Others};
+use super::device::Device;
 use super::ladder::{Rungs, shuffle};
 use super::load::{Running, Times};
-use super::long_packets::{self, Found};
+use super::long_packets;
 use super::pace::Pace;
 use super::places::{Part, physical_block_bytes};
 use super::probe::{Ground, Probe};
-use super::way::{Way, told};
+use super::subject::Subject;
+use super::way::Way;
 use super::{Options, Progress, keys, writing};
 use backends::Failure;
-use backends::location::Location;
 use environment::link::LinkWatch;
 use environment::server::Server;
 
-/// Measures everything. Fails only if there is no session with the LUN at all, or something was asked for that cannot be.
-pub async fn evidence(url: &Url, options: &Options, progress: &dyn Progress) -> Result<Evidence, Failure> {
+/// Measures everything. Fails only if there is no session with the storage at all, or something was asked for that cannot be.
+pub async fn evidence(
+    subject: &Subject,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<Evidence, Failure> {
     progress.begins("logging in");
-    let mut way = Way::open(url).await?;
-    let lun = way.lun().await.map_err(Failure::failed)?;
-    let connections = connections(&lun).await;
-    let link = LinkWatch::begin(connections.first());
-    let part = Part::whole(lun.geometry());
-    let writable = writing::part(&lun, url, options).await?;
-    let loads = loads(options, &lun, writable)?;
-    let (parameters, address) = (lun.target().parameters(), lun.target().nexus().address);
+    let mut way = Way::open(subject).await?;
+    let device = way.device().await.map_err(Failure::failed)?;
+    let connections = connections(&device).await;
+    let link = watched(subject, &connections);
+    let part = Part::whole(device.geometry());
+    let writable = writing::part(&device, subject, options).await?;
+    let loads = loads(options, &device, writable)?;
+    let parameters = device.lun().map(|lun| lun.target().parameters());
+    let nbd = device.nbd(subject).await;
     let mut evidence = Evidence {
-        place: url.to_string(),
+        place: subject.to_string(),
         expected_link_bits_per_s: options.expected_link_bits_per_s,
-        storage: storage(&lun).await,
-        asked: keys::asked(&url.settings, &parameters),
-        got: keys::got(&parameters),
+        storage: storage(&device).await,
+        asked: settings(subject).zip(parameters.as_ref()).map(|(ours, got)| keys::asked(ours, got)),
+        got: parameters.as_ref().map(keys::got),
+        nbd,
         link: Known::Unknown(String::new()),
         connect: Known::Unknown(String::new()),
         paths: Vec::new(),
         long_packets: None,
-        ladder: Rungs::new(&[], 0, false, Duration::ZERO, Duration::ZERO).ladder(),
+        ladder: Rungs::new(&[], None, false, Duration::ZERO, Duration::ZERO).ladder(),
         loads: Vec::new(),
-        environment: facts(url, &lun).await,
+        environment: facts(subject, &device).await?,
     };
-    let server = Server::serving(lun.target()).await;
+    let server = match device.lun() {
+        Some(lun) => Server::serving(lun.target()).await,
+        None => subject.server(),
+    };
     evidence.environment.0.extend(hidden_server(&connections, server.as_ref()));
-    let mut ground = Ground::new(part, writable, options.seed, address, &url.settings);
+    let target = device.lun().map(|lun| lun.target().nexus().address);
+    let connect = target.zip(settings(subject).map(|settings| settings.stream.clone()));
+    let mut ground = Ground::new(part, writable, options.seed, connect);
     let pace = Pace::new(options.quick, options.seconds);
-    let round_trip = round_trip(&lun, &mut ground).await;
-    drop(lun);
+    let round_trip = round_trip(&device, &mut ground).await;
+    drop(device);
 
-    progress.begins("long packets");
-    let cids: Vec<Cid> = connections.iter().map(|connection| connection.cid).collect();
-    let ping_bytes = parameters.peer_max_recv_data_segment_length.min(8192);
-    let patience = pace.patience_without_disk(round_trip);
-    let Found { way, long_packets, unanswered_ping } =
-        long_packets::look(way, &mut ground, &cids, ping_bytes, patience).await?;
-    evidence.long_packets = long_packets;
+    // By which connections a NOP can be asked to go, and what it may carry.
+    let cids: Vec<Cid> = match parameters {
+        Some(_) => connections.iter().map(|connection| connection.cid).collect(),
+        None => Vec::new(),
+    };
+    let ping_bytes = parameters.map(|got| got.peer_max_recv_data_segment_length.min(8192));
+    let mut unanswered = None;
+    if let Some(ping_bytes) = ping_bytes {
+        progress.begins("long packets");
+        let patience = pace.patience_without_disk(round_trip);
+        let found = long_packets::look(way, &mut ground, &cids, ping_bytes, patience).await?;
+        way = found.way;
+        evidence.long_packets = found.long_packets;
+        unanswered = found.unanswered_ping;
+    }
 
     let rungs = Rungs::new(&cids, ping_bytes, writable.is_some(), pace.patience, pace.share);
-    let mut course = Course { way, ground, rungs, pace, server, round_trip };
-    if let Some(why) = unanswered_ping {
+    let others = Others::open(&way, evidence.nbd.as_ref()).await;
+    let mut course = Course { way, others, ground, rungs, pace, server, round_trip };
+    if let Some(why) = unanswered {
         course.rungs.leave_out_pings(&why);
     }
     let hopeless = evidence.long_packets.as_ref().filter(|lost| lost.works_bytes.is_none());
@@ -78,13 +98,30 @@ pub async fn evidence(url: &Url, options: &Options, progress: &dyn Progress) -> 
     }
     course.run(&loads, hopeless.as_deref(), &mut evidence, progress).await;
     evidence.link = link.and_then(LinkWatch::end).map_or_else(Known::Unknown, Known::Measured);
+    course.others.close().await;
     course.way.close().await;
     Ok(evidence)
+}
+
+fn settings(subject: &Subject) -> Option<&Settings> {
+    match subject {
+        Subject::Lun(url) => Some(&url.settings),
+        Subject::Export(_) => None,
+    }
+}
+
+/// The interface that the first connection leaves by.
+fn watched(subject: &Subject, connections: &[ConnectionStatistics]) -> Result<LinkWatch, String> {
+    match subject.is_local() {
+        true => Err("a Unix socket has none".to_owned()),
+        false => LinkWatch::begin(connections.first()),
+    }
 }
 
 /// All that changes while it is measured.
 struct Course {
     way: Way,
+    others: Others,
     ground: Ground,
     rungs: Rungs,
     pace: Pace,
@@ -106,25 +143,27 @@ impl Course {
             Some(why) => Running::failed(load, *named, why),
             None => Running::new(load, *named),
         });
-        let mut running: Vec<Running> = running.collect();
+        let mut running: Vec<Compared> = running.map(|own| self.others.compare(own)).collect();
+        let runs = self.others.runs(loads);
         let mut random = Random::new(self.ground.random.next());
         progress.of(1);
         self.turn(progress).await;
         evidence.paths = self.paths().await;
-        let (rounds, times) = self.pace.rounds(loads.len(), self.round_trip, self.request());
+        let (rounds, times) = self.pace.rounds(runs, self.round_trip, self.request());
         progress.of(1 + rounds as usize * (loads.len() + 1));
         for round in 0..rounds {
-            let mut order: Vec<&mut Running> = running.iter_mut().collect();
+            let mut order: Vec<&mut Compared> = running.iter_mut().collect();
             shuffle(&mut order, &mut random);
             let is_late = round > 0 && reactor::now() - begun > self.pace.most;
             // The first time the windows of both ends have to grow to what the way holds.
             let warm_up = if round == 0 { times.warm_up.max(40 * self.round_trip) } else { times.warm_up };
             let times = Times { warm_up, ..times };
             for load in order {
-                progress.begins(&super::load::described(load.load()));
-                if load.goes_on() && !is_late {
-                    let part = self.part(load.load().direction);
-                    load.round(&mut self.way, part, self.server.as_ref(), times, random.next()).await;
+                progress.begins(&super::load::described(load.own.load()));
+                if load.own.goes_on() && !is_late {
+                    let part = self.part(load.own.load().direction);
+                    let ways = (&mut self.way, &mut self.others);
+                    load.round(ways, part, self.server.as_ref(), times, &mut random).await;
                 }
                 progress.ended();
             }
@@ -138,7 +177,10 @@ impl Course {
         evidence.connect = self.rungs.known(Probe::Connect);
         evidence.ladder = self.rungs.ladder();
         for path in &mut evidence.paths {
-            path.nop = self.nop_by(Cid(path.cid));
+            path.nop = match evidence.nbd {
+                None => self.nop_by(Cid(path.cid)),
+                Some(_) => Known::Unknown("no request of NBD goes by a connection that we choose".to_owned()),
+            };
         }
     }
 
@@ -175,8 +217,8 @@ impl Course {
 
     /// The session's connections, after the first turn and before the first load.
     async fn paths(&mut self) -> Vec<PathLayer> {
-        let Ok(lun) = self.way.lun().await else { return Vec::new() };
-        connections(&lun).await.iter().filter_map(path).collect()
+        let Ok(device) = self.way.device().await else { return Vec::new() };
+        connections(&device).await.iter().filter_map(path).collect()
     }
 }
 
@@ -195,16 +237,16 @@ fn path(connection: &ConnectionStatistics) -> Option<PathLayer> {
     })
 }
 
-async fn connections(lun: &RemoteLun) -> Vec<ConnectionStatistics> {
-    told(lun).await.map(|told| told.connections).unwrap_or_default()
+async fn connections(device: &Device) -> Vec<ConnectionStatistics> {
+    device.told().await.map(|told| told.connections).unwrap_or_default()
 }
 
 /// A first idea of how long the way is: the shortest of a few NOPs.
-async fn round_trip(lun: &RemoteLun, ground: &mut Ground) -> Duration {
+async fn round_trip(device: &Device, ground: &mut Ground) -> Duration {
     const LONGEST: Duration = Duration::from_secs(4);
     let mut shortest = None;
     for _ in 0..5 {
-        match Probe::Nop.ask(lun, ground, LONGEST).await {
+        match Probe::Nop.ask(device, ground, LONGEST).await {
             Ok(time) => shortest = Some(shortest.unwrap_or(time).min(time)),
             Err(_) => break,
         }
@@ -216,7 +258,7 @@ async fn round_trip(lun: &RemoteLun, ground: &mut Ground) -> Duration {
 const LONG_BYTES: u32 = 64 << 10;
 
 /// What is asked together: the person's own load first, then usual ones.
-fn loads(options: &Options, lun: &RemoteLun, writable: Option<Part>) -> Result<Vec<(Load, bool)>, Failure> {
+fn loads(options: &Options, device: &Device, writable: Option<Part>) -> Result<Vec<(Load, bool)>, Failure> {
     let load = |direction, block_bytes, depth, random, durable| Load {
         direction,
         block_bytes,
@@ -236,7 +278,7 @@ fn loads(options: &Options, lun: &RemoteLun, writable: Option<Part>) -> Result<V
         usual.push(load(write, 4 << 10, 1, true, false));
         usual.push(load(write, 4 << 10, 1, true, true));
     }
-    let geometry = lun.geometry();
+    let geometry = device.geometry();
     let block = geometry.block_size.bytes();
     let fits = |load: &Load| {
         let part = if load.direction == read { Some(Part::whole(geometry)) } else { writable };
@@ -245,7 +287,7 @@ fn loads(options: &Options, lun: &RemoteLun, writable: Option<Part>) -> Result<V
     };
     if let Some(own) = options.own.filter(|own| !fits(own)) {
         return Err(Failure::refused(format!(
-            "requests of {} bytes do not fit: the LUN has blocks of {block} bytes, and {} bytes of them",
+            "requests of {} bytes do not fit: the storage has blocks of {block} bytes, and {} bytes of them",
             own.block_bytes,
             geometry.bytes()
         )));
@@ -254,15 +296,18 @@ fn loads(options: &Options, lun: &RemoteLun, writable: Option<Part>) -> Result<V
     Ok(options.own.into_iter().map(|own| (own, true)).chain(others.map(|load| (load, false))).collect())
 }
 
-/// The LUN, as it says of itself.
-async fn storage(lun: &RemoteLun) -> Storage {
+/// The LUN or the export, as it says of itself.
+async fn storage(device: &Device) -> Storage {
     const CACHING: u8 = 0x08;
-    let (geometry, profile, unit) = (lun.geometry(), lun.profile(), lun.unit());
-    // Without the page it says nothing, and a cache that it does not tell of may be there all the same.
-    let tells = profile.volatile_cache || unit.mode_sense(CACHING, 0, ModeValues::Current).await.is_ok();
-    let product = unit.inquiry().await.ok().map(|inquiry| {
-        stats::printable(&format!("{} {}", inquiry.vendor, inquiry.product)).trim().to_owned()
-    });
+    let (geometry, profile) = (device.geometry(), device.profile());
+    let (mut tells, mut product) = (true, None);
+    if let Some(unit) = device.lun().map(|lun| lun.unit()) {
+        // Without the page it says nothing, and a cache that it does not tell of may be there all the same.
+        tells = profile.volatile_cache || unit.mode_sense(CACHING, 0, ModeValues::Current).await.is_ok();
+        product = unit.inquiry().await.ok().map(|inquiry| {
+            stats::printable(&format!("{} {}", inquiry.vendor, inquiry.product)).trim().to_owned()
+        });
+    }
     Storage {
         bytes: geometry.bytes(),
         block_bytes: geometry.block_size.bytes(),
@@ -279,12 +324,13 @@ fn hidden_server(connections: &[ConnectionStatistics], server: Option<&Server>) 
     let may_look = rustix::process::geteuid().is_root();
     (server.is_none() && is_here && !may_look).then(|| Fact {
         group: Group::Storage,
-        name: "target's CPU time".to_owned(),
+        name: "server's CPU time".to_owned(),
         value: "not known: only root may see which process has the other end of a connection".to_owned(),
         better: None,
     })
 }
 
-async fn facts(url: &Url, lun: &Arc<RemoteLun>) -> bench::record::Facts {
-    environment::facts(&Location::Lun(Box::new(url.clone())), &**lun, Some(&lun.unit())).await
+async fn facts(subject: &Subject, device: &Device) -> Result<Facts, Failure> {
+    let unit = device.lun().map(|lun| lun.unit());
+    Ok(environment::facts(&subject.location()?, &**device, unit.as_ref()).await)
 }

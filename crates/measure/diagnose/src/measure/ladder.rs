@@ -44,21 +44,25 @@ const LATE_MAX: u32 = 2;
 const TIMES_MAX: usize = 400;
 
 impl Rungs {
-    /// `cids` are the session's connections, `ping_bytes_max` what the target takes with a NOP.
+    /// `cids` are the session's connections, `ping_bytes_max` what the target takes with a NOP; nothing over NBD, where
+    /// some are not asked.
     pub(super) fn new(
         cids: &[Cid],
-        ping_bytes_max: u32,
+        ping_bytes_max: Option<u32>,
         writes: bool,
         patience: Duration,
         share: Duration,
     ) -> Rungs {
         let several = cids.iter().filter(|_| cids.len() > 1);
-        let pings = PINGS.into_iter().filter(|bytes| *bytes <= ping_bytes_max).map(Probe::NopWithData);
+        let pings = PINGS.into_iter().filter(|bytes| ping_bytes_max.is_some_and(|most| *bytes <= most));
+        let pings = pings.map(Probe::NopWithData);
         let reads = std::iter::once(0).chain(LENGTHS).map(Probe::CachedRead);
-        let deep = [Probe::Connect, Probe::Nop, Probe::TestUnitReady, Probe::MediumRead];
+        let of_iscsi =
+            [Probe::Connect, Probe::TestUnitReady].into_iter().filter(|_| ping_bytes_max.is_some());
+        let deep = [Probe::Nop, Probe::MediumRead].into_iter().chain(of_iscsi);
         let lengths = std::iter::once(0).chain(LENGTHS).map(Probe::Write);
         let writing = lengths.chain([Probe::DurableWrite, Probe::Flush, Probe::ShortWrite]);
-        let all = deep.into_iter().chain(several.map(|cid| Probe::NopBy(*cid, 0))).chain(pings).chain(reads);
+        let all = deep.chain(several.map(|cid| Probe::NopBy(*cid, 0))).chain(pings).chain(reads);
         let all = all.chain(writing.filter(|_| writes));
         Rungs { rungs: all.map(Rung::new).collect(), patience, share }
     }
@@ -174,9 +178,9 @@ impl Rung {
 
     /// Asks once. An error if there is nobody to ask any more.
     async fn ask(&mut self, way: &mut Way, ground: &mut Ground, patience: Duration) -> Result<(), String> {
-        let lun = way.lun().await?;
+        let device = way.device().await?;
         let begun = reactor::now();
-        let outcome = self.probe.ask(&lun, ground, patience).await;
+        let outcome = self.probe.ask(&device, ground, patience).await;
         self.spent += since(begun);
         match outcome {
             Ok(time) => self.times.push(time),
@@ -240,7 +244,7 @@ mod tests {
 
     #[test]
     fn what_was_not_allowed_is_told_from_what_does_not_work() {
-        let rungs = Rungs::new(&[Cid(0)], 8192, false, Duration::ZERO, Duration::ZERO);
+        let rungs = Rungs::new(&[Cid(0)], Some(8192), false, Duration::ZERO, Duration::ZERO);
         assert_eq!(rungs.ladder().write, Known::Unknown(NOT_ALLOWED.to_owned()));
         assert!(rungs.ladder().writes.is_empty() && rungs.ladder().nop_with_data.len() == 3);
         assert_eq!(rungs.known(Probe::NopBy(Cid(0), 0)), Known::Unknown("it was not asked".to_owned()));

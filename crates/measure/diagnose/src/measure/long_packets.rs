@@ -8,11 +8,12 @@
 use std::time::Duration;
 
 use crate::LongPackets;
-use initiator::{RemoteLun, Url};
 use iscsi::pdu::Cid;
 
+use super::device::Device;
 use super::probe::{Ground, NoTime, Probe};
-use super::way::{Way, told};
+use super::subject::Subject;
+use super::way::Way;
 use backends::Failure;
 
 /// The way that works, and what was found on it.
@@ -51,7 +52,7 @@ pub(super) async fn look(
         }
         let Some(segment_bytes) = hangs(probe, &mut way, ground, patience).await? else { continue };
         let lost = format!("{} had no answer in {:.1} s", probe.name(), patience.as_secs_f64());
-        let shorter = shorter(way.url(), segment_bytes, probe, ground, patience).await?;
+        let shorter = shorter(way.subject(), segment_bytes, probe, ground, patience).await?;
         let works_bytes = shorter.as_ref().map(|(bytes, _)| u32::from(*bytes));
         if let Some((_, better)) = shorter {
             way = better;
@@ -75,7 +76,7 @@ async fn hangs(
     ground: &mut Ground,
     patience: Duration,
 ) -> Result<Option<u32>, Failure> {
-    let lun = way.lun().await.map_err(Failure::failed)?;
+    let lun = way.device().await.map_err(Failure::failed)?;
     let outcome = probe.ask(&lun, ground, patience).await;
     if outcome != Err(NoTime::Late) {
         return Ok(None);
@@ -89,17 +90,16 @@ async fn hangs(
 
 /// A way with shorter segments by which `probe` is answered, if there is one.
 async fn shorter(
-    url: &Url,
+    subject: &Subject,
     than: u32,
     probe: Probe,
     ground: &mut Ground,
     patience: Duration,
 ) -> Result<Option<(u16, Way)>, Failure> {
     for bytes in SEGMENTS.into_iter().filter(|bytes| u32::from(*bytes) < than) {
-        let mut url = url.clone();
-        url.settings.stream.segment_bytes = Some(bytes);
-        let mut way = Way::open(&url).await?;
-        let lun = way.lun().await.map_err(Failure::failed)?;
+        let shorter = subject.with("tcp-segment", &bytes.to_string()).map_err(Failure::failed)?;
+        let mut way = Way::open(&shorter).await?;
+        let lun = way.device().await.map_err(Failure::failed)?;
         if probe.ask(&lun, ground, patience).await != Err(NoTime::Late) {
             return Ok(Some((bytes, way)));
         }
@@ -109,6 +109,6 @@ async fn shorter(
 }
 
 /// What TCP sends at once, by the session's first connection.
-async fn segment_bytes(lun: &RemoteLun) -> Option<u32> {
-    told(lun).await?.connections.first()?.path.as_ref().map(|path| path.segment_bytes)
+async fn segment_bytes(device: &Device) -> Option<u32> {
+    device.told().await?.connections.first()?.path.as_ref().map(|path| path.segment_bytes)
 }

@@ -1,4 +1,4 @@
-//! Measuring what a diagnosis is made of, for any vendor's target and without anything on it.
+//! Measuring what a diagnosis is made of, for any vendor's target or NBD server and without anything on it.
 //!
 //! ```text
 //!   Options ── way ── long_packets ──► course ──► Evidence ──► diagnose
@@ -10,11 +10,14 @@
 //! Nothing on the LUN is changed unless writing is allowed, and no task management function is asked for but the abort
 //! of a command that hangs: others use the LUN too. What a target does not do, or lies about, is not known, and the rest
 //! goes on. Reading order: `course` (the order of events), `ladder` and `probe` (what is asked alone), `load` (what is asked
-//! together), `pace` (how long that takes), `way` (the session), `confirm` (whether a change brings
+//! together), `pace` (how long that takes), `way` (the session), `device` (where iSCSI and NBD
+//! differ), `confirm` (whether a change brings
 //! what is predicted).
 
+mod beside;
 mod confirm;
 mod course;
+mod device;
 mod keys;
 mod ladder;
 mod load;
@@ -22,6 +25,7 @@ mod long_packets;
 mod pace;
 mod places;
 mod probe;
+mod subject;
 mod way;
 mod writing;
 
@@ -31,6 +35,7 @@ use model::Load;
 
 pub use confirm::confirm;
 pub use course::evidence;
+pub use subject::Subject;
 
 /// What is asked for.
 #[derive(Clone, Copy)]

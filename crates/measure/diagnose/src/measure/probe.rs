@@ -1,13 +1,15 @@
 //! What can be asked alone, and how long one asking takes. Each is a layer deeper than the one before.
 
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Slice};
-use initiator::{CommandError, RemoteLun, Settings};
+use block::{BlockDevice as _, Buffer, DeviceError, Durability, Extent, Slice};
 use iscsi::pdu::Cid;
+use reactor::StreamOptions;
 use stats::Random;
 
+use super::device::Device;
 use super::places::{Part, Untouched, physical_block_bytes};
 
 /// One thing to ask.
@@ -15,7 +17,7 @@ use super::places::{Part, Untouched, physical_block_bytes};
 pub(super) enum Probe {
     /// A TCP connection, which is closed again.
     Connect,
-    /// A NOP-Out by any connection.
+    /// A NOP-Out by any connection; over NBD a BLOCK_STATUS.
     Nop,
     /// By this one, with so many bytes of ping data.
     NopBy(Cid, u32),
@@ -58,9 +60,9 @@ pub(super) struct Ground {
     pub(super) random: Random,
     /// What is written: numbers that nothing can compress.
     data: Slice,
-    /// Where TCP connects to, and how its sockets are made.
-    address: SocketAddr,
-    settings: Settings,
+    /// Where TCP connects to, and how its sockets are made: nowhere over NBD, whose servers log an error for each client that
+    /// leaves without a word.
+    connect: Option<(SocketAddr, StreamOptions)>,
 }
 
 /// The longest write that is asked for.
@@ -71,18 +73,17 @@ impl Ground {
         part: Part,
         writable: Option<Part>,
         seed: u64,
-        address: SocketAddr,
-        settings: &Settings,
+        connect: Option<(SocketAddr, StreamOptions)>,
     ) -> Ground {
         let mut random = Random::new(seed);
         let mut data = Buffer::zeroed(WRITE_BYTES_MAX as usize);
         data.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.next().to_le_bytes()));
         let untouched = Untouched::new(part, random.next());
-        Ground { part, writable, untouched, random, data: data.share(), address, settings: settings.clone() }
+        Ground { part, writable, untouched, random, data: data.share(), connect }
     }
 
-    fn data(&self, extent: Extent, lun: &RemoteLun) -> Result<Slice, NoTime> {
-        let bytes = lun.geometry().length(extent) as usize;
+    fn data(&self, extent: Extent, device: &Device) -> Result<Slice, NoTime> {
+        let bytes = device.geometry().length(extent) as usize;
         self.data.part(0..bytes).ok_or_else(|| never("the LUN's blocks are longer than what is written here"))
     }
 }
@@ -123,26 +124,27 @@ impl Probe {
     /// Asks once, and waits no longer than `patience` for the answer.
     pub(super) async fn ask(
         self,
-        lun: &RemoteLun,
+        device: &Device,
         ground: &mut Ground,
         patience: Duration,
     ) -> Result<Duration, NoTime> {
-        match reactor::timeout(patience, self.timed(lun, ground)).await {
+        match reactor::timeout(patience, self.timed(device, ground)).await {
             Ok(Ok(time)) if time.is_zero() => Err(never("it took no time at all, which cannot be")),
             Ok(outcome) => outcome,
             Err(_) => Err(NoTime::Late),
         }
     }
 
-    async fn timed(self, lun: &RemoteLun, ground: &mut Ground) -> Result<Duration, NoTime> {
-        let geometry = lun.geometry();
+    async fn timed(self, device: &Device, ground: &mut Ground) -> Result<Duration, NoTime> {
+        let geometry = device.geometry();
         let block = geometry.block_size.bytes();
         match self {
             Probe::Connect => connect(ground).await,
-            Probe::Nop => ping(lun, None, 0).await,
-            Probe::NopBy(cid, bytes) => ping(lun, Some(cid), bytes).await,
-            Probe::NopWithData(bytes) => ping(lun, None, bytes).await,
+            Probe::Nop => device.ping(None, 0).await,
+            Probe::NopBy(cid, bytes) => device.ping(Some(cid), bytes).await,
+            Probe::NopWithData(bytes) => device.ping(None, bytes).await,
             Probe::TestUnitReady => {
+                let lun = device.lun().ok_or_else(|| never("NBD has no such request"))?;
                 let begun = reactor::now();
                 // What a device does to see whether anything has changed: the same way as a READ takes here.
                 lun.refresh().await.map_err(of_device)?;
@@ -150,104 +152,92 @@ impl Probe {
             }
             Probe::CachedRead(bytes) => {
                 let extent = ground.part.first(bytes.max(block), geometry);
-                read(lun, extent.ok_or_else(|| never("the LUN is smaller than that"))?).await
+                read(device, extent.ok_or_else(|| never("the LUN is smaller than that"))?).await
             }
             Probe::MediumRead => {
                 let extent = ground.untouched.next(block, geometry);
                 let extent = extent.ok_or_else(|| never("the LUN has no places left that were not read"))?;
-                read(lun, extent).await
+                read(device, extent).await
             }
             Probe::Write(bytes) => {
-                let extent = writable(ground, lun, bytes.max(physical(lun)))?;
-                write(lun, ground, extent, Durability::Cached).await
+                let extent = writable(ground, device, bytes.max(physical(device)))?;
+                write(device, ground, extent, Durability::Cached).await
             }
             Probe::DurableWrite => {
-                let extent = writable(ground, lun, physical(lun))?;
-                write(lun, ground, extent, Durability::Stable).await
+                let extent = writable(ground, device, physical(device))?;
+                write(device, ground, extent, Durability::Stable).await
             }
             Probe::Flush => {
-                let extent = writable(ground, lun, physical(lun))?;
-                write(lun, ground, extent, Durability::Cached).await?;
+                let extent = writable(ground, device, physical(device))?;
+                write(device, ground, extent, Durability::Cached).await?;
                 let begun = reactor::now();
-                lun.flush().await.map_err(of_device)?;
+                device.flush().await.map_err(of_device)?;
                 Ok(since(begun))
             }
-            Probe::ShortWrite if physical(lun) <= block => {
+            Probe::ShortWrite if physical(device) <= block => {
                 Err(never("the physical block is no longer than the logical one"))
             }
             Probe::ShortWrite => {
-                let extent = writable(ground, lun, block)?;
-                write(lun, ground, extent, Durability::Cached).await
+                let extent = writable(ground, device, block)?;
+                write(device, ground, extent, Durability::Cached).await
             }
         }
     }
 }
 
 async fn connect(ground: &Ground) -> Result<Duration, NoTime> {
-    let failed = |error: std::io::Error| NoTime::Failed(format!("cannot connect: {error}"));
+    let failed = |error: io::Error| NoTime::Failed(format!("cannot connect: {error}"));
     let begun = reactor::now();
-    let stream = reactor::world().connect(ground.address, &ground.settings.stream).map_err(failed)?;
+    let (address, options) = ground.connect.as_ref().ok_or_else(|| never("nothing is to be connected to"))?;
+    let stream = reactor::world().connect(*address, options).map_err(failed)?;
     std::future::poll_fn(|cx| stream.poll_writable(cx)).await.map_err(failed)?;
     // Whether it has come to be connected, a first write tells, if it is of nothing too.
     stream.try_write(&[]).map_err(failed)?;
     Ok(since(begun))
 }
 
-async fn ping(lun: &RemoteLun, by: Option<Cid>, bytes: u32) -> Result<Duration, NoTime> {
-    let data: Vec<u8> = (0..bytes).map(|index| index as u8 ^ (index >> 8) as u8).collect();
-    let pong = lun.target().ping(by, &data).await.map_err(|error| match error {
-        CommandError::Rejected => never("the target rejects it"),
-        error => NoTime::Failed(error.to_string()),
-    })?;
-    match pong.data.len() {
-        echoed if echoed < data.len() => Err(never(&format!("only {echoed} bytes came back"))),
-        _ if pong.data != data => Err(never("other data came back than were sent")),
-        _ => Ok(pong.time),
-    }
-}
-
-async fn read(lun: &RemoteLun, extent: Extent) -> Result<Duration, NoTime> {
-    let buffer = Buffer::recycled(lun.geometry().length(extent) as usize);
+async fn read(device: &Device, extent: Extent) -> Result<Duration, NoTime> {
+    let buffer = Buffer::recycled(device.geometry().length(extent) as usize);
     let begun = reactor::now();
-    lun.read(extent, buffer).await.map_err(of_device)?;
+    device.read(extent, buffer).await.map_err(of_device)?;
     Ok(since(begun))
 }
 
 async fn write(
-    lun: &RemoteLun,
+    device: &Device,
     ground: &Ground,
     extent: Extent,
     how: Durability,
 ) -> Result<Duration, NoTime> {
-    let data = ground.data(extent, lun)?;
+    let data = ground.data(extent, device)?;
     let begun = reactor::now();
-    lun.write(extent, data, how).await.map_err(of_device)?;
+    device.write(extent, data, how).await.map_err(of_device)?;
     Ok(since(begun))
 }
 
 /// Somewhere that may be written.
-fn writable(ground: &mut Ground, lun: &RemoteLun, bytes: u32) -> Result<Extent, NoTime> {
+fn writable(ground: &mut Ground, device: &Device, bytes: u32) -> Result<Extent, NoTime> {
     let part = ground.writable.ok_or_else(|| never(NOT_ALLOWED))?;
-    let extent = part.somewhere(bytes, lun.geometry(), &mut ground.random);
+    let extent = part.somewhere(bytes, device.geometry(), &mut ground.random);
     extent.ok_or_else(|| never("what may be written is smaller than that"))
 }
 
 /// Why nothing was written.
 pub(super) const NOT_ALLOWED: &str = "writing was not allowed (--allow-write)";
 
-fn physical(lun: &RemoteLun) -> u32 {
-    u32::try_from(physical_block_bytes(lun.geometry())).unwrap_or(u32::MAX)
+fn physical(device: &Device) -> u32 {
+    u32::try_from(physical_block_bytes(device.geometry())).unwrap_or(u32::MAX)
 }
 
-fn since(begun: std::time::Instant) -> Duration {
+pub(super) fn since(begun: std::time::Instant) -> Duration {
     reactor::now().saturating_duration_since(begun)
 }
 
-fn never(why: &str) -> NoTime {
+pub(super) fn never(why: &str) -> NoTime {
     NoTime::Never(why.to_owned())
 }
 
-fn of_device(error: DeviceError) -> NoTime {
+pub(super) fn of_device(error: DeviceError) -> NoTime {
     match error {
         DeviceError::Unsupported
         | DeviceError::ReadOnly

@@ -1,18 +1,22 @@
-//! The way to the LUN: a session that is made again when it is lost, so that one probe that a target takes ill does not
-//! end all the others.
+//! The way to the LUN or the export: a session that is made again when it is lost, so that one probe that a target takes ill
+//! does not end all the others.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use initiator::{RemoteLun, Settings, Statistics, Url};
+use initiator::{Settings, Url};
+use nbd_client::flags::transmission;
 
 use backends::Failure;
-use backends::remote;
+use backends::{nbd, remote};
 
-/// A session with the LUN, or none for the moment.
+use super::device::Device;
+use super::subject::Subject;
+
+/// A session, or none for the moment.
 pub(super) struct Way {
-    url: Url,
-    lun: Option<Arc<RemoteLun>>,
+    subject: Subject,
+    device: Option<Device>,
     /// How often it was made again.
     again: u32,
 }
@@ -26,56 +30,82 @@ const NEVER: Duration = Duration::from_secs(3600);
 
 impl Way {
     /// Logs in.
-    pub(super) async fn open(url: &Url) -> Result<Way, Failure> {
-        let url = Url { settings: patient(&url.settings), ..url.clone() };
-        let lun = Arc::new(remote::open(&url).await?);
-        Ok(Way { url, lun: Some(lun), again: 0 })
+    pub(super) async fn open(subject: &Subject) -> Result<Way, Failure> {
+        let subject = patient(subject);
+        let device = open(&subject).await?;
+        Ok(Way { subject, device: Some(device), again: 0 })
     }
 
-    /// The LUN, in a session that is alive as far as is known. A sentence says why there is none.
-    pub(super) async fn lun(&mut self) -> Result<Arc<RemoteLun>, String> {
-        if let Some(lun) = &self.lun {
-            if told(lun).await.is_some_and(|told| !told.connections.is_empty()) {
-                return Ok(Arc::clone(lun));
+    /// The device, in a session that is alive as far as is known. A sentence says why there is none.
+    pub(super) async fn device(&mut self) -> Result<Device, String> {
+        if let Some(device) = &self.device {
+            if device.told().await.is_some_and(|told| !told.connections.is_empty()) {
+                return Ok(device.clone());
             }
-            self.lun = None;
+            self.device = None;
         }
         if self.again >= AGAIN_MAX {
             return Err(format!("the session was lost {} times", self.again));
         }
         self.again += 1;
-        let opened = remote::open(&self.url).await;
-        let lun = Arc::new(opened.map_err(|failure| format!("the session was lost, and then: {failure}"))?);
-        self.lun = Some(Arc::clone(&lun));
-        Ok(lun)
+        let opened = open(&self.subject).await;
+        let device = opened.map_err(|failure| format!("the session was lost, and then: {failure}"))?;
+        self.device = Some(device.clone());
+        Ok(device)
     }
 
     /// Leaves the session without a word: it does not answer any more.
     pub(super) fn give_up(&mut self) {
-        self.lun = None;
+        self.device = None;
     }
 
     /// How it is reached.
-    pub(super) fn url(&self) -> &Url {
-        &self.url
+    pub(super) fn subject(&self) -> &Subject {
+        &self.subject
     }
 
     /// Logs out, as far as there is anybody to listen.
     pub(super) async fn close(self) {
-        if let Some(lun) = self.lun {
-            lun.target().close().await;
+        if let Some(device) = self.device {
+            device.close().await;
         }
     }
 }
 
-/// What the session of a LUN tells of itself.
-pub(super) async fn told(lun: &RemoteLun) -> Option<Statistics> {
-    lun.target().statistics().await
+async fn open(subject: &Subject) -> Result<Device, Failure> {
+    let url = match subject {
+        Subject::Lun(url) => return Ok(Device::Lun(Arc::new(remote::open(url).await?))),
+        Subject::Export(url) => url,
+    };
+    let export = Arc::new(nbd::open(url).await?);
+    // A server that has one connection for all lets no other in.
+    let aside = match export.session().export.flags & transmission::CAN_MULTI_CONN != 0 {
+        true => {
+            let mut url = url.clone();
+            url.options.connections = 1;
+            Arc::new(nbd::open(&url).await?)
+        }
+        false => Arc::clone(&export),
+    };
+    Ok(Device::Export { export, aside })
 }
 
 /// A session that is lost is to be seen at once, and made again by us. And a command that we give up is aborted and no
 /// more: whoever asks why something is slow must not reset other people's LUN.
-fn patient(settings: &Settings) -> Settings {
+fn patient(subject: &Subject) -> Subject {
+    match subject {
+        Subject::Lun(url) => {
+            Subject::Lun(Box::new(Url { settings: patient_settings(&url.settings), ..(**url).clone() }))
+        }
+        Subject::Export(url) => {
+            let mut url = url.clone();
+            url.options.timeout = url.options.timeout.min(LOGIN_TIME);
+            Subject::Export(url)
+        }
+    }
+}
+
+fn patient_settings(settings: &Settings) -> Settings {
     Settings {
         reconnect_time: Duration::ZERO,
         login_time: settings.login_time.min(LOGIN_TIME),

@@ -1,28 +1,31 @@
 //! Which part of the LUN may be overwritten: none, unless it was said, nobody has reserved it, and there is nothing on it
 //! or whoever started this agrees to lose it.
 
-use block::BlockDevice as _;
-use initiator::{RemoteLun, Url};
-
 use super::Options;
+use super::device::Device;
 use super::places::{Part, physical_block_bytes};
+use super::subject::Subject;
 use backends::Failure;
 use backends::Overwritten;
 use bench::Extent;
 
 /// The part, in whole physical blocks.
-pub(super) async fn part(lun: &RemoteLun, url: &Url, options: &Options) -> Result<Option<Part>, Failure> {
+pub(super) async fn part(
+    device: &Device,
+    subject: &Subject,
+    options: &Options,
+) -> Result<Option<Part>, Failure> {
     let Some(extent) = options.allow_write else { return Ok(None) };
-    let bytes = lun.geometry().bytes();
+    let bytes = device.geometry().bytes();
     if extent.exceeds(bytes) {
         return Err(Failure::refused(format!(
-            "{extent} reaches beyond the end of the LUN, which has {bytes} bytes"
+            "{extent} reaches beyond the end of the storage, which has {bytes} bytes"
         )));
     }
-    let part = whole_blocks(extent, bytes, physical_block_bytes(lun.geometry()));
+    let part = whole_blocks(extent, bytes, physical_block_bytes(device.geometry()));
     let part = part.ok_or_else(|| Failure::refused(format!("{extent} has no whole physical block in it")))?;
     let overwritten = (extent != Extent::ALL).then(|| extent.to_string());
-    Overwritten { device: lun, name: url, part: overwritten, lun: Some(lun) }
+    Overwritten { device: &**device, name: subject, part: overwritten, lun: device.lun().map(|lun| &**lun) }
         .consent(options.consent)
         .await?;
     Ok(Some(part))

@@ -173,8 +173,9 @@ impl World {
                 physical_block_bytes: self.physical_block_bytes,
                 ..Storage::default()
             },
-            asked: self.asked,
-            got: self.got,
+            asked: Some(self.asked),
+            got: Some(self.got),
+            nbd: None,
             link: Known::Measured(link),
             connect: Known::Measured(noise.timed(self.round_trip_s() + 20e-6)),
             paths,
@@ -308,6 +309,7 @@ impl World {
             first_failure: None,
             nop: Known::Measured(noise.timed(nop_s + behind_data_s)),
             paths: (0..self.round_trips_s.len() as u16).map(path).collect(),
+            beside: Vec::new(),
             // On loopback it is the ends that what is full stands for.
             client_busy: if self.loopback && at_link { 0.97 } else { 0.5 * (1.0 - self.client_starved) },
             client_waited: self.client_starved,

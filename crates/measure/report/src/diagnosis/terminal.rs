@@ -47,7 +47,7 @@ fn findings(diagnosis: &Diagnosis, width: usize) -> Vec<String> {
 }
 
 fn finding(diagnosis: &Diagnosis, index: usize, finding: &Finding, width: usize) -> Vec<String> {
-    let title = format!("{}  {}", words::cause(finding.cause), predicted(&finding.gain));
+    let title = format!("{}  {}", words::cause(diagnosis, finding.cause), predicted(&finding.gain));
     let mut lines = hanging(&format!("{}  ", index + 1), &title, width);
     if let Some((run, rates)) = diagnosis.evidence.loads.get(finding.load).zip(rates(diagnosis, finding)) {
         lines.extend(hanging("   ", &format!("{}: {rates}", words::load(&run.load)), width));

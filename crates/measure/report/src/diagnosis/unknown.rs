@@ -21,22 +21,35 @@ fn gaps(evidence: &Evidence) -> Vec<(String, &str)> {
     let ladder = &evidence.ladder;
     let rungs = [
         ("connect", &evidence.connect),
-        ("NOP", &ladder.nop),
+        (words::shortest(evidence), &ladder.nop),
         ("TEST UNIT READY", &ladder.test_unit_ready),
         ("READ of the same block", &ladder.cached_read),
         ("READ at new places", &ladder.medium_read),
         ("WRITE", &ladder.write),
         ("WRITE with FUA", &ladder.durable_write),
-        ("SYNCHRONIZE CACHE", &ladder.flush),
+        (words::flush(evidence), &ladder.flush),
         ("WRITE shorter than the physical block", &ladder.short_write),
     ];
     let link = why(&evidence.link).map(|why| ("the interface".to_owned(), why));
-    let rungs = rungs.into_iter().filter_map(|(name, known)| Some((name.to_owned(), why(known)?)));
+    // They are not asked of NBD, and nothing is missing for it.
+    let rungs = rungs
+        .into_iter()
+        .filter(|(name, _)| evidence.nbd.is_none() || !["connect", "TEST UNIT READY"].contains(name));
+    let rungs = rungs.filter_map(|(name, known)| Some((name.to_owned(), why(known)?)));
     let loads = evidence.loads.iter().filter_map(|run| {
-        let name = format!("NOP beside {}", words::load(&run.load));
+        let name = format!("{} beside {}", words::shortest(evidence), words::load(&run.load));
         Some((name, why(&run.nop)?))
     });
-    link.into_iter().chain(rungs).chain(loads).collect()
+    let beside = evidence.loads.iter().flat_map(|run| {
+        let besides = run.beside.iter().filter(|beside| beside.pairs.is_empty());
+        besides.filter_map(|beside| {
+            Some((
+                format!("{} {}", words::load(&run.load), words::otherwise(beside.otherwise)),
+                beside.first_failure.as_deref()?,
+            ))
+        })
+    });
+    link.into_iter().chain(rungs).chain(loads).chain(beside).collect()
 }
 
 fn why<T>(known: &Known<T>) -> Option<&str> {

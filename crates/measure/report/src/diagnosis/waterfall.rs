@@ -118,16 +118,19 @@ fn to_the_target(evidence: &Evidence) -> Vec<Rung> {
     // A NOP that is quicker than TCP's round trip has been there all the same: the kernel's figure is the coarser one.
     let nop = measured(&ladder.nop).map_or(f64::INFINITY, |nop| nop.us);
     let way = shortest.map(|us| Until { us: us.min(nop), give_us: 0.0 });
-    vec![
-        Rung { layer: "TCP round trip", rank: 0, until: way, reckoned: false },
-        rung(1, "PDU handling", &ladder.nop),
-        rung(2, "SCSI dispatch", &ladder.test_unit_ready),
-    ]
+    let way = Rung { layer: "TCP round trip", rank: 0, until: way, reckoned: false };
+    match &evidence.nbd {
+        None => {
+            vec![way, rung(1, "PDU handling", &ladder.nop), rung(2, "SCSI dispatch", &ladder.test_unit_ready)]
+        }
+        Some(session) if session.unix_socket => vec![rung(1, "socket and server", &ladder.nop)],
+        Some(_) => vec![way, rung(1, "request handling", &ladder.nop)],
+    }
 }
 
 /// What waiting for R2Ts takes, if the write is one that waits for them: as long as a NOP each time.
 fn solicitation(evidence: &Evidence) -> Option<Rung> {
-    let exchanges = evidence.got.exchanges(Direction::Write, written_bytes(evidence));
+    let exchanges = evidence.got?.exchanges(Direction::Write, written_bytes(evidence));
     let ladder = &evidence.ladder;
     let (nop, ready) = (measured(&ladder.nop)?, measured(&ladder.test_unit_ready)?);
     let most = measured(&ladder.write).or(durable(evidence)).map_or(f64::INFINITY, |write| write.us);

@@ -1,13 +1,17 @@
 //! How causes, places, limits and loads are called.
 
 use super::gain::{confirmed, percent, predicted};
-use diagnose::{Cause, Change, Diagnosis, Evidence, Known, LinkLayer, Storage, Timed, Verdict, Where};
+use diagnose::{
+    Cause, Change, Diagnosis, Evidence, Known, LinkLayer, Otherwise, Storage, Timed, Verdict, Where,
+};
 use model::{Direction, Load, Term};
 use stats::figures::{grouped, latency, short, size};
 
 /// A cause as a sentence without a full stop.
-pub(super) fn cause(cause: Cause) -> &'static str {
+pub(super) fn cause(diagnosis: &Diagnosis, cause: Cause) -> &'static str {
     match cause {
+        Cause::Medium if diagnosis.evidence.nbd.is_some() => "The storage behind the server is slow",
+        Cause::TargetCpu if diagnosis.evidence.nbd.is_some() => "The server has no CPU time left",
         Cause::Depth => "Too few requests are under way at once",
         Cause::CommandWindow => "The target takes too few commands at once",
         Cause::TcpWindow => "The TCP window is too small for the distance",
@@ -25,7 +29,27 @@ pub(super) fn cause(cause: Cause) -> &'static str {
         Cause::TargetCpu => "The target has no CPU time left",
         Cause::ClientCpu => "This machine has no CPU time left",
         Cause::DelayedAck => "Acknowledgements are held back, and somebody waits for them",
+        Cause::Connections => "One connection gives less than several",
+        Cause::Tls => "Encryption takes a CPU's time",
     }
+}
+
+/// The shortest request that is asked.
+pub(super) fn shortest(evidence: &Evidence) -> &'static str {
+    if evidence.nbd.is_some() { "BLOCK_STATUS" } else { "NOP" }
+}
+
+/// What was changed of the session that a load was tried by: behind the load.
+pub(super) fn otherwise(otherwise: Otherwise) -> String {
+    match otherwise {
+        Otherwise::Connections(count) => format!("by {count} connections"),
+        Otherwise::Plain => "without TLS".to_owned(),
+    }
+}
+
+/// What writes a cache.
+pub(super) fn flush(evidence: &Evidence) -> &'static str {
+    if evidence.nbd.is_some() { "FLUSH" } else { "SYNCHRONIZE CACHE" }
 }
 
 /// Where a setting is, as people call it.
@@ -41,6 +65,9 @@ pub(crate) fn at(at: Where) -> &'static str {
         Where::Lio => "LIO",
         Where::Tgt => "tgt",
         Where::Target => "target",
+        Where::Server => "server",
+        Where::NbdClient => "nbd-client",
+        Where::Nbdcopy => "nbdcopy",
         Where::Application => "application",
     }
 }
@@ -160,7 +187,7 @@ pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
                 None if gain.predicted.is_none() => predicted(gain),
                 None => format!("expected gain about {}", predicted(gain)),
             };
-            format!("{}: {brings}", cause(finding.cause))
+            format!("{}: {brings}", cause(diagnosis, finding.cause))
         }
         (Verdict::HeldBack, None) => "Something holds it back".to_owned(),
         (Verdict::Fine { term, share }, _) => {

@@ -8,16 +8,14 @@ mod round;
 mod snapshot;
 mod sum;
 
-use std::sync::Arc;
-
 use crate::LoadRun;
-use initiator::RemoteLun;
 use model::{Direction, Load};
 
 pub(super) use round::Times;
 use round::{Where, round};
 pub(super) use sum::Sum;
 
+use super::device::Device;
 use super::places::Part;
 use super::way::Way;
 use environment::server::Server;
@@ -50,7 +48,8 @@ impl Running {
         &self.load
     }
 
-    /// Runs a round of it on this part of the LUN. What goes wrong is part of what came of it.
+    /// Runs a round of it on this part of the LUN, and gives its rate in bytes a second. What goes wrong is part of what came
+    /// of it.
     pub(super) async fn round(
         &mut self,
         way: &mut Way,
@@ -58,29 +57,30 @@ impl Running {
         server: Option<&Server>,
         times: Times,
         seed: u64,
-    ) {
-        match self.luns(way).await {
-            Ok(luns) => {
-                let place = Where { luns: &luns, part, server };
+    ) -> Option<f64> {
+        match self.devices(way).await {
+            Ok(devices) => {
+                let place = Where { devices: &devices, part, server };
                 match round(place, &self.load, times, seed).await {
-                    Ok(round) => self.sum.add(round),
+                    Ok(round) => return Some(self.sum.add(round)),
                     Err(why) => self.sum.fail(why),
                 }
             }
             Err(why) => self.sum.fail(why),
         }
+        None
     }
 
     /// One for each session, the first of which is there.
-    async fn luns(&mut self, way: &mut Way) -> Result<Vec<Arc<RemoteLun>>, String> {
+    async fn devices(&mut self, way: &mut Way) -> Result<Vec<Device>, String> {
         while self.others.len() + 1 < usize::from(self.load.sessions) {
-            self.others.push(Way::open(way.url()).await.map_err(|failure| failure.to_string())?);
+            self.others.push(Way::open(way.subject()).await.map_err(|failure| failure.to_string())?);
         }
-        let mut luns = vec![way.lun().await?];
+        let mut devices = vec![way.device().await?];
         for other in &mut self.others {
-            luns.push(other.lun().await?);
+            devices.push(other.device().await?);
         }
-        Ok(luns)
+        Ok(devices)
     }
 
     /// What all rounds came to.

@@ -10,11 +10,11 @@ use bench::plan::{Percent, Span, Workload};
 use bench::record::{Run, Sample};
 use bench::{Go, Orders};
 use block::BlockDevice;
-use initiator::RemoteLun;
 use model::{Direction, Load};
 
 use super::durable::Durable;
 use super::snapshot::Snapshot;
+use crate::measure::device::Device;
 use crate::measure::places::Part;
 use environment::server::Server;
 
@@ -38,7 +38,7 @@ pub(super) struct Round {
 /// What a load is put on.
 pub(super) struct Where<'a> {
     /// One for each session.
-    pub(super) luns: &'a [Arc<RemoteLun>],
+    pub(super) devices: &'a [Device],
     pub(super) part: Part,
     pub(super) server: Option<&'a Server>,
 }
@@ -50,11 +50,11 @@ const DRAIN: Duration = Duration::from_secs(13);
 /// Runs a round. A sentence says why there is none.
 pub(super) async fn round(place: Where<'_>, load: &Load, times: Times, seed: u64) -> Result<Round, String> {
     let devices: Vec<Arc<dyn BlockDevice>> = place
-        .luns
+        .devices
         .iter()
-        .map(|lun| match load.durable {
-            true => Arc::new(Durable(lun.clone())) as Arc<dyn BlockDevice>,
-            false => lun.clone(),
+        .map(|device| match load.durable {
+            true => Arc::new(Durable(device.shared())) as Arc<dyn BlockDevice>,
+            false => device.shared(),
         })
         .collect();
     let workload = workload(load, place.part, seed);
@@ -95,15 +95,15 @@ struct Watch {
 
 impl Watch {
     fn begin(place: &Where<'_>, from: Instant, to: Instant) -> Watch {
-        let (luns, server) = (place.luns.to_vec(), place.server.cloned());
+        let (devices, server) = (place.devices.to_vec(), place.server.cloned());
         let snapshots = reactor::spawn(async move {
             reactor::sleep_until(from).await;
-            let before = Snapshot::take(&luns, server.as_ref()).await;
+            let before = Snapshot::take(&devices, server.as_ref()).await;
             reactor::sleep_until(to).await;
-            (before, Snapshot::take(&luns, server.as_ref()).await)
+            (before, Snapshot::take(&devices, server.as_ref()).await)
         });
         let times = Rc::default();
-        let nops = reactor::spawn(ping(place.luns.first().cloned(), from, to, Rc::clone(&times)));
+        let nops = reactor::spawn(ping(place.devices.first().cloned(), from, to, Rc::clone(&times)));
         Watch { snapshots, nops, times }
     }
 
@@ -121,13 +121,13 @@ impl Watch {
 }
 
 /// NOPs, one at a time: some thirty in a round, and none so soon after another that they are a load themselves.
-async fn ping(lun: Option<Arc<RemoteLun>>, from: Instant, to: Instant, times: Rc<RefCell<Vec<Duration>>>) {
-    let Some(lun) = lun else { return };
+async fn ping(device: Option<Device>, from: Instant, to: Instant, times: Rc<RefCell<Vec<Duration>>>) {
+    let Some(device) = device else { return };
     let gap = ((to - from) / 30).max(Duration::from_millis(5));
     reactor::sleep_until(from).await;
     while reactor::now() < to {
-        match lun.target().ping(None, &[]).await {
-            Ok(pong) => times.borrow_mut().push(pong.time),
+        match device.ping_aside().await {
+            Ok(time) => times.borrow_mut().push(time),
             Err(_) => return,
         }
         reactor::sleep(gap).await;

@@ -1,12 +1,10 @@
 //! What the clocks and counters say at one moment: two of them make what a load has cost.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use host::cputime;
-use initiator::{RemoteLun, Statistics};
 
-use crate::measure::way::told;
+use crate::measure::device::{Device, Told};
 use environment::server::{Server, ServerClocks};
 
 /// At one moment.
@@ -18,21 +16,21 @@ pub(super) struct Snapshot {
     pub(super) waited: Duration,
     pub(super) server: Option<ServerClocks>,
     /// Session by session.
-    pub(super) statistics: Vec<Statistics>,
+    pub(super) told: Vec<Told>,
 }
 
 impl Snapshot {
-    pub(super) async fn take(luns: &[Arc<RemoteLun>], server: Option<&Server>) -> Snapshot {
-        let mut statistics = Vec::new();
-        for lun in luns {
-            statistics.extend(told(lun).await);
+    pub(super) async fn take(devices: &[Device], server: Option<&Server>) -> Snapshot {
+        let mut told = Vec::new();
+        for device in devices {
+            told.extend(device.told().await);
         }
         Snapshot {
             at: reactor::now(),
             cpu: cputime::thread(),
             waited: cputime::thread_waited().unwrap_or_default(),
             server: server.and_then(|server| server.clocks().ok()),
-            statistics,
+            told,
         }
     }
 }

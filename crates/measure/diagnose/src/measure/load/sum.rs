@@ -50,6 +50,7 @@ impl Sum {
             first_failure: None,
             nop: Known::Unknown("there was no time to ask".to_owned()),
             paths: Vec::new(),
+            beside: Vec::new(),
             client_busy: 0.0,
             client_waited: 0.0,
             client_digests: None,
@@ -84,7 +85,8 @@ impl Sum {
         self.run.first_failure.get_or_insert(why);
     }
 
-    pub(super) fn add(&mut self, round: Round) {
+    /// A round came to an end: its rate, in bytes a second.
+    pub(super) fn add(&mut self, round: Round) -> f64 {
         let Round { run, clocks, nops } = round;
         if let Some((before, after)) = clocks {
             self.add_clocks(&before, &after);
@@ -95,11 +97,13 @@ impl Sum {
             Direction::Write => &run.writes,
         };
         self.run.service = self.run.service.merged(&flow.service);
-        self.run.bytes_per_s.push(run.bytes_per_s());
+        let rate = run.bytes_per_s();
+        self.run.bytes_per_s.push(rate);
         self.run.errors += run.errors;
         if let Some(failure) = run.first_failure {
             self.run.first_failure.get_or_insert(failure);
         }
+        rate
     }
 
     fn add_clocks(&mut self, before: &Snapshot, after: &Snapshot) {
@@ -110,9 +114,11 @@ impl Sum {
         if let (Some(after), Some(before)) = (&after.server, &before.server) {
             *self.server.get_or_insert_default() += after.busiest_since(before);
         }
-        for (after, before) in after.statistics.iter().zip(&before.statistics) {
+        for (after, before) in after.told.iter().zip(&before.told) {
             self.session_time += time;
-            self.add_session(&after.since(before));
+            if let (Some(after), Some(before)) = (&after.session, &before.session) {
+                self.add_session(&after.since(before));
+            }
             self.add_paths(&after.connections, &before.connections);
         }
     }
@@ -157,7 +163,8 @@ impl Sum {
         }
     }
 
-    pub(in crate::measure) fn finish(self) -> LoadRun {
+    pub(in crate::measure) fn finish(mut self) -> LoadRun {
+        self.count_requests();
         let Sum { mut run, .. } = self;
         let share = |part: Duration, whole: Duration| match whole.is_zero() {
             true => 0.0,
@@ -195,6 +202,24 @@ impl Sum {
         run
     }
 }
+
+impl Sum {
+    /// What no initiator has counted is known of the requests as a whole: how long they took, and so how many were under way.
+    fn count_requests(&mut self) {
+        let service = &self.run.service;
+        if self.commands > 0 || service.is_empty() {
+            return;
+        }
+        let all_ns: u128 = service.0.iter().map(|(ns, count)| u128::from(*ns) * u128::from(*count)).sum();
+        let all = Duration::from_nanos(u64::try_from(all_ns).unwrap_or(u64::MAX));
+        self.commands = service.count();
+        self.under_way = all;
+        self.parts[ANSWER] = all;
+    }
+}
+
+/// Of the parts, the way and the server.
+const ANSWER: usize = 4;
 
 /// Counts of this round, and states at its end.
 fn add_path(sum: &mut PathUnderLoad, now: &PathInfo, earlier: &PathInfo) {

@@ -3,14 +3,14 @@
 use crate::diagnosis::gain::percent;
 use crate::diagnosis::words;
 use crate::document::{Block, Section, Table};
-use diagnose::{Evidence, Known, LinkLayer, LoadRun, PathLayer, PathUnderLoad};
+use diagnose::{Evidence, Known, LinkLayer, LoadRun, PathUnderLoad};
 use stats::figures::{grouped, latency, megabytes, size};
 
 pub(super) fn section(evidence: &Evidence) -> Option<Section> {
     let mut blocks = vec![Block::Text(link(&evidence.link))];
     blocks.extend(words::long_packets(evidence).map(Block::Text));
     if !evidence.paths.is_empty() {
-        blocks.push(Block::Table(at_rest(&evidence.paths)));
+        blocks.push(Block::Table(at_rest(evidence)));
     }
     let under_load = [traffic(&evidence.loads), windows(&evidence.loads)];
     blocks.extend(under_load.into_iter().filter(|table| !table.rows.is_empty()).map(Block::Table));
@@ -30,7 +30,9 @@ fn link(link: &Known<LinkLayer>) -> String {
     }
 }
 
-fn at_rest(paths: &[PathLayer]) -> Table {
+/// A request of NBD goes by any connection: none has a time of its own for it.
+fn at_rest(evidence: &Evidence) -> Table {
+    let has_nop = evidence.nbd.is_none();
     let columns = [
         "#connection",
         "peer",
@@ -41,9 +43,10 @@ fn at_rest(paths: &[PathLayer]) -> Table {
         "#path MTU",
         "#NOP",
     ];
-    let mut table = Table::of("At rest", &columns);
-    for path in paths {
-        table.row([
+    let shown = if has_nop { columns.len() } else { columns.len() - 1 };
+    let mut table = Table::of("At rest", &columns[..shown]);
+    for path in &evidence.paths {
+        let cells = [
             path.cid.to_string(),
             path.peer.clone(),
             path.congestion.clone(),
@@ -52,7 +55,8 @@ fn at_rest(paths: &[PathLayer]) -> Table {
             grouped(u64::from(path.segment_bytes)),
             grouped(u64::from(path.path_mtu_bytes)),
             words::median(&path.nop),
-        ]);
+        ];
+        table.row(cells.into_iter().take(shown));
     }
     table
 }

@@ -13,7 +13,8 @@ pub(super) fn section(diagnosis: &Diagnosis) -> Option<Section> {
 }
 
 fn blocks(diagnosis: &Diagnosis, index: usize, finding: &Finding) -> Vec<Block> {
-    let title = format!("{}. {}: {}", index + 1, words::cause(finding.cause), predicted(&finding.gain));
+    let title =
+        format!("{}. {}: {}", index + 1, words::cause(diagnosis, finding.cause), predicted(&finding.gain));
     let mut blocks = vec![Block::Heading(title)];
     let load = diagnosis.evidence.loads.get(finding.load).map(|run| words::load(&run.load));
     if let Some((load, rates)) = load.zip(rates(diagnosis, finding)) {

@@ -1,7 +1,7 @@
 //! What each load came to, beside every limit by itself, and where its requests spent their time.
 
 use crate::chart::{Axis, Bar, Bars, Group, Scale};
-use crate::diagnosis::gain::{interval, percent, rate, with_unit};
+use crate::diagnosis::gain::{confirmed, interval, percent, rate, with_unit};
 use crate::diagnosis::words;
 use crate::document::{Block, Section, Table};
 use diagnose::{Diagnosis, Explained, LoadRun, Parts};
@@ -15,15 +15,22 @@ pub(super) fn section(diagnosis: &Diagnosis) -> Option<Section> {
     }
     let limits = "A limit is what the load would come to if nothing but this limited it; the shortest binds. A load that \
                   stays below all of them is not explained.";
-    let times = "Means, from when the program wanted to send a request until its last answer. What lies before \"the \
-                 way and the target\" is waiting on this side.";
+    let nbd = diagnosis.evidence.nbd.is_some();
+    let times = match nbd {
+        false => {
+            "Means, from when the program wanted to send a request until its last answer. What lies before \"the way and \
+             the target\" is waiting on this side."
+        }
+        true => "Means, from when the program wanted to send a request until its answer.",
+    };
     let mut blocks = vec![Block::Table(results(diagnosis))];
     if diagnosis.explained.iter().any(|explained| !explained.terms.is_empty()) {
         blocks.push(Block::Bars(bars(diagnosis), limits.to_owned()));
     }
-    blocks.push(Block::Bars(parts(runs), times.to_owned()));
-    blocks.push(Block::Table(behaviour(runs)));
-    blocks.push(Block::Table(cpu(runs)));
+    blocks.push(Block::Bars(parts(runs, nbd), times.to_owned()));
+    blocks.extend(Some(beside(runs)).filter(|table| !table.rows.is_empty()).map(Block::Table));
+    blocks.push(Block::Table(behaviour(runs, nbd)));
+    blocks.push(Block::Table(cpu(runs, nbd)));
     Some(Section { id: "loads", title: "Loads and their limits", blocks })
 }
 
@@ -84,9 +91,9 @@ fn bars(diagnosis: &Diagnosis) -> Bars {
 /// Parts that are less than this share of the whole are too short to be seen.
 const SEEN: f64 = 0.005;
 
-fn parts(runs: &[LoadRun]) -> Bars {
+fn parts(runs: &[LoadRun], nbd: bool) -> Bars {
     let group = |run: &LoadRun| {
-        let named = named(&run.parts);
+        let named = named(&run.parts, nbd);
         let whole: f64 = named.iter().map(|(_, us)| us).sum();
         let seen = named.into_iter().enumerate().filter(|(_, (_, us))| *us > whole * SEEN);
         let bars = seen.map(|(index, (name, us))| Bar::new(name.to_owned(), us, latency(us), index));
@@ -106,51 +113,74 @@ fn parts(runs: &[LoadRun]) -> Bars {
 }
 
 /// The parts in the order in which they happen; a part that is no number is none.
-fn named(parts: &Parts) -> [(&'static str, f64); 7] {
+fn named(parts: &Parts, nbd: bool) -> [(&'static str, f64); 7] {
     let named = [
         ("no room in the command window", parts.waiting_us),
         ("on the way to the socket", parts.queued_us),
         ("sending its data", parts.sending_us),
         ("waiting for R2Ts", parts.r2t_us),
-        ("the way and the target", parts.answer_us),
+        (if nbd { "the way and the server" } else { "the way and the target" }, parts.answer_us),
         ("its data coming", parts.data_us),
         ("its status coming", parts.status_us),
     ];
     named.map(|(name, us)| (name, if us.is_finite() && us > 0.0 { us } else { 0.0 }))
 }
 
-fn behaviour(runs: &[LoadRun]) -> Table {
-    let columns =
+/// What the same loads came to by other sessions.
+fn beside(runs: &[LoadRun]) -> Table {
+    let columns = ["load", "by another session", "#rounds", "#MB/s", "#MB/s so", "#ratio"];
+    let mut table = Table::of("In rounds that took turns", &columns);
+    for (run, beside) in runs.iter().flat_map(|run| run.beside.iter().map(move |beside| (run, beside))) {
+        if beside.pairs.is_empty() {
+            continue;
+        }
+        let (without, with) = beside.medians();
+        table.row([
+            words::load(&run.load),
+            words::otherwise(beside.otherwise),
+            grouped(beside.pairs.len() as u64),
+            megabytes(without),
+            megabytes(with),
+            diagnose::confirmed(&beside.pairs).map_or_else(|| "?".to_owned(), |tried| confirmed(&tried)),
+        ]);
+    }
+    table
+}
+
+fn behaviour(runs: &[LoadRun], nbd: bool) -> Table {
+    let of_nbd = ["load", "#asked", "#under way", "#failed", "#BLOCK_STATUS beside it"];
+    let of_iscsi =
         ["load", "#asked", "#under way", "#window full", "#R2Ts each", "#BUSY", "#failed", "#NOP beside it"];
-    let mut table = Table::of("What else was seen of the loads", &columns);
+    let columns: &[&str] = if nbd { &of_nbd } else { &of_iscsi };
+    let mut table = Table::of("What else was seen of the loads", columns);
     for run in runs {
-        let cells = [
+        let mut cells = vec![
             words::load(&run.load),
             grouped(u64::from(run.load.depth) * u64::from(run.load.sessions.max(1))),
             significant(run.under_way),
-            percent(run.window_stalled),
-            significant(run.r2ts_per_command),
-            grouped(run.busy_answers),
-            grouped(run.errors),
-            words::median(&run.nop),
         ];
+        if !nbd {
+            let seen =
+                [percent(run.window_stalled), significant(run.r2ts_per_command), grouped(run.busy_answers)];
+            cells.extend(seen);
+        }
+        cells.extend([grouped(run.errors), words::median(&run.nop)]);
         table.marked_row(run.errors > 0 || run.busy_answers > 0, cells);
     }
     table.folded(true)
 }
 
-fn cpu(runs: &[LoadRun]) -> Table {
-    let columns = ["load", "#ours", "#of it digests", "#waited for a CPU", "#the target's busiest thread"];
-    let mut table = Table::of("CPU time", &columns);
+fn cpu(runs: &[LoadRun], nbd: bool) -> Table {
+    let of_nbd = ["load", "#ours", "#waited for a CPU", "#the server's busiest thread"];
+    let of_iscsi = ["load", "#ours", "#of it digests", "#waited for a CPU", "#the target's busiest thread"];
+    let columns: &[&str] = if nbd { &of_nbd } else { &of_iscsi };
+    let mut table = Table::of("CPU time", columns);
     let if_told = |share: Option<f64>| share.map_or_else(|| "?".to_owned(), percent);
     for run in runs {
-        table.row([
-            words::load(&run.load),
-            percent(run.client_busy),
-            run.client_digests.map_or_else(|| "none".to_owned(), percent),
-            percent(run.client_waited),
-            if_told(run.server_busy),
-        ]);
+        let digests = run.client_digests.map_or_else(|| "none".to_owned(), percent);
+        let cells = [words::load(&run.load), percent(run.client_busy)].into_iter();
+        let cells = cells.chain(Some(digests).filter(|_| !nbd));
+        table.row(cells.chain([percent(run.client_waited), if_told(run.server_busy)]));
     }
     table.folded(true)
 }

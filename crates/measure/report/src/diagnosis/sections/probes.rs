@@ -1,5 +1,6 @@
 //! What it takes to judge the rest: every probe with its median and the interval of that.
 
+use crate::diagnosis::words;
 use crate::document::{Block, Section, Table};
 use diagnose::{Evidence, Known, Timed};
 use stats::figures::{grouped, latency, size};
@@ -22,16 +23,19 @@ fn probes(evidence: &Evidence) -> Vec<(String, &Known<Timed>)> {
     let ladder = &evidence.ladder;
     let [block, physical] = [evidence.storage.block_bytes, evidence.storage.physical_block_bytes]
         .map(|bytes| size(f64::from(bytes)));
-    let mut all = vec![("connect".to_owned(), &evidence.connect), ("NOP".to_owned(), &ladder.nop)];
-    all.extend(sized("NOP with", &ladder.nop_with_data));
-    all.push(("TEST UNIT READY".to_owned(), &ladder.test_unit_ready));
+    let mut all = vec![(words::shortest(evidence).to_owned(), &ladder.nop)];
+    if evidence.nbd.is_none() {
+        all.insert(0, ("connect".to_owned(), &evidence.connect));
+        all.extend(sized("NOP with", &ladder.nop_with_data));
+        all.push(("TEST UNIT READY".to_owned(), &ladder.test_unit_ready));
+    }
     all.push((format!("READ {block}, the same place"), &ladder.cached_read));
     all.extend(sized("READ, the same place,", &ladder.cached_reads));
     all.push((format!("READ {block}, new places"), &ladder.medium_read));
     all.push((format!("WRITE {physical}"), &ladder.write));
     all.extend(sized("WRITE", &ladder.writes));
     all.push((format!("WRITE {physical} with FUA"), &ladder.durable_write));
-    all.push(("SYNCHRONIZE CACHE behind a WRITE".to_owned(), &ladder.flush));
+    all.push((format!("{} behind a WRITE", words::flush(evidence)), &ladder.flush));
     all.push((format!("WRITE {block} of a block of {physical}"), &ladder.short_write));
     all
 }

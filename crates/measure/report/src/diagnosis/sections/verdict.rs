@@ -55,6 +55,6 @@ fn gain(diagnosis: &Diagnosis, finding: &Finding) -> Headline {
         (None, Some(predicted)) => ("to be gained", times(predicted)),
         (None, None) => ("to be gained", "everything".to_owned()),
     };
-    let note = [Some(words::cause(finding.cause).to_owned()), load];
+    let note = [Some(words::cause(diagnosis, finding.cause).to_owned()), load];
     Headline { what: what.to_owned(), value, note: note.into_iter().flatten().collect::<Vec<_>>().join("; ") }
 }

@@ -1,0 +1,149 @@
+//! A LUN or an export that is open, as far as the two differ here.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use block::{BlockDevice, DeviceError, Extent};
+use initiator::{CommandError, ConnectionStatistics, RemoteLun, Statistics};
+use iscsi::pdu::Cid;
+use nbd_client::{RemoteExport, ReplyForm, flags::transmission};
+
+use super::probe::{NoTime, never, of_device, since};
+use super::subject::Subject;
+use crate::NbdSession;
+
+/// An open session.
+#[derive(Clone)]
+pub(super) enum Device {
+    Lun(Arc<RemoteLun>),
+    Export {
+        /// What everything is asked of.
+        export: Arc<RemoteExport>,
+        /// What goes beside loads has a connection of its own: there it waits for the network and for the server's CPU, and not
+        /// behind data or for a thread that serves one connection. The same, if the server has one connection for all.
+        aside: Arc<RemoteExport>,
+    },
+}
+
+/// What a session tells of itself.
+pub(super) struct Told {
+    pub(super) connections: Vec<ConnectionStatistics>,
+    /// What the initiator has counted.
+    pub(super) session: Option<Statistics>,
+}
+
+impl Deref for Device {
+    type Target = dyn BlockDevice;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Device::Lun(lun) => &**lun,
+            Device::Export { export, .. } => &**export,
+        }
+    }
+}
+
+impl Device {
+    /// For requests that outlive it.
+    pub(super) fn shared(&self) -> Arc<dyn BlockDevice> {
+        match self {
+            Device::Lun(lun) => lun.clone(),
+            Device::Export { export, .. } => export.clone(),
+        }
+    }
+
+    pub(super) fn lun(&self) -> Option<&Arc<RemoteLun>> {
+        match self {
+            Device::Lun(lun) => Some(lun),
+            Device::Export { .. } => None,
+        }
+    }
+
+    /// `None` if it is gone.
+    pub(super) async fn told(&self) -> Option<Told> {
+        match self {
+            Device::Lun(lun) => {
+                let statistics = lun.target().statistics().await?;
+                Some(Told { connections: statistics.connections.clone(), session: Some(statistics) })
+            }
+            Device::Export { export, .. } => {
+                let connection = |connection: nbd_client::ConnectionState| ConnectionStatistics {
+                    cid: Cid(connection.number as u16), // at most 64 of them
+                    local: connection.local,
+                    peer: connection.peer,
+                    path: connection.path,
+                };
+                let connections = export.connections().await.into_iter().map(connection).collect();
+                Some(Told { connections, session: None })
+            }
+        }
+    }
+
+    /// What an exchange takes: a NOP by this connection, or by any, with so many bytes; over NBD a BLOCK_STATUS.
+    pub(super) async fn ping(&self, by: Option<Cid>, bytes: u32) -> Result<Duration, NoTime> {
+        match self {
+            Device::Lun(lun) => ping(lun, by, bytes).await,
+            Device::Export { export, .. } => status(export).await,
+        }
+    }
+
+    /// The same beside a load.
+    pub(super) async fn ping_aside(&self) -> Result<Duration, NoTime> {
+        match self {
+            Device::Lun(lun) => ping(lun, None, 0).await,
+            Device::Export { aside, .. } => status(aside).await,
+        }
+    }
+
+    /// What was agreed on, if it is an export.
+    pub(super) async fn nbd(&self, subject: &Subject) -> Option<NbdSession> {
+        let Device::Export { export, .. } = self else { return None };
+        let session = export.session();
+        let replies = match session.form {
+            ReplyForm::Simple => "simple",
+            ReplyForm::Structured => "structured",
+            ReplyForm::Extended => "extended",
+        };
+        Some(NbdSession {
+            replies: replies.to_owned(),
+            encrypted: subject.is_encrypted(),
+            unix_socket: subject.is_local(),
+            multi_conn: session.export.flags & transmission::CAN_MULTI_CONN != 0,
+            base_allocation: session.allocation.is_some(),
+            connections: u16::try_from(export.connections().await.len()).unwrap_or(u16::MAX),
+        })
+    }
+
+    /// Logs out, as far as there is anybody to listen. An export disconnects when it is dropped.
+    pub(super) async fn close(self) {
+        if let Device::Lun(lun) = self {
+            lun.target().close().await;
+        }
+    }
+}
+
+async fn ping(lun: &RemoteLun, by: Option<Cid>, bytes: u32) -> Result<Duration, NoTime> {
+    let data: Vec<u8> = (0..bytes).map(|index| index as u8 ^ (index >> 8) as u8).collect();
+    let pong = lun.target().ping(by, &data).await.map_err(|error| match error {
+        CommandError::Rejected => never("the target rejects it"),
+        error => NoTime::Failed(error.to_string()),
+    })?;
+    match pong.data.len() {
+        echoed if echoed < data.len() => Err(never(&format!("only {echoed} bytes came back"))),
+        _ if pong.data != data => Err(never("other data came back than were sent")),
+        _ => Ok(pong.time),
+    }
+}
+
+/// Of the first block, always: what a server keeps of its storage's allocation it has at hand then.
+async fn status(export: &RemoteExport) -> Result<Duration, NoTime> {
+    if export.session().allocation.is_none() {
+        return Err(never(
+            "the server has no base:allocation, and NBD has no other request without data that leaves the storage alone",
+        ));
+    }
+    let begun = reactor::now();
+    export.allocation(Extent::new(0, 1), 1).await.map_err(|error: DeviceError| of_device(error))?;
+    Ok(since(begun))
+}
