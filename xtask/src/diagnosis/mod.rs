@@ -40,7 +40,7 @@ pub(crate) struct Options {
     /// How many healthy paths there are
     #[arg(long, default_value_t = 20)]
     healthy: u32,
-    /// Only these causes, as they are called in JSON; `healthy` for the paths without one
+    /// Only these causes, as they are called in JSON (`nbd-medium` over NBD); `healthy` and `nbd-healthy` for paths without one
     #[arg(long, value_name = "CAUSE")]
     only: Vec<String>,
     /// Only this repeat of each
@@ -79,20 +79,22 @@ pub(crate) struct Options {
 #[derive(Clone, Copy)]
 enum Case {
     Plant(&'static Plant, u32),
-    Healthy(u32),
+    /// Over NBD, or not.
+    Healthy(bool, u32),
 }
 
 impl Case {
     fn name(self) -> String {
         match self {
-            Case::Plant(plant, repeat) => format!("{}-{repeat:02}", plants::name(plant.cause)),
-            Case::Healthy(number) => format!("healthy-{number:02}"),
+            Case::Plant(plant, repeat) => format!("{}-{repeat:02}", plant.name()),
+            Case::Healthy(nbd, number) => format!("{}-{number:02}", plants::named(None, nbd)),
         }
     }
 }
 
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
-    let known = || plants::ALL.iter().map(|plant| plants::name(plant.cause)).chain(["healthy".to_owned()]);
+    let healthy = || [false, true].into_iter().map(|nbd| plants::named(None, nbd));
+    let known = || plants::ALL.iter().map(Plant::name).chain(healthy());
     for name in &options.only {
         ensure!(
             known().any(|known| known == *name),
@@ -145,11 +147,11 @@ fn cases(options: &Options) -> Vec<Case> {
         if options.repeat.is_some_and(|only| only != repeat) {
             continue;
         }
-        let plants =
-            plants::ALL.iter().filter(|plant| repeat < options.repeats && wanted(&plants::name(plant.cause)));
+        let plants = plants::ALL.iter().filter(|plant| repeat < options.repeats && wanted(&plant.name()));
         cases.extend(plants.map(|plant| Case::Plant(plant, repeat)));
-        if repeat < options.healthy && wanted("healthy") {
-            cases.push(Case::Healthy(repeat));
+        let healthy = [false, true].into_iter().filter(|nbd| wanted(&plants::named(None, *nbd)));
+        if repeat < options.healthy {
+            cases.extend(healthy.map(|nbd| Case::Healthy(nbd, repeat)));
         }
     }
     cases
@@ -157,20 +159,22 @@ fn cases(options: &Options) -> Vec<Case> {
 
 fn carry_out(case: Case, options: &Options, binary: &Path, folder: &Path) -> Outcome {
     let name = case.name();
-    let (planted, repeat, details, result) = match case {
+    let (planted, nbd, repeat, details, result) = match case {
         Case::Plant(plant, repeat) => {
-            let planted = (plant.plant)(&mut Lot::new(options.seed, &plants::name(plant.cause), repeat));
+            let planted = (plant.plant)(&mut Lot::new(options.seed, &plant.name(), repeat));
             let result = with_cause(&planted, plant.cause, &name, options, binary, folder);
-            (Some(plant.cause), repeat, planted.details, result)
+            (Some(plant.cause), plant.nbd, repeat, planted.details, result)
         }
-        Case::Healthy(number) => {
-            let (details, scene) = plants::healthy(&mut Lot::new(options.seed, "healthy", number), number);
-            (None, number, details, without_cause(&scene, &name, options, binary, folder))
+        Case::Healthy(nbd, number) => {
+            let lot = &mut Lot::new(options.seed, &plants::named(None, nbd), number);
+            let (details, scene) =
+                if nbd { plants::healthy_nbd(lot, number) } else { plants::healthy(lot, number) };
+            (None, nbd, number, details, without_cause(&scene, &name, options, binary, folder))
         }
     };
     let (answer, predicted, confirmed) =
         result.unwrap_or_else(|error| (Answer::Failed(format!("{error:#}")), None, None));
-    Outcome { planted, repeat, details, answer, predicted, confirmed }
+    Outcome { planted, nbd, repeat, details, answer, predicted, confirmed }
 }
 
 /// What was said, what mending was to bring, and what it brought.
@@ -267,7 +271,7 @@ fn judge_again(folder: &Path) -> Result<()> {
 /// What a plant does to loads, without a diagnosis.
 fn loads(case: Case, options: &Options, binary: &Path) -> Result<()> {
     let Case::Plant(plant, repeat) = case else { return Ok(()) };
-    let name = plants::name(plant.cause);
+    let name = plant.name();
     let Planted { details, scene, cure } = (plant.plant)(&mut Lot::new(options.seed, &name, repeat));
     println!("{name}-{repeat:02} ({details})");
     let Cure::Path(path) = cure else { return Ok(()) };

@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Outcome {
     /// What was planted; nothing on a healthy path.
     pub(super) planted: Option<Cause>,
+    /// In a path to an NBD export.
+    #[serde(default)]
+    pub(super) nbd: bool,
     pub(super) repeat: u32,
     /// What the repeat had drawn.
     pub(super) details: String,
@@ -104,8 +107,7 @@ impl Outcome {
 
     /// What it is called on the disk.
     pub(super) fn name(&self) -> String {
-        let planted = self.planted.map_or_else(|| "healthy".to_owned(), super::plants::name);
-        format!("{planted}-{:02}", self.repeat)
+        format!("{}-{:02}", super::plants::named(self.planted, self.nbd), self.repeat)
     }
 
     pub(super) fn keep(&self, folder: &Path) -> Result<()> {
@@ -129,7 +131,7 @@ pub(super) fn all(folder: &Path) -> Result<Vec<Outcome>> {
             outcomes.push(serde_json::from_slice(&text).with_context(|| path.display().to_string())?);
         }
     }
-    outcomes.sort_by_key(|outcome| (outcome.planted.is_none(), outcome.planted, outcome.repeat));
+    outcomes.sort_by_key(|outcome| (outcome.nbd, outcome.planted.is_none(), outcome.planted, outcome.repeat));
     Ok(outcomes)
 }
 
@@ -141,7 +143,7 @@ mod tests {
     fn outcome(planted: Option<Cause>, answer: Answer, gains: (Option<f64>, Option<f64>)) -> Outcome {
         let gain = |ratio| Some(Gain { load: LOADS[0], ratio });
         let (predicted, confirmed) = (gain(gains.0), gain(gains.1));
-        Outcome { planted, repeat: 0, details: String::new(), answer, predicted, confirmed }
+        Outcome { planted, nbd: false, repeat: 0, details: String::new(), answer, predicted, confirmed }
     }
 
     #[test]

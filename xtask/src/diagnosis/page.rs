@@ -77,7 +77,7 @@ const INTRODUCTION: &str = "\
 # What `linerate diagnose` finds
 
 Causes of slowness are planted in paths of which everything is known: hosts in network namespaces, links of the lab
-([lab.md](../lab.md)), our own target. Each repeat draws its own distance, rate and sizes from a range in which the cause is
+([lab.md](../lab.md)), our own target, and for NBD our own server and nbdkit. Each repeat draws its own distance, rate and sizes from a range in which the cause is
 what binds. `linerate diagnose` is run against it as a user would, and knows nothing of what was planted. Healthy paths are
 among them. `cargo xtask diagnose-matrix` does this and writes this page.
 
@@ -123,17 +123,20 @@ fn confusion(outcomes: &[Outcome]) -> String {
 
 /// The outcomes of each plant that has any, and those of healthy paths.
 fn rows(outcomes: &[Outcome]) -> Vec<(String, Vec<&Outcome>)> {
-    let of = |planted| outcomes.iter().filter(|outcome| outcome.planted == planted).collect::<Vec<_>>();
-    let planted = plants::ALL.iter().map(|plant| (plants::name(plant.cause), of(Some(plant.cause))));
-    planted.chain([("healthy".to_owned(), of(None))]).filter(|(_, row)| !row.is_empty()).collect()
+    let healthy = [(None, false), (None, true)];
+    let all = plants::ALL.iter().map(|plant| (Some(plant.cause), plant.nbd)).chain(healthy);
+    let of =
+        |row| outcomes.iter().filter(|outcome| (outcome.planted, outcome.nbd) == row).collect::<Vec<_>>();
+    all.map(|row| (plants::named(row.0, row.1), of(row))).filter(|(_, row)| !row.is_empty()).collect()
 }
 
 fn gains(outcomes: &[Outcome]) -> String {
     let mut table =
         "| planted | what | right | predicted | confirmed | within 20 % |\n|---|---|---:|---:|---:|---:|\n"
             .to_owned();
-    for Plant { cause, what, .. } in plants::ALL {
-        let row: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.planted == Some(*cause)).collect();
+    for plant @ Plant { cause, nbd, what, .. } in plants::ALL {
+        let of_row = |outcome: &&Outcome| (outcome.planted, outcome.nbd) == (Some(*cause), *nbd);
+        let row: Vec<&Outcome> = outcomes.iter().filter(of_row).collect();
         if row.is_empty() {
             continue;
         }
@@ -149,7 +152,7 @@ fn gains(outcomes: &[Outcome]) -> String {
         let _ = writeln!(
             table,
             "| {} | {what} | {}/{} | {} | {} | {close}/{} |",
-            plants::name(*cause),
+            plant.name(),
             right.len(),
             row.len(),
             middle(|(predicted, _)| predicted),
@@ -192,7 +195,7 @@ fn every(outcomes: &[Outcome]) -> String {
 }
 
 fn planted(outcome: &Outcome) -> String {
-    outcome.planted.map_or_else(|| "healthy".to_owned(), plants::name)
+    plants::named(outcome.planted, outcome.nbd)
 }
 
 pub(super) fn answered(answer: &Answer) -> String {

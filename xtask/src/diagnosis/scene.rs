@@ -46,6 +46,19 @@ pub(super) struct Server {
     pub(super) receive_buffer: Option<u64>,
     /// The core that it may use, if it may not use all.
     pub(super) core: Option<usize>,
+    /// It serves an export of NBD in place of a LUN.
+    pub(super) nbd: Option<NbdServer>,
+    /// Settings of its host's kernel; only with a link.
+    pub(super) sysctls: Vec<(String, String)>,
+}
+
+/// A server of NBD.
+#[derive(Clone, Debug)]
+pub(super) enum NbdServer {
+    /// `linerate serve`; with `tls` clients encrypt, and need not.
+    Linerate { tls: bool },
+    /// nbdkit with these arguments.
+    Nbdkit(Vec<String>),
 }
 
 /// Hands bytes on between the client and the server, and what the server sends in pieces: a PDU's header, then its data,
@@ -76,6 +89,8 @@ impl Scene {
                 window: None,
                 receive_buffer: None,
                 core: None,
+                nbd: None,
+                sysctls: Vec::new(),
             },
             middle: None,
             client_core: None,

@@ -3,14 +3,15 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use lab::{HostPlan, Lab, LinkPlan, Plan};
 
-use super::scene::{Burner, Scene, Server};
+use super::scene::{Burner, NbdServer, Scene, Server};
 use crate::process::{self, Background, Ended};
 use crate::workspace;
 
@@ -52,10 +53,7 @@ impl World {
             true => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT_BEHIND),
             false => SocketAddr::new(address, PORT),
         };
-        let configuration = state.join("linerate.toml");
-        fs::write(&configuration, configured(&scene.server, at, &state))?;
-        let command = on_core(&lab, host, scene.server.core, binary)?;
-        let server = Background::start_ready(&mut serve(command, &configuration, &state))?;
+        let server = start(&lab, scene, binary, at, &state)?;
         let forwarder = match scene.middle {
             None => None,
             Some(middle) => {
@@ -65,9 +63,17 @@ impl World {
                 Some(Background::start_ready(&mut command)?)
             }
         };
-        let keys: Vec<String> = scene.keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let mut keys: Vec<String> = scene.keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let place = match &scene.server.nbd {
+            None => format!("iscsi://{address}:{PORT}/{NAME}/0"),
+            Some(NbdServer::Linerate { tls: true }) => {
+                keys.push(format!("tls-ca={}&tls-hostname=localhost", state.join("ca-cert.pem").display()));
+                format!("nbds://{address}:{PORT}/disk")
+            }
+            Some(_) => format!("nbd://{address}:{PORT}/disk"),
+        };
         let mark = if keys.is_empty() { "" } else { "?" };
-        let url = format!("iscsi://{address}:{PORT}/{NAME}/0{mark}{}", keys.join("&"));
+        let url = format!("{place}{mark}{}", keys.join("&"));
         let (binary, scene) = (binary.to_owned(), scene.clone());
         Ok(World { _forwarder: forwarder, _server: server, lab, binary, scene, url, state })
     }
@@ -121,7 +127,8 @@ fn plan(scene: &Scene) -> Plan {
         true => wire.conditions[1].seed ^= 1,
         false => wire.conditions[1].lanes.iter_mut().for_each(|lane| lane.seed ^= 1),
     }
-    Plan { hosts: vec![HostPlan::new(CLIENT), HostPlan::new(SERVER)], links: vec![wire] }
+    let server = HostPlan { sysctls: scene.server.sysctls.clone(), ..HostPlan::new(SERVER) };
+    Plan { hosts: vec![HostPlan::new(CLIENT), server], links: vec![wire] }
 }
 
 /// `program` in a host, on one core if that is wanted.
@@ -131,6 +138,60 @@ fn on_core(lab: &Lab, host: &str, core: Option<usize>, program: &Path) -> Result
     let mut command = host.command("taskset");
     command.args(["--cpu-list", &core.to_string()]).arg(program);
     Ok(command)
+}
+
+/// The scene's server, once it listens.
+fn start(lab: &Lab, scene: &Scene, binary: &Path, at: SocketAddr, state: &Path) -> Result<Background> {
+    let host = if scene.link.is_some() { SERVER } else { CLIENT };
+    if let Some(NbdServer::Nbdkit(arguments)) = &scene.server.nbd {
+        let ready = state.join("nbdkit.pid");
+        let mut command = on_core(lab, host, scene.server.core, Path::new("nbdkit"))?;
+        command.args(["--foreground", "--ipaddr", &at.ip().to_string(), "--port", &at.port().to_string()]);
+        command.arg("--pidfile").arg(&ready).args(arguments);
+        let server = Background::start(&mut command)?;
+        let begun = Instant::now();
+        while !ready.exists() {
+            ensure!(begun.elapsed() < READY, "nbdkit does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        return Ok(server);
+    }
+    let configuration = state.join("linerate.toml");
+    let text = match &scene.server.nbd {
+        None => configured(&scene.server, at, state),
+        Some(_) => exported(&scene.server, at, state)?,
+    };
+    fs::write(&configuration, text)?;
+    let command = on_core(lab, host, scene.server.core, binary)?;
+    Background::start_ready(&mut serve(command, &configuration, state))
+}
+
+/// How long nbdkit may take to listen.
+const READY: Duration = Duration::from_secs(10);
+
+/// The configuration of our server of NBD; for TLS with the certificates that tests have, copied so that they are their
+/// owner's alone.
+fn exported(server: &Server, listen: SocketAddr, state: &Path) -> Result<String> {
+    let volume = server.volume.replace("{state}", &state.display().to_string());
+    let mut text = format!("[nbd]\nlisten = [\"{listen}\"]\n");
+    if let Some(NbdServer::Linerate { tls: true }) = server.nbd {
+        for name in ["ca-cert.pem", "server-cert.pem", "server-key.pem"] {
+            let (from, to) =
+                (workspace::root().join("crates/runtime/tls/tests/pki").join(name), state.join(name));
+            fs::copy(&from, &to).with_context(|| from.display().to_string())?;
+            fs::set_permissions(&to, fs::Permissions::from_mode(0o600))?;
+        }
+        let file = |name: &str| state.join(name).display().to_string();
+        // Writing into a String does not fail.
+        let _ = writeln!(
+            text,
+            "tls = \"allowed\"\ntls-certificate = \"{}\"\ntls-key = \"{}\"",
+            file("server-cert.pem"),
+            file("server-key.pem")
+        );
+    }
+    let _ = writeln!(text, "[volume.disk]\nspec = \"{volume}\"\n[[nbd.export]]\nvolume = \"disk\"");
+    Ok(text)
 }
 
 fn configured(server: &Server, listen: SocketAddr, state: &Path) -> String {

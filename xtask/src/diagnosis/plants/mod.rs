@@ -6,6 +6,7 @@
 mod cores;
 mod healthy;
 mod keys;
+mod nbd;
 mod network;
 mod storage;
 
@@ -15,6 +16,7 @@ use super::scene::Scene;
 use crate::lot::Lot;
 
 pub(super) use healthy::healthy;
+pub(super) use nbd::healthy as healthy_nbd;
 
 /// A cause in a path, and the way out.
 pub(super) struct Planted {
@@ -40,8 +42,9 @@ impl Planted {
 
 /// One row of the matrix.
 pub(super) struct Plant {
-    /// What it is called on the command line, after the cause.
     pub(super) cause: Cause,
+    /// In a path to an NBD export.
+    pub(super) nbd: bool,
     /// What is planted, in a few words.
     pub(super) what: &'static str,
     pub(super) plant: fn(&mut Lot) -> Planted,
@@ -78,11 +81,36 @@ pub(super) const ALL: &[Plant] = {
             "a target that sends header and data separately, without TCP_NODELAY",
             network::delayed_ack,
         ),
+        nbd_row(Medium, "NBD: nbdkit's filters delay reads by 4 to 20 ms, or limit their rate", nbd::medium),
+        nbd_row(
+            Connections,
+            "NBD: what one connection gives, by a TCP window of 32 to 64 KiB or by nbdkit's filter",
+            nbd::connections,
+        ),
+        nbd_row(TargetCpu, "NBD: 60 to 85 % of the server's core taken by others", nbd::server_cpu),
+        nbd_row(Tls, "NBD: TLS on loopback, a core for each end", nbd::tls),
     ]
 };
 
 const fn row(cause: Cause, what: &'static str, plant: fn(&mut Lot) -> Planted) -> Plant {
-    Plant { cause, what, plant }
+    Plant { cause, nbd: false, what, plant }
+}
+
+const fn nbd_row(cause: Cause, what: &'static str, plant: fn(&mut Lot) -> Planted) -> Plant {
+    Plant { cause, nbd: true, what, plant }
+}
+
+impl Plant {
+    /// What it is called on the command line: as its cause, and `nbd-medium` over NBD.
+    pub(super) fn name(&self) -> String {
+        named(Some(self.cause), self.nbd)
+    }
+}
+
+/// What a plant, or a healthy path, is called.
+pub(super) fn named(cause: Option<Cause>, nbd: bool) -> String {
+    let cause = cause.map_or_else(|| "healthy".to_owned(), name);
+    if nbd { format!("nbd-{cause}") } else { cause }
 }
 
 /// A cause as it is called in JSON and on the command line.
@@ -99,9 +127,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_plant_has_a_cause_of_its_own_and_draws_differently_each_time() {
+    fn every_plant_has_a_name_of_its_own_and_draws_differently_each_time() {
         for (at, plant) in ALL.iter().enumerate() {
-            assert!(ALL[..at].iter().all(|other| other.cause != plant.cause));
+            assert!(ALL[..at].iter().all(|other| other.name() != plant.name()));
             let mut details: Vec<String> =
                 (0..10).map(|repeat| (plant.plant)(&mut Lot::new(1, plant.what, repeat)).details).collect();
             details.sort();
