@@ -24,6 +24,8 @@ use crate::transport::{Connected, Failed, Link, Loss, Name, Transport};
 
 /// A channel on another path than its own tries to go back to it this often.
 const RETURN: Duration = Duration::from_secs(10);
+/// A connection that was lost sooner does not count as one that was made.
+const BRIEF: Duration = Duration::from_secs(1);
 /// Changes of a journal that are replayed at once.
 const REPLAYED_AT_ONCE: usize = 32;
 /// Lost connections that one connection names.
@@ -331,7 +333,8 @@ pub(crate) async fn attend<T: Transport>(shared: Rc<Shared<T>>, slot: usize, fir
         }
         let connected_at = reactor::now();
         let (lost, loss) = shared.watch(slot, in_use, path).await;
-        if reactor::now().saturating_duration_since(connected_at) > RETURN {
+        let lived = reactor::now().saturating_duration_since(connected_at);
+        if lived > RETURN {
             backoff.reset();
         }
         since = Some(reactor::now());
@@ -345,5 +348,9 @@ pub(crate) async fn attend<T: Transport>(shared: Rc<Shared<T>>, slot: usize, fir
         };
         tracing::warn!(path, why = %loss, "a channel is lost");
         shared.retire(lost, &loss);
+        if lived < BRIEF {
+            // A server that takes every connection and ends it at once is not asked as fast as it can answer.
+            reactor::sleep(backoff.delay()).await;
+        }
     }
 }
