@@ -129,6 +129,7 @@ fn with(
                 work(&opened, &part).await
             }
         };
+        let done = opened.explained(done).await;
         opened.close().await;
         done
     })

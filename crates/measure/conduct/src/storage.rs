@@ -53,12 +53,14 @@ impl Storage {
                 let device = path_opened(path, !writable, size.filter(|_| is_new), &mut notes)?;
                 let cached = SingleUser::new(device.through_page_cache().map_err(Failure::refused)?);
                 let device = Arc::new(SingleUser::new(device));
-                let source = Source::Local { device: device.clone(), cached: Some(Arc::new(cached)) };
+                let source =
+                    Source::Local { export: None, device: device.clone(), cached: Some(Arc::new(cached)) };
                 (Opened::local(device, location::file_identity(path)), source)
             }
-            Location::Volume(_) => {
+            Location::Volume(spec) => {
                 let opened = place.open(!writable).await?;
-                let source = Source::Local { device: Arc::clone(&opened.device), cached: None };
+                let export = nbd::url_of(spec).map(Box::new);
+                let source = Source::Local { export, device: Arc::clone(&opened.device), cached: None };
                 (opened, source)
             }
             Location::Lun(url) => (place.open(!writable).await?, Source::Lun(url.clone())),

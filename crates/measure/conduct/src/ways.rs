@@ -8,8 +8,7 @@ use host::{FileDevice, ReactorTasks};
 use initiator::verbs::VerbError;
 use initiator::{RemoteTarget, Statistics, Url};
 
-use backends::Failure;
-use backends::remote;
+use backends::{Failure, nbd, remote};
 
 /// What is measured, as each client opens it.
 #[derive(Clone)]
@@ -18,6 +17,8 @@ pub enum Source {
     Lun(Box<Url>),
     /// A device of this machine, open once.
     Local {
+        /// The export of an NBD server that it lies on, if it does.
+        export: Option<Box<nbd::Url>>,
         /// The device.
         device: Arc<dyn BlockDevice>,
         /// The same through the page cache, if it is a file or a block device that was opened past it.
@@ -90,7 +91,13 @@ impl StoragePaths {
             {
                 return Err(Failure::from(lost).context(url));
             }
-            return Err(Failure::device("cannot read block 0", error));
+            let failure = Failure::device("cannot read block 0", error);
+            if let Source::Local { export: Some(url), .. } = &self.source
+                && let Some(lost) = nbd::unreachable(url).await
+            {
+                return Err(failure.since(&lost));
+            }
+            return Err(failure);
         }
         Ok(())
     }

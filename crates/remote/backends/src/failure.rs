@@ -152,6 +152,16 @@ impl Failure {
         self
     }
 
+    /// The failure of a device that turns out to be out of reach: with the reason, and of its kind.
+    pub fn since(self, reason: &Failure) -> Failure {
+        Failure { kind: reason.kind, ..self.and(reason) }
+    }
+
+    /// Whether a device failed, for whatever reason.
+    pub fn is_device(&self) -> bool {
+        self.kind == Kind::Device
+    }
+
     /// The exit code that says what kind it is.
     pub fn code(&self) -> u8 {
         self.kind.code().0

@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use block::{BlockDevice, SingleUser};
 use host::{FileDevice, FileOptions};
+use initiator::verbs::VerbError;
 use initiator::{RemoteLun, Transfer, Unit, Url, cdb};
 use volume::spec::Spec;
 
 use crate::failure::Failure;
-use crate::remote;
+use crate::{nbd, remote};
 
 /// The name of storage that is not opened yet.
 pub enum Location {
@@ -31,6 +32,8 @@ pub struct Opened {
     pub device: Arc<dyn BlockDevice>,
     /// The LUN, if it is one: its session must be closed, and it has more functions than other block devices.
     lun: Option<Arc<RemoteLun>>,
+    /// The export of an NBD server that it lies on, if it does.
+    export: Option<nbd::Url>,
     /// An identity that distinguishes it from other storage; `None` if its data end with this process.
     pub identity: Option<String>,
 }
@@ -100,7 +103,8 @@ impl Location {
             Location::Volume(spec) => {
                 let spec = Spec { readonly: spec.readonly || read_only, ..spec.clone() };
                 let device = crate::open(&spec).await?;
-                Ok(Opened { device, lun: None, identity: spec.path().and_then(file_identity) })
+                let (export, identity) = (nbd::url_of(&spec), spec.path().and_then(file_identity));
+                Ok(Opened { device, lun: None, export, identity })
             }
             Location::Path(path) => file(FileOptions { read_only, ..FileOptions::new(path) }),
         }
@@ -127,7 +131,7 @@ pub(crate) fn is_portal(text: &str) -> bool {
 pub fn file(options: FileOptions) -> Result<Opened, Failure> {
     let identity = file_identity(&options.path);
     let device = FileDevice::open(options).map_err(Failure::refused)?;
-    Ok(Opened { device: Arc::new(SingleUser::new(device)), lun: None, identity })
+    Ok(Opened::local(Arc::new(SingleUser::new(device)), identity))
 }
 
 async fn lun(url: &Url) -> Result<Opened, Failure> {
@@ -135,7 +139,7 @@ async fn lun(url: &Url) -> Result<Opened, Failure> {
     let serial = serial_number(&lun).await;
     let identity = Some(format!("{} LUN {} {serial}", url.target, url.lun));
     let lun = Arc::new(lun);
-    Ok(Opened { device: lun.clone(), lun: Some(lun), identity })
+    Ok(Opened { device: lun.clone(), lun: Some(lun), export: None, identity })
 }
 
 /// The Unit Serial Number page (SPC-4 7.8.17); a target without it is known by its name alone.
@@ -160,12 +164,36 @@ pub fn file_identity(path: &Path) -> Option<String> {
 impl Opened {
     /// A device of this machine.
     pub fn local(device: Arc<dyn BlockDevice>, identity: Option<String>) -> Opened {
-        Opened { device, lun: None, identity }
+        Opened { device, lun: None, export: None, identity }
     }
 
     /// The LUN, if it is one.
     pub fn lun(&self) -> Option<Arc<RemoteLun>> {
         self.lun.clone()
+    }
+
+    /// What came of work on this device: a failure with the reason, if its target or server cannot be reached any more. A
+    /// device that is away is not ready, whatever the reason.
+    ///
+    /// # Errors
+    /// Those of the work.
+    pub async fn explained<T>(&self, done: Result<T, Failure>) -> Result<T, Failure> {
+        let failure = match done {
+            Err(failure) if failure.is_device() => failure,
+            done => return done,
+        };
+        let lost = match (&self.lun, &self.export) {
+            (Some(lun), _) => match lun.unit().test_unit_ready().await {
+                Err(VerbError::Lost(lost)) => Some(Failure::from(lost)),
+                _ => None,
+            },
+            (None, Some(url)) => nbd::unreachable(url).await,
+            (None, None) => None,
+        };
+        Err(match lost {
+            Some(lost) => failure.since(&lost),
+            None => failure,
+        })
     }
 
     /// Logs out of its session, if it has one.

@@ -3,8 +3,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use nbd_client::{OpenError, RemoteExport, SCHEMES, TlsFiles, Url, UrlError};
+pub use nbd_client::Url;
+use nbd_client::{OpenError, RemoteExport, SCHEMES, TlsFiles, UrlError};
 use tls::CredentialsError;
 use volume::backend::{Backend, Kind, Opened, Opening, Options};
 use volume::spec::{Problem, Spec, Written};
@@ -115,6 +117,21 @@ pub async fn open(url: &Url) -> Result<RemoteExport, Failure> {
     let credentials = url.tls.as_ref().map(credentials).transpose()?;
     Ok(nbd_client::open(url, credentials.as_ref()).await?)
 }
+
+/// Why the server of an export cannot be reached, if it cannot.
+pub async fn unreachable(url: &Url) -> Option<Failure> {
+    match reactor::timeout(PROBE, open(url)).await {
+        Ok(Ok(_)) => None,
+        Ok(Err(failure)) => failure.is_unreachable().then_some(failure),
+        Err(_) => {
+            let why = format_args!("the server does not answer within {} s", PROBE.as_secs());
+            Some(Failure::new(failure::Kind::Unreachable, why))
+        }
+    }
+}
+
+/// A server that has failed requests for as long as they may take gets no long time more.
+const PROBE: Duration = Duration::from_secs(3);
 
 /// The exports that the server of a URL tells of, names and descriptions.
 ///

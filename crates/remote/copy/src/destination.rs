@@ -72,7 +72,10 @@ impl Destination {
         }
         let (needed, found) = (source.bytes, device.geometry().bytes());
         if found < needed {
-            return Err(Failure::refused(format!("{name} has {found} bytes, and the source {needed}")));
+            let (has, needs) = (Bytes(found), Bytes(needed));
+            return Err(Failure::refused(format!(
+                "{name} is too small: it has {has}, and the source {needs}"
+            )));
         }
         let is_known = begun.is_some() || self.file.is_some();
         let consent = if is_known { Consent::Given } else { consent };
@@ -94,7 +97,7 @@ impl Destination {
     pub(crate) fn note(&self, source_bytes: u64) -> Option<String> {
         let behind = self.opened.device.geometry().bytes() - source_bytes;
         let left_alone = behind > 0 && self.file.is_none();
-        left_alone.then(|| format!("{} behind the copy are left as they are on {}", Bytes(behind), self.name))
+        left_alone.then(|| format!("the last {behind} bytes of {} are left as they are", self.name))
     }
 
     pub(crate) async fn read(&self, range: Range<u64>) -> Result<Slice, DeviceError> {
@@ -169,6 +172,11 @@ impl Destination {
     /// The logical unit that it is, if it is one, and where its target was reached.
     pub(crate) fn unit(&self) -> Option<(Unit, SocketAddr)> {
         self.opened.unit()
+    }
+
+    /// A failure of it, with the reason if it cannot be reached any more.
+    pub(crate) async fn explained<T>(&self, done: Result<T, Failure>) -> Result<T, Failure> {
+        self.opened.explained(done).await
     }
 
     pub(crate) async fn close(&self) {

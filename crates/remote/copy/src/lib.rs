@@ -69,6 +69,7 @@ pub async fn copy(
     let journal = journal.filter(|journal| journal.serves(&destination));
     let start = begun.map_or(0, |begun| begun.done_bytes());
     let report = between(options, &source, &destination, journal, start, observer).await;
+    let report = destination.explained(source.explained(report).await).await;
     source.close().await;
     destination.close().await;
     report

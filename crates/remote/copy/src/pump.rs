@@ -282,9 +282,12 @@ impl Pump {
     }
 
     fn with_hint(&self, failure: Failure) -> Failure {
-        match self.is_resumable() {
-            true => failure.and("what is copied is written down; run the same command again to go on"),
-            false => failure,
+        match (self.is_resumable(), self.durable.done > 0) {
+            (true, true) => {
+                failure.and("what is copied is written down; run the same command again to go on")
+            }
+            (true, false) => failure.and("no checkpoint was made yet: the same command begins again"),
+            (false, _) => failure,
         }
     }
 

@@ -111,6 +111,11 @@ impl Source {
         self.opened.unit()
     }
 
+    /// A failure of it, with the reason if it cannot be reached any more.
+    pub(crate) async fn explained<T>(&self, done: Result<T, Failure>) -> Result<T, Failure> {
+        self.opened.explained(done).await
+    }
+
     pub(crate) async fn close(&self) {
         self.opened.close().await;
     }
