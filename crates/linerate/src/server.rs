@@ -138,7 +138,7 @@ struct DryRun {
 
 pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     let socket = manage::state::control_socket(arguments.control.as_deref(), arguments.config.as_deref())?;
-    let ask = |request| ask(&socket, &request).map_err(Failure::failed);
+    let ask = |request| ask(&socket, &request).map_err(Failure::from);
     let json = arguments.json;
     let tell = |reply| tell(reply, json);
     let (change, how, force) = match &arguments.command {
@@ -235,7 +235,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Asks, waits and asks again, since rates need two samples; JSON has sums only and is asked for once.
 fn sessions(socket: &Path, json: bool) -> Result<(), Failure> {
-    let sample = || match ask(socket, &Request::Sessions).map_err(Failure::failed)? {
+    let sample = || match ask(socket, &Request::Sessions).map_err(Failure::from)? {
         Reply::Sessions { sessions } => Ok(sessions),
         other => Err(unexpected(other)),
     };

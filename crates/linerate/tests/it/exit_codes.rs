@@ -74,6 +74,9 @@ fn what_no_storage_or_no_kernel_has_is_refused_with_what_there_is() {
 fn nobody_there_is_unreachable() {
     let url = format!("iscsi://127.0.0.1:{}/{TARGET}/0", free_port());
     expect(ready(&url), UNREACHABLE, "Connection refused");
+    let mut nowhere = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let nowhere = nowhere.args(["server", "sessions", "--control", "/nowhere/control.sock"]);
+    expect(run_command(nowhere), UNREACHABLE, "no server listens at /nowhere/control.sock");
     expect(ready(&format!("iscsi://no-such-host.invalid/{TARGET}/0")), UNREACHABLE, "no-such-host.invalid");
 }
 

@@ -245,8 +245,8 @@ fn a_mistake_changes_neither_what_is_served_nor_the_file() {
         (&["add", "x=ram:1MiB", "--initiator", "a b*"], "begins no iSCSI name"),
         (&["remove", "x"], "there is no volume x"),
         (&["resize", "x", "1GiB"], "there is no volume x"),
-        (&["resize", "a", "1GiB"], "says no size="),
-        (&["resize", "f", "512KiB"], "they grow only"),
+        (&["resize", "a", "1GiB"], "has no size="),
+        (&["resize", "f", "512KiB"], "only volumes of files can be resized"),
         (&["resize", "f", "1048577"], "1MiB is"),
     ] {
         let refused = server(&served, words);

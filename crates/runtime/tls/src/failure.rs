@@ -69,6 +69,12 @@ impl fmt::Display for Failure {
     }
 }
 
+/// A name of a certificate as people write it: rustls has `DnsName("san1")` and `IpAddress(192.0.2.1)`.
+fn plain(name: &str) -> &str {
+    let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(name).trim_matches('"')
+}
+
 /// The certificate of the other end.
 fn certificate(error: &CertificateError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match error {
@@ -83,7 +89,11 @@ fn certificate(error: &CertificateError, f: &mut fmt::Formatter<'_>) -> fmt::Res
         ),
         CertificateError::NotValidForName => f.write_str("wrong name: the certificate is for another host"),
         CertificateError::NotValidForNameContext { expected, presented } => {
-            let presented = if presented.is_empty() { "no host".to_owned() } else { presented.join(", ") };
+            let presented = if presented.is_empty() {
+                "no host".to_owned()
+            } else {
+                presented.iter().map(|name| plain(name)).collect::<Vec<_>>().join(", ")
+            };
             write!(f, "wrong name: the certificate is for {presented}, and not for {}", expected.to_str())
         }
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => f.write_str(

@@ -94,7 +94,8 @@ impl Changed {
     fn by(change: &Change, desired: &Desired, file: Option<&ConfigFile>) -> Result<Changed, String> {
         let (Change::Add { volume, .. } | Change::Remove { volume } | Change::Resize { volume, .. }) = change;
         let on_command_line = |desired| {
-            let lasts = format!("volume {volume} is the command line's: the next start has what that says");
+            let lasts =
+                format!("this lasts until the server ends: volume {volume} is not in its configuration file");
             Changed { desired, file: None, lasts: Some(lasts) }
         };
         let in_file = |file| Changed { desired: desired.clone(), file: Some(file), lasts: None };
@@ -162,8 +163,8 @@ fn check_growth(name: &VolumeName, size: Bytes, difference: &Difference) -> Resu
     match grows || difference.lines.is_empty() {
         true => Ok(()),
         false => Err(Failure::refused(format!(
-            "volume {name} cannot become {size} while it is served: files alone can, and they grow only, by \
-             whole blocks"
+            "volume {name} cannot become {size} while it is served: only volumes of files can be resized, to a larger \
+             number of whole blocks"
         ))),
     }
 }

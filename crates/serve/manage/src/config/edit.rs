@@ -98,8 +98,8 @@ pub(crate) fn with_size(spec: &str, size: Bytes) -> Option<String> {
 /// Why a volume cannot be given a size.
 pub(crate) fn no_size(name: &VolumeName) -> String {
     format!(
-        "volume {name} says no size=: only a file with one is made larger here; one without follows its \
-         file, and others stay as they are"
+        "volume {name} has no size=: `resize` enlarges files that have one; a file without follows its length \
+         (truncate -s), and other volumes have a fixed size"
     )
 }
 
@@ -277,7 +277,7 @@ mod tests {
                 text.replace("size=1MiB", "size=3MiB").replace('\'', "\"")
             );
             let none = file.with_size(&name("a"), Bytes(3 << 20)).map(|_| ()).expect_err("a RAM volume");
-            assert!(none.contains("says no size="), "{none}");
+            assert!(none.contains("has no size="), "{none}");
         }
     }
 

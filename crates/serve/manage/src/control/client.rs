@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Occurrence, Reply, Request, message};
 use crate::live::{CLOSE_TIME, FLUSH_TIME};
-use backends::Failure;
+use backends::{Failure, Kind};
 
 /// Ten thousand sessions with all their keys fit into it.
 const REPLY_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -37,6 +37,14 @@ impl AskError {
 
 impl std::error::Error for AskError {}
 
+/// A server that is not there is unreachable, as any other.
+impl From<AskError> for Failure {
+    fn from(error: AskError) -> Failure {
+        let kind = if matches!(error, AskError::NoServer(_)) { Kind::Unreachable } else { Kind::Failed };
+        Failure::new(kind, error)
+    }
+}
+
 impl fmt::Display for AskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -46,6 +54,9 @@ impl fmt::Display for AskError {
                     f,
                     "no server listens at {path}; start one, or name its socket with --control or its configuration with --config"
                 )
+            }
+            AskError::Io(path, error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                write!(f, "only the user of the server may use its socket {}: {error}", path.display())
             }
             AskError::Io(path, error) => {
                 write!(f, "the server at {} does not answer: {error}", path.display())
@@ -74,7 +85,7 @@ pub struct Subscription {
 /// # Errors
 /// There is no server, or it refuses, such as when it has as many subscribers as it may have.
 pub fn subscribe(path: &Path) -> Result<Subscription, Failure> {
-    let failed = |error| Failure::failed(AskError::new(path, error));
+    let failed = |error| Failure::from(AskError::new(path, error));
     let (reply, stream) = converse(path, &Request::Events).map_err(failed)?;
     match reply {
         Reply::Done => {

@@ -15,7 +15,11 @@ pub fn volumes(volumes: &[Volume], width: usize) -> String {
                 once(volume.name.clone()),
                 once(Bytes(volume.bytes).to_string()),
                 once(volume.block_bytes.to_string()),
-                lun.target.clone(),
+                if lun.front_end == "iscsi" {
+                    lun.target.clone()
+                } else {
+                    export(&lun.front_end, &lun.target)
+                },
                 lun.lun.map_or_else(String::new, |lun| lun.to_string()),
                 once(volume.spec.clone()),
                 once(volume.naa.clone()),
@@ -40,6 +44,11 @@ const COLUMNS: [(&str, Align, u8); 8] = [
     ("SERIAL", Align::Left, 3),
 ];
 
+/// What a front end without targets calls its own: `NBD export vm1`.
+fn export(front_end: &str, name: &str) -> String {
+    format!("{} export {name}", front_end.to_uppercase())
+}
+
 /// A paragraph for each target, in lines of at most `width` letters: who may use it, where, and what is on it.
 pub fn targets(targets: &[Target], width: usize) -> String {
     targets.iter().map(|it| target(it, width)).collect()
@@ -50,19 +59,23 @@ fn target(target: &Target, width: usize) -> String {
     let or_any =
         |list: &Option<Vec<String>>| list.as_ref().map_or_else(|| "any".to_owned(), |all| all.join(", "));
     let chap = if target.users.is_empty() { "none".to_owned() } else { target.users.join(", ") };
+    let is_iscsi = target.front_end == "iscsi";
     let mut pairs = vec![
         ("portals", target.portals.join(", ")),
-        ("initiators", or_any(&target.initiators)),
+        (if is_iscsi { "initiators" } else { "clients" }, or_any(&target.initiators)),
         ("networks", or_any(&target.networks)),
-        ("CHAP users", chap),
-        ("sessions", target.sessions.to_string()),
     ];
+    pairs.extend(is_iscsi.then_some(("CHAP users", chap)));
+    pairs.push(("sessions", target.sessions.to_string()));
     pairs.extend(target.redirect.clone().map(|address| ("redirects to", address)));
+    // Other front ends have no LUNs.
+    let label = |lun| if is_iscsi { format!("LUN {lun}") } else { "volume".to_owned() };
     let luns: Vec<(String, &str)> =
-        target.luns.iter().map(|lun| (format!("LUN {}", lun.lun), lun.volume.as_str())).collect();
+        target.luns.iter().map(|lun| (label(lun.lun), lun.volume.as_str())).collect();
     pairs.extend(luns.iter().map(|(lun, volume)| (lun.as_str(), (*volume).to_owned())));
     let names = pairs.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     let rows = pairs.iter().flat_map(|(name, value)| hanging(&format!("  {name:<names$}  "), value, width));
-    let head = hanging("", &format!("{}{alias}", target.name), width);
+    let name = if is_iscsi { target.name.clone() } else { export(&target.front_end, &target.name) };
+    let head = hanging("", &format!("{name}{alias}"), width);
     head.into_iter().chain(rows).map(|line| format!("{}\n", line.trim_end())).collect()
 }

@@ -61,10 +61,14 @@ impl Export {
 
 /// All exports of `[nbd]`.
 pub(super) fn all(section: &Section<'_>, document: &Document<'_>, tls: Option<&Tls>) -> Vec<Export> {
+    // A certificate or key that cannot be read is a mistake of its own.
+    let is_unread = tls.is_none() && section.has("tls-certificate") && section.has("tls-client-ca");
+    let is_off = section.text("tls").is_some_and(|mode| mode.value == "off");
+    let asks_clients = tls.map_or(is_unread && !is_off, |tls| tls.served.server.asks_clients());
     let mut exports: Vec<Export> = Vec::new();
     for section in section.sections("export", "[[nbd.export]]") {
         let Some(export) = read(&section, document) else { continue };
-        if export.clients.is_some() && !tls.is_some_and(|tls| tls.served.server.asks_clients()) {
+        if export.clients.is_some() && !asks_clients {
             let sentence = "names of clients are in their certificates: [nbd] needs tls-client-ca, and tls that is not off";
             section.mistakes.add(section.placed("clients"), sentence);
         }
