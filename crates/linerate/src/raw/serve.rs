@@ -31,14 +31,18 @@ const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 98
 /// Connections that are answered at once, with 256 KiB each; one more is closed at once.
 const CONNECTIONS_MAX: u32 = 1024;
 pub(crate) fn run(arguments: &RawServeArguments) -> Result<(), Failure> {
-    let disk = disk(arguments.size)?;
     reactor::block_on(arguments.poll.world()?, async {
         let listener = listen::at(arguments.listen, StreamOptions::default())?;
         say(&format!(
             "linerate lab raw-serve: iSCSI without storage, to measure what is beside it\n\
-             listens on {}; answers whoever asks for any target; keeps nothing\nready\n",
-            listener.local()
+             listens on {}; answers every initiator, for any target; keeps no data\n\
+             takes {} of memory\n",
+            listener.local(),
+            arguments.size
         ));
+        // Some seconds for a large disk; connections wait meanwhile.
+        let disk = disk(arguments.size)?;
+        say("ready\n");
         let answer = |stream: Box<dyn Stream>| {
             let disk = disk.clone();
             async move { iscsi::serve(&*stream, &disk).await }

@@ -150,7 +150,10 @@ impl ExportInfo {
         let (minimum, preferred, maximum) = (self.minimum_block, self.preferred_block, self.maximum_payload);
         line(
             "blocks",
-            &format!("{minimum} bytes at least, {preferred} preferred; a request moves {maximum} at most"),
+            &format!(
+                "{minimum} bytes at least, {preferred} preferred; requests of at most {}",
+                Bytes(u64::from(maximum))
+            ),
         );
         let holes = if self.base_allocation { ", holes are told (base:allocation)" } else { "" };
         line("replies", &format!("{}{holes}", self.replies));
