@@ -3,6 +3,8 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use iscsi::pdu::{Bhs, LoginRequest, LoginResponse, LoginStatus, Stage, TargetNumbers};
 use iscsi::serial::Sn;
@@ -10,6 +12,7 @@ use iscsi::serial::Sn;
 use crate::program::{Ended, run_command};
 use crate::remote::{GOOD, attached, in_a_world, reserve_out};
 use crate::server::{Server, free_port};
+use crate::sessions::sessions;
 
 const REFUSED: i32 = 2;
 const UNREACHABLE: i32 = 3;
@@ -85,6 +88,20 @@ fn a_target_that_says_nothing_is_unreachable() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = silent.local_addr().expect("an address");
     expect(ready(&format!("iscsi://{address}/{TARGET}/0?login-time=1")), UNREACHABLE, "took too long");
+}
+
+#[test]
+fn a_target_that_is_lost_for_good_is_unreachable() {
+    let mut server = Server::serving(&["disk=delay:1h:[ram:1MiB]"]);
+    let url = format!("{}?reconnect-time=0", server.url("disk"));
+    let reading =
+        thread::spawn(move || run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).args(["read", &url])));
+    let waits = || sessions(&server).iter().any(|session| session["in_flight"].as_u64() > Some(0));
+    while !waits() && !reading.is_finished() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    server.kill();
+    expect(reading.join().expect("an end"), UNREACHABLE, "the connection to the target is lost");
 }
 
 /// Answers one login with this status.

@@ -124,3 +124,15 @@ fn refused(alert: AlertDescription, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     };
     f.write_str(why)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn names_are_shown_as_they_are_written() {
+        assert_eq!(plain("DnsName(\"san1.example\")"), "san1.example");
+        assert_eq!(plain("IpAddress(192.0.2.1)"), "192.0.2.1");
+        assert_eq!(plain("san1"), "san1");
+    }
+}
