@@ -92,16 +92,32 @@ fn a_target_that_says_nothing_is_unreachable() {
 
 #[test]
 fn a_target_that_is_lost_for_good_is_unreachable() {
+    expect(lost_meanwhile(&["read"], 1), UNREACHABLE, "the connection to the target is lost");
+}
+
+#[test]
+fn a_run_in_which_the_target_went_is_made_again_by_who_goes_on() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().display().to_string();
+    let lost = lost_meanwhile(&["bench", "--out", &out, "--seconds", "3600", "--depth", "7"], 7);
+    expect(lost, UNREACHABLE, &format!("--resume {out} goes on"));
+    let record = std::fs::read_to_string(folder.path().join("result.json")).expect("a record");
+    let record: serde_json::Value = serde_json::from_str(&record).expect("JSON");
+    assert_eq!(record["runs"][0]["ended"], "interrupted");
+}
+
+/// What this command comes to whose LUN answers in an hour, and whose server ends when so many commands are under way.
+fn lost_meanwhile(words: &[&str], commands: u64) -> Ended {
     let mut server = Server::serving(&["disk=delay:1h:[ram:1MiB]"]);
-    let url = format!("{}?reconnect-time=0", server.url("disk"));
-    let reading =
-        thread::spawn(move || run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).args(["read", &url])));
-    let waits = || sessions(&server).iter().any(|session| session["in_flight"].as_u64() > Some(0));
-    while !waits() && !reading.is_finished() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    command.args(words).arg(format!("{}?reconnect-time=0", server.url("disk")));
+    let lost = thread::spawn(move || run_command(&mut command));
+    let waits = || sessions(&server).iter().any(|session| session["in_flight"].as_u64() >= Some(commands));
+    while !waits() && !lost.is_finished() {
         thread::sleep(Duration::from_millis(10));
     }
     server.kill();
-    expect(reading.join().expect("an end"), UNREACHABLE, "the connection to the target is lost");
+    lost.join().expect("an end")
 }
 
 /// Answers one login with this status.

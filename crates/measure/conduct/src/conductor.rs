@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bench::Go;
 use bench::plan::{Cell, Data, Percent, Role, Rule, Span, Stop, Workload};
-use bench::record::{CellRun, ClientRun};
+use bench::record::{CellRun, ClientRun, Ended};
 use bench::schedule::{Schedule, Work};
 
 use super::client::RoleResult;
@@ -164,20 +164,20 @@ impl<C: Crew> Conductor<'_, C> {
     }
 
     /// Writes the run down. Where requests failed, goes on only if the storage can still be reached: a target
-    /// that has gone is not asked for hours.
-    async fn keep(&mut self, run: CellRun, lost: Option<Failure>) -> Result<(), Failure> {
+    /// that has gone is not asked for hours, and the run in which it went is made again by who goes on.
+    async fn keep(&mut self, mut run: CellRun, mut lost: Option<Failure>) -> Result<(), Failure> {
         let failed = run.clients.iter().any(|client| client.run.errors > 0);
+        if failed && lost.is_none() && !(self.asked)() {
+            lost = awaited(self.crew.look_alive(), |waited| self.view.waiting(waited)).await.err();
+        }
+        if lost.is_some() {
+            run.ended = Ended::Interrupted;
+        }
         self.view.ended(&run);
         if let Some(sentence) = self.keeper.keep(run) {
             self.view.note(&sentence);
         }
-        match lost {
-            Some(failure) => Err(failure),
-            None if failed && !(self.asked)() => {
-                awaited(self.crew.look_alive(), |waited| self.view.waiting(waited)).await
-            }
-            None => Ok(()),
-        }
+        lost.map_or(Ok(()), Err)
     }
 }
 
