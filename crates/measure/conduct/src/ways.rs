@@ -5,7 +5,6 @@ use std::sync::Arc;
 use bench::plan::Role;
 use block::{BlockDevice, Buffer, Buffered, Extent, SingleUser, Window};
 use host::{FileDevice, ReactorTasks};
-use initiator::verbs::VerbError;
 use initiator::{RemoteTarget, Statistics, Url};
 
 use backends::{Failure, nbd, remote};
@@ -85,11 +84,10 @@ impl StoragePaths {
         for (index, device) in self.devices.iter().enumerate() {
             let buffer = Buffer::zeroed(device.geometry().block_size.bytes() as usize);
             let Err(error) = device.read(Extent::new(0, 1), buffer).await else { continue };
-            // A device without a session is not ready, whatever the reason: its session knows more.
             if let (Source::Lun(url), Some(target)) = (&self.source, self.targets.get(index))
-                && let Err(VerbError::Lost(lost)) = target.unit(url.lun).test_unit_ready().await
+                && let Some(lost) = remote::lost(&target.unit(url.lun)).await
             {
-                return Err(Failure::from(lost).context(url));
+                return Err(lost.context(url));
             }
             let failure = Failure::device("cannot read block 0", error);
             if let Source::Local { export: Some(url), .. } = &self.source

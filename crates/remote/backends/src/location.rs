@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use block::{BlockDevice, SingleUser};
 use host::{FileDevice, FileOptions};
-use initiator::verbs::VerbError;
 use initiator::{RemoteLun, Transfer, Unit, Url, cdb};
 use volume::spec::Spec;
 
@@ -172,8 +171,7 @@ impl Opened {
         self.lun.clone()
     }
 
-    /// What came of work on this device: a failure with the reason, if its target or server cannot be reached any more. A
-    /// device that is away is not ready, whatever the reason.
+    /// What came of work on this device: a failure with the reason, if its target or server cannot be reached any more.
     ///
     /// # Errors
     /// Those of the work.
@@ -183,10 +181,7 @@ impl Opened {
             done => return done,
         };
         let lost = match (&self.lun, &self.export) {
-            (Some(lun), _) => match lun.unit().test_unit_ready().await {
-                Err(VerbError::Lost(lost)) => Some(Failure::from(lost)),
-                _ => None,
-            },
+            (Some(lun), _) => remote::lost(&lun.unit()).await,
             (None, Some(url)) => nbd::unreachable(url).await,
             (None, None) => None,
         };

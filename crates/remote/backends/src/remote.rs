@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use host::{Epoll, EpollOptions};
-use initiator::verbs::LunAddress;
+use initiator::verbs::{LunAddress, VerbError};
 use initiator::{
     Discovered, OpenError, Portal, RemoteLun, RemoteTarget, SettingError, Settings, Unit, Url, UrlError,
     UrlProblem,
@@ -38,6 +38,15 @@ pub fn url(text: &str) -> Result<Url, Failure> {
     find_secrets(&mut url.settings)?;
     recorders::keep(&url.settings);
     Ok(url)
+}
+
+/// Why a LUN's target is lost for good, if it is. A LUN without a session is not ready, whatever the reason: the session
+/// knows more.
+pub async fn lost(unit: &Unit) -> Option<Failure> {
+    match unit.test_unit_ready().await {
+        Err(VerbError::Lost(lost)) => Some(Failure::from(lost)),
+        _ => None,
+    }
 }
 
 /// What is wrong with the URL of a LUN, in one sentence. Secrets are not looked for.
