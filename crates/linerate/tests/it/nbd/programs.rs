@@ -86,14 +86,20 @@ fn images_are_copied_over_several_connections() {
     }
     for volume in VOLUMES {
         let Some(both) = Both::serving(&[volume], "") else { return };
-        let (before, after) = (both.server.state().join("before"), both.server.state().join("after"));
-        write_patterned_file(&before, 64 << 20);
-        let (before, after) = (before.display().to_string(), after.display().to_string());
-        let many = ["--connections=4", "--threads=4", "--requests=16", "--flush"];
-        run("nbdcopy", &[&many[..], &[&before, &both.url("disk")]].concat()).expect_success();
-        run("nbdcopy", &[&many[..], &[&both.url("disk"), &after]].concat()).expect_success();
-        run("cmp", &[&before, &after]).expect_success();
+        copied_there_and_back(&both, &both.url("disk"));
     }
+}
+
+/// Copies a file of 64 MiB to the export and back, by nbdcopy over four connections, and compares; both files.
+pub(super) fn copied_there_and_back(both: &Both, url: &str) -> [String; 2] {
+    let [before, after] = ["before", "after"].map(|name| both.server.state().join(name));
+    write_patterned_file(&before, 64 << 20);
+    let [before, after] = [before, after].map(|path| path.display().to_string());
+    let many = ["--connections=4", "--threads=4", "--requests=16", "--flush"];
+    run("nbdcopy", &[&many[..], &[&before, url]].concat()).expect_success();
+    run("nbdcopy", &[&many[..], &[url, &after]].concat()).expect_success();
+    run("cmp", &[&before, &after]).expect_success();
+    [before, after]
 }
 
 #[test]

@@ -8,7 +8,8 @@ use tempfile::TempDir;
 
 use super::Both;
 use super::client::{Client, OPT_GO, OPT_LIST, OPT_STARTTLS, an_option, string};
-use crate::program::{Ended, installed, run, run_command, until, write_patterned_file};
+use super::programs::copied_there_and_back;
+use crate::program::{Ended, installed, run, run_command, until};
 use crate::qemu::TLS_CREDENTIALS;
 use crate::server::free_port;
 
@@ -98,13 +99,7 @@ fn other_peoples_clients_use_certificates() {
         assert!(listed.contains("export=\"disk\""), "{listed}");
         assert_eq!(listed.contains("export=\"secret\""), keys == MUTUAL, "{listed}");
         assert!(run("nbdinfo", &[&url]).expect_success().contains("protocol: newstyle-fixed with TLS"));
-        let [before, after] = ["before", "after"].map(|name| both.server.state().join(name));
-        write_patterned_file(&before, 64 << 20);
-        let [before, after] = [before, after].map(|path| path.display().to_string());
-        let many = ["--connections=4", "--threads=4", "--requests=16", "--flush"];
-        run("nbdcopy", &[&many[..], &[&before, &url]].concat()).expect_success();
-        run("nbdcopy", &[&many[..], &[&url, &after]].concat()).expect_success();
-        run("cmp", &[&before, &after]).expect_success();
+        let [before, _] = copied_there_and_back(&both, &url);
 
         let object = TLS_CREDENTIALS.replace("DIR", &pki.folder());
         let image = format!("driver=nbd,host=localhost,port={},export=disk,tls-creds=tls0", both.port);

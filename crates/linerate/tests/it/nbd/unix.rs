@@ -4,9 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use super::programs::copied_there_and_back;
 use super::tls::Pki;
 use super::{Both, export_of};
-use crate::program::{Ended, installed, run, write_patterned_file};
+use crate::program::{Ended, installed, run};
 use crate::qemu::qemu_io;
 use crate::server::free_port;
 use crate::sessions::sessions;
@@ -47,13 +48,7 @@ fn clients_of_this_machine_use_the_socket() {
     let url = both.local("disk");
     let said = run("nbdinfo", &["--list", &url]).expect_success();
     assert!(said.contains("export=\"disk\"") && said.contains("export-size: 67108864"), "{said}");
-    let [before, after] = ["before", "after"].map(|name| both.server.state().join(name));
-    write_patterned_file(&before, 64 << 20);
-    let [before, after] = [before, after].map(|path| path.display().to_string());
-    let many = ["--connections=4", "--threads=4", "--requests=16", "--flush"];
-    run("nbdcopy", &[&many[..], &[&before, &url]].concat()).expect_success();
-    run("nbdcopy", &[&many[..], &[&url, &after]].concat()).expect_success();
-    run("cmp", &[&before, &after]).expect_success();
+    let [_, after] = copied_there_and_back(&both, &url);
     let said = qemu_io(&url, &["write -P 0xa5 0 4M", "write -f -P 7 4095 2", "read -P 7 4095 2", "flush"]);
     assert!(!said.contains("Pattern verification failed"), "{said}");
     let copied = both.server.state().join("copied").display().to_string();
