@@ -15,7 +15,7 @@ use super::san::{self, Chap, LUN_MAX, Lun, Portal, San, Target};
 use super::{Note, Place, session};
 use attributes::{ACL_ATTRIBUTES, GROUP_ATTRIBUTES, unusual};
 use backends::Failure;
-use logins::{account, chap, login};
+use logins::{Login, account, chap, login};
 
 /// All that the document says.
 ///
@@ -168,26 +168,51 @@ impl Lio {
 
     /// Who may log in, with which LUNs and secrets.
     fn users(&mut self, target: &mut Target, group: &Object<'_>, access: &Access, uses: &mut Vec<Use>) {
-        let place = group.place();
         let storage = luns_of(target, group);
         let acls = group.objects("node_acls");
-        let anybody = login(group, None);
-        let index = self.san.targets.len();
+        // Read in any case: with node ACLs it means nothing.
+        let login = login(group, None);
         if acls.is_empty() {
-            if !access.for_anybody {
-                target.leave_out("no initiator may use it: it has no node ACL", &place);
-            }
-            uses.extend(storage.into_iter().map(|(lun, (storage, place))| Use {
-                target: index,
-                lun,
-                storage,
-                initiator: None,
-                write_protected: access.for_anybody && access.demo_protected,
-                place,
-            }));
-            chap(target, access.authentication, anybody.into_iter().collect(), &place);
-            return;
+            self.anybody(target, (group, login), access, storage, uses);
+        } else {
+            self.listed(target, (group, &acls), access, &storage, uses);
         }
+    }
+
+    /// No initiator is named: all may log in, or none.
+    fn anybody(
+        &mut self,
+        target: &mut Target,
+        (group, login): (&Object<'_>, Option<Login>),
+        access: &Access,
+        storage: BTreeMap<u64, (String, Place)>,
+        uses: &mut Vec<Use>,
+    ) {
+        let (place, index) = (group.place(), self.san.targets.len());
+        if !access.for_anybody {
+            target.leave_out("no initiator may use it: it has no node ACL", &place);
+        }
+        uses.extend(storage.into_iter().map(|(lun, (storage, place))| Use {
+            target: index,
+            lun,
+            storage,
+            initiator: None,
+            write_protected: access.for_anybody && access.demo_protected,
+            place,
+        }));
+        chap(target, access.authentication, login.into_iter().collect(), &place);
+    }
+
+    /// Only the initiators of node ACLs may log in.
+    fn listed(
+        &mut self,
+        target: &mut Target,
+        (group, acls): (&Object<'_>, &[Object<'_>]),
+        access: &Access,
+        storage: &BTreeMap<u64, (String, Place)>,
+        uses: &mut Vec<Use>,
+    ) {
+        let (place, index) = (group.place(), self.san.targets.len());
         if access.for_anybody {
             let sentence =
                 "`generate_node_acls` is not carried over: only initiators with a node ACL may log in here";
@@ -200,7 +225,7 @@ impl Lio {
         }
         let mut names = Vec::new();
         let mut logins = Vec::new();
-        for acl in &acls {
+        for acl in acls {
             let wwn = acl.scalar("node_wwn").unwrap_or_default();
             let Some(name) = san::name(&wwn).filter(|name| !names.contains(name)) else {
                 target.note(
@@ -211,7 +236,7 @@ impl Lio {
                 );
                 continue;
             };
-            mapped(target, acl, &storage, access.protected, |lun, storage, write_protected, place| {
+            mapped(target, acl, storage, access.protected, |lun, storage, write_protected, place| {
                 uses.push(Use {
                     target: index,
                     lun,
