@@ -25,6 +25,7 @@ mod balance;
 mod claims;
 mod journal;
 mod keeping;
+mod pace;
 mod session;
 mod status;
 mod transport;

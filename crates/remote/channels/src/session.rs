@@ -16,6 +16,7 @@ use crate::balance::{Begun, Estimate, choose};
 use crate::claims::{Claim, Claims};
 use crate::journal::Journal;
 use crate::keeping::attend;
+use crate::pace::Pace;
 use crate::status::{ChannelStatus, Status};
 use crate::transport::{Connected, Failed, Kind, Link, Request, Transport};
 use crate::turns::Turns;
@@ -63,6 +64,7 @@ pub(crate) struct Shared<T: Transport> {
     /// A flush empties the journal of as much at once.
     _reserve: Reserve,
     pub(crate) is_flushing: Cell<bool>,
+    pace: Cell<Pace>,
     /// The server's start, if it tells.
     pub(crate) start: Cell<Option<u128>>,
 }
@@ -147,7 +149,8 @@ impl<T: Transport> Channels<T> {
             longest_stall: Duration::ZERO,
             replays: 0,
         };
-        let reserve = Reserve::of((settings.journal_bytes / 2).min(RESERVE_BYTES_MAX));
+        let most_kept = settings.journal_bytes / 2;
+        let reserve = Reserve::of(most_kept.min(RESERVE_BYTES_MAX));
         let shared = Rc::new(Shared {
             transport,
             settings,
@@ -158,6 +161,7 @@ impl<T: Transport> Channels<T> {
             journal: RefCell::default(),
             _reserve: reserve,
             is_flushing: Cell::new(false),
+            pace: Cell::new(Pace::up_to(most_kept)),
             start: Cell::new(first.start),
         });
         let first = InUse { link: first.link, number: 0, fences: first.fences };
@@ -347,7 +351,7 @@ impl<T: Transport> Shared<T> {
             self.ledger.borrow_mut().note_write();
         } else {
             self.journal.borrow_mut().insert(range, change.clone());
-            self.flush_if_over(self.settings.journal_bytes / 2);
+            self.flush_if_over(self.pace.get().bytes());
         }
     }
 
@@ -398,8 +402,13 @@ fn sending_since(deadline: Instant, timeout: Duration) -> Instant {
 /// Empties the journal by a flush.
 fn flush_behind<T: Transport>(shared: Rc<Shared<T>>) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
-        let mark = shared.journal.borrow().mark();
+        let (mark, begun) = (shared.journal.borrow().mark(), reactor::now());
         let flushed = shared.ask(shared.transport.flush()).await;
+        if flushed.is_ok() {
+            let mut pace = shared.pace.get();
+            pace.flushed(begun, reactor::now());
+            shared.pace.set(pace);
+        }
         if let Err(Failed::Server(_) | Failed::WritesLost) = flushed {
             // What could not be flushed may be lost: the next flush of the user says so.
             shared.journal.borrow_mut().flushed(mark);

@@ -109,6 +109,11 @@ impl Slice {
         })
     }
 
+    /// Whether somebody else has a part of the buffer, too.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.buffer) > 1
+    }
+
     /// The buffer, if it is not shared.
     pub fn into_buffer(self) -> Option<Buffer> {
         Arc::into_inner(self.buffer)

@@ -1,5 +1,7 @@
 //! What a slot reads into and writes from, kept from one request to the next.
 
+use std::collections::VecDeque;
+
 use block::{Buffer, Slice};
 
 use crate::plan::{Data, Workload};
@@ -9,6 +11,8 @@ use stats::{Random, mix};
 pub(super) struct Payload {
     read: Option<Buffer>,
     write: Option<Slice>,
+    /// Earlier ones that the device has kept, the oldest first: it will let go of them, as a journal does behind a flush.
+    kept: VecDeque<Slice>,
     longest: usize,
     data: Data,
     /// Where data come from that nothing can compress.
@@ -19,6 +23,9 @@ pub(super) struct Payload {
     written: u64,
 }
 
+/// Of what a device keeps, so much is waited for. The rest is the device's alone.
+const KEPT_MAX: usize = 64;
+
 /// The smallest unit in which storage usually looks for data that it has already.
 const UNIQUE_BYTES: usize = 4096;
 
@@ -26,7 +33,16 @@ impl Payload {
     /// That of slot number `number` of session number `session`.
     pub(super) fn new(workload: &Workload, longest: usize, session: usize, number: u32) -> Payload {
         let seed = mix(workload.seed) ^ mix((session as u64) << 32 | u64::from(number));
-        Payload { read: None, write: None, longest, data: workload.data, seed, pattern: None, written: 0 }
+        Payload {
+            read: None,
+            write: None,
+            kept: VecDeque::new(),
+            longest,
+            data: workload.data,
+            seed,
+            pattern: None,
+            written: 0,
+        }
     }
 
     /// A buffer to read into; a failed read has taken the last one with it.
@@ -64,14 +80,24 @@ impl Payload {
     /// Random data of which no 4 KiB were written before, at the price of one word in each: filling all of it anew
     /// would measure this program.
     fn unlike_the_last(&mut self, bytes: usize) -> Buffer {
-        let kept = self.write.take().and_then(Slice::into_buffer);
-        let mut buffer = kept.unwrap_or_else(|| self.random());
+        let mut buffer = self.free().unwrap_or_else(|| self.random());
         for chunk in buffer[..bytes].chunks_mut(UNIQUE_BYTES) {
             self.written += 1;
             let word = mix(self.seed ^ self.written).to_le_bytes();
             chunk[..word.len()].copy_from_slice(&word); // a logical block is longer than a word
         }
         buffer
+    }
+
+    /// A buffer of random data that the device has let go of.
+    fn free(&mut self) -> Option<Buffer> {
+        match self.write.take() {
+            Some(last) if last.is_shared() => self.kept.push_back(last),
+            last => return last.and_then(Slice::into_buffer),
+        }
+        let is_free = self.kept.front().is_some_and(|oldest| !oldest.is_shared());
+        let oldest = (is_free || self.kept.len() > KEPT_MAX).then(|| self.kept.pop_front()).flatten();
+        oldest.and_then(Slice::into_buffer)
     }
 
     fn random(&mut self) -> Buffer {
@@ -119,6 +145,16 @@ mod tests {
         let before = kept.to_vec();
         drop(payload.writing(16_384));
         assert_eq!(*kept, before);
+    }
+
+    #[test]
+    fn what_the_device_lets_go_of_is_used_again() {
+        let mut payload = payload(Data::Random);
+        let mut journal: Vec<_> = (0..3).map(|_| payload.writing(16_384)).collect();
+        let first = journal[0].as_ptr();
+        journal.clear();
+        let next: Vec<_> = (0..3).map(|_| payload.writing(16_384)).collect();
+        assert!(next.iter().any(|data| data.as_ptr() == first));
     }
 
     #[test]
