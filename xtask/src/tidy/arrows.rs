@@ -13,6 +13,8 @@ const ARROWS: &[(&str, &str)] = &[
     ("tls", "reactor"),
     ("volume", "block"),
     ("contents", "block"),
+    // Members are devices; no network, no file.
+    ("raid", "block"),
     // Its logical unit is the SCSI face of a volume.
     ("unit", "scsi block volume"),
     ("host", "block reactor"),

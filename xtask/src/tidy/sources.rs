@@ -76,6 +76,7 @@ const PURE: &[&str] = &[
     "crates/storage/block/src/",
     "crates/storage/volume/src/",
     "crates/storage/contents/src/",
+    "crates/storage/raid/src/",
     "crates/serve/unit/src/",
     "crates/wire/iscsi/src/",
     "crates/wire/nbd/src/",

@@ -1,0 +1,57 @@
+//! Which members hold their data, and who remembers it.
+
+use block::Pending;
+
+/// What a member holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberState {
+    /// All of its data.
+    InSync,
+    /// The data of the stripes before this one; the others are being rebuilt, and are neither read nor written.
+    Rebuilding {
+        /// Number of stripes that are in sync, from the start of the set.
+        done: u64,
+    },
+    /// Missing, or it missed a write: it is not read until it is rebuilt.
+    Failed,
+}
+
+impl MemberState {
+    /// Whether the member's strip of this stripe is current.
+    pub fn holds(self, stripe: u64) -> bool {
+        match self {
+            MemberState::InSync => true,
+            MemberState::Rebuilding { done } => stripe < done,
+            MemberState::Failed => false,
+        }
+    }
+}
+
+/// The states of all members, by their index in the set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStates {
+    /// One for each member.
+    pub members: Vec<MemberState>,
+}
+
+impl MemberStates {
+    /// All `members` in sync.
+    pub fn in_sync(members: usize) -> MemberStates {
+        MemberStates { members: vec![MemberState::InSync; members] }
+    }
+
+    /// Which members lack data: what [`crate::Layout::survives`] takes.
+    pub fn lacking(&self) -> Vec<bool> {
+        self.members.iter().map(|state| *state != MemberState::InSync).collect()
+    }
+}
+
+/// Remembers the states of the members across restarts.
+///
+/// A set records that a member has failed before it acknowledges the first write that the member missed. After
+/// a restart the set must be assembled with the states recorded last, so that a stale member is not read.
+pub trait MetadataStore: Send + Sync {
+    /// Ends once `states` are on stable storage: on so many members that every later assembly finds them. An
+    /// error takes the set out of service. Calls do not overlap, and come in order.
+    fn record(&self, states: &MemberStates) -> Pending<'_, ()>;
+}
