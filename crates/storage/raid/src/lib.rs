@@ -4,12 +4,36 @@
 //! network, no file and no clock; where it must wait or continue without its requester, it is given a
 //! [`block::Sleeper`] and a [`block::Spawner`].
 //!
+//! ```text
+//!   request ──► pieces, by Layout ──► lock ──► plan: what to read ──► journal, or bitmap ──► members
+//!                                                                     (durable first)
+//! ```
+//!
 //! Reading order: [`Level`] and [`Layout`] (where a block lies), [`MemberState`] and [`MetadataStore`] (which members
-//! may be read, and how that is remembered), [`parity`].
+//! may be read, and how that is remembered), [`Assembly`], [`RaidDevice`] (the set); inside, `plan` and [`parity`] (pure),
+//! `journal` and `intent` (the write hole), `members` (what follows from a failure), `read`, `write`, `clear`, `repair`.
 
+mod area;
+mod assembly;
+mod clear;
+mod device;
+mod intent;
+mod journal;
 mod layout;
+mod locks;
 mod member;
+mod members;
+mod operations;
 pub mod parity;
+mod plan;
+mod read;
+mod repair;
+mod set;
+mod write;
 
+pub use area::AreaCopy;
+pub use assembly::{Assembly, AssemblyError, Origin, ProtectionAreas, journal_blocks_min};
+pub use device::{RaidDevice, Status};
 pub use layout::{BadLayout, Layout, Level, MEMBERS_MAX, Piece, Strip};
 pub use member::{MemberState, MemberStates, MetadataStore};
+pub use repair::{Progress, Scrubbed};

@@ -2,6 +2,8 @@
 
 use block::Pending;
 
+use crate::Layout;
+
 /// What a member holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
@@ -54,4 +56,21 @@ pub trait MetadataStore: Send + Sync {
     /// Ends once `states` are on stable storage: on so many members that every later assembly finds them. An
     /// error takes the set out of service. Calls do not overlap, and come in order.
     fn record(&self, states: &MemberStates) -> Pending<'_, ()>;
+}
+
+impl MemberStates {
+    /// The states of a new set whose members may hold anything. With parity as many members as there are parity strips
+    /// are rebuilt from the others, which makes all parity right; RAID 1 and 10 begin with a write-intent bitmap in which
+    /// every region may differ.
+    pub fn of_new_set(layout: &Layout) -> MemberStates {
+        let mut states = MemberStates::in_sync(layout.members());
+        let rebuilt = layout.level().parity_strips();
+        states
+            .members
+            .iter_mut()
+            .rev()
+            .take(rebuilt)
+            .for_each(|state| *state = MemberState::Rebuilding { done: 0 });
+        states
+    }
 }

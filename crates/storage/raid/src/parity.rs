@@ -75,8 +75,9 @@ mod tests {
 
     #[test]
     fn any_two_strips_are_recovered() {
-        let data: Vec<Vec<u8>> =
-            (0..5u8).map(|strip| (0..64).map(|at| at * 7 ^ strip * 31).collect()).collect();
+        let data: Vec<Vec<u8>> = (0..5u8)
+            .map(|strip| (0..64u8).map(|at| at.wrapping_mul(7) ^ strip.wrapping_mul(31)).collect())
+            .collect();
         let slices: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
         let (mut p, mut q) = (vec![0; 64], vec![0; 64]);
         syndromes(&slices, &mut p, &mut q);

@@ -1,0 +1,119 @@
+//! Blocks for a journal or a bitmap, with a copy on several members or on a device beside them.
+
+use std::sync::Arc;
+
+use block::{BlockDevice, Blocks, DeviceError, Durability, Extent, Geometry, Lock, Slice};
+
+use crate::members::{Member, Members};
+use crate::operations::{all, first_error};
+
+/// A copy of the area of a journal or a bitmap.
+#[derive(Clone)]
+pub struct AreaCopy {
+    /// The blocks of the area, and no others.
+    pub device: Arc<dyn BlockDevice>,
+    /// The member on which they lie: it fails with the area. `None` for a device of their own.
+    pub member: Option<usize>,
+}
+
+/// The copies that are in use. A write is durable on all of them, or the copy that lacks it is out of use for ever,
+/// because its member has failed.
+pub(crate) struct Area {
+    geometry: Geometry,
+    members: Arc<Members>,
+    copies: Lock<Vec<Copy>>,
+}
+
+#[derive(Clone)]
+struct Copy {
+    device: Arc<dyn BlockDevice>,
+    member: Option<Member>,
+    losses: u64,
+}
+
+impl Copy {
+    /// `None` if its member has failed.
+    fn new(copy: &AreaCopy, members: &Members) -> Option<Copy> {
+        let member = match copy.member {
+            Some(index) => Some(members.present(index)?),
+            None => None,
+        };
+        let device = Arc::clone(&copy.device);
+        Some(Copy { losses: device.losses(), device, member })
+    }
+}
+
+impl Area {
+    /// The copies of members that have not failed; as long as the shortest. `None` if there is none, or if their
+    /// block sizes differ.
+    pub(crate) fn new(copies: &[AreaCopy], members: Arc<Members>) -> Option<Area> {
+        let in_use = |copy| Copy::new(copy, &members);
+        let copies: Vec<Copy> = copies.iter().filter_map(in_use).collect();
+        let mut geometry = copies.first()?.device.geometry();
+        for copy in &copies {
+            let other = copy.device.geometry();
+            if other.block_size != geometry.block_size {
+                return None;
+            }
+            geometry.blocks = Blocks(geometry.blocks.0.min(other.blocks.0));
+        }
+        Some(Area { geometry, members, copies: Lock::new(copies) })
+    }
+
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.geometry.block_size.bytes() as usize
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        self.geometry.blocks.0
+    }
+
+    /// Adds a copy, whose content is not that of the others yet. It has the length and block size of the others.
+    pub(crate) fn add(&self, copy: &AreaCopy) {
+        self.copies.lock().extend(Copy::new(copy, &self.members));
+    }
+
+    /// Whether a device is long enough for a copy, and has blocks of the same size.
+    pub(crate) fn fits(&self, device: &dyn BlockDevice) -> bool {
+        let geometry = device.geometry();
+        geometry.block_size == self.geometry.block_size && geometry.blocks >= self.geometry.blocks
+    }
+
+    /// The devices of the copies.
+    pub(crate) fn devices(&self) -> Vec<Arc<dyn BlockDevice>> {
+        self.copies.lock().iter().map(|copy| Arc::clone(&copy.device)).collect()
+    }
+
+    /// Number of copies whose members are still in the set.
+    pub(crate) fn copies(&self) -> usize {
+        self.current().len()
+    }
+
+    /// Writes whole blocks to stable storage, on all copies.
+    pub(crate) async fn write(&self, lba: u64, data: &Slice) -> Result<(), DeviceError> {
+        let extent = Extent::new(lba, (data.len() / self.block_bytes()) as u64);
+        let copies = self.current();
+        let written = all(copies.iter().map(|copy| async move {
+            let result = copy.device.write(extent, data.clone(), Durability::Stable).await;
+            let error = match result {
+                // What was reported to a flush beside this write may have been of this write.
+                Ok(()) if copy.device.losses() == copy.losses => return Ok(true),
+                Ok(()) => DeviceError::WritesLost,
+                Err(error) => error,
+            };
+            match &copy.member {
+                Some(member) => self.members.write_failed(member, error).await.map(|()| false),
+                None => Err(error),
+            }
+        }));
+        let is_kept = first_error(written.await)?;
+        // The members of the others have failed, and that is recorded.
+        if is_kept.contains(&true) { Ok(()) } else { Err(DeviceError::NotReady) }
+    }
+
+    fn current(&self) -> Vec<Copy> {
+        let mut copies = self.copies.lock();
+        copies.retain(|copy| copy.member.as_ref().is_none_or(|member| self.members.is_present(member)));
+        copies.clone()
+    }
+}

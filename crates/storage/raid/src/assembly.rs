@@ -1,0 +1,344 @@
+//! Making a set of its members.
+
+use std::sync::Arc;
+
+use block::{BlockDevice, Blocks, DeviceError, Durability, Geometry, Profile, Sleeper, Spawner};
+use derive_more::{Display, Error};
+
+use crate::area::{Area, AreaCopy};
+use crate::device::RaidDevice;
+use crate::intent::Intent;
+use crate::journal::{HEADERS, Journal, Log};
+use crate::locks::Permits;
+use crate::members::Members;
+use crate::operations::Operations;
+use crate::set::{Protection, Set};
+use crate::{Layout, Level, MemberStates, MetadataStore};
+
+/// What protects a set from writes that a crash has cut in two.
+#[derive(Clone)]
+pub enum ProtectionAreas {
+    /// RAID 5 and 6: a journal, in areas of as many members as the level survives and one more, or on a device of its
+    /// own.
+    Journal(Vec<AreaCopy>),
+    /// RAID 1 and 10, and RAID 5 and 6 without a journal: a write-intent bitmap.
+    Bitmap {
+        /// Where it lies, as for a journal.
+        copies: Vec<AreaCopy>,
+        /// Stripes that one bit stands for.
+        region_stripes: u64,
+    },
+    /// RAID 0; with others nothing repairs what a crash leaves.
+    Nothing,
+}
+
+/// Where the members come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// They are those of a set that was in use: its journal is replayed, or its bitmap read.
+    Existing,
+    /// A new set of members that may hold anything. With a bitmap all of it is synchronised; with a journal the states
+    /// are [`MemberStates::of_new_set`].
+    New,
+    /// A new set of members that read as zeros: they fit each other.
+    NewOfZeros,
+}
+
+/// What a set is made of.
+pub struct Assembly {
+    /// The layout, as it was when the set was made.
+    pub layout: Layout,
+    /// The blocks for data of each member. `None` if it is missing.
+    pub members: Vec<Option<Arc<dyn BlockDevice>>>,
+    /// The states that were recorded last.
+    pub states: MemberStates,
+    /// Where they are recorded.
+    pub metadata: Arc<dyn MetadataStore>,
+    /// What protects from the write hole.
+    pub protection: ProtectionAreas,
+    /// Where the members come from.
+    pub origin: Origin,
+    /// A random number that users of the set do not know, another one each time.
+    pub nonce: u64,
+    /// Memory for buffers of stripes in flight, in bytes. At least two stripes are in flight whatever it is.
+    pub memory_bytes: u64,
+    /// Assemble even if data may be wrong: a member lacks, and parity may not fit.
+    pub accepts_wrong_data: bool,
+    /// Times reads.
+    pub sleeper: Arc<dyn Sleeper>,
+    /// Runs writes, which continue when their requester is dropped.
+    pub spawner: Arc<dyn Spawner>,
+}
+
+/// Why a set was not assembled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
+pub enum AssemblyError {
+    /// Another number of members or states than the layout has.
+    #[display("the set has {expected} members, and {given} were given")]
+    MemberCount {
+        /// By the layout.
+        expected: usize,
+        /// Given.
+        given: usize,
+    },
+    /// A member has blocks of another size.
+    #[display("member {member} has blocks of {found} bytes, and the set of {expected}")]
+    BlockSize {
+        /// Its index.
+        member: usize,
+        /// Its block size.
+        found: u32,
+        /// The set's.
+        expected: u32,
+    },
+    /// A member has too few blocks.
+    #[display("member {member} has {found} blocks for data, and {needed} are needed")]
+    MemberTooSmall {
+        /// Its index.
+        member: usize,
+        /// Its blocks.
+        found: u64,
+        /// Blocks that the layout needs.
+        needed: u64,
+    },
+    /// A rebuild is further than the set is long.
+    #[display("member {member} is said to be rebuilt further than the set is long")]
+    BadState {
+        /// Its index.
+        member: usize,
+    },
+    /// Data lack.
+    #[display(
+        "{level} of {members} members lacks data: {lacking} of them are missing, failed or not yet rebuilt"
+    )]
+    TooManyLacking {
+        /// The level.
+        level: Level,
+        /// Members in all.
+        members: usize,
+        /// Members that lack.
+        lacking: usize,
+    },
+    /// The level has no such protection.
+    #[display("{level} has no {protection}: RAID 5 and 6 have a journal or a bitmap, RAID 1 and 10 a bitmap")]
+    NoSuchProtection {
+        /// The level.
+        level: Level,
+        /// What was given.
+        protection: &'static str,
+    },
+    /// No copy of the journal or bitmap is there, or they have other block sizes than the members.
+    #[display(
+        "no copy of the {protection} can be used: it lies on members that lack, or its blocks have another size"
+    )]
+    NoArea {
+        /// Journal or bitmap.
+        protection: &'static str,
+    },
+    /// The area is too small.
+    #[display("the {protection} has {found} blocks, and {needed} are needed")]
+    AreaTooSmall {
+        /// Journal or bitmap.
+        protection: &'static str,
+        /// Its blocks.
+        found: u64,
+        /// Blocks that are needed.
+        needed: u64,
+    },
+    /// There is no journal in the area.
+    #[display("the area of the journal has none in it: what it was to protect may be wrong")]
+    NoJournal,
+    /// A member lacks, and what stands for it may be wrong.
+    #[display(
+        "a member lacks, and after a crash parity may not fit in {regions} regions: its data there may be wrong"
+    )]
+    DataMayBeWrong {
+        /// How many.
+        regions: u64,
+    },
+    /// A request failed.
+    #[display("assembling the set: {_0}")]
+    Device(#[error(not(source))] DeviceError),
+}
+
+impl From<DeviceError> for AssemblyError {
+    fn from(error: DeviceError) -> AssemblyError {
+        AssemblyError::Device(error)
+    }
+}
+
+/// Assembles a set: replays its journal, or learns from its bitmap what may differ.
+pub(crate) async fn assemble(assembly: Assembly) -> Result<RaidDevice, AssemblyError> {
+    check_members(&assembly)?;
+    let Assembly { layout, states, metadata, nonce, sleeper, spawner, origin, .. } = assembly;
+    let profile = profile(&layout, &assembly.members, &assembly.protection);
+    let physical_exponent =
+        assembly.members.iter().flatten().map(|member| member.geometry().physical_exponent);
+    let geometry = Geometry {
+        block_size: layout.block_size(),
+        blocks: layout.blocks(),
+        physical_exponent: physical_exponent.max().unwrap_or(0),
+    };
+    let operations = Arc::new(Operations::new(spawner));
+    let members = Members::new(layout, assembly.members, &states, metadata, Arc::clone(&operations), sleeper);
+    let members = Arc::new(members);
+    let stripe_bytes = (layout.strip_blocks() << layout.block_size().shift()) * layout.strips() as u64;
+    let in_flight = usize::try_from(assembly.memory_bytes / (2 * stripe_bytes)).unwrap_or(usize::MAX).max(2);
+    let mut set = Set {
+        layout,
+        geometry,
+        profile,
+        members: Arc::clone(&members),
+        locks: Arc::default(),
+        permits: Arc::new(Permits::new(in_flight)),
+        operations: Arc::clone(&operations),
+        protection: Protection::Nothing,
+    };
+    members.recorded().await?;
+    match assembly.protection {
+        ProtectionAreas::Nothing => {}
+        ProtectionAreas::Journal(copies) => {
+            set.protection = Protection::Journal(open_journal(&set, &copies, origin, nonce).await?);
+        }
+        ProtectionAreas::Bitmap { copies, region_stripes } => {
+            let intent = open_bitmap(&set, &copies, region_stripes, origin).await?;
+            let regions = intent.unsynced();
+            let lacks = members.states().lacking().contains(&true);
+            if layout.has_parity() && lacks && regions > 0 && !assembly.accepts_wrong_data {
+                return Err(AssemblyError::DataMayBeWrong { regions });
+            }
+            set.protection = Protection::Intent(intent);
+        }
+    }
+    Ok(RaidDevice::new(set))
+}
+
+fn check_members(assembly: &Assembly) -> Result<(), AssemblyError> {
+    let Assembly { layout, members, states, .. } = assembly;
+    for given in [members.len(), states.members.len()] {
+        if given != layout.members() {
+            return Err(AssemblyError::MemberCount { expected: layout.members(), given });
+        }
+    }
+    for (member, device) in members.iter().enumerate() {
+        let Some(geometry) = device.as_ref().map(|device| device.geometry()) else { continue };
+        if geometry.block_size != layout.block_size() {
+            let (found, expected) = (geometry.block_size.bytes(), layout.block_size().bytes());
+            return Err(AssemblyError::BlockSize { member, found, expected });
+        }
+        let (Blocks(found), Blocks(needed)) = (geometry.blocks, layout.member_blocks());
+        if found < needed {
+            return Err(AssemblyError::MemberTooSmall { member, found, needed });
+        }
+    }
+    for (member, state) in states.members.iter().enumerate() {
+        if matches!(state, crate::MemberState::Rebuilding { done } if *done > layout.stripes()) {
+            return Err(AssemblyError::BadState { member });
+        }
+    }
+    let mut lacking = states.lacking();
+    lacking.iter_mut().zip(members).for_each(|(lacks, device)| *lacks |= device.is_none());
+    if !layout.survives(&lacking) {
+        let lacking = lacking.into_iter().filter(|lacks| *lacks).count();
+        return Err(AssemblyError::TooManyLacking {
+            level: layout.level(),
+            members: layout.members(),
+            lacking,
+        });
+    }
+    let level = layout.level();
+    match &assembly.protection {
+        ProtectionAreas::Journal(_) if !layout.has_parity() => {
+            Err(AssemblyError::NoSuchProtection { level, protection: "journal" })
+        }
+        ProtectionAreas::Bitmap { .. } if level == Level::Raid0 => {
+            Err(AssemblyError::NoSuchProtection { level, protection: "bitmap" })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn profile(
+    layout: &Layout,
+    members: &[Option<Arc<dyn BlockDevice>>],
+    protection: &ProtectionAreas,
+) -> Profile {
+    let profiles: Vec<Profile> = members.iter().flatten().map(|member| member.profile()).collect();
+    let all = |property: fn(&Profile) -> bool| profiles.iter().all(property);
+    let any = |property: fn(&Profile) -> bool| profiles.iter().any(property);
+    let granule = profiles.iter().map(|profile| profile.granularity.0).max().unwrap_or(1);
+    // Stripes are cleared as a whole; what a member deallocates is then at least a strip, or the longer granule.
+    let stripes = granule.div_ceil(layout.strip_blocks());
+    let has_journal = matches!(protection, ProtectionAreas::Journal(_));
+    Profile {
+        read_only: any(|profile| profile.read_only),
+        thin: all(|profile| profile.thin),
+        granularity: Blocks(layout.stripe_blocks().saturating_mul(stripes.max(1))),
+        // A journal has what it acknowledges on stable storage.
+        volatile_cache: !has_journal && any(|profile| profile.volatile_cache),
+        durable: all(|profile| profile.durable),
+        solid_state: all(|profile| profile.solid_state),
+    }
+}
+
+fn area(set: &Set, copies: &[AreaCopy], protection: &'static str) -> Result<Area, AssemblyError> {
+    let area = Area::new(copies, Arc::clone(&set.members));
+    let fits = |area: &Area| area.block_bytes() == set.geometry.block_size.bytes() as usize;
+    area.filter(fits).ok_or(AssemblyError::NoArea { protection })
+}
+
+async fn open_journal(
+    set: &Set,
+    copies: &[AreaCopy],
+    origin: Origin,
+    nonce: u64,
+) -> Result<Arc<Journal>, AssemblyError> {
+    let area = area(set, copies, "journal")?;
+    let needed = journal_blocks_min(&set.layout);
+    if area.blocks() < needed {
+        return Err(AssemblyError::AreaTooSmall { protection: "journal", found: area.blocks(), needed });
+    }
+    let old = Log::newest(&area.devices()).await?;
+    let (generation, key) = old.as_ref().map_or((0, 0), |log| (log.generation(), log.key()));
+    if origin == Origin::Existing {
+        let mut log = old.ok_or(AssemblyError::NoJournal)?;
+        while let Some(change) = log.next().await? {
+            set.check_change(&change)?;
+            set.apply(&change, Durability::Cached).await?;
+        }
+        set.members.flush().await?;
+    }
+    // Old records have another key, so that they are not replayed again.
+    let key = if nonce == key { nonce.wrapping_add(1) } else { nonce };
+    let (members, operations) = (Arc::clone(&set.members), Arc::clone(&set.operations));
+    Ok(Arc::new(Journal::begin(area, members, operations, generation, key).await?))
+}
+
+/// The least size of a journal, in blocks: for two writes of a whole stripe.
+pub fn journal_blocks_min(layout: &Layout) -> u64 {
+    let stripe = layout.strip_blocks() * layout.strips() as u64;
+    // A write has at most two parts of each data strip's columns and three of parity; their list has 12 bytes each.
+    let list = (64 + 12 * 4 * layout.strips() as u64) >> layout.block_size().shift();
+    HEADERS + 2 * (stripe + list + 1)
+}
+
+async fn open_bitmap(
+    set: &Set,
+    copies: &[AreaCopy],
+    region_stripes: u64,
+    origin: Origin,
+) -> Result<Arc<Intent>, AssemblyError> {
+    let area = area(set, copies, "bitmap")?;
+    let region_stripes = region_stripes.max(1);
+    let needed = Intent::blocks_needed(area.block_bytes(), region_stripes, set.layout.stripes());
+    if area.blocks() < needed {
+        return Err(AssemblyError::AreaTooSmall { protection: "bitmap", found: area.blocks(), needed });
+    }
+    let intent = Intent::new(area, region_stripes, set.layout.stripes());
+    match origin {
+        Origin::Existing => intent.load().await?,
+        Origin::New => intent.format(true).await?,
+        Origin::NewOfZeros => intent.format(false).await?,
+    }
+    Ok(Arc::new(intent))
+}

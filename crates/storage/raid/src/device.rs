@@ -1,0 +1,259 @@
+//! The set as a block device.
+
+use std::sync::Arc;
+
+use block::{
+    Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Pending, Profile, Run, Slice,
+};
+
+use crate::assembly::{Assembly, AssemblyError, assemble};
+use crate::repair::{Progress, Scrubbed};
+use crate::set::{Protection, Set};
+use crate::{Layout, MemberStates};
+
+/// Pieces of a request that are looked at for one answer about allocation.
+const PIECES_OF_ALLOCATION: usize = 64;
+
+/// A RAID set.
+pub struct RaidDevice {
+    set: Arc<Set>,
+}
+
+/// How a set is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The states of its members.
+    pub states: MemberStates,
+    /// Requests are refused until it is assembled again: data would have been wrong, or states were not recorded.
+    pub is_out_of_service: bool,
+    /// Copies of the journal in use, if the set has one. Without a copy, writes fail.
+    pub journal_copies: Option<usize>,
+    /// Regions that may differ since a crash, and are to be synchronised.
+    pub unsynced_regions: u64,
+}
+
+impl RaidDevice {
+    /// Assembles a set.
+    pub async fn assemble(assembly: Assembly) -> Result<RaidDevice, AssemblyError> {
+        assemble(assembly).await
+    }
+
+    pub(crate) fn new(set: Set) -> RaidDevice {
+        RaidDevice { set: Arc::new(set) }
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> Layout {
+        self.set.layout
+    }
+
+    /// How the set is now.
+    pub fn status(&self) -> Status {
+        let (journal_copies, unsynced_regions) = match &self.set.protection {
+            Protection::Journal(journal) => {
+                (Some(if journal.has_failed() { 0 } else { journal.copies() }), 0)
+            }
+            Protection::Intent(intent) => (None, intent.unsynced()),
+            Protection::Nothing => (None, 0),
+        };
+        Status {
+            states: self.set.members.states(),
+            is_out_of_service: self.set.members.check_service().is_err(),
+            journal_copies,
+            unsynced_regions,
+        }
+    }
+
+    /// Marks a member failed. [`DeviceError::Unsupported`] if data would lack without it.
+    pub fn fail(&self, member: usize) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.check_member(member)?;
+            match self.set.members.fail_by_hand(member).await? {
+                true => Ok(()),
+                false => Err(DeviceError::Unsupported),
+            }
+        })
+    }
+
+    /// Puts a device in the place of a failed member; [`RaidDevice::rebuild_step`] rebuilds it. `area` is its copy of
+    /// the journal or bitmap, if it is to have one; whatever is in it is overwritten.
+    /// [`DeviceError::OutOfRange`] if one of them is too small, [`DeviceError::Unsupported`] if its blocks have another
+    /// size or the member has not failed.
+    pub fn replace(
+        &self,
+        member: usize,
+        device: Arc<dyn BlockDevice>,
+        area: Option<Arc<dyn BlockDevice>>,
+    ) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.check_member(member)?;
+            let geometry = device.geometry();
+            if geometry.block_size != self.set.geometry.block_size {
+                return Err(DeviceError::Unsupported);
+            }
+            if geometry.blocks < self.set.layout.member_blocks() {
+                return Err(DeviceError::OutOfRange);
+            }
+            let set = Arc::clone(&self.set);
+            self.set.operations.run(set.replace(member, device, area)).await
+        })
+    }
+
+    /// Rebuilds the next stripe of a member that was replaced; `None` once it is in sync. How far it is, is recorded
+    /// from time to time, so that it resumes after a restart. One at a time for a member.
+    pub fn rebuild_step(&self, member: usize) -> Pending<'_, Option<Progress>> {
+        Box::pin(async move {
+            self.check_member(member)?;
+            let set = Arc::clone(&self.set);
+            self.set.operations.run(set.rebuild_step(member)).await
+        })
+    }
+
+    /// Synchronises the next stripe of those that may differ since a crash; `None` once there is none. `done` is that of
+    /// the progress before; 0 at first, and after one whose region is done.
+    pub fn synchronise_step(&self, done: u64) -> Pending<'_, Option<Progress>> {
+        Box::pin(async move {
+            let set = Arc::clone(&self.set);
+            self.set.operations.run(set.synchronise_step(done)).await
+        })
+    }
+
+    /// Reads all strips of a stripe, rewrites those that cannot be read, compares them, and with `repairs` makes them
+    /// fit. Stripes are numbered from 0 to [`Layout::stripes`].
+    pub fn scrub_step(&self, stripe: u64, repairs: bool) -> Pending<'_, Scrubbed> {
+        Box::pin(async move {
+            if stripe >= self.set.layout.stripes() {
+                return Err(DeviceError::OutOfRange);
+            }
+            let set = Arc::clone(&self.set);
+            self.set.operations.run(set.scrub_step(stripe, repairs)).await
+        })
+    }
+
+    fn check_member(&self, member: usize) -> Result<(), DeviceError> {
+        self.set.members.check_service()?;
+        if member < self.set.layout.members() { Ok(()) } else { Err(DeviceError::OutOfRange) }
+    }
+
+    async fn runs(&self, extent: Extent, runs_max: usize) -> Result<Vec<Run>, DeviceError> {
+        let set = &self.set;
+        set.check(extent, None)?;
+        let mut runs: Vec<Run> = Vec::new();
+        for piece in set.layout.pieces(extent).take(PIECES_OF_ALLOCATION) {
+            let copy =
+                if set.layout.has_parity() { Some(piece.strip) } else { set.fastest_copy(piece.stripe, &[]) };
+            let place = copy.map(|copy| set.place(piece.stripe, copy, &piece.columns()));
+            let member =
+                place.and_then(|(index, extent)| Some((set.members.holder(index, piece.stripe)?, extent)));
+            let start = extent.lba.0 + piece.offset;
+            let all = |allocation| Run { extent: Extent::new(start, piece.blocks), allocation };
+            let found: Vec<Run> = match member {
+                None => vec![all(Allocation::Mapped)],
+                Some((member, on_member)) => match member.device.allocation(on_member, runs_max).await {
+                    Ok(found) => {
+                        let shift = |run: Run| Run {
+                            extent: Extent::new(
+                                start + (run.extent.lba.0 - on_member.lba.0),
+                                run.extent.blocks.0,
+                            ),
+                            ..run
+                        };
+                        found.into_iter().map(shift).collect()
+                    }
+                    // What is allocated is not worth a member.
+                    Err(_) => vec![all(Allocation::Mapped)],
+                },
+            };
+            let covered: u64 = found.iter().map(|run| run.extent.blocks.0).sum();
+            for run in found {
+                let is_full = runs.len() >= runs_max.max(1);
+                match runs.last_mut() {
+                    Some(last) if last.allocation == run.allocation => {
+                        last.extent.blocks.0 += run.extent.blocks.0
+                    }
+                    _ if is_full => return Ok(runs),
+                    _ => runs.push(run),
+                }
+            }
+            if covered < piece.blocks {
+                break;
+            }
+        }
+        Ok(runs)
+    }
+}
+
+impl BlockDevice for RaidDevice {
+    fn geometry(&self) -> Geometry {
+        self.set.geometry
+    }
+
+    fn profile(&self) -> Profile {
+        self.set.profile
+    }
+
+    fn read_nowait(&self, extent: Extent, buffer: &mut [u8]) -> bool {
+        self.set.read_nowait(extent, buffer)
+    }
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        Box::pin(self.set.read(extent, buffer))
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        Box::pin(self.set.write(extent, data, durability))
+    }
+
+    /// With a journal what was acknowledged is on stable storage already.
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.set.members.check_service()?;
+            match &self.set.protection {
+                Protection::Journal(_) => self.set.members.recorded().await,
+                Protection::Nothing => self.set.members.flush().await,
+                Protection::Intent(intent) => {
+                    let flush = intent.flush_begins();
+                    self.set.members.flush().await?;
+                    intent.flushed(flush).await;
+                    Ok(())
+                }
+            }
+        })
+    }
+
+    /// Those of members that the set cannot do without. A member that it can do without fails instead.
+    fn losses(&self) -> u64 {
+        self.set.members.losses()
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.set.check_write(extent, None)?;
+            // Without thin members it promises nothing.
+            if self.set.profile.thin { self.set.clear(extent, true).await } else { Ok(()) }
+        })
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        Box::pin(self.set.clear(extent, may_unmap))
+    }
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        Box::pin(self.runs(extent, runs_max))
+    }
+
+    fn take_os_error(&self) -> Option<i32> {
+        self.set.members.all_present().iter().find_map(|member| member.device.take_os_error())
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.set.operations.quiesced().await;
+            for member in self.set.members.all_present() {
+                // A member that cannot tell is treated as failed when it is used.
+                let _ = member.device.quiesced().await;
+            }
+            Ok(())
+        })
+    }
+}

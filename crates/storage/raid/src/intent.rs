@@ -1,0 +1,272 @@
+//! The write-intent bitmap: in which regions the copies of a strip, or data and parity, may differ.
+//!
+//! Before the first write of a region its bit is on stable storage. After a crash the regions whose bits are set are
+//! synchronised anew, and the others are not looked at. A bit is cleared some flushes after the last write.
+//!
+//! ```text
+//!   block of the bitmap     0  "LNRB"
+//!                           4  CRC32C of what follows
+//!                           8  number of the block
+//!                          16  version, 1; 4 bytes zero
+//!                          24  stripes of a region
+//!                          32  a bit for each region, the lowest first
+//! ```
+//!
+//! Numbers are little endian. A block that is torn or of another region size says that every region may differ.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use block::{Buffer, DeviceError, Extent, Lock, Slice};
+use crc_fast::crc32_iscsi;
+
+use crate::area::{Area, AreaCopy};
+use crate::locks::ExtentLocks;
+
+const MAGIC: &[u8; 4] = b"LNRB";
+const VERSION: u32 = 1;
+const FIXED_BYTES: usize = 32;
+/// A region that was not written during so many flushes is clean: one that is written between all of them keeps its
+/// bit, which would cost a write each time.
+const IDLE_FLUSHES: u64 = 8;
+
+pub(crate) struct Intent {
+    area: Area,
+    region_stripes: u64,
+    stripes: u64,
+    /// By block of the bitmap: one write at a time.
+    writing: Arc<ExtentLocks>,
+    state: Lock<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Regions that may differ because they are written, or were.
+    regions: BTreeMap<u64, Region>,
+    /// Regions that may differ since before the assembly.
+    unsynced: BTreeSet<u64>,
+    /// Flushes that have begun.
+    flushes: u64,
+}
+
+#[derive(Default)]
+struct Region {
+    writes: u64,
+    is_on_disk: bool,
+    /// Flushes that had begun when the last write ended.
+    last: u64,
+}
+
+impl Intent {
+    /// The bitmap in `area`; see [`Intent::fits`].
+    pub(crate) fn new(area: Area, region_stripes: u64, stripes: u64) -> Intent {
+        Intent { area, region_stripes, stripes, writing: Arc::default(), state: Lock::default() }
+    }
+
+    /// Blocks that the bitmap needs.
+    pub(crate) fn blocks_needed(block_bytes: usize, region_stripes: u64, stripes: u64) -> u64 {
+        stripes.div_ceil(region_stripes).div_ceil(bits(block_bytes))
+    }
+
+    fn regions(&self) -> u64 {
+        self.stripes.div_ceil(self.region_stripes)
+    }
+
+    fn bits(&self) -> u64 {
+        bits(self.area.block_bytes())
+    }
+
+    /// Writes a new bitmap, in which all regions may differ, or none.
+    pub(crate) async fn format(&self, all_differ: bool) -> Result<(), DeviceError> {
+        if all_differ {
+            self.state.lock().unsynced = (0..self.regions()).collect();
+        }
+        for block in 0..self.regions().div_ceil(self.bits()) {
+            self.write(block).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the bitmap of before the assembly, and writes it to copies that lack it.
+    pub(crate) async fn load(&self) -> Result<(), DeviceError> {
+        for block in 0..self.regions().div_ceil(self.bits()) {
+            let mut found: Option<BTreeSet<u64>> = None;
+            for device in self.area.devices() {
+                let buffer = Buffer::recycled(self.area.block_bytes());
+                let Ok(bytes) = device.read(Extent::new(block, 1), buffer).await else { continue };
+                if let Some(regions) = self.decode(block, &bytes) {
+                    found.get_or_insert_default().extend(regions);
+                }
+            }
+            let all = || (block * self.bits()..((block + 1) * self.bits()).min(self.regions())).collect();
+            self.state.lock().unsynced.extend(found.unwrap_or_else(all));
+            self.write(block).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds a copy, of a member that was replaced; ends once it is as good as the others.
+    pub(crate) async fn join(&self, copy: &AreaCopy) -> Result<(), DeviceError> {
+        self.area.add(copy);
+        for block in 0..self.regions().div_ceil(self.bits()) {
+            let _turn = self.writing.exclude(Extent::new(block, 1)).await;
+            self.write(block).await?;
+        }
+        Ok(())
+    }
+
+    /// The area.
+    pub(crate) fn area(&self) -> &Area {
+        &self.area
+    }
+
+    /// Regions that may differ since before the assembly.
+    pub(crate) fn unsynced(&self) -> u64 {
+        self.state.lock().unsynced.len() as u64
+    }
+
+    /// The stripes of the first of them.
+    pub(crate) fn first_unsynced(&self) -> Option<std::ops::Range<u64>> {
+        let region = *self.state.lock().unsynced.first()?;
+        let start = region * self.region_stripes;
+        Some(start..(start + self.region_stripes).min(self.stripes))
+    }
+
+    /// Whether the stripe may differ since before the assembly.
+    pub(crate) fn is_unsynced(&self, stripe: u64) -> bool {
+        self.state.lock().unsynced.contains(&(stripe / self.region_stripes))
+    }
+
+    /// The region that begins with this stripe is synchronised, and that is on stable storage.
+    pub(crate) fn synchronised(&self, stripe: u64) {
+        let mut state = self.state.lock();
+        let (region, last) = (stripe / self.region_stripes, state.flushes);
+        state.unsynced.remove(&region);
+        let entry = state.regions.entry(region).or_default();
+        (entry.is_on_disk, entry.last) = (true, last);
+    }
+
+    /// How many stripes from this one on are of the same region.
+    pub(crate) fn rest_of_region(&self, stripe: u64) -> u64 {
+        self.region_stripes - stripe % self.region_stripes
+    }
+
+    /// Notes a write of these stripes; ends once that is on stable storage.
+    pub(crate) async fn begin(self: &Arc<Self>, stripes: RangeInclusive<u64>) -> Result<Marked, DeviceError> {
+        let regions = stripes.start() / self.region_stripes..=stripes.end() / self.region_stripes;
+        let mut missing = Vec::new();
+        {
+            let mut state = self.state.lock();
+            for number in regions.clone() {
+                let is_unsynced = state.unsynced.contains(&number);
+                let region = state.regions.entry(number).or_default();
+                region.writes += 1;
+                region.is_on_disk |= is_unsynced;
+                if !region.is_on_disk {
+                    missing.push(number);
+                }
+            }
+        }
+        let marked = Marked { intent: Arc::clone(self), regions };
+        for number in missing {
+            let block = number / self.bits();
+            let _turn = self.writing.exclude(Extent::new(block, 1)).await;
+            let is_on_disk = self.state.lock().regions.get(&number).is_some_and(|region| region.is_on_disk);
+            if !is_on_disk {
+                self.write(block).await?;
+            }
+        }
+        Ok(marked)
+    }
+
+    /// A flush begins: the number to be given to [`Intent::flushed`].
+    pub(crate) fn flush_begins(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.flushes += 1;
+        state.flushes
+    }
+
+    /// The members are flushed: clears the bits of a block whose regions are idle.
+    pub(crate) async fn flushed(&self, flush: u64) {
+        let is_idle = |region: &Region| region.writes == 0 && region.last + IDLE_FLUSHES <= flush;
+        let block = {
+            let state = self.state.lock();
+            let idle = state.regions.iter().find(|(_, region)| is_idle(region)).map(|(number, _)| *number);
+            let Some(idle) = idle else { return };
+            idle / self.bits()
+        };
+        let _turn = self.writing.exclude(Extent::new(block, 1)).await;
+        self.state.lock().regions.retain(|number, region| number / self.bits() != block || !is_idle(region));
+        // If it cannot be written, the bits stay set, which is safe.
+        let _ = self.write(block).await;
+    }
+
+    /// Writes a block with the bits of all regions that are noted.
+    async fn write(&self, block: u64) -> Result<(), DeviceError> {
+        let numbers: Vec<u64> = {
+            let state = self.state.lock();
+            let range = block * self.bits()..(block + 1) * self.bits();
+            let written = state.regions.range(range.clone()).map(|(number, _)| *number);
+            written.chain(state.unsynced.range(range).copied()).collect()
+        };
+        self.area.write(block, &self.encode(block, &numbers)).await?;
+        let mut state = self.state.lock();
+        for number in numbers {
+            if let Some(region) = state.regions.get_mut(&number) {
+                region.is_on_disk = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode(&self, block: u64, numbers: &[u64]) -> Slice {
+        let mut bytes = Buffer::zeroed(self.area.block_bytes());
+        bytes[..4].copy_from_slice(MAGIC);
+        bytes[8..16].copy_from_slice(&block.to_le_bytes());
+        bytes[16..20].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.region_stripes.to_le_bytes());
+        for number in numbers {
+            let bit = (number % self.bits()) as usize;
+            bytes[FIXED_BYTES + bit / 8] |= 1 << (bit % 8);
+        }
+        let sum = crc32_iscsi(&bytes[8..]);
+        bytes[4..8].copy_from_slice(&sum.to_le_bytes());
+        bytes.share()
+    }
+
+    fn decode(&self, block: u64, bytes: &[u8]) -> Option<BTreeSet<u64>> {
+        let right = bytes.get(..4)? == MAGIC
+            && bytes.get(4..8)? == crc32_iscsi(bytes.get(8..)?).to_le_bytes()
+            && bytes.get(8..16)? == block.to_le_bytes()
+            && bytes.get(16..20)? == VERSION.to_le_bytes()
+            && bytes.get(24..32)? == self.region_stripes.to_le_bytes();
+        let is_set = |bit: &u64| bytes[FIXED_BYTES + (bit / 8) as usize] & 1 << (bit % 8) != 0;
+        let numbers = (0..self.bits()).filter(is_set).map(|bit| block * self.bits() + bit);
+        right.then(|| numbers.filter(|number| *number < self.regions()).collect())
+    }
+}
+
+/// Regions in a block of the bitmap.
+fn bits(block_bytes: usize) -> u64 {
+    (block_bytes - FIXED_BYTES) as u64 * 8
+}
+
+/// A write under way.
+pub(crate) struct Marked {
+    intent: Arc<Intent>,
+    regions: RangeInclusive<u64>,
+}
+
+impl Drop for Marked {
+    fn drop(&mut self) {
+        let mut state = self.intent.state.lock();
+        let flushes = state.flushes;
+        for number in self.regions.clone() {
+            if let Some(region) = state.regions.get_mut(&number) {
+                region.writes = region.writes.saturating_sub(1);
+                region.last = flushes;
+            }
+        }
+    }
+}

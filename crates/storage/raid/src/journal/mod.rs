@@ -1,0 +1,367 @@
+//! The journal of a set with parity, which closes the write hole.
+//!
+//! A write of a stripe changes several members. If power fails in between, parity does not fit the data, and a strip
+//! that is then recovered by it is garbage, although nobody wrote it. So what is to be written, data and parity, is on
+//! stable storage in the journal before a member is written, and is written again at the next assembly:
+//!
+//! ```text
+//!   queue ──► one write of all that wait, on every copy ──► members are written ──► members are flushed, and
+//!             (stable; one at a time)                       (applied)               the header passes the record
+//! ```
+//!
+//! A record is absolute, and stripes are locked until theirs is applied; so replaying all in order is right, whatever
+//! part of them the members have. Since a record is stable before its write is acknowledged, so is the write.
+
+mod record;
+mod replay;
+mod ring;
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use block::{Buffer, DeviceError, Lock};
+pub(crate) use record::{Change, HEADERS, Header, Part};
+pub(crate) use replay::Log;
+use ring::{Ring, Start};
+
+use crate::area::{Area, AreaCopy};
+use crate::members::Members;
+use crate::operations::Operations;
+
+/// What is written to the journal at once at most, beyond the first record.
+const BATCH_BYTES: usize = 4 << 20;
+
+pub(crate) struct Journal {
+    area: Area,
+    members: Arc<Members>,
+    operations: Arc<Operations>,
+    key: u64,
+    state: Lock<State>,
+}
+
+struct State {
+    ring: Ring,
+    generation: u64,
+    queue: VecDeque<Queued>,
+    /// Those that want an empty journal, with the copies to be added then.
+    joining: Vec<(Option<AreaCopy>, Arc<Lock<Ticket>>)>,
+    is_committing: bool,
+    /// No more records: the journal, or a write that it has, could not be written.
+    has_failed: bool,
+    /// Waits for records to be applied.
+    committer: Option<Waker>,
+}
+
+struct Queued {
+    change: Arc<Change>,
+    ticket: Arc<Lock<Ticket>>,
+}
+
+#[derive(Default)]
+struct Ticket {
+    result: Option<Result<u64, DeviceError>>,
+    waker: Option<Waker>,
+}
+
+impl Journal {
+    /// Begins an empty journal: whatever is in the area is not replayed again. `generation` is above that of every
+    /// header in it, and `key` is another one.
+    pub(crate) async fn begin(
+        area: Area,
+        members: Arc<Members>,
+        operations: Arc<Operations>,
+        generation: u64,
+        key: u64,
+    ) -> Result<Journal, DeviceError> {
+        let ring = Ring::new(area.blocks().saturating_sub(HEADERS), 0);
+        let state = State {
+            ring,
+            generation,
+            queue: VecDeque::new(),
+            joining: Vec::new(),
+            is_committing: false,
+            has_failed: false,
+            committer: None,
+        };
+        let journal = Journal { area, members, operations, key, state: Lock::new(state) };
+        // In both blocks: the older one must not be found if the newer is torn.
+        for _ in 0..2 {
+            journal.write_header(Start { block: 0, sequence: 0 }).await?;
+        }
+        Ok(journal)
+    }
+
+    /// The area.
+    pub(crate) fn area(&self) -> &Area {
+        &self.area
+    }
+
+    /// Number of copies in use.
+    pub(crate) fn copies(&self) -> usize {
+        self.area.copies()
+    }
+
+    /// Whether writes cannot be recorded any more.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.state.lock().has_failed
+    }
+
+    /// Ends once `change` is on stable storage. Its members are written then, and [`Recorded::applied`] follows.
+    pub(crate) async fn record(self: &Arc<Self>, change: Arc<Change>) -> Result<Recorded, DeviceError> {
+        let ticket: Arc<Lock<Ticket>> = Arc::default();
+        let queued = Queued { change, ticket: Arc::clone(&ticket) };
+        self.commit_soon(|state| state.queue.push_back(queued))?;
+        let sequence = result_of(&ticket).await?;
+        Ok(Recorded { journal: Arc::clone(self), sequence, is_applied: false })
+    }
+
+    /// Ends once no record from before this call can be replayed. Adds `copy`, of a member that was replaced, which is
+    /// then as good as the others.
+    pub(crate) async fn empty(self: &Arc<Self>, copy: Option<AreaCopy>) -> Result<(), DeviceError> {
+        let ticket: Arc<Lock<Ticket>> = Arc::default();
+        let joining = (copy, Arc::clone(&ticket));
+        self.commit_soon(|state| state.joining.push(joining))?;
+        result_of(&ticket).await.map(drop)
+    }
+
+    /// Adds work for the committer, and starts one if there is none.
+    fn commit_soon(self: &Arc<Self>, add: impl FnOnce(&mut State)) -> Result<(), DeviceError> {
+        {
+            let mut state = self.state.lock();
+            if state.has_failed {
+                return Err(DeviceError::NotReady);
+            }
+            add(&mut state);
+            if std::mem::replace(&mut state.is_committing, true) {
+                return Ok(());
+            }
+        }
+        let committer = Committer { journal: Arc::clone(self), has_ended: false };
+        self.operations.start(async move {
+            committer.journal.commit_all().await;
+            committer.end();
+        });
+        Ok(())
+    }
+
+    async fn commit_all(&self) {
+        loop {
+            let batch = self.batch();
+            let result = match batch {
+                Batch::Nothing => return,
+                Batch::NoRoom => self.make_room().await,
+                Batch::Records(batch) => self.commit(batch).await,
+                Batch::Empty(copy, ticket) => self.free_all(copy.as_ref(), &ticket).await,
+            };
+            if result.is_err() {
+                return self.fail();
+            }
+        }
+    }
+
+    /// The next records to be written, with their places: adjacent in the ring.
+    fn batch(&self) -> Batch {
+        let block_bytes = self.area.block_bytes();
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        if let Some((copy, ticket)) = state.joining.pop() {
+            return Batch::Empty(copy, ticket);
+        }
+        let mut batch: Vec<(Start, u64, Queued)> = Vec::new();
+        let (mut bytes, mut end) = (0, None);
+        while let Some(next) = state.queue.front() {
+            let blocks = next.change.blocks(block_bytes);
+            if !batch.is_empty() && (bytes >= BATCH_BYTES || !state.ring.takes_at(end, blocks)) {
+                break;
+            }
+            let Some(start) = state.ring.take(blocks) else {
+                return Batch::NoRoom;
+            };
+            end = Some(start.block + blocks);
+            bytes += blocks as usize * block_bytes;
+            batch.extend(state.queue.pop_front().map(|queued| (start, blocks, queued)));
+        }
+        if batch.is_empty() {
+            state.is_committing = false;
+            return Batch::Nothing;
+        }
+        Batch::Records(batch)
+    }
+
+    async fn commit(&self, batch: Vec<(Start, u64, Queued)>) -> Result<(), DeviceError> {
+        let block_bytes = self.area.block_bytes();
+        let blocks: u64 = batch.iter().map(|(_, blocks, _)| blocks).sum();
+        let mut bytes = Buffer::recycled(blocks as usize * block_bytes);
+        let mut at = 0;
+        for (start, blocks, queued) in &batch {
+            let end = at + *blocks as usize * block_bytes;
+            queued.change.encode(self.key, start.sequence, block_bytes, &mut bytes[at..end]);
+            at = end;
+        }
+        let first = batch.first().map_or(0, |(start, _, _)| start.block);
+        let result = self.area.write(HEADERS + first, &bytes.share()).await;
+        for (start, _, queued) in batch {
+            end(&queued.ticket, result.map(|()| start.sequence));
+        }
+        result?;
+        let frees = {
+            let state = self.state.lock();
+            state.ring.is_half_full() && state.ring.can_free()
+        };
+        if frees { self.free().await } else { Ok(()) }
+    }
+
+    /// Waits until the oldest record is applied, and frees it.
+    async fn make_room(&self) -> Result<(), DeviceError> {
+        self.wait_for(Ring::can_free).await?;
+        self.free().await
+    }
+
+    /// Frees all records, and adds a copy while there is none that it could lack.
+    async fn free_all(&self, copy: Option<&AreaCopy>, ticket: &Lock<Ticket>) -> Result<(), DeviceError> {
+        let freed = async {
+            self.wait_for(Ring::is_applied).await?;
+            self.free().await?;
+            if let Some(copy) = copy {
+                self.area.add(copy);
+                let start = self.state.lock().ring.next_start();
+                for _ in 0..HEADERS {
+                    self.write_header(start).await?;
+                }
+                self.state.lock().ring.begins(start);
+            }
+            Ok(())
+        };
+        let result = freed.await;
+        end(ticket, result.map(|()| 0));
+        result
+    }
+
+    async fn wait_for(&self, condition: fn(&Ring) -> bool) -> Result<(), DeviceError> {
+        poll_fn(|cx| {
+            let mut state = self.state.lock();
+            if state.has_failed {
+                return Poll::Ready(Err(DeviceError::NotReady));
+            }
+            if condition(&state.ring) {
+                return Poll::Ready(Ok(()));
+            }
+            state.committer = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Frees the records that are applied: they are not replayed any more.
+    async fn free(&self) -> Result<(), DeviceError> {
+        let start = self.state.lock().ring.next_start();
+        self.members.flush().await?;
+        self.write_header(start).await?;
+        self.state.lock().ring.begins(start);
+        Ok(())
+    }
+
+    async fn write_header(&self, start: Start) -> Result<(), DeviceError> {
+        let generation = {
+            let mut state = self.state.lock();
+            state.generation += 1;
+            state.generation
+        };
+        let header = Header { generation, key: self.key, start: start.block, sequence: start.sequence };
+        self.area.write(generation % HEADERS, &header.encode(self.area.block_bytes())).await
+    }
+
+    fn fail(&self) {
+        let (queue, joining, committer) = {
+            let mut state = self.state.lock();
+            state.has_failed = true;
+            (std::mem::take(&mut state.queue), std::mem::take(&mut state.joining), state.committer.take())
+        };
+        let tickets = queue
+            .into_iter()
+            .map(|queued| queued.ticket)
+            .chain(joining.into_iter().map(|(_, ticket)| ticket));
+        tickets.for_each(|ticket| end(&ticket, Err(DeviceError::NotReady)));
+        committer.into_iter().for_each(Waker::wake);
+    }
+}
+
+async fn result_of(ticket: &Lock<Ticket>) -> Result<u64, DeviceError> {
+    poll_fn(|cx| {
+        let mut ticket = ticket.lock();
+        match ticket.result {
+            Some(result) => Poll::Ready(result),
+            None => {
+                ticket.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+fn end(ticket: &Lock<Ticket>, result: Result<u64, DeviceError>) {
+    let waker = {
+        let mut ticket = ticket.lock();
+        ticket.result = Some(result);
+        ticket.waker.take()
+    };
+    waker.into_iter().for_each(Waker::wake);
+}
+
+enum Batch {
+    Nothing,
+    NoRoom,
+    Empty(Option<AreaCopy>, Arc<Lock<Ticket>>),
+    Records(Vec<(Start, u64, Queued)>),
+}
+
+/// The task that writes records. If it is dropped with its thread, those who wait learn of it.
+struct Committer {
+    journal: Arc<Journal>,
+    has_ended: bool,
+}
+
+impl Committer {
+    fn end(mut self) {
+        self.has_ended = true;
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.journal.fail();
+        }
+    }
+}
+
+/// A record on stable storage. If it is dropped before it is applied, it must be replayed, and the journal fails.
+pub(crate) struct Recorded {
+    journal: Arc<Journal>,
+    sequence: u64,
+    is_applied: bool,
+}
+
+impl Recorded {
+    /// The members have what the record says, or have failed.
+    pub(crate) fn applied(mut self) {
+        self.is_applied = true;
+        let committer = {
+            let mut state = self.journal.state.lock();
+            state.ring.applied(self.sequence);
+            state.committer.take()
+        };
+        committer.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        if !self.is_applied {
+            self.journal.fail();
+        }
+    }
+}

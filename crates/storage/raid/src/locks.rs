@@ -1,0 +1,229 @@
+//! Exclusion of requests that share blocks, exact to a block, and a limit of requests that use memory.
+//!
+//! [`block::RangeLocks`] counts zones of a MiB, so that plain writes, which share them, cost no queue. Here every
+//! write excludes its blocks, and neighbours in one zone must not wait for each other: the list of what is under way
+//! is searched instead. It is short, since requests that need more than their own data are limited ([`Permits`]).
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use block::{Extent, Lock};
+
+/// Locks of extents, first come, first served: a lock is granted when no earlier one that is not released conflicts.
+#[derive(Default)]
+pub(crate) struct ExtentLocks {
+    state: Lock<Entries>,
+}
+
+#[derive(Default)]
+struct Entries {
+    next: u64,
+    /// In the order of arrival.
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    ticket: u64,
+    extent: Extent,
+    shared: bool,
+    waker: Option<Waker>,
+}
+
+impl ExtentLocks {
+    /// Waits until no other request has a block of `extent`.
+    pub(crate) async fn exclude(self: &Arc<Self>, extent: Extent) -> Locked {
+        self.take(extent, false).await
+    }
+
+    /// Waits until no other request excludes a block of `extent`.
+    pub(crate) async fn share(self: &Arc<Self>, extent: Extent) -> Locked {
+        self.take(extent, true).await
+    }
+
+    async fn take(self: &Arc<Self>, extent: Extent, shared: bool) -> Locked {
+        let ticket = {
+            let mut state = self.state.lock();
+            let ticket = state.next;
+            state.next += 1;
+            state.entries.push(Entry { ticket, extent, shared, waker: None });
+            ticket
+        };
+        // From here on dropping this future releases the entry.
+        let locked = Locked { locks: Arc::clone(self), ticket };
+        poll_fn(|cx| self.poll(ticket, cx)).await;
+        locked
+    }
+
+    fn poll(&self, ticket: u64, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state.lock();
+        let Some(at) = state.entries.iter().position(|entry| entry.ticket == ticket) else {
+            return Poll::Ready(());
+        };
+        let (earlier, rest) = state.entries.split_at_mut(at);
+        let mine = &mut rest[0];
+        if earlier.iter().any(|other| other.conflicts(mine)) {
+            mine.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+
+    fn release(&self, ticket: u64) {
+        let mut state = self.state.lock();
+        let Some(at) = state.entries.iter().position(|entry| entry.ticket == ticket) else { return };
+        let gone = state.entries.remove(at);
+        let waiting = state.entries.iter_mut().skip(at).filter(|other| other.conflicts(&gone));
+        let wakers: Vec<Waker> = waiting.filter_map(|other| other.waker.take()).collect();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Entry {
+    fn conflicts(&self, other: &Entry) -> bool {
+        !(self.shared && other.shared) && self.extent.overlaps(other.extent)
+    }
+}
+
+/// A lock of an extent, until it is dropped.
+pub(crate) struct Locked {
+    locks: Arc<ExtentLocks>,
+    ticket: u64,
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        self.locks.release(self.ticket);
+    }
+}
+
+/// A limit of requests, first come, first served.
+pub(crate) struct Permits {
+    state: Lock<Waiting>,
+}
+
+struct Waiting {
+    free: usize,
+    next: u64,
+    queue: VecDeque<(u64, Option<Waker>)>,
+}
+
+impl Permits {
+    /// For `count` requests at once, at least one.
+    pub(crate) fn new(count: usize) -> Permits {
+        Permits { state: Lock::new(Waiting { free: count.max(1), next: 0, queue: VecDeque::new() }) }
+    }
+
+    /// Waits for a permit.
+    pub(crate) async fn take(self: &Arc<Self>) -> Permit {
+        let ticket = {
+            let mut state = self.state.lock();
+            let ticket = state.next;
+            state.next += 1;
+            state.queue.push_back((ticket, None));
+            ticket
+        };
+        let mut permit = Permit { permits: Arc::clone(self), ticket, granted: false };
+        poll_fn(|cx| {
+            let mut state = self.state.lock();
+            let is_first = state.queue.front().is_some_and(|(first, _)| *first == ticket);
+            if is_first && state.free > 0 {
+                state.free -= 1;
+                state.queue.pop_front();
+                return Poll::Ready(());
+            }
+            if let Some((_, waker)) = state.queue.iter_mut().find(|(other, _)| *other == ticket) {
+                *waker = Some(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
+        permit.granted = true;
+        self.wake_first();
+        permit
+    }
+
+    fn wake_first(&self) {
+        let mut state = self.state.lock();
+        let first =
+            if state.free > 0 { state.queue.front_mut().and_then(|(_, waker)| waker.take()) } else { None };
+        drop(state);
+        first.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A permit, until it is dropped.
+pub(crate) struct Permit {
+    permits: Arc<Permits>,
+    ticket: u64,
+    granted: bool,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut state = self.permits.state.lock();
+        if self.granted {
+            state.free += 1;
+        } else {
+            state.queue.retain(|(ticket, _)| *ticket != self.ticket);
+        }
+        drop(state);
+        self.permits.wake_first();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::{Pin, pin};
+
+    use super::*;
+
+    fn poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
+        match future.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn only_overlapping_requests_wait_and_in_their_order() {
+        let locks = Arc::new(ExtentLocks::default());
+        let first = poll(pin!(locks.exclude(Extent::new(0, 8)))).expect("free");
+        let neighbour = poll(pin!(locks.exclude(Extent::new(8, 8)))).expect("free");
+        let (mut second, mut third) =
+            (pin!(locks.share(Extent::new(4, 1))), pin!(locks.exclude(Extent::new(0, 8))));
+        assert!(poll(second.as_mut()).is_none() && poll(third.as_mut()).is_none());
+        drop(first);
+        assert!(poll(third.as_mut()).is_none());
+        let shared = poll(second.as_mut()).expect("its turn");
+        drop((shared, neighbour));
+        assert!(poll(third.as_mut()).is_some());
+    }
+
+    #[test]
+    fn those_who_share_do_not_wait_and_who_is_dropped_keeps_nobody() {
+        let locks = Arc::new(ExtentLocks::default());
+        let _one = poll(pin!(locks.share(Extent::new(0, 8)))).expect("free");
+        {
+            let mut waiting = pin!(locks.exclude(Extent::new(0, 8)));
+            assert!(poll(waiting.as_mut()).is_none());
+            assert!(poll(pin!(locks.share(Extent::new(0, 8)))).is_none());
+        }
+        assert!(poll(pin!(locks.share(Extent::new(0, 8)))).is_some());
+    }
+
+    #[test]
+    fn permits_are_granted_in_order() {
+        let permits = Arc::new(Permits::new(1));
+        let first = poll(pin!(permits.take())).expect("free");
+        let (mut second, mut third) = (Box::pin(permits.take()), Box::pin(permits.take()));
+        assert!(poll(second.as_mut()).is_none() && poll(third.as_mut()).is_none());
+        drop(first);
+        assert!(poll(third.as_mut()).is_none());
+        drop(second);
+        assert!(poll(third.as_mut()).is_some());
+    }
+}

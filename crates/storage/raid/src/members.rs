@@ -1,0 +1,462 @@
+//! The members of a set: who may be read, requests to them, and what follows when one fails.
+//!
+//! A member that fails a request is marked failed if all data are still there without it. Before any write that it
+//! missed is acknowledged, that is on stable storage ([`MetadataStore`]): after a restart it is not read. A member
+//! that has lost acknowledged writes ([`BlockDevice::losses`]) is treated alike, since its content is stale.
+//!
+//! If data would lack without it, it stays, and its error is passed on. With parity a failed write then takes the set
+//! out of service: the stripe's parity may be wrong, and what it stands for with it. The next assembly replays the
+//! journal.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lba, Lock, Sleeper, Slice};
+
+use crate::locks::ExtentLocks;
+use crate::operations::{Operations, all, first_error};
+use crate::{Layout, MemberState, MemberStates, MetadataStore};
+
+pub(crate) struct Members {
+    layout: Layout,
+    slots: Lock<Vec<Slot>>,
+    metadata: Arc<dyn MetadataStore>,
+    operations: Arc<Operations>,
+    sleeper: Arc<dyn Sleeper>,
+    out_of_service: AtomicBool,
+    /// Number of changes of the states, and how many of them are recorded.
+    changed: AtomicU64,
+    recorded: AtomicU64,
+    recording: Arc<ExtentLocks>,
+    /// Losses of members that could not be made good, before the present ones were noted.
+    losses: AtomicU64,
+}
+
+struct Slot {
+    device: Option<Arc<dyn BlockDevice>>,
+    state: MemberState,
+    /// Of a member that is rebuilt: the stripes that are on its stable storage.
+    secured: u64,
+    /// Number of devices that have been in this slot.
+    incarnation: u64,
+    /// Its losses when it was known to be in sync.
+    losses: u64,
+    /// Average time of a read in nanoseconds, and outstanding reads.
+    latency_ns: u64,
+    reads: u64,
+}
+
+/// A device in a slot.
+#[derive(Clone)]
+pub(crate) struct Member {
+    pub(crate) index: usize,
+    incarnation: u64,
+    losses: u64,
+    pub(crate) device: Arc<dyn BlockDevice>,
+}
+
+/// What a member did that makes it fail.
+#[derive(Clone, Copy, Debug)]
+enum Cause {
+    Read(DeviceError),
+    /// Of a write or a flush.
+    Write(DeviceError),
+    LostWrites,
+}
+
+/// Why a strip was not read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Unread {
+    /// No member holds it, or not any more.
+    Lacking,
+    /// These blocks cannot be read, and the member stays.
+    Bad(DeviceError),
+}
+
+impl Members {
+    pub(crate) fn new(
+        layout: Layout,
+        devices: Vec<Option<Arc<dyn BlockDevice>>>,
+        states: &MemberStates,
+        metadata: Arc<dyn MetadataStore>,
+        operations: Arc<Operations>,
+        sleeper: Arc<dyn Sleeper>,
+    ) -> Members {
+        let slot = |(device, state): (Option<Arc<dyn BlockDevice>>, &MemberState)| {
+            let state = if device.is_some() { *state } else { MemberState::Failed };
+            let secured = if let MemberState::Rebuilding { done } = state { done } else { 0 };
+            let losses = device.as_ref().map_or(0, |device| device.losses());
+            Slot { device, state, secured, incarnation: 0, losses, latency_ns: 0, reads: 0 }
+        };
+        let slots: Vec<Slot> = devices.into_iter().zip(&states.members).map(slot).collect();
+        // A member that was in sync and is missing has failed, which is to be recorded.
+        let changed = slots.iter().zip(&states.members).any(|(slot, state)| slot.state != *state);
+        Members {
+            layout,
+            slots: Lock::new(slots),
+            metadata,
+            operations,
+            sleeper,
+            out_of_service: AtomicBool::new(false),
+            changed: AtomicU64::new(changed.into()),
+            recorded: AtomicU64::new(0),
+            recording: Arc::default(),
+            losses: AtomicU64::new(0),
+        }
+    }
+
+    /// The states, as they are in memory.
+    pub(crate) fn states(&self) -> MemberStates {
+        MemberStates { members: self.slots.lock().iter().map(|slot| slot.state).collect() }
+    }
+
+    /// Fails if the set is out of service.
+    pub(crate) fn check_service(&self) -> Result<(), DeviceError> {
+        let is_out = self.out_of_service.load(Ordering::Acquire) || self.operations.is_interrupted();
+        if is_out { Err(DeviceError::NotReady) } else { Ok(()) }
+    }
+
+    pub(crate) fn leave_service(&self) {
+        self.out_of_service.store(true, Ordering::Release);
+    }
+
+    /// The member, if it holds its strip of this stripe.
+    pub(crate) fn holder(&self, index: usize, stripe: u64) -> Option<Member> {
+        let slots = self.slots.lock();
+        slots.get(index)?.member(index).filter(|_| slots[index].state.holds(stripe))
+    }
+
+    /// The member, unless it has failed.
+    pub(crate) fn present(&self, index: usize) -> Option<Member> {
+        let slots = self.slots.lock();
+        slots.get(index)?.member(index).filter(|_| slots[index].state != MemberState::Failed)
+    }
+
+    /// All that have not failed.
+    pub(crate) fn all_present(&self) -> Vec<Member> {
+        (0..self.layout.members()).filter_map(|index| self.present(index)).collect()
+    }
+
+    /// Whether this device is still a member.
+    pub(crate) fn is_present(&self, member: &Member) -> bool {
+        self.present(member.index).is_some_and(|present| present.incarnation == member.incarnation)
+    }
+
+    /// Of the members that hold a copy of a stripe, the one that is likely to answer first: by its latency times
+    /// the reads that wait for it. The latency of the others decays with each read, so that one that was slow is
+    /// tried again, the later the slower it was.
+    pub(crate) fn fastest(&self, stripe: u64, candidates: impl Iterator<Item = usize>) -> Option<usize> {
+        let mut slots = self.slots.lock();
+        let holding: Vec<usize> = candidates.filter(|index| slots[*index].state.holds(stripe)).collect();
+        let best = holding.iter().copied().min_by_key(|index| {
+            let slot = &slots[*index];
+            (slot.latency_ns.saturating_mul(slot.reads + 1), slot.reads)
+        })?;
+        for other in holding.into_iter().filter(|other| *other != best) {
+            slots[other].latency_ns -= slots[other].latency_ns / 256;
+        }
+        Some(best)
+    }
+
+    /// Reads a part of the strip that a member has of this stripe.
+    pub(crate) async fn read(
+        self: &Arc<Self>,
+        index: usize,
+        stripe: u64,
+        extent: Extent,
+        buffer: Buffer,
+    ) -> Result<Buffer, Unread> {
+        let member = self.holder(index, stripe).ok_or(Unread::Lacking)?;
+        let result = {
+            let _timed = TimedRead::begin(self, &member);
+            member.device.read(extent, buffer).await
+        };
+        match result {
+            Ok(buffer) if member.has_lost_nothing() => Ok(buffer),
+            Ok(buffer) => match self.fail(&member, Cause::LostWrites).await {
+                Ok(()) if self.is_present(&member) => Ok(buffer),
+                Ok(()) => Err(Unread::Lacking),
+                Err(error) => Err(Unread::Bad(error)),
+            },
+            Err(error @ DeviceError::Unreadable(_)) => Err(Unread::Bad(error)),
+            Err(error) => match self.fail(&member, Cause::Read(error)).await {
+                Ok(()) => Err(Unread::Lacking),
+                Err(error) => Err(Unread::Bad(error)),
+            },
+        }
+    }
+
+    /// Writes a part of the strip that a member has of this stripe, if it holds it. Success says that the member has
+    /// it or has failed; [`Members::recorded`] must follow.
+    pub(crate) async fn write(
+        self: &Arc<Self>,
+        index: usize,
+        stripe: u64,
+        extent: Extent,
+        data: Slice,
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
+        let Some(member) = self.holder(index, stripe) else { return Ok(()) };
+        match member.device.write(extent, data, durability).await {
+            Ok(()) => Ok(()),
+            Err(error) => self.write_failed(&member, error).await,
+        }
+    }
+
+    /// A member could not be written. Success says that the set goes on without it.
+    pub(crate) async fn write_failed(
+        self: &Arc<Self>,
+        member: &Member,
+        error: DeviceError,
+    ) -> Result<(), DeviceError> {
+        self.fail(member, Cause::Write(error)).await
+    }
+
+    /// Brings what all members have acknowledged to stable storage. Members that cannot fail.
+    pub(crate) async fn flush(self: &Arc<Self>) -> Result<(), DeviceError> {
+        first_error(all(self.all_present().into_iter().map(|member| self.flush_one(member))).await)?;
+        self.recorded().await
+    }
+
+    async fn flush_one(self: &Arc<Self>, member: Member) -> Result<(), DeviceError> {
+        let before = member.device.losses();
+        if let Err(error) = member.device.flush().await {
+            return self.write_failed(&member, error).await;
+        }
+        let after = member.device.losses();
+        if after == member.losses {
+            return Ok(());
+        }
+        self.fail(&member, Cause::LostWrites).await?;
+        // One that stays lacks what it has lost. Losses from before the flush are only counted.
+        if self.is_present(&member) && after != before { Err(DeviceError::WritesLost) } else { Ok(()) }
+    }
+
+    /// The losses of members that the set cannot do without.
+    pub(crate) fn losses(&self) -> u64 {
+        let slots = self.slots.lock();
+        self.losses.load(Ordering::Acquire) + self.needed_losses(&slots)
+    }
+
+    fn needed_losses(&self, slots: &[Slot]) -> u64 {
+        let needed = slots.iter().enumerate().filter(|(index, _)| !self.survives_without(slots, *index));
+        let lost = |slot: &Slot| {
+            slot.device.as_ref().map_or(0, |device| device.losses().saturating_sub(slot.losses))
+        };
+        needed.filter(|(_, slot)| slot.state != MemberState::Failed).map(|(_, slot)| lost(slot)).sum()
+    }
+
+    fn survives_without(&self, slots: &[Slot], index: usize) -> bool {
+        let lacks = |(at, slot): (usize, &Slot)| at == index || slot.state != MemberState::InSync;
+        self.layout.survives(&slots.iter().enumerate().map(lacks).collect::<Vec<_>>())
+    }
+
+    /// Marks a member failed and records it, if the set survives that; see the first comment for what follows
+    /// otherwise.
+    async fn fail(self: &Arc<Self>, member: &Member, cause: Cause) -> Result<(), DeviceError> {
+        {
+            let mut slots = self.slots.lock();
+            let slot = &slots[member.index];
+            let is_news = slot.incarnation == member.incarnation && slot.state != MemberState::Failed;
+            if is_news && !self.survives_without(&slots, member.index) {
+                return self.not_survived(cause);
+            }
+            if is_news {
+                slots[member.index].state = MemberState::Failed;
+                self.changed.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        self.recorded().await
+    }
+
+    fn not_survived(&self, cause: Cause) -> Result<(), DeviceError> {
+        match cause {
+            Cause::Read(error) => Err(error),
+            Cause::Write(error) => {
+                if self.layout.has_parity() {
+                    self.leave_service();
+                }
+                Err(error)
+            }
+            Cause::LostWrites if self.layout.has_parity() => {
+                self.leave_service();
+                Err(DeviceError::NotReady)
+            }
+            // As of any single device: its losses are counted.
+            Cause::LostWrites => Ok(()),
+        }
+    }
+
+    /// Marks a member failed that its user wants to be rid of. False if data would lack without it.
+    pub(crate) async fn fail_by_hand(self: &Arc<Self>, index: usize) -> Result<bool, DeviceError> {
+        {
+            let mut slots = self.slots.lock();
+            if !self.survives_without(&slots, index) {
+                return Ok(false);
+            }
+            if slots[index].state != MemberState::Failed {
+                slots[index].state = MemberState::Failed;
+                self.changed.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        self.recorded().await.map(|()| true)
+    }
+
+    /// Puts a device in the slot of a failed member, to be rebuilt. False if that member has not failed.
+    pub(crate) async fn replace(
+        self: &Arc<Self>,
+        index: usize,
+        device: Arc<dyn BlockDevice>,
+    ) -> Result<bool, DeviceError> {
+        {
+            let mut slots = self.slots.lock();
+            let slot = &mut slots[index];
+            if slot.state != MemberState::Failed {
+                return Ok(false);
+            }
+            slot.losses = device.losses();
+            slot.device = Some(device);
+            slot.state = MemberState::Rebuilding { done: 0 };
+            (slot.secured, slot.latency_ns) = (0, 0);
+            slot.incarnation += 1;
+            self.changed.fetch_add(1, Ordering::AcqRel);
+        }
+        self.recorded().await.map(|()| true)
+    }
+
+    /// A member that is rebuilt holds all stripes before `done`. The caller excludes writes of the last of them.
+    pub(crate) fn advance(&self, member: &Member, done: u64) {
+        let mut slots = self.slots.lock();
+        let slot = &mut slots[member.index];
+        if slot.incarnation == member.incarnation && matches!(slot.state, MemberState::Rebuilding { .. }) {
+            slot.state = MemberState::Rebuilding { done };
+        }
+    }
+
+    /// Records how far a member is rebuilt; with all of it, it is in sync.
+    pub(crate) async fn secure(self: &Arc<Self>, member: &Member) -> Result<(), DeviceError> {
+        self.secure_rebuilt().await;
+        {
+            let mut slots = self.slots.lock();
+            let slot = &slots[member.index];
+            let is_whole = slot.secured == self.layout.stripes();
+            if slot.incarnation == member.incarnation
+                && is_whole
+                && matches!(slot.state, MemberState::Rebuilding { .. })
+            {
+                // Members that were needed until now are counted anew.
+                let needed: Vec<usize> =
+                    (0..slots.len()).filter(|index| !self.survives_without(&slots, *index)).collect();
+                self.losses.fetch_add(self.needed_losses(&slots), Ordering::AcqRel);
+                for index in needed {
+                    slots[index].losses = slots[index].device.as_ref().map_or(0, |device| device.losses());
+                }
+                slots[member.index].state = MemberState::InSync;
+            }
+        }
+        self.changed.fetch_add(1, Ordering::AcqRel);
+        self.recorded().await
+    }
+
+    /// Flushes members that are rebuilt: what is recorded of them is on their stable storage. One that cannot do that has
+    /// failed, without which no data lack.
+    async fn secure_rebuilt(&self) {
+        for member in self.all_present() {
+            let MemberState::Rebuilding { done } = self.slots.lock()[member.index].state else { continue };
+            let is_secure = member.device.flush().await.is_ok() && member.has_lost_nothing();
+            let mut slots = self.slots.lock();
+            let slot = &mut slots[member.index];
+            match (slot.incarnation == member.incarnation, is_secure) {
+                (true, true) => slot.secured = done,
+                (true, false) => slot.state = MemberState::Failed,
+                (false, _) => {}
+            }
+        }
+    }
+
+    /// Ends once the present states are recorded.
+    pub(crate) async fn recorded(self: &Arc<Self>) -> Result<(), DeviceError> {
+        let wanted = self.changed.load(Ordering::Acquire);
+        if self.recorded.load(Ordering::Acquire) < wanted {
+            let members = Arc::clone(self);
+            self.operations.run(async move { members.record(wanted).await }).await?;
+        }
+        self.check_service()
+    }
+
+    async fn record(&self, wanted: u64) -> Result<(), DeviceError> {
+        let _turn = self.recording.exclude(Extent::new(0, 1)).await;
+        if self.recorded.load(Ordering::Acquire) >= wanted {
+            return Ok(());
+        }
+        self.secure_rebuilt().await;
+        let (states, number) = {
+            let slots = self.slots.lock();
+            let number = self.changed.load(Ordering::Acquire);
+            let secured = |slot: &Slot| match slot.state {
+                MemberState::Rebuilding { .. } => MemberState::Rebuilding { done: slot.secured },
+                state => state,
+            };
+            (MemberStates { members: slots.iter().map(secured).collect() }, number)
+        };
+        if self.metadata.record(&states).await.is_err() {
+            self.leave_service();
+            return Err(DeviceError::NotReady);
+        }
+        self.recorded.fetch_max(number, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+impl Member {
+    /// Whether all that it has acknowledged since it was in sync is still there.
+    pub(crate) fn has_lost_nothing(&self) -> bool {
+        self.device.losses() == self.losses
+    }
+}
+
+impl Slot {
+    fn member(&self, index: usize) -> Option<Member> {
+        let device = Arc::clone(self.device.as_ref()?);
+        Some(Member { index, incarnation: self.incarnation, losses: self.losses, device })
+    }
+}
+
+/// A read under way, which counts for [`Members::fastest`].
+struct TimedRead<'a> {
+    members: &'a Members,
+    index: usize,
+    start: std::time::Instant,
+}
+
+impl TimedRead<'_> {
+    fn begin<'a>(members: &'a Members, member: &Member) -> TimedRead<'a> {
+        members.slots.lock()[member.index].reads += 1;
+        TimedRead { members, index: member.index, start: members.sleeper.now() }
+    }
+}
+
+impl Drop for TimedRead<'_> {
+    fn drop(&mut self) {
+        let time = self.members.sleeper.now().saturating_duration_since(self.start);
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let mut slots = self.members.slots.lock();
+        let slot = &mut slots[self.index];
+        slot.reads = slot.reads.saturating_sub(1);
+        // A moving average over about 8 reads.
+        slot.latency_ns = if slot.latency_ns == 0 { ns } else { slot.latency_ns / 8 * 7 + ns / 8 };
+    }
+}
+
+/// An error of a member at `extent`, which holds the blocks of the set from `lba` on, as one of the set.
+pub(crate) fn in_set(error: DeviceError, extent: Extent, lba: u64) -> DeviceError {
+    let translated = |Lba(at)| match at.checked_sub(extent.lba.0) {
+        Some(offset) if offset < extent.blocks.0 => Lba(lba + offset),
+        _ => Lba(lba),
+    };
+    match error {
+        DeviceError::Unreadable(at) => DeviceError::Unreadable(translated(at)),
+        DeviceError::Unwritable(at) => DeviceError::Unwritable(translated(at)),
+        other => other,
+    }
+}

@@ -1,0 +1,301 @@
+//! What a write of a stripe with parity reads before it can write, and how parity follows. Pure.
+//!
+//! A write of adjacent blocks covers different strips in different columns, so its columns are cut into at most three
+//! segments, in each of which the same strips are written from end to end:
+//!
+//! ```text
+//!              strip 0   strip 1   strip 2   parity
+//!   columns 0            xxxxxxx   xxxxxxx     1, 2         a write from the middle of strip 0 to
+//!           2  xxxxxxx   xxxxxxx   xxxxxxx     full         the end of strip 1 and a bit of 2
+//!           3  xxxxxxx   xxxxxxx               0, 1
+//! ```
+//!
+//! For each segment the cheapest way is taken that the lacking strips allow: no reads (all data are new),
+//! reconstruct-write (the other data are read), read-modify-write (the old data and parity are read), or recovery of
+//! what lacks from all the rest.
+
+use std::ops::Range;
+
+use block::Buffer;
+
+use crate::parity::{add_to_q, recover_data_and_data, recover_data_by_q, syndromes, xor_into};
+
+/// Columns of a stripe in which the same data strips are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// In blocks from the start of each strip.
+    pub(crate) columns: Range<u64>,
+    /// The data strips.
+    pub(crate) written: Range<usize>,
+}
+
+/// The segments of a write of `blocks`, counted from the start of the stripe's data. It is not empty.
+pub(crate) fn segments(blocks: Range<u64>, strip: u64) -> Vec<Segment> {
+    let (first, from) = (blocks.start / strip, blocks.start % strip);
+    let (last, to) = ((blocks.end - 1) / strip, (blocks.end - 1) % strip + 1);
+    let mut cuts = [0, from, to, strip];
+    cuts.sort_unstable();
+    let between = cuts.windows(2).map(|cut| cut[0]..cut[1]).filter(|columns| !columns.is_empty());
+    let segments = between.map(|columns| {
+        let start = if columns.start >= from { first } else { first + 1 };
+        let end = if columns.start < to { last + 1 } else { last };
+        Segment { columns, written: start as usize..end.max(start) as usize }
+    });
+    segments.filter(|segment| !segment.written.is_empty()).collect()
+}
+
+/// How parity is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    /// From all data of the stripe, new and old.
+    Reconstruct,
+    /// From old parity and the change of the data.
+    Modify,
+}
+
+/// What is read before parity can be computed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) method: Method,
+    /// Strips of the stripe: data, P, Q.
+    pub(crate) reads: Vec<usize>,
+}
+
+/// The strips of a stripe with parity, some of which lack.
+#[derive(Clone, Debug)]
+pub(crate) struct Stripe {
+    /// Data strips.
+    pub(crate) data: usize,
+    /// By strip: a member holds it, and so it is written.
+    pub(crate) held: Vec<bool>,
+    /// By strip: it can be read. Only what is held can.
+    pub(crate) readable: Vec<bool>,
+}
+
+impl Stripe {
+    /// The cheapest plan for a write of the data strips `written`; `None` if too much lacks.
+    pub(crate) fn write(&self, written: &Range<usize>) -> Option<Plan> {
+        let others = || (0..self.data).filter(|strip| !written.contains(strip));
+        let parity = || (self.data..self.held.len()).filter(|strip| self.held[*strip]);
+        let reconstruct: Vec<usize> = others().collect();
+        let modify: Vec<usize> = if parity().next().is_none() {
+            Vec::new() // no parity to be kept
+        } else {
+            written.clone().chain(parity()).collect()
+        };
+        let possible = |reads: &[usize]| reads.iter().all(|strip| self.readable[*strip]);
+        match (possible(&reconstruct), possible(&modify)) {
+            (true, true) if modify.len() < reconstruct.len() => {
+                Some(Plan { method: Method::Modify, reads: modify })
+            }
+            (true, _) => Some(Plan { method: Method::Reconstruct, reads: reconstruct }),
+            (false, true) => Some(Plan { method: Method::Modify, reads: modify }),
+            (false, false) => self.recovery().map(|reads| Plan { method: Method::Reconstruct, reads }),
+        }
+    }
+
+    /// Which strips give all data; `None` if too much lacks.
+    pub(crate) fn recovery(&self) -> Option<Vec<usize>> {
+        let readable = |strips: Range<usize>| strips.filter(|strip| self.readable[*strip]);
+        let lacking = self.data - readable(0..self.data).count();
+        let reads: Vec<usize> =
+            readable(0..self.data).chain(readable(self.data..self.held.len()).take(lacking)).collect();
+        (reads.len() == self.data).then_some(reads)
+    }
+}
+
+/// Fills in the data strips that lack, from what [`Stripe::recovery`] names: `strips` are those of a stripe, data,
+/// P, Q. They have one length in bytes. False if too much lacks; nothing is changed then.
+pub(crate) fn recover(strips: &mut [Option<Buffer>], data: usize, length: usize) -> bool {
+    let lacking: Vec<usize> = (0..data).filter(|strip| strips[*strip].is_none()).collect();
+    let copy =
+        |strip: usize| strips.get(strip).and_then(Option::as_ref).map(|buffer| Buffer::from(&buffer[..]));
+    let known = || (0..data).filter_map(|strip| strips[strip].as_ref().map(|buffer| (strip, buffer)));
+    let without_known_in_p = |mut p: Buffer| {
+        known().for_each(|(_, strip)| xor_into(&mut p, strip));
+        p
+    };
+    let without_known_in_q = |mut q: Buffer| {
+        known().for_each(|(index, strip)| add_to_q(&mut q, strip, index));
+        q
+    };
+    debug_assert!(strips.iter().flatten().all(|strip| strip.len() == length));
+    match (&lacking[..], copy(data), copy(data + 1)) {
+        ([], ..) => true,
+        ([one], Some(p), _) => {
+            let recovered = without_known_in_p(p);
+            strips[*one] = Some(recovered);
+            true
+        }
+        ([one], None, Some(q)) => {
+            let mut recovered = without_known_in_q(q);
+            recover_data_by_q(*one, &mut recovered);
+            strips[*one] = Some(recovered);
+            true
+        }
+        ([a, b], Some(p), Some(q)) => {
+            let (mut recovered_a, mut recovered_b) = (without_known_in_p(p), without_known_in_q(q));
+            recover_data_and_data(*a, *b, &mut recovered_a, &mut recovered_b);
+            (strips[*a], strips[*b]) = (Some(recovered_a), Some(recovered_b));
+            true
+        }
+        _ => false,
+    }
+}
+
+/// P, and Q if there are two parity strips, of a stripe's data.
+pub(crate) fn parity_of(data: &[&[u8]], parity: usize, length: usize) -> Vec<Buffer> {
+    let mut p = Buffer::recycled(length);
+    if parity == 2 {
+        let mut q = Buffer::recycled(length);
+        syndromes(data, &mut p, &mut q);
+        return vec![p, q];
+    }
+    let mut strips = data.iter();
+    match strips.next() {
+        Some(first) => p.copy_from_slice(first),
+        None => p.fill(0),
+    }
+    strips.for_each(|strip| xor_into(&mut p, strip));
+    vec![p]
+}
+
+/// Changes old parity to what it is after data strip `index` has changed from `old` to `new`.
+/// Parity strips that lack are `None`.
+pub(crate) fn modify_parity(parity: &mut [Option<Buffer>], index: usize, mut old: Buffer, new: &[u8]) {
+    xor_into(&mut old, new);
+    if let Some(Some(p)) = parity.get_mut(0) {
+        xor_into(p, &old);
+    }
+    if let Some(Some(q)) = parity.get_mut(1) {
+        add_to_q(q, &old, index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn stripe(data: usize, parity: usize, lacking: &[usize]) -> Stripe {
+        let held: Vec<bool> = (0..data + parity).map(|strip| !lacking.contains(&strip)).collect();
+        Stripe { data, readable: held.clone(), held }
+    }
+
+    fn plan(data: usize, parity: usize, lacking: &[usize], written: Range<usize>) -> (Method, Vec<usize>) {
+        let plan = stripe(data, parity, lacking).write(&written).expect("possible");
+        (plan.method, plan.reads)
+    }
+
+    #[test]
+    fn a_write_of_whole_columns_reads_nothing() {
+        assert_eq!(plan(4, 1, &[], 0..4), (Method::Reconstruct, vec![]));
+        assert_eq!(plan(4, 2, &[1, 5], 0..4), (Method::Reconstruct, vec![]));
+    }
+
+    #[test]
+    fn whichever_reads_less_is_taken() {
+        assert_eq!(plan(4, 1, &[], 1..2), (Method::Modify, vec![1, 4]));
+        assert_eq!(plan(4, 1, &[], 0..3), (Method::Reconstruct, vec![3]));
+        assert_eq!(plan(2, 1, &[], 0..1), (Method::Reconstruct, vec![1]));
+        assert_eq!(plan(8, 2, &[], 2..3), (Method::Modify, vec![2, 8, 9]));
+    }
+
+    #[test]
+    fn a_degraded_write_keeps_what_lacks() {
+        // What is written lacks: parity must be of it, so the others are read.
+        assert_eq!(plan(4, 1, &[1], 1..2), (Method::Reconstruct, vec![0, 2, 3]));
+        // Another one lacks: old parity has it in it.
+        assert_eq!(plan(4, 1, &[3], 0..3), (Method::Modify, vec![0, 1, 2, 4]));
+        // No parity: nothing to be kept.
+        assert_eq!(plan(4, 1, &[4], 0..1), (Method::Modify, vec![]));
+        // One that is written and one that is not: all is recovered.
+        assert_eq!(plan(4, 2, &[1, 3], 1..2), (Method::Reconstruct, vec![0, 2, 4, 5]));
+        assert_eq!(stripe(4, 1, &[1, 3]).write(&(1..2)), None);
+    }
+
+    #[test]
+    fn parity_that_is_held_and_cannot_be_read_is_computed_anew() {
+        let mut stripe = stripe(4, 1, &[]);
+        stripe.readable[4] = false;
+        let plan = stripe.write(&(0..1)).expect("possible");
+        assert_eq!(plan, Plan { method: Method::Reconstruct, reads: vec![1, 2, 3] });
+    }
+
+    #[test]
+    fn segments_of_writes() {
+        let cut = |blocks| {
+            let columns = |segment: Segment| (segment.columns, segment.written);
+            segments(blocks, 8).into_iter().map(columns).collect::<Vec<_>>()
+        };
+        assert_eq!(cut(0..24), [(0..8, 0..3)]);
+        assert_eq!(cut(2..4), [(2..4, 0..1)]);
+        assert_eq!(cut(6..10), [(0..2, 1..2), (6..8, 0..1)]);
+        assert_eq!(cut(3..19), [(0..3, 1..3), (3..8, 0..2)]);
+        assert_eq!(cut(2..22), [(0..2, 1..3), (2..6, 0..3), (6..8, 0..2)]);
+    }
+
+    proptest! {
+        #[test]
+        fn segments_cover_every_block_once(start in 0..64u64, length in 1..64u64) {
+            let mut covered = std::collections::BTreeSet::new();
+            for segment in segments(start..start + length, 8) {
+                for strip in segment.written {
+                    for column in segment.columns.clone() {
+                        prop_assert!(covered.insert(strip as u64 * 8 + column));
+                    }
+                }
+            }
+            prop_assert!(covered.into_iter().eq(start..start + length));
+        }
+
+        #[test]
+        fn every_plan_keeps_parity_right(
+            data in 2..7usize, parity in 1..3usize, lacking in proptest::collection::vec(0..9usize, 0..3),
+            first in 0..7usize, count in 1..7usize,
+        ) {
+            let count_lacking = lacking.iter().collect::<std::collections::BTreeSet<_>>().len();
+            prop_assume!(count_lacking <= parity && lacking.iter().all(|strip| *strip < data + parity));
+            let written = first % data..(first % data + count).min(data);
+            let fill = |strip: usize, salt: u8| -> Vec<u8> { (0..32u8).map(|at| at.wrapping_mul(7) ^ salt ^ (strip as u8 * 37)).collect() };
+            let old: Vec<Vec<u8>> = (0..data).map(|strip| fill(strip, 1)).collect();
+            let mut new = old.clone();
+            written.clone().for_each(|strip| new[strip] = fill(strip, 99));
+            let parity_of = |data: &[Vec<u8>]| parity_of(&data.iter().map(Vec::as_slice).collect::<Vec<_>>(), parity, 32);
+            let before: Vec<Vec<u8>> = old.iter().cloned().chain(parity_of(&old).iter().map(|p| p.to_vec())).collect();
+            let stripe = stripe(data, parity, &lacking);
+            let plan = stripe.write(&written).expect("possible");
+            let mut strips: Vec<Option<Buffer>> = vec![(); data + parity].into_iter().map(|()| None).collect();
+            for strip in &plan.reads {
+                prop_assert!(stripe.readable[*strip]);
+                strips[*strip] = Some(Buffer::from(&before[*strip][..]));
+            }
+            let after: Vec<Option<Buffer>> = match plan.method {
+                Method::Modify => {
+                    let mut kept = strips.split_off(data);
+                    for strip in written.clone() {
+                        if let Some(old) = strips[strip].take() {
+                            modify_parity(&mut kept, strip, old, &new[strip]);
+                        }
+                    }
+                    kept
+                }
+                Method::Reconstruct => {
+                    let new_ones: Vec<usize> = written.clone().collect();
+                    if plan.reads.iter().any(|strip| *strip >= data) {
+                        prop_assert!(recover(&mut strips, data, 32));
+                    }
+                    new_ones.iter().for_each(|strip| strips[*strip] = Some(Buffer::from(&new[*strip][..])));
+                    let all: Vec<Vec<u8>> = strips[..data].iter().map(|strip| strip.as_ref().expect("read").to_vec()).collect();
+                    parity_of(&all).into_iter().map(Some).collect()
+                }
+            };
+            for (at, right) in parity_of(&new).iter().enumerate() {
+                if stripe.held[data + at] && !(plan.method == Method::Modify && plan.reads.is_empty()) {
+                    prop_assert_eq!(&after[at].as_ref().expect("kept")[..], &right[..]);
+                }
+            }
+        }
+    }
+}

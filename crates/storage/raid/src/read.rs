@@ -1,0 +1,197 @@
+//! Reads.
+
+use std::sync::Arc;
+
+use block::{Buffer, DeviceError, Durability, Extent};
+
+use crate::layout::Piece;
+use crate::members::{Unread, in_set};
+use crate::operations::all;
+use crate::plan::{Method, Plan, Stripe, recover};
+use crate::set::Set;
+
+/// Pieces of one request that are read at once.
+const PIECES_AT_ONCE: usize = 32;
+
+impl Set {
+    pub(crate) async fn read(
+        self: &Arc<Self>,
+        extent: Extent,
+        mut buffer: Buffer,
+    ) -> Result<Buffer, DeviceError> {
+        self.check(extent, Some(buffer.len()))?;
+        let mut pieces = self.layout.pieces(extent).peekable();
+        let Some(first) = pieces.next() else { return Ok(buffer) };
+        if pieces.peek().is_none() {
+            return self.read_piece(extent, first, Some(buffer)).await;
+        }
+        let mut waiting = Vec::new();
+        for piece in std::iter::once(first).chain(pieces) {
+            if !self.read_piece_nowait(piece, self.bytes_of(piece, &mut buffer)) {
+                waiting.push(piece);
+            }
+            if waiting.len() == PIECES_AT_ONCE {
+                self.read_pieces(extent, &waiting, &mut buffer).await?;
+                waiting.clear();
+            }
+        }
+        self.read_pieces(extent, &waiting, &mut buffer).await?;
+        Ok(buffer)
+    }
+
+    async fn read_pieces(
+        self: &Arc<Self>,
+        extent: Extent,
+        pieces: &[Piece],
+        buffer: &mut Buffer,
+    ) -> Result<(), DeviceError> {
+        let results = all(pieces.iter().map(|piece| self.read_piece(extent, *piece, None))).await;
+        for (piece, result) in pieces.iter().zip(results) {
+            self.bytes_of(*piece, buffer).copy_from_slice(&result?);
+        }
+        Ok(())
+    }
+
+    /// Fills `buffer` if no member has to be waited for.
+    pub(crate) fn read_nowait(&self, extent: Extent, buffer: &mut [u8]) -> bool {
+        self.check(extent, Some(buffer.len())).is_ok()
+            && self
+                .layout
+                .pieces(extent)
+                .all(|piece| self.read_piece_nowait(piece, self.bytes_of(piece, buffer)))
+    }
+
+    fn bytes_of<'a>(&self, piece: Piece, buffer: &'a mut [u8]) -> &'a mut [u8] {
+        let start = self.bytes(piece.offset);
+        &mut buffer[start..start + self.bytes(piece.blocks)]
+    }
+
+    fn read_piece_nowait(&self, piece: Piece, buffer: &mut [u8]) -> bool {
+        let strip = if self.layout.has_parity() {
+            Some(piece.strip)
+        } else if self.is_unsynced(piece.stripe) {
+            None
+        } else {
+            self.fastest_copy(piece.stripe, &[])
+        };
+        let Some(strip) = strip else { return false };
+        let (member, extent) = self.place(piece.stripe, strip, &piece.columns());
+        self.members
+            .holder(member, piece.stripe)
+            .is_some_and(|member| member.device.read_nowait(extent, buffer) && member.has_lost_nothing())
+    }
+
+    /// Reads one piece of a request for `request`, into `buffer` if it is all of it.
+    async fn read_piece(
+        self: &Arc<Self>,
+        request: Extent,
+        piece: Piece,
+        buffer: Option<Buffer>,
+    ) -> Result<Buffer, DeviceError> {
+        let buffer = buffer.unwrap_or_else(|| Buffer::recycled(self.bytes(piece.blocks)));
+        let lba = request.lba.0 + piece.offset;
+        let result = if self.layout.has_parity() {
+            self.read_data(piece, buffer).await
+        } else {
+            self.read_copy(piece, buffer).await
+        };
+        result.map_err(|error| {
+            let (_, extent) = self.place(piece.stripe, piece.strip, &piece.columns());
+            in_set(error, extent, lba)
+        })
+    }
+
+    async fn read_data(self: &Arc<Self>, piece: Piece, buffer: Buffer) -> Result<Buffer, DeviceError> {
+        let (member, extent) = self.place(piece.stripe, piece.strip, &piece.columns());
+        let bad = match self.members.read(member, piece.stripe, extent, buffer).await {
+            Ok(buffer) => return Ok(buffer),
+            Err(Unread::Lacking) => None,
+            Err(Unread::Bad(error)) => Some(error),
+        };
+        let set = Arc::clone(self);
+        // It may write what it has recovered.
+        let recovered =
+            self.operations.run(async move { set.recover_data(piece, bad.is_some()).await }).await;
+        recovered.map_err(|error| bad.unwrap_or(error))
+    }
+
+    /// A degraded read: the strip by the others. What its member could not read is written anew.
+    async fn recover_data(self: &Arc<Self>, piece: Piece, is_bad: bool) -> Result<Buffer, DeviceError> {
+        let _permit = self.permits.take().await;
+        let _locked = self.locks.share(self.layout.stripe_extent(piece.stripe)).await;
+        let bad = if is_bad { vec![piece.strip] } else { Vec::new() };
+        let plan = |stripe: &Stripe| {
+            // It may be in sync by now.
+            let reads =
+                if stripe.readable[piece.strip] { Some(vec![piece.strip]) } else { stripe.recovery() };
+            reads.map(|reads| Plan { method: Method::Reconstruct, reads })
+        };
+        let columns = piece.columns();
+        let mut gathered = self.gather(piece.stripe, &columns, bad, plan).await?;
+        if gathered.strips[piece.strip].is_none() {
+            let length = self.bytes(piece.blocks);
+            recover(&mut gathered.strips, self.layout.data_strips(), length);
+        }
+        let data = gathered.strips[piece.strip].take().ok_or(DeviceError::NotReady)?;
+        if gathered.bad.contains(&piece.strip) {
+            let (member, extent) = self.place(piece.stripe, piece.strip, &columns);
+            let copy = Buffer::from(&data[..]).share();
+            // If that fails too, the member has failed, or its blocks stay bad.
+            let _ = self.members.write(member, piece.stripe, extent, copy, Durability::Cached).await;
+        }
+        Ok(data)
+    }
+
+    async fn read_copy(self: &Arc<Self>, piece: Piece, mut buffer: Buffer) -> Result<Buffer, DeviceError> {
+        let mut bad = Vec::new();
+        let mut error = DeviceError::NotReady;
+        while let Some(copy) = self.fastest_copy(piece.stripe, &bad) {
+            let (member, extent) = self.place(piece.stripe, copy, &piece.columns());
+            match self.members.read(member, piece.stripe, extent, buffer).await {
+                Ok(buffer) if bad.is_empty() => return Ok(buffer),
+                Ok(buffer) => {
+                    let set = Arc::clone(self);
+                    let rewritten = self.operations.run(async move { set.rewrite_copies(piece, &bad).await });
+                    // The data are there, whether the bad copies could be rewritten or not.
+                    let _ = rewritten.await;
+                    return Ok(buffer);
+                }
+                Err(Unread::Lacking) => {}
+                Err(Unread::Bad(why)) => {
+                    error = why;
+                    bad.push(copy);
+                }
+            }
+            buffer = Buffer::recycled(self.bytes(piece.blocks));
+        }
+        Err(error)
+    }
+
+    /// Writes what one copy has to copies that could not be read.
+    async fn rewrite_copies(self: &Arc<Self>, piece: Piece, bad: &[usize]) -> Result<(), DeviceError> {
+        let _permit = self.permits.take().await;
+        let columns = piece.columns();
+        let start = self.layout.stripe_extent(piece.stripe).lba.0;
+        let _locked = self.locks.exclude(Extent::new(start + columns.start, piece.blocks)).await;
+        let Some(good) = self.fastest_copy(piece.stripe, bad) else { return Ok(()) };
+        let Ok(data) = self.read_strip(piece.stripe, good, &columns).await else { return Ok(()) };
+        let data = data.share();
+        for copy in bad {
+            let (member, extent) = self.place(piece.stripe, *copy, &columns);
+            self.members.write(member, piece.stripe, extent, data.clone(), Durability::Cached).await?;
+        }
+        Ok(())
+    }
+
+    /// The copy to be read, none of `bad`. While the copies may differ that is always the first one: otherwise two reads
+    /// could return different data.
+    pub(crate) fn fastest_copy(&self, stripe: u64, bad: &[usize]) -> Option<usize> {
+        let copies = || (0..self.layout.strips()).filter(|copy| !bad.contains(copy));
+        if self.is_unsynced(stripe) {
+            return copies().find(|copy| self.is_held(stripe, *copy));
+        }
+        let member =
+            self.members.fastest(stripe, copies().map(|copy| self.layout.strip(stripe, copy).member))?;
+        self.layout.strip_of(stripe, member)
+    }
+}

@@ -1,0 +1,236 @@
+//! What all requests to a set share, and reading the strips of a stripe with parity.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Profile};
+
+use crate::Layout;
+use crate::area::AreaCopy;
+use crate::intent::{Intent, Marked};
+use crate::journal::{Change, Journal, Part, Recorded};
+use crate::locks::{ExtentLocks, Permits};
+use crate::members::{Members, Unread};
+use crate::operations::{Operations, all, first_error};
+use crate::plan::{Plan, Stripe};
+
+/// Blocks of a new area that are erased by one write.
+const ERASED_BLOCKS: u64 = 256;
+
+pub(crate) struct Set {
+    pub(crate) layout: Layout,
+    pub(crate) geometry: Geometry,
+    pub(crate) profile: Profile,
+    pub(crate) members: Arc<Members>,
+    /// By blocks of the set. Whoever computes with a stripe excludes, or shares, all of it.
+    pub(crate) locks: Arc<ExtentLocks>,
+    /// Operations that have buffers for strips.
+    pub(crate) permits: Arc<Permits>,
+    pub(crate) operations: Arc<Operations>,
+    pub(crate) protection: Protection,
+}
+
+/// What makes a write that a crash has cut in two harmless.
+pub(crate) enum Protection {
+    Journal(Arc<Journal>),
+    Intent(Arc<Intent>),
+    Nothing,
+}
+
+/// A write that is protected until it is finished.
+pub(crate) enum Protected {
+    Recorded(Recorded),
+    Marked(Marked),
+    Nothing,
+}
+
+impl Protected {
+    /// The members have the write, or have failed and that is recorded.
+    pub(crate) fn finish(self) {
+        match self {
+            Protected::Recorded(recorded) => recorded.applied(),
+            Protected::Marked(marked) => drop(marked),
+            Protected::Nothing => {}
+        }
+    }
+}
+
+/// The strips of some columns of a stripe, read as a plan says.
+pub(crate) struct Gathered {
+    pub(crate) plan: Plan,
+    /// Data, P, Q: what was read.
+    pub(crate) strips: Vec<Option<Buffer>>,
+    /// What members hold and could not be read.
+    pub(crate) bad: Vec<usize>,
+}
+
+impl Set {
+    pub(crate) fn bytes(&self, blocks: u64) -> usize {
+        (blocks << self.geometry.block_size.shift()) as usize
+    }
+
+    pub(crate) fn check(&self, extent: Extent, length: Option<usize>) -> Result<(), DeviceError> {
+        let fits = |length: usize| self.geometry.length(extent) == length as u64;
+        if !self.geometry.contains(extent) || !length.is_none_or(fits) {
+            return Err(DeviceError::OutOfRange);
+        }
+        self.members.check_service()
+    }
+
+    pub(crate) fn check_write(&self, extent: Extent, length: Option<usize>) -> Result<(), DeviceError> {
+        self.check(extent, length)?;
+        if self.profile.read_only { Err(DeviceError::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Where columns of a strip lie: the member, and its blocks.
+    pub(crate) fn place(&self, stripe: u64, strip: usize, columns: &Range<u64>) -> (usize, Extent) {
+        let place = self.layout.strip(stripe, strip);
+        (place.member, Extent::new(place.lba + columns.start, columns.end - columns.start))
+    }
+
+    pub(crate) fn is_held(&self, stripe: u64, strip: usize) -> bool {
+        self.members.holder(self.layout.strip(stripe, strip).member, stripe).is_some()
+    }
+
+    /// Whether the copies of a stripe, or its data and parity, may differ since before the assembly.
+    pub(crate) fn is_unsynced(&self, stripe: u64) -> bool {
+        matches!(&self.protection, Protection::Intent(intent) if intent.is_unsynced(stripe))
+    }
+
+    /// Reads what `plan` wants of some columns. Strips that turn out to be unreadable are taken to lack, and it plans
+    /// again; `bad` are known to be. The caller has locked the stripe.
+    pub(crate) async fn gather(
+        &self,
+        stripe: u64,
+        columns: &Range<u64>,
+        mut bad: Vec<usize>,
+        plan: impl Fn(&Stripe) -> Option<Plan>,
+    ) -> Result<Gathered, DeviceError> {
+        let count = self.layout.strips();
+        let mut strips: Vec<Option<Buffer>> = (0..count).map(|_| None).collect();
+        let mut error = DeviceError::NotReady;
+        loop {
+            let held: Vec<bool> = (0..count).map(|strip| self.is_held(stripe, strip)).collect();
+            let readable =
+                held.iter().enumerate().map(|(strip, held)| *held && !bad.contains(&strip)).collect();
+            let Some(plan) = plan(&Stripe { data: self.layout.data_strips(), held, readable }) else {
+                return Err(error);
+            };
+            let missing: Vec<usize> =
+                plan.reads.iter().copied().filter(|strip| strips[*strip].is_none()).collect();
+            if missing.is_empty() {
+                return Ok(Gathered { plan, strips, bad });
+            }
+            let results = all(missing.iter().map(|strip| self.read_strip(stripe, *strip, columns))).await;
+            for (strip, result) in missing.into_iter().zip(results) {
+                match result {
+                    Ok(buffer) => strips[strip] = Some(buffer),
+                    Err(Unread::Lacking) => {}
+                    Err(Unread::Bad(why)) => {
+                        error = why;
+                        bad.push(strip);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) async fn read_strip(
+        &self,
+        stripe: u64,
+        strip: usize,
+        columns: &Range<u64>,
+    ) -> Result<Buffer, Unread> {
+        let (member, extent) = self.place(stripe, strip, columns);
+        let buffer = Buffer::recycled(self.bytes(extent.blocks.0));
+        self.members.read(member, stripe, extent, buffer).await
+    }
+
+    /// Protects a write, and ends once it is safe to write members.
+    pub(crate) async fn protect(&self, change: &Arc<Change>) -> Result<Protected, DeviceError> {
+        match &self.protection {
+            Protection::Journal(journal) => journal.record(Arc::clone(change)).await.map(Protected::Recorded),
+            Protection::Intent(intent) => intent.begin(change.stripes()).await.map(Protected::Marked),
+            Protection::Nothing => Ok(Protected::Nothing),
+        }
+    }
+
+    /// Writes parts of a stripe to the members that hold them.
+    pub(crate) async fn write_parts(
+        &self,
+        stripe: u64,
+        parts: &[Part],
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
+        let writes = parts.iter().map(|part| {
+            let blocks = part.data.len() as u64 >> self.geometry.block_size.shift();
+            let (member, extent) = self.place(stripe, part.strip, &(part.column..part.column + blocks));
+            self.members.write(member, stripe, extent, part.data.clone(), durability)
+        });
+        first_error(all(writes).await).map(drop)
+    }
+}
+
+impl Set {
+    /// Replaces a failed member.
+    pub(crate) async fn replace(
+        self: Arc<Self>,
+        member: usize,
+        device: Arc<dyn BlockDevice>,
+        area: Option<Arc<dyn BlockDevice>>,
+    ) -> Result<(), DeviceError> {
+        let copy = area.map(|device| AreaCopy { device, member: Some(member) });
+        let kept = match &self.protection {
+            Protection::Journal(journal) => Some(journal.area()),
+            Protection::Intent(intent) => Some(intent.area()),
+            Protection::Nothing => None,
+        };
+        if let (Some(kept), Some(copy)) = (kept, &copy) {
+            if !kept.fits(&*copy.device) {
+                return Err(DeviceError::OutOfRange);
+            }
+            // A journal or bitmap of another set must not be found in it.
+            let blocks = kept.blocks();
+            for part in Extent::new(0, blocks).chunks(ERASED_BLOCKS) {
+                let zeros = Buffer::zeroed(self.bytes(part.blocks.0)).share();
+                copy.device.write(part, zeros, Durability::Stable).await?;
+            }
+        }
+        {
+            // Records from before the member failed have strips in them that later ones, without it, did not change.
+            // Replayed over what is rebuilt, they would undo that. So no write is under way, and none is in the journal,
+            // when the member begins to be one again.
+            let _alone = self.locks.exclude(Extent { lba: Lba(0), blocks: self.geometry.blocks }).await;
+            if let Protection::Journal(journal) = &self.protection {
+                journal.empty(None).await?;
+            }
+            if !self.members.replace(member, device).await? {
+                return Err(DeviceError::Unsupported);
+            }
+        }
+        match (&self.protection, copy) {
+            (Protection::Journal(journal), Some(copy)) => journal.empty(Some(copy)).await,
+            (Protection::Intent(intent), Some(copy)) => intent.join(&copy).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a change that was read from a journal is one of this set.
+    pub(crate) fn check_change(&self, change: &Change) -> Result<(), DeviceError> {
+        let (strips, columns) = (self.layout.strips(), self.layout.strip_blocks());
+        let blocks = |part: &Part| part.data.len() as u64 >> self.geometry.block_size.shift();
+        let fits = |part: &Part| part.strip < strips && part.column + blocks(part) <= columns;
+        let is_legal = match change {
+            Change::Update { parts, .. } => parts.iter().all(fits),
+            Change::Clear { stripe, stripes, members, .. } => {
+                let are_members = members.iter().all(|member| *member < self.layout.members());
+                are_members && *stripes > 0 && stripe.checked_add(*stripes).is_some()
+            }
+        };
+        if is_legal && *change.stripes().end() < self.layout.stripes() {
+            Ok(())
+        } else {
+            Err(DeviceError::OutOfRange)
+        }
+    }
+}

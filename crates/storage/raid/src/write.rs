@@ -1,0 +1,178 @@
+//! Writes.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use block::{Buffer, DeviceError, Durability, Extent, Slice};
+
+use crate::journal::{Change, Part};
+use crate::layout::Piece;
+use crate::operations::windows;
+use crate::plan::{Method, Segment, modify_parity, parity_of, recover, segments};
+use crate::set::{Protection, Set};
+
+/// Stripes, or strips without parity, of one request that are written at once.
+const AT_ONCE: usize = 16;
+
+/// A write of adjacent blocks of one stripe with parity.
+struct StripeWrite {
+    stripe: u64,
+    /// Blocks from the start of the stripe's data.
+    blocks: Range<u64>,
+    data: Slice,
+}
+
+impl Set {
+    pub(crate) async fn write(
+        self: &Arc<Self>,
+        extent: Extent,
+        data: Slice,
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
+        self.check_write(extent, Some(data.len()))?;
+        if self.layout.has_parity() {
+            let writes = self.stripe_writes(extent, &data);
+            let runs = writes.into_iter().map(|write| {
+                let set = Arc::clone(self);
+                self.operations.run(async move { set.write_stripe(write, durability).await })
+            });
+            return windows(runs, AT_ONCE).await;
+        }
+        let runs = self.layout.pieces(extent).filter_map(|piece| {
+            let start = self.bytes(piece.offset);
+            let data = data.part(start..start + self.bytes(piece.blocks))?;
+            let set = Arc::clone(self);
+            Some(self.operations.run(async move { set.write_copies(piece, data, durability).await }))
+        });
+        windows(runs, AT_ONCE).await
+    }
+
+    fn stripe_writes(&self, extent: Extent, data: &Slice) -> Vec<StripeWrite> {
+        let stripe_blocks = self.layout.stripe_blocks();
+        let end = extent.lba.0 + extent.blocks.0;
+        let stripes = extent.lba.0 / stripe_blocks..end.div_ceil(stripe_blocks);
+        let write = |stripe: u64| {
+            let start = stripe * stripe_blocks;
+            let (from, to) = (extent.lba.0.max(start), end.min(start + stripe_blocks));
+            let data = data.part(self.bytes(from - extent.lba.0)..self.bytes(to - extent.lba.0))?;
+            Some(StripeWrite { stripe, blocks: from - start..to - start, data })
+        };
+        stripes.filter_map(write).collect()
+    }
+
+    /// Writes a piece to all copies.
+    async fn write_copies(
+        &self,
+        piece: Piece,
+        data: Slice,
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
+        let start = self.layout.stripe_extent(piece.stripe).lba.0;
+        let _locked = self.locks.exclude(Extent::new(start + piece.column, piece.blocks)).await;
+        let copies = 0..self.layout.strips();
+        let parts: Vec<Part> = copies
+            .filter(|copy| self.is_held(piece.stripe, *copy))
+            .map(|strip| Part { strip, column: piece.column, data: data.clone() })
+            .collect();
+        if parts.is_empty() {
+            return Err(DeviceError::NotReady);
+        }
+        self.carry_out(Change::Update { stripe: piece.stripe, parts }, durability).await
+    }
+
+    async fn write_stripe(&self, write: StripeWrite, durability: Durability) -> Result<(), DeviceError> {
+        let _permit = self.permits.take().await;
+        let _locked = self.locks.exclude(self.layout.stripe_extent(write.stripe)).await;
+        if self.is_unsynced(write.stripe) {
+            // Old parity is not to be relied on. What is written for that is protected by the bit that is set.
+            self.synchronise(write.stripe).await?;
+        }
+        let mut parts = self.data_parts(&write);
+        for segment in segments(write.blocks.clone(), self.layout.strip_blocks()) {
+            parts.extend(self.parity_parts(&write, &segment).await?);
+        }
+        parts.retain(|part| self.is_held(write.stripe, part.strip));
+        self.carry_out(Change::Update { stripe: write.stripe, parts }, durability).await
+    }
+
+    /// Protects a change, and carries it out on the members. The caller has locked its blocks.
+    pub(crate) async fn carry_out(&self, change: Change, durability: Durability) -> Result<(), DeviceError> {
+        self.members.check_service()?;
+        let change = Arc::new(change);
+        let protected = self.protect(&change).await?;
+        let durability = match self.protection {
+            // It is durable in the journal.
+            Protection::Journal(_) => Durability::Cached,
+            Protection::Intent(_) | Protection::Nothing => durability,
+        };
+        self.apply(&change, durability).await?;
+        self.members.recorded().await?;
+        protected.finish();
+        Ok(())
+    }
+
+    pub(crate) async fn apply(&self, change: &Change, durability: Durability) -> Result<(), DeviceError> {
+        match change {
+            Change::Update { stripe, parts } => self.write_parts(*stripe, parts, durability).await,
+            Change::Clear { stripe, stripes, members, may_unmap } => {
+                self.clear_stripes(*stripe..stripe + stripes, members, *may_unmap).await
+            }
+        }
+    }
+
+    fn data_parts(&self, write: &StripeWrite) -> Vec<Part> {
+        let extent = Extent::new(write.blocks.start, write.blocks.end - write.blocks.start);
+        // Pieces of the first stripe are those of any.
+        let pieces = self.layout.pieces(extent);
+        let part = |piece: Piece| {
+            let start = self.bytes(piece.offset);
+            let data = write.data.part(start..start + self.bytes(piece.blocks))?;
+            Some(Part { strip: piece.strip, column: piece.column, data })
+        };
+        pieces.filter_map(part).collect()
+    }
+
+    /// The new parity of a segment.
+    async fn parity_parts(&self, write: &StripeWrite, segment: &Segment) -> Result<Vec<Part>, DeviceError> {
+        let Segment { columns, written } = segment;
+        let data_strips = self.layout.data_strips();
+        let length = self.bytes(columns.end - columns.start);
+        let new = |strip: usize| {
+            let block = strip as u64 * self.layout.strip_blocks() + columns.start - write.blocks.start;
+            let start = self.bytes(block);
+            &write.data[start..start + length]
+        };
+        let gathered = self.gather(write.stripe, columns, Vec::new(), |stripe| stripe.write(written)).await?;
+        let (method, mut strips) = (gathered.plan.method, gathered.strips);
+        let parity: Vec<Option<Buffer>> = match method {
+            Method::Modify => {
+                let mut parity = strips.split_off(data_strips);
+                for strip in written.clone() {
+                    if let Some(old) = strips[strip].take() {
+                        modify_parity(&mut parity, strip, old, new(strip));
+                    }
+                }
+                parity
+            }
+            Method::Reconstruct => {
+                let is_kept = |strip: &usize| !written.contains(strip);
+                let lacks = (0..data_strips).filter(is_kept).any(|strip| strips[strip].is_none());
+                if lacks && !recover(&mut strips, data_strips, length) {
+                    return Err(DeviceError::NotReady);
+                }
+                let data: Vec<&[u8]> = (0..data_strips)
+                    .filter_map(|strip| match written.contains(&strip) {
+                        true => Some(new(strip)),
+                        false => strips[strip].as_deref(),
+                    })
+                    .collect();
+                let parity = self.layout.level().parity_strips();
+                parity_of(&data, parity, length).into_iter().map(Some).collect()
+            }
+        };
+        let parts = parity.into_iter().enumerate().filter_map(|(at, parity)| {
+            Some(Part { strip: data_strips + at, column: columns.start, data: parity?.share() })
+        });
+        Ok(parts.collect())
+    }
+}

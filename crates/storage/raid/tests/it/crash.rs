@@ -1,0 +1,365 @@
+//! The model check: random requests against a plain array, with failing members, and a crash at any point.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
+use raid::{Level, MemberState, Origin, RaidDevice};
+
+use crate::disk::Disk;
+use crate::model::Model;
+use crate::rig::{Guard, Rig};
+use crate::world::{End, Task, draw, end, once_in, pause, run, seed};
+
+/// What befalls a set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trouble {
+    pub(crate) crashes: bool,
+    /// Members fail while the set is in use.
+    pub(crate) failures: bool,
+    /// A member is gone after a crash.
+    pub(crate) lost_members: bool,
+}
+
+/// One case of a seed: `Err` says what was wrong.
+pub(crate) fn case(level: Level, guard: Guard, trouble: Trouble, number: u64) -> Result<(), String> {
+    let mut scene = Scene::new(level, guard, trouble, number);
+    for _ in 0..10 {
+        scene.batch()?;
+    }
+    scene.all_is_right()
+}
+
+struct Scene {
+    rig: Rig,
+    device: Arc<RaidDevice>,
+    model: Rc<RefCell<Model>>,
+    trouble: Trouble,
+    /// Members whose disk fails now or soon.
+    doomed: Vec<bool>,
+    /// Stripes of the first region that may differ which are synchronised.
+    synchronised: u64,
+}
+
+impl Scene {
+    fn new(level: Level, guard: Guard, trouble: Trouble, number: u64) -> Scene {
+        seed(number);
+        let members = level.members_min() + draw(3) as usize;
+        let mut rig = Rig::new(level, members, 2 + draw(4), guard);
+        // A test of what happens then, with a bitmap only.
+        rig.accepts_wrong_data = true;
+        let device = rig.created();
+        let blocks = rig.layout.blocks().0;
+        let model = Rc::new(RefCell::new(Model::new(blocks, guard == Guard::Journal)));
+        Scene { rig, device, model, trouble, doomed: vec![false; members], synchronised: 0 }
+    }
+
+    fn batch(&mut self) -> Result<(), String> {
+        if self.trouble.failures && once_in(3) {
+            self.doom_one();
+        }
+        let mut tasks = self.requests();
+        tasks.extend(self.maintenance());
+        let polls = if self.trouble.crashes && once_in(2) { draw(400) } else { u64::MAX };
+        if run(tasks, polls) == End::Crashed {
+            self.crash()?;
+        }
+        self.synchronised = 0;
+        match self.model.borrow_mut().fault.take() {
+            Some(fault) => Err(fault),
+            None => Ok(()),
+        }
+    }
+
+    /// Requests that do not overlap, beside each other.
+    fn requests(&self) -> Vec<Task> {
+        let mut taken = Vec::new();
+        let stripe_blocks = self.rig.layout.stripe_blocks();
+        let mut tasks: Vec<Task> = Vec::new();
+        for _ in 0..1 + draw(4) {
+            let free = self.model.borrow().free_extent(&mut taken, stripe_blocks);
+            let Some((lba, blocks)) = free else { continue };
+            let (device, model) = (Arc::clone(&self.device), Rc::clone(&self.model));
+            let extent = Extent::new(lba, blocks);
+            tasks.push(match draw(12) {
+                0..=4 => Box::pin(write(device, model, extent, Durability::Cached)),
+                5 => Box::pin(write(device, model, extent, Durability::Stable)),
+                6 => Box::pin(clear(device, model, extent)),
+                7 => Box::pin(write_and_go(device, model, extent)),
+                8 => Box::pin(flush(device, model)),
+                _ => Box::pin(read(device, model, extent)),
+            });
+        }
+        tasks
+    }
+
+    /// Rebuilds, synchronises, scrubs, a few steps each.
+    fn maintenance(&mut self) -> Vec<Task> {
+        let mut tasks: Vec<Task> = Vec::new();
+        let states = self.device.status().states.members;
+        for (member, state) in states.iter().enumerate() {
+            let (device, model) = (Arc::clone(&self.device), Rc::clone(&self.model));
+            match state {
+                MemberState::Failed if once_in(3) => {
+                    let disk = self.rig.spare();
+                    self.rig.disks[member] = disk.clone();
+                    self.doomed[member] = false;
+                    let data = self.rig.data(&disk);
+                    let area = self.area_of(member, &disk);
+                    tasks.push(Box::pin(async move {
+                        let result = device.replace(member, data, area).await;
+                        expect(&model, "replace", result);
+                    }));
+                }
+                MemberState::Rebuilding { .. } => {
+                    let steps = draw(4);
+                    tasks.push(Box::pin(async move {
+                        for _ in 0..steps {
+                            pause().await;
+                            // It may fail meanwhile, which is no fault.
+                            let _ = device.rebuild_step(member).await;
+                        }
+                    }));
+                }
+                MemberState::InSync | MemberState::Failed => {}
+            }
+        }
+        let (device, model) = (Arc::clone(&self.device), Rc::clone(&self.model));
+        if once_in(4) {
+            let stripe = draw(self.rig.layout.stripes());
+            tasks.push(Box::pin(async move {
+                let result = device.scrub_step(stripe, true).await;
+                expect(&model, "scrub", result);
+            }));
+        } else if self.device.status().unsynced_regions > 0 {
+            tasks.push(Box::pin(async move {
+                let result = device.synchronise_step(0).await;
+                expect(&model, "synchronise", result);
+            }));
+        }
+        tasks
+    }
+
+    /// The area of a spare for this member, if it is to have one.
+    fn area_of(&self, member: usize, disk: &Disk) -> Option<Arc<dyn BlockDevice>> {
+        let has_one = member < self.rig.areas() && self.rig.guard != Guard::Nothing;
+        has_one.then(|| self.rig.area(disk))
+    }
+
+    /// Lets a member fail, if the set survives it with those that do already.
+    fn doom_one(&mut self) {
+        let status = self.device.status();
+        let member = draw(self.doomed.len() as u64) as usize;
+        let mut lacking = status.states.lacking();
+        lacking.iter_mut().zip(&self.doomed).for_each(|(lacks, doomed)| *lacks |= doomed);
+        if lacking[member] {
+            return;
+        }
+        lacking[member] = true;
+        // With parity and no journal a degraded set that was not synchronised has garbage in it, as it must.
+        let may_differ = self.rig.layout.has_parity() && status.unsynced_regions > 0;
+        let is_spoilt = self.rig.disks.iter().any(|disk| disk.is_spoilt());
+        if !self.rig.layout.survives(&lacking) || may_differ || is_spoilt {
+            return;
+        }
+        let disk = &self.rig.disks[member];
+        match draw(4) {
+            0 => disk.die(),
+            1 => disk.fail_write_after(draw(6)),
+            2 => disk.lose_cache(),
+            _ => {
+                // One that is read again when it is written is no failure, but needs the others.
+                return disk.spoil(self.rig.data_lba(draw(self.rig.layout.member_blocks().0)));
+            }
+        }
+        self.doomed[member] = true;
+    }
+
+    /// Power fails, and comes back; perhaps without a member.
+    fn crash(&mut self) -> Result<(), String> {
+        self.rig.disks.iter().for_each(|disk| disk.crash());
+        self.model.borrow_mut().crashed();
+        let states = self.rig.store.states();
+        // A device of which the set does not know yet that it failed is back, and is a member like any other.
+        for (doomed, disk) in self.doomed.iter_mut().zip(&self.rig.disks) {
+            *doomed = disk.is_dead();
+        }
+        let mut missing: Vec<usize> = (0..self.doomed.len()).filter(|at| self.doomed[*at]).collect();
+        if self.trouble.lost_members && once_in(2) {
+            let member = draw(self.doomed.len() as u64) as usize;
+            let mut lacking = states.lacking();
+            lacking[member] = true;
+            missing.iter().for_each(|other| lacking[*other] = true);
+            let is_spoilt = self.rig.disks.iter().any(|disk| disk.is_spoilt());
+            if self.rig.layout.survives(&lacking) && !missing.contains(&member) && !is_spoilt {
+                self.rig.disks[member].die();
+                self.doomed[member] = true;
+                missing.push(member);
+            }
+        }
+        let assembled = self.rig.assemble(Origin::Existing, &missing);
+        self.device = Arc::new(assembled.map_err(|error| format!("assembly: {error}"))?);
+        let data = self.read_all("after a crash")?;
+        if self.rig.guard == Guard::Journal {
+            self.model.borrow_mut().settle(&data);
+            return Ok(());
+        }
+        if once_in(2) {
+            self.synchronise()?;
+        }
+        Ok(())
+    }
+
+    /// Synchronises all that may differ.
+    fn synchronise(&mut self) -> Result<(), String> {
+        let device = Arc::clone(&self.device);
+        let result = end(async move {
+            let mut done = 0;
+            while let Some(progress) = device.synchronise_step(done).await? {
+                done = if progress.done == progress.total { 0 } else { progress.done };
+            }
+            device.flush().await
+        });
+        result.map_err(|error| format!("synchronising: {error}"))?;
+        let data = self.read_all("after it was synchronised")?;
+        self.model.borrow_mut().settle(&data);
+        Ok(())
+    }
+
+    fn read_all(&self, when: &str) -> Result<Vec<u8>, String> {
+        let blocks = self.model.borrow().blocks();
+        let device = Arc::clone(&self.device);
+        let data = end(async move {
+            let extent = Extent::new(0, blocks);
+            let read = device.read(extent, Buffer::zeroed((blocks * 512) as usize)).await;
+            read.map(|buffer| buffer.to_vec())
+        });
+        let data = data.map_err(|error| format!("{when}: reading: {error}"))?;
+        let mut model = self.model.borrow_mut();
+        model.check(0, &data, when);
+        model.fault.take().map_or(Ok(data), Err)
+    }
+
+    /// Repairs all that can be, and compares every way to read it.
+    fn all_is_right(&mut self) -> Result<(), String> {
+        self.rig.disks.iter().for_each(|disk| disk.let_writes_succeed());
+        self.synchronise()?;
+        for member in 0..self.doomed.len() {
+            if self.rig.disks[member].is_dead() {
+                // What has not been noticed yet.
+                let device = Arc::clone(&self.device);
+                let _ = end(async move { device.fail(member).await });
+            }
+        }
+        let states = self.device.status().states.members;
+        for (member, state) in states.iter().enumerate() {
+            let device = Arc::clone(&self.device);
+            let disk = self.rig.spare();
+            let (data, is_failed) = (self.rig.data(&disk), *state == MemberState::Failed);
+            let area = self.area_of(member, &disk);
+            if is_failed {
+                self.rig.disks[member] = disk;
+            }
+            let result = end(async move {
+                if is_failed {
+                    device.replace(member, data, area).await?;
+                }
+                while device.rebuild_step(member).await?.is_some() {}
+                Ok::<(), DeviceError>(())
+            });
+            result.map_err(|error| format!("rebuilding: {error}"))?;
+        }
+        self.read_all("after it was rebuilt")?;
+        for stripe in 0..self.rig.layout.stripes() {
+            let device = Arc::clone(&self.device);
+            let found = end(async move { device.scrub_step(stripe, false).await });
+            match found {
+                Ok(raid::Scrubbed::Right | raid::Scrubbed::Rewritten { .. }) => {}
+                other => return Err(format!("scrubbing stripe {stripe}: {other:?}")),
+            }
+        }
+        for member in 0..self.doomed.len() {
+            let mut lacking = vec![false; self.doomed.len()];
+            lacking[member] = true;
+            if self.rig.layout.survives(&lacking) {
+                // A look at copies: without this member the others change.
+                let copies = self.rig.disks.iter().map(Disk::copy).collect();
+                let disks = std::mem::replace(&mut self.rig.disks, copies);
+                let device = self.rig.assemble(Origin::Existing, &[member]);
+                self.device = Arc::new(device.map_err(|error| format!("assembly: {error}"))?);
+                self.read_all("without a member")?;
+                self.rig.disks = disks;
+                self.rig.store.reset(self.doomed.len());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn expect<T>(model: &RefCell<Model>, what: &str, result: Result<T, DeviceError>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(error) => {
+            model.borrow_mut().complain(format!("{what}: {error}"));
+            None
+        }
+    }
+}
+
+async fn write(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Extent, durability: Durability) {
+    pause().await;
+    let (lba, blocks) = (extent.lba.0, extent.blocks.0);
+    let (value, data) = model.borrow_mut().write_begins(lba, blocks, false);
+    let result = device.write(extent, Buffer::from(&data[..]).share(), durability).await;
+    if expect(&model, "write", result).is_some() {
+        model.borrow_mut().write_ended(lba, blocks, value, durability == Durability::Stable);
+    }
+}
+
+async fn clear(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Extent) {
+    pause().await;
+    let (lba, blocks) = (extent.lba.0, extent.blocks.0);
+    let (value, _) = model.borrow_mut().write_begins(lba, blocks, true);
+    let result =
+        if once_in(2) { device.unmap(extent).await } else { device.write_zeroes(extent, once_in(2)).await };
+    if expect(&model, "write of zeros", result).is_some() {
+        model.borrow_mut().write_ended(lba, blocks, value, false);
+    }
+}
+
+/// A write whose requester does not wait for its end.
+async fn write_and_go(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Extent) {
+    let (lba, blocks) = (extent.lba.0, extent.blocks.0);
+    let (value, data) = model.borrow_mut().write_begins(lba, blocks, false);
+    {
+        let mut request = device.write(extent, Buffer::from(&data[..]).share(), Durability::Cached);
+        let mut polls = draw(6);
+        poll_fn(|cx| {
+            polls = polls.saturating_sub(1);
+            if polls == 0 { Poll::Ready(()) } else { request.as_mut().poll(cx).map(drop) }
+        })
+        .await;
+    }
+    model.borrow_mut().write_dropped(lba, blocks, value);
+    expect(&model, "quiesced", device.quiesced().await);
+}
+
+async fn flush(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>) {
+    pause().await;
+    let covered = model.borrow().flush_begins();
+    if expect(&model, "flush", device.flush().await).is_some() {
+        model.borrow_mut().flush_ended(&covered);
+    }
+}
+
+async fn read(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Extent) {
+    pause().await;
+    let buffer = Buffer::zeroed((extent.blocks.0 * 512) as usize);
+    let result = device.read(extent, buffer).await;
+    if let Some(data) = expect(&model, "read", result) {
+        model.borrow_mut().check(extent.lba.0, &data, "a read");
+    }
+}

@@ -1,0 +1,361 @@
+//! A disk that tears writes, and that loses or keeps what was not flushed, block by block and in any order.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use block::{
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba,
+    Pending, Profile, Run, Slice,
+};
+
+use crate::world::{draw, once_in, pause};
+
+pub(crate) const BLOCK: usize = 512;
+
+/// A disk, which survives crashes.
+#[derive(Clone)]
+pub(crate) struct Disk(Arc<Mutex<State>>);
+
+#[derive(Clone)]
+struct State {
+    /// By block: every content that it may have after a crash, the oldest first; reads return the last.
+    versions: Vec<Vec<(u64, Arc<[u8]>)>>,
+    /// Number of the next content.
+    next: u64,
+    bad: BTreeSet<u64>,
+    is_dead: bool,
+    /// Writes that succeed before one fails.
+    writes_left: Option<u64>,
+    losses: u64,
+    /// Polls that a read takes beyond the usual.
+    slowness: u64,
+    /// Reads, writes (with zeroes and unmap), flushes.
+    requests: [u64; 3],
+}
+
+impl Disk {
+    /// A disk of zeros.
+    pub(crate) fn new(blocks: u64) -> Disk {
+        Disk::filled(blocks, |_| 0)
+    }
+
+    /// A disk with anything on it.
+    pub(crate) fn used(blocks: u64) -> Disk {
+        Disk::filled(blocks, |_| draw(256) as u8)
+    }
+
+    fn filled(blocks: u64, content: impl Fn(u64) -> u8) -> Disk {
+        let block = |lba| vec![(0, Arc::from(vec![content(lba); BLOCK]))];
+        Disk(Arc::new(Mutex::new(State {
+            versions: (0..blocks).map(block).collect(),
+            next: 1,
+            bad: BTreeSet::new(),
+            is_dead: false,
+            writes_left: None,
+            losses: 0,
+            slowness: 0,
+            requests: [0; 3],
+        })))
+    }
+
+    /// Another disk with the same on it.
+    pub(crate) fn copy(&self) -> Disk {
+        Disk(Arc::new(Mutex::new(self.state().clone())))
+    }
+
+    /// Every request fails from now on.
+    pub(crate) fn die(&self) {
+        self.state().is_dead = true;
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.state().is_dead
+    }
+
+    /// A write fails after so many.
+    pub(crate) fn fail_write_after(&self, writes: u64) {
+        self.state().writes_left = Some(writes);
+    }
+
+    /// Withdraws that.
+    pub(crate) fn let_writes_succeed(&self) {
+        self.state().writes_left = None;
+    }
+
+    /// A block cannot be read until it is written.
+    pub(crate) fn spoil(&self, lba: u64) {
+        self.state().bad.insert(lba);
+    }
+
+    /// Whether a block cannot be read.
+    pub(crate) fn is_spoilt(&self) -> bool {
+        !self.state().bad.is_empty()
+    }
+
+    /// A block changes by itself.
+    pub(crate) fn corrupt(&self, lba: u64) {
+        let mut state = self.state();
+        let versions = &mut state.versions[lba as usize];
+        let (number, content) = versions.pop().expect("a version");
+        *versions = vec![(number, content.iter().map(|byte| byte ^ 0x5a).collect())];
+    }
+
+    pub(crate) fn slow_down(&self, polls: u64) {
+        self.state().slowness = polls;
+    }
+
+    /// Reads, writes and flushes since the last time.
+    pub(crate) fn take_requests(&self) -> [u64; 3] {
+        std::mem::take(&mut self.state().requests)
+    }
+
+    /// Its power fails. What was written since the last flush is there or not.
+    pub(crate) fn crash(&self) {
+        let mut state = self.state();
+        state.writes_left = None;
+        for versions in &mut state.versions {
+            let kept = versions[draw(versions.len() as u64) as usize].clone();
+            *versions = vec![kept];
+        }
+    }
+
+    /// The same while it is in use: it has lost its cache.
+    pub(crate) fn lose_cache(&self) {
+        self.crash();
+        self.state().losses += 1;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check(&self, extent: Extent) -> Result<(), DeviceError> {
+        let state = self.state();
+        if state.is_dead {
+            return Err(DeviceError::NotReady);
+        }
+        let end = extent.end().ok_or(DeviceError::OutOfRange)?;
+        if end.0 > state.versions.len() as u64 { Err(DeviceError::OutOfRange) } else { Ok(()) }
+    }
+
+    async fn change(
+        &self,
+        extent: Extent,
+        data: Option<Slice>,
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
+        self.check(extent)?;
+        let fails = {
+            let mut state = self.state();
+            state.requests[1] += 1;
+            match &mut state.writes_left {
+                Some(0) => true,
+                Some(left) => {
+                    *left -= 1;
+                    false
+                }
+                None => false,
+            }
+        };
+        pause().await;
+        let mut order: Vec<u64> = (0..extent.blocks.0).collect();
+        for at in 0..order.len() {
+            let other = draw(extent.blocks.0) as usize;
+            order.swap(at, other);
+        }
+        for block in order {
+            if fails && once_in(2) {
+                continue;
+            }
+            if once_in(8) {
+                pause().await;
+            }
+            self.check(extent)?;
+            let start = block as usize * BLOCK;
+            let content: Arc<[u8]> = match &data {
+                Some(data) => Arc::from(&data[start..start + BLOCK]),
+                None => Arc::from(vec![0; BLOCK]),
+            };
+            let mut state = self.state();
+            let lba = extent.lba.0 + block;
+            state.bad.remove(&lba);
+            let number = state.next;
+            state.next += 1;
+            state.versions[lba as usize].push((number, content));
+        }
+        if fails {
+            self.state().writes_left = None;
+            return Err(DeviceError::Unwritable(extent.lba));
+        }
+        pause().await;
+        self.check(extent)?;
+        if durability == Durability::Stable {
+            self.sync(extent).await?;
+        }
+        Ok(())
+    }
+
+    /// What the blocks have now becomes stable.
+    async fn sync(&self, extent: Extent) -> Result<(), DeviceError> {
+        let (next, losses) = {
+            let state = self.state();
+            (state.next, state.losses)
+        };
+        pause().await;
+        self.check(extent)?;
+        let mut state = self.state();
+        if state.losses != losses {
+            return Err(DeviceError::WritesLost);
+        }
+        for lba in extent.lba.0..extent.lba.0 + extent.blocks.0 {
+            let versions = &mut state.versions[lba as usize];
+            let newest = versions.iter().rposition(|(number, _)| *number < next).unwrap_or(0);
+            versions.drain(..newest);
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for Disk {
+    fn geometry(&self) -> Geometry {
+        let blocks = Blocks(self.state().versions.len() as u64);
+        Geometry { block_size: BlockSize::B512, blocks, physical_exponent: 0 }
+    }
+
+    fn profile(&self) -> Profile {
+        Profile {
+            read_only: false,
+            thin: true,
+            granularity: Blocks(1),
+            volatile_cache: true,
+            durable: true,
+            solid_state: true,
+        }
+    }
+
+    fn losses(&self) -> u64 {
+        self.state().losses
+    }
+
+    fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
+        Box::pin(async move {
+            self.check(extent)?;
+            pause().await;
+            let slowness = {
+                let mut state = self.state();
+                state.requests[0] += 1;
+                state.slowness
+            };
+            for _ in 0..slowness {
+                let mut has_waited = false;
+                std::future::poll_fn(|cx| {
+                    cx.waker().wake_by_ref();
+                    match std::mem::replace(&mut has_waited, true) {
+                        true => std::task::Poll::Ready(()),
+                        false => std::task::Poll::Pending,
+                    }
+                })
+                .await;
+            }
+            self.check(extent)?;
+            let state = self.state();
+            for lba in extent.lba.0..extent.lba.0 + extent.blocks.0 {
+                if state.bad.contains(&lba) {
+                    return Err(DeviceError::Unreadable(Lba(lba)));
+                }
+                let start = (lba - extent.lba.0) as usize * BLOCK;
+                let (_, content) = state.versions[lba as usize].last().expect("a version");
+                buffer[start..start + BLOCK].copy_from_slice(content);
+            }
+            Ok(buffer)
+        })
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        Box::pin(self.change(extent, Some(data), durability))
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.state().requests[2] += 1;
+            let all = Extent::new(0, self.geometry().blocks.0);
+            self.check(all)?;
+            self.sync(all).await
+        })
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        Box::pin(self.change(extent, None, Durability::Cached))
+    }
+
+    fn write_zeroes(&self, extent: Extent, _: bool) -> Pending<'_, ()> {
+        self.unmap(extent)
+    }
+
+    fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
+        Box::pin(async move {
+            self.check(extent)?;
+            Ok(vec![Run { extent, allocation: Allocation::Mapped }])
+        })
+    }
+}
+
+/// Adjacent blocks of a disk as a device.
+pub(crate) struct Part {
+    pub(crate) disk: Disk,
+    pub(crate) start: u64,
+    pub(crate) blocks: u64,
+}
+
+impl Part {
+    fn at(&self, extent: Extent) -> Extent {
+        let inside = extent.end().is_some_and(|end| end.0 <= self.blocks);
+        // An extent that no disk has.
+        if inside {
+            Extent::new(self.start + extent.lba.0, extent.blocks.0)
+        } else {
+            Extent::new(u64::MAX, 1)
+        }
+    }
+
+    fn here<'a, T: 'a>(&self, request: Pending<'a, T>) -> Pending<'a, T> {
+        let start = self.start;
+        Box::pin(async move {
+            request.await.map_err(|error| match error {
+                DeviceError::Unreadable(Lba(lba)) => DeviceError::Unreadable(Lba(lba - start)),
+                DeviceError::Unwritable(Lba(lba)) => DeviceError::Unwritable(Lba(lba - start)),
+                other => other,
+            })
+        })
+    }
+}
+
+impl BlockDevice for Part {
+    block::forward!(self => self.disk; profile, losses, flush, quiesced);
+
+    fn geometry(&self) -> Geometry {
+        Geometry { blocks: Blocks(self.blocks), ..self.disk.geometry() }
+    }
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        self.here(self.disk.read(self.at(extent), buffer))
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        self.here(self.disk.write(self.at(extent), data, durability))
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        self.here(self.disk.unmap(self.at(extent)))
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        self.here(self.disk.write_zeroes(self.at(extent), may_unmap))
+    }
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        let whole = move |_| vec![Run { extent, allocation: Allocation::Mapped }];
+        let request = self.disk.allocation(self.at(extent), runs_max);
+        Box::pin(async move { request.await.map(whole) })
+    }
+}

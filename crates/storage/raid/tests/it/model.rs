@@ -1,0 +1,158 @@
+//! What every block of a set may have in it: now, and after a crash.
+
+use crate::disk::BLOCK;
+use crate::world::draw;
+
+/// A content that was written to a block: zeros, or data that no other write has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Value {
+    /// In the order in which writes began.
+    number: u64,
+    is_zero: bool,
+}
+
+impl Value {
+    fn content(self, lba: u64) -> [u8; BLOCK] {
+        let mut content = [0; BLOCK];
+        if !self.is_zero {
+            let word = (self.number << 24 | lba).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            for (at, bytes) in content.chunks_exact_mut(8).enumerate() {
+                bytes.copy_from_slice(&word.wrapping_add(at as u64).to_le_bytes());
+            }
+        }
+        content
+    }
+}
+
+struct Block {
+    /// What a read may return.
+    now: Vec<Value>,
+    /// What it may have after a crash, in the order of the writes.
+    crash: Vec<Value>,
+}
+
+pub(crate) struct Model {
+    blocks: Vec<Block>,
+    next: u64,
+    /// What was acknowledged is durable.
+    pub(crate) is_durable: bool,
+    /// The first thing that was wrong.
+    pub(crate) fault: Option<String>,
+}
+
+impl Model {
+    /// All zeros.
+    pub(crate) fn new(blocks: u64, is_durable: bool) -> Model {
+        let zero = Value { number: 0, is_zero: true };
+        let block = |_| Block { now: vec![zero], crash: vec![zero] };
+        Model { blocks: (0..blocks).map(block).collect(), next: 1, is_durable, fault: None }
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks.len() as u64
+    }
+
+    pub(crate) fn complain(&mut self, what: String) {
+        self.fault.get_or_insert(what);
+    }
+
+    /// A write begins: its value and its data.
+    pub(crate) fn write_begins(&mut self, lba: u64, blocks: u64, is_zero: bool) -> (Value, Vec<u8>) {
+        let value = Value { number: self.next, is_zero };
+        self.next += 1;
+        let mut data = Vec::new();
+        for lba in lba..lba + blocks {
+            self.blocks[lba as usize].crash.push(value);
+            data.extend(value.content(lba));
+        }
+        (value, data)
+    }
+
+    /// It was acknowledged.
+    pub(crate) fn write_ended(&mut self, lba: u64, blocks: u64, value: Value, is_stable: bool) {
+        for block in &mut self.blocks[lba as usize..(lba + blocks) as usize] {
+            block.now = vec![value];
+            if is_stable || self.is_durable {
+                block.crash = vec![value];
+            }
+        }
+    }
+
+    /// Its requester has gone: it was carried out or not, block by block.
+    pub(crate) fn write_dropped(&mut self, lba: u64, blocks: u64, value: Value) {
+        for block in &mut self.blocks[lba as usize..(lba + blocks) as usize] {
+            block.now.push(value);
+        }
+    }
+
+    /// What a flush that begins now covers.
+    pub(crate) fn flush_begins(&self) -> Vec<Option<Value>> {
+        let acknowledged = |block: &Block| if let [only] = block.now[..] { Some(only) } else { None };
+        self.blocks.iter().map(acknowledged).collect()
+    }
+
+    pub(crate) fn flush_ended(&mut self, covered: &[Option<Value>]) {
+        for (block, covered) in self.blocks.iter_mut().zip(covered) {
+            if let Some(value) = covered {
+                block.crash.retain(|later| later >= value);
+            }
+        }
+    }
+
+    /// A read has ended.
+    pub(crate) fn check(&mut self, lba: u64, data: &[u8], when: &str) {
+        for (lba, content) in (lba..).zip(data.chunks_exact(BLOCK)) {
+            let block = &self.blocks[lba as usize];
+            if !block.now.iter().any(|value| value.content(lba)[..] == *content) {
+                let known = (0..self.next).find(|number| {
+                    Value { number: *number, is_zero: *number == 0 }.content(lba)[..] == *content
+                });
+                let found = match known {
+                    Some(0) => "zeros".to_owned(),
+                    Some(number) => format!("write {number}"),
+                    None => "garbage".to_owned(),
+                };
+                let allowed = format!("{:?}", block.now);
+                return self.complain(format!("{when}: block {lba} has {found} in it, not of {allowed}"));
+            }
+        }
+    }
+
+    /// Power has failed.
+    pub(crate) fn crashed(&mut self) {
+        for block in &mut self.blocks {
+            block.now = block.crash.clone();
+        }
+    }
+
+    /// What was read is what there is, on stable storage.
+    pub(crate) fn settle(&mut self, data: &[u8]) {
+        self.check(0, data, "when all is settled");
+        for ((lba, block), content) in (0..).zip(&mut self.blocks).zip(data.chunks_exact(BLOCK)) {
+            block.now.retain(|value| value.content(lba)[..] == *content);
+            block.now.drain(..block.now.len().saturating_sub(1));
+            block.crash = block.now.clone();
+        }
+    }
+
+    /// An extent that no other of `taken` overlaps: mostly short, sometimes longer than a stripe.
+    pub(crate) fn free_extent(&self, taken: &mut Vec<(u64, u64)>, stripe_blocks: u64) -> Option<(u64, u64)> {
+        for _ in 0..8 {
+            let longest = match draw(4) {
+                0 => 1,
+                1 => 8,
+                2 => stripe_blocks,
+                _ => stripe_blocks * 5 / 2,
+            };
+            let start = draw(self.blocks());
+            let blocks = (1 + draw(longest)).min(self.blocks() - start);
+            // Whole stripes are worth a try.
+            let start = if draw(4) == 0 { start / stripe_blocks * stripe_blocks } else { start };
+            if taken.iter().all(|(other, length)| start + blocks <= *other || other + length <= start) {
+                taken.push((start, blocks));
+                return Some((start, blocks));
+            }
+        }
+        None
+    }
+}

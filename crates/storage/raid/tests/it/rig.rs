@@ -1,0 +1,178 @@
+//! A set over simulated disks, with what outlives a crash: the disks, and the states that were recorded.
+
+use std::sync::{Arc, Mutex};
+
+use block::{BlockDevice, BlockSize, Blocks, DeviceError, Pending};
+use raid::{
+    AreaCopy, Assembly, AssemblyError, Layout, Level, MemberStates, MetadataStore, Origin, ProtectionAreas,
+    RaidDevice, journal_blocks_min,
+};
+
+use crate::disk::{Disk, Part};
+use crate::world::{HereSpawner, StepClock, end, pause};
+
+/// What protects a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guard {
+    Journal,
+    Bitmap,
+    Nothing,
+}
+
+pub(crate) struct Rig {
+    pub(crate) layout: Layout,
+    pub(crate) disks: Vec<Disk>,
+    pub(crate) guard: Guard,
+    pub(crate) store: Arc<Store>,
+    /// Assemble it even if data may be wrong.
+    pub(crate) accepts_wrong_data: bool,
+    nonce: u64,
+}
+
+/// Remembers states, not at once.
+pub(crate) struct Store {
+    states: Mutex<MemberStates>,
+    recording: Mutex<u32>,
+}
+
+impl Store {
+    pub(crate) fn states(&self) -> MemberStates {
+        self.states.lock().expect("no panic").clone()
+    }
+
+    /// All members are in sync.
+    pub(crate) fn reset(&self, members: usize) {
+        *self.states.lock().expect("no panic") = MemberStates::in_sync(members);
+    }
+}
+
+impl MetadataStore for Store {
+    fn record(&self, states: &MemberStates) -> Pending<'_, ()> {
+        let states = states.clone();
+        Box::pin(async move {
+            *self.recording.lock().expect("no panic") += 1;
+            assert_eq!(*self.recording.lock().expect("no panic"), 1, "one record at a time");
+            pause().await;
+            *self.states.lock().expect("no panic") = states;
+            pause().await;
+            *self.recording.lock().expect("no panic") -= 1;
+            Ok::<(), DeviceError>(())
+        })
+    }
+}
+
+/// Stripes for which one bit of the bitmap stands.
+const REGION_STRIPES: u64 = 2;
+
+impl Rig {
+    /// A new set of `members` disks of `rows` strips of 4 KiB.
+    pub(crate) fn new(level: Level, members: usize, rows: u64, guard: Guard) -> Rig {
+        let layout = Layout::new(level, members, 4096, BlockSize::B512, Blocks(rows * 8)).expect("a layout");
+        let states = MemberStates::in_sync(members);
+        let store = Store { states: Mutex::new(states), recording: Mutex::default() };
+        let mut rig = Rig {
+            layout,
+            disks: Vec::new(),
+            guard,
+            store: Arc::new(store),
+            accepts_wrong_data: false,
+            nonce: 7,
+        };
+        rig.disks = (0..members).map(|_| Disk::new(rig.disk_blocks())).collect();
+        rig
+    }
+
+    /// The same with disks that may have anything on them.
+    pub(crate) fn of_used_disks(level: Level, members: usize, rows: u64, guard: Guard) -> Rig {
+        let mut rig = Rig::new(level, members, rows, guard);
+        rig.disks = (0..members).map(|_| Disk::used(rig.disk_blocks())).collect();
+        if guard == Guard::Journal {
+            *rig.store.states.lock().expect("no panic") = MemberStates::of_new_set(&rig.layout);
+        }
+        rig
+    }
+
+    fn area_blocks(&self) -> u64 {
+        journal_blocks_min(&self.layout) + 20
+    }
+
+    fn disk_blocks(&self) -> u64 {
+        self.area_blocks() + self.layout.member_blocks().0
+    }
+
+    /// A new disk for a member, with anything on it.
+    pub(crate) fn spare(&self) -> Disk {
+        Disk::used(self.disk_blocks())
+    }
+
+    /// The blocks for data of a disk.
+    pub(crate) fn data(&self, disk: &Disk) -> Arc<dyn BlockDevice> {
+        let (start, blocks) = (self.area_blocks(), self.layout.member_blocks().0);
+        Arc::new(Part { disk: disk.clone(), start, blocks })
+    }
+
+    /// The disk's block with this block of data.
+    pub(crate) fn data_lba(&self, lba: u64) -> u64 {
+        self.area_blocks() + lba
+    }
+
+    /// The blocks for a journal or a bitmap of a disk.
+    pub(crate) fn area(&self, disk: &Disk) -> Arc<dyn BlockDevice> {
+        Arc::new(Part { disk: disk.clone(), start: 0, blocks: self.area_blocks() })
+    }
+
+    /// How many members have an area: the first ones.
+    pub(crate) fn areas(&self) -> usize {
+        match self.layout.level() {
+            Level::Raid5 => 2,
+            Level::Raid6 => 3,
+            Level::Raid0 | Level::Raid1 | Level::Raid10 => self.layout.members(),
+        }
+    }
+
+    fn protection(&self) -> ProtectionAreas {
+        let copy =
+            |(member, disk): (usize, &Disk)| AreaCopy { device: self.area(disk), member: Some(member) };
+        let copies: Vec<AreaCopy> = self.disks.iter().enumerate().take(self.areas()).map(copy).collect();
+        match self.guard {
+            Guard::Journal => ProtectionAreas::Journal(copies),
+            Guard::Bitmap => ProtectionAreas::Bitmap { copies, region_stripes: REGION_STRIPES },
+            Guard::Nothing => ProtectionAreas::Nothing,
+        }
+    }
+
+    /// Assembles it without these members.
+    pub(crate) fn assemble(
+        &mut self,
+        origin: Origin,
+        missing: &[usize],
+    ) -> Result<RaidDevice, AssemblyError> {
+        self.nonce += 1;
+        // A crash has ended what was recorded then.
+        *self.store.recording.lock().expect("no panic") = 0;
+        let device = |(index, disk)| (!missing.contains(&index)).then(|| self.data(disk));
+        let mut protection = self.protection();
+        if let ProtectionAreas::Journal(copies) | ProtectionAreas::Bitmap { copies, .. } = &mut protection {
+            copies.retain(|copy| copy.member.is_none_or(|member| !missing.contains(&member)));
+        }
+        let assembly = Assembly {
+            layout: self.layout,
+            members: self.disks.iter().enumerate().map(device).collect(),
+            states: self.store.states(),
+            metadata: Arc::clone(&self.store) as _,
+            protection,
+            origin,
+            nonce: self.nonce,
+            memory_bytes: 1 << 20,
+            accepts_wrong_data: self.accepts_wrong_data,
+            sleeper: Arc::new(StepClock),
+            spawner: Arc::new(HereSpawner),
+        };
+        end(RaidDevice::assemble(assembly))
+    }
+
+    /// A new set of zeros.
+    pub(crate) fn created(&mut self) -> Arc<RaidDevice> {
+        Arc::new(self.assemble(Origin::NewOfZeros, &[]).expect("a set"))
+    }
+}

@@ -1,0 +1,399 @@
+//! Scenes: what a set does in one situation.
+
+use std::sync::Arc;
+
+use block::{
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Null,
+    Pending, Run,
+};
+use raid::{
+    Assembly, AssemblyError, Layout, Level, MemberState, MemberStates, MetadataStore, Origin,
+    ProtectionAreas, RaidDevice, Scrubbed,
+};
+
+use crate::rig::{Guard, Rig};
+use crate::world::{HereSpawner, StepClock, end, run, seed};
+
+fn try_write(device: &Arc<RaidDevice>, lba: u64, blocks: u64, byte: u8) -> Result<(), DeviceError> {
+    let device = Arc::clone(device);
+    end(async move {
+        let data = Buffer::from(&vec![byte; blocks as usize * 512][..]).share();
+        device.write(Extent::new(lba, blocks), data, Durability::Cached).await
+    })
+}
+
+fn write(device: &Arc<RaidDevice>, lba: u64, blocks: u64, byte: u8) {
+    try_write(device, lba, blocks, byte).expect("written");
+}
+
+fn read(device: &Arc<RaidDevice>, lba: u64, blocks: u64) -> Vec<u8> {
+    let device = Arc::clone(device);
+    let data =
+        end(
+            async move { device.read(Extent::new(lba, blocks), Buffer::zeroed(blocks as usize * 512)).await },
+        );
+    data.expect("read").to_vec()
+}
+
+fn flush(device: &Arc<RaidDevice>) -> Result<(), DeviceError> {
+    let device = Arc::clone(device);
+    end(async move { device.flush().await })
+}
+
+fn scrub(device: &Arc<RaidDevice>, stripe: u64, repairs: bool) -> Scrubbed {
+    let device = Arc::clone(device);
+    end(async move { device.scrub_step(stripe, repairs).await }).expect("scrubbed")
+}
+
+fn rebuild(device: &Arc<RaidDevice>, member: usize, steps: u64) -> bool {
+    let device = Arc::clone(device);
+    let whole = async move {
+        for _ in 0..steps {
+            if device.rebuild_step(member).await?.is_none() {
+                return Ok(true);
+            }
+        }
+        Ok::<bool, DeviceError>(false)
+    };
+    end(whole).expect("rebuilt")
+}
+
+fn crashed(rig: &mut Rig) -> Arc<RaidDevice> {
+    rig.disks.iter().for_each(|disk| disk.crash());
+    Arc::new(rig.assemble(Origin::Existing, &[]).expect("assembled"))
+}
+
+fn requests(rig: &Rig) -> [u64; 3] {
+    let each = rig.disks.iter().map(|disk| disk.take_requests());
+    each.fold([0; 3], |sum, one| [sum[0] + one[0], sum[1] + one[1], sum[2] + one[2]])
+}
+
+#[test]
+fn a_write_of_a_whole_stripe_reads_nothing_and_a_small_one_reads_what_it_must() {
+    seed(1);
+    let mut rig = Rig::new(Level::Raid5, 5, 4, Guard::Nothing);
+    let device = rig.created();
+    requests(&rig);
+    write(&device, 32, 32, 7);
+    assert_eq!(requests(&rig), [0, 5, 0]);
+    write(&device, 32, 8, 8);
+    assert_eq!(requests(&rig), [2, 2, 0]);
+    // Three of four strips: the fourth is read, and parity is not.
+    write(&device, 32, 24, 9);
+    assert_eq!(requests(&rig), [1, 4, 0]);
+}
+
+#[test]
+fn a_slow_copy_is_avoided_and_tried_again_when_it_is_fast() {
+    seed(2);
+    let mut rig = Rig::new(Level::Raid1, 2, 4, Guard::Bitmap);
+    let device = rig.created();
+    rig.disks[0].slow_down(3000);
+    requests(&rig);
+    (0..100).for_each(|_| drop(read(&device, 0, 1)));
+    assert!(rig.disks[0].take_requests()[0] < 10);
+    rig.disks[0].slow_down(0);
+    (0..3000).for_each(|_| drop(read(&device, 0, 1)));
+    rig.disks.iter().for_each(|disk| drop(disk.take_requests().to_vec()));
+    (0..100).for_each(|_| drop(read(&device, 0, 1)));
+    assert!(rig.disks[0].take_requests()[0] > 10);
+}
+
+#[test]
+fn a_new_set_of_used_disks_becomes_right() {
+    seed(3);
+    for level in [Level::Raid5, Level::Raid6] {
+        let mut rig = Rig::of_used_disks(level, 5, 6, Guard::Journal);
+        let device = Arc::new(rig.assemble(Origin::New, &[]).expect("a set"));
+        write(&device, 0, 8, 1);
+        for member in 0..5 {
+            assert!(rebuild(&device, member, 100));
+        }
+        write(&device, 8, 40, 2);
+        (0..6).for_each(|stripe| assert_eq!(scrub(&device, stripe, false), Scrubbed::Right));
+        assert_eq!((read(&device, 0, 8), read(&device, 8, 40)), (vec![1; 4096], vec![2; 40 * 512]));
+    }
+    let mut rig = Rig::of_used_disks(Level::Raid10, 3, 6, Guard::Bitmap);
+    let device = Arc::new(rig.assemble(Origin::New, &[]).expect("a set"));
+    assert!(device.status().unsynced_regions > 1);
+    let before = read(&device, 0, 72);
+    let synchronised = Arc::clone(&device);
+    let result = end(async move {
+        let mut done = 0;
+        while let Some(progress) = synchronised.synchronise_step(done).await? {
+            done = progress.done % progress.total;
+        }
+        Ok::<(), DeviceError>(())
+    });
+    assert_eq!((result, device.status().unsynced_regions), (Ok(()), 0));
+    (0..9).for_each(|stripe| assert_eq!(scrub(&device, stripe, false), Scrubbed::Right));
+    assert_eq!(read(&device, 0, 72), before);
+}
+
+#[test]
+fn scrubbing_finds_what_has_changed_by_itself_and_repairs_it() {
+    seed(4);
+    // The member with the first data strip of stripe 0, and what it reads afterwards.
+    for (level, members, right) in
+        [(Level::Raid6, 5, true), (Level::Raid1, 3, true), (Level::Raid5, 4, false)]
+    {
+        let guard = if level == Level::Raid1 { Guard::Bitmap } else { Guard::Journal };
+        let mut rig = Rig::new(level, members, 4, guard);
+        let device = rig.created();
+        write(&device, 0, 8, 5);
+        let member = device.layout().strip(0, 0).member;
+        rig.disks[member].corrupt(rig.data_lba(3));
+        assert_eq!(scrub(&device, 0, false), Scrubbed::Mismatch { is_repaired: false });
+        assert_eq!(scrub(&device, 0, true), Scrubbed::Mismatch { is_repaired: true });
+        assert_eq!(scrub(&device, 0, true), Scrubbed::Right);
+        // RAID 5 cannot know which strip is wrong: its data are taken to be right.
+        assert_eq!(read(&device, 0, 8) == vec![5; 4096], right, "{level}");
+    }
+}
+
+#[test]
+fn a_block_that_cannot_be_read_is_read_from_the_others_and_written_anew() {
+    seed(5);
+    for (level, guard) in [(Level::Raid1, Guard::Bitmap), (Level::Raid5, Guard::Journal)] {
+        let mut rig = Rig::new(level, 3, 4, guard);
+        let device = rig.created();
+        write(&device, 0, 8, 5);
+        let member = device.layout().strip(0, 0).member;
+        rig.disks[member].spoil(rig.data_lba(3));
+        (0..4).for_each(|_| assert_eq!(read(&device, 0, 8), vec![5; 4096]));
+        assert!(!rig.disks[member].is_spoilt());
+        assert_eq!(device.status().states, MemberStates::in_sync(3));
+    }
+}
+
+#[test]
+fn without_redundancy_an_error_names_the_block_of_the_set() {
+    seed(6);
+    let mut rig = Rig::new(Level::Raid0, 2, 4, Guard::Nothing);
+    let device = rig.created();
+    // Strip 3 of the set is the second of member 1.
+    rig.disks[1].spoil(rig.data_lba(13));
+    let reading = Arc::clone(&device);
+    let result =
+        end(async move { reading.read(Extent::new(20, 20), Buffer::zeroed(20 * 512)).await.map(drop) });
+    assert_eq!(result, Err(DeviceError::Unreadable(block::Lba(29))));
+    rig.disks[0].lose_cache();
+    assert_eq!((device.losses(), flush(&device)), (1, Ok(())));
+    assert_eq!(device.status().states, MemberStates::in_sync(2));
+}
+
+/// Never comes to an end, or fails.
+struct NoStore {
+    fails: bool,
+}
+
+impl MetadataStore for NoStore {
+    fn record(&self, _: &MemberStates) -> Pending<'_, ()> {
+        let fails = self.fails;
+        Box::pin(async move { if fails { Err(DeviceError::NotReady) } else { std::future::pending().await } })
+    }
+}
+
+fn assembly(rig: &Rig, metadata: Arc<dyn MetadataStore>) -> Assembly {
+    Assembly {
+        layout: rig.layout,
+        members: rig.disks.iter().map(|disk| Some(rig.data(disk))).collect(),
+        states: MemberStates::in_sync(rig.disks.len()),
+        metadata,
+        protection: ProtectionAreas::Nothing,
+        origin: Origin::NewOfZeros,
+        nonce: 1,
+        memory_bytes: 0,
+        accepts_wrong_data: false,
+        sleeper: Arc::new(StepClock),
+        spawner: Arc::new(HereSpawner),
+    }
+}
+
+#[test]
+fn a_write_that_a_member_missed_waits_for_the_record_of_its_failure() {
+    seed(7);
+    let rig = Rig::new(Level::Raid1, 2, 4, Guard::Nothing);
+    let device =
+        end(RaidDevice::assemble(assembly(&rig, Arc::new(NoStore { fails: false })))).expect("a set");
+    let device = Arc::new(device);
+    rig.disks[1].die();
+    let (writing, has_ended) = (Arc::clone(&device), std::rc::Rc::new(std::cell::Cell::new(false)));
+    let ended = std::rc::Rc::clone(&has_ended);
+    let hanging = Box::pin(async move {
+        let data = Buffer::zeroed(512).share();
+        let _ = writing.write(Extent::new(0, 1), data, Durability::Cached).await;
+        ended.set(true);
+    });
+    // Something that is always ready keeps the executor from taking the wait for a deadlock.
+    let clock = Box::pin(block::Sleeper::sleep(&StepClock, std::time::Duration::from_secs(1)));
+    run(vec![hanging, clock], 10_000);
+    assert!(!has_ended.get());
+    assert_eq!(device.status().states.members[1], MemberState::Failed);
+}
+
+#[test]
+fn a_set_that_cannot_record_a_failure_leaves_service() {
+    seed(8);
+    let rig = Rig::new(Level::Raid1, 2, 4, Guard::Nothing);
+    let device = end(RaidDevice::assemble(assembly(&rig, Arc::new(NoStore { fails: true })))).expect("a set");
+    let device = Arc::new(device);
+    rig.disks[1].die();
+    assert_eq!(try_write(&device, 0, 1, 1), Err(DeviceError::NotReady));
+    assert!(device.status().is_out_of_service);
+    assert_eq!(try_write(&device, 0, 1, 1), Err(DeviceError::NotReady));
+}
+
+#[test]
+fn a_rebuild_resumes_where_it_was_recorded() {
+    seed(9);
+    let mut rig = Rig::new(Level::Raid5, 3, 300, Guard::Journal);
+    let device = rig.created();
+    write(&device, 0, 4000, 3);
+    let failing = Arc::clone(&device);
+    end(async move { failing.fail(1).await }).expect("failed");
+    let refused = Arc::clone(&device);
+    assert_eq!(end(async move { refused.fail(0).await }), Err(DeviceError::Unsupported));
+    rig.disks[1] = rig.spare();
+    let (spare, area) = (rig.data(&rig.disks[1]), rig.area(&rig.disks[1]));
+    let replacing = Arc::clone(&device);
+    end(async move { replacing.replace(1, spare, Some(area)).await }).expect("replaced");
+    assert!(!rebuild(&device, 1, 280));
+    let device = crashed(&mut rig);
+    assert_eq!(device.status().states.members[1], MemberState::Rebuilding { done: 256 });
+    assert!(rebuild(&device, 1, 45));
+    assert_eq!(rig.store.states(), MemberStates::in_sync(3));
+    rig.disks[0].die();
+    assert_eq!(read(&device, 0, 4000), vec![3; 4000 * 512]);
+}
+
+#[test]
+fn a_set_with_parity_that_loses_one_member_too_many_serves_no_garbage() {
+    seed(10);
+    let mut rig = Rig::new(Level::Raid5, 3, 4, Guard::Journal);
+    let device = rig.created();
+    write(&device, 0, 64, 1);
+    rig.disks[2].die();
+    write(&device, 0, 8, 2);
+    rig.disks[1].fail_write_after(0);
+    let results: Vec<_> = (0..4).map(|stripe| try_write(&device, stripe * 16, 16, 3)).collect();
+    assert!(results.contains(&Err(DeviceError::NotReady)));
+    assert!(device.status().is_out_of_service);
+    drop(device);
+    let device = crashed(&mut rig);
+    for block in 0..64 {
+        let byte = read(&device, block, 1)[0];
+        let old = if block < 8 { 2 } else { 1 };
+        assert!(byte == 3 || byte == old, "block {block} has {byte}");
+    }
+}
+
+#[test]
+fn only_regions_that_were_written_lately_are_synchronised() {
+    seed(11);
+    let mut rig = Rig::new(Level::Raid1, 2, 12, Guard::Bitmap);
+    let device = rig.created();
+    write(&device, 0, 1, 1);
+    write(&device, 40, 1, 1);
+    drop(device);
+    let device = crashed(&mut rig);
+    assert_eq!(device.status().unsynced_regions, 2);
+    let synchronised = Arc::clone(&device);
+    end(async move {
+        for step in [0, 1, 0, 1, 0] {
+            synchronised.synchronise_step(step).await.expect("synchronised");
+        }
+    });
+    assert_eq!(device.status().unsynced_regions, 0);
+    (0..9).for_each(|_| assert_eq!(flush(&device), Ok(())));
+    write(&device, 80, 1, 1);
+    drop(device);
+    assert_eq!(crashed(&mut rig).status().unsynced_regions, 1);
+}
+
+#[test]
+fn a_striped_set_of_mirrors_is_a_set_of_sets() {
+    seed(12);
+    let mut pairs: Vec<Rig> = (0..2).map(|_| Rig::new(Level::Raid1, 2, 4, Guard::Bitmap)).collect();
+    let members: Vec<Arc<RaidDevice>> = pairs.iter_mut().map(Rig::created).collect();
+    let layout = Layout::new(Level::Raid0, 2, 4096, BlockSize::B512, Blocks(32)).expect("a layout");
+    let outer = Rig::new(Level::Raid0, 2, 4, Guard::Nothing);
+    let assembly = Assembly {
+        layout,
+        members: members.iter().map(|member| Some(Arc::clone(member) as _)).collect(),
+        ..assembly(&outer, Arc::new(NoStore { fails: true }))
+    };
+    let device = Arc::new(end(RaidDevice::assemble(assembly)).expect("a set"));
+    pairs[0].disks[1].die();
+    pairs[1].disks[0].die();
+    write(&device, 3, 50, 9);
+    assert_eq!(read(&device, 3, 50), vec![9; 50 * 512]);
+    assert_eq!(members[1].status().states.members, [MemberState::Failed, MemberState::InSync]);
+}
+
+#[test]
+fn holes_of_members_are_holes_of_the_set() {
+    let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(64), physical_exponent: 0 };
+    let rig = Rig::new(Level::Raid5, 3, 8, Guard::Nothing);
+    let members = (0..3).map(|_| Some(Arc::new(Null::new(geometry)) as Arc<dyn BlockDevice>)).collect();
+    let assembly = Assembly { members, ..assembly(&rig, Arc::new(NoStore { fails: true })) };
+    let device = end(RaidDevice::assemble(assembly)).expect("a set");
+    let runs = end(async move { device.allocation(Extent::new(3, 100), 4).await }).expect("runs");
+    assert_eq!(runs, [Run { extent: Extent::new(3, 100), allocation: Allocation::Deallocated }]);
+}
+
+#[test]
+fn what_makes_no_set_is_refused_with_a_sentence() {
+    let refusal = |rig: &Rig, change: &dyn Fn(&mut Assembly)| {
+        let mut assembly = assembly(rig, Arc::new(NoStore { fails: false }));
+        assembly.origin = Origin::Existing;
+        change(&mut assembly);
+        end(RaidDevice::assemble(assembly))
+            .err()
+            .map(|error: AssemblyError| error.to_string())
+            .expect("refused")
+    };
+    let rig = Rig::new(Level::Raid5, 3, 4, Guard::Journal);
+    let sentence = refusal(&rig, &|assembly| drop(assembly.members.pop()));
+    assert_eq!(sentence, "the set has 3 members, and 2 were given");
+    let sentence = refusal(&rig, &|assembly| {
+        assembly.members[0] = None;
+        assembly.states.members[2] = MemberState::Rebuilding { done: 3 };
+    });
+    assert_eq!(sentence, "RAID 5 of 3 members lacks data: 2 of them are missing, failed or not yet rebuilt");
+    let sentence =
+        refusal(&rig, &|assembly| assembly.states.members[2] = MemberState::Rebuilding { done: 9 });
+    assert_eq!(sentence, "member 2 is said to be rebuilt further than the set is long");
+    let other = |blocks, block_size| {
+        Some(Arc::new(Null::new(Geometry { block_size, blocks: Blocks(blocks), physical_exponent: 0 })) as _)
+    };
+    let sentence = refusal(&rig, &|assembly| assembly.members[1] = other(31, BlockSize::B512));
+    assert_eq!(sentence, "member 1 has 31 blocks for data, and 32 are needed");
+    let sentence = refusal(&rig, &|assembly| assembly.members[1] = other(31, BlockSize::B4096));
+    assert_eq!(sentence, "member 1 has blocks of 4096 bytes, and the set of 512");
+    let journal = |device: Arc<dyn BlockDevice>| {
+        ProtectionAreas::Journal(vec![raid::AreaCopy { device, member: Some(0) }])
+    };
+    let sentence = refusal(&rig, &|assembly| assembly.protection = journal(rig.area(&rig.disks[0])));
+    assert_eq!(sentence, "the area of the journal has none in it: what it was to protect may be wrong");
+    let sentence = refusal(&rig, &|assembly| {
+        assembly.protection = journal(Arc::new(Null::new(rig.data(&rig.disks[0]).geometry())));
+    });
+    assert!(sentence.starts_with("the journal has 32 blocks, and "), "{sentence}");
+    let mirror = Rig::new(Level::Raid1, 2, 4, Guard::Bitmap);
+    let sentence = refusal(&mirror, &|assembly| assembly.protection = journal(rig.area(&rig.disks[0])));
+    assert!(sentence.starts_with("RAID 1 has no journal"), "{sentence}");
+}
+
+#[test]
+fn parity_that_may_not_fit_is_not_used_without_consent() {
+    seed(13);
+    let mut rig = Rig::new(Level::Raid5, 3, 4, Guard::Bitmap);
+    let device = rig.created();
+    write(&device, 0, 1, 1);
+    drop(device);
+    let refused = rig.assemble(Origin::Existing, &[1]).err();
+    assert_eq!(refused, Some(AssemblyError::DataMayBeWrong { regions: 1 }));
+    rig.accepts_wrong_data = true;
+    assert!(rig.assemble(Origin::Existing, &[1]).is_ok());
+}

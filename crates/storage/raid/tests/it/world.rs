@@ -1,0 +1,137 @@
+//! One thread with tasks that are polled in random order, a clock that moves with them, and chance from a seed.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use block::{Sleeper, Spawner};
+
+pub(crate) type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+thread_local! {
+    static SPAWNED: RefCell<Vec<Task>> = const { RefCell::new(Vec::new()) };
+    static CHANCE: Cell<u64> = const { Cell::new(1) };
+    static STEPS: Cell<u64> = const { Cell::new(0) };
+    static START: Instant = Instant::now();
+}
+
+/// Sets the seed of this thread. Neighbouring seeds differ in all bits.
+pub(crate) fn seed(number: u64) {
+    CHANCE.set(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    for _ in 0..8 {
+        draw(2);
+    }
+}
+
+/// A number below `below`: xorshift64* (Vigna, 2016).
+pub(crate) fn draw(below: u64) -> u64 {
+    let mut x = CHANCE.get();
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    CHANCE.set(x);
+    (x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % below.max(1)
+}
+
+/// Once in so many.
+pub(crate) fn once_in(many: u64) -> bool {
+    draw(many) == 0
+}
+
+/// Lets other tasks go first, sometimes.
+pub(crate) async fn pause() {
+    for _ in 0..draw(3) {
+        let mut has_waited = false;
+        poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            if std::mem::replace(&mut has_waited, true) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+/// Tasks of the thread that runs the test.
+pub(crate) struct HereSpawner;
+
+impl Spawner for HereSpawner {
+    fn spawn(&self, task: Task) {
+        SPAWNED.with_borrow_mut(|tasks| tasks.push(task));
+    }
+}
+
+/// A microsecond passes with each poll.
+pub(crate) struct StepClock;
+
+impl Sleeper for StepClock {
+    fn now(&self) -> Instant {
+        START.with(|start| *start + Duration::from_micros(STEPS.get()))
+    }
+
+    fn sleep(&self, duration: Duration) -> Task {
+        let end = self.now() + duration;
+        Box::pin(poll_fn(move |cx| {
+            cx.waker().wake_by_ref();
+            if StepClock.now() >= end { Poll::Ready(()) } else { Poll::Pending }
+        }))
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// All tasks have.
+    Done,
+    /// After so many polls, with everything dropped.
+    Crashed,
+}
+
+/// Runs `tasks` and those that they spawn to their end, or drops them all after `polls_max` polls. Panics if all wait for
+/// each other.
+pub(crate) fn run(tasks: Vec<Task>, polls_max: u64) -> End {
+    let start = |task| (task, Arc::new(Woken(AtomicBool::new(true))));
+    let mut tasks: Vec<(Task, Arc<Woken>)> = tasks.into_iter().map(start).collect();
+    for _ in 0..polls_max {
+        tasks.extend(SPAWNED.take().into_iter().map(start));
+        if tasks.is_empty() {
+            return End::Done;
+        }
+        let woken: Vec<usize> = (0..tasks.len()).filter(|at| tasks[*at].1.0.load(Ordering::SeqCst)).collect();
+        assert!(!woken.is_empty(), "{} tasks wait for each other", tasks.len());
+        let at = woken[draw(woken.len() as u64) as usize];
+        let (task, flag) = &mut tasks[at];
+        flag.0.store(false, Ordering::SeqCst);
+        STEPS.set(STEPS.get() + 1);
+        let waker = Waker::from(Arc::clone(flag));
+        if task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+            drop(tasks.remove(at));
+        }
+    }
+    // What they spawn when they are dropped is gone too.
+    drop(tasks);
+    SPAWNED.take();
+    End::Crashed
+}
+
+/// Runs one future to its end.
+pub(crate) fn end<T: 'static>(future: impl Future<Output = T> + 'static) -> T {
+    let result = std::rc::Rc::new(RefCell::new(None));
+    let into = std::rc::Rc::clone(&result);
+    let task = Box::pin(async move {
+        let output = future.await;
+        *into.borrow_mut() = Some(output);
+    });
+    assert_eq!(run(vec![task], 10_000_000), End::Done, "it comes to no end");
+    result.take().expect("it has ended")
+}
