@@ -1,0 +1,160 @@
+//! How fast parity is computed beside ISA-L and beside the memory of this machine, on one core:
+//!
+//! ```console
+//! apt-get install libisal-dev
+//! cargo run --release -p linerate-raid --example parity
+//! ```
+//!
+//! ISA-L is called by a C program (`isal.c`), which is compiled here and asked by lines, so that both sides take turns in
+//! one run. A figure is the median of five rounds, and a ratio the median of the ratios of a round.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
+
+use block::Buffer;
+
+/// What one round computes from: about so many bytes.
+const ROUND_BYTES: usize = 1 << 30;
+
+const ROUNDS: usize = 5;
+
+#[derive(Clone, Copy)]
+struct Cell {
+    what: &'static str,
+    strips: usize,
+    bytes: usize,
+}
+
+impl Cell {
+    fn rounds(self) -> usize {
+        (ROUND_BYTES / (self.strips * self.bytes)).max(1)
+    }
+
+    /// Data bytes in a round.
+    fn data_bytes(self) -> f64 {
+        (self.rounds() * self.strips * self.bytes) as f64
+    }
+
+    /// Nanoseconds of our side.
+    fn ours(self) -> f64 {
+        let strip = |index: usize| {
+            let mut buffer = Buffer::zeroed(self.bytes);
+            buffer.fill(index as u8 * 37 + 1);
+            buffer
+        };
+        let buffers: Vec<Buffer> = (0..self.strips).map(strip).collect();
+        let data: Vec<&[u8]> = buffers.iter().map(|buffer| &buffer[..]).collect();
+        let (mut p, mut q) = (strip(0), strip(1));
+        let start = Instant::now();
+        for _ in 0..self.rounds() {
+            match self.what {
+                "xor" => raid::parity::parity(&data, &mut p),
+                "pq" => raid::parity::syndromes(&data, &mut p, &mut q),
+                "read" => drop(std::hint::black_box(sum(data[0]))),
+                _ => p.copy_from_slice(std::hint::black_box(data[0])),
+            }
+        }
+        std::hint::black_box((&p, &q));
+        start.elapsed().as_nanos() as f64
+    }
+}
+
+/// Reads all of it, and does as little as possible with it.
+fn sum(bytes: &[u8]) -> [u64; 8] {
+    let mut sums = [0u64; 8];
+    for line in bytes.chunks_exact(64) {
+        for (sum, word) in sums.iter_mut().zip(line.chunks_exact(8)) {
+            *sum ^= word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        }
+    }
+    sums
+}
+
+/// The C program, and how it is asked.
+struct IsaL {
+    child: Child,
+    ask: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl IsaL {
+    fn start() -> Option<IsaL> {
+        let directory = tempfile::tempdir().ok()?;
+        let (source, program) = (directory.path().join("isal.c"), directory.path().join("isal"));
+        std::fs::write(&source, include_str!("isal.c")).ok()?;
+        let compiled =
+            Command::new("cc").arg("-O2").arg(&source).arg("-o").arg(&program).arg("-lisal").status();
+        compiled.ok().filter(std::process::ExitStatus::success)?;
+        let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
+        let (ask, answers) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
+        Some(IsaL { child, ask, answers })
+    }
+
+    /// Nanoseconds of its side.
+    fn theirs(&mut self, cell: Cell) -> f64 {
+        writeln!(self.ask, "{} {} {} {}", cell.what, cell.strips, cell.bytes, cell.rounds())
+            .expect("it listens");
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("it answers");
+        let nanoseconds: f64 = line.trim().parse().expect("a number");
+        assert!(nanoseconds > 0.0, "ISA-L refuses {} strips of {}", cell.strips, cell.bytes);
+        nanoseconds
+    }
+}
+
+impl Drop for IsaL {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn main() {
+    let mut isal = IsaL::start();
+    if isal.is_none() {
+        println!("ISA-L is not compared: it wants cc and libisal-dev");
+    }
+    println!("GB/s of data read       ours   ISA-L  ours/ISA-L");
+    for (what, strips, bytes) in [
+        ("xor", 4, 4 << 10),
+        ("xor", 4, 64 << 10),
+        ("xor", 8, 64 << 10),
+        ("xor", 4, 16 << 20),
+        ("pq", 4, 4 << 10),
+        ("pq", 4, 64 << 10),
+        ("pq", 8, 64 << 10),
+        ("pq", 4, 16 << 20),
+        ("read", 1, 64 << 20),
+        ("copy", 1, 64 << 20),
+    ] {
+        let cell = Cell { what, strips, bytes };
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for round in 0..ROUNDS {
+            // Who is first changes, too.
+            let our_turn = round % 2 == 0;
+            if our_turn {
+                ours.push(cell.ours());
+            }
+            theirs.extend(isal.as_mut().filter(|_| what != "read").map(|isal| isal.theirs(cell)));
+            if !our_turn {
+                ours.push(cell.ours());
+            }
+        }
+        let rate = |nanoseconds: &f64| cell.data_bytes() / nanoseconds;
+        let ratios = ours.iter().zip(&theirs).map(|(ours, theirs)| theirs / ours).collect::<Vec<_>>();
+        let name = format!("{what} {strips} x {} KiB", bytes >> 10);
+        print!("{name:<20} {:>7.1}", median(ours.iter().map(rate).collect()));
+        match theirs.is_empty() {
+            true => println!(),
+            false => {
+                println!(" {:>7.1} {:>7.2}", median(theirs.iter().map(rate).collect()), median(ratios));
+            }
+        }
+    }
+}
