@@ -1,14 +1,30 @@
-//! Members of something larger: RAID sets of Linux, volume groups of LVM2, pools of ZFS.
+//! Members of something larger: RAID sets, ours and those of Linux, volume groups of LVM2, pools of ZFS.
 
 use super::ends::Ends;
 use super::{Detail, Recognised, readable};
 
 pub(super) fn found(ends: &Ends) -> Vec<Recognised> {
-    [raid(ends), old_raid(ends), physical_volume(ends), zfs(ends)].into_iter().flatten().collect()
+    [our_raid(ends), raid(ends), old_raid(ends), physical_volume(ends), zfs(ends)]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn member(what: &'static str, set: &[u8]) -> Recognised {
     Recognised { what, detail: readable(set).map(Detail::Set) }
+}
+
+/// Our superblocks, in one of two slots (`docs/raid-format.md`). The set's name is of the first that is there, even if it is
+/// the older one or damaged: a disk with a trace of a set is not to be overwritten without asking.
+fn our_raid(ends: &Ends) -> Option<Recognised> {
+    let slots = [64 << 10, 128 << 10];
+    let at = slots.into_iter().find(|at| ends.has(*at, b"LNRTRAID"))?;
+    let name = ends.get(at + 168, 64).unwrap_or_default();
+    let mut found = member("a member of a RAID set of linerate", name);
+    if found.detail.is_none() {
+        found.detail = ends.get(at + 32, 16).and_then(|uuid| uuid.first_chunk().copied()).map(Detail::Uuid);
+    }
+    Some(found)
 }
 
 const RAID_MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();

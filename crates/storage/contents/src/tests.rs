@@ -71,6 +71,13 @@ fn members_of_sets_are_found_at_either_end() {
     }
     let old = (4 * MIB - (64 << 10), &0xa92b_4efc_u32.to_le_bytes()[..]);
     assert_eq!(said_of(&[old]).as_deref(), Some("a member of a Linux RAID set"));
+    for slot in [64 << 10, 128 << 10] {
+        let ours: &[(usize, &[u8])] = &[(slot, b"LNRTRAID"), (slot + 32, &[0xab; 16])];
+        let said = said_of(ours).expect("a member");
+        assert_eq!(said, "a member of a RAID set of linerate (UUID abababab-abab-abab-abab-abababababab)");
+        let named = [ours, &[(slot + 168, b"backup")]].concat();
+        assert_eq!(said_of(&named).as_deref(), Some("a member of a RAID set of linerate (of backup)"));
+    }
     let label: &[(usize, &[u8])] = &[(512, b"LABELONE"), (536, b"LVM2 001")];
     assert_eq!(said_of(label).as_deref(), Some("an LVM2 physical volume"));
     for label in [0, 256 << 10, 4 * MIB - (256 << 10)] {
@@ -227,4 +234,5 @@ proptest! {
 }
 
 const SIZE: usize = 80 << 10;
-const MAGICS: &[&[u8]] = &[b"EFI PART", b"LABELONE", &[0x53, 0xef], &[0x55, 0xaa], b"XFSB", b"SWAPSPACE2"];
+const MAGICS: &[&[u8]] =
+    &[b"EFI PART", b"LABELONE", &[0x53, 0xef], &[0x55, 0xaa], b"XFSB", b"SWAPSPACE2", b"LNRTRAID"];

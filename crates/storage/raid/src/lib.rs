@@ -10,13 +10,16 @@
 //! ```
 //!
 //! Reading order: [`Level`] and [`Layout`] (where a block lies), [`MemberState`] and [`MetadataStore`] (which members
-//! may be read, and how that is remembered), [`Assembly`], [`RaidDevice`] (the set); inside, `plan` and [`parity`] (pure),
+//! may be read, and how that is remembered), [`Assembly`], [`RaidDevice`] (the set), [`superblock`] (what a member says of its set),
+//! [`choose`] (which disks are a set), [`disks`] (from disks to an [`Assembly`] and back); inside, `plan` and [`parity`] (pure),
 //! `journal` and `intent` (the write hole), `members` (what follows from a failure), `read`, `write`, `clear`, `repair`.
 
 mod area;
 mod assembly;
+pub mod choose;
 mod clear;
 mod device;
+pub mod disks;
 mod intent;
 mod journal;
 mod layout;
@@ -29,6 +32,7 @@ mod plan;
 mod read;
 mod repair;
 mod set;
+pub mod superblock;
 mod write;
 
 pub use area::AreaCopy;

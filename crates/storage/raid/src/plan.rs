@@ -151,12 +151,7 @@ pub(crate) fn parity_of(data: &[&[u8]], parity: usize, length: usize) -> Vec<Buf
         syndromes(data, &mut p, &mut q);
         return vec![p, q];
     }
-    let mut strips = data.iter();
-    match strips.next() {
-        Some(first) => p.copy_from_slice(first),
-        None => p.fill(0),
-    }
-    strips.for_each(|strip| xor_into(&mut p, strip));
+    crate::parity::parity(data, &mut p);
     vec![p]
 }
 

@@ -3,6 +3,7 @@
 //! `RAID_CASES=100000 cargo test -p linerate-raid --release --test it model` makes so many cases of each kind, and
 //! `RAID_SEED=17` only that one.
 
+mod by_content;
 mod crash;
 mod disk;
 mod model;

@@ -1,0 +1,279 @@
+//! Finds sets in a pile of disks by what is on them, in whatever order they come. Pure: superblocks and sizes in, sets
+//! out.
+//!
+//! What cannot be told for certain is refused, with what was found and what can be done. The rules:
+//!
+//! - The newest record of a set says which members hold the data: a member is recorded as failed before the first
+//!   write that it misses is acknowledged. A member that missed a later record and is in sync in the newest one has
+//!   missed no data.
+//! - A record is written on so many members that these can run the set without the others. If the members that
+//!   are there are so few that the missing ones could have gone on without them, a newer record may exist: that is
+//!   refused unless [`Trust::MembersFound`].
+//! - Two records of one generation that differ, or two members each of which says that the other one failed, are
+//!   two histories: the set was run in two places.
+
+mod refusal;
+#[cfg(test)]
+mod tests;
+
+use crate::superblock::{NoSuperblock, SetRecord, Superblock, Uuid};
+use crate::{MemberState, MemberStates};
+
+pub use refusal::{LeftOut, Refusal};
+
+/// A disk that may be a member.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// What people call it.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Its block size in bytes.
+    pub block_bytes: u32,
+    /// What is on it.
+    pub superblock: Result<Superblock, NoSuperblock>,
+}
+
+/// Whether a set starts although a newer record may exist on members that are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// It does not.
+    CertainOnly,
+    /// It does: somebody has said that the missing members are lost for good.
+    MembersFound,
+}
+
+/// A set, and which disk is which of its members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundSet {
+    /// Its newest record.
+    pub record: SetRecord,
+    /// For each member, in the order of the layout: the index of its disk, if that is there and holds data.
+    pub members: Vec<Option<usize>>,
+    /// Its spares that are there, and their disks.
+    pub spares: Vec<(Uuid, usize)>,
+    /// The disk with its journal, if that is none of the members.
+    pub journal: Option<usize>,
+    /// Disks that belong to it, or did, and cannot be used.
+    pub left_out: Vec<(usize, LeftOut)>,
+    /// Why it must not be started.
+    pub refusal: Option<Refusal>,
+}
+
+/// What is in a pile of disks.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// The sets, by UUID.
+    pub sets: Vec<FoundSet>,
+    /// Disks that are of no set.
+    pub others: Vec<(usize, NoSuperblock)>,
+}
+
+impl FoundSet {
+    /// The states of the members with what is there now: those that are missing have failed.
+    pub fn states(&self) -> MemberStates {
+        let state = |(record, disk): (&crate::superblock::MemberRecord, &Option<usize>)| match disk {
+            Some(_) => record.state,
+            None => MemberState::Failed,
+        };
+        MemberStates { members: self.record.members.iter().zip(&self.members).map(state).collect() }
+    }
+
+    /// Whether a member is missing, or is not in sync.
+    pub fn is_degraded(&self) -> bool {
+        self.states().lacking().contains(&true)
+    }
+
+    /// Its disks that are there and can be used, with their UUIDs: members, spares and the journal's.
+    pub(crate) fn disks(&self) -> impl Iterator<Item = (Uuid, usize)> {
+        let members = self.record.members.iter().zip(&self.members);
+        let members = members.filter_map(|(member, disk)| Some((member.uuid, (*disk)?)));
+        members.chain(self.spares.iter().copied()).chain(self.record.journal_device.zip(self.journal))
+    }
+}
+
+/// All sets of which a member is among the `candidates`.
+pub fn find(candidates: &[Candidate], trust: Trust) -> Found {
+    let mut found = Found::default();
+    let mut uuids: Vec<Uuid> = Vec::new();
+    for (index, candidate) in candidates.iter().enumerate() {
+        match &candidate.superblock {
+            Ok(superblock) => uuids.push(superblock.set.uuid),
+            Err(reason) => found.others.push((index, *reason)),
+        }
+    }
+    uuids.sort_unstable();
+    uuids.dedup();
+    found.sets = uuids.into_iter().filter_map(|uuid| found_set(candidates, uuid, trust)).collect();
+    refuse_shared(&mut found.sets, candidates);
+    found
+}
+
+/// The one set that these candidates are, all of them.
+///
+/// # Errors
+/// They are none, or several, or somebody else's, or the set must not be started.
+pub fn only_set(candidates: &[Candidate], trust: Trust) -> Result<FoundSet, Refusal> {
+    let Found { mut sets, others } = find(candidates, trust);
+    let name = |index: usize| candidates[index].name.clone();
+    if let Some((index, reason)) = others.first() {
+        return Err(Refusal::NotAMember { disk: name(*index), reason: *reason });
+    }
+    match sets.len() {
+        0 => Err(Refusal::NoDisks),
+        1 => {
+            let set = sets.swap_remove(0);
+            set.refusal.clone().map_or(Ok(set), Err)
+        }
+        _ => Err(Refusal::SeveralSets { sets: sets.iter().map(|set| set.record.uuid).collect() }),
+    }
+}
+
+/// `None` if no candidate is of this set.
+fn found_set(candidates: &[Candidate], uuid: Uuid, trust: Trust) -> Option<FoundSet> {
+    let disks: Vec<(usize, &Superblock)> = candidates
+        .iter()
+        .enumerate()
+        .filter_map(|(index, candidate)| Some((index, candidate.superblock.as_ref().ok()?)))
+        .filter(|(_, superblock)| superblock.set.uuid == uuid)
+        .collect();
+    let record =
+        disks.iter().map(|(_, superblock)| &superblock.set).max_by_key(|set| set.generation)?.clone();
+    let mut set = FoundSet {
+        members: vec![None; record.members.len()],
+        spares: Vec::new(),
+        journal: None,
+        left_out: Vec::new(),
+        refusal: None,
+        record,
+    };
+    set.refusal = contradiction(candidates, &disks, &set.record);
+    for (index, superblock) in &disks {
+        set.place(*index, superblock);
+    }
+    set.refusal = set.refusal.take().or_else(|| set.wrong_size(candidates)).or_else(|| set.too_few(trust));
+    Some(set)
+}
+
+/// Disks of which each is right by itself, and which cannot be of one set.
+fn contradiction(
+    candidates: &[Candidate],
+    disks: &[(usize, &Superblock)],
+    newest: &SetRecord,
+) -> Option<Refusal> {
+    let name = |index: usize| candidates[index].name.clone();
+    for (at, (index, superblock)) in disks.iter().enumerate() {
+        let twin = disks[..at].iter().find(|(_, other)| other.member == superblock.member);
+        if let Some((other, _)) = twin {
+            return Some(Refusal::Duplicate {
+                disks: [name(*other), name(*index)],
+                member: superblock.member,
+            });
+        }
+        let same_generation = superblock.set.generation == newest.generation;
+        let differs = same_generation && superblock.set != *newest;
+        if differs || (!same_generation && was_run_apart(superblock, newest)) {
+            return Some(Refusal::TwoHistories { disk: name(*index), set: newest.uuid });
+        }
+    }
+    None
+}
+
+/// Whether a member that the newest record calls failed calls one failed that is in sync there.
+fn was_run_apart(superblock: &Superblock, newest: &SetRecord) -> bool {
+    let state = |set: &SetRecord, uuid| {
+        set.members.iter().find(|member| member.uuid == uuid).map(|member| member.state)
+    };
+    let failed = Some(MemberState::Failed);
+    state(newest, superblock.member) == failed
+        && superblock.set.members.iter().any(|member| {
+            member.state == MemberState::Failed && state(newest, member.uuid) == Some(MemberState::InSync)
+        })
+}
+
+impl FoundSet {
+    fn place(&mut self, disk: usize, superblock: &Superblock) {
+        let record = &self.record;
+        if let Some(member) = record.members.iter().position(|member| member.uuid == superblock.member) {
+            match record.members[member].state {
+                MemberState::InSync | MemberState::Rebuilding { .. } => self.members[member] = Some(disk),
+                MemberState::Failed => {
+                    let (seen, newest) = (superblock.set.generation, record.generation);
+                    self.left_out.push((disk, LeftOut::Stale { member, seen, newest }));
+                }
+            }
+        } else if record.spares.contains(&superblock.member) {
+            self.spares.push((superblock.member, disk));
+        } else if record.journal_device == Some(superblock.member) {
+            self.journal = Some(disk);
+        } else {
+            self.left_out.push((disk, LeftOut::Replaced { newest: record.generation }));
+        }
+    }
+
+    /// A disk of the set that is shorter than the set says, or has other blocks.
+    fn wrong_size(&self, candidates: &[Candidate]) -> Option<Refusal> {
+        let needed = self.record.areas.end();
+        let block_bytes = self.record.block_size.bytes();
+        let used = self.members.iter().flatten().chain(&self.journal);
+        used.map(|index| &candidates[*index]).find_map(|candidate| {
+            let disk = candidate.name.clone();
+            if candidate.bytes < needed {
+                return Some(Refusal::TooSmall { disk, bytes: candidate.bytes, needed });
+            }
+            (candidate.block_bytes != block_bytes).then_some(Refusal::BlockSize {
+                disk,
+                block_bytes: candidate.block_bytes,
+                needed: block_bytes,
+            })
+        })
+    }
+
+    fn too_few(&self, trust: Trust) -> Option<Refusal> {
+        let layout = self.record.layout().ok()?;
+        let lacking = self.states().lacking();
+        let missing = || {
+            let absent = self.members.iter().enumerate().filter(|(_, disk)| disk.is_none());
+            absent.map(|(member, _)| (member, self.record.members[member].uuid)).collect()
+        };
+        if !layout.survives(&lacking) {
+            let stale = self.left_out.iter().filter(|(_, why)| matches!(why, LeftOut::Stale { .. })).count();
+            return Some(Refusal::TooManyLacking { level: layout.level(), missing: missing(), stale });
+        }
+        if self.record.journal_device.is_some() && self.journal.is_none() {
+            return Some(Refusal::NoJournal { clean: self.record.clean });
+        }
+        let has_journal = self.journal.is_some() || self.record.areas.journal.bytes > 0;
+        if layout.has_parity() && !self.record.clean && !has_journal && lacking.contains(&true) {
+            return Some(Refusal::DirtyAndDegraded { missing: missing() });
+        }
+        // Members that the record calls failed cannot have gone on: it was written without them.
+        let could_run_without_these: Vec<bool> = self
+            .members
+            .iter()
+            .zip(&self.record.members)
+            .map(|(disk, member)| disk.is_some() || member.state != MemberState::InSync)
+            .collect();
+        let others_could_run = layout.survives(&could_run_without_these);
+        (others_could_run && trust == Trust::CertainOnly)
+            .then(|| Refusal::NewerMayExist { missing: missing() })
+    }
+}
+
+/// Two sets of which both name one disk.
+fn refuse_shared(sets: &mut [FoundSet], candidates: &[Candidate]) {
+    let claims: Vec<(Uuid, Vec<Uuid>)> =
+        sets.iter().map(|set| (set.record.uuid, set.record.uuids().collect())).collect();
+    for set in sets {
+        let own: Vec<Uuid> = set.record.uuids().collect();
+        let others = claims.iter().filter(|(uuid, _)| *uuid != set.record.uuid);
+        let shared = others.flat_map(|(other, uuids)| uuids.iter().map(move |uuid| (*other, *uuid)));
+        if let Some((other, member)) = shared.into_iter().find(|(_, uuid)| own.contains(uuid)) {
+            let is_on = |candidate: &&Candidate| {
+                candidate.superblock.as_ref().is_ok_and(|superblock| superblock.member == member)
+            };
+            let disk = candidates.iter().find(is_on).map(|candidate| candidate.name.clone());
+            set.refusal = Some(Refusal::ClaimedTwice { member, disk, sets: [set.record.uuid, other] });
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! From disks to the parts of a set, and the records that its members keep.
+
+use std::sync::Arc;
+
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lock, Part, Pending, bytewise};
+use derive_more::{Display, Error};
+
+use crate::choose::{Candidate, FoundSet};
+use crate::superblock::{
+    Area, BadRecord, MemberRecord, NoSuperblock, SLOT_BYTES, SLOTS_END, SetRecord, Slot, Superblock, Uuid,
+    read,
+};
+use crate::{AreaCopy, Layout, Level, MemberState, MemberStates, MetadataStore, ProtectionAreas};
+
+/// A disk with what people call it.
+#[derive(Clone)]
+pub struct Disk {
+    /// Its name.
+    pub name: String,
+    /// The whole of it.
+    pub device: Arc<dyn BlockDevice>,
+}
+
+/// Looks at disks, in any order: what [`crate::choose::find`] takes.
+pub async fn look_at(disks: &[Disk]) -> Vec<Candidate> {
+    let mut candidates = Vec::new();
+    for Disk { name, device } in disks {
+        let geometry = device.geometry();
+        candidates.push(Candidate {
+            name: name.clone(),
+            bytes: geometry.bytes(),
+            block_bytes: geometry.block_size.bytes(),
+            superblock: read(device.as_ref()).await.map(|(superblock, _)| superblock),
+        });
+    }
+    candidates
+}
+
+/// The areas of a member, each as a device.
+#[derive(Clone)]
+pub struct MemberParts {
+    /// Its strips.
+    pub data: Arc<dyn BlockDevice>,
+    /// Its copy of the journal, if it has one.
+    pub journal: Option<Arc<dyn BlockDevice>>,
+    /// Its copy of the write-intent bitmap, if it has one.
+    pub bitmap: Option<Arc<dyn BlockDevice>>,
+    /// Checksums of its data, if it has them.
+    pub checksums: Option<Arc<dyn BlockDevice>>,
+}
+
+impl MemberParts {
+    /// The parts of the member of this index.
+    ///
+    /// # Errors
+    /// The disk is too short.
+    pub fn new(
+        set: &SetRecord,
+        member: usize,
+        disk: &Arc<dyn BlockDevice>,
+    ) -> Result<MemberParts, DeviceError> {
+        let areas = &set.areas;
+        let copied = |area: Area| if member < usize::from(set.area_copies) { area } else { Area::default() };
+        let journal = if set.journal_device.is_none() { copied(areas.journal) } else { Area::default() };
+        Ok(MemberParts {
+            data: part(disk, areas.data)?,
+            journal: optional_part(disk, journal)?,
+            bitmap: optional_part(disk, copied(areas.bitmap))?,
+            checksums: optional_part(disk, areas.checksums)?,
+        })
+    }
+}
+
+/// The parts of a set that may be started.
+pub struct OpenSet {
+    /// Where its blocks lie.
+    pub layout: Layout,
+    /// The states of its members: those that are missing have failed.
+    pub states: MemberStates,
+    /// Its members, in order; `None` where one is missing.
+    pub members: Vec<Option<MemberParts>>,
+    /// The journal's own device, if it has one.
+    pub journal: Option<Arc<dyn BlockDevice>>,
+    /// Whole disks that can replace a member ([`Records::replace`]).
+    pub spares: Vec<(Uuid, Arc<dyn BlockDevice>)>,
+    /// Keeps its record.
+    pub records: Arc<Records>,
+}
+
+impl OpenSet {
+    /// What protects the set from the write hole, by the areas that it has: a journal, or else a bitmap.
+    pub fn protection(&self) -> ProtectionAreas {
+        let copies = |area: fn(&MemberParts) -> &Option<Arc<dyn BlockDevice>>| -> Vec<AreaCopy> {
+            let of_members = self.members.iter().enumerate().filter_map(|(index, parts)| {
+                let device = area(parts.as_ref()?).clone()?;
+                Some(AreaCopy { device, member: Some(index) })
+            });
+            of_members.collect()
+        };
+        let mut journal = copies(|parts| &parts.journal);
+        journal
+            .extend(self.journal.iter().map(|device| AreaCopy { device: Arc::clone(device), member: None }));
+        if self.layout.has_parity() && !journal.is_empty() {
+            return ProtectionAreas::Journal(journal);
+        }
+        let bitmap = copies(|parts| &parts.bitmap);
+        match bitmap.is_empty() || self.layout.level() == Level::Raid0 {
+            true => ProtectionAreas::Nothing,
+            false => {
+                ProtectionAreas::Bitmap { copies: bitmap, region_stripes: self.records.set().region_stripes }
+            }
+        }
+    }
+
+    /// The strips of each member.
+    pub fn data(&self) -> Vec<Option<Arc<dyn BlockDevice>>> {
+        let data = |parts: &Option<MemberParts>| parts.as_ref().map(|parts| Arc::clone(&parts.data));
+        self.members.iter().map(data).collect()
+    }
+}
+
+/// Why a set cannot be created or put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
+pub enum DiskError {
+    /// There is no such set.
+    #[display("{_0}")]
+    Record(#[error(not(source))] BadRecord),
+    /// A disk failed.
+    #[display("{_0}")]
+    Device(#[error(not(source))] DeviceError),
+}
+
+impl From<BadRecord> for DiskError {
+    fn from(error: BadRecord) -> DiskError {
+        DiskError::Record(error)
+    }
+}
+
+impl From<DeviceError> for DiskError {
+    fn from(error: DeviceError) -> DiskError {
+        DiskError::Device(error)
+    }
+}
+
+/// The parts of a set that was found without a refusal. `disks` are those that were looked at. Nothing is written: call
+/// [`Records::start`] before the first write.
+///
+/// # Errors
+/// A disk has become shorter since.
+pub fn open(found: &FoundSet, disks: &[Disk]) -> Result<OpenSet, DiskError> {
+    let set = &found.record;
+    let layout = set.layout().map_err(BadRecord::Layout)?;
+    let member = |(index, disk): (usize, &Option<usize>)| {
+        disk.map(|disk| MemberParts::new(set, index, &disks[disk].device)).transpose()
+    };
+    let members = found.members.iter().enumerate().map(member);
+    let journal = found.journal.map(|disk| part(&disks[disk].device, set.areas.journal)).transpose()?;
+    let writers = found.disks().map(|(uuid, disk)| Writer::new(uuid, Arc::clone(&disks[disk].device)));
+    Ok(OpenSet {
+        layout,
+        states: found.states(),
+        members: members.collect::<Result<_, DeviceError>>()?,
+        journal,
+        spares: found.spares.iter().map(|(uuid, disk)| (*uuid, Arc::clone(&disks[*disk].device))).collect(),
+        records: Arc::new(Records { set: Lock::new(set.clone()), writers: Lock::new(writers.collect()) }),
+    })
+}
+
+fn part(device: &Arc<dyn BlockDevice>, area: Area) -> Result<Arc<dyn BlockDevice>, DeviceError> {
+    let block_size = device.geometry().block_size;
+    let blocks = |bytes| block_size.exact(bytes).ok_or(DeviceError::OutOfRange);
+    let extent = Extent::new(blocks(area.offset)?.0, blocks(area.bytes)?.0);
+    Ok(Arc::new(Part::new(Arc::clone(device), extent)?))
+}
+
+fn optional_part(
+    device: &Arc<dyn BlockDevice>,
+    area: Area,
+) -> Result<Option<Arc<dyn BlockDevice>>, DeviceError> {
+    (area.bytes > 0).then(|| part(device, area)).transpose()
+}
+
+/// Makes disks the members of a new set, by writing its first record on them. `disks` are in the order of
+/// [`SetRecord::uuids`]. What was on them is lost: asking for consent is the caller's.
+///
+/// # Errors
+/// The record breaks a rule, or a disk fails. Some disks may be members then, of a set that cannot be assembled.
+pub async fn create(set: &SetRecord, disks: &[Disk]) -> Result<(), DiskError> {
+    set.check()?;
+    let first = SetRecord { generation: 1, ..set.clone() };
+    for Disk { device, .. } in disks {
+        if device.geometry().bytes() < set.areas.end() || device.geometry().block_size != set.block_size {
+            return Err(DeviceError::OutOfRange.into());
+        }
+        zero_until_data(device.as_ref(), set).await?;
+    }
+    for (uuid, Disk { device, .. }) in first.uuids().zip(disks) {
+        Writer::new(uuid, Arc::clone(device)).write(&first).await?;
+    }
+    Ok(())
+}
+
+/// No superblock, boot sector, journal or bitmap of before is found afterwards.
+async fn zero_until_data(device: &dyn BlockDevice, set: &SetRecord) -> Result<(), DeviceError> {
+    bytewise::zero(device, 0..set.areas.data.offset).await?;
+    device.flush().await
+}
+
+/// Takes a disk out of its set: neither slot is a superblock any more.
+///
+/// # Errors
+/// Those of the disk.
+pub async fn clear(device: &dyn BlockDevice) -> Result<(), DeviceError> {
+    bytewise::zero(device, SLOT_BYTES..SLOTS_END).await?;
+    device.flush().await
+}
+
+/// A disk that keeps the record.
+struct Writer {
+    uuid: Uuid,
+    device: Arc<dyn BlockDevice>,
+    /// Where its newest record is. Unknown until the first write; `None` in it if there is none.
+    newest: Lock<Option<Option<Slot>>>,
+}
+
+impl Writer {
+    fn new(uuid: Uuid, device: Arc<dyn BlockDevice>) -> Arc<Writer> {
+        Arc::new(Writer { uuid, device, newest: Lock::new(None) })
+    }
+
+    /// Writes a record over the older one. If that fails, the next one is written over the same: of a torn record and
+    /// a whole one the whole one stays.
+    async fn write(&self, set: &SetRecord) -> Result<(), DeviceError> {
+        let device = self.device.as_ref();
+        let known = *self.newest.lock();
+        let newest = match known {
+            Some(newest) => newest,
+            None => match read(device).await {
+                Ok((_, slot)) => Some(slot),
+                Err(NoSuperblock::Unreadable(error)) => return Err(error),
+                Err(_) => None,
+            },
+        };
+        *self.newest.lock() = Some(newest);
+        let slot = newest.map_or(Slot::First, Slot::other);
+        let bytes = Superblock { set: set.clone(), member: self.uuid }.emit();
+        let length = bytes.len().next_multiple_of(device.geometry().block_size.bytes() as usize);
+        let mut data = Buffer::zeroed(length);
+        data[..bytes.len()].copy_from_slice(&bytes);
+        let extent = bytewise::covering(device, &(slot.offset()..slot.offset() + length as u64))?;
+        device.write(extent, data.share(), Durability::Stable).await?;
+        *self.newest.lock() = Some(Some(slot));
+        Ok(())
+    }
+}
+
+/// The record of a running set, kept on its disks.
+pub struct Records {
+    set: Lock<SetRecord>,
+    writers: Lock<Vec<Arc<Writer>>>,
+}
+
+impl Records {
+    /// The newest record.
+    pub fn set(&self) -> SetRecord {
+        self.set.lock().clone()
+    }
+
+    /// Records that the set is in use, with members in these states: before the first write.
+    ///
+    /// # Errors
+    /// As [`MetadataStore::record`].
+    pub async fn start(&self, states: &MemberStates) -> Result<(), DeviceError> {
+        let mut next = self.set().next(states, false);
+        // A member that is missing may have a record with the next number, from a crash in the middle of writing it.
+        next.generation += 1;
+        self.write(next).await
+    }
+
+    /// Records that no stripe is incomplete: after the last write, and its flush.
+    ///
+    /// # Errors
+    /// As [`MetadataStore::record`].
+    pub async fn close(&self) -> Result<(), DeviceError> {
+        let set = self.set();
+        self.write(set.next(&set.states(), true)).await
+    }
+
+    /// Records that `disk` is now the member of this index, with no data yet. What was on it is lost. It gets a `uuid` of its own, so that the
+    /// one before it is known as replaced if it comes back. A spare is one no longer.
+    ///
+    /// # Errors
+    /// As [`MetadataStore::record`]; [`DeviceError::OutOfRange`] if the disk is too small or has other blocks, or there is
+    /// no such member, or the UUID is in the set already.
+    pub async fn replace(
+        &self,
+        member: usize,
+        uuid: Uuid,
+        disk: Arc<dyn BlockDevice>,
+    ) -> Result<(), DeviceError> {
+        let set = self.set();
+        let mut next = set.next(&set.states(), false);
+        next.spares.retain(|spare| *spare != uuid);
+        let place = next.members.get_mut(member).ok_or(DeviceError::OutOfRange)?;
+        *place = MemberRecord { uuid, state: MemberState::Rebuilding { done: 0 } };
+        self.write_with(next, uuid, disk).await
+    }
+
+    /// Records that `disk` can replace a member. What was on it is lost.
+    ///
+    /// # Errors
+    /// As [`Records::replace`]; [`DeviceError::OutOfRange`] if the set has as many spares as it can have.
+    pub async fn add_spare(&self, uuid: Uuid, disk: Arc<dyn BlockDevice>) -> Result<(), DeviceError> {
+        let set = self.set();
+        let mut next = set.next(&set.states(), set.clean);
+        next.spares.push(uuid);
+        self.write_with(next, uuid, disk).await
+    }
+
+    /// Writes a record in which `disk` is new, on it as well.
+    async fn write_with(
+        &self,
+        next: SetRecord,
+        uuid: Uuid,
+        disk: Arc<dyn BlockDevice>,
+    ) -> Result<(), DeviceError> {
+        let geometry = disk.geometry();
+        let fits = geometry.bytes() >= next.areas.end() && geometry.block_size == next.block_size;
+        if !fits || next.check().is_err() {
+            return Err(DeviceError::OutOfRange);
+        }
+        zero_until_data(disk.as_ref(), &next).await?;
+        {
+            let mut writers = self.writers.lock();
+            writers.retain(|writer| writer.uuid != uuid && next.uuids().any(|known| known == writer.uuid));
+            writers.push(Writer::new(uuid, disk));
+        }
+        self.write(next).await
+    }
+
+    async fn write(&self, next: SetRecord) -> Result<(), DeviceError> {
+        let writers = self.writers.lock().clone();
+        let mut lacking = vec![true; next.members.len()];
+        let mut result = Ok(());
+        for writer in &writers {
+            let member = next.members.iter().position(|member| member.uuid == writer.uuid);
+            let state = member.map(|member| next.members[member].state);
+            if state == Some(MemberState::Failed) {
+                continue;
+            }
+            let written = writer.write(&next).await;
+            // Nothing depends on the records of others: a spare has no data, and a journal names the writes that it has.
+            if let Some(member) = member {
+                lacking[member] = written.is_err() || state != Some(MemberState::InSync);
+                result = result.and(written);
+            }
+        }
+        // The members that have it could run the set alone. So whoever finds only others is refused for the
+        // members that are missing (`choose`).
+        let is_durable = next.layout().is_ok_and(|layout| layout.survives(&lacking));
+        // A record that failed may be on some members nevertheless. The next one must not have its number.
+        *self.set.lock() = next;
+        if is_durable { Ok(()) } else { result.and(Err(DeviceError::NotReady)) }
+    }
+}
+
+impl MetadataStore for Records {
+    fn record(&self, states: &MemberStates) -> Pending<'_, ()> {
+        let next = self.set().next(states, false);
+        Box::pin(self.write(next))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use block::{Allocation, BlockSize, Blocks, Geometry, Lba, Profile, Run, Slice};
+use proptest::prelude::*;
+
+use super::*;
+use crate::Level;
+use crate::choose::{FoundSet, Refusal, Trust, only_set};
+use crate::superblock::tests::{set, uuid};
+
+/// Bytes in memory, of which a write may be torn: it stops after so many bytes, and the device with it.
+struct Memory {
+    bytes: Lock<Vec<u8>>,
+    block_size: BlockSize,
+    /// Bytes that are still written.
+    left: Lock<Option<usize>>,
+}
+
+const DISK_BYTES: usize = 5 << 20;
+
+impl Memory {
+    fn with_block_size(block_size: BlockSize) -> Arc<Memory> {
+        Arc::new(Memory { bytes: Lock::new(vec![0x55; DISK_BYTES]), block_size, left: Lock::new(None) })
+    }
+
+    fn tear_after(&self, bytes: Option<usize>) {
+        *self.left.lock() = bytes;
+    }
+
+    fn change<'a>(&'a self, extent: Extent, data: &[u8]) -> Pending<'a, ()> {
+        let start = self.geometry().offset(extent) as usize;
+        let mut left = self.left.lock();
+        let fits = left.map_or(data.len(), |left| left.min(data.len()));
+        *left = left.map(|left| left - fits);
+        self.bytes.lock()[start..start + fits].copy_from_slice(&data[..fits]);
+        let result =
+            if fits == data.len() { Ok(()) } else { Err(DeviceError::Unwritable(Lba(extent.lba.0))) };
+        Box::pin(async move { result })
+    }
+}
+
+impl BlockDevice for Memory {
+    fn geometry(&self) -> Geometry {
+        let blocks = Blocks((DISK_BYTES >> self.block_size.shift()) as u64);
+        Geometry { block_size: self.block_size, blocks, physical_exponent: 0 }
+    }
+
+    fn profile(&self) -> Profile {
+        let granularity = Blocks(1);
+        Profile {
+            read_only: false,
+            thin: false,
+            granularity,
+            volatile_cache: true,
+            durable: false,
+            solid_state: true,
+        }
+    }
+
+    fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
+        let start = self.geometry().offset(extent) as usize;
+        let length = buffer.len();
+        buffer.copy_from_slice(&self.bytes.lock()[start..start + length]);
+        Box::pin(async move { Ok(buffer) })
+    }
+
+    fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
+        self.change(extent, &data)
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn unmap(&self, _: Extent) -> Pending<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn write_zeroes(&self, extent: Extent, _: bool) -> Pending<'_, ()> {
+        self.change(extent, &vec![0; self.geometry().length(extent) as usize])
+    }
+
+    fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
+        Box::pin(async move { Ok(vec![Run { extent, allocation: Allocation::Mapped }]) })
+    }
+}
+
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("memory answers at once"),
+    }
+}
+
+/// A new set of memory disks.
+struct Scene {
+    memory: Vec<Arc<Memory>>,
+    disks: Vec<Disk>,
+}
+
+impl Scene {
+    fn new(level: Level, members: u8) -> Scene {
+        Scene::with_record(&set(level, members))
+    }
+
+    fn with_record(record: &SetRecord) -> Scene {
+        let count = record.uuids().count();
+        let memory: Vec<_> = (0..count).map(|_| Memory::with_block_size(record.block_size)).collect();
+        let disk = |(index, device): (usize, &Arc<Memory>)| Disk {
+            name: format!("disk{index}"),
+            device: Arc::clone(device) as Arc<dyn BlockDevice>,
+        };
+        let disks: Vec<Disk> = memory.iter().enumerate().map(disk).collect();
+        ready(create(record, &disks)).expect("a new set");
+        Scene { memory, disks }
+    }
+
+    fn found(&self) -> Result<FoundSet, Refusal> {
+        only_set(&ready(look_at(&self.disks)), Trust::CertainOnly)
+    }
+
+    fn opened(&self) -> OpenSet {
+        open(&self.found().expect("a set that starts"), &self.disks).expect("its parts")
+    }
+}
+
+#[test]
+fn what_was_created_is_put_together_in_any_order() {
+    for block_size in [BlockSize::B512, BlockSize::B4096, BlockSize::new(65_536).expect("a size")] {
+        let record = SetRecord { block_size, ..set(Level::Raid5, 3) };
+        let mut scene = Scene::with_record(&record);
+        scene.disks.rotate_left(1);
+        let OpenSet { members, states, layout, records, .. } = scene.opened();
+        assert_eq!(states, MemberStates::in_sync(3));
+        assert_eq!(records.set(), SetRecord { generation: 1, ..record });
+        let parts = members[0].as_ref().expect("there");
+        assert!(parts.data.geometry().blocks >= layout.member_blocks());
+        assert_eq!(parts.journal.as_ref().expect("a journal").geometry().bytes(), 128 << 10);
+        // The first block of member 0's data is at 1 MiB of the first disk.
+        let block = Buffer::zeroed(block_size.bytes() as usize).share();
+        ready(parts.data.write(Extent::new(0, 1), block, Durability::Cached)).expect("written");
+        let bytes = scene.memory[0].bytes.lock();
+        assert_eq!((bytes[(1 << 20) - 1], bytes[1 << 20], bytes[(1 << 20) + 65_536]), (0, 0, 0x55));
+    }
+}
+
+#[test]
+fn a_failed_member_is_remembered_without_it() {
+    let scene = Scene::new(Level::Raid5, 3);
+    let records = scene.opened().records;
+    ready(records.start(&MemberStates::in_sync(3))).expect("started");
+    let mut states = MemberStates::in_sync(3);
+    states.members[1] = MemberState::Failed;
+    scene.memory[1].tear_after(Some(0));
+    ready(records.record(&states)).expect("recorded on the others");
+    let found = scene.found().expect("degraded");
+    assert_eq!((found.states(), found.members[1]), (states, None));
+    assert!(!found.record.clean);
+    ready(records.close()).expect("closed");
+    assert!(scene.found().expect("degraded").record.clean);
+}
+
+#[test]
+fn a_record_that_too_few_members_have_is_an_error() {
+    let scene = Scene::new(Level::Raid5, 3);
+    let records = scene.opened().records;
+    ready(records.start(&MemberStates::in_sync(3))).expect("started");
+    scene.memory[0].tear_after(Some(0));
+    scene.memory[2].tear_after(Some(100));
+    let result = ready(records.record(&MemberStates::in_sync(3)));
+    assert!(matches!(result, Err(DeviceError::Unwritable(_))), "{result:?}");
+}
+
+#[test]
+fn a_spare_replaces_a_member_and_what_it_replaced_is_known() {
+    let mut record = set(Level::Raid1, 2);
+    record.spares.push(uuid(9));
+    let scene = Scene::with_record(&record);
+    let records = scene.opened().records;
+    let spare = Arc::clone(&scene.disks[2].device);
+    ready(records.replace(1, uuid(9), spare)).expect("replaced");
+    let found = scene.found().expect("a set");
+    assert_eq!((&found.members[..], found.spares.len()), (&[Some(0), Some(2)][..], 0));
+    assert_eq!(found.states().members[1], MemberState::Rebuilding { done: 0 });
+    assert!(matches!(found.left_out[..], [(1, crate::choose::LeftOut::Replaced { .. })]));
+    let small =
+        Arc::new(Part::new(Arc::clone(&scene.disks[1].device), Extent::new(0, 9000)).expect("a part"));
+    assert_eq!(ready(records.replace(1, uuid(10), small)), Err(DeviceError::OutOfRange));
+    let old = || Arc::clone(&scene.disks[1].device);
+    assert_eq!(ready(records.add_spare(uuid(1), old())), Err(DeviceError::OutOfRange), "it is a member");
+    ready(records.add_spare(uuid(10), old())).expect("a spare again");
+    assert_eq!(scene.found().expect("a set").spares, [(uuid(10), 1)]);
+    ready(clear(scene.disks[1].device.as_ref())).expect("cleared");
+    assert!(matches!(scene.found(), Err(Refusal::NotAMember { .. })));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Records one after the other, each of which may be torn on some members. Whatever is found afterwards is the last
+    /// one that was acknowledged or a later one, and no disk has lost both of its superblocks.
+    #[test]
+    fn a_torn_record_leaves_the_one_before_it(
+        torn in prop::collection::vec(prop::collection::vec(prop::option::of(0..700usize), 3), 1..12),
+    ) {
+        let scene = Scene::new(Level::Raid6, 4);
+        let records = scene.opened().records;
+        let mut acknowledged = 1;
+        for tears in torn {
+            for (memory, after) in scene.memory.iter().zip(&tears) {
+                memory.tear_after(*after);
+            }
+            let result = ready(records.record(&MemberStates::in_sync(4)));
+            scene.memory.iter().for_each(|memory| memory.tear_after(None));
+            if result.is_ok() {
+                acknowledged = records.set().generation;
+            }
+            let found = scene.found();
+            prop_assert!(found.as_ref().is_ok_and(|found| found.record.generation >= acknowledged), "{found:?}");
+            prop_assert_eq!(found.expect("a set").states(), MemberStates::in_sync(4));
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! A superblock as it lies on a disk: little-endian, at offsets that `docs/raid-format.md` lists.
+
+use block::BlockSize;
+use crc_fast::crc32_iscsi;
+
+use super::{Area, Areas, BadRecord, MemberRecord, NAME_BYTES_MAX, SPARES_MAX, SetRecord, Superblock, Uuid};
+use crate::{Level, MEMBERS_MAX, MemberState};
+
+/// The first bytes.
+pub(super) const MAGIC: [u8; 8] = *b"LNRTRAID";
+
+/// What this code writes, and all that it reads.
+const VERSION: u32 = 1;
+
+/// The fixed part.
+const HEADER_BYTES: usize = 320;
+
+/// A member in the table behind it.
+const ENTRY_BYTES: usize = 32;
+
+const CLEAN: u32 = 1;
+
+/// The length of the longest superblock.
+pub(super) const fn bytes_max() -> usize {
+    HEADER_BYTES + (MEMBERS_MAX + SPARES_MAX) * ENTRY_BYTES
+}
+
+/// Why bytes are no superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BadBytes {
+    /// They do not begin as one.
+    NoMagic,
+    /// Written by a newer program.
+    Version(u32),
+    /// They were not written as a whole, or have changed since.
+    Checksum,
+    /// They were written as they are, by a program that breaks a rule.
+    Record(BadRecord),
+    /// A number that has no meaning, at this offset.
+    Value(usize),
+}
+
+impl Superblock {
+    /// Its bytes.
+    pub fn emit(&self) -> Vec<u8> {
+        let set = &self.set;
+        let entries = set.members.len() + set.spares.len();
+        let mut bytes = vec![0; HEADER_BYTES + entries * ENTRY_BYTES];
+        let length = bytes.len() as u32;
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(0, &MAGIC);
+        put(8, &VERSION.to_le_bytes());
+        put(16, &length.to_le_bytes());
+        put(20, &(if set.clean { CLEAN } else { 0 }).to_le_bytes());
+        put(24, &set.generation.to_le_bytes());
+        put(32, &set.uuid.0);
+        put(48, &self.member.0);
+        put(64, &set.journal_device.map_or([0; 16], |uuid| uuid.0));
+        put(80, &level_code(set.level).to_le_bytes());
+        put(84, &set.block_size.bytes().to_le_bytes());
+        put(88, &set.strip_bytes.to_le_bytes());
+        put(96, &(set.members.len() as u16).to_le_bytes());
+        put(98, &(set.spares.len() as u16).to_le_bytes());
+        put(100, &set.area_copies.to_le_bytes());
+        let areas = [set.areas.data, set.areas.journal, set.areas.bitmap, set.areas.checksums];
+        for (index, area) in areas.iter().enumerate() {
+            put(104 + index * 16, &area.offset.to_le_bytes());
+            put(112 + index * 16, &area.bytes.to_le_bytes());
+        }
+        put(168, set.name.as_bytes());
+        put(232, &set.region_stripes.to_le_bytes());
+        for (index, member) in set.members.iter().enumerate() {
+            let at = HEADER_BYTES + index * ENTRY_BYTES;
+            let (code, done) = state_code(member.state);
+            put(at, &member.uuid.0);
+            put(at + 16, &code.to_le_bytes());
+            put(at + 24, &done.to_le_bytes());
+        }
+        for (index, spare) in set.spares.iter().enumerate() {
+            put(HEADER_BYTES + (set.members.len() + index) * ENTRY_BYTES, &spare.0);
+        }
+        let sum = crc32_iscsi(&bytes);
+        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the superblock with which `slot` begins.
+    pub(super) fn parse(slot: &[u8]) -> Result<Superblock, BadBytes> {
+        let whole = Fields(slot);
+        if !slot.starts_with(&MAGIC) {
+            return Err(BadBytes::NoMagic);
+        }
+        let bytes = slot.get(..whole.u32(16)? as usize).ok_or(BadBytes::Checksum)?;
+        let sums = bytes.get(12..16).map(|_| {
+            let mut zeroed = bytes.to_vec();
+            zeroed[12..16].fill(0);
+            crc32_iscsi(&zeroed)
+        });
+        if sums != Some(whole.u32(12)?) {
+            return Err(BadBytes::Checksum);
+        }
+        // After the checksum, which all versions have: a number that was torn or has decayed is no version.
+        let version = whole.u32(8)?;
+        if version != VERSION {
+            return Err(BadBytes::Version(version));
+        }
+        let superblock = Superblock { set: Fields(bytes).set()?, member: Uuid(Fields(bytes).array(48)?) };
+        superblock.set.check().map_err(BadBytes::Record)?;
+        if !superblock.set.uuids().any(|uuid| uuid == superblock.member) {
+            return Err(BadBytes::Record(BadRecord::NotInSet(superblock.member)));
+        }
+        Ok(superblock)
+    }
+}
+
+/// Numbers at their offsets; what is not there is a value without a meaning.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn array<const N: usize>(&self, at: usize) -> Result<[u8; N], BadBytes> {
+        self.0.get(at..).and_then(|bytes| bytes.first_chunk()).copied().ok_or(BadBytes::Value(at))
+    }
+
+    fn u16(&self, at: usize) -> Result<u16, BadBytes> {
+        self.array(at).map(u16::from_le_bytes)
+    }
+
+    fn u32(&self, at: usize) -> Result<u32, BadBytes> {
+        self.array(at).map(u32::from_le_bytes)
+    }
+
+    fn u64(&self, at: usize) -> Result<u64, BadBytes> {
+        self.array(at).map(u64::from_le_bytes)
+    }
+
+    fn area(&self, at: usize) -> Result<Area, BadBytes> {
+        Ok(Area { offset: self.u64(at)?, bytes: self.u64(at + 8)? })
+    }
+
+    fn set(&self) -> Result<SetRecord, BadBytes> {
+        let (members, spares) = (usize::from(self.u16(96)?), usize::from(self.u16(98)?));
+        if self.0.len() != HEADER_BYTES + (members + spares) * ENTRY_BYTES {
+            return Err(BadBytes::Value(16));
+        }
+        let flags = self.u32(20)?;
+        if flags & !CLEAN != 0 {
+            return Err(BadBytes::Value(20));
+        }
+        let journal_device = Uuid(self.array(64)?);
+        let entry = |index: usize| HEADER_BYTES + index * ENTRY_BYTES;
+        Ok(SetRecord {
+            uuid: Uuid(self.array(32)?),
+            name: self.name()?,
+            generation: self.u64(24).and_then(|generation| match generation {
+                // The next one must be possible, and none is 0.
+                0 | u64::MAX => Err(BadBytes::Value(24)),
+                generation => Ok(generation),
+            })?,
+            level: level(self.u32(80)?).ok_or(BadBytes::Value(80))?,
+            strip_bytes: self.u64(88)?,
+            block_size: BlockSize::new(self.u32(84)?).ok_or(BadBytes::Value(84))?,
+            areas: Areas {
+                data: self.area(104)?,
+                journal: self.area(120)?,
+                bitmap: self.area(136)?,
+                checksums: self.area(152)?,
+            },
+            journal_device: (journal_device.0 != [0; 16]).then_some(journal_device),
+            area_copies: self.u16(100)?,
+            region_stripes: self.u64(232)?,
+            clean: flags & CLEAN != 0,
+            members: (0..members).map(|index| self.member(entry(index))).collect::<Result<_, _>>()?,
+            spares: (members..members + spares)
+                .map(|index| self.array(entry(index)).map(Uuid))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn member(&self, at: usize) -> Result<MemberRecord, BadBytes> {
+        let state = state(self.u32(at + 16)?, self.u64(at + 24)?).ok_or(BadBytes::Value(at + 16))?;
+        Ok(MemberRecord { uuid: Uuid(self.array(at)?), state })
+    }
+
+    fn name(&self) -> Result<String, BadBytes> {
+        let field: [u8; NAME_BYTES_MAX] = self.array(168)?;
+        let name = field.split(|byte| *byte == 0).next().unwrap_or_default();
+        String::from_utf8(name.to_vec()).map_err(|_| BadBytes::Value(168))
+    }
+}
+
+/// The number that people use.
+fn level_code(level: Level) -> u32 {
+    match level {
+        Level::Raid0 => 0,
+        Level::Raid1 => 1,
+        Level::Raid5 => 5,
+        Level::Raid6 => 6,
+        Level::Raid10 => 10,
+    }
+}
+
+fn level(code: u32) -> Option<Level> {
+    let all = [Level::Raid0, Level::Raid1, Level::Raid5, Level::Raid6, Level::Raid10];
+    all.into_iter().find(|level| level_code(*level) == code)
+}
+
+/// A state, and how many stripes are in sync if it is being rebuilt.
+fn state_code(state: MemberState) -> (u32, u64) {
+    match state {
+        MemberState::InSync => (1, 0),
+        MemberState::Rebuilding { done } => (2, done),
+        MemberState::Failed => (3, 0),
+    }
+}
+
+fn state(code: u32, done: u64) -> Option<MemberState> {
+    match code {
+        1 => Some(MemberState::InSync),
+        2 => Some(MemberState::Rebuilding { done }),
+        3 => Some(MemberState::Failed),
+        _ => None,
+    }
+}

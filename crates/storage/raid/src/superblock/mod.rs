@@ -1,0 +1,290 @@
+//! What a set writes on each of its members, so that they are recognised by content and not by their order.
+//!
+//! `docs/raid-format.md` has the layout byte by byte. A superblock has two parts: the [`SetRecord`], which is the same
+//! on all members, and the UUID of the member on which it lies. It is written in one of two slots, by turns: a write
+//! that is torn leaves the one before it.
+//!
+//! ```text
+//!   0        64 KiB    128 KiB   192 KiB                  1 MiB or more
+//!   | zeros  | slot 0  | slot 1  | bitmap, journal, …     | data …
+//! ```
+//!
+//! This file has the values and their rules; `bytes.rs` has their form on a disk.
+
+mod bytes;
+mod slots;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::fmt;
+
+use block::{BlockSize, Blocks};
+use derive_more::{Display, Error};
+
+use crate::{BadLayout, Layout, Level, MEMBERS_MAX, MemberState, MemberStates};
+
+pub use slots::{NoSuperblock, SLOTS_END, Slot, newer, read};
+
+/// The length of a slot, and the offset of the first: any block size divides it.
+pub const SLOT_BYTES: u64 = 64 << 10;
+
+/// Data begin at a multiple of this, so that no layer below sees strips that cross its own.
+pub const DATA_ALIGNMENT: u64 = 1 << 20;
+
+/// Bytes of a set's name at most.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// Spares of a set at most.
+pub const SPARES_MAX: usize = 64;
+
+/// Identifies a set, or a member.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Uuid(pub [u8; 16]);
+
+impl fmt::Display for Uuid {
+    /// As RFC 9562 writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Bytes of a member, from its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Area {
+    /// The first byte.
+    pub offset: u64,
+    /// Its length; 0 if there is no such area.
+    pub bytes: u64,
+}
+
+impl Area {
+    /// The byte behind the last, or `None` beyond the address space.
+    pub fn end(self) -> Option<u64> {
+        self.offset.checked_add(self.bytes)
+    }
+}
+
+/// Where a member has what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Areas {
+    /// The strips.
+    pub data: Area,
+    /// Writes of stripes that are not complete yet. On the journal's own device, if the set has one.
+    pub journal: Area,
+    /// Which stripes may differ after a crash.
+    pub bitmap: Area,
+    /// Checksums of the data blocks.
+    pub checksums: Area,
+}
+
+impl Areas {
+    /// Areas of a member of `member_bytes` with so many bytes for the journal, the bitmap and the checksums: these
+    /// behind the slots, each from a multiple of [`SLOT_BYTES`] on, and the data last.
+    pub fn plan(
+        member_bytes: u64,
+        journal_bytes: u64,
+        bitmap_bytes: u64,
+        checksums_bytes: u64,
+    ) -> Option<Areas> {
+        let mut next = SLOTS_END;
+        let mut area = |bytes: u64| {
+            let area = Area { offset: next, bytes: bytes.checked_next_multiple_of(SLOT_BYTES)? };
+            next = area.end()?;
+            Some(if bytes == 0 { Area::default() } else { area })
+        };
+        let (bitmap, journal, checksums) =
+            (area(bitmap_bytes)?, area(journal_bytes)?, area(checksums_bytes)?);
+        let offset = next.checked_next_multiple_of(DATA_ALIGNMENT)?;
+        let data = Area { offset, bytes: member_bytes.checked_sub(offset)? & !(SLOT_BYTES - 1) };
+        (data.bytes > 0).then_some(Areas { data, journal, bitmap, checksums })
+    }
+
+    fn each(&self) -> [Area; 4] {
+        [self.data, self.journal, self.bitmap, self.checksums]
+    }
+
+    /// Bytes that a member must have. The areas are those of a record that was checked.
+    pub fn end(&self) -> u64 {
+        self.each().iter().filter_map(|area| area.end()).max().unwrap_or(0)
+    }
+}
+
+/// A member, as the set knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberRecord {
+    /// Its UUID. A disk that replaces another gets its own.
+    pub uuid: Uuid,
+    /// What it holds.
+    pub state: MemberState,
+}
+
+/// What all members of a set have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetRecord {
+    /// The set.
+    pub uuid: Uuid,
+    /// Its name, for people: at most [`NAME_BYTES_MAX`] bytes, without control characters.
+    pub name: String,
+    /// Increases with every record: of two records of a set, the higher one is newer.
+    pub generation: u64,
+    /// Its redundancy.
+    pub level: Level,
+    /// Length of a strip.
+    pub strip_bytes: u64,
+    /// Block size of the set and of its members.
+    pub block_size: BlockSize,
+    /// The same on all members.
+    pub areas: Areas,
+    /// The device with the journal, if it is none of the members.
+    pub journal_device: Option<Uuid>,
+    /// So many members have a copy of the journal and of the bitmap, from the first on: the others have the areas unused.
+    pub area_copies: u16,
+    /// Stripes that a bit of the bitmap stands for.
+    pub region_stripes: u64,
+    /// The set was closed after this record: no stripe is incomplete.
+    pub clean: bool,
+    /// The members, in the order of the layout.
+    pub members: Vec<MemberRecord>,
+    /// Disks that can replace a member.
+    pub spares: Vec<Uuid>,
+}
+
+/// A superblock: the set's record, on one of its members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// The set.
+    pub set: SetRecord,
+    /// The member, spare or journal device on which it lies.
+    pub member: Uuid,
+}
+
+/// Why a record is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
+pub enum BadRecord {
+    /// Members, strips or sizes that make no set.
+    #[display("{_0}")]
+    Layout(#[error(not(source))] BadLayout),
+    /// The data do not begin at a whole MiB.
+    #[display("the data begin at byte {_0}, which is no multiple of 1 MiB")]
+    DataAlignment(#[error(not(source))] u64),
+    /// An area lies in the slots, in another, across a block or beyond the address space.
+    #[display("an area of {} bytes at byte {} is not possible", _0.bytes, _0.offset)]
+    Area(#[error(not(source))] Area),
+    /// The same UUID twice.
+    #[display("{_0} is in the set twice")]
+    SameMember(#[error(not(source))] Uuid),
+    /// The UUID of no disk of the set.
+    #[display("{_0} is not in the set")]
+    NotInSet(#[error(not(source))] Uuid),
+    /// The name is too long, or has control characters.
+    #[display("a name has at most {NAME_BYTES_MAX} bytes and no control characters")]
+    Name,
+    /// A copy of the journal or bitmap could be lost while the set goes on.
+    #[display("{_0} copies of the journal or bitmap are too few, or more than there are members")]
+    AreaCopies(#[error(not(source))] u16),
+    /// Too many spares.
+    #[display("a set has at most {SPARES_MAX} spares")]
+    TooManySpares,
+}
+
+impl SetRecord {
+    /// The layout.
+    ///
+    /// # Errors
+    /// There is no such set.
+    pub fn layout(&self) -> Result<Layout, BadLayout> {
+        let blocks = Blocks(self.areas.data.bytes >> self.block_size.shift());
+        Layout::new(self.level, self.members.len(), self.strip_bytes, self.block_size, blocks)
+    }
+
+    /// The states of the members, in order.
+    pub fn states(&self) -> MemberStates {
+        MemberStates { members: self.members.iter().map(|member| member.state).collect() }
+    }
+
+    /// Whether such a set can be.
+    ///
+    /// # Errors
+    /// The first rule that it breaks.
+    pub fn check(&self) -> Result<(), BadRecord> {
+        self.layout().map_err(BadRecord::Layout)?;
+        if !self.areas.data.offset.is_multiple_of(DATA_ALIGNMENT) {
+            return Err(BadRecord::DataAlignment(self.areas.data.offset));
+        }
+        self.check_areas()?;
+        if self.name.len() > NAME_BYTES_MAX || self.name.chars().any(char::is_control) {
+            return Err(BadRecord::Name);
+        }
+        if self.spares.len() > SPARES_MAX {
+            return Err(BadRecord::TooManySpares);
+        }
+        let copies = usize::from(self.area_copies);
+        let needs_copies =
+            self.areas.bitmap.bytes > 0 || (self.areas.journal.bytes > 0 && self.journal_device.is_none());
+        if copies > self.members.len()
+            || (needs_copies && copies < area_copies(self.level, self.members.len()))
+        {
+            return Err(BadRecord::AreaCopies(self.area_copies));
+        }
+        let mut uuids: Vec<Uuid> = self.uuids().collect();
+        uuids.sort_unstable();
+        match uuids.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(BadRecord::SameMember(pair[0])),
+            None => Ok(()),
+        }
+    }
+
+    fn check_areas(&self) -> Result<(), BadRecord> {
+        let mut areas = self.areas.each();
+        areas.sort_unstable_by_key(|area| area.offset);
+        let mut free = SLOTS_END;
+        for area in areas.into_iter().filter(|area| area.bytes > 0) {
+            let end = area.end().filter(|end| *end <= 1 << 63);
+            let is_whole = self.block_size.exact(area.offset | area.bytes).is_some();
+            match end.filter(|_| is_whole && area.offset >= free) {
+                Some(end) => free = end,
+                None => return Err(BadRecord::Area(area)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Of members, spares and the journal.
+    pub fn uuids(&self) -> impl Iterator<Item = Uuid> {
+        let members = self.members.iter().map(|member| member.uuid);
+        members.chain(self.spares.iter().copied()).chain(self.journal_device)
+    }
+
+    /// The same set one record later, with other states.
+    #[must_use]
+    pub fn next(&self, states: &MemberStates, clean: bool) -> SetRecord {
+        let mut next = SetRecord { generation: self.generation + 1, clean, ..self.clone() };
+        for (member, state) in next.members.iter_mut().zip(&states.members) {
+            member.state = *state;
+        }
+        next
+    }
+}
+
+/// Copies of a journal or bitmap of which one is left as long as the set has its data: adjacent members, since in RAID 10
+/// these have the copies of a strip.
+pub fn area_copies(level: Level, members: usize) -> usize {
+    match level {
+        Level::Raid0 | Level::Raid1 => members,
+        Level::Raid5 | Level::Raid10 => 2,
+        Level::Raid6 => 3,
+    }
+}
+
+const _: () = assert!(bytes::bytes_max() <= SLOT_BYTES as usize, "the longest superblock fits its slot");
+const _: () = assert!(MEMBERS_MAX <= u16::MAX as usize);
