@@ -43,8 +43,8 @@ const ARROWS: &[(&str, &str)] = &[
     // What commands of the program and `environment` both print of targets and LUNs.
     ("inspect", "block volume iscsi reactor initiator nbd-client backends stats"),
     ("published", ""),
-    // A plan for the WAN says between which ends; a record, which ceilings are known.
-    ("model", "stats published"),
+    // Blocks for what a disk is.
+    ("model", "block stats published"),
     // The ceiling of an iSCSI target speaks iSCSI.
     ("bench", "block volume iscsi scsi reactor stats published model"),
     // Orders and news have plans and records in them; `host` is for its tests.

@@ -3,26 +3,16 @@
 //! A disk gets to a random place by a seek and half a turn. Redundancy makes writes more: a mirror does each
 //! twice, and parity is read with the old data and written with the new ones, four accesses for a write that
 //! is shorter than a stripe (Patterson, Gibson and Katz, 1988). That is all there is to it here. Caches,
-//! elevators and file systems in between are not modelled: the first two make it better, the last worse.
+//! elevators and file systems in between are not modelled: the first two make it better, the last worse. A disk
+//! itself is `block::DiskModel`, whose moving parts the layer `disk:` has.
 
-use serde::{Deserialize, Serialize};
+use block::DiskModel;
+use serde::Serialize;
 
 use super::{Direction, Load, Path};
 
-/// A disk.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Disk {
-    /// An average seek, in seconds.
-    pub seek_s: f64,
-    /// Turns a second: 120 for 7200 a minute.
-    pub turns_per_s: f64,
-    /// Data that pass its heads, in bytes a second.
-    pub bytes_per_s: f64,
-}
-
 /// What is kept besides the data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redundancy {
     /// Nothing: RAID 0, or a single disk.
     None,
@@ -35,10 +25,10 @@ pub enum Redundancy {
 }
 
 /// Disks that hold one volume together.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Array {
     /// What it is made of.
-    pub disk: Disk,
+    pub disk: DiskModel,
     /// How many.
     pub disks: u16,
     /// How.
@@ -61,13 +51,6 @@ struct Accesses {
     disks: f64,
     rounds: f64,
     bytes: f64,
-}
-
-impl Disk {
-    /// The way to a place, and so many bytes there.
-    fn access_s(&self, bytes: f64) -> f64 {
-        self.seek_s + 0.5 / self.turns_per_s + bytes / self.bytes_per_s
-    }
 }
 
 impl Array {
@@ -137,7 +120,7 @@ mod tests {
     }
 
     /// A disk of 2009 like those in document 001's box: 8.5 ms and 7200 turns a minute.
-    const DISK: Disk = Disk { seek_s: 8.5e-3, turns_per_s: 120.0, bytes_per_s: 100e6 };
+    const DISK: DiskModel = DiskModel { seek_s: 8.5e-3, turns_per_s: 120.0, bytes_per_s: 100e6 };
     const BOX: Array = Array { disk: DISK, disks: 4, redundancy: Redundancy::Parity, strip_bytes: 64 * KIB };
 
     #[test]
@@ -174,7 +157,7 @@ mod tests {
     /// Six IDE drives of document 004 gave 170 MB/s in sequence, 28 each.
     #[test]
     fn random_reads_of_document_004_are_an_access_and_a_transfer() {
-        let disk = Disk { seek_s: 9e-3, turns_per_s: 120.0, bytes_per_s: 28e6 };
+        let disk = DiskModel { seek_s: 9e-3, turns_per_s: 120.0, bytes_per_s: 28e6 };
         let array = Array { disk, disks: 6, redundancy: Redundancy::None, strip_bytes: 64 * KIB };
         let row = published::rows().iter().find(|row| {
             row.document == "004"

@@ -39,7 +39,7 @@ mod search;
 mod several;
 mod traffic;
 
-pub use disks::{Array, Disk, Medium, Redundancy};
+pub use disks::{Array, Medium, Redundancy};
 pub use fit::{Constant, Fitted, Measured, fit};
 pub use keys::Keys;
 pub use link_rate::LinkRate;

@@ -84,6 +84,8 @@ fn the_examples_of_the_documents_are_understood() {
         "delay:1ms:[null:1TiB]?tail=20ms&tail-share=1%&stall=1s&stall-every=30s&seed=7",
         "delay:0s:[null:1TiB]?flush=20ms",
         "limit:1000iops+100MB/s:[null:1TiB]",
+        "disk:sata2009:[ram:1GiB]",
+        "disk:sas15k:[ram:1GiB]?seek=4ms&rpm=10000&rate=90MB/s&cache=0B&write-through",
         "buffered:1MiB:[ram:1GiB]",
         "fault:[ram:1GiB]?removable",
         "512e:[delay:1ms:[ram:1GiB?block=4096]]",
@@ -115,6 +117,16 @@ fn short_blocks_want_longer_ones_below_them() {
 fn a_limit_wants_a_rate() {
     refused("limit:fast:[ram:1MiB]", "fast", "such as 1000iops or 100MB/s");
     refused("limit:[ram:1MiB]", "", "a limit wants a rate");
+}
+
+#[test]
+fn a_disk_wants_a_model() {
+    refused("disk:[ram:1MiB]", "", "a disk wants a model");
+    refused("disk:sata2008:[ram:1MiB]", "sata2008", "did you mean `sata2009`?");
+    refused("disk:sata2009:[ram:1MiB]?rpm=0", "0", "such as 7200");
+    refused("disk:sata2009:[ram:1MiB]?rate=100iops", "100iops", "such as 100MB/s");
+    refused("disk:sata2009:[ram:1MiB]?seek=11s", "11s", "at most 10s");
+    assert_eq!(spec("disk:sata2009:[ram:1GiB]?seek=8.5ms&rpm=7200"), spec("disk:sata2009:[ram:1GiB]"));
 }
 
 #[test]

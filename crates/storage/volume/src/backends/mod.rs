@@ -2,6 +2,7 @@
 
 mod buffered;
 mod delay;
+mod disk;
 mod emulated;
 mod fault;
 mod limit;
@@ -10,5 +11,12 @@ mod null;
 use crate::backend::Kind;
 
 /// All of them, in the order of the document.
-pub const ALL: &[&Kind] =
-    &[&null::NULL, &delay::DELAY, &limit::LIMIT, &buffered::BUFFERED, &emulated::EMULATED_512, &fault::FAULT];
+pub const ALL: &[&Kind] = &[
+    &null::NULL,
+    &delay::DELAY,
+    &limit::LIMIT,
+    &disk::DISK,
+    &buffered::BUFFERED,
+    &emulated::EMULATED_512,
+    &fault::FAULT,
+];
