@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
-use raid::{Level, MemberState, Origin, RaidDevice};
+use raid::{Level, MemberState, Origin, RaidDevice, Scrubbed};
 
 use crate::disk::Disk;
 use crate::model::Model;
@@ -31,6 +31,20 @@ pub(crate) fn case(level: Level, guard: Guard, trouble: Trouble, number: u64) ->
         scene.batch()?;
     }
     scene.all_is_right()
+}
+
+/// A case whose only crash is after `polls` polls of its third batch: `None` if that ends before.
+pub(crate) fn crash_at(level: Level, guard: Guard, number: u64, polls: u64) -> Option<Result<(), String>> {
+    let trouble = Trouble { crashes: false, failures: false, lost_members: true };
+    let mut scene = Scene::new(level, guard, trouble, number);
+    let begun = (0..2).try_for_each(|_| scene.batch());
+    if begun.is_err() {
+        return Some(begun);
+    }
+    if run(scene.requests(), polls) == End::Done {
+        return None;
+    }
+    Some(scene.crash().and_then(|()| scene.all_is_right()))
 }
 
 struct Scene {
@@ -243,6 +257,11 @@ impl Scene {
         model.fault.take().map_or(Ok(data), Err)
     }
 
+    fn scrub(&self, stripe: u64) -> Result<Scrubbed, DeviceError> {
+        let device = Arc::clone(&self.device);
+        end(async move { device.scrub_step(stripe, false).await })
+    }
+
     /// Repairs all that can be, and compares every way to read it.
     fn all_is_right(&mut self) -> Result<(), String> {
         self.rig.disks.iter().for_each(|disk| disk.let_writes_succeed());
@@ -253,6 +272,10 @@ impl Scene {
                 let device = Arc::clone(&self.device);
                 let _ = end(async move { device.fail(member).await });
             }
+        }
+        // A member that has lost its cache is found when it is read.
+        for stripe in 0..self.rig.layout.stripes() {
+            let _ = self.scrub(stripe);
         }
         let states = self.device.status().states.members;
         for (member, state) in states.iter().enumerate() {
@@ -274,10 +297,8 @@ impl Scene {
         }
         self.read_all("after it was rebuilt")?;
         for stripe in 0..self.rig.layout.stripes() {
-            let device = Arc::clone(&self.device);
-            let found = end(async move { device.scrub_step(stripe, false).await });
-            match found {
-                Ok(raid::Scrubbed::Right | raid::Scrubbed::Rewritten { .. }) => {}
+            match self.scrub(stripe) {
+                Ok(Scrubbed::Right | Scrubbed::Rewritten { .. }) => {}
                 other => return Err(format!("scrubbing stripe {stripe}: {other:?}")),
             }
         }

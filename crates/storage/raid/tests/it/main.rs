@@ -11,7 +11,7 @@ mod rig;
 mod scenes;
 mod world;
 
-use crash::{Trouble, case};
+use crash::{Trouble, case, crash_at};
 use raid::Level;
 use rig::Guard;
 
@@ -70,6 +70,31 @@ fn model_of_a_bitmap_with_crashes_failing_and_lost_members() {
 fn model_of_parity_with_a_bitmap_and_crashes() {
     let trouble = Trouble { crashes: true, ..NONE };
     all_right(&[Level::Raid5, Level::Raid6], Guard::Bitmap, trouble);
+}
+
+/// A crash after each poll of some requests: at every point of every write.
+#[test]
+fn model_of_a_crash_at_every_point() {
+    let levels = [
+        (Level::Raid1, Guard::Bitmap),
+        (Level::Raid10, Guard::Bitmap),
+        (Level::Raid5, Guard::Journal),
+        (Level::Raid6, Guard::Journal),
+    ];
+    for (level, guard) in levels {
+        for seed in 0..number("RAID_CASES").map_or(2, |cases| cases.div_ceil(100)) {
+            let cases = (0..).map_while(|polls| Some((polls, crash_at(level, guard, seed, polls)?)));
+            let fault = cases.into_iter().find_map(|(polls, result)| Some((polls, result.err()?)));
+            assert_eq!(fault, None, "{level}, {guard:?}, seed {seed}");
+        }
+    }
+}
+
+/// The check finds copies that differ where no bitmap tells that they may.
+#[test]
+fn model_without_a_bitmap_finds_copies_that_differ_after_a_crash() {
+    let fault = first_fault(Level::Raid1, Guard::Nothing, Trouble { crashes: true, ..NONE });
+    assert!(fault.is_some_and(|fault| fault.contains("Mismatch") || fault.contains("has")));
 }
 
 /// The check finds the write hole where it is not closed.

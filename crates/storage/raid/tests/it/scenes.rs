@@ -12,7 +12,7 @@ use raid::{
 };
 
 use crate::rig::{Guard, Rig};
-use crate::world::{HereSpawner, StepClock, end, run, seed};
+use crate::world::{End, HereSpawner, StepClock, end, run, seed};
 
 fn try_write(device: &Arc<RaidDevice>, lba: u64, blocks: u64, byte: u8) -> Result<(), DeviceError> {
     let device = Arc::clone(device);
@@ -242,6 +242,21 @@ fn a_set_that_cannot_record_a_failure_leaves_service() {
     assert_eq!(try_write(&device, 0, 1, 1), Err(DeviceError::NotReady));
     assert!(device.status().is_out_of_service);
     assert_eq!(try_write(&device, 0, 1, 1), Err(DeviceError::NotReady));
+}
+
+#[test]
+fn a_set_whose_write_was_dropped_with_its_thread_leaves_service() {
+    seed(14);
+    let mut rig = Rig::new(Level::Raid5, 3, 4, Guard::Journal);
+    let device = rig.created();
+    let writing = Arc::clone(&device);
+    let request = Box::pin(async move {
+        let data = Buffer::zeroed(16 * 512).share();
+        let _ = writing.write(Extent::new(0, 16), data, Durability::Cached).await;
+    });
+    assert_eq!(run(vec![request], 5), End::Crashed);
+    assert!(device.status().is_out_of_service);
+    assert_eq!(flush(&device), Err(DeviceError::NotReady));
 }
 
 #[test]
