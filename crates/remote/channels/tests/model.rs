@@ -89,10 +89,28 @@ struct World {
     is_up: Cell<bool>,
     dead: RefCell<HashSet<u64>>,
     links: RefCell<Vec<Rc<Wire>>>,
+    /// When it was asked for a connection last.
+    asked_at: Cell<Instant>,
     ghosts: Cell<u64>,
 }
 
 impl World {
+    fn new(seed: u64, fences: bool, ghosts_for: Duration) -> Rc<World> {
+        Rc::new(World {
+            random: RefCell::new(Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)),
+            fences,
+            ghosts_for,
+            cache: RefCell::new([0; BLOCKS]),
+            durable: RefCell::new([0; BLOCKS]),
+            incarnation: Cell::new(0),
+            is_up: Cell::new(true),
+            dead: RefCell::default(),
+            links: RefCell::default(),
+            asked_at: Cell::new(now()),
+            ghosts: Cell::new(0),
+        })
+    }
+
     fn time(&self, longest: Duration) -> Duration {
         self.random.borrow_mut().time(longest)
     }
@@ -303,6 +321,7 @@ impl Transport for Network {
 
     async fn connect(&self, _: usize, name: Name, ended: &[u64]) -> Result<Connected<Wire>, String> {
         let world = &self.0;
+        world.asked_at.set(now());
         sleep(world.time(Duration::from_millis(20))).await;
         if !world.is_up.get() {
             return Err("refused".to_owned());
@@ -350,36 +369,30 @@ struct Run {
     journal_bytes: usize,
 }
 
+/// Channels by two paths, the first of which is connected.
+async fn opened(world: &Rc<World>, seed: u64, run: &Run) -> Channels<Network> {
+    let network = Network(Rc::clone(world));
+    let first = network.connect(0, Name { session: 1, number: 0 }, &[]).await.expect("it is up");
+    let settings = Settings {
+        channels: run.channels,
+        paths: 2,
+        timeout: Duration::from_secs(3600),
+        quarantine: run.quarantine,
+        journal_bytes: run.journal_bytes,
+        is_volatile: true,
+        is_coherent: run.is_coherent,
+        session: 1,
+        seed,
+    };
+    Channels::new(network, settings, first, 0)
+}
+
 /// One run. What was stale or lost, if anything, and how many ghosts there were, replays and resends.
 fn run(seed: u64, run: &Run) -> (Option<String>, [u64; 3]) {
     block_on(Alone::exact_virtual_time(), async {
         let ghosts_for = if run.fences { 10 * QUARANTINE } else { QUARANTINE.mul_f64(0.9) };
-        let world = Rc::new(World {
-            random: RefCell::new(Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)),
-            fences: run.fences,
-            ghosts_for,
-            cache: RefCell::new([0; BLOCKS]),
-            durable: RefCell::new([0; BLOCKS]),
-            incarnation: Cell::new(0),
-            is_up: Cell::new(true),
-            dead: RefCell::default(),
-            links: RefCell::default(),
-            ghosts: Cell::new(0),
-        });
-        let network = Network(Rc::clone(&world));
-        let first = network.connect(0, Name { session: 1, number: 0 }, &[]).await.expect("it is up");
-        let settings = Settings {
-            channels: run.channels,
-            paths: 2,
-            timeout: Duration::from_secs(3600),
-            quarantine: run.quarantine,
-            journal_bytes: run.journal_bytes,
-            is_volatile: true,
-            is_coherent: run.is_coherent,
-            session: 1,
-            seed,
-        };
-        let channels = Rc::new(Channels::new(network, settings, first, 0));
+        let world = World::new(seed, run.fences, ghosts_for);
+        let channels = Rc::new(opened(&world, seed, run).await);
         let (told, fault) = (Rc::new(RefCell::new(Told::default())), Rc::new(RefCell::new(None::<String>)));
         let ends = now() + Duration::from_secs(60);
         let mut tasks = Vec::new();
@@ -551,4 +564,39 @@ fn without_fencing_a_ghost_is_found() {
     };
     let found = (1..=40).find_map(|seed| run(seed, &unfenced).0);
     assert!(found.is_some(), "no ghost did any harm");
+}
+
+/// A server that takes every connection and ends it at once is not asked as fast as it can answer: pauses grow to seconds, and
+/// begin anew once a connection has lived for a while. What has lived for a second is replaced at once.
+#[test]
+fn a_connection_that_is_lost_at_once_is_followed_by_a_pause() {
+    let alone =
+        Run { fences: true, quarantine: QUARANTINE, channels: 1, is_coherent: true, journal_bytes: 1 << 20 };
+    block_on(Alone::exact_virtual_time(), async {
+        let world = World::new(7, true, Duration::ZERO);
+        let channels = opened(&world, 7, &alone).await;
+        let mut pauses = Vec::new();
+        let lives = [0; 12].into_iter().chain([2, 0, 11, 0]).map(Duration::from_secs);
+        for life in lives {
+            while channels.links().is_empty() {
+                sleep(Duration::from_micros(100)).await; // until it is in use
+            }
+            let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
+            sleep(life).await;
+            let lost_at = now();
+            wire.lose(Loss::Ended("cut".to_owned()), Duration::ZERO);
+            while world.asked_at.get() < lost_at {
+                sleep(Duration::from_micros(100)).await;
+            }
+            pauses.push(world.asked_at.get() - lost_at);
+        }
+        let millis = |from: u64, to: u64| Duration::from_millis(from)..=Duration::from_millis(to);
+        assert!(millis(25, 50).contains(&pauses[0]), "{pauses:?}");
+        assert!(millis(50, 100).contains(&pauses[1]), "{pauses:?}");
+        assert!(pauses[7..12].iter().all(|pause| millis(2500, 5000).contains(pause)), "{pauses:?}");
+        let [after_a_while, not_anew, after_long, anew] = pauses[12..] else { panic!("{pauses:?}") };
+        assert!(after_a_while.is_zero() && millis(2500, 5000).contains(&not_anew), "{pauses:?}");
+        assert!(after_long.is_zero() && millis(25, 50).contains(&anew), "{pauses:?}");
+        channels.leave();
+    });
 }
