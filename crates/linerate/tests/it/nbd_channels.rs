@@ -8,7 +8,7 @@ use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Slice};
 use lab::{Conditions, Direction, HostPlan, Lab, LinkPlan, Plan};
 
 use crate::nbd_client::{Foreign, opened};
-use crate::program::{installed, until};
+use crate::program::{installed, run, until};
 use crate::proxy::{Proxy, Towards};
 use crate::remote::in_a_world;
 use crate::server::{Server, free_port};
@@ -341,4 +341,24 @@ fn a_path_that_is_slow_or_gone_leaves_the_other() {
     client.run(work).expect("a thread of the host");
     let _ = server.kill(); // the lab ends it, too
     let _ = server.wait();
+}
+
+/// All clients share the channels, and one of them tells what they did.
+#[test]
+fn a_benchmark_tells_what_each_channel_did() {
+    let Some((_server, port)) = ours("ram:8MiB") else { return };
+    let url = format!("nbd://127.0.0.1:{port}/disk?connections=4");
+    let asked = ["bench", &url, "--seconds", "0.5", "--iodepth", "16", "--clients", "2", "--json"];
+    let bench = |more: &[&str]| run(env!("CARGO_BIN_EXE_linerate"), &[&asked[..], more].concat());
+    assert!(bench(&[]).expect_json_line()["sessions"].is_null());
+    let told = bench(&["--statistics"]).expect_json_line();
+    let [figures] = &told["sessions"].as_array().expect("a list")[..] else { panic!("{told}") };
+    let channels = figures["channels"].as_array().expect("a list");
+    let sum = |key: &str| channels.iter().filter_map(|channel| channel[key].as_u64()).sum::<u64>();
+    assert!(channels.len() == 4 && sum("requests") > 0, "{told}");
+    assert_eq!((sum("bytes"), sum("reconnects")), (PAGE * sum("requests"), 0), "{told}");
+    let busy = channels.iter().find(|channel| channel["requests"] != 0).expect("one of them");
+    let figure = |key: &str| busy[key].as_f64().expect("a number");
+    assert!(figure("service_us_mean") > 0.0 && figure("outstanding_mean") > 0.0, "{told}");
+    assert_eq!((&busy["connected"], &busy["last_error"]), (&true.into(), &serde_json::Value::Null));
 }

@@ -22,6 +22,7 @@ use super::ways::{Source, StoragePaths, settle};
 use crate::journal;
 use crate::site::Site;
 use backends::Failure;
+use backends::channelled::Channelled;
 
 /// The handle of a client, which logs out and ends when this is dropped.
 pub struct Client {
@@ -185,7 +186,9 @@ async fn obey(options: &ClientOptions, mut orders: Receiver<Order>) {
             Order::Run { task, index, reports } => {
                 let told = reports.clone();
                 let tell = move |report| drop(told.send((index, report)));
-                let outcome = carry_out(options, &ways, &task, tell).await;
+                // All clients share them: one tells.
+                let channels = ways.channels().filter(|_| index == 0);
+                let outcome = carry_out(options, &ways, channels, &task, tell).await;
                 let _ = reports.send((index, Report::Ended(Box::new(outcome))));
             }
         }
@@ -196,6 +199,7 @@ async fn obey(options: &ClientOptions, mut orders: Receiver<Order>) {
 async fn carry_out(
     options: &ClientOptions,
     ways: &StoragePaths,
+    channels: Option<&Arc<dyn Channelled>>,
     task: &Task,
     tell: impl Fn(Report) + Clone + 'static,
 ) -> Result<RoleResult, Failure> {
@@ -203,7 +207,7 @@ async fn carry_out(
     let orders = orders(&task.stop, task.start);
     let counting = task.start + orders.warm_up;
     let began = reactor::spawn(began(task.start));
-    let costs = Costs::begin(task.alone, counting, ways, {
+    let costs = Costs::begin(task.alone, counting, ways, channels, {
         let tell = tell.clone();
         move || tell(Report::Counting)
     });
@@ -238,10 +242,13 @@ async fn began(start: Instant) -> Instant {
 }
 
 fn part(options: &ClientOptions, role: &Role, run: Run, cost: Cost, started: Instant) -> RoleResult {
-    let Cost { cpu, statistics } = cost;
-    let tables = statistics.iter().map(ToString::to_string).collect();
+    let Cost { cpu, statistics, channels } = cost;
+    let tables = statistics.iter().map(ToString::to_string);
+    let tables = tables.chain(channels.iter().map(ToString::to_string)).collect();
     // Statistics are numbers and names: there is nothing in them that JSON cannot say.
-    let sessions = statistics.iter().filter_map(|told| serde_json::to_value(told).ok()).collect();
+    let sessions = statistics.iter().filter_map(|told| serde_json::to_value(told).ok());
+    let sessions =
+        sessions.chain(channels.iter().filter_map(|told| serde_json::to_value(told).ok())).collect();
     let (role, client) = (role.name.clone(), options.name.clone());
     let run = ClientRun { role, client, run, cpu, late_us: 0.0, late_error_us: 0.0, sessions };
     RoleResult { run, tables, started }

@@ -1,7 +1,8 @@
 //! The cost of a run for its client, from the end of the warm-up to the last sample: CPU time, and statistics
-//! of its sessions.
+//! of its sessions, or of the channels of the device.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bench::record::Cpu;
@@ -9,7 +10,9 @@ use host::{cputime, threads};
 use initiator::Statistics;
 use reactor::JoinHandle;
 
+use super::channels::ChannelFigures;
 use super::ways::{StoragePaths, told};
+use backends::channelled::Channelled;
 
 /// Under way.
 pub(crate) struct Costs {
@@ -19,17 +22,20 @@ pub(crate) struct Costs {
     /// The clocks at the last sample: what comes after it (requests that come to their end) is not counted
     /// either.
     last: Cell<Option<Clocks>>,
+    channels: Option<Arc<dyn Channelled>>,
 }
 
 struct Before {
     clocks: Clocks,
     statistics: Vec<Statistics>,
+    channels: Option<ChannelFigures>,
 }
 
 /// What it came to.
 pub(crate) struct Cost {
     pub cpu: Cpu,
     pub statistics: Vec<Statistics>,
+    pub channels: Option<ChannelFigures>,
 }
 
 #[derive(Clone, Copy)]
@@ -46,16 +52,19 @@ impl Costs {
         alone: bool,
         counting: Instant,
         ways: &StoragePaths,
+        channels: Option<&Arc<dyn Channelled>>,
         say: impl FnOnce() + 'static,
     ) -> Costs {
-        let targets = ways.targets().to_vec();
+        let (targets, channels) = (ways.targets().to_vec(), channels.cloned());
+        let device = channels.clone();
         let before = reactor::spawn(async move {
             reactor::sleep_until(counting).await;
             say();
             let clocks = Clocks::now();
-            Before { clocks, statistics: told(&targets).await }
+            let channels = ChannelFigures::of(device.as_ref()).await;
+            Before { clocks, statistics: told(&targets).await, channels }
         });
-        Costs { alone, before, last: Cell::new(None) }
+        Costs { alone, before, last: Cell::new(None), channels }
     }
 
     /// A sample has ended.
@@ -68,13 +77,16 @@ impl Costs {
         let after = self.last.get().unwrap_or_else(Clocks::now);
         if !self.before.is_finished() {
             self.before.abort();
-            return Cost { cpu: Cpu { cpus: cpus(), ..Cpu::default() }, statistics: Vec::new() };
+            let cpu = Cpu { cpus: cpus(), ..Cpu::default() };
+            return Cost { cpu, statistics: Vec::new(), channels: None };
         }
+        let channels = ChannelFigures::of(self.channels.as_ref()).await;
         let statistics = told(ways.targets()).await;
         let before = self.before.await;
         let since = statistics.iter().zip(&before.statistics);
         let statistics = since.map(|(after, before)| after.since(before)).collect();
-        Cost { cpu: after.since(&before.clocks, self.alone), statistics }
+        let channels = channels.zip(before.channels).map(|(after, before)| after.since(&before));
+        Cost { cpu: after.since(&before.clocks, self.alone), statistics, channels }
     }
 }
 

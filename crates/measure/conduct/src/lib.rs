@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Reading order: [`conductor`] (the order of events), `stop`; [`prepare`], [`storage`], [`fit`], [`safety`] (what may be done); [`client`],
-//! [`ways`], `costs`, [`crew`], [`agents`], [`site`] (who does it, and where); [`begin`], [`keeper`], [`folder`], [`reports`], [`resume`] (what is kept);
+//! [`ways`], `costs`, `channels`, [`crew`], [`agents`], [`site`] (who does it, and where); [`begin`], [`keeper`], [`folder`], [`reports`], [`resume`] (what is kept);
 //! [`suites`], [`shorter`] (what is measured); [`holes`], [`journal`]; [`serving`]; [`integrity`], [`ceiling`], [`own`] (a proof); [`view`], [`now`], [`watched`], [`progress`], [`silence`] (who looks on, and what of); [`verdict`]. Nothing here reads arguments or prints: who looks on is a [`view::View`], and
 //! consent to overwrite is a value.
 //!
@@ -53,6 +53,7 @@
 pub mod agents;
 pub mod begin;
 pub mod ceiling;
+mod channels;
 pub mod client;
 pub mod conductor;
 mod costs;

@@ -12,7 +12,7 @@ use initiator::RemoteLun;
 
 use super::ways::Source;
 use backends::location::{self, Location, Opened};
-use backends::{Failure, nbd};
+use backends::{Failure, channelled, nbd};
 use environment::{self, server::Server};
 use volume::spec::{Bytes, Spec};
 
@@ -53,14 +53,15 @@ impl Storage {
                 let device = path_opened(path, !writable, size.filter(|_| is_new), &mut notes)?;
                 let cached = SingleUser::new(device.through_page_cache().map_err(Failure::refused)?);
                 let device = Arc::new(SingleUser::new(device));
-                let source =
-                    Source::Local { export: None, device: device.clone(), cached: Some(Arc::new(cached)) };
+                let cached = Some(Arc::new(cached));
+                let source = Source::Local { export: None, device: device.clone(), channels: None, cached };
                 (Opened::local(device, location::file_identity(path)), source)
             }
             Location::Volume(spec) => {
                 let opened = place.open(!writable).await?;
                 let export = nbd::url_of(spec).map(Box::new);
-                let source = Source::Local { export, device: Arc::clone(&opened.device), cached: None };
+                let (device, channels) = (Arc::clone(&opened.device), channelled::opened(spec));
+                let source = Source::Local { export, device, channels, cached: None };
                 (opened, source)
             }
             Location::Lun(url) => (place.open(!writable).await?, Source::Lun(url.clone())),

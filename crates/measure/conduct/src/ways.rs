@@ -7,6 +7,7 @@ use block::{BlockDevice, Buffer, Buffered, Extent, SingleUser, Window};
 use host::{FileDevice, ReactorTasks};
 use initiator::{RemoteTarget, Statistics, Url};
 
+use backends::channelled::Channelled;
 use backends::{Failure, nbd, remote};
 
 /// What is measured, as each client opens it.
@@ -20,6 +21,8 @@ pub enum Source {
         export: Option<Box<nbd::Url>>,
         /// The device.
         device: Arc<dyn BlockDevice>,
+        /// The same as what has channels, if it lies on such a device.
+        channels: Option<Arc<dyn Channelled>>,
         /// The same through the page cache, if it is a file or a block device that was opened past it.
         cached: Option<Arc<SingleUser<FileDevice>>>,
     },
@@ -98,6 +101,14 @@ impl StoragePaths {
             return Err(failure);
         }
         Ok(())
+    }
+
+    /// What is known of the channels of the device, if it has any.
+    pub fn channels(&self) -> Option<&Arc<dyn Channelled>> {
+        match &self.source {
+            Source::Local { channels, .. } => channels.as_ref(),
+            Source::Lun(_) => None,
+        }
     }
 
     /// Its sessions, if there are any.

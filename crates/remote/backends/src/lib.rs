@@ -20,6 +20,7 @@
 //! # Ok::<(), OpenError>(())
 //! ```
 
+pub mod channelled;
 pub mod failure;
 mod file;
 mod iscsi;

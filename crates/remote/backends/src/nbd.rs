@@ -11,6 +11,7 @@ use tls::CredentialsError;
 use volume::backend::{Backend, Kind, Opened, Opening, Options};
 use volume::spec::{Problem, Spec, Written};
 
+use crate::channelled;
 use crate::failure::{self, Failure};
 use crate::secrets;
 use crate::url_spec::UrlSpec;
@@ -89,8 +90,9 @@ impl Backend for Nbd {
 
     fn open<'a>(&'a self, _opening: &'a Opening) -> Opened<'a> {
         Box::pin(async {
-            let export = open(&self.url()?).await?;
-            Ok(Arc::new(export) as _)
+            let export = Arc::new(open(&self.url()?).await?);
+            channelled::keep(self, &export);
+            Ok(export as _)
         })
     }
 }

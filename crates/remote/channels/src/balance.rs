@@ -43,10 +43,11 @@ impl Estimate {
         Begun { at: now, cost, queue: self.outstanding }
     }
 
-    /// It has been answered.
-    pub fn complete(&mut self, now: Instant, begun: Begun) {
+    /// It has been answered. Returns how long that has taken.
+    pub fn complete(&mut self, now: Instant, begun: Begun) -> Duration {
         self.give_up(begun);
-        let elapsed = now.saturating_duration_since(begun.at).as_secs_f64();
+        let service_time = now.saturating_duration_since(begun.at);
+        let elapsed = service_time.as_secs_f64();
         if self.window.is_none_or(|since| now.saturating_duration_since(since) > WINDOW) {
             self.shortest = [None, self.shortest[0]];
             self.window = Some(now);
@@ -55,6 +56,7 @@ impl Estimate {
         let sample = (elapsed - self.latency()).max(0.0) / begun.queue as f64;
         self.per_byte += (sample - self.per_byte) / 8.0;
         self.last = Some(now);
+        service_time
     }
 
     /// It will not be answered.

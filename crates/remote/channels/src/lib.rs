@@ -36,5 +36,5 @@ pub use balance::{Begun, Estimate, REQUEST_BYTES, choose};
 pub use claims::{Claim, Claims};
 pub use journal::{Journal, Mark, Part};
 pub use session::{Channels, Settings};
-pub use status::{ChannelStatus, Status};
+pub use status::{ChannelStatus, Channelled, Status};
 pub use transport::{Connected, Failed, Kind, Link, Loss, Name, Request, Transport};

@@ -95,6 +95,7 @@ pub(crate) struct Slot<L> {
     pub(crate) path: usize,
     pub(crate) requests: u64,
     pub(crate) bytes: u64,
+    pub(crate) service: Duration,
     pub(crate) reconnects: u64,
     pub(crate) longest_outage: Duration,
 }
@@ -134,6 +135,7 @@ impl<T: Transport> Channels<T> {
             path: number % settings.paths.max(1),
             requests: 0,
             bytes: 0,
+            service: Duration::ZERO,
             reconnects: 0,
             longest_outage: Duration::ZERO,
         };
@@ -232,6 +234,7 @@ impl<T: Transport> Channels<T> {
             last_error: slot.last_error.clone(),
             requests: slot.requests,
             bytes: slot.bytes,
+            service: slot.service,
             outstanding_bytes: slot.estimate.outstanding(),
             rate: slot.estimate.rate(),
             latency: Duration::from_secs_f64(slot.estimate.latency()),
@@ -425,7 +428,8 @@ impl<T: Transport> Sending<'_, T> {
     fn complete(mut self, bytes: u64) {
         let (begun, now) = (self.begun, reactor::now());
         if let Some(mut slot) = self.slot() {
-            slot.estimate.complete(now, begun);
+            let service = slot.estimate.complete(now, begun);
+            slot.service += service;
             slot.requests += 1;
             slot.bytes += bytes;
         }

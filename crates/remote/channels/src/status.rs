@@ -1,6 +1,15 @@
 //! What is known of channels, for people and reports.
 
+use std::pin::Pin;
 use std::time::Duration;
+
+use block::BlockDevice;
+
+/// A block device that is reached by channels.
+pub trait Channelled: BlockDevice {
+    /// What is known of them; `None` if their thread has ended.
+    fn status(&self) -> Pin<Box<dyn Future<Output = Option<Status>> + '_>>;
+}
 
 /// All channels of a device.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,6 +41,8 @@ pub struct ChannelStatus {
     pub requests: u64,
     /// Their data in bytes.
     pub bytes: u64,
+    /// The time to their answers, all together.
+    pub service: Duration,
     /// Requests outstanding, in bytes of their data and their overhead.
     pub outstanding_bytes: u64,
     /// Bytes a second when it has enough to do; `None` while that is unknown.
@@ -42,4 +53,19 @@ pub struct ChannelStatus {
     pub reconnects: u64,
     /// The longest time without a connection.
     pub longest_outage: Duration,
+}
+
+impl Status {
+    /// What has been counted since `before`. What is no count is as it is now; so are the longest times.
+    pub fn since(mut self, before: &Status) -> Status {
+        for (channel, before) in self.channels.iter_mut().zip(&before.channels) {
+            channel.requests -= before.requests.min(channel.requests);
+            channel.bytes -= before.bytes.min(channel.bytes);
+            channel.service = channel.service.saturating_sub(before.service);
+            channel.reconnects -= before.reconnects.min(channel.reconnects);
+        }
+        self.resends -= before.resends.min(self.resends);
+        self.replays -= before.replays.min(self.replays);
+        self
+    }
 }

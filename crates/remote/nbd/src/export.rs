@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending,
     Profile, Run, Slice,
 };
-use channels::{Channels, Failed, Status};
+use channels::{Channelled, Channels, Failed, Status};
 use nbd::flags::{allocation, command, transmission};
 use nbd::{BlockStatus, Command, Errno, PAYLOAD_BYTES_MAX, Session};
 use reactor::{PathInfo, Resident};
@@ -94,25 +95,16 @@ impl RemoteExport {
 
     /// What is known of the channels; `None` if their thread has ended.
     pub async fn status(&self) -> Option<Status> {
-        match self.channels.here() {
-            Some(channels) => Some(channels.status()),
-            None => self.channels.ask(async |channels: Rc<Channels<Export>>| channels.status()).await,
-        }
+        self.channels.with(async |channels: Rc<Channels<Export>>| channels.status()).await
     }
 
     /// The connections that are alive. None if their thread has ended.
     pub async fn connections(&self) -> Vec<ConnectionState> {
-        let now = |channels: &Channels<Export>| {
+        let now = async |channels: Rc<Channels<Export>>| {
             let links = channels.links().into_iter();
-            links.filter_map(|(number, link)| link.connection(number)).collect::<Vec<_>>()
+            links.filter_map(|(number, link)| link.connection(number)).collect()
         };
-        match self.channels.here() {
-            Some(channels) => now(&channels),
-            None => {
-                let work = async move |channels: Rc<Channels<Export>>| now(&channels);
-                self.channels.ask(work).await.unwrap_or_default()
-            }
-        }
+        self.channels.with(now).await.unwrap_or_default()
     }
 
     fn has(&self, flag: u16) -> bool {
@@ -185,10 +177,7 @@ impl RemoteExport {
         if synced == Err(DeviceError::WritesLost) {
             // Others have lost writes, too, and rely on a flush to hear of it.
             let tell = async |channels: Rc<Channels<Export>>| channels.tell_of_loss();
-            match self.channels.here() {
-                Some(channels) => channels.tell_of_loss(),
-                None => drop(self.channels.ask(tell).await),
-            }
+            let _ = self.channels.with(tell).await; // without their thread there is nobody to tell
         }
         synced
     }
@@ -319,12 +308,14 @@ impl BlockDevice for RemoteExport {
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async {
             let quiesced = async |channels: Rc<Channels<Export>>| channels.quiesced().await;
-            match self.channels.here() {
-                Some(channels) => quiesced(channels).await,
-                None => self.channels.ask(quiesced).await.ok_or(DeviceError::NotReady)?,
-            }
-            Ok(())
+            self.channels.with(quiesced).await.ok_or(DeviceError::NotReady)
         })
+    }
+}
+
+impl Channelled for RemoteExport {
+    fn status(&self) -> Pin<Box<dyn Future<Output = Option<Status>> + '_>> {
+        Box::pin(RemoteExport::status(self))
     }
 }
 

@@ -57,6 +57,17 @@ impl<T: 'static> Resident<T> {
         })
     }
 
+    /// Has `work` done on the thread of the value: directly, if this is it. `None` if that thread is gone.
+    pub async fn with<R: Send + 'static, F: Future<Output = R> + 'static>(
+        &self,
+        work: impl FnOnce(Rc<T>) -> F + Send + 'static,
+    ) -> Option<R> {
+        match self.here() {
+            Some(value) => Some(work(value).await),
+            None => self.ask(work).await,
+        }
+    }
+
     /// Has `work` done on the thread of the value, as a task there. If the future is dropped, so is the work. `None` if
     /// the thread is gone.
     pub async fn ask<R: Send + 'static, F: Future<Output = R> + 'static>(
