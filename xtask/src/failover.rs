@@ -218,7 +218,7 @@ impl World<'_> {
             process::capture(command)
         };
         let sessions: Value = serde_json::from_str(&ours(&["sessions", "--json"])?)?;
-        let number = sessions[0]["tsih"].as_u64().context("an NBD client among the sessions")?;
+        let number = sessions["sessions"][0]["tsih"].as_u64().context("an NBD client among the sessions")?;
         let name = format!("nbd:{number}");
         ours(&["drop", "--force", &name]).map(drop)
     }

@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use backends::waiting;
 use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use manage::config::Log;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -243,10 +244,18 @@ impl Command {
 /// Values in which there may be sizes, by what they are called.
 const SIZED: [&str; 6] = ["SIZE", "START", "TARGET", "VOLUME", "SOURCE", "DESTINATION"];
 
-/// Says once that a size as `4k` is read as a power of two: to users of SI's units it is another size.
-fn note_units(command: &clap::Command, matches: &ArgMatches) {
+/// What people are told on standard error, and programs are not: once, that a size as `4k` is read as a power of two, since to
+/// users of SI's units it is another size; and a wait for a peer that is silent. A server has its log.
+fn note_for_people(command: &clap::Command, matches: &ArgMatches) {
     if let Some((name, below)) = matches.subcommand() {
-        return command.find_subcommand(name).into_iter().for_each(|command| note_units(command, below));
+        return command.find_subcommand(name).into_iter().for_each(|command| note_for_people(command, below));
+    }
+    let is_quiet = matches.try_get_one("quiet").is_ok_and(|quiet| quiet == Some(&true));
+    if is_quiet || wants_json() {
+        return;
+    }
+    if command.get_name() != "serve" {
+        waiting::tell_by(|sentence| remark(format_args!("linerate: {sentence}")));
     }
     let is_size = |argument: &&clap::Arg| {
         let mut names = argument.get_value_names().into_iter().flatten();
@@ -257,8 +266,7 @@ fn note_units(command: &clap::Command, matches: &ArgMatches) {
         .filter(is_size)
         .filter_map(|argument| matches.get_raw(argument.get_id().as_str()));
     let bare = values.flatten().filter_map(|value| spec::bare_unit(value.to_str()?)).next();
-    let is_quiet = matches.try_get_one("quiet").is_ok_and(|quiet| quiet == Some(&true));
-    if let Some((text, bytes)) = bare.filter(|_| !is_quiet && !wants_json()) {
+    if let Some((text, bytes)) = bare {
         remark(format_args!("note: {text} is {bytes}, a power of two (`linerate help units`)"));
     }
 }
@@ -271,7 +279,8 @@ impl Arguments {
             remark(format_args!("linerate: `{old}` is now `{new}`; the old name goes with the next version"));
         }
         let mut command = help::command();
-        let read = command.try_get_matches_from_mut(words).inspect(|read| note_units(&command, read));
+        let words = help::without_repetition(&command, words);
+        let read = command.try_get_matches_from_mut(words).inspect(|read| note_for_people(&command, read));
         read.and_then(|read| Arguments::from_arg_matches(&read)).map_err(|told| {
             let told = told.format(&mut command);
             if told.use_stderr() {

@@ -140,6 +140,21 @@ fn groups(command: &Command) -> String {
     text
 }
 
+/// The command line without `help help` and `help --help`, which ask for the help of the command before them.
+pub(crate) fn without_repetition(command: &Command, mut words: Vec<OsString>) -> Vec<OsString> {
+    let (mut command, mut at) = (command, 1);
+    while let Some(below) = words.get(at).and_then(|word| command.find_subcommand(word)) {
+        (command, at) = (below, at + 1);
+    }
+    let is_help = |word: &OsString| ["help", "--help", "-h"].iter().any(|help| word == help);
+    if command.has_subcommands() && words.get(at).is_some_and(|word| word == "help") {
+        while words.get(at + 1).is_some_and(is_help) {
+            words.remove(at + 1);
+        }
+    }
+    words
+}
+
 /// The command line by today's names, and the old name with its new one if there was one.
 pub(crate) fn renamed(mut words: Vec<OsString>) -> (Vec<OsString>, Option<(&'static str, &'static str)>) {
     let mut at = 1;
@@ -204,6 +219,20 @@ mod tests {
         for (_, name) in GROUPS.iter().flat_map(|(_, names)| names.iter().enumerate()) {
             let is_there = *name == "import" || help.contains(&format!("\n  {name} "));
             assert!(is_there, "{name}");
+        }
+    }
+
+    #[test]
+    fn help_of_help_is_help() {
+        for (line, same) in [
+            ("linerate help --help", "linerate help"),
+            ("linerate help help -h", "linerate help"),
+            ("linerate server help --help", "linerate server help"),
+            ("linerate help server", "linerate help server"),
+            ("linerate copy help help", "linerate copy help help"),
+        ] {
+            let words = without_repetition(&command(), line.split(' ').map(OsString::from).collect());
+            assert_eq!(words, same.split(' ').collect::<Vec<_>>(), "{line}");
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::io::{self, IsTerminal};
 
-use manage::LogLine;
 use manage::config::{Log, LogFormat, LogTargets};
+use manage::{LogLine, log_fields};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
@@ -39,7 +39,10 @@ pub(crate) fn begin(arguments: &Log, file: &Log) -> Result<(), Failure> {
     // A log that cannot be written says so where it cannot be written, and panics at that.
     let lines = fmt::layer().with_writer(io::stderr).log_internal_errors(false);
     let lines = match arguments.format.or(file.format).unwrap_or_default() {
-        LogFormat::Text => lines.with_ansi(has_colours()).event_format(LogLine::new(has_colours())).boxed(),
+        LogFormat::Text => {
+            let lines = lines.with_ansi(has_colours()).fmt_fields(log_fields());
+            lines.event_format(LogLine::new(has_colours())).boxed()
+        }
         LogFormat::Json => lines.json().boxed(),
     };
     tracing_subscriber::registry().with(lines.with_filter(targets)).try_init().map_err(Failure::failed)

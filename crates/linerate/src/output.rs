@@ -4,6 +4,7 @@
 //! other error is reported on standard error as soon as it happens. The command continues, since a server whose log is
 //! on a full disk has to serve, and then ends with the exit code of that error ([`error`]).
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -51,16 +52,26 @@ pub(crate) fn report(failure: &Failure) -> ExitCode {
     ExitCode::from(failure.code())
 }
 
+/// The form of each result for programs.
+#[derive(Serialize)]
+struct Versioned<'a, T> {
+    version: u32,
+    #[serde(flatten)]
+    result: &'a T,
+}
+
 /// Says a result for programs, in a line, with the version of its names.
 pub(crate) fn say_json(result: &impl Serialize) -> Result<(), Failure> {
-    #[derive(Serialize)]
-    struct Versioned<'a, T> {
-        version: u32,
-        #[serde(flatten)]
-        result: &'a T,
-    }
     let line = serde_json::to_string(&Versioned { version: 1, result }).map_err(Failure::failed)?;
     say(&(line + "\n"));
+    Ok(())
+}
+
+/// The same for a list under its name, in lines.
+pub(crate) fn say_json_list(name: &str, list: &impl Serialize) -> Result<(), Failure> {
+    let result = BTreeMap::from([(name, list)]);
+    let text = serde_json::to_string_pretty(&Versioned { version: 1, result: &result });
+    say(&(text.map_err(Failure::failed)? + "\n"));
     Ok(())
 }
 

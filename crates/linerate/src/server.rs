@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::bench::width;
 use crate::completions::Offering;
 use crate::failure::Failure;
-use crate::output::{self, remark, say, say_json};
+use crate::output::{self, remark, say, say_json, say_json_list};
 use crate::spec::Bytes;
 use manage::control::{Change, FaultMode, Reply, Request, ask, subscribe, tables, unexpected};
 use manage::{NamedSpec, VolumeName};
@@ -144,11 +144,13 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     let (change, how, force) = match &arguments.command {
         Command::Sessions => return sessions(&socket, json),
         Command::Volumes => match ask(Request::Volumes)? {
-            Reply::Volumes { volumes } => return listed(json, &volumes, |all| tables::volumes(all, width())),
+            Reply::Volumes { volumes } if json => return say_json_list("volumes", &volumes),
+            Reply::Volumes { volumes } => return say_table(&tables::volumes(&volumes, width())),
             other => return Err(unexpected(other)),
         },
         Command::Targets => match ask(Request::Targets)? {
-            Reply::Targets { targets } => return listed(json, &targets, |all| tables::targets(all, width())),
+            Reply::Targets { targets } if json => return say_json_list("targets", &targets),
+            Reply::Targets { targets } => return say_table(&tables::targets(&targets, width())),
             other => return Err(unexpected(other)),
         },
         Command::Events => return events(&socket),
@@ -224,16 +226,16 @@ fn tell(reply: Reply, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn listed<T: Serialize>(json: bool, all: &[T], table: impl Fn(&[T]) -> String) -> Result<(), Failure> {
-    let as_json = |all| serde_json::to_string_pretty(all).map(|text| text + "\n").map_err(Failure::failed);
-    say(&if json { as_json(all)? } else { table(all) });
+fn say_table(table: &str) -> Result<(), Failure> {
+    say(table);
     Ok(())
 }
 
 /// Between the two samples that rates are made of.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Asks, waits and asks again, since rates need two samples; JSON has sums only and is asked for once.
+/// Asks, waits and asks again, since rates need two samples. JSON has sums only and is asked for once, and so is a server that
+/// nobody uses.
 fn sessions(socket: &Path, json: bool) -> Result<(), Failure> {
     let sample = || match ask(socket, &Request::Sessions).map_err(Failure::from)? {
         Reply::Sessions { sessions } => Ok(sessions),
@@ -241,11 +243,14 @@ fn sessions(socket: &Path, json: bool) -> Result<(), Failure> {
     };
     let (first, begin) = (sample()?, Instant::now());
     if json {
-        say(&manage::sessions::json(&first).map_err(Failure::failed)?);
-        return Ok(());
+        return say_json_list("sessions", &manage::sessions::json(&first).map_err(Failure::failed)?);
     }
-    thread::sleep(INTERVAL);
-    let second = sample()?;
+    let second = if first.is_empty() {
+        Vec::new()
+    } else {
+        thread::sleep(INTERVAL);
+        sample()?
+    };
     say(&manage::sessions::table(&first, &second, begin.elapsed(), width()));
     Ok(())
 }

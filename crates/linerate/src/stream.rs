@@ -25,7 +25,7 @@ pub(crate) struct ReadArguments {
     /// Length to read [default: to the end]
     #[arg(long, value_name = "SIZE")]
     length: Option<Bytes>,
-    /// File to write, which must not exist yet [default: standard output]
+    /// New file to write, or a pipe or character device that exists [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -58,22 +58,23 @@ struct How {
 
 /// Runs `linerate read`.
 pub(crate) fn read(arguments: &ReadArguments) -> Result<(), Failure> {
-    with(&arguments.place, true, &arguments.how, arguments.length, async |_, part| {
-        let (output, name): (Box<dyn Write + Send>, _) = match &arguments.output {
-            None => (Box::new(io::stdout()), "standard output".to_owned()),
-            Some(path) => {
-                let name = path.display().to_string();
-                let made = private_file::create_new(path);
-                let made = made.map_err(|error| Failure::refused(format!("cannot make {name}: {error}")))?;
-                (Box::new(made), name)
-            }
-        };
-        let done = stream::read(part, output, &name).await;
-        if let (Err(_), Some(path)) = (&done, &arguments.output) {
-            let _ = private_file::remove_if_empty(path);
+    // Before there is a session, which could not answer its target while a pipe waits for its reader.
+    let (output, name): (Box<dyn Write + Send>, _) = match &arguments.output {
+        None => (Box::new(io::stdout()), "standard output".to_owned()),
+        Some(path) => {
+            let name = path.display().to_string();
+            let made = private_file::create_new_or_open_pipe(path);
+            let made = made.map_err(|error| Failure::refused(format!("cannot make {name}: {error}")))?;
+            (Box::new(made), name)
         }
-        done
-    })
+    };
+    let done = with(&arguments.place, true, &arguments.how, arguments.length, async |_, part| {
+        stream::read(part, output, &name).await
+    });
+    if let (Err(_), Some(path)) = (&done, &arguments.output) {
+        let _ = private_file::remove_if_empty(path);
+    }
+    done
 }
 
 /// Runs `linerate write`.

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use ::wan::WanCrew;
 use model::LinkRate;
 
-pub(crate) use ::wan::is_subject;
 pub(crate) use bench::suite::wan::NAME;
 
 use crate::bench::folder::Folder;

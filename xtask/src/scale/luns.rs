@@ -65,7 +65,7 @@ impl Shape {
             Shape::ManyTargets => entry["name"].is_string(),
         };
         let list = match self {
-            Shape::OneTarget => answer.as_array(),
+            Shape::OneTarget => answer["luns"].as_array(),
             Shape::ManyTargets => answer["targets"].as_array(),
         };
         list.map(|list| list.iter().filter(is_counted).count())

@@ -17,7 +17,7 @@ use attach::{NamedVolume, RecordPaths};
 pub(crate) use detach::{DetachArguments, run as detach};
 
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::{say, say_json_list};
 use crate::remote;
 use crate::spec::Bytes;
 use manage::state;
@@ -74,7 +74,7 @@ fn list(as_json: bool) -> Result<(), Failure> {
     match (as_json, all.is_empty()) {
         (true, _) => {
             let records: Vec<&Record> = all.iter().map(|found| &found.record).collect();
-            say(&(serde_json::to_string_pretty(&records).map_err(Failure::failed)? + "\n"));
+            return say_json_list("attached", &records);
         }
         (false, true) => say("nothing is attached\n"),
         (false, false) => say(&all.iter().map(|found| format!("{found}\n")).collect::<String>()),

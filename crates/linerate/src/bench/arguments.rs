@@ -23,7 +23,7 @@ use model::LinkRate;
 pub(crate) struct BenchArguments {
     /// Storage to measure: a LUN, a volume such as ram:1GiB, a file or block device (see `linerate help targets`)
     #[arg(value_name = "TARGET", value_hint = clap::ValueHint::AnyPath, required_unless_present_any = ["list", "suite"])]
-    place: Option<String>,
+    pub(super) place: Option<String>,
     /// Suite of tests by its name (--list), or a file: NAME.toml, or NAME.icf as Iometer writes it; repeatable [default:
     /// quick, if there is no workload either]
     #[arg(long, value_name = "SUITE", hide_possible_values = true,

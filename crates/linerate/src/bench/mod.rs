@@ -24,7 +24,7 @@ use conduct::conductor::conduct;
 use conduct::prepare::{Hands, Prepared};
 use conduct::progress::Form;
 use conduct::silence::awaited;
-use conduct::verdict::verdict;
+use conduct::verdict::{again, verdict};
 use crew::{Crew, LocalCrew};
 use folder::Folder;
 pub(crate) use folder::read_result;
@@ -131,9 +131,10 @@ impl Work {
         // Before the record says that it came to its end: one that is killed meanwhile is gone on with, and gets its report.
         let written = keeper.folder().map_or(Ok(()), |folder| files(arguments, folder, keeper.record()));
         let (record, folder, lost) = keeper.end();
-        let suite = format!("--suite {}", wan::NAME);
-        let subject = if wan::is_subject(&record.subject) { &suite } else { &record.subject.place };
-        let went_well = verdict(&record, outcome, folder.as_ref(), lost.or(written.err()), subject)?;
+        let subject = arguments.place.as_deref().map_or(vec!["--suite", wan::NAME], |place| vec![place]);
+        let typed = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+        let again = again(&subject, typed);
+        let went_well = verdict(&record, outcome, folder.as_ref(), lost.or(written.err()), &again)?;
         Ok(if went_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -14,6 +14,7 @@ use crate::program::{Ended, end_of, installed, run, run_command, until, write_pa
 use crate::recorder;
 use crate::remote::{attached, in_a_world, reserve_out};
 use crate::server::{Server, free_port};
+use crate::sessions::listed;
 
 /// Whether FUSE can be used here; says why not, as the reason for doing nothing.
 pub(crate) fn possible() -> bool {
@@ -70,7 +71,7 @@ impl Attached {
     /// The record that `attachments` prints.
     fn record(&self) -> Value {
         let all = linerate(&["attach", "--list", "--json"]).expect_success();
-        let all: Vec<Value> = serde_json::from_str(&all).expect("JSON");
+        let all = listed("attached", &all);
         let path = self.path();
         let here = |record: &Value| record["path"].as_str().map(Path::new) == Some(&path);
         all.into_iter().find(here).expect("a record")

@@ -1,8 +1,8 @@
 //! Each kind of failure has an exit code of its own and one sentence, with the cause as the target stated it.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -90,6 +90,32 @@ fn a_target_that_says_nothing_is_unreachable() {
     expect(ready(&format!("iscsi://{address}/{TARGET}/0?login-time=1")), UNREACHABLE, "took too long");
 }
 
+/// People hear what is waited for before the login time is over, and programs do not.
+#[test]
+fn a_wait_for_a_silent_target_is_told_to_people() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().expect("an address");
+    for (urls, key) in [("iscsi", "login-time"), ("nbd", "timeout")] {
+        let url = format!("{urls}://{address}?{key}=1h");
+        let mut asking = Command::new(env!("CARGO_BIN_EXE_linerate"));
+        let mut asking = asking.args(["discover", &url]).stderr(Stdio::piped()).spawn().expect("the binary");
+        let mut line = String::new();
+        let stderr = asking.stderr.take().expect("a pipe");
+        BufReader::new(stderr).read_line(&mut line).expect("a line");
+        assert!(
+            line.contains("waiting for an answer from ") && line.contains(&address.to_string()),
+            "{line}"
+        );
+        assert!(line.contains(&format!("for up to 1h ({key})")), "{line}");
+        asking.kill().expect("a process");
+        asking.wait().expect("its end");
+    }
+    let url = format!("iscsi://{address}?login-time=3");
+    let words = ["discover", &url, "--json"];
+    let said = run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).args(words)).said;
+    assert!(!said.contains("waiting for"), "{said}");
+}
+
 #[test]
 fn a_target_that_is_lost_for_good_is_unreachable() {
     expect(lost_meanwhile(&["read"], 1), UNREACHABLE, "the connection to the target is lost");
@@ -100,7 +126,9 @@ fn a_run_in_which_the_target_went_is_made_again_by_who_goes_on() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let out = folder.path().display().to_string();
     let lost = lost_meanwhile(&["bench", "--out", &out, "--seconds", "3600", "--depth", "7"], 7);
-    expect(lost, UNREACHABLE, &format!("--resume {out} goes on"));
+    let said = lost.said.clone();
+    expect(lost, UNREACHABLE, &format!("?reconnect-time=0' --resume {out}"));
+    assert!(said.contains("to resume: linerate bench 'iscsi://"), "quoted for a shell: {said}");
     let record = std::fs::read_to_string(folder.path().join("result.json")).expect("a record");
     let record: serde_json::Value = serde_json::from_str(&record).expect("JSON");
     assert_eq!(record["runs"][0]["ended"], "interrupted");

@@ -15,7 +15,9 @@ const ERROR: &str = include_str!("../../../../docs/schemas/error.schema.json");
 const PROGRESS: &str = include_str!("../../../../docs/schemas/progress.schema.json");
 const SELFTEST: &str = include_str!("../../../../docs/schemas/selftest.schema.json");
 const SESSIONS: &str = include_str!("../../../../docs/schemas/sessions.schema.json");
+const TARGETS: &str = include_str!("../../../../docs/schemas/targets.schema.json");
 const VERIFY: &str = include_str!("../../../../docs/schemas/verify.schema.json");
+const VOLUMES: &str = include_str!("../../../../docs/schemas/volumes.schema.json");
 
 /// Where a value is not what a schema says. Of JSON Schema what the schemas here use; another keyword is a fault of theirs.
 fn fault(schema: &Value, value: &Value, at: &str) -> Option<String> {
@@ -114,7 +116,7 @@ fn results_are_as_their_schemas_say() {
 }
 
 #[test]
-fn sessions_are_as_their_schema_says() {
+fn lists_of_a_server_are_as_their_schemas_say() {
     let Some(server) = Server::configured(
         "[volume.disk]\nspec = \"ram:1MiB\"\n[[target]]\nname = \"iqn.2026-01.io.linerate:disk\"\n\
          lun = [{ lun = 0, volume = \"disk\" }]\n",
@@ -122,9 +124,13 @@ fn sessions_are_as_their_schema_says() {
         return;
     };
     let _peer = crate::peer::Peer::attach(&server, "disk", 1);
-    let sessions = Value::Array(crate::sessions::sessions(&server));
-    assert_eq!(sessions.as_array().map(Vec::len), Some(1));
-    check(SESSIONS, &sessions);
+    let control = server.state().join("control").display().to_string();
+    for (name, schema) in [("sessions", SESSIONS), ("volumes", VOLUMES), ("targets", TARGETS)] {
+        let listed = run(LINERATE, &["server", name, "--control", &control, "--json"]).expect_success();
+        let listed: Value = serde_json::from_str(&listed).expect("JSON");
+        check(schema, &listed);
+        assert_eq!(listed[name].as_array().map(Vec::len), Some(1));
+    }
 }
 
 #[test]

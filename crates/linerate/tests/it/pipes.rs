@@ -46,6 +46,20 @@ fn a_read_that_fails_leaves_no_empty_file() {
 }
 
 #[test]
+fn a_pipe_or_a_character_device_takes_what_is_read() {
+    let Some(server) = ours(&["disk=ram:1MiB"]) else { return };
+    let url = server.url("disk");
+    linerate(&["read", &url, "--output", "/dev/null"]).expect_success();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let pipe = folder.path().join("pipe").display().to_string();
+    let script = "mkfifo \"$2\" && { \"$0\" read \"$1\" --output \"$2\" & wc -c < \"$2\"; wait $!; }";
+    let mut command = Command::new("sh");
+    let said = run_command(command.args(["-c", script, env!("CARGO_BIN_EXE_linerate"), &url, &pipe]));
+    assert_eq!(said.expect_success().trim(), "1048576");
+    assert!(Path::new(&pipe).exists());
+}
+
+#[test]
 fn what_comes_through_a_pipe_goes_back_through_one() {
     let Some(server) = ours(&["disk=ram:16MiB", "large=ram:16MiB?block=4096"]) else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -11,6 +11,7 @@ use initiator::{RemoteLun, Transfer, cdb};
 use crate::program::{Ended, installed, run, until};
 use crate::remote::{attached, in_a_world};
 use crate::server::Server;
+use crate::sessions::listed;
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const TARGET: &str = "iqn.2026-01.com.example:t";
@@ -162,7 +163,7 @@ fn a_second_lun_of_a_volume_can_be_taken_away_while_the_first_is_at_work() {
 
 fn in_flight(control: &str) -> u64 {
     let said = run(LINERATE, &["server", "sessions", "--json", "--control", control]).expect_success();
-    let sessions: Vec<serde_json::Value> = serde_json::from_str(&said).expect("JSON");
+    let sessions = listed("sessions", &said);
     sessions.iter().filter_map(|session| session["in_flight"].as_u64()).sum()
 }
 
@@ -183,7 +184,7 @@ fn a_target_that_is_gone_asks_its_initiators_to_log_out() {
 fn sessions_of(server: &Server) -> usize {
     let control = server.state().join("control").display().to_string();
     let said = run(LINERATE, &["server", "sessions", "--json", "--control", &control]).expect_success();
-    serde_json::from_str::<Vec<serde_json::Value>>(&said).expect("JSON").len()
+    listed("sessions", &said).len()
 }
 
 #[test]

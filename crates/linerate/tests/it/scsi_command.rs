@@ -26,7 +26,7 @@ fn a_disk_tells_what_it_is() {
     assert_eq!(json(&["capacity", &url])["blocks"], 256);
     assert_eq!(json(&["vpd", &url, "b2"])["fields"]["LBPU"], 1);
     assert_eq!(json(&["modes", &url, "08"])["pages"][0]["fields"]["RCD"], 0);
-    assert_eq!(json(&["luns", &url])[0]["lun"], "0");
+    assert_eq!(json(&["luns", &url])["luns"][0]["lun"], "0");
     assert_eq!(scsi(&["ready", &url]).expect_success(), "ready\n");
     let commands = scsi(&["opcodes", &url]).expect_success();
     assert!(commands.contains("READ CAPACITY(16)"), "{commands}");
@@ -72,7 +72,7 @@ fn what_is_written_over_is_named_first() {
         assert!(said.contains("partition table") && said.contains("--yes"), "{said}");
     }
     scsi(&["unmap", &url, "0", "2048", "--yes"]).expect_success();
-    assert_eq!(json(&["lba-status", &url])[0]["status"], "deallocated");
+    assert_eq!(json(&["lba-status", &url])["extents"][0]["status"], "deallocated");
 }
 
 /// A partition table with one Linux partition.

@@ -111,9 +111,9 @@ fn others_initiators_find_a_volume_that_is_added() {
     let listed = server(&served, &["list"]).expect_success();
     assert!(listed.lines().any(|line| line.starts_with("new") && line.contains("16MiB")), "{listed}");
     let json = server(&served, &["list", "--json"]).expect_success();
-    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-    assert_eq!(json[2]["luns"][0]["target"], "iqn.2026-01.io.linerate:new", "{json}");
-    assert_eq!(json[2]["bytes"], 16 << 20);
+    let volumes = crate::sessions::listed("volumes", &json);
+    assert_eq!(volumes[2]["luns"][0]["target"], "iqn.2026-01.io.linerate:new", "{json}");
+    assert_eq!(volumes[2]["bytes"], 16 << 20);
     served.stop();
 }
 

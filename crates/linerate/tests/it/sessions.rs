@@ -39,8 +39,15 @@ pub(crate) fn sessions(server: &Server) -> Vec<serde_json::Value> {
 pub(crate) fn sessions_at(control: &Path) -> Vec<serde_json::Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
     let command = command.args(["server", "sessions", "--json", "--control"]).arg(control);
-    let said = run_command(command).expect_success();
-    serde_json::from_str(&said).expect("an array of sessions")
+    listed("sessions", &run_command(command).expect_success())
+}
+
+/// A list that a command has printed as JSON.
+#[track_caller]
+pub(crate) fn listed(name: &str, json: &str) -> Vec<serde_json::Value> {
+    let mut told: serde_json::Value = serde_json::from_str(json).expect("JSON");
+    assert_eq!(told["version"], 1, "{json}");
+    serde_json::from_value(told[name].take()).expect("a list")
 }
 
 #[test]

@@ -2,11 +2,41 @@
 
 use backends::{Failure, Kind};
 use bench::record::{CellRun, Record};
+use volume::shell;
 
 use super::conductor::Outcome;
 use super::folder::Folder;
 
-/// Whether every request has succeeded, and some in every run. `lost` is why the folder does not have all of the record, and `subject` what the program's
+/// Options of `bench` that say how storage is reached and what may be done to it: a measurement is resumed with the same.
+const KEPT: [&str; 7] = [
+    "--span",
+    "--connections",
+    "--congestion",
+    "--poll-us",
+    "--agents",
+    "--server-agent",
+    "--agent-secret-file",
+];
+/// Those of them without a value behind them.
+const KEPT_ALONE: [&str; 2] = ["--allow-write", "--yes"];
+
+/// What `bench` is to be told to resume a measurement, before `--resume`: what was measured (`subject`), and of the words of its
+/// command line those that it needs again.
+pub fn again(subject: &[&str], mut line: impl Iterator<Item = String>) -> String {
+    let mut words: Vec<String> = subject.iter().map(|&word| word.to_owned()).collect();
+    while let Some(word) = line.next() {
+        let name = word.split_once('=').map_or(&word[..], |(name, _)| name);
+        let is_with_value = KEPT.contains(&name);
+        if is_with_value || KEPT_ALONE.contains(&name) {
+            let value = (is_with_value && name.len() == word.len()).then(|| line.next()).flatten();
+            words.extend([word].into_iter().chain(value));
+        }
+    }
+    let words: Vec<String> = words.iter().map(|word| shell::word(word)).collect();
+    words.join(" ")
+}
+
+/// Whether every request has succeeded, and some in every run. `lost` is why the folder does not have all of the record, and `again` what the program's
 /// `bench` is to be told to resume it.
 ///
 /// # Errors
@@ -16,7 +46,7 @@ pub fn verdict(
     outcome: Result<Outcome, Failure>,
     folder: Option<&Folder>,
     lost: Option<Failure>,
-    subject: &str,
+    again: &str,
 ) -> Result<bool, Failure> {
     let done = match record.runs.len() {
         1 => "1 run".to_owned(),
@@ -25,9 +55,9 @@ pub fn verdict(
     // A disk that is full is told by its own sentence.
     let kept = folder.filter(|_| lost.is_none());
     let then = kept.map(|folder| {
-        let directory = folder.path().display();
+        let directory = folder.path().display().to_string();
         match record.subject.identity {
-            Some(_) => format!("linerate bench {subject} --resume {directory} goes on"),
+            Some(_) => format!("to resume: linerate bench {again} --resume {}", shell::word(&directory)),
             None => format!("they are in {directory}"),
         }
     });
@@ -41,5 +71,19 @@ pub fn verdict(
             Err(Failure::new(Kind::Interrupted, format_args!("interrupted after {done}{then}")))
         }
         Ok(Outcome::Complete) => lost.map_or_else(|| Ok(record.runs.iter().all(CellRun::went_well)), Err),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measurement_is_resumed_with_what_it_needs_again() {
+        let line = "linerate bench U --bs 4k --allow-write=1GiB..3GiB --yes --span 2GiB --agents=a,b --out d --seconds 5";
+        let again = again(&["iscsi://a/iqn.b/0?login-time=5"], line.split(' ').map(str::to_owned));
+        let expected =
+            "'iscsi://a/iqn.b/0?login-time=5' --allow-write=1GiB..3GiB --yes --span 2GiB --agents=a,b";
+        assert_eq!(again, expected);
     }
 }

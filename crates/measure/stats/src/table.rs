@@ -148,6 +148,9 @@ pub fn rows_within<R: AsRef<[String]>>(
     table.rows.concat().into_iter().chain(note).collect()
 }
 
+/// No fewer letters of a broken word stand in its last line: one that has its last letter there alone is misread.
+const REST_MIN: usize = 3;
+
 /// Lines of at most `width` letters, and at least one: broken at spaces, else behind punctuation, else anywhere.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
@@ -162,8 +165,9 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
             letters = 0;
         }
         while word.len() > width {
-            let last = word[..width].iter().rposition(|letter| letter.is_ascii_punctuation());
-            let rest = word.split_off(last.filter(|at| *at > 0).map_or(width, |at| at + 1));
+            let most = width.min(word.len().saturating_sub(REST_MIN)).max(1);
+            let last = word[..most].iter().rposition(|letter| letter.is_ascii_punctuation());
+            let rest = word.split_off(last.filter(|at| *at > 0).map_or(most, |at| at + 1));
             lines.push(std::mem::replace(&mut word, rest).into_iter().collect());
         }
         letters += word.len();
@@ -216,7 +220,8 @@ mod tests {
     #[test]
     fn a_word_that_is_too_long_is_broken_behind_its_punctuation() {
         assert_eq!(wrapped("iqn.2026-01.io.linerate:vm1 is", 16), ["iqn.2026-01.io.", "linerate:vm1 is"]);
-        assert_eq!(wrapped("abcdef", 4), ["abcd", "ef"]);
+        assert_eq!(wrapped("abcdef", 4), ["abc", "def"]);
+        assert_eq!(wrapped("random-read-4KiB-1", 17), ["random-read-", "4KiB-1"]);
         assert_eq!(wrapped("", 4), [""]);
         assert_eq!(hanging("  · ", "two words", 9), ["  · two", "    words"]);
     }

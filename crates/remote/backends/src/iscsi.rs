@@ -24,7 +24,7 @@ pub(crate) static ISCSI: Kind = Kind {
 struct Iscsi(UrlSpec);
 
 fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
-    let lun = Iscsi(UrlSpec::new(ISCSI.name, written));
+    let lun = Iscsi(UrlSpec::new(ISCSI.name, written)?);
     // The place of a mistake is told by URLs alone; here it is somewhere in this one.
     remote::check(&lun.0.text()).map_err(|sentence| Problem::new(written.argument().at.clone(), sentence))?;
     Ok(Arc::new(lun))

@@ -3,10 +3,10 @@
 //!
 //! Reading order: [`GRAMMAR`] and [`open`] (from a specification to a device), [`location`] (also URLs and
 //! paths, as commands name storage), [`remote`] (sessions with a target), [`secrets`], [`reservation`],
-//! [`recorders`], [`failure`].
+//! [`recorders`], [`waiting`], [`failure`].
 //!
 //! It prints nothing and reads no arguments. Secrets come from files and the environment; [`secrets::ask_by`]
-//! sets another source.
+//! sets another source, and [`waiting::tell_by`] who is told of a peer that is silent.
 //!
 //! ```
 //! use block::{Buffer, Extent};
@@ -33,6 +33,7 @@ pub mod remote;
 pub mod reservation;
 pub mod secrets;
 mod url_spec;
+pub mod waiting;
 
 use std::pin::pin;
 use std::sync::Arc;

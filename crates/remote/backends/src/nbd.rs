@@ -5,16 +5,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use nbd_client::SCHEMES;
 pub use nbd_client::Url;
-use nbd_client::{OpenError, RemoteExport, SCHEMES, TlsFiles, UrlError};
+use nbd_client::{OpenError, RemoteExport, TlsFiles, UrlError};
 use tls::CredentialsError;
 use volume::backend::{Backend, Kind, Opened, Opening, Options};
 use volume::spec::{Problem, Spec, Written};
 
 use crate::channelled;
 use crate::failure::{self, Failure};
-use crate::secrets;
 use crate::url_spec::UrlSpec;
+use crate::{secrets, waiting};
 
 /// An export of an NBD server.
 pub(crate) static NBD: Kind = kind(
@@ -55,7 +56,7 @@ struct Nbd {
 }
 
 fn read(kind: &'static Kind, written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
-    let export = Nbd { kind, written: UrlSpec::new(kind.name, written) };
+    let export = Nbd { kind, written: UrlSpec::new(kind.name, written)? };
     let wrong = |error: UrlError| Problem::new(written.argument().at.clone(), error.to_string());
     export.url().map_err(wrong)?;
     Ok(Arc::new(export))
@@ -117,7 +118,8 @@ pub fn url_of(spec: &Spec) -> Option<Url> {
 /// What kept it from being opened.
 pub async fn open(url: &Url) -> Result<RemoteExport, Failure> {
     let credentials = url.tls.as_ref().map(credentials).transpose()?;
-    Ok(nbd_client::open(url, credentials.as_ref()).await?)
+    let opened = nbd_client::open(url, credentials.as_ref());
+    Ok(waiting::announced(url, timeout(url), opened).await?)
 }
 
 /// Why the server of an export cannot be reached, if it cannot.
@@ -141,7 +143,13 @@ const PROBE: Duration = Duration::from_secs(3);
 /// As [`open`].
 pub async fn list(url: &Url) -> Result<Vec<(String, String)>, Failure> {
     let credentials = url.tls.as_ref().map(credentials).transpose()?;
-    Ok(nbd_client::list(url, credentials.as_ref()).await?)
+    let listed = nbd_client::list(url, credentials.as_ref());
+    Ok(waiting::announced(url, timeout(url), listed).await?)
+}
+
+/// The key that bounds a handshake, and its value.
+fn timeout(url: &Url) -> (&'static str, Duration) {
+    ("timeout", url.options.timeout)
 }
 
 fn credentials(files: &TlsFiles) -> Result<tls::Client, Failure> {

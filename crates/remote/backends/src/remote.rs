@@ -8,6 +8,7 @@ use std::future::Future;
 use std::net::Ipv6Addr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use host::{Epoll, EpollOptions};
 use initiator::verbs::{LunAddress, VerbError};
@@ -20,8 +21,7 @@ use volume::nearest::hint;
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
-use crate::location;
-use crate::{recorders, secrets};
+use crate::{location, recorders, secrets, url_spec, waiting};
 
 /// Environment variable: the secret of the initiator.
 const SECRET: &str = "LINERATE_SECRET";
@@ -34,6 +34,7 @@ const TARGET_SECRET: &str = "LINERATE_TARGET_SECRET";
 /// What is wrong with the text, or a secret that is not to be found.
 pub fn url(text: &str) -> Result<Url, Failure> {
     refuse_secrets(text)?;
+    url_spec::require_slashes(text).map_err(Failure::refused)?;
     let mut url = Url::parse(text).map_err(|error| pointed_at(text, &error))?;
     find_secrets(&mut url.settings)?;
     recorders::keep(&url.settings);
@@ -89,6 +90,7 @@ pub fn is_portal(text: &str) -> bool {
 /// As [`url`].
 pub fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
     if crate::GRAMMAR.is_meant(text) && !text.contains("://") && !location::is_portal(text) {
+        url_spec::require_slashes(text).map_err(Failure::refused)?;
         return Err(Failure::refused(format!(
             "{text} is a volume and no portal: serve it (`linerate serve --volume disk={text}`) and ask that portal, or measure \
              it where it is (`linerate bench {text}`)"
@@ -111,7 +113,8 @@ pub fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
 /// # Errors
 /// What kept it from being opened.
 pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
-    initiator::open(url, random).await.map_err(|error| refused(error, &url.settings))
+    let target = open_target(url).await?;
+    target.lun(url.lun).await.map_err(|error| refused(error, &url.settings))
 }
 
 /// Logs in, for any of the target's LUNs.
@@ -131,7 +134,9 @@ pub async fn log_in(
     target: &str,
     settings: &Settings,
 ) -> Result<Arc<RemoteTarget>, Failure> {
-    initiator::open_target(portal, target, settings, random).await.map_err(|error| refused(error, settings))
+    let opened = initiator::open_target(portal, target, settings, random);
+    let opened = waiting::announced(portal, login_time(settings), opened).await;
+    opened.map_err(|error| refused(error, settings))
 }
 
 /// The targets that a portal reports.
@@ -139,7 +144,14 @@ pub async fn log_in(
 /// # Errors
 /// As [`open`].
 pub async fn discover(portal: &Portal, settings: &Settings) -> Result<Vec<Discovered>, Failure> {
-    initiator::discover(portal, settings, random).await.map_err(|error| refused(error, settings))
+    let found =
+        waiting::announced(portal, login_time(settings), initiator::discover(portal, settings, random));
+    found.await.map_err(|error| refused(error, settings))
+}
+
+/// The key that bounds a login, and its value.
+fn login_time(settings: &Settings) -> (&'static str, Duration) {
+    ("login-time", settings.login_time)
 }
 
 /// Adds to a refused login without a user name where to give one.
@@ -294,6 +306,26 @@ mod tests {
             said.starts_with("unknown key `conections`; did you mean `connections`? (column 22)"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn a_url_without_its_slashes_is_told_of_them() {
+        let [url, portal] =
+            [|text| url(text).expect_err(text).to_string(), |text| portal(text).expect_err(text).to_string()]
+                as [fn(&str) -> String; 2];
+        let volume = |text| crate::parse(text).expect_err(text).to_string();
+        for (text, whole) in [
+            ("iscsi:/san1/iqn.x/0", "iscsi://san1/iqn.x/0"),
+            ("iscsi:san1/iqn.x/0", "iscsi://san1/iqn.x/0"),
+            ("nbds:/san1/x", "nbds://san1/x"),
+            ("nbd+unix:/x?socket=/run/s", "nbd+unix:///x?socket=/run/s"),
+        ] {
+            for said in [url(text), portal(text), volume(text)] {
+                assert!(said.contains("two slashes") && said.contains(whole), "{text}: {said}");
+            }
+        }
+        let said = url("iscsi:/san1/iqn.x/0?target-secret=hush-hush-hush");
+        assert!(!said.contains("hush"), "{said}");
     }
 
     #[test]

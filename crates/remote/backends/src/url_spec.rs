@@ -1,6 +1,9 @@
 //! What back ends that are URLs have in common: the place and the options, as they were written.
 
-use volume::spec::Written;
+use volume::spec::{Problem, Written};
+
+use crate::secrets::masked_url;
+use crate::{iscsi, nbd};
 
 /// A URL behind the name of its back end.
 #[derive(Debug)]
@@ -12,8 +15,13 @@ pub(crate) struct UrlSpec {
 }
 
 impl UrlSpec {
-    pub(crate) fn new(scheme: &'static str, written: &Written<'_>) -> UrlSpec {
-        UrlSpec { scheme, place: written.argument().text.clone(), options: written.own_options() }
+    /// Refused if it lacks its slashes.
+    pub(crate) fn new(scheme: &'static str, written: &Written<'_>) -> Result<UrlSpec, Problem> {
+        let place = written.argument().text.clone();
+        let spec = UrlSpec { scheme, place, options: written.own_options() };
+        let lacking = |sentence| Problem::new(written.argument().at.clone(), sentence);
+        require_slashes(&spec.text()).map_err(lacking)?;
+        Ok(spec)
     }
 
     /// All of it.
@@ -21,4 +29,20 @@ impl UrlSpec {
         let mark = if self.options.is_empty() { "" } else { "?" };
         format!("{}:{}{mark}{}", self.scheme, self.place, self.options.join("&"))
     }
+}
+
+/// Refuses a URL without its slashes, such as `iscsi:/HOST/IQN/0`.
+///
+/// # Errors
+/// The sentence that says so, with the URL that was meant.
+pub(crate) fn require_slashes(text: &str) -> Result<(), String> {
+    let Some((scheme, rest)) = text.split_once(':') else { return Ok(()) };
+    let is_scheme = scheme == iscsi::ISCSI.name || nbd::SCHEMES.contains(&scheme);
+    if !is_scheme || rest.starts_with("//") {
+        return Ok(());
+    }
+    // One on a Unix socket has no host, and its path begins with another slash.
+    let root = if scheme.ends_with("+unix") { "/" } else { "" };
+    let meant = masked_url(&format!("{scheme}://{root}{}", rest.trim_start_matches('/')));
+    Err(format!("a URL has two slashes after `{scheme}:`; did you mean {meant}?"))
 }

@@ -22,12 +22,11 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// `text` as it is printed; `json` without infinite numbers or keys that are not text.
+    /// `text` as it is printed; `json` an object, since a list has no place for a version, without infinite numbers or keys
+    /// that are not text.
     pub(crate) fn new(text: String, json: &impl Serialize) -> Answer {
-        // A list has no place for a version.
         let versioned = serde_json::to_string_pretty(&Versioned { version: VERSION, answer: json });
-        let json = versioned.or_else(|_| serde_json::to_string_pretty(json)).expect("every key is text");
-        Answer { text, json: json + "\n" }
+        Answer { text, json: versioned.expect("an object whose keys are text") + "\n" }
     }
 
     /// The same for text of any form, which gets one end of line.

@@ -201,7 +201,10 @@ pub async fn lba_status(unit: &Unit, lba: u64, blocks: Option<u64>) -> Result<An
             ([lba.to_string(), blocks.to_string(), status], json)
         })
         .unzip();
-    Ok(Answer::of_text(lines([Align::Right, Align::Right, Align::Left], &rows).join("\n"), &json))
+    Ok(Answer::of_text(
+        lines([Align::Right, Align::Right, Align::Left], &rows).join("\n"),
+        &json!({ "extents": json }),
+    ))
 }
 
 fn status_name(status: LbaStatus) -> String {
@@ -227,7 +230,7 @@ pub async fn luns(unit: &Unit) -> Result<Answer, VerbError> {
             (name, json)
         })
         .unzip();
-    Ok(Answer::of_text(names.join("\n"), &json))
+    Ok(Answer::of_text(names.join("\n"), &json!({ "luns": json })))
 }
 
 /// REPORT TARGET PORT GROUPS.
@@ -245,7 +248,7 @@ pub async fn port_groups(unit: &Unit) -> Result<Answer, VerbError> {
             "relative_ports": group.ports,
         })
     });
-    Ok(Answer::of_text(text.join("\n"), &json.collect::<Value>()))
+    Ok(Answer::of_text(text.join("\n"), &json!({ "port_groups": json.collect::<Value>() })))
 }
 
 /// REPORT SUPPORTED OPERATION CODES: numbers, length and name of each, as `9e/10  16  READ CAPACITY(16)`.
@@ -268,5 +271,8 @@ pub async fn opcodes(unit: &Unit) -> Result<Answer, VerbError> {
             ([format!("{:02x}{action}", command.opcode), cdb_bytes.to_string(), name], json)
         })
         .unzip();
-    Ok(Answer::of_text(lines([Align::Left, Align::Right, Align::Left], &rows).join("\n"), &json))
+    Ok(Answer::of_text(
+        lines([Align::Left, Align::Right, Align::Left], &rows).join("\n"),
+        &json!({ "commands": json }),
+    ))
 }

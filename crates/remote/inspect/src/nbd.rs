@@ -85,10 +85,17 @@ pub async fn discover(url: &str) -> Result<Answer, Failure> {
     let mut text = format!("{}\n", found.server);
     for ListedExport { name, description, url } in &found.exports {
         // They are the server's words: no control characters of theirs reach the terminal.
-        let _ =
-            writeln!(text, "  {:<12} {url}  {}", name.escape_debug().to_string(), description.escape_debug());
+        let _ = writeln!(text, "  {:<12} {url}  {}", shown(name), description.escape_debug());
     }
     Ok(Answer::of_text(text.replace("  \n", "\n"), &found))
+}
+
+/// A name for people: a server may have an export without one, which clients get that ask for none.
+fn shown(name: &str) -> String {
+    match name {
+        "" => "\"\" (the default export)".to_owned(),
+        name => name.escape_debug().to_string(),
+    }
 }
 
 /// Connects to the export at `nbd://HOST[:PORT]/EXPORT`, or another URL of NBD, and describes it.
@@ -140,7 +147,7 @@ impl ExportInfo {
             // Writing into a String does not fail.
             let _ = writeln!(text, "  {name:<12} {value}");
         };
-        line("export", &printable(&self.export));
+        line("export", &shown(&self.export));
         if !self.description.is_empty() {
             line("description", &printable(&self.description));
         }
@@ -167,5 +174,16 @@ impl ExportInfo {
             line("channel", &format!("{}, {state}{why}", channel.path));
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_without_a_name_is_seen_and_no_name_moves_the_cursor() {
+        assert_eq!(shown(""), "\"\" (the default export)");
+        assert_eq!(shown("vm\u{1b}1"), "vm\\u{1b}1");
     }
 }

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use volume::shell;
 use zeroize::Zeroizing;
 
 /// A file with a secret that is accessible to other users than its owner: it is not used.
@@ -28,14 +29,10 @@ impl fmt::Display for Exposed {
     }
 }
 
-/// As a shell reads it.
+/// As an argument of a shell's command.
 fn quoted(path: &Path) -> String {
     let path = path.to_string_lossy();
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+=:@%".contains(letter);
-    match path.starts_with('-') || !path.chars().all(is_plain) {
-        true => format!("-- '{}'", path.replace('\'', r"'\''")),
-        false => path.into_owned(),
-    }
+    format!("{}{}", if path.starts_with('-') { "-- " } else { "" }, shell::word(&path))
 }
 
 /// What is in a file that holds a secret.
@@ -91,6 +88,6 @@ mod tests {
         assert_eq!(said.as_deref(), Some(expected));
         assert_eq!(exposed(Path::new("/etc/linerate.toml"), 0o100_600), None);
         let quoted = ["/srv/my secrets", "-x", "it's"].map(|path| quoted(Path::new(path)));
-        assert_eq!(quoted, ["-- '/srv/my secrets'", "-- '-x'", r"-- 'it'\''s'"]);
+        assert_eq!(quoted, ["'/srv/my secrets'", "-- -x", r"'it'\''s'"]);
     }
 }

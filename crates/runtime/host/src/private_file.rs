@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 const MODE: u32 = 0o600;
@@ -22,6 +22,18 @@ pub fn create(path: &Path) -> io::Result<File> {
 /// The system's; that it is there already.
 pub fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)
+}
+
+/// Opens a pipe or a character device such as `/dev/null` for writing, or makes a file that is not there. A pipe is waited for
+/// until somebody reads it.
+///
+/// # Errors
+/// As [`create_new`].
+pub fn create_new_or_open_pipe(path: &Path) -> io::Result<File> {
+    match fs::metadata(path).map(|there| there.file_type()) {
+        Ok(kind) if kind.is_fifo() || kind.is_char_device() => OpenOptions::new().write(true).open(path),
+        _ => create_new(path),
+    }
 }
 
 /// Removes a file that was made and has stayed empty, and nothing else.

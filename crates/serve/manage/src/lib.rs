@@ -56,7 +56,7 @@ pub use check::{Checked, check};
 pub use config::{Address, Config, ConfigError, VolumeName};
 pub use desired::{Desired, Listen, NamedSpec};
 pub use live::{Live, ReloadOptions, Reloaded};
-pub use log_line::LogLine;
+pub use log_line::{LogLine, log_fields};
 pub use poll::{Gather, Poll};
 pub use start::{Started, start};
 pub use supervisor::Supervisor;

@@ -1,7 +1,11 @@
 //! Lines of the log for people.
 
+use std::fmt::Debug;
+
+use tracing::field::Field;
 use tracing::{Event, Subscriber};
-use tracing_subscriber::fmt::format::{Format, Full, Writer};
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::format::{Format, Full, Writer, debug_fn};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{self, FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
@@ -30,6 +34,46 @@ impl LogLine {
     pub fn new(colours: bool) -> LogLine {
         LogLine(fmt::format().with_timer(Milliseconds).with_ansi(colours))
     }
+}
+
+/// How the fields of an event are written for people: `key=value`, so that programs can take them apart, too. A value with blanks,
+/// quotes or control characters is in quotes, with `\` before what would end it.
+pub fn log_fields() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
+    debug_fn(field).delimited(" ")
+}
+
+fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
+    let text = format!("{value:?}");
+    if field.name() == "message" {
+        // It may hold a peer's words, which are kept from moving the cursor.
+        let is_kept = |letter: char| letter == '\n' || !letter.is_control();
+        return text.chars().try_for_each(|letter| match is_kept(letter) {
+            true => writer.write_char(letter),
+            false => write!(writer, "{}", letter.escape_default()),
+        });
+    }
+    match writer.has_ansi_escapes() {
+        true => write!(writer, "\u{1b}[3m{}\u{1b}[0m\u{1b}[2m=\u{1b}[0m", field.name())?,
+        false => write!(writer, "{}=", field.name())?,
+    }
+    if is_word(&text) || is_quoted(&text) { writer.write_str(&text) } else { write!(writer, "{text:?}") }
+}
+
+fn is_word(text: &str) -> bool {
+    let ends_word = |letter: char| letter == '"' || letter.is_whitespace() || letter.is_control();
+    !text.is_empty() && !text.contains(ends_word)
+}
+
+/// Whether it is one text in quotes, as `Debug` writes it.
+fn is_quoted(text: &str) -> bool {
+    let Some(inner) = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) else { return false };
+    let mut is_escaped = false;
+    let ends_early = |letter: char| {
+        let ends = letter.is_control() || (letter == '"' && !is_escaped);
+        is_escaped = letter == '\\' && !is_escaped;
+        ends
+    };
+    !inner.contains(ends_early) && !is_escaped
 }
 
 /// With the end of the line.
@@ -77,7 +121,51 @@ fn cut(line: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tracing_subscriber::layer::SubscriberExt as _;
+
     use super::*;
+
+    /// A log that a test reads.
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("no panic").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn fields_can_be_taken_apart() {
+        let written = Written::default();
+        let writer = written.clone();
+        let lines = fmt::layer().with_writer(move || writer.clone()).with_ansi(false);
+        let lines = lines.fmt_fields(log_fields()).event_format(LogLine::new(false));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+            let why = "closed by \"them\"\n";
+            tracing::warn!(%why, peer = %"[::1]:7", name = "a b", empty = %"", count = 7, odd = %"\"a\" \"b\"", "ended\u{1b}[2J");
+        });
+        let line = String::from_utf8(written.0.lock().expect("no panic").clone()).expect("text");
+        let expected = r#"ended\u{1b}[2J why="closed by \"them\"\n" peer=[::1]:7 name="a b" empty="" count=7 odd="\"a\" \"b\"""#;
+        assert!(line.trim_end().ends_with(expected), "{line}");
+    }
+
+    #[test]
+    fn what_is_in_quotes_already_gets_no_others() {
+        for text in [r#""a b""#, r#""a \" b""#, r#""""#] {
+            assert!(is_quoted(text), "{text}");
+        }
+        for text in [r#""a" "b""#, r#""a\""#, "a", "\"", "\"a\nb\""] {
+            assert!(!is_quoted(text), "{text}");
+        }
+    }
 
     #[test]
     fn a_long_line_is_cut_and_colours_have_no_length() {

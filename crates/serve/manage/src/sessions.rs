@@ -24,13 +24,12 @@ const COLUMNS: [Column; 9] = [
     Column { align: Align::Right, rank: 1 },
 ];
 
-/// Sums since login as an array.
+/// Sums since login, an object for each session.
 ///
 /// # Errors
 /// None that a session can cause.
-pub fn json(sessions: &[Session]) -> serde_json::Result<String> {
-    let sessions: Vec<Value> = sessions.iter().map(value).collect::<Result<_, _>>()?;
-    serde_json::to_string_pretty(&sessions).map(|text| text + "\n")
+pub fn json(sessions: &[Session]) -> serde_json::Result<Vec<Value>> {
+    sessions.iter().map(value).collect()
 }
 
 /// A session with its keys as an object, whose numbers are numbers.

@@ -51,6 +51,7 @@ mod registry;
 mod requester;
 pub mod reservations;
 mod saved;
+pub mod shell;
 pub mod spec;
 
 use std::fmt;

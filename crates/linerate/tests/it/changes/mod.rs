@@ -243,7 +243,7 @@ impl Scene {
     /// The volumes that the server lists, as [`Model::served`] has them.
     fn served(&self) -> BTreeMap<String, (u64, BTreeSet<(String, u16)>)> {
         let listed = administer(&self.server, &["server", "volumes", "--json"]).expect_success();
-        let listed: Vec<Value> = serde_json::from_str(&listed).expect("JSON");
+        let listed = crate::sessions::listed("volumes", &listed);
         let place = |lun: &Value| Some((lun["target"].as_str()?.to_owned(), lun["lun"].as_u64()? as u16));
         let volume = |volume: &Value| {
             let luns: Option<BTreeSet<_>> = volume["luns"].as_array()?.iter().map(place).collect();
@@ -278,7 +278,7 @@ impl Scene {
     /// The sessions of the loads: who has them, and what tells one login from the next.
     fn sessions(&self) -> BTreeSet<(String, u64)> {
         let said = administer(&self.server, &["server", "sessions", "--json"]).expect_success();
-        let sessions: Vec<Value> = serde_json::from_str(&said).expect("JSON");
+        let sessions = crate::sessions::listed("sessions", &said);
         let session =
             |session: &Value| Some((session["initiator"].as_str()?.to_owned(), session["tsih"].as_u64()?));
         sessions.iter().filter_map(session).collect()
