@@ -236,6 +236,48 @@ fn a_hangup_has_the_configuration_read_again() {
     server.stop();
 }
 
+/// SPC-4 6.6.1: every session that knows a LUN hears that INQUIRY describes it otherwise now, and none hears it without reason.
+#[test]
+fn a_lun_whose_inquiry_data_change_says_so_to_every_session() {
+    let Some(mut server) = Server::configured(BASE) else { return };
+    let base = BASE.replace("{port}", &server.port().to_string());
+    let with = |keys: &str| base.replace("ram:4MiB\"", &format!("ram:4MiB\"\n{keys}"));
+    let slow = |text: String| text.replace("ram:4MiB", "delay:0ms:[ram:4MiB]");
+    in_a_world(async {
+        let luns = [attached(&url(server.port(), 1)).await, attached(&url(server.port(), 1)).await];
+        for (text, is_changed) in [
+            (with("product = \"other\""), true),
+            (with("serial = \"B12\""), true),
+            (slow(with("serial = \"B12\"")), false),
+            (with("naa = \"0x60014056f2d4c1e8a3b4f5d9c7e1b2a3\""), true),
+            (base.replace("ram:4MiB", "ram:4MiB?block=4096"), true),
+        ] {
+            server.reconfigure(&text);
+            reload(&server, &["--force"]).expect_success();
+            for lun in &luns {
+                let told = attentions(lun).await;
+                assert!(told.contains(&(0x29, 0x00)), "POWER ON: {told:x?}");
+                assert_eq!(told.contains(&(0x3f, 0x03)), is_changed, "{told:x?} after {text}");
+            }
+        }
+        for lun in luns {
+            lun.close().await;
+        }
+    });
+    server.stop();
+}
+
+/// Codes and qualifiers of the unit attentions that wait at a LUN.
+async fn attentions(lun: &RemoteLun) -> Vec<(u8, u8)> {
+    let mut told = Vec::new();
+    loop {
+        let answer = lun.command(cdb::test_unit_ready(), Transfer::None).await.expect("an answer");
+        let Some(sense) = answer.sense else { return told };
+        assert!(sense.is_unit_attention(), "{sense:x?}");
+        told.push((sense.code, sense.qualifier));
+    }
+}
+
 /// Identity and reservations are kept under a volume's name, and move with it.
 #[test]
 fn a_volume_that_gets_another_name_is_the_same_after_a_restart() {

@@ -1,6 +1,6 @@
 //! The logical units that one session sees, each with its I_T nexus.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,10 @@ use std::time::Duration;
 use iscsi::pdu::{Lun, TaskAttribute};
 use iscsi::target::TaskId;
 use server::{CoreTally, VolumeTally};
-use unit::{InitiatorPort, LogicalUnit, LunAddress, Nexus, NexusId, SiblingUnits, TargetPort, flat_number};
+use unit::{
+    InitiatorPort, InquiryFacts, LogicalUnit, LunAddress, Nexus, NexusId, SiblingUnits, TargetPort,
+    flat_number,
+};
 use volume::Volume;
 
 use crate::config::Target;
@@ -81,6 +84,8 @@ pub(crate) struct Luns {
     /// Indices of the LUNs, in the order of their numbers. A removed LUN keeps its slot for a while and is
     /// not among them.
     by_number: Vec<(u16, usize)>,
+    /// What INQUIRY told of LUNs that were removed, by their numbers: of what has come there since, something else may be told.
+    told: BTreeMap<u16, InquiryFacts>,
     visible: Arc<dyn SiblingUnits>,
     initiator: InitiatorPort,
     port: TargetPort,
@@ -112,7 +117,8 @@ impl Luns {
         tally: Rc<CoreTally>,
     ) -> Luns {
         let visible = Arc::new(Visible { units: Vec::new() });
-        let mut luns = Luns { places: Vec::new(), by_number: Vec::new(), visible, initiator, port, tally };
+        let (places, by_number, told) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut luns = Luns { places, by_number, told, visible, initiator, port, tally };
         luns.add_missing(target);
         luns
     }
@@ -121,7 +127,7 @@ impl Luns {
     /// places of what was taken out; [`Luns::sweep`] frees them.
     pub(crate) fn remove_gone(&mut self, target: Option<&Target>) -> Vec<usize> {
         let exports = target.map_or(&[][..], |target| &target.exports);
-        let mut gone = Vec::new();
+        let (mut gone, told) = (Vec::new(), &mut self.told);
         self.by_number.retain(|&(lun, place)| {
             let Some(slot) = &mut self.places[place] else { return false };
             let stays = exports.iter().find(|export| {
@@ -130,7 +136,10 @@ impl Luns {
             });
             match stays {
                 Some(export) => slot.deadline = export.deadline,
-                None => gone.push(place),
+                None => {
+                    told.insert(lun, slot.unit.inquiry_facts());
+                    gone.push(place);
+                }
             }
             stays.is_some()
         });
@@ -155,6 +164,10 @@ impl Luns {
                 ordered: false,
                 waiting: VecDeque::new(),
             };
+            // A LUN that comes back as another unit is one whose INQUIRY data have changed, in this session.
+            if self.told.remove(&export.lun).is_some_and(|told| told != export.unit.inquiry_facts()) {
+                export.unit.inquiry_changed(slot.nexus.id());
+            }
             let place = self.places.iter().position(Option::is_none).unwrap_or_else(|| {
                 self.places.push(None);
                 self.places.len() - 1

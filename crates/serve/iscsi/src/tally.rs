@@ -69,6 +69,7 @@ fn attention(code: u16) -> &'static str {
         asc::BUS_DEVICE_RESET => "reset",
         asc::MEDIUM_MAY_HAVE_CHANGED => "medium_changed",
         asc::REPORTED_LUNS_DATA_CHANGED => "luns_changed",
+        asc::INQUIRY_DATA_CHANGED => "inquiry_changed",
         asc::CAPACITY_DATA_CHANGED => "capacity_changed",
         asc::MODE_PARAMETERS_CHANGED => "mode_parameters_changed",
         asc::RESERVATIONS_PREEMPTED => "reservations_preempted",

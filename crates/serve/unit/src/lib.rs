@@ -38,6 +38,7 @@ pub use scsi::{
     flat_number,
 };
 pub use unit::{
-    AT_ONCE_BYTES_MAX, DeviceRequest, LogicalUnit, LogicalUnitOptions, Misdeclared, TransferFault, Watch,
+    AT_ONCE_BYTES_MAX, DeviceRequest, InquiryFacts, LogicalUnit, LogicalUnitOptions, Misdeclared,
+    TransferFault, Watch,
 };
 pub use volume::Damaged;

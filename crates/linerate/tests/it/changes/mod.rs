@@ -320,6 +320,7 @@ fn libiscsi_told(libiscsi: &mut Dialogue, lun: u16) -> BTreeSet<&'static str> {
             said if said.contains("0x3f0e") => told.insert(LUNS_CHANGED),
             said if said.contains("0x2a09") => told.insert(CAPACITY_CHANGED),
             said if said.contains("0x2900") => true, // POWER ON: the first of a new LUN
+            said if said.contains("0x3f03") => true, // INQUIRY DATA HAS CHANGED: another unit had its number
             _ => panic!("{said}"),
         };
     }

@@ -16,13 +16,13 @@ mod state;
 use std::fmt;
 use std::sync::Arc;
 
-use block::{BlockDevice, Blocks, Lock, RangeLocks};
+use block::{BlockDevice, BlockSize, Blocks, Lock, Profile, RangeLocks};
 use volume::{Damaged, Volume};
 
 use crate::attention::Attention;
 use crate::cdb::Cdb;
 use crate::command::{self, Call, UnitTraits};
-use crate::identity::Identity;
+use crate::identity::{GivenNames, Identity};
 use crate::mode::{Facts, Pages};
 use crate::nexus::{Counters, InitiatorPort, Nexus, NexusId, TargetPort, Traffic, View};
 use crate::plan::{CommandIn, Plan, Reply};
@@ -44,6 +44,19 @@ pub struct LogicalUnitOptions {
     pub removable: bool,
     /// Whether blocks can be deallocated; `None`: as the device reports.
     pub thin: Option<bool>,
+}
+
+/// What the standard INQUIRY data and the pages of vital product data derive from, but for the ports in use and the generation of
+/// the cache. Two units with the same facts answer INQUIRY alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InquiryFacts {
+    uuid: [u8; 16],
+    given: GivenNames,
+    removable: bool,
+    thin: bool,
+    block_size: BlockSize,
+    physical_exponent: u8,
+    profile: Profile,
 }
 
 /// The SCSI face of a volume. All sessions of all cores and all targets that map it share one.
@@ -136,6 +149,27 @@ impl LogicalUnit {
     /// Reports REPORTED LUNS DATA HAS CHANGED to this nexus.
     pub fn luns_changed(&self, nexus: NexusId) {
         self.change(|state| state.raise(nexus, Attention::ReportedLunsChanged));
+    }
+
+    /// Reports INQUIRY DATA HAS CHANGED to this nexus (SPC-4 6.6.1: "If INQUIRY data changes for any reason, the device server
+    /// shall establish a unit attention condition for the initiator port associated with every I_T nexus").
+    pub fn inquiry_changed(&self, nexus: NexusId) {
+        self.change(|state| state.raise(nexus, Attention::InquiryChanged));
+    }
+
+    /// What INQUIRY tells of it.
+    pub fn inquiry_facts(&self) -> InquiryFacts {
+        let (geometry, profile) = (self.device().geometry(), self.device().profile());
+        InquiryFacts {
+            uuid: self.identity().uuid,
+            given: self.identity().given.clone(),
+            removable: self.options.removable,
+            thin: self.thin(),
+            block_size: geometry.block_size,
+            physical_exponent: geometry.physical_exponent,
+            // MODE SENSE tells that.
+            profile: Profile { read_only: false, ..profile },
+        }
     }
 
     /// The volume that it presents.

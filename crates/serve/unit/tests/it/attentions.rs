@@ -37,11 +37,30 @@ fn several_come_in_the_order_of_their_weight() {
     let mut newcomer = bench.newcomer();
     bench.unit.capacity_changed();
     bench.unit.luns_changed(newcomer.id());
+    bench.unit.inquiry_changed(newcomer.id());
     bench.unit.reset();
-    for asc in [0x2900, 0x2903, 0x3f0e, 0x2a09] {
+    for asc in [0x2900, 0x2903, 0x3f0e, 0x3f03, 0x2a09] {
         bench.by(&mut newcomer, &TEST_UNIT_READY).check(6, asc);
     }
     bench.by(&mut newcomer, &TEST_UNIT_READY).good();
+}
+
+#[test]
+fn facts_of_inquiry_differ_if_its_data_do() {
+    let facts = |bench: &Bench| bench.unit.inquiry_facts();
+    let plain = facts(&Bench::new());
+    assert_eq!(plain, facts(&Bench::new()));
+    assert_eq!(plain, facts(&Bench::read_only()), "MODE SENSE tells that");
+    let serial = "B12".parse().ok();
+    let others = [
+        Bench::of_unit(|unit| unit.removable = true),
+        Bench::of_unit(|unit| unit.thin = Some(!unit.thin.unwrap_or(true))),
+        Bench::of_unit(|unit| unit.identity.given.serial = serial),
+        Bench::of_unit(|unit| unit.identity.uuid[0] ^= 1),
+    ];
+    for other in others {
+        assert_ne!(plain, facts(&other));
+    }
 }
 
 #[test]
