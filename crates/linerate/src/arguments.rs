@@ -30,6 +30,7 @@ use crate::output::{note, remark, report_json, say, wants_json};
 use crate::peer::{self, PeerArguments};
 use crate::prove::{self, ProveArguments};
 use crate::published::{self, PublishedArguments};
+use crate::raid::{self, RaidArguments};
 use crate::raw::{self, RawAskArguments, RawServeArguments};
 use crate::recording::RecordFile;
 use crate::report::{self, ReportArguments};
@@ -79,6 +80,8 @@ enum Command {
     /// What cannot be carried over is a comment in it, and a line with file and line number on standard error; the exit code
     /// is 14 then.
     Import(ImportArguments),
+    /// Make RAID sets of volumes, and look after them
+    Raid(RaidArguments),
     /// Show what a login negotiates, and the LUNs of a target
     Info(InfoArguments),
     /// Attach a LUN or volume as a file, for losetup and mount
@@ -328,6 +331,7 @@ impl Arguments {
             Command::Server(arguments) => server::run(&arguments)?,
             Command::Discover(arguments) => discover::run(&arguments)?,
             Command::Import(arguments) => return import::run(&arguments),
+            Command::Raid(arguments) => return raid::run(&arguments),
             Command::Info(arguments) => info::run(&arguments)?,
             Command::Attach(arguments) => return attach::run(&arguments),
             Command::Detach(arguments) => attach::detach(&arguments)?,

@@ -10,7 +10,7 @@ use crate::arguments::Arguments;
 
 /// Headings of `linerate --help` and the commands below them. The last one also has those that are missing here.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Serve", &["serve", "server", "import"]),
+    ("Serve", &["serve", "server", "raid", "import"]),
     ("Use", &["discover", "info", "attach", "detach", "copy", "read", "write", "scsi"]),
     ("Measure", &["bench", "compare", "report", "diagnose", "selftest"]),
     ("Other", &["lab"]),

@@ -27,6 +27,7 @@ mod peer;
 mod progress;
 mod prove;
 mod published;
+mod raid;
 mod raw;
 mod recording;
 mod report;

@@ -30,7 +30,7 @@ const ARROWS: &[(&str, &str)] = &[
     // It gives a session a thread and a world of its own, for programs that have another runtime.
     ("threaded", "block reactor host initiator"),
     // The one place where specifications meet a system and a network: `volume` knows neither.
-    ("backends", "block volume contents channels iscsi reactor host tls initiator nbd-client"),
+    ("backends", "block volume contents raid channels iscsi reactor host tls initiator nbd-client"),
     // On nothing: when to stop a run is decided by it, so the workloads stand on it; tables for terminals, too.
     ("stats", ""),
     // A server needs a world, and its volumes may be remote: what joins them is here, so that `server` and `target` know

@@ -70,7 +70,19 @@ impl Stage {
             .expect_success();
         let other = stage.server.url("other");
         run(LINERATE, &["scsi", "register", &other, "--key", "abc"]).expect_success(); // to be cleared
+        run(LINERATE, &["raid", "create", &stage.set_of(&["a", "b", "c"])]).expect_success();
+        fs::remove_file(stage.path("b")).expect("a member");
         Some(stage)
+    }
+
+    /// A RAID set of these files.
+    fn set_of(&self, members: &[&str]) -> String {
+        let members: Vec<_> = members.iter().map(|name| self.member(name)).collect();
+        format!("raid5:[{}]", members.join(","))
+    }
+
+    fn member(&self, name: &str) -> String {
+        format!("file:{}?size=80MiB", self.text(name))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -116,6 +128,14 @@ impl Stage {
             ("report published", vec![], Prints),
             ("lab raw-ask", words(&format!("{disk} --span 1MiB --seconds 0.1")), Prints),
             ("lab raw-serve", words("--listen 127.0.0.1:0 --size 1MiB"), Announces),
+            ("raid create", words(&format!("{} --yes", self.set_of(&["e", "f", "g"]))), Prints),
+            ("raid status", vec![self.set_of(&["a", "c"])], Prints),
+            ("raid scrub", words("raid1:[ram:8MiB,ram:8MiB]"), Prints),
+            (
+                "raid replace",
+                words(&format!("{} 1 {} --yes", self.set_of(&["a", "c"]), self.member("d"))),
+                Prints,
+            ),
             ("read", words(&disk), Prints),
             ("report", words(&result), Prints),
             (

@@ -27,6 +27,7 @@ mod iscsi;
 pub mod location;
 pub mod nbd;
 mod overwritten;
+pub mod raid;
 mod ram;
 pub mod recorders;
 pub mod remote;
@@ -51,8 +52,20 @@ pub use overwritten::Overwritten;
 pub const GRAMMAR: Grammar = Grammar(&[OWN, volume::backends::ALL]);
 
 /// Those that need a system, a network or a secret.
-const OWN: &[&backend::Kind] =
-    &[&ram::RAM, &file::FILE, &iscsi::ISCSI, &nbd::NBD, &nbd::NBDS, &nbd::NBD_UNIX, &nbd::NBDS_UNIX];
+const OWN: &[&backend::Kind] = &[
+    &ram::RAM,
+    &file::FILE,
+    &iscsi::ISCSI,
+    &nbd::NBD,
+    &nbd::NBDS,
+    &nbd::NBD_UNIX,
+    &nbd::NBDS_UNIX,
+    &raid::RAID0,
+    &raid::RAID1,
+    &raid::RAID5,
+    &raid::RAID6,
+    &raid::RAID10,
+];
 
 /// Reads a volume specification.
 ///

@@ -63,7 +63,8 @@ fn mistakes_are_pointed_at_with_the_remedy() {
     refused("iscsi://host/iqn.a", "//host/iqn.a", "LUN");
     refused("iscsi://user%secret@host/iqn.a/0", "//user%secret@host/iqn.a/0", "put it into a file");
     refused("delay:5ms:[iscsi://host/iqn.a/0?conections=4]", "//host/iqn.a/0", "did you mean `connections`?");
-    refused("raid5:64KiB:[ram:1GiB, ram:1GiB]", "raid5", "not in this version");
+    refused("raid5:60KiB:[ram:1GiB, ram:1GiB]", "60KiB:", "write a power of two from 4KiB to 1MiB");
+    refused("rbd:pool/image", "rbd", "not in this version");
 }
 
 #[test]

@@ -39,6 +39,8 @@ const KNOWN: &[&str] = &[
     "attach::mount_point",
     "attach::request",
     "audit",
+    "backends::raid::open",
+    "backends::raid::upkeep",
     "channels::keeping",
     "conduct::client",
     "copy::journal",

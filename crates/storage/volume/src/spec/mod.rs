@@ -85,6 +85,11 @@ impl Spec {
         Spec { backend, readonly: false, removable: false, thick: false }
     }
 
+    /// What it is, without the options that every volume has.
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.backend
+    }
+
     /// The store below all layers; the first, if there are several.
     pub fn store(&self) -> &dyn Backend {
         self.backend.members().first().map_or(&*self.backend, Spec::store)

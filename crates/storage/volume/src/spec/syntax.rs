@@ -55,8 +55,7 @@ pub struct Token {
 }
 
 /// Kinds that are reserved for later versions.
-const LATER: &[&str] =
-    &["nbd", "nbds", "nbd+unix", "hyperscsi", "rbd", "raid0", "raid1", "raid5", "raid6", "raid10"];
+const LATER: &[&str] = &["hyperscsi", "rbd"];
 
 /// The deepest nesting, which bounds the parser's stack.
 const DEPTH_MAX: usize = 16;

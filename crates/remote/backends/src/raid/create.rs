@@ -1,0 +1,176 @@
+//! Making a set: superblocks on its members.
+
+use std::sync::Arc;
+
+use block::{Allocation, BlockDevice, BlockSize, Blocks, Extent};
+use contents::Consent;
+use raid::disks::{self, Disk};
+use raid::superblock::{Areas, MemberRecord, SetRecord, Uuid, area_copies};
+use raid::{Layout, Level, MemberState, MemberStates, journal_blocks_min};
+use volume::spec::{Bytes, Spec};
+
+use super::{Raid, STRIP, named};
+use crate::remote::random;
+use crate::{Failure, Overwritten, opening};
+
+/// What a new set is to be.
+#[derive(Clone, Debug)]
+pub struct Creation {
+    /// Its name, for people.
+    pub name: String,
+    /// Memory of the journal on each of the members that have a copy; RAID 5 and 6 only. 0: a write-intent bitmap instead,
+    /// which does not close the write hole.
+    pub journal: Bytes,
+    /// Volumes that can replace a member.
+    pub spares: Vec<Spec>,
+}
+
+impl Default for Creation {
+    fn default() -> Creation {
+        Creation { name: String::new(), journal: Bytes(32 << 20), spares: Vec::new() }
+    }
+}
+
+/// A bitmap of a write-intent: 64 KiB have room for so many regions, with the heads of its blocks.
+const BITMAP_BYTES: u64 = 64 << 10;
+const REGIONS_MAX: u64 = 4 * BITMAP_BYTES;
+/// A region is at least so long.
+const REGION_BYTES: u64 = 64 << 20;
+
+/// Makes the volumes of `spec` the members of a new set, which [`open`](crate::open) then assembles. Files that do not exist
+/// are made.
+///
+/// # Errors
+/// There can be no such set, or a volume has content without consent to lose it, or fails.
+pub async fn create(spec: &Spec, creation: &Creation, consent: Consent<'_>) -> Result<SetRecord, Failure> {
+    let Raid { level, strip, members, .. } = named(spec)?;
+    let strip = strip.unwrap_or(STRIP);
+    let mut disks = Vec::new();
+    for spec in members.iter().chain(&creation.spares) {
+        if !spec.keeps_data() {
+            return Err(Failure::refused(format_args!(
+                "{spec} forgets its data: a set of such volumes is not created"
+            )));
+        }
+        let device = spec.open(&opening()).await.map_err(Failure::from)?;
+        disks.push(Disk { name: spec.to_string(), device });
+    }
+    let record = record(level, strip, members.len(), &disks, creation).await?;
+    for Disk { name, device } in &disks {
+        Overwritten { device: device.as_ref(), name, part: None, lun: None }.consent(consent).await?;
+    }
+    disks::create(&record, &disks)
+        .await
+        .map_err(|error| Failure::failed(format_args!("creating the set: {error}")))?;
+    Ok(record)
+}
+
+async fn record(
+    level: Level,
+    strip: Bytes,
+    members: usize,
+    disks: &[Disk],
+    creation: &Creation,
+) -> Result<SetRecord, Failure> {
+    let block_size = disks[0].device.geometry().block_size;
+    if let Some(other) = disks.iter().find(|disk| disk.device.geometry().block_size != block_size) {
+        let (has, others) = (other.device.geometry().block_size.bytes(), block_size.bytes());
+        return Err(Failure::refused(format_args!(
+            "{} has blocks of {has} bytes, and others of {others}",
+            other.name
+        )));
+    }
+    let bytes = disks.iter().map(|disk| disk.device.geometry().bytes()).min().unwrap_or(0);
+    let layout = |data_bytes: u64| {
+        let blocks = Blocks(data_bytes >> block_size.shift());
+        Layout::new(level, members, strip.0, block_size, blocks).map_err(Failure::refused)
+    };
+    let least = journal_blocks_min(&layout(bytes)?) << block_size.shift();
+    let has_journal = level.parity_strips() > 0 && creation.journal.0 > 0;
+    let journal_bytes = if has_journal { creation.journal.0.max(least) } else { 0 };
+    let bitmap_bytes =
+        if has_journal || level == Level::Raid0 { 0 } else { BITMAP_BYTES.max(bitmap_min(block_size)) };
+    let areas = Areas::plan(bytes, journal_bytes, bitmap_bytes, 0).ok_or_else(|| {
+        Failure::refused(format_args!(
+            "the smallest member has {bytes} bytes, which is too few: give it 64 MiB or more"
+        ))
+    })?;
+    let layout = layout(areas.data.bytes)?;
+    let stripe_bytes = layout.stripe_blocks() << block_size.shift();
+    let region_stripes = (REGION_BYTES / stripe_bytes).max(layout.stripes().div_ceil(REGIONS_MAX)).max(1);
+    let states = match all_are_zero(&disks[..members], areas).await {
+        true => MemberStates::in_sync(members),
+        false => MemberStates::of_new_set(&layout),
+    };
+    let member = |state: MemberState| MemberRecord { uuid: uuid(), state };
+    Ok(SetRecord {
+        uuid: uuid(),
+        name: creation.name.clone(),
+        generation: 1,
+        level,
+        strip_bytes: strip.0,
+        block_size,
+        areas,
+        journal_device: None,
+        area_copies: u16::try_from(area_copies(level, members)).unwrap_or(u16::MAX),
+        region_stripes,
+        clean: true,
+        members: states.members.into_iter().map(member).collect(),
+        spares: creation.spares.iter().map(|_| uuid()).collect(),
+    })
+}
+
+/// Puts `with` in the place of member number `member` of a set that nobody uses, which is missing or has failed. When the set is
+/// opened next, with that volume among its members, it is rebuilt.
+///
+/// # Errors
+/// The set does not start, or has that member; or the volume has content without consent to lose it, is too small or fails.
+pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'_>) -> Result<(), Failure> {
+    let set = named(spec)?;
+    let (parts, _) = set.parts(&opening()).await?;
+    match parts.states.members.get(member) {
+        None => {
+            Err(Failure::refused(format_args!("the set has members 0 to {}", parts.states.members.len() - 1)))
+        }
+        Some(MemberState::InSync) => Err(Failure::refused(format_args!(
+            "member {member} is in sync: leave out its volume if it is to be replaced"
+        ))),
+        Some(_) => Ok(()),
+    }?;
+    let device = with.open(&opening()).await.map_err(Failure::from)?;
+    Overwritten { device: device.as_ref(), name: with, part: None, lun: None }.consent(consent).await?;
+    let failed = |error| Failure::device(format_args!("cannot make {with} a member"), error);
+    parts.records.start(&parts.states).await.map_err(failed)?;
+    parts.records.replace(member, uuid(), device).await.map_err(failed)
+}
+
+/// A bitmap has two blocks at least.
+fn bitmap_min(block_size: BlockSize) -> u64 {
+    2 * u64::from(block_size.bytes())
+}
+
+/// Whether nothing was ever written to the members, so that they fit each other.
+async fn all_are_zero(disks: &[Disk], areas: Areas) -> bool {
+    for Disk { device, .. } in disks {
+        if !is_zero(device, areas).await {
+            return false;
+        }
+    }
+    true
+}
+
+async fn is_zero(device: &Arc<dyn BlockDevice>, areas: Areas) -> bool {
+    let shift = device.geometry().block_size.shift();
+    let data = Extent::new(areas.data.offset >> shift, areas.data.bytes >> shift);
+    let runs = device.allocation(data, 1).await;
+    runs.is_ok_and(|runs| matches!(&runs[..], [only] if only.allocation == Allocation::Deallocated && only.extent == data))
+}
+
+/// A random one (RFC 9562 5.4).
+fn uuid() -> Uuid {
+    let mut bytes = [0; 16];
+    random(&mut bytes);
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    Uuid(bytes)
+}

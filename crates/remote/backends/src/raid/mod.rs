@@ -1,0 +1,157 @@
+//! `raid5:64KiB:[…]`: a RAID set of other volumes.
+//!
+//! Members that keep data say by their superblocks which set they are, so they may be named in any order; [`create`] makes
+//! a set of them. A set of members that forget everything, such as RAM, is made anew whenever it is opened: nothing is
+//! recorded there, and no crash leaves anything to repair.
+//!
+//! Reading order: the kinds (this file), `open`, `upkeep` (rebuilding beside users), [`create`], [`status`],
+//! [`scrub`].
+
+mod create;
+mod open;
+mod overlay;
+mod scrub;
+mod status;
+mod upkeep;
+
+use std::sync::Arc;
+
+use block::BlockDevice;
+use raid::Level;
+use volume::backend::{Backend, Kind, Opened, Opening, Options};
+use volume::spec::{Bytes, Problem, Spec, Written};
+
+use crate::Failure;
+
+pub use create::{Creation, create, replace};
+pub use scrub::{Scrub, scrub};
+pub use status::{MemberStatus, SetStatus, status};
+
+/// The strip of a set that is created without saying.
+const STRIP: Bytes = Bytes(64 << 10);
+
+/// Missing members are lost for good: the option that says so.
+const LOST: &str = "missing-are-lost";
+/// How fast a member is rebuilt.
+const REBUILD: &str = "rebuild";
+
+const OPTIONS: Options = Options::Known(&[LOST, REBUILD]);
+
+/// A rebuild leaves the larger part of most disks and links to users.
+const REBUILD_RATE: Bytes = Bytes(64 << 20);
+
+macro_rules! kinds {
+    ($($static:ident, $name:literal, $level:expr, $usage:literal, $about:literal;)*) => {
+        $(pub(crate) static $static: Kind = Kind {
+            name: $name,
+            usage: $usage,
+            about: $about,
+            is_layer: true,
+            options: OPTIONS,
+            read: |written| read(&$static, $level, written),
+        };)*
+
+        /// All of them.
+        const KINDS: &[(&Kind, Level)] = &[$((&$static, $level)),*];
+    };
+}
+
+kinds! {
+    RAID0, "raid0", Level::Raid0, "raid0:STRIP:[VOLUME, …]",
+        "a RAID set of other volumes ([raid.md](raid.md)): striped over them, lost with any of them";
+    RAID1, "raid1", Level::Raid1, "raid1:[VOLUME, …]", "the same: a copy on each of them";
+    RAID5, "raid5", Level::Raid5, "raid5:STRIP:[VOLUME, …]", "the same: with parity, so that any one may fail";
+    RAID6, "raid6", Level::Raid6, "raid6:STRIP:[VOLUME, …]", "the same: with two parities, so that any two may fail";
+    RAID10, "raid10", Level::Raid10, "raid10:STRIP:[VOLUME, …]", "the same: two copies of each strip, on neighbours";
+}
+
+#[derive(Debug)]
+struct Raid {
+    kind: &'static Kind,
+    level: Level,
+    /// As written; the superblocks know it.
+    strip: Option<Bytes>,
+    members: Vec<Spec>,
+    missing_are_lost: bool,
+    /// Bytes a second.
+    rebuild: Option<Bytes>,
+}
+
+fn read(kind: &'static Kind, level: Level, written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
+    let strip: Option<Bytes> = match written.argument().text.is_empty() {
+        true => None,
+        false => Some(
+            written
+                .before_brackets("a RAID set wants the length of a strip or nothing", "raid0:64KiB:[…]")?,
+        ),
+    };
+    if let Some(strip) =
+        strip.filter(|strip| !strip.0.is_power_of_two() || !(4 << 10..=1 << 20).contains(&strip.0))
+    {
+        let sentence = format!("a strip of {strip} is not possible: write a power of two from 4KiB to 1MiB");
+        return Err(Problem::new(written.argument().at.clone(), sentence));
+    }
+    Ok(Arc::new(Raid {
+        kind,
+        level,
+        strip,
+        members: written.members()?,
+        missing_are_lost: written.flag(LOST)?,
+        rebuild: written.parsed(REBUILD)?,
+    }))
+}
+
+impl Backend for Raid {
+    fn kind(&self) -> &'static Kind {
+        self.kind
+    }
+
+    fn argument(&self) -> String {
+        self.strip.map(|strip| strip.to_string()).unwrap_or_default()
+    }
+
+    fn options(&self) -> Vec<String> {
+        let lost = self.missing_are_lost.then(|| LOST.to_owned());
+        lost.into_iter().chain(self.rebuild.map(|rate| format!("{REBUILD}={rate}"))).collect()
+    }
+
+    fn members(&self) -> &[Spec] {
+        &self.members
+    }
+
+    /// Of data of which a part is lost with a member that forgets.
+    fn keeps_data(&self) -> bool {
+        self.members.iter().all(Spec::keeps_data)
+    }
+
+    /// It reads its members before it is open, and rebuilds them beside its users.
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
+        Box::pin(async move { Ok(self.assembled(opening).await? as Arc<dyn BlockDevice>) })
+    }
+}
+
+/// What a specification of a set says.
+fn named(spec: &Spec) -> Result<Raid, Failure> {
+    let backend = spec.backend();
+    let known = KINDS.iter().find(|(kind, _)| kind.name == backend.kind().name);
+    let (kind, level) = known.copied().ok_or_else(|| {
+        Failure::refused(format_args!(
+            "{spec} is no RAID set: name one, as in raid5:64KiB:[file:/a, file:/b, file:/c]"
+        ))
+    })?;
+    Ok(Raid {
+        kind,
+        level,
+        strip: backend.argument().parse().ok(),
+        members: backend.members().to_vec(),
+        missing_are_lost: backend.options().iter().any(|option| option == LOST),
+        rebuild: None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! From a specification to a set in use.
+
+use std::sync::Arc;
+
+use block::{BlockDevice, BlockSize, Blocks};
+use raid::choose::{FoundSet, Trust, only_set};
+use raid::disks::{self, Disk, OpenSet};
+use raid::{Assembly, Layout, MemberStates, MetadataStore, Origin, ProtectionAreas, RaidDevice};
+use volume::backend::Opening;
+use volume::spec::Spec;
+
+use super::overlay::Overlay;
+use super::upkeep::{self, Upkeep};
+use super::{REBUILD_RATE, Raid, STRIP};
+use crate::Failure;
+use crate::remote::random;
+
+/// Memory for buffers of stripes in flight, of each set.
+const MEMORY_BYTES: u64 = 64 << 20;
+
+/// The disks that could be opened, and why others could not.
+pub(super) struct Members {
+    pub(super) disks: Vec<Disk>,
+    pub(super) absent: Vec<String>,
+}
+
+impl Members {
+    /// A member that cannot be opened is missing: the set may do without it.
+    pub(super) async fn open(specs: &[Spec], opening: &Opening) -> Members {
+        let mut members = Members { disks: Vec::new(), absent: Vec::new() };
+        for spec in specs {
+            // A set is not completed by a file that is made for it.
+            if let Some(path) = spec.store().makes_file() {
+                members.absent.push(format!("{spec}: {} does not exist", path.display()));
+                continue;
+            }
+            match spec.open(opening).await {
+                Ok(device) => members.disks.push(Disk { name: spec.to_string(), device }),
+                Err(error) => members.absent.push(format!("{spec}: {error}")),
+            }
+        }
+        members
+    }
+
+    /// A sentence with those that could not be opened behind it.
+    pub(super) fn and_absent(&self, sentence: String) -> String {
+        self.absent.iter().fold(sentence, |all, absent| format!("{all}; {absent}"))
+    }
+}
+
+impl Raid {
+    /// The set, in use.
+    pub(super) async fn assembled(&self, opening: &Opening) -> Result<Arc<RaidDevice>, Failure> {
+        if !self.members.iter().any(Spec::keeps_data) {
+            return self.made_anew(opening).await;
+        }
+        let (parts, is_new) = self.parts(opening).await?;
+        let origin = match (is_new, parts.states.lacking().contains(&true)) {
+            (true, false) => Origin::NewOfZeros,
+            (true, true) => Origin::New,
+            (false, _) => Origin::Existing,
+        };
+        let metadata: Arc<dyn MetadataStore> = match opening.read_only {
+            true => Arc::new(Forgetful),
+            false => {
+                let started = parts.records.start(&parts.states).await;
+                started.map_err(|error| Failure::device("cannot start the set", error))?;
+                Arc::clone(&parts.records) as _
+            }
+        };
+        let assembly = assembly(
+            parts.layout,
+            parts.data(),
+            parts.states.clone(),
+            metadata,
+            parts.protection(),
+            origin,
+            opening,
+        );
+        let set = RaidDevice::assemble(assembly).await.map_err(Failure::refused)?;
+        let set = Arc::new(set);
+        if opening.read_only {
+            return Ok(set);
+        }
+        let upkeep = Upkeep {
+            set: Arc::downgrade(&set),
+            records: parts.records,
+            spares: parts.spares,
+            bytes_per_s: self.rebuild.unwrap_or(REBUILD_RATE).0,
+            sleeper: Arc::clone(&opening.sleeper),
+        };
+        opening.spawner.spawn(Box::pin(upkeep::run(upkeep)));
+        Ok(set)
+    }
+
+    /// What the set is made of, and whether it was created and never started. Nothing is written.
+    pub(super) async fn parts(&self, opening: &Opening) -> Result<(OpenSet, bool), Failure> {
+        let mut members = Members::open(&self.members, opening).await;
+        if opening.read_only {
+            members
+                .disks
+                .iter_mut()
+                .for_each(|disk| disk.device = Arc::new(Overlay::new(Arc::clone(&disk.device))));
+        }
+        let trust = if self.missing_are_lost { Trust::MembersFound } else { Trust::CertainOnly };
+        let found = only_set(&disks::look_at(&members.disks).await, trust)
+            .map_err(|refusal| Failure::refused(members.and_absent(refusal.to_string())))?;
+        self.check(&found)?;
+        let set = found.record.uuid;
+        members.absent.iter().for_each(|absent| tracing::warn!(%set, "a member is missing: {absent}"));
+        let parts = disks::open(&found, &members.disks).map_err(Failure::failed)?;
+        Ok((parts, found.record.generation == 1))
+    }
+
+    /// What is written must be what was found.
+    fn check(&self, found: &FoundSet) -> Result<(), Failure> {
+        let record = &found.record;
+        if record.level != self.level {
+            return Err(Failure::refused(format_args!(
+                "the members are those of a {} set ({}), and the specification says {}",
+                record.level, record.uuid, self.level
+            )));
+        }
+        match self.strip.filter(|strip| strip.0 != record.strip_bytes) {
+            Some(strip) => Err(Failure::refused(format_args!(
+                "the set {} has strips of {} bytes, and the specification says {strip}",
+                record.uuid, record.strip_bytes
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// A set of members that forget: there is nothing to record, and nothing that a crash would leave.
+    async fn made_anew(&self, opening: &Opening) -> Result<Arc<RaidDevice>, Failure> {
+        let mut members: Vec<Option<Arc<dyn BlockDevice>>> = Vec::new();
+        for spec in &self.members {
+            members.push(Some(spec.open(opening).await.map_err(Failure::from)?));
+        }
+        let geometries: Vec<_> = members.iter().flatten().map(|member| member.geometry()).collect();
+        let blocks = geometries.iter().map(|geometry| geometry.blocks.0).min().unwrap_or(0);
+        let block_size = geometries.first().map_or(BlockSize::B512, |geometry| geometry.block_size);
+        let strip = self.strip.unwrap_or(STRIP).0;
+        let layout = Layout::new(self.level, members.len(), strip, block_size, Blocks(blocks))
+            .map_err(Failure::refused)?;
+        let states = MemberStates::in_sync(members.len());
+        let (metadata, nothing) = (Arc::new(Forgetful), ProtectionAreas::Nothing);
+        let assembly = assembly(layout, members, states, metadata, nothing, Origin::NewOfZeros, opening);
+        Ok(Arc::new(RaidDevice::assemble(assembly).await.map_err(Failure::refused)?))
+    }
+}
+
+fn assembly(
+    layout: Layout,
+    members: Vec<Option<Arc<dyn BlockDevice>>>,
+    states: MemberStates,
+    metadata: Arc<dyn MetadataStore>,
+    protection: ProtectionAreas,
+    origin: Origin,
+    opening: &Opening,
+) -> Assembly {
+    let mut nonce = [0; 8];
+    random(&mut nonce);
+    Assembly {
+        layout,
+        members,
+        states,
+        metadata,
+        protection,
+        origin,
+        nonce: u64::from_le_bytes(nonce),
+        memory_bytes: MEMORY_BYTES,
+        accepts_wrong_data: false,
+        sleeper: Arc::clone(&opening.sleeper),
+        spawner: Arc::clone(&opening.spawner),
+    }
+}
+
+/// Remembers nothing: the set ends with the process, or is only read.
+struct Forgetful;
+
+impl MetadataStore for Forgetful {
+    fn record(&self, _states: &MemberStates) -> block::Pending<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}

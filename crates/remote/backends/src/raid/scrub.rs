@@ -1,0 +1,74 @@
+//! Reading all of a set, and comparing it.
+
+use std::fmt;
+
+use raid::Scrubbed;
+use serde::Serialize;
+use volume::spec::Spec;
+
+use super::named;
+use crate::{Failure, opening};
+
+/// What a scrub has found, in stripes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Scrub {
+    /// Looked at.
+    pub stripes: u64,
+    /// With nothing to compare: a member lacks its strip.
+    pub degraded: u64,
+    /// With strips that could not be read, and were written anew.
+    pub rewritten: u64,
+    /// With strips that do not fit each other.
+    pub mismatches: u64,
+    /// Of these, those that were made to fit.
+    pub repaired: u64,
+}
+
+impl Scrub {
+    /// Whether something is left that is not right.
+    pub fn is_right(&self) -> bool {
+        self.mismatches == self.repaired
+    }
+}
+
+impl fmt::Display for Scrub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} stripes: {} do not fit, {} of them repaired",
+            self.stripes, self.mismatches, self.repaired
+        )?;
+        if self.rewritten > 0 {
+            write!(f, "; {} had strips that could not be read and were written anew", self.rewritten)?;
+        }
+        match self.degraded {
+            0 => Ok(()),
+            degraded => write!(f, "; {degraded} could not be compared, since a member lacks them"),
+        }
+    }
+}
+
+/// Reads all stripes of a set that nobody else uses, and with `repairs` makes strips fit each other: data count, parity and
+/// later copies are written anew. `tells` hears how many stripes are done, and of how many.
+///
+/// # Errors
+/// The set does not start, or a request fails.
+pub async fn scrub(spec: &Spec, repairs: bool, tells: &mut dyn FnMut(u64, u64)) -> Result<Scrub, Failure> {
+    let set = named(spec)?.assembled(&opening()).await?;
+    let (mut scrub, stripes) = (Scrub::default(), set.layout().stripes());
+    for stripe in 0..stripes {
+        let found = set.scrub_step(stripe, repairs).await;
+        match found.map_err(|error| Failure::device(format_args!("cannot scrub stripe {stripe}"), error))? {
+            Scrubbed::Right => {}
+            Scrubbed::Degraded => scrub.degraded += 1,
+            Scrubbed::Rewritten { .. } => scrub.rewritten += 1,
+            Scrubbed::Mismatch { is_repaired } => {
+                scrub.mismatches += 1;
+                scrub.repaired += u64::from(is_repaired);
+            }
+        }
+        scrub.stripes += 1;
+        tells(scrub.stripes, stripes);
+    }
+    Ok(scrub)
+}

@@ -1,0 +1,170 @@
+use std::path::Path;
+
+use block::{Buffer, DeviceError, Durability, Extent};
+use contents::Consent;
+
+use super::*;
+use crate::{open, parse, remote};
+
+fn set(folder: &Path, level: &str, members: &[usize]) -> Spec {
+    let members: Vec<_> = members.iter().map(|member| member_of(folder, *member)).collect();
+    parse(&format!("{level}:[{}]", members.join(", "))).expect("a specification")
+}
+
+fn member_of(folder: &Path, member: usize) -> String {
+    format!("file:{}?size=96MiB", folder.join(format!("disk{member}")).display())
+}
+
+fn made(spec: &Spec, creation: &Creation) -> Result<(), Failure> {
+    remote::run(async { create(spec, creation, Consent::Ask(&|_| false)).await.map(drop) })
+}
+
+/// A number of its own in each block.
+fn fill(spec: &Spec, stamp: u8) {
+    remote::run(async {
+        let device = open(spec).await.map_err(Failure::from)?;
+        for (block, number) in (0..device.geometry().blocks.0).step_by(4099).zip(0u8..) {
+            let mut data = Buffer::zeroed(512);
+            data.fill(stamp ^ number);
+            let write = device.write(Extent::new(block, 1), data.share(), Durability::Cached);
+            write.await.map_err(|error| Failure::device("write", error))?;
+        }
+        device.flush().await.map_err(|error| Failure::device("flush", error))
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+fn assert_filled(spec: &Spec, stamp: u8) {
+    remote::run(async {
+        let device = open(spec).await.map_err(Failure::from)?;
+        for (block, number) in (0..device.geometry().blocks.0).step_by(4099).zip(0u8..) {
+            let data = device.read(Extent::new(block, 1), Buffer::zeroed(512)).await;
+            let data = data.map_err(|error: DeviceError| Failure::device("read", error))?;
+            assert!(data.iter().all(|byte| *byte == stamp ^ number), "block {block}");
+        }
+        Ok(())
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+fn refusal(spec: &Spec) -> String {
+    match remote::run(async { open(spec).await.map(drop).map_err(Failure::from) }) {
+        Ok(()) => panic!("{spec} was opened"),
+        Err(failure) => failure.to_string(),
+    }
+}
+
+#[test]
+fn a_set_is_found_by_content_in_any_order_and_survives_a_member() {
+    for (level, members) in [("raid1", 2), ("raid5:64KiB", 3), ("raid6:16KiB", 4), ("raid10:4KiB", 4)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let all: Vec<usize> = (0..members).collect();
+        made(&set(folder.path(), level, &all), &Creation::default()).expect("a set");
+        fill(&set(folder.path(), level, &all), 0x5a);
+        let turned: Vec<usize> = all.iter().rev().copied().collect();
+        let only_read = |spec: Spec| parse(&format!("{spec}?read-only")).expect("a specification");
+        let before = std::fs::read(folder.path().join("disk0")).expect("a disk");
+        assert_filled(&only_read(set(folder.path(), level, &turned)), 0x5a);
+        assert!(std::fs::read(folder.path().join("disk0")).expect("a disk") == before, "it was only read");
+        assert_filled(&set(folder.path(), level, &turned), 0x5a);
+        std::fs::remove_file(folder.path().join("disk1")).expect("a dead disk");
+        if level == "raid1" {
+            // Either of two copies could have gone on alone.
+            assert!(refusal(&set(folder.path(), level, &all)).contains("confirm that they are lost"));
+            let confirmed = parse(&format!("{}?missing-are-lost", set(folder.path(), level, &all)));
+            assert_filled(&confirmed.expect("a specification"), 0x5a);
+        }
+        assert_filled(&set(folder.path(), level, &all), 0x5a);
+        fill(&set(folder.path(), level, &all), 0x3c);
+        assert_filled(&set(folder.path(), level, &turned), 0x3c);
+    }
+}
+
+#[test]
+fn what_cannot_be_right_is_refused_and_nothing_is_made_for_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let of = |level: &str, members: &[usize]| set(folder.path(), level, members);
+    assert!(refusal(&of("raid5:64KiB", &[0, 1, 2])).contains("does not exist"));
+    assert!(!folder.path().join("disk0").exists());
+    made(&of("raid5:64KiB", &[0, 1, 2]), &Creation::default()).expect("a set");
+    let again = made(&of("raid1", &[2, 3]), &Creation::default()).expect_err("a member of a set");
+    assert!(again.to_string().contains("RAID"), "{again}");
+    assert!(refusal(&of("raid6:64KiB", &[0, 1, 2])).contains("RAID 5 set"));
+    assert!(refusal(&of("raid5:4KiB", &[0, 1, 2])).contains("strips of 65536 bytes"));
+    std::fs::remove_file(folder.path().join("disk1")).expect("a dead disk");
+    std::fs::remove_file(folder.path().join("disk2")).expect("another");
+    assert!(refusal(&of("raid5:64KiB", &[0, 1, 2])).contains("disk1 does not exist"));
+    let few = made(&of("raid5:64KiB", &[4, 5]), &Creation::default()).expect_err("too few");
+    assert!(few.to_string().contains("at least 3 members"), "{few}");
+    let memory = parse("raid1:[ram:96MiB, ram:96MiB]").expect("a specification");
+    assert!(made(&memory, &Creation::default()).is_err());
+}
+
+#[test]
+fn a_set_of_memory_needs_no_creation() {
+    let spec = parse("raid0:64KiB:[raid1:[ram:8MiB, ram:8MiB], raid1:[ram:8MiB, ram:8MiB]]").expect("nested");
+    assert!(!spec.keeps_data());
+    remote::run(async {
+        let device = open(&spec).await.map_err(Failure::from)?;
+        assert_eq!(device.geometry().bytes(), 16 << 20);
+        Ok(())
+    })
+    .expect("memory");
+}
+
+#[test]
+fn a_scrub_finds_what_was_changed_behind_the_set_and_repairs_it() {
+    use std::os::unix::fs::FileExt as _;
+    let folder = tempfile::tempdir().expect("a folder");
+    let spec = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);
+    made(&spec, &Creation::default()).expect("a set");
+    fill(&spec, 0x77);
+    let scrubbed =
+        |repairs| remote::run(async { scrub(&spec, repairs, &mut |_, _| {}).await }).expect("scrubbed");
+    assert!(scrubbed(false).is_right());
+    let disk = std::fs::File::options().write(true).open(folder.path().join("disk2")).expect("a disk");
+    disk.write_all_at(b"what nobody wrote", 80 << 20).expect("written");
+    assert_eq!((scrubbed(false).mismatches, scrubbed(true).repaired, scrubbed(false).mismatches), (1, 1, 0));
+}
+
+#[test]
+fn a_spare_takes_the_place_of_a_lost_member() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let spec = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);
+    let spare = parse(&member_of(folder.path(), 3)).expect("a volume");
+    made(&spec, &Creation { spares: vec![spare], ..Creation::default() }).expect("a set");
+    fill(&spec, 0x11);
+    std::fs::remove_file(folder.path().join("disk0")).expect("a dead disk");
+    let with_spare = set(folder.path(), "raid5:64KiB", &[1, 2, 3]);
+    let with_spare = parse(&format!("{with_spare}?rebuild=1GiB")).expect("a specification");
+    assert_rebuilt(&with_spare);
+    std::fs::remove_file(folder.path().join("disk1")).expect("another dead disk");
+    assert_filled(&with_spare, 0x11);
+    let new = parse(&member_of(folder.path(), 4)).expect("a volume");
+    let replaced = |member| remote::run(async { replace(&with_spare, member, &new, Consent::Given).await });
+    assert!(replaced(0).expect_err("a member").to_string().contains("in sync"));
+    replaced(1).expect("replaced");
+    let repaired = parse(&format!("{}?rebuild=1GiB", set(folder.path(), "raid5:64KiB", &[2, 3, 4])));
+    let repaired = repaired.expect("a specification");
+    assert_rebuilt(&repaired);
+    std::fs::remove_file(folder.path().join("disk2")).expect("a third dead disk");
+    assert_filled(&repaired, 0x11);
+}
+
+/// A rebuild goes on where it was when the set was closed.
+fn assert_rebuilt(spec: &Spec) {
+    let in_sync = || {
+        let (sets, others) = remote::run(status(spec)).expect("a set");
+        assert!(others.is_empty(), "{others:?}");
+        sets[0].members.iter().all(|member| member.state == "in sync")
+    };
+    assert!(!in_sync());
+    while !in_sync() {
+        remote::run(async {
+            let device = open(spec).await.map_err(Failure::from)?;
+            reactor::sleep(std::time::Duration::from_millis(200)).await;
+            device.flush().await.map_err(|error| Failure::device("flush", error))
+        })
+        .unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
