@@ -1,5 +1,7 @@
 //! What is told at the end: the result on standard output.
 
+use std::os::fd::AsFd;
+
 use ::report::Report;
 use ::report::measured::{Beside, Measured};
 use bench::record::Record;
@@ -37,6 +39,11 @@ pub(super) fn print(
 
 /// Columns of standard output: a file has room for all that there are.
 pub(crate) fn width() -> usize {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
+    columns(std::io::stdout())
+}
+
+/// The same of another stream.
+pub(super) fn columns(stream: impl AsFd) -> usize {
+    let size = rustix::termios::tcgetwinsize(stream).ok();
     size.filter(|size| size.ws_col > 0).map_or(1000, |size| usize::from(size.ws_col))
 }

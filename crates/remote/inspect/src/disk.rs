@@ -103,14 +103,16 @@ impl Disk {
             None => NOT_ASKED,
         };
         let medium = if self.solid_state { "solid state" } else { "rotational, or not reported" };
-        vec![
+        let limits = self.limits.lines().into_iter().enumerate();
+        let rows = [
             ("capacity", self.capacity()),
             ("writable", writable.to_owned()),
             ("medium", medium.to_owned()),
             ("cache", self.cache()),
             ("thin", self.provisioning.text()),
-            ("limits", self.limits.text()),
-        ]
+        ];
+        let limits = limits.map(|(at, line)| (if at == 0 { "limits" } else { "" }, line));
+        rows.into_iter().chain(limits).collect()
     }
 
     fn capacity(&self) -> String {
@@ -206,7 +208,8 @@ impl Limits {
         }
     }
 
-    fn text(&self) -> String {
+    /// In lines that fit into 80 columns.
+    fn lines(&self) -> Vec<String> {
         let all = [
             ("transfer", self.transfer_blocks),
             ("UNMAP", self.unmap_blocks),
@@ -216,6 +219,9 @@ impl Limits {
         ];
         let told: Vec<String> =
             all.iter().filter_map(|(what, most)| Some(format!("{what} {}", grouped((*most)?)))).collect();
-        if told.is_empty() { "none told".to_owned() } else { format!("{} blocks", told.join(", ")) }
+        match told.is_empty() {
+            true => vec!["none told".to_owned()],
+            false => told.chunks(3).map(|some| format!("{} blocks", some.join(", "))).collect(),
+        }
     }
 }

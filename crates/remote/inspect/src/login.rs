@@ -62,11 +62,11 @@ impl Connection {
         }
     }
 
-    fn text(&self) -> String {
+    /// Its ends, and what is known of its path.
+    fn text(&self) -> [String; 2] {
         let times = self.round_trip_us.zip(self.round_trip_min_us);
-        let facts = [
-            Some(format!("from {}", self.local)),
-            self.congestion.clone(),
+        let ends = [Some(format!("from {}", self.local)), self.congestion.clone()];
+        let path = [
             times.map(|(now, least)| {
                 format!("round trip {} µs (shortest {})", significant(now), significant(least))
             }),
@@ -74,7 +74,8 @@ impl Connection {
             self.path_mtu_bytes.map(|bytes| format!("MTU {bytes}")),
             self.retransmissions.filter(|times| *times > 0).map(|times| format!("{times} retransmissions")),
         ];
-        facts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+        let joined = |facts: Vec<Option<String>>| facts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        [joined(ends.into()), joined(path.into())]
     }
 }
 
@@ -117,9 +118,13 @@ impl Session {
         )
     }
 
-    /// A line for each connection.
+    /// Two lines for each connection: its ends, and its path.
     fn paths(&self) -> impl Iterator<Item = (String, String)> {
-        self.connections.iter().map(|one| (format!("connection {}", one.cid), one.text()))
+        self.connections.iter().flat_map(|one| {
+            let [ends, path] = one.text();
+            let path = (!path.is_empty()).then(|| (String::new(), path));
+            [(format!("connection {}", one.cid), ends)].into_iter().chain(path)
+        })
     }
 }
 

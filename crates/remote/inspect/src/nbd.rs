@@ -6,6 +6,7 @@ use backends::Failure;
 use nbd_client::flags::transmission;
 use nbd_client::{ReplyForm, Url};
 use serde::Serialize;
+use stats::figures::grouped;
 use volume::spec::Bytes;
 
 use crate::answer::Answer;
@@ -153,12 +154,12 @@ impl ExportInfo {
         }
         let medium = if self.rotational { "rotational" } else { "not rotational" };
         let writable = if self.read_only { "read-only" } else { "writable" };
-        line("size", &format!("{} ({} bytes), {medium}, {writable}", Bytes(self.bytes), self.bytes));
+        line("size", &format!("{} ({} bytes), {medium}, {writable}", Bytes(self.bytes), grouped(self.bytes)));
         let (minimum, preferred, maximum) = (self.minimum_block, self.preferred_block, self.maximum_payload);
         line(
             "blocks",
             &format!(
-                "{minimum} bytes at least, {preferred} preferred; requests of at most {}",
+                "minimum {minimum}, preferred {preferred} bytes; requests of at most {}",
                 Bytes(u64::from(maximum))
             ),
         );

@@ -1,11 +1,13 @@
 //! One line at the bottom of the terminal.
 
+use std::io;
 use std::time::Duration;
 
 use bench::record::Sample;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{RunStart, View};
+use crate::bench::shown::columns;
 use crate::output::remark;
 use conduct::crew::Purged;
 use conduct::now::Now;
@@ -32,7 +34,15 @@ impl Line {
     }
 
     fn show(&self) {
-        self.bar.set_message(format!("{}  {}", self.what, self.now.line()));
+        // As much of it as stands beside the time left in one line.
+        let room = columns(io::stderr()).saturating_sub(self.bar.prefix().chars().count() + 2);
+        let mut line = format!("{}  {}", self.what, self.now.line());
+        while line.chars().count() > room
+            && let Some(at) = line.rfind("  ")
+        {
+            line.truncate(at);
+        }
+        self.bar.set_message(line);
     }
 }
 
