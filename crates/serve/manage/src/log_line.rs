@@ -150,7 +150,7 @@ mod tests {
         let lines = lines.fmt_fields(log_fields()).event_format(LogLine::new(false));
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
             let why = "closed by \"them\"\n";
-            tracing::warn!(%why, peer = %"[::1]:7", name = "a b", empty = %"", count = 7, odd = %"\"a\" \"b\"", "ended\u{1b}[2J");
+            tracing::event!(tracing::Level::WARN, %why, peer = %"[::1]:7", name = "a b", empty = %"", count = 7, odd = %"\"a\" \"b\"", "ended\u{1b}[2J");
         });
         let line = String::from_utf8(written.0.lock().expect("no panic").clone()).expect("text");
         let expected = r#"ended\u{1b}[2J why="closed by \"them\"\n" peer=[::1]:7 name="a b" empty="" count=7 odd="\"a\" \"b\"""#;
