@@ -59,7 +59,9 @@ impl Backend for File {
     }
 
     fn argument(&self) -> String {
-        encode(self.path.as_os_str().as_bytes())
+        let path = encode(self.path.as_os_str().as_bytes());
+        // Two slashes would read as a host.
+        path.strip_prefix("//").map(|rest| format!("/%2f{rest}")).unwrap_or(path)
     }
 
     fn options(&self) -> Vec<String> {

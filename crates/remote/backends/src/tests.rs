@@ -247,6 +247,13 @@ fn any_spec() -> impl Strategy<Value = String> {
     })
 }
 
+#[test]
+fn a_path_that_begins_with_two_slashes_reads_back() {
+    let printed = spec("/%2fdata").to_string();
+    assert_eq!(printed, "file:/%2fdata");
+    assert_eq!(parse(&printed), Ok(spec("/%2fdata")));
+}
+
 proptest! {
     #[test]
     fn what_is_printed_reads_back(text in any_spec()) {
