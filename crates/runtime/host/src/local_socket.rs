@@ -1,12 +1,14 @@
 //! Unix sockets that servers listen on: for their owner only, and removed with the server.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
-use rustix::fs::{Mode, fchmod};
+use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::tcp::{BACKLOG, connect_local};
@@ -19,14 +21,37 @@ pub struct SocketFile {
     identity: (u64, u64),
 }
 
-/// Listens at `path`, for this user only (mode 600). The socket that a dead server has left there is replaced.
+/// Listens at `path`, for this user only (mode 600). The socket that a dead server has left there is replaced. Of servers that start
+/// at the same moment one succeeds.
 ///
 /// # Errors
 /// Those of [`look`].
 pub fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+    let _turn = turn(path)?;
     look(path)?;
     make(path).map_err(unfit)
 }
+
+/// A lock of the folder, so that nobody else replaces a socket in it between the look and the moment when this one listens. A
+/// folder that cannot be opened has none.
+///
+/// # Errors
+/// `AddrInUse`: another server has it for longer than starting takes.
+fn turn(path: &Path) -> io::Result<Option<File>> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(folder) = File::open(folder) else { return Ok(None) };
+    for _ in 0..TURN_TRIES {
+        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(folder)),
+            Err(rustix::io::Errno::WOULDBLOCK) => thread::sleep(TURN_PAUSE),
+            Err(_) => return Ok(None), // a file system without locks
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AddrInUse, "another program keeps its folder locked"))
+}
+
+const TURN_TRIES: u32 = 200;
+const TURN_PAUSE: Duration = Duration::from_millis(10);
 
 /// Whether [`bind`] would find nothing in its way. Nothing is changed.
 ///
@@ -85,6 +110,7 @@ impl Drop for SocketFile {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::net::UnixDatagram;
+    use std::sync::Barrier;
 
     use super::*;
 
@@ -113,6 +139,28 @@ mod tests {
         assert_eq!(refused(&path), io::ErrorKind::InvalidInput);
         assert_eq!(refused(&folder.path().join("missing/s")), io::ErrorKind::InvalidInput);
         assert_eq!(refused(&folder.path().join("s".repeat(108))), io::ErrorKind::InvalidInput, "too long");
+    }
+
+    #[test]
+    fn of_servers_that_start_at_once_one_listens() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for round in 0..20 {
+            let path = folder.path().join(format!("s{round}"));
+            drop(UnixListener::bind(&path).expect("a socket to leave behind"));
+            let start = Barrier::new(4);
+            let bound: Vec<_> = thread::scope(|scope| {
+                let begin = || {
+                    scope.spawn(|| {
+                        start.wait();
+                        bind(&path)
+                    })
+                };
+                let servers: Vec<_> = (0..4).map(|_| begin()).collect();
+                servers.into_iter().map(|server| server.join().expect("a server")).collect()
+            });
+            assert_eq!(bound.iter().filter(|bound| bound.is_ok()).count(), 1, "{bound:?}");
+            std::os::unix::net::UnixStream::connect(&path).expect("the one that listens is there");
+        }
     }
 
     #[test]
