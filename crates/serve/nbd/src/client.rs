@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -23,11 +22,12 @@ use volume::{AttachmentId, HostPath, HostPort, ServicePort};
 use crate::config::{Encryption, Export, Limits, Requester};
 use crate::connection::ConnectionEnd;
 use crate::front_end::NBD;
+use crate::numbers::Number;
 
 /// A client that has shaken hands.
 pub(crate) struct Client {
-    /// Its number in this server. They begin anew after 65,535.
-    pub(crate) number: u16,
+    /// Its number in this server.
+    number: Number,
     pub(crate) peer: SocketAddr,
     pub(crate) requester: Requester,
     pub(crate) local: ListenAddress,
@@ -157,6 +157,11 @@ impl fmt::Display for Closing {
 }
 
 impl Client {
+    /// Its number in this server.
+    pub(crate) fn number(&self) -> u16 {
+        self.number.value()
+    }
+
     /// A client whose memory counts against that of its core, too.
     pub(crate) fn new(
         beginning: Beginning,
@@ -164,11 +169,10 @@ impl Client {
         tally: Rc<VolumeTally>,
         core_memory: &Rc<Budget>,
     ) -> Client {
-        static NUMBERS: AtomicU16 = AtomicU16::new(1);
         let Beginning { peer, requester, local, portal, export, session, limits } = beginning;
         let volume = Arc::clone(&export.volume);
         Client {
-            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            number: Number::next(),
             peer,
             requester,
             local,
@@ -282,7 +286,7 @@ impl Client {
 
     /// As observers are told of it.
     pub(crate) fn info<'a>(&'a self, host: &'a str) -> SessionInfo<'a> {
-        let (target, handle) = (Some(&*self.export.name), Some(self.number));
+        let (target, handle) = (Some(&*self.export.name), Some(self.number()));
         SessionInfo { front_end: NBD, initiator: host, user: None, target, handle }
     }
 
@@ -357,7 +361,7 @@ impl Client {
     }
 
     pub(crate) fn log_in(&self) {
-        let (peer, client, export) = (self.peer, self.number, &self.export.name);
+        let (peer, client, export) = (self.peer, self.number(), &self.export.name);
         match &self.requester.encryption {
             None => tracing::info!(target: AUDIT, %peer, client, export, "connected"),
             Some(Encryption { cipher, names }) => {
@@ -368,7 +372,7 @@ impl Client {
     }
 
     pub(crate) fn log_out(&self, end: &ConnectionEnd) {
-        let (peer, client, export) = (self.peer, self.number, &self.export.name);
+        let (peer, client, export) = (self.peer, self.number(), &self.export.name);
         let Traffic { commands, read_bytes, written_bytes, .. } = self.traffic.get();
         tracing::info!(target: AUDIT, why = %end, %peer, client, export, commands, read_bytes, written_bytes,
             "connection ended");
@@ -395,7 +399,7 @@ impl Client {
             parameters.extend(names.iter().map(|name| ("certificate", name.clone())));
         }
         ClientStatus {
-            number: self.number,
+            number: self.number(),
             export: self.export.name.clone(),
             peer: self.peer,
             requester: self.requester.clone(),

@@ -131,7 +131,7 @@ impl CoreClients {
     pub(crate) fn drop_clients(&self, which: &str, force: bool) -> usize {
         let (number, closing) = (which.parse::<u16>(), if force { Closing::Dropped } else { Closing::Asked });
         let is_meant =
-            |client: &&Rc<Client>| number == Ok(client.number) || client.peer.ip().to_string() == which;
+            |client: &&Rc<Client>| number == Ok(client.number()) || client.peer.ip().to_string() == which;
         let all = self.all();
         let meant = all.iter().filter(is_meant);
         meant.map(|client| client.close(closing)).count()

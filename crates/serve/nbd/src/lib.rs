@@ -27,6 +27,7 @@ mod connection;
 mod core;
 mod front_end;
 mod gather;
+mod numbers;
 mod receive;
 
 pub use client::ClientStatus;
