@@ -23,9 +23,9 @@ const ARROWS: &[(&str, &str)] = &[
     // Neither host (the binary joins them) nor each other: a gateway is a target over a device that is a remote LUN.
     ("target", "block volume unit iscsi reactor server"),
     ("nbd-server", "block volume nbd reactor tls server"),
-    // Volumes for how times are written.
-    ("initiator", "scsi block volume iscsi reactor"),
     ("channels", "block reactor"),
+    // Volumes for how times are written; channels for LUNs by several sessions.
+    ("initiator", "scsi block volume channels iscsi reactor"),
     ("nbd-client", "block volume channels nbd reactor tls"),
     // It gives a session a thread and a world of its own, for programs that have another runtime.
     ("threaded", "block reactor host initiator"),

@@ -47,6 +47,7 @@ mod limits;
 mod lost_cache;
 mod lost_writes;
 mod metrics;
+mod multipath;
 mod nbd;
 mod nbd_channels;
 mod nbd_client;

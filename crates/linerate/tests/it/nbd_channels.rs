@@ -13,24 +13,24 @@ use crate::proxy::{Proxy, Towards};
 use crate::remote::in_a_world;
 use crate::server::{Server, free_port};
 
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 /// Pages of a device of 8 MiB that the tests use.
-const PAGES: u64 = 64;
+pub(crate) const PAGES: u64 = 64;
 
 /// Which bytes a page has.
-fn page(device: &Arc<dyn BlockDevice>, number: u64) -> Extent {
+pub(crate) fn page(device: &Arc<dyn BlockDevice>, number: u64) -> Extent {
     let blocks = PAGE >> device.geometry().block_size.shift();
     Extent::new(number * blocks, blocks)
 }
 
-fn data(version: u8) -> Slice {
+pub(crate) fn data(version: u8) -> Slice {
     let mut data = Buffer::zeroed(PAGE as usize);
     data.fill(version);
     data.share()
 }
 
 /// Writes all pages, all at once.
-async fn write_all(device: &Arc<dyn BlockDevice>, version: u8) {
+pub(crate) async fn write_all(device: &Arc<dyn BlockDevice>, version: u8) {
     let write = |number| {
         let device = Arc::clone(device);
         reactor::spawn(
@@ -43,7 +43,7 @@ async fn write_all(device: &Arc<dyn BlockDevice>, version: u8) {
 }
 
 /// The versions of all pages.
-async fn versions(device: &Arc<dyn BlockDevice>) -> Vec<u8> {
+pub(crate) async fn versions(device: &Arc<dyn BlockDevice>) -> Vec<u8> {
     let mut versions = Vec::new();
     for number in 0..PAGES {
         let read =
@@ -54,7 +54,7 @@ async fn versions(device: &Arc<dyn BlockDevice>) -> Vec<u8> {
     versions
 }
 
-fn all(version: u8) -> Vec<u8> {
+pub(crate) fn all(version: u8) -> Vec<u8> {
     vec![version; PAGES as usize]
 }
 
@@ -126,7 +126,7 @@ fn connections_that_are_cut_cost_nothing_but_time() {
 
 /// Writes version after version until the proxy holds some pages of one: which channel gets how much is the balancing's. All
 /// pages have been written by the other connection then. Returns the next version.
-async fn ghosts(device: &Arc<dyn BlockDevice>, proxy: &Proxy) -> u8 {
+pub(crate) async fn ghosts(device: &Arc<dyn BlockDevice>, proxy: &Proxy) -> u8 {
     proxy.hold_towards_target(0);
     for version in 2..u8::MAX {
         let writer = Arc::clone(device);

@@ -247,7 +247,8 @@ fn of_open(error: &OpenError) -> Kind {
         OpenError::Url(_)
         | OpenError::Name(_)
         | OpenError::Secret { .. }
-        | OpenError::SecretWithoutUser(_) => Kind::Refused,
+        | OpenError::SecretWithoutUser(_)
+        | OpenError::SeveralPaths => Kind::Refused,
         // A congestion control: no address is "not found".
         OpenError::Connect { error, .. } if error.kind() == io::ErrorKind::NotFound => Kind::Refused,
         OpenError::Resolve { .. }
@@ -260,7 +261,10 @@ fn of_open(error: &OpenError) -> Kind {
         OpenError::NoSuchLun(_) => Kind::NotFound,
         OpenError::Command { error, .. } => of_command(*error),
         OpenError::Refused { status, sense, .. } => of_answer(*status, *sense),
-        OpenError::AnotherGroup { .. } | OpenError::NotADisk(_) | OpenError::Nonsense(_) => Kind::Failed,
+        OpenError::AnotherGroup { .. }
+        | OpenError::AnotherDevice { .. }
+        | OpenError::NotADisk(_)
+        | OpenError::Nonsense(_) => Kind::Failed,
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use volume::backend::{Backend, Kind, Opened, Opening, Options};
 use volume::spec::{Problem, Written};
 
+use crate::channelled;
 use crate::remote;
 use crate::url_spec::UrlSpec;
 
@@ -53,8 +54,13 @@ impl Backend for Iscsi {
 
     fn open<'a>(&'a self, _opening: &'a Opening) -> Opened<'a> {
         Box::pin(async {
-            let lun = remote::open(&remote::url(&self.0.text())?).await?;
-            Ok(Arc::new(lun) as _)
+            let url = remote::url(&self.0.text())?;
+            if !url.settings.paths.are_several() {
+                return Ok(Arc::new(remote::open(&url).await?) as _);
+            }
+            let lun = Arc::new(remote::open_paths(&url).await?);
+            channelled::keep(self, &lun);
+            Ok(lun as _)
         })
     }
 }

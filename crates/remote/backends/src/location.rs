@@ -111,10 +111,10 @@ impl Location {
 }
 
 /// Whether a text is the URL of a LUN, rather than a volume: it begins with a scheme, and not with NBD's, whose
-/// exports are volumes only.
+/// exports are volumes only, as is a LUN by several sessions.
 pub fn is_url(text: &str) -> bool {
     let has_scheme = text.split_once("://").is_some_and(|(scheme, _)| !scheme.contains(['[', ':', '/']));
-    has_scheme && !crate::nbd::is_url(text)
+    has_scheme && !crate::nbd::is_url(text) && !remote::has_paths(text)
 }
 
 /// Whether a text looks like `HOST:PORT`.
@@ -228,6 +228,8 @@ mod tests {
         assert!(matches!(Location::parse("iscsi://san1/iqn.x/3"), Ok(Location::Lun(_))));
         assert!(matches!(Location::parse("ram:1MiB"), Ok(Location::Volume(_))));
         assert!(matches!(Location::parse("nbd://san1/x"), Ok(Location::Volume(_))));
+        let paths = Location::parse("iscsi://san1/iqn.x/3?address=san2&sessions=2");
+        assert!(matches!(paths, Ok(Location::Volume(_))));
         assert!(matches!(Location::parse("disk.img"), Ok(Location::Path(_))));
         assert!(matches!(Location::parse("./ram:1MiB"), Ok(Location::Path(_))));
         assert!(Location::parse("isci://san1/iqn.x/3").is_err());

@@ -13,8 +13,8 @@ use std::time::Duration;
 use host::{Epoll, EpollOptions};
 use initiator::verbs::{LunAddress, VerbError};
 use initiator::{
-    Discovered, OpenError, Portal, RemoteLun, RemoteTarget, SettingError, Settings, Unit, Url, UrlError,
-    UrlProblem,
+    Discovered, MultipathLun, OpenError, Portal, RemoteLun, RemoteTarget, SettingError, Settings, Unit, Url,
+    UrlError, UrlProblem,
 };
 use iscsi::chap::{Credentials, Secret};
 use volume::nearest::hint;
@@ -115,6 +115,19 @@ pub fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
 pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
     let target = open_target(url).await?;
     target.lun(url.lun).await.map_err(|error| refused(error, &url.settings))
+}
+
+/// Logs in by all paths of a URL with several, and attaches the LUN. The sessions live in the world of this thread.
+///
+/// # Errors
+/// As [`open`], for the path that was tried last.
+pub async fn open_paths(url: &Url) -> Result<MultipathLun, Failure> {
+    initiator::open_paths(url, random).await.map_err(|error| refused(error, &url.settings))
+}
+
+/// Whether this is the URL of a LUN by several sessions.
+pub fn has_paths(text: &str) -> bool {
+    Url::parse(text).is_ok_and(|url| url.settings.paths.are_several())
 }
 
 /// Logs in, for any of the target's LUNs.

@@ -31,6 +31,15 @@ const REPLAYED_AT_ONCE: usize = 32;
 /// Lost connections that one connection names.
 const ENDED_MAX: usize = 64;
 
+impl<T: Transport> State<T> {
+    /// No request of this lost connection can reach the medium any more: its claims.
+    fn fenced(&mut self, number: u64) -> Option<Vec<Claim>> {
+        self.quarantined.remove(&number);
+        self.broken_replays.remove(&number);
+        self.unfenced.remove(&number)
+    }
+}
+
 /// A connection that is not used yet: without a use it takes leave, also when its task is aborted meanwhile.
 struct Unused<L: Link>(Option<Rc<L>>);
 
@@ -82,18 +91,24 @@ impl<T: Transport> Shared<T> {
             (state.next_number - 1, ended)
         };
         let name = Name { session: self.settings.session, number };
-        let Connected { link, fences, start } = self.transport.connect(path, name, &ended).await?;
+        let connected = self.transport.connect(path, name, &ended).await?;
+        let Connected { link, fences, not_ended, start } = connected;
         let in_use = InUse { link, number, fences };
         let mut unused = Unused(Some(Rc::clone(&in_use.link)));
-        let of_ended =
-            |state: &mut State<T>| ended.iter().filter_map(|lost| state.unfenced.remove(lost)).collect();
+        let of_ended = |state: &mut State<T>| {
+            let fenced = ended.iter().filter(|lost| !not_ended.contains(lost));
+            fenced.filter_map(|lost| state.fenced(*lost)).collect()
+        };
         let fenced: Vec<Vec<Claim>> = of_ended(&mut self.state.borrow_mut());
         match fences {
             true => drop(fenced),
             // Another server than the one that has fenced before.
             false => self.bury(fenced.into_iter().flatten().collect()),
         }
-        if self.state.borrow().unfenced.values().any(|claims| !claims.is_empty()) {
+        self.quarantine(&not_ended).await;
+        let is_unnamed =
+            |(number, claims): (&u64, &Vec<Claim>)| !claims.is_empty() && !ended.contains(number);
+        if self.state.borrow().unfenced.iter().any(is_unnamed) {
             // More than one connection can name: a replay could be overtaken by what is not fenced yet.
             return Err("more lost connections are to be ended first".to_owned());
         }
@@ -116,9 +131,10 @@ impl<T: Transport> Shared<T> {
             return Ok(in_use);
         }
         self.retire(in_use, &Loss::Ended(String::new()));
-        if !fences {
-            // Nothing else may be sent while a part of the replay could still come.
-            reactor::sleep(self.settings.quarantine).await;
+        // Nothing else may be sent while a part of the replay could still come.
+        match fences {
+            true => drop(self.state.borrow_mut().broken_replays.insert(number)),
+            false => reactor::sleep(self.settings.quarantine).await,
         }
         Err("lost while the journal was replayed".to_owned())
     }
@@ -232,6 +248,28 @@ impl<T: Transport> Shared<T> {
                     }
                 }));
             }
+        }
+    }
+
+    /// Connections that the server could not end by the path of the present one: their claims wait until they are ended by
+    /// another, or the quarantine is over.
+    async fn quarantine(self: &Rc<Self>, not_ended: &[u64]) {
+        let quarantine = self.settings.quarantine;
+        for number in not_ended.iter().copied() {
+            let mut state = self.state.borrow_mut();
+            if !state.unfenced.contains_key(&number) || !state.quarantined.insert(number) {
+                continue;
+            }
+            let shared = Rc::clone(self);
+            drop(reactor::spawn(async move {
+                reactor::sleep(quarantine).await;
+                let settled = shared.state.borrow_mut().fenced(number);
+                drop(settled);
+            }));
+        }
+        let is_awaited = not_ended.iter().any(|number| self.state.borrow().broken_replays.contains(number));
+        if is_awaited {
+            reactor::sleep(quarantine).await;
         }
     }
 

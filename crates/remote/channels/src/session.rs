@@ -1,7 +1,7 @@
 //! Requests: each goes to a channel, and to another one when that is lost.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::ops::Range;
 use std::pin::Pin;
@@ -73,6 +73,10 @@ pub(crate) struct State<T: Transport> {
     pub(crate) slots: Vec<Slot<T::Link>>,
     /// Claims of lost connections that the server has not fenced yet, by the connection's number.
     pub(crate) unfenced: BTreeMap<u64, Vec<Claim>>,
+    /// Those of them whose claims end with a quarantine, unless they are fenced before.
+    pub(crate) quarantined: BTreeSet<u64>,
+    /// Lost connections by which a part of a replay may still come.
+    pub(crate) broken_replays: BTreeSet<u64>,
     pub(crate) next_number: u64,
     /// Who waits for a channel, for room in the journal, or for the first attempts.
     pub(crate) waiters: Vec<Waker>,
@@ -142,6 +146,8 @@ impl<T: Transport> Channels<T> {
         let state = State {
             slots: (0..settings.channels.max(1)).map(slot).collect(),
             unfenced: BTreeMap::new(),
+            quarantined: BTreeSet::new(),
+            broken_replays: BTreeSet::new(),
             next_number: 1,
             waiters: Vec::new(),
             has_changed: false,
@@ -327,14 +333,18 @@ impl<T: Transport> Shared<T> {
         }
     }
 
-    /// The channel that is expected to answer first, once there is one.
+    /// Of the channels that are preferred, the one that is expected to answer first, once there is one.
     async fn usable(&self, bytes: u64, deadline: Instant) -> Option<(Rc<T::Link>, Sending<'_, T>)> {
         let left = deadline.saturating_duration_since(reactor::now());
         let usable = poll_fn(|cx| {
             let mut state = self.state.borrow_mut();
             let now = reactor::now();
-            let live = state.slots.iter().enumerate().filter(|(_, slot)| slot.live().is_some());
-            let Some(chosen) = choose(live.map(|(number, slot)| (number, &slot.estimate)), now, bytes) else {
+            let rank = |slot: &Slot<T::Link>| slot.live().and_then(|in_use| in_use.link.rank(cx.waker()));
+            let best = state.slots.iter().filter_map(rank).min();
+            let preferred =
+                state.slots.iter().enumerate().filter(|(_, slot)| best.is_some() && rank(slot) == best);
+            let estimates = preferred.map(|(number, slot)| (number, &slot.estimate));
+            let Some(chosen) = choose(estimates, now, bytes) else {
                 state.waiters.push(cx.waker().clone());
                 return Poll::Pending;
             };

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::rc::Rc;
+use std::task::Waker;
 use std::time::Instant;
 
 use derive_more::Display;
@@ -87,6 +88,13 @@ pub trait Link: 'static {
     /// Whether it is lost.
     fn is_lost(&self) -> bool;
 
+    /// How well the device is reached by it: requests go to those of the lowest rank. `None` if they cannot at present: `waker` is
+    /// woken when that changes. [`Failed::Lost`] then means that the server has refused a request for this reason.
+    fn rank(&self, waker: &Waker) -> Option<u8> {
+        let _ = waker; // that does not change
+        Some(0)
+    }
+
     /// Waits for its loss, or its end as [`Link::leave`] wants it.
     fn lost(&self) -> impl Future<Output = Loss>;
 
@@ -110,6 +118,8 @@ pub struct Connected<L> {
     /// The server has ended the connections that were named, and none of their requests can reach the medium any
     /// more.
     pub fences: bool,
+    /// Those of them that it could not end by this path.
+    pub not_ended: Vec<u64>,
     /// A number of the server's start, if it tells: another one than before shows that it was restarted.
     pub start: Option<u128>,
 }

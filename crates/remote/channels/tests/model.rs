@@ -77,10 +77,19 @@ impl Part for Asked {
     }
 }
 
+/// Which lost connections the server ends when it is told of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fencing {
+    None,
+    ByAnyPath,
+    /// Those of the path by which it is told. Paths are cut now and then.
+    ByOwnPath,
+}
+
 /// The server and the network.
 struct World {
     random: RefCell<Random>,
-    fences: bool,
+    fencing: Fencing,
     /// How long what was sent over a connection that is lost can be under way.
     ghosts_for: Duration,
     cache: RefCell<[u32; BLOCKS]>,
@@ -95,10 +104,10 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, fences: bool, ghosts_for: Duration) -> Rc<World> {
+    fn new(seed: u64, fencing: Fencing, ghosts_for: Duration) -> Rc<World> {
         Rc::new(World {
             random: RefCell::new(Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)),
-            fences,
+            fencing,
             ghosts_for,
             cache: RefCell::new([0; BLOCKS]),
             durable: RefCell::new([0; BLOCKS]),
@@ -141,6 +150,7 @@ impl World {
 struct Wire {
     world: Rc<World>,
     number: u64,
+    path: usize,
     incarnation: u64,
     inner: RefCell<Inner>,
 }
@@ -319,24 +329,39 @@ struct Network(Rc<World>);
 impl Transport for Network {
     type Link = Wire;
 
-    async fn connect(&self, _: usize, name: Name, ended: &[u64]) -> Result<Connected<Wire>, String> {
+    async fn connect(&self, path: usize, name: Name, ended: &[u64]) -> Result<Connected<Wire>, String> {
         let world = &self.0;
         world.asked_at.set(now());
         sleep(world.time(Duration::from_millis(20))).await;
         if !world.is_up.get() {
             return Err("refused".to_owned());
         }
-        world.dead.borrow_mut().extend(ended.iter().filter(|_| world.fences));
+        let fences = world.fencing != Fencing::None;
+        let can_be_cut = world.fencing == Fencing::ByOwnPath && name.number > 0;
+        if can_be_cut && world.random.borrow_mut().below(2) == 0 {
+            return Err("this path is cut".to_owned());
+        }
+        let is_ended = |number: &u64| match world.fencing {
+            Fencing::None => false,
+            Fencing::ByAnyPath => true,
+            Fencing::ByOwnPath => {
+                world.links.borrow().iter().any(|wire| wire.number == *number && wire.path == path)
+            }
+        };
+        let (dead, not_ended): (Vec<u64>, Vec<u64>) = ended.iter().partition(|number| is_ended(number));
+        world.dead.borrow_mut().extend(dead);
         let incarnation = world.incarnation.get();
         let wire = Rc::new(Wire {
             world: Rc::clone(world),
             number: name.number,
+            path,
             incarnation,
             inner: RefCell::default(),
         });
         world.links.borrow_mut().push(Rc::clone(&wire));
         sleep(world.time(Duration::from_millis(20))).await;
-        Ok(Connected { link: wire, fences: world.fences, start: world.fences.then_some(incarnation.into()) })
+        let not_ended = if fences { not_ended } else { Vec::new() };
+        Ok(Connected { link: wire, fences, not_ended, start: fences.then_some(incarnation.into()) })
     }
 
     fn path_name(&self, path: usize) -> String {
@@ -362,7 +387,7 @@ struct Told {
 }
 
 struct Run {
-    fences: bool,
+    fencing: Fencing,
     quarantine: Duration,
     channels: usize,
     is_coherent: bool,
@@ -390,8 +415,9 @@ async fn opened(world: &Rc<World>, seed: u64, run: &Run) -> Channels<Network> {
 /// One run. What was stale or lost, if anything, and how many ghosts there were, replays and resends.
 fn run(seed: u64, run: &Run) -> (Option<String>, [u64; 3]) {
     block_on(Alone::exact_virtual_time(), async {
-        let ghosts_for = if run.fences { 10 * QUARANTINE } else { QUARANTINE.mul_f64(0.9) };
-        let world = World::new(seed, run.fences, ghosts_for);
+        let is_sure = run.fencing == Fencing::ByAnyPath;
+        let ghosts_for = if is_sure { 10 * QUARANTINE } else { QUARANTINE.mul_f64(0.9) };
+        let world = World::new(seed, run.fencing, ghosts_for);
         let channels = Rc::new(opened(&world, seed, run).await);
         let (told, fault) = (Rc::new(RefCell::new(Told::default())), Rc::new(RefCell::new(None::<String>)));
         let ends = now() + Duration::from_secs(60);
@@ -530,10 +556,10 @@ async fn trouble(world: Rc<World>, ends: Instant) {
 
 fn runs() -> Vec<Run> {
     let mut runs = Vec::new();
-    for fences in [true, false] {
+    for fencing in [Fencing::ByAnyPath, Fencing::ByOwnPath, Fencing::None] {
         for (channels, is_coherent) in [(1, false), (1, true), (4, true)] {
             for journal_bytes in [12, 1 << 20] {
-                runs.push(Run { fences, quarantine: QUARANTINE, channels, is_coherent, journal_bytes });
+                runs.push(Run { fencing, quarantine: QUARANTINE, channels, is_coherent, journal_bytes });
             }
         }
     }
@@ -546,7 +572,7 @@ fn nothing_stale_is_read_and_nothing_acknowledged_is_lost() {
     for (place, how) in runs().iter().enumerate() {
         for seed in 1..=4 {
             let (fault, counts) = run(seed * 100 + place as u64, how);
-            assert_eq!(fault, None, "seed {seed}, {} channels, fences: {}", how.channels, how.fences);
+            assert_eq!(fault, None, "seed {seed}, {} channels, fencing: {:?}", how.channels, how.fencing);
             (0..3).for_each(|place| counted[place] += counts[place]);
         }
     }
@@ -555,25 +581,32 @@ fn nothing_stale_is_read_and_nothing_acknowledged_is_lost() {
 
 #[test]
 fn without_fencing_a_ghost_is_found() {
-    let unfenced = Run {
-        fences: false,
-        quarantine: Duration::ZERO,
-        channels: 4,
-        is_coherent: true,
-        journal_bytes: 1 << 20,
-    };
-    let found = (1..=40).find_map(|seed| run(seed, &unfenced).0);
-    assert!(found.is_some(), "no ghost did any harm");
+    for fencing in [Fencing::None, Fencing::ByOwnPath] {
+        let unfenced = Run {
+            fencing,
+            quarantine: Duration::ZERO,
+            channels: 4,
+            is_coherent: true,
+            journal_bytes: 1 << 20,
+        };
+        let found = (1..=40).find_map(|seed| run(seed, &unfenced).0);
+        assert!(found.is_some(), "no ghost did any harm: {fencing:?}");
+    }
 }
 
 /// A server that takes every connection and ends it at once is not asked as fast as it can answer: pauses grow to seconds, and
 /// begin anew once a connection has lived for a while. What has lived for a second is replaced at once.
 #[test]
 fn a_connection_that_is_lost_at_once_is_followed_by_a_pause() {
-    let alone =
-        Run { fences: true, quarantine: QUARANTINE, channels: 1, is_coherent: true, journal_bytes: 1 << 20 };
+    let alone = Run {
+        fencing: Fencing::ByAnyPath,
+        quarantine: QUARANTINE,
+        channels: 1,
+        is_coherent: true,
+        journal_bytes: 1 << 20,
+    };
     block_on(Alone::exact_virtual_time(), async {
-        let world = World::new(7, true, Duration::ZERO);
+        let world = World::new(7, Fencing::ByAnyPath, Duration::ZERO);
         let channels = opened(&world, 7, &alone).await;
         let mut pauses = Vec::new();
         let lives = [0; 12].into_iter().chain([2, 0, 11, 0]).map(Duration::from_secs);

@@ -48,6 +48,9 @@ struct Entry {
     asked_at: u64,
     /// The generation last reported by the target.
     generation: Option<CacheGeneration>,
+    /// Reports of resets, and of losses of writes.
+    resets: u64,
+    losses: u64,
     /// A reset was reported, or a flush was not answered, and the generation has not been read since.
     is_in_doubt: bool,
 }
@@ -112,6 +115,8 @@ impl Caches {
             mode_changes: 0,
             asked_at: 0,
             generation: None,
+            resets: 0,
+            losses: 0,
             is_in_doubt: false,
         });
         CachedWrites { caches: Arc::clone(self), key }
@@ -155,8 +160,13 @@ impl Entry {
             }
             // Without a generation there is nothing to compare.
             CacheEffect::Unanswered => self.is_in_doubt |= self.generation.is_some(),
-            CacheEffect::Reset if self.generation.is_some() => self.is_in_doubt = true,
-            CacheEffect::Reset => self.lose_cache(),
+            CacheEffect::Reset => {
+                self.resets += 1;
+                match self.generation {
+                    Some(_) => self.is_in_doubt = true,
+                    None => self.lose_cache(),
+                }
+            }
             CacheEffect::StorageError => {
                 self.lose_cache();
                 // A generation that changed for this loss must not count as another loss later.
@@ -167,6 +177,7 @@ impl Entry {
     }
 
     fn lose(&mut self) {
+        self.losses += 1;
         if self.ledger.note_loss() {
             tracing::error!(lun = ?self.lun, "the target may have lost writes that it had acknowledged");
         }
@@ -220,6 +231,16 @@ impl CachedWrites {
             entry.asked_at = asked_at;
             entry.write_through = write_through && asked_at == entry.mode_changes;
         });
+    }
+
+    /// How many resets were reported, and how many losses of writes.
+    pub(crate) fn events(&self) -> (u64, u64) {
+        self.with(|entry| (entry.resets, entry.losses))
+    }
+
+    /// The generation that was read last.
+    pub(crate) fn generation(&self) -> Option<CacheGeneration> {
+        self.with(|entry| entry.generation)
     }
 
     /// The device is new, and the generation was read.

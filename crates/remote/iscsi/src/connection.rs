@@ -56,7 +56,12 @@ impl Connection {
     /// Runs until the connection ends, and is removed from the session.
     pub(crate) async fn run(mut self) -> Ending {
         let ending = poll_fn(|cx| self.poll(cx)).await;
-        self.stream.shutdown();
+        match &ending {
+            Ending::LoggedOut => self.stream.shutdown(),
+            _ if self.session.inner().resets_lost => self.stream.reset(),
+            _ => self.stream.shutdown(),
+        }
+        self.session.inner().last_ending = Some(ending.to_string());
         match &ending {
             Ending::LoggedOut => self.recording.end(reactor::now(), &ending),
             ending => self.recording.end_badly(reactor::now(), ending),

@@ -26,7 +26,7 @@ pub async fn discover(
 ) -> Result<Vec<Discovered>, OpenError> {
     // A discovery session has one connection (RFC 7143 section 4.3), and is not recovered.
     let settings = Settings { connections: 1, reconnect_time: Duration::ZERO, ..settings.clone() };
-    let session = Connector::new(portal, &settings, random, None)?.session().await?;
+    let (session, _) = Connector::new(portal, &settings, random, None)?.session().await?;
     let answered = session.send_targets("All").await;
     // The process may end after this: a logout that nobody waits for would not be sent.
     session.close().await;

@@ -131,6 +131,20 @@ pub enum OpenError {
         /// That of the connection.
         connection: u16,
     },
+    /// Several sessions are for a block device.
+    #[display(
+        "the keys address, sessions and a second source are for what reads and writes blocks, as bench, copy, attach and serve do: \
+         name one portal here"
+    )]
+    SeveralPaths,
+    /// Another path has led to another device.
+    #[display("the LUN at {address} is another device than by the other paths: {why}")]
+    AnotherDevice {
+        /// The address.
+        address: SocketAddr,
+        /// What differs.
+        why: String,
+    },
     /// The target has no such LUN.
     #[display("the target has no LUN {_0}")]
     NoSuchLun(u16),

@@ -22,6 +22,7 @@ use scsi::{
 use crate::caches::CachedWrites;
 use crate::effect::Effect;
 use crate::error::{CommandError, OpenError, refusal};
+use crate::paths::LunReference;
 use crate::probe::{self, Deallocation, Limits};
 use crate::remote_target::{Attempt, RemoteTarget};
 use crate::session::CommandSpec;
@@ -29,7 +30,7 @@ use crate::tasks::{Ended, Status, Transfer};
 use crate::timeouts::Timeouts;
 use crate::unit::{CommandResult, Unit};
 use crate::unsettled_extents::UnsettledExtents;
-use crate::verbs::{Identity, LbaRun, LbaStatus, lba_runs, parameters, unmap_lists};
+use crate::verbs::{CacheGeneration, Identity, LbaRun, LbaStatus, lba_runs, parameters, unmap_lists};
 use crate::verdict::{Verdict, verdict};
 
 /// A remote logical unit.
@@ -64,6 +65,8 @@ pub struct RemoteLun {
     no_write_same: AtomicBool,
     /// It has been logged that commands are refused for now, and none has ended well since.
     waiting_told: AtomicBool,
+    /// The target has told that the access state of the port has changed, or refuses commands for it.
+    access_changed: AtomicBool,
 }
 
 impl RemoteLun {
@@ -91,7 +94,28 @@ impl RemoteLun {
             cached,
             no_write_same: AtomicBool::new(false),
             waiting_told: AtomicBool::new(false),
+            access_changed: AtomicBool::new(false),
         })
+    }
+
+    /// What it is known by.
+    pub(crate) fn reference(&self) -> LunReference {
+        LunReference { identity: self.identity.clone(), geometry: self.geometry(), profile: self.profile }
+    }
+
+    /// How many resets the target has reported, and how many losses of writes.
+    pub(crate) fn cache_events(&self) -> (u64, u64) {
+        self.cached.events()
+    }
+
+    /// The generation of its cache, as it was read last, if the target reports it.
+    pub(crate) fn cache_generation(&self) -> Option<CacheGeneration> {
+        self.cached.generation()
+    }
+
+    /// Whether the target has told of another access state of the port since this was asked last.
+    pub(crate) fn take_access_changed(&self) -> bool {
+        self.access_changed.load(Relaxed) && self.access_changed.swap(false, Relaxed)
     }
 
     /// Sends a command and returns the target's response, without retries.
@@ -147,6 +171,9 @@ impl RemoteLun {
             match outcome {
                 Ok(status) => {
                     let sense = Sense::parse(&status.sense);
+                    if sense.is_some_and(Sense::tells_of_access) {
+                        self.access_changed.store(true, Relaxed);
+                    }
                     match verdict(status.status, sense, info.extent, info.writing) {
                         Verdict::Done => {
                             self.waiting_told.store(false, Relaxed);
@@ -219,7 +246,10 @@ impl RemoteLun {
     /// A command sent in the session `epoch` fails, and may not have ended. If it changes anything, its
     /// blocks are blocked while it may still be executed: a newer write could be overwritten.
     fn bar(&self, RequestInfo { extent, .. }: RequestInfo, cdb: &Cdb, epoch: u64) {
-        if changes(cdb) && self.unsettled.add(epoch, extent) && self.target.is_unsettled(epoch) {
+        // Of a session that is not recovered nothing is left to use; who opened it knows what it has left.
+        let is_recovered = !self.target.timeouts().reconnect.is_zero();
+        let is_news = changes(cdb) && self.unsettled.add(epoch, extent);
+        if is_recovered && is_news && self.target.is_unsettled(epoch) {
             tracing::error!(
                 lun = self.number,
                 lba = extent.lba.0,

@@ -44,8 +44,12 @@ pub async fn open_target(
     settings: &Settings,
     random: Random,
 ) -> Result<Arc<RemoteTarget>, OpenError> {
+    if settings.paths.are_several() {
+        return Err(OpenError::SeveralPaths);
+    }
     let connector = Connector::new(portal, settings, random, Some(target))?;
-    Ok(RemoteTarget::new(connector.session().await?, Timeouts::new(settings), settings.recorder.clone()))
+    let (session, _) = connector.session().await?;
+    Ok(RemoteTarget::new(session, Timeouts::new(settings), settings.recorder.clone()))
 }
 
 /// Maximum number of redirections: more are a loop.
@@ -91,6 +95,11 @@ impl LeadingLogin {
         }
     }
 
+    /// The same, at another portal of the port.
+    pub(crate) fn at(&self, address: SocketAddr) -> LeadingLogin {
+        LeadingLogin { address, ..self.clone() }
+    }
+
     /// The portal group tag, for messages.
     pub(crate) fn group(&self) -> String {
         self.target_portal_group_tag.map_or_else(|| "unknown".to_owned(), |tag| tag.to_string())
@@ -125,7 +134,7 @@ impl Connector {
     }
 
     /// Opens a session with all its connections, and starts its recovery.
-    pub(crate) async fn session(self) -> Result<Rc<Session>, OpenError> {
+    pub(crate) async fn session(self) -> Result<(Rc<Session>, LeadingLogin), OpenError> {
         let (leading, machine, first) = self.lead().await?;
         let session = Session::new(*machine, self.nexus(&leading), Timeouts::new(&self.settings));
         self.join(&session, Cid(0), first);
@@ -134,8 +143,8 @@ impl Connector {
             return Err(error);
         }
         reactor::spawn(keep_time(Rc::downgrade(&session)));
-        reactor::spawn(recovery::run(Rc::clone(&session), self, leading));
-        Ok(session)
+        reactor::spawn(recovery::run(Rc::clone(&session), self, leading.clone()));
+        Ok((session, leading))
     }
 
     /// Opens further connections. If the session loses all of its connections meanwhile, it ends, and no
@@ -310,7 +319,7 @@ fn redirected(to: &str) -> Result<Portal, OpenError> {
 }
 
 /// A unique ISID: 80h for a random one (RFC 7143 section 11.12.5).
-fn isid(random: Random) -> Isid {
+pub(crate) fn isid(random: Random) -> Isid {
     let mut bytes = [0x80; 6];
     random(&mut bytes[1..]);
     Isid(bytes)

@@ -173,7 +173,7 @@ fn perhaps<T>(name: &'static str, answer: Result<T, VerbError>) -> Result<Option
     }
 }
 
-fn failed(name: &'static str, error: VerbError) -> OpenError {
+pub(crate) fn failed(name: &'static str, error: VerbError) -> OpenError {
     match error {
         VerbError::Lost(error) => OpenError::Command { name, error },
         VerbError::Refused { name, status, sense } => OpenError::Refused { name, status, sense },

@@ -203,7 +203,7 @@ impl Session {
     }
 
     /// Ends when the session is over.
-    async fn ended(&self) {
+    pub(crate) async fn ended(&self) {
         poll_fn(|cx| self.inner().poll_over(cx.waker())).await;
     }
 }

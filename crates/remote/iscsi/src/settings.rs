@@ -12,9 +12,11 @@ use iscsi::chap::{Algorithm, Credentials, Secret};
 use iscsi::negotiate::{DigestKind, Offers};
 use iscsi::pdu::Isid;
 use reactor::StreamOptions;
-use volume::spec::Time;
+use volume::spec::{Bytes, Time};
 
+use crate::paths::Multipath;
 use crate::recorder::FlightRecorder;
+use crate::url::Portal;
 
 /// How a session is set up. The defaults are what is fastest with most targets; a target may always insist on
 /// less.
@@ -81,6 +83,8 @@ pub struct Settings {
     pub nop_interval: Duration,
     /// What remembers the last PDUs of each connection.
     pub recorder: FlightRecorder,
+    /// Several sessions with a LUN.
+    pub paths: Multipath,
 }
 
 impl Default for Settings {
@@ -114,6 +118,7 @@ impl Default for Settings {
             reconnect_time: Duration::from_secs(120),
             nop_interval: Duration::from_secs(5),
             recorder: FlightRecorder::default(),
+            paths: Multipath::default(),
         }
     }
 }
@@ -165,6 +170,9 @@ const fn key(
     Key { name, also, takes, set }
 }
 
+/// Other portals, and addresses to come from.
+const PATHS_MAX: usize = 16;
+const JOURNAL_BYTES_MAX: u64 = 4 << 30;
 const YES_NO: &str = "yes or no";
 const DIGEST: &str = "none or crc32c";
 /// RFC 7143 sections 13.12 to 13.14: "A number from 512 to (2**24 - 1)".
@@ -263,8 +271,28 @@ const KEYS: &[Key] = &[
         s.stream.segment_bytes = Some(number(v, 88, 32_767)? as u16);
         Some(())
     }),
-    key("source", "", "an address of this host", |s, v| {
-        s.stream.source = Some(SocketAddr::new(v.parse::<IpAddr>().ok()?, 0));
+    key("source", "", "an address of this host, at most 16 times", |s, v| {
+        let source = v.parse::<IpAddr>().ok().filter(|_| s.paths.sources.len() < PATHS_MAX)?;
+        s.paths.sources.push(source);
+        s.stream.source = Some(SocketAddr::new(source, 0));
+        Some(())
+    }),
+    key("address", "", "another portal of the target, HOST[:PORT], at most 16 times", |s, v| {
+        let portal = Portal::from_address(v).filter(|_| s.paths.addresses.len() < PATHS_MAX)?;
+        s.paths.addresses.push(portal);
+        Some(())
+    }),
+    key("sessions", "", "a number from 1 to 64", |s, v| {
+        s.paths.sessions = Some(number(v, 1, 64)? as u16);
+        Some(())
+    }),
+    key("quarantine", "", "a time up to 24h, such as 10 or 500ms", |s, v| {
+        s.paths.quarantine = time(v, 0, 86_400)?;
+        Some(())
+    }),
+    key("journal", "", "a size up to 4GiB, such as 64MiB", |s, v| {
+        let Bytes(bytes) = v.parse().ok()?;
+        s.paths.journal_bytes = usize::try_from(bytes).ok().filter(|_| bytes <= JOURNAL_BYTES_MAX)?;
         Some(())
     }),
     key("login-time", "", SECONDS, |s, v| {
@@ -426,6 +454,11 @@ mod tests {
             ("isid", "8000"),
             ("isid", "+80000000001"),
             ("source", "san1"),
+            ("address", "san1:0"),
+            ("address", ""),
+            ("sessions", "65"),
+            ("journal", "5GiB"),
+            ("quarantine", "25h"),
             ("reconnect-time", "604801"),
             ("record", "65537"),
         ] {

@@ -71,6 +71,8 @@ pub enum UrlProblem {
     Encoding,
     /// A key or value that does not fit.
     Setting(SettingError),
+    /// One session's identifier, and several sessions.
+    Isid,
 }
 
 impl fmt::Display for UrlError {
@@ -104,6 +106,7 @@ impl fmt::Display for UrlProblem {
                 write!(f, "% stands before two hexadecimal digits; write %25 for % itself")
             }
             UrlProblem::Setting(error) => error.fmt(f),
+            UrlProblem::Isid => write!(f, "isid is of one session: leave it out where there are several"),
         }
     }
 }
@@ -135,6 +138,11 @@ impl Portal {
     pub fn parse(text: &str) -> Result<(Portal, Settings), UrlError> {
         let (portal, settings, _) = front(text)?;
         Ok((portal, settings))
+    }
+
+    /// Takes `HOST[:PORT]` apart, with an IPv6 address in brackets.
+    pub(crate) fn from_address(text: &str) -> Option<Portal> {
+        portal(UrlPart { at: 0, text }).ok()
     }
 
     /// The addresses behind the name. Asks the system's resolver if it is a name, and blocks until that
@@ -180,6 +188,9 @@ fn front(text: &str) -> Result<(Portal, Settings, UrlPart<'_>), UrlError> {
         let (key, value) = pair.split_or_end('=');
         let decoded = value.decoded()?;
         settings.set(key.text, &decoded).map_err(|error| pair.wrong(UrlProblem::Setting(error)))?;
+        if settings.isid.is_some() && settings.paths.are_several() {
+            return Err(pair.wrong(UrlProblem::Isid));
+        }
     }
     Ok((portal, settings, path))
 }
@@ -337,6 +348,21 @@ mod tests {
         assert_eq!(url.portal, Portal { host: "san1".to_owned(), port: 3260 });
         assert_eq!((url.target.as_str(), url.lun), ("iqn.2026-01.io.linerate:disk", 7));
         assert!(url.settings.account.is_none());
+    }
+
+    #[test]
+    fn several_sessions_have_their_own_keys() {
+        let url =
+            Url::parse("iscsi://a/iqn.x/0?address=b:3261&address=[::1]&sessions=4&journal=1MiB").unwrap();
+        let portal = |host: &str, port| Portal { host: host.to_owned(), port };
+        assert_eq!(url.settings.paths.addresses, [portal("b", 3261), portal("::1", 3260)]);
+        assert!(url.settings.paths.are_several());
+        for one in ["", "?sessions=1", "?source=10.0.0.1&quarantine=0"] {
+            let url = Url::parse(&format!("iscsi://a/iqn.x/0{one}")).unwrap();
+            assert!(!url.settings.paths.are_several(), "{one}");
+        }
+        let two = "iscsi://a/iqn.x/0?isid=800000000001&sessions=2";
+        assert_eq!(problem(two), (36, UrlProblem::Isid));
     }
 
     #[test]

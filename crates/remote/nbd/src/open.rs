@@ -179,7 +179,8 @@ async fn join(
     };
     let session = Arc::new(session);
     let link = Link::begin(stream, Arc::clone(&session), options.stall());
-    let first = Connected { link, fences: session.channel.is_some(), start: start_of(&session) };
+    let (fences, not_ended) = (session.channel.is_some(), Vec::new());
+    let first = Connected { link, fences, not_ended, start: start_of(&session) };
     let export = Export { url: url.clone(), paths, session: Arc::clone(&session) };
     let channels = Channels::new(export, settings, first, path);
     channels.tried().await;
@@ -277,7 +278,8 @@ impl Transport for Export {
             return Err(OpenError::Changed(address, why).to_string());
         }
         let (fences, start) = (session.channel.is_some(), start_of(&session));
-        Ok(Connected { link: Link::begin(stream, Arc::new(session), stall), fences, start })
+        let link = Link::begin(stream, Arc::new(session), stall);
+        Ok(Connected { link, fences, not_ended: Vec::new(), start })
     }
 
     fn path_name(&self, path: usize) -> String {

@@ -11,7 +11,7 @@ use iscsi::pdu::{BHS_BYTES, Bhs, Opcode};
 
 /// What becomes of a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(crate) enum Fate {
     /// It goes on, as it is by now.
     Passes,
     /// Nobody hears of it.
@@ -23,29 +23,29 @@ pub(super) enum Fate {
 }
 
 /// A PDU on its way.
-pub(super) struct Pdu {
-    pub(super) bhs: Bhs,
+pub(crate) struct Pdu {
+    pub(crate) bhs: Bhs,
     /// Additional header segments, the data, and their padding.
-    pub(super) rest: Vec<u8>,
+    pub(crate) rest: Vec<u8>,
 }
 
 impl Pdu {
-    pub(super) fn is(&self, opcode: Opcode) -> bool {
+    pub(crate) fn is(&self, opcode: Opcode) -> bool {
         self.bhs.opcode() == Some(opcode)
     }
 
     /// The operation code of a SCSI command's CDB.
-    pub(super) fn command(&self) -> Option<u8> {
+    pub(crate) fn command(&self) -> Option<u8> {
         self.is(Opcode::ScsiCommand).then(|| self.bhs.0[32])
     }
 
-    pub(super) fn data_bytes(&self) -> u32 {
+    pub(crate) fn data_bytes(&self) -> u32 {
         self.bhs.data_segment_length()
     }
 }
 
 /// Who decides: about PDUs to the target, and about those to the initiator.
-pub(super) trait Meddle: Send + 'static {
+pub(crate) trait Meddle: Send + 'static {
     fn to_target(&mut self, _: &mut Pdu) -> Fate {
         Fate::Passes
     }
@@ -55,13 +55,13 @@ pub(super) trait Meddle: Send + 'static {
 }
 
 /// Stands in front of what listens on this port of the loopback; each connection gets a meddler of its own.
-pub(super) struct Meddler {
+pub(crate) struct Meddler {
     port: u16,
     connections: Arc<AtomicUsize>,
 }
 
 impl Meddler {
-    pub(super) fn before<M: Meddle>(target: u16, each: impl Fn() -> M + Send + 'static) -> Meddler {
+    pub(crate) fn before<M: Meddle>(target: u16, each: impl Fn() -> M + Send + 'static) -> Meddler {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         let connections = Arc::new(AtomicUsize::new(0));
@@ -78,12 +78,17 @@ impl Meddler {
     }
 
     /// The URL of a LUN by this way.
-    pub(super) fn url(&self, straight: &str, port: u16) -> String {
+    pub(crate) fn url(&self, straight: &str, port: u16) -> String {
         straight.replace(&format!(":{port}/"), &format!(":{}/", self.port))
     }
 
+    /// Where it listens, on 127.0.0.1.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// How many connections there have been.
-    pub(super) fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.connections.load(Relaxed)
     }
 }

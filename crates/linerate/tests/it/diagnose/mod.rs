@@ -4,7 +4,7 @@
 mod bad_targets;
 mod evidence;
 mod long_packets;
-mod meddler;
+pub(crate) mod meddler;
 mod nbd;
 mod read_only;
 pub(crate) mod told;

@@ -227,6 +227,12 @@ impl SessionInner {
         self.wake_connections();
     }
 
+    /// The same, and nothing that this machine has not sent yet is delivered.
+    pub(crate) fn reset(&mut self) {
+        self.connections.iter().flat_map(|connection| &connection.stream).for_each(|stream| stream.reset());
+        self.give_up();
+    }
+
     /// Closes all connections without a logout.
     pub(crate) fn give_up(&mut self) {
         self.end_all(|| Ending::Closed);

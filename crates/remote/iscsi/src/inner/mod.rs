@@ -54,6 +54,10 @@ pub(crate) struct SessionInner {
     unsettled: usize,
     /// Woken when the session is over.
     ended: Vec<Waker>,
+    /// Connections that are lost are reset, so that this machine delivers nothing more of them: no session will take their place.
+    pub(crate) resets_lost: bool,
+    /// Why its last connection ended.
+    pub(crate) last_ending: Option<String>,
     text: TextExchange,
     functions: Functions,
     pings: Pings,
@@ -86,6 +90,8 @@ impl SessionInner {
             lost_commands: 0,
             unsettled: 0,
             ended: Vec::new(),
+            resets_lost: false,
+            last_ending: None,
             text: TextExchange::Idle,
             functions: Functions::default(),
             pings: Pings::default(),

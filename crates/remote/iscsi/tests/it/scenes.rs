@@ -8,8 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use block::{BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent};
+use channels::Channelled;
 use initiator::{
-    CommandError, OpenError, Portal, RemoteLun, Transfer, Url, cdb, discover, open, open_target,
+    CommandError, Management, OpenError, Portal, RemoteLun, Transfer, Url, cdb, discover, open, open_target,
 };
 use iscsi::login::LoginFailure;
 use iscsi::pdu::{LoginStatus, Residual};
@@ -154,6 +155,36 @@ fn what_no_flush_had_followed_is_lost_with_a_target_that_may_have_lost_its_cache
         tgt.start_again();
         assert_eq!(lun.flush().await, Ok(()), "nothing was written since");
         assert_eq!(lun.target().reinstatements(), 2);
+    });
+}
+
+/// With several sessions what tgt may have lost is written again: after it was killed, and after a reset, of which every session is
+/// told.
+#[test]
+fn what_no_flush_had_followed_is_written_again_where_there_are_several_sessions() {
+    with(Tgt::start(), async |mut tgt| {
+        let url = Url::parse(&tgt.url("", 1, "?sessions=3&nop-interval=1")).expect("a URL");
+        let paths = initiator::open_paths(&url, counted).await.expect("a LUN");
+        let write = async |number| {
+            let data = numbered(number, 4096).share();
+            paths.write(Extent::new(number * 8, 8), data, Durability::Cached).await.expect("written");
+        };
+        let replays = async || paths.status().await.expect("on this thread").replays;
+        write(1).await;
+        tgt.kill();
+        tgt.start_again();
+        write(2).await;
+        assert_eq!((replays().await, paths.flush().await), (1, Ok(())));
+        write(3).await;
+        let other = attach(&tgt.url("", 1, "")).await;
+        let reset = Management::LogicalUnitReset(other.unit().lun());
+        other.target().manage(reset).await.expect("an answer");
+        assert_eq!(paths.flush().await, Ok(()));
+        assert_eq!(replays().await, 2);
+        for number in 1..=3 {
+            let read = paths.read(Extent::new(number * 8, 8), Buffer::recycled(4096)).await.expect("read");
+            assert_eq!(*read, *numbered(number, 4096));
+        }
     });
 }
 

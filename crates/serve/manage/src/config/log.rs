@@ -57,6 +57,7 @@ const KNOWN: &[&str] = &[
     "initiator::inner::events",
     "initiator::lun",
     "initiator::open",
+    "initiator::paths::path",
     "initiator::recorder",
     "initiator::recovery",
     "inspect",

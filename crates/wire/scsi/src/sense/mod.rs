@@ -60,6 +60,16 @@ impl Sense {
         self.is_unit_attention() && (self.code, self.qualifier) == (0x2a, 0x01)
     }
 
+    /// Whether the access state of the port has changed (ALUA), or is one that keeps the command from being carried out: in transition,
+    /// standby, or unavailable (SPC-4 5.16.2.4).
+    pub fn tells_of_access(self) -> bool {
+        match (self.code, self.qualifier) {
+            (0x2a, 0x06 | 0x07) => self.is_unit_attention(),
+            (0x04, 0x0a..=0x0c) => self.key == 0x2 && !self.deferred,
+            _ => false,
+        }
+    }
+
     /// Whether it is an error of an earlier command, of which GOOD had been said.
     pub fn tells_of_lost_write(self) -> bool {
         self.deferred && !self.is_no_error()

@@ -1,0 +1,41 @@
+//! The settings of several sessions with a LUN.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::url::Portal;
+
+/// Several sessions with a LUN, over one portal of its target or several ([`crate::open_paths`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Multipath {
+    /// Sessions at once, 1 to 64; `None`: one for each path.
+    pub sessions: Option<u16>,
+    /// Other portals of the target, besides that of the URL.
+    pub addresses: Vec<Portal>,
+    /// Addresses of this host: the first for the portal of the URL, the others for its other portals in order.
+    pub sources: Vec<IpAddr>,
+    /// How long a write of a lost session keeps newer writes of its blocks waiting, if no login can end that session.
+    pub quarantine: Duration,
+    /// Memory for acknowledged writes that no flush has covered, in bytes.
+    pub journal_bytes: usize,
+}
+
+impl Default for Multipath {
+    fn default() -> Multipath {
+        Multipath {
+            sessions: None,
+            addresses: Vec::new(),
+            sources: Vec::new(),
+            // As of NBD's channels.
+            quarantine: Duration::from_secs(10),
+            journal_bytes: 64 << 20,
+        }
+    }
+}
+
+impl Multipath {
+    /// Whether there are several sessions, or may be.
+    pub fn are_several(&self) -> bool {
+        self.sessions.is_some_and(|count| count > 1) || !self.addresses.is_empty() || self.sources.len() > 1
+    }
+}

@@ -1,0 +1,283 @@
+//! One path: a session of its own with the LUN, which is given up when it is lost, and not recovered.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use block::{BlockDevice, DeviceError};
+use channels::{Claim, Failed, Link, Loss};
+use scsi::{AccessState, PortGroup};
+
+use super::Common;
+use super::asked::{Asked, Returned, What};
+use crate::lun::RemoteLun;
+use crate::session::Session;
+
+/// A target is asked for the access state of a path that cannot be used this often,
+const ACCESS_TICK: Duration = Duration::from_secs(1);
+/// and of others every so many times: it need not tell of a change of its own accord.
+const ACCESS_TICKS: u64 = 5;
+
+/// A session with the LUN.
+pub(crate) struct Path {
+    session: Rc<Session>,
+    lun: RemoteLun,
+    common: Arc<Common>,
+    /// Resets and losses that the target had told of when the session was new.
+    told: (u64, u64),
+    /// The target port group of its port, if the target tells of access states (ALUA).
+    group: Option<u16>,
+    inner: RefCell<Inner>,
+}
+
+struct Inner {
+    loss: Option<Loss>,
+    is_leaving: bool,
+    /// Requests that have not ended.
+    outstanding: usize,
+    /// Claims of changes that have not ended for certain.
+    claims: BTreeMap<u64, Claim>,
+    next_claim: u64,
+    rank: Option<u8>,
+    /// An answer about the access state is awaited.
+    is_asking: bool,
+    watching: Vec<Waker>,
+}
+
+impl Path {
+    /// Begins with a session that is logged in. `access` are its target port group and its rank, if the target tells of them.
+    pub(crate) fn begin(
+        session: Rc<Session>,
+        lun: RemoteLun,
+        common: Arc<Common>,
+        access: Option<(u16, Option<u8>)>,
+    ) -> Rc<Path> {
+        let (group, rank) = access.map_or((None, Some(0)), |(group, rank)| (Some(group), rank));
+        let inner = Inner {
+            loss: None,
+            is_leaving: false,
+            outstanding: 0,
+            claims: BTreeMap::new(),
+            next_claim: 0,
+            rank,
+            is_asking: false,
+            watching: Vec::new(),
+        };
+        session.inner().resets_lost = true;
+        let told = lun.cache_events();
+        let path = Rc::new(Path { session, lun, common, told, group, inner: RefCell::new(inner) });
+        drop(reactor::spawn(attend(Rc::clone(&path))));
+        if path.group.is_some() {
+            drop(reactor::spawn(look_at_access(Rc::downgrade(&path))));
+        }
+        path
+    }
+
+    async fn watch<R>(&self, ready: impl Fn(&Inner) -> Option<R>) -> R {
+        poll_fn(|cx| {
+            let mut inner = self.inner.borrow_mut();
+            match ready(&inner) {
+                Some(ready) => Poll::Ready(ready),
+                None => {
+                    inner.watching.push(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// The first reason stays.
+    fn lose(&self, loss: Loss) {
+        let mut inner = self.inner.borrow_mut();
+        inner.loss.get_or_insert(loss);
+        inner.wake();
+    }
+
+    /// The rest of a request that was sent by this path.
+    async fn carry_out(
+        self: Rc<Self>,
+        asked: Asked,
+        claim: Option<u64>,
+    ) -> Result<Returned, Failed<DeviceError>> {
+        let answer = asked.carry_out(&self.lun).await;
+        // Timeouts do not end its requests before the target has: an error is an end, unless the session or one of its
+        // connections is lost and the target has not ended what was sent by that.
+        let has_ended = answer.is_ok() || self.session.inner().state().is_settled();
+        let is_over = answer.is_err() && self.session.inner().is_over();
+        self.look_for_news();
+        let mut inner = self.inner.borrow_mut();
+        let settled = claim.filter(|_| has_ended).and_then(|claim| inner.claims.remove(&claim));
+        inner.outstanding -= 1;
+        if inner.outstanding == 0 || inner.claims.is_empty() {
+            inner.wake();
+        }
+        let (is_lost, is_usable) = (inner.loss.is_some() || is_over || !has_ended, inner.rank.is_some());
+        drop(inner);
+        drop(settled);
+        let is_probe = matches!(asked.what, What::Probe);
+        match answer {
+            _ if is_lost => Err(Failed::Lost),
+            // Not by this path, at present.
+            Err(DeviceError::NotReady) if !is_usable && !is_probe => Err(Failed::Lost),
+            Err(error) => Err(Failed::Server(error)),
+            Ok(returned) => Ok(returned),
+        }
+    }
+
+    /// What the target has told of beside its answers.
+    fn look_for_news(self: &Rc<Self>) {
+        self.common.blocks.fetch_max(self.lun.geometry().blocks.0, Relaxed);
+        let (resets, losses) = self.lun.cache_events();
+        if resets != self.told.0 {
+            // What its cache has lost is in the journal, and is written again before anything else is sent.
+            self.lose(Loss::Ended("the logical unit was reset".to_owned()));
+        } else if losses != self.told.1 {
+            self.common.has_lost.store(true, Relaxed);
+            self.lose(Loss::Ended("the target has lost writes that it had acknowledged".to_owned()));
+        }
+        if self.lun.take_access_changed() {
+            self.inner.borrow_mut().rank = None; // until it has been asked
+            let path = Rc::clone(self);
+            drop(reactor::spawn(async move { path.ask_for_access().await }));
+        }
+    }
+
+    async fn ask_for_access(&self) {
+        let Some(group) =
+            self.group.filter(|_| !std::mem::replace(&mut self.inner.borrow_mut().is_asking, true))
+        else {
+            return;
+        };
+        let groups = self.lun.unit().target_port_groups().await;
+        let mut inner = self.inner.borrow_mut();
+        inner.is_asking = false;
+        // Without an answer it is what it was.
+        let Ok(groups) = groups else { return };
+        let rank = rank(&groups, group);
+        if inner.rank != rank {
+            tracing::info!(group, usable = rank.is_some(), "the access state of a path has changed");
+            inner.rank = rank;
+            inner.wake();
+        }
+    }
+}
+
+impl Inner {
+    fn wake(&mut self) {
+        self.watching.drain(..).for_each(Waker::wake);
+    }
+}
+
+/// How well a LUN is reached by a port of this group; `None` if not at all, at present (SPC-4 5.16.2.4).
+pub(crate) fn rank(groups: &[PortGroup], group: u16) -> Option<u8> {
+    match groups.iter().find(|one| one.group == group)?.state {
+        AccessState::ActiveOptimized => Some(0),
+        AccessState::ActiveNonOptimized | AccessState::LbaDependent => Some(1),
+        AccessState::Standby
+        | AccessState::Unavailable
+        | AccessState::Offline
+        | AccessState::Transitioning
+        | AccessState::Reserved(_) => None,
+    }
+}
+
+/// Waits for the end of the session, and ends it once all is answered when that is wanted.
+async fn attend(path: Rc<Path>) {
+    {
+        let mut ended = pin!(path.session.ended());
+        let mut idle = pin!(path.watch(|inner| (inner.is_leaving && inner.outstanding == 0).then_some(())));
+        poll_fn(|cx| match ended.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => idle.as_mut().poll(cx),
+        })
+        .await;
+    }
+    path.session.close().await;
+    let why = path.session.inner().last_ending.take();
+    path.lose(Loss::Ended(why.unwrap_or_else(|| "logged out".to_owned())));
+}
+
+/// Asks for the access state from time to time.
+async fn look_at_access(path: Weak<Path>) {
+    for tick in 1u64.. {
+        reactor::sleep(ACCESS_TICK).await;
+        let Some(path) = path.upgrade().filter(|path| path.inner.borrow().loss.is_none()) else { return };
+        let is_usable = path.inner.borrow().rank.is_some();
+        if !is_usable || tick.is_multiple_of(ACCESS_TICKS) {
+            path.ask_for_access().await;
+        }
+    }
+}
+
+impl Link for Path {
+    type Request = Asked;
+    type Reply = Returned;
+    type Error = DeviceError;
+
+    fn exchange(
+        self: &Rc<Path>,
+        request: &Asked,
+        claim: Option<Claim>,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Returned, Failed<DeviceError>>> + 'static {
+        let mut inner = self.inner.borrow_mut();
+        let claim = claim.map(|claim| {
+            inner.next_claim += 1;
+            let number = inner.next_claim;
+            inner.claims.insert(number, claim);
+            number
+        });
+        inner.outstanding += 1;
+        drop(inner);
+        let asked = request.clone();
+        asked.buffer.replace(request.buffer.take());
+        // A task of its own: the claim stays until the target has ended the request, even if nobody waits for that.
+        let answer = reactor::spawn(Rc::clone(self).carry_out(asked, claim));
+        async move {
+            let left = deadline.saturating_duration_since(reactor::now());
+            reactor::timeout(left, answer).await.unwrap_or(Err(Failed::TimedOut))
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.inner.borrow().loss.is_some()
+    }
+
+    fn rank(&self, waker: &Waker) -> Option<u8> {
+        let mut inner = self.inner.borrow_mut();
+        if inner.rank.is_none() {
+            inner.watching.push(waker.clone());
+        }
+        inner.rank
+    }
+
+    async fn lost(&self) -> Loss {
+        self.watch(|inner| inner.loss.clone()).await
+    }
+
+    async fn settled(&self) {
+        self.watch(|inner| inner.claims.is_empty().then_some(())).await;
+    }
+
+    fn take_unanswered(&self) -> Vec<Claim> {
+        std::mem::take(&mut self.inner.borrow_mut().claims).into_values().collect()
+    }
+
+    fn reset(&self) {
+        self.lose(Loss::Ended("given up".to_owned()));
+        self.session.inner().reset();
+    }
+
+    fn leave(&self) {
+        let mut inner = self.inner.borrow_mut();
+        inner.is_leaving = true;
+        inner.wake();
+    }
+}
