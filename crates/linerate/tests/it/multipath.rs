@@ -4,8 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+use backends::Failure;
 use backends::channelled::{self, ChannelStatus, Status};
-use block::{BlockDevice, Durability};
+use backends::location::Location;
+use block::{BlockDevice, DeviceError, Durability};
 use iscsi::pdu::Opcode;
 
 use crate::diagnose::meddler::{Fate, Meddle, Meddler, Pdu};
@@ -179,7 +181,7 @@ fn without_a_journal_a_restart_of_the_target_is_told() {
         san.server.kill();
         san.server.restart();
         assert_eq!(versions(&device).await, all(0));
-        assert_eq!(device.flush().await, Err(block::DeviceError::WritesLost));
+        assert_eq!(device.flush().await, Err(DeviceError::WritesLost));
         assert_eq!(device.flush().await, Ok(()));
     });
 }
@@ -299,6 +301,25 @@ fn a_verified_load_goes_on_while_sessions_are_dropped() {
     assert!(channels.len() == 4 && sum("requests") > 0 && sum("reconnects") > 0, "{told}");
     assert_eq!(sum("bytes") % PAGE, 0, "{told}");
     assert_eq!(figures["fences"], true);
+}
+
+/// Requests fail when no path has been there for as long as they may take, and the command says why.
+#[test]
+fn a_target_that_no_path_leads_to_any_more_is_unreachable() {
+    let Some(mut san) = San::new([1, 1], "ram:32MiB") else { return };
+    let url = san.direct("command-time=1&reconnect-time=0&login-time=1");
+    in_a_world(async {
+        let place = Location::parse(&url).expect("a volume");
+        let opened = place.open(false).await.expect("it is served");
+        write_all(&opened.device, 1).await;
+        san.server.kill();
+        let written = opened.device.write(page(&opened.device, 0), data(2), Durability::Cached).await;
+        assert_eq!(written, Err(DeviceError::NotReady));
+        let failed =
+            opened.explained::<()>(Err(Failure::device("cannot write", DeviceError::NotReady))).await;
+        let failure = failed.expect_err("a failure");
+        assert!(failure.is_unreachable() && failure.to_string().contains("no path leads to it"), "{failure}");
+    });
 }
 
 /// Commands of one session name one portal.

@@ -7,7 +7,7 @@ use block::{BlockDevice, Buffer, Buffered, Extent, SingleUser, Window};
 use host::{FileDevice, ReactorTasks};
 use initiator::{RemoteTarget, Statistics, Url};
 
-use backends::channelled::Channelled;
+use backends::channelled::{self, Channelled};
 use backends::{Failure, nbd, remote};
 
 /// What is measured, as each client opens it.
@@ -93,12 +93,15 @@ impl StoragePaths {
                 return Err(lost.context(url));
             }
             let failure = Failure::device("cannot read block 0", error);
-            if let Source::Local { export: Some(url), .. } = &self.source
-                && let Some(lost) = nbd::unreachable(url).await
-            {
-                return Err(failure.since(&lost));
-            }
-            return Err(failure);
+            let lost = match &self.source {
+                Source::Local { export: Some(url), .. } => nbd::unreachable(url).await,
+                Source::Local { channels: Some(channels), .. } => channelled::unreachable(&**channels).await,
+                Source::Local { .. } | Source::Lun(_) => None,
+            };
+            return Err(match lost {
+                Some(lost) => failure.since(&lost),
+                None => failure,
+            });
         }
         Ok(())
     }

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use volume::backend::Backend;
 use volume::spec::Spec;
 
+use crate::failure::{self, Failure};
+
 pub use channels::{ChannelStatus, Channelled, Status};
 
 static OPENED: Mutex<Vec<(String, Weak<dyn Channelled>)>> = Mutex::new(Vec::new());
@@ -14,6 +16,14 @@ static OPENED: Mutex<Vec<(String, Weak<dyn Channelled>)>> = Mutex::new(Vec::new(
 pub fn opened(spec: &Spec) -> Option<Arc<dyn Channelled>> {
     let (name, opened) = (name(spec.store()), OPENED.lock().unwrap_or_else(PoisonError::into_inner));
     opened.iter().rev().filter(|(other, _)| *other == name).find_map(|(_, device)| device.upgrade())
+}
+
+/// Why a device cannot be reached, if none of its channels has a connection.
+pub async fn unreachable(device: &dyn Channelled) -> Option<Failure> {
+    let channels = device.status().await?.channels;
+    let is_lost = channels.iter().all(|channel| !channel.is_connected);
+    let why = channels.into_iter().find_map(|channel| channel.last_error).filter(|_| is_lost)?;
+    Some(Failure::new(failure::Kind::Unreachable, format_args!("no path leads to it: {why}")))
 }
 
 pub(crate) fn keep(store: &dyn Backend, device: &Arc<impl Channelled + 'static>) {

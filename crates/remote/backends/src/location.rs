@@ -12,6 +12,7 @@ use host::{FileDevice, FileOptions};
 use initiator::{RemoteLun, Transfer, Unit, Url, cdb};
 use volume::spec::Spec;
 
+use crate::channelled::{self, Channelled};
 use crate::failure::Failure;
 use crate::{nbd, remote};
 
@@ -33,6 +34,8 @@ pub struct Opened {
     lun: Option<Arc<RemoteLun>>,
     /// The export of an NBD server that it lies on, if it does.
     export: Option<nbd::Url>,
+    /// The device with channels that it lies on, if it does.
+    channels: Option<Arc<dyn Channelled>>,
     /// An identity that distinguishes it from other storage; `None` if its data end with this process.
     pub identity: Option<String>,
 }
@@ -103,7 +106,8 @@ impl Location {
                 let spec = Spec { readonly: spec.readonly || read_only, ..spec.clone() };
                 let device = crate::open(&spec).await?;
                 let (export, identity) = (nbd::url_of(&spec), spec.path().and_then(file_identity));
-                Ok(Opened { device, lun: None, export, identity })
+                let channels = channelled::opened(&spec);
+                Ok(Opened { device, lun: None, export, channels, identity })
             }
             Location::Path(path) => file(FileOptions { read_only, ..FileOptions::new(path) }),
         }
@@ -138,7 +142,7 @@ async fn lun(url: &Url) -> Result<Opened, Failure> {
     let serial = serial_number(&lun).await;
     let identity = Some(format!("{} LUN {} {serial}", url.target, url.lun));
     let lun = Arc::new(lun);
-    Ok(Opened { device: lun.clone(), lun: Some(lun), export: None, identity })
+    Ok(Opened { device: lun.clone(), lun: Some(lun), export: None, channels: None, identity })
 }
 
 /// The Unit Serial Number page (SPC-4 7.8.17); a target without it is known by its name alone.
@@ -163,7 +167,7 @@ pub fn file_identity(path: &Path) -> Option<String> {
 impl Opened {
     /// A device of this machine.
     pub fn local(device: Arc<dyn BlockDevice>, identity: Option<String>) -> Opened {
-        Opened { device, lun: None, export: None, identity }
+        Opened { device, lun: None, export: None, channels: None, identity }
     }
 
     /// The LUN, if it is one.
@@ -180,10 +184,11 @@ impl Opened {
             Err(failure) if failure.is_device() => failure,
             done => return done,
         };
-        let lost = match (&self.lun, &self.export) {
-            (Some(lun), _) => remote::lost(&lun.unit()).await,
-            (None, Some(url)) => nbd::unreachable(url).await,
-            (None, None) => None,
+        let lost = match (&self.lun, &self.export, &self.channels) {
+            (Some(lun), ..) => remote::lost(&lun.unit()).await,
+            (None, Some(url), _) => nbd::unreachable(url).await,
+            (None, None, Some(channels)) => channelled::unreachable(&**channels).await,
+            (None, None, None) => None,
         };
         Err(match lost {
             Some(lost) => failure.since(&lost),
