@@ -93,6 +93,7 @@ impl Area {
     pub(crate) async fn write(&self, lba: u64, data: &Slice) -> Result<(), DeviceError> {
         let extent = Extent::new(lba, (data.len() / self.block_bytes()) as u64);
         let copies = self.current();
+        let landing = self.members.landing();
         let written = all(copies.iter().map(|copy| async move {
             let result = copy.device.write(extent, data.clone(), Durability::Stable).await;
             let error = match result {
@@ -106,7 +107,9 @@ impl Area {
                 None => Err(error),
             }
         }));
-        let is_kept = first_error(written.await)?;
+        let written = written.await;
+        landing.end();
+        let is_kept = first_error(written)?;
         // The members of the others have failed, and that is recorded.
         if is_kept.contains(&true) { Ok(()) } else { Err(DeviceError::NotReady) }
     }

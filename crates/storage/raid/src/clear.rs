@@ -111,7 +111,10 @@ impl Set {
 
     async fn clear_extent(&self, index: usize, extent: Extent, may_unmap: bool) -> Result<(), DeviceError> {
         let Some(member) = self.members.present(index) else { return Ok(()) };
-        match zero(&member, extent, may_unmap).await {
+        let landing = self.members.landing();
+        let result = zero(&member, extent, may_unmap).await;
+        landing.end();
+        match result {
             Ok(()) => Ok(()),
             Err(error) => self.members.write_failed(&member, error).await,
         }

@@ -112,8 +112,12 @@ impl Members {
 
     /// Fails if the set is out of service.
     pub(crate) fn check_service(&self) -> Result<(), DeviceError> {
-        let is_out = self.out_of_service.load(Ordering::Acquire) || self.operations.is_interrupted();
-        if is_out { Err(DeviceError::NotReady) } else { Ok(()) }
+        if self.out_of_service.load(Ordering::Acquire) { Err(DeviceError::NotReady) } else { Ok(()) }
+    }
+
+    /// A change that begins now must be seen to its end.
+    pub(crate) fn landing(&self) -> Landing<'_> {
+        Landing { members: self, has_landed: false }
     }
 
     pub(crate) fn leave_service(&self) {
@@ -197,7 +201,10 @@ impl Members {
         durability: Durability,
     ) -> Result<(), DeviceError> {
         let Some(member) = self.holder(index, stripe) else { return Ok(()) };
-        match member.device.write(extent, data, durability).await {
+        let landing = self.landing();
+        let result = member.device.write(extent, data, durability).await;
+        landing.end();
+        match result {
             Ok(()) => Ok(()),
             Err(error) => self.write_failed(&member, error).await,
         }
@@ -328,8 +335,11 @@ impl Members {
     pub(crate) fn advance(&self, member: &Member, done: u64) {
         let mut slots = self.slots.lock();
         let slot = &mut slots[member.index];
-        if slot.incarnation == member.incarnation && matches!(slot.state, MemberState::Rebuilding { .. }) {
-            slot.state = MemberState::Rebuilding { done };
+        if let MemberState::Rebuilding { done: before } = slot.state
+            && slot.incarnation == member.incarnation
+        {
+            // Of two steps beside each other the one that is behind takes nothing back.
+            slot.state = MemberState::Rebuilding { done: before.max(done) };
         }
     }
 
@@ -399,7 +409,10 @@ impl Members {
             };
             (MemberStates { members: slots.iter().map(secured).collect() }, number)
         };
-        if self.metadata.record(&states).await.is_err() {
+        let landing = self.landing();
+        let result = self.metadata.record(&states).await;
+        landing.end();
+        if result.is_err() {
             self.leave_service();
             return Err(DeviceError::NotReady);
         }
@@ -419,6 +432,27 @@ impl Slot {
     fn member(&self, index: usize) -> Option<Member> {
         let device = Arc::clone(self.device.as_ref()?);
         Some(Member { index, incarnation: self.incarnation, losses: self.losses, device })
+    }
+}
+
+/// A change under way. If it is dropped, with the thread that polls it, it may land at any later time, on top of newer data;
+/// the set is out of service then.
+pub(crate) struct Landing<'a> {
+    members: &'a Members,
+    has_landed: bool,
+}
+
+impl Landing<'_> {
+    pub(crate) fn end(mut self) {
+        self.has_landed = true;
+    }
+}
+
+impl Drop for Landing<'_> {
+    fn drop(&mut self) {
+        if !self.has_landed {
+            self.members.leave_service();
+        }
     }
 }
 

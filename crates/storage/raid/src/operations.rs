@@ -21,8 +21,6 @@ pub(crate) struct Operations {
 struct Running {
     next: u64,
     running: BTreeSet<u64>,
-    /// A task was dropped before its end: what it left is unknown.
-    interrupted: bool,
     waiting: Vec<Waker>,
 }
 
@@ -45,7 +43,7 @@ impl Operations {
         let running = self.begin();
         let first = poll_fn(|cx| Poll::Ready(operation.as_mut().poll(cx))).await;
         if let Poll::Ready(result) = first {
-            running.end();
+            drop(running);
             return result;
         }
         let outcome = Arc::new(Lock::new(Outcome { result: None, waiting: None }));
@@ -73,11 +71,11 @@ impl Operations {
         let running = self.begin();
         // A task polls it again, and is woken then; nothing is lost by this poll's waker.
         if operation.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
-            return running.end();
+            return drop(running);
         }
         self.spawner.spawn(Box::pin(async move {
             operation.await;
-            running.end();
+            drop(running);
         }));
     }
 
@@ -86,12 +84,7 @@ impl Operations {
         state.next += 1;
         let number = state.next;
         state.running.insert(number);
-        Started { state: Arc::clone(&self.state), number, ended: false }
-    }
-
-    /// Whether a task was dropped before its end, with its thread.
-    pub(crate) fn is_interrupted(&self) -> bool {
-        self.state.lock().interrupted
+        Started { state: Arc::clone(&self.state), number }
     }
 
     /// Ends once all operations that have begun before this call have ended.
@@ -115,20 +108,12 @@ impl Operations {
 struct Started {
     state: Arc<Lock<Running>>,
     number: u64,
-    ended: bool,
-}
-
-impl Started {
-    fn end(mut self) {
-        self.ended = true;
-    }
 }
 
 impl Drop for Started {
     fn drop(&mut self) {
         let mut state = self.state.lock();
         state.running.remove(&self.number);
-        state.interrupted |= !self.ended;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         waiting.into_iter().for_each(Waker::wake);
@@ -142,9 +127,7 @@ struct Completer<T> {
 
 impl<T> Completer<T> {
     fn complete(mut self, result: Result<T, DeviceError>) {
-        if let Some(running) = self.running.take() {
-            running.end();
-        }
+        drop(self.running.take());
         self.end(result);
     }
 

@@ -76,7 +76,10 @@ impl Set {
             self.members.check_service()?;
             let content = self.content_of(done, strip).await?;
             let (_, extent) = self.place(done, strip, &(0..self.layout.strip_blocks()));
-            if let Err(error) = member.device.write(extent, content.share(), Durability::Cached).await {
+            let landing = self.members.landing();
+            let result = member.device.write(extent, content.share(), Durability::Cached).await;
+            landing.end();
+            if let Err(error) = result {
                 self.members.write_failed(&member, error).await?;
                 return Err(error);
             }

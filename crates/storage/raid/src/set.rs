@@ -191,10 +191,15 @@ impl Set {
             }
             // A journal or bitmap of another set must not be found in it.
             let blocks = kept.blocks();
+            let landing = self.members.landing();
             for part in Extent::new(0, blocks).chunks(ERASED_BLOCKS) {
                 let zeros = Buffer::zeroed(self.bytes(part.blocks.0)).share();
-                copy.device.write(part, zeros, Durability::Stable).await?;
+                if let Err(error) = copy.device.write(part, zeros, Durability::Stable).await {
+                    landing.end();
+                    return Err(error);
+                }
             }
+            landing.end();
         }
         {
             // Records from before the member failed have strips in them that later ones, without it, did not change.
