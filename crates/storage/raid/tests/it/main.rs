@@ -9,6 +9,7 @@ mod disk;
 mod model;
 mod rig;
 mod scenes;
+mod seeks;
 mod world;
 
 use crash::{Trouble, case, crash_at};
