@@ -109,14 +109,17 @@ pub fn find(candidates: &[Candidate], trust: Trust) -> Found {
     found
 }
 
-/// The one set that these candidates are, all of them.
+/// The one set that these candidates are, all of them but those that cannot be read.
 ///
 /// # Errors
 /// They are none, or several, or somebody else's, or the set must not be started.
 pub fn only_set(candidates: &[Candidate], trust: Trust) -> Result<FoundSet, Refusal> {
     let Found { mut sets, others } = find(candidates, trust);
     let name = |index: usize| candidates[index].name.clone();
-    if let Some((index, reason)) = others.first() {
+    // A disk that does not answer is a missing one: whether the set can do without it is decided as for any other.
+    let is_missing =
+        |reason: &NoSuperblock| matches!(reason, NoSuperblock::Unreadable(_)) && !sets.is_empty();
+    if let Some((index, reason)) = others.iter().find(|(_, reason)| !is_missing(reason)) {
         return Err(Refusal::NotAMember { disk: name(*index), reason: *reason });
     }
     match sets.len() {

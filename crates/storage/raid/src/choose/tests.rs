@@ -151,6 +151,17 @@ fn copies_short_disks_and_other_blocks_are_refused() {
 }
 
 #[test]
+fn a_disk_that_does_not_answer_is_missing() {
+    let silent = foreign(NoSuperblock::Unreadable(block::DeviceError::NotReady));
+    let record = set(Level::Raid5, 3);
+    let degraded = [disk(&record, 1), silent.clone(), disk(&record, 3)];
+    assert_eq!(only_set(&degraded, Trust::CertainOnly).expect("degraded").members, [Some(0), None, Some(2)]);
+    let record = set(Level::Raid1, 2);
+    assert!(matches!(refusal(&[disk(&record, 1), silent.clone()]), Refusal::NewerMayExist { .. }));
+    assert!(refusal(&[silent]).to_string().contains("could not be read"));
+}
+
+#[test]
 fn two_sets_must_not_claim_one_disk() {
     let one = set(Level::Raid1, 2);
     let other = SetRecord { uuid: uuid(0xbb), ..one.clone() };

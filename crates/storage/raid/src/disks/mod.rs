@@ -112,6 +112,11 @@ impl OpenSet {
         }
     }
 
+    /// Whether it was created and never started: its [`Origin`](crate::Origin) is not `Existing`.
+    pub fn is_new(&self) -> bool {
+        self.records.set().generation == FIRST_GENERATION
+    }
+
     /// The strips of each member.
     pub fn data(&self) -> Vec<Option<Arc<dyn BlockDevice>>> {
         let data = |parts: &Option<MemberParts>| parts.as_ref().map(|parts| Arc::clone(&parts.data));
@@ -142,8 +147,10 @@ impl From<DeviceError> for DiskError {
     }
 }
 
-/// The parts of a set that was found without a refusal. `disks` are those that were looked at. Nothing is written: call
-/// [`Records::start`] before the first write.
+/// The parts of a set that was found without a refusal. `disks` are those that were looked at. Nothing is written:
+/// call [`Records::start`] before [`RaidDevice::assemble`](crate::RaidDevice::assemble), which replays the journal, and a member
+/// that is missing then misses that; or after it if the set [is new](OpenSet::is_new), so that it is new until its journal
+/// or bitmap is there.
 ///
 /// # Errors
 /// A disk has become shorter since.
@@ -180,6 +187,9 @@ fn optional_part(
     (area.bytes > 0).then(|| part(device, area)).transpose()
 }
 
+/// That of a set which was created and not started.
+const FIRST_GENERATION: u64 = 1;
+
 /// Makes disks the members of a new set, by writing its first record on them. `disks` are in the order of
 /// [`SetRecord::uuids`]. What was on them is lost: asking for consent is the caller's.
 ///
@@ -187,7 +197,7 @@ fn optional_part(
 /// The record breaks a rule, or a disk fails. Some disks may be members then, of a set that cannot be assembled.
 pub async fn create(set: &SetRecord, disks: &[Disk]) -> Result<(), DiskError> {
     set.check()?;
-    let first = SetRecord { generation: 1, ..set.clone() };
+    let first = SetRecord { generation: FIRST_GENERATION, ..set.clone() };
     for Disk { device, .. } in disks {
         if device.geometry().bytes() < set.areas.end() || device.geometry().block_size != set.block_size {
             return Err(DeviceError::OutOfRange.into());

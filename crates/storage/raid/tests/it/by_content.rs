@@ -70,7 +70,8 @@ fn started(disks: &[Disk], origin: Origin) -> (OpenSet, Arc<RaidDevice>) {
     let disks = named(disks);
     let set = open(&found(&disks), &disks).expect("the parts of a set");
     let (records, states) = (Arc::clone(&set.records), set.states.clone());
-    end(async move { records.start(&states).await }).expect("recorded");
+    assert_eq!(set.is_new(), origin != Origin::Existing);
+    let start = move || end(async move { records.start(&states).await }).expect("recorded");
     let assembly = Assembly {
         layout: set.layout,
         members: set.data(),
@@ -84,7 +85,15 @@ fn started(disks: &[Disk], origin: Origin) -> (OpenSet, Arc<RaidDevice>) {
         sleeper: Arc::new(StepClock),
         spawner: Arc::new(HereSpawner),
     };
-    let device = end(RaidDevice::assemble(assembly)).expect("assembled");
+    let assemble = || end(RaidDevice::assemble(assembly)).expect("assembled");
+    let device = if set.is_new() {
+        let device = assemble();
+        start();
+        device
+    } else {
+        start();
+        assemble()
+    };
     (set, Arc::new(device))
 }
 
