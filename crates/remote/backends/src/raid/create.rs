@@ -98,7 +98,8 @@ async fn record(
     let layout = layout(areas.data.bytes)?;
     let stripe_bytes = layout.stripe_blocks() << block_size.shift();
     let region_stripes = (REGION_BYTES / stripe_bytes).max(layout.stripes().div_ceil(REGIONS_MAX)).max(1);
-    let states = match all_are_zero(&disks[..members], areas).await {
+    let are_zero = all_are_zero(&disks[..members], areas).await;
+    let states = match are_zero {
         true => MemberStates::in_sync(members),
         false => MemberStates::of_new_set(&layout),
     };
@@ -114,7 +115,8 @@ async fn record(
         journal_device: None,
         area_copies: u16::try_from(area_copies(level, members)).unwrap_or(u16::MAX),
         region_stripes,
-        clean: true,
+        // Copies that do not fit yet are synchronised when the set is first opened; parity is rebuilt.
+        clean: are_zero || layout.has_parity(),
         members: states.members.into_iter().map(member).collect(),
         spares: creation.spares.iter().map(|_| uuid()).collect(),
     })
@@ -127,7 +129,7 @@ async fn record(
 /// The set does not start, or has that member; or the volume has content without consent to lose it, is too small or fails.
 pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'_>) -> Result<(), Failure> {
     let set = named(spec)?;
-    let (parts, _) = set.parts(&opening()).await?;
+    let parts = set.parts(&opening()).await?;
     match parts.states.members.get(member) {
         None => {
             Err(Failure::refused(format_args!("the set has members 0 to {}", parts.states.members.len() - 1)))

@@ -54,19 +54,17 @@ impl Raid {
         if !self.members.iter().any(Spec::keeps_data) {
             return self.made_anew(opening).await;
         }
-        let (parts, is_new) = self.parts(opening).await?;
-        let origin = match (is_new, parts.states.lacking().contains(&true)) {
-            (true, false) => Origin::NewOfZeros,
-            (true, true) => Origin::New,
+        let parts = self.parts(opening).await?;
+        let is_new = parts.is_new();
+        let fits = parts.records.set().clean && !parts.states.lacking().contains(&true);
+        let origin = match (is_new, fits) {
+            (true, true) => Origin::NewOfZeros,
+            (true, false) => Origin::New,
             (false, _) => Origin::Existing,
         };
         let metadata: Arc<dyn MetadataStore> = match opening.read_only {
             true => Arc::new(Forgetful),
-            false => {
-                let started = parts.records.start(&parts.states).await;
-                started.map_err(|error| Failure::device("cannot start the set", error))?;
-                Arc::clone(&parts.records) as _
-            }
+            false => Arc::clone(&parts.records) as _,
         };
         let assembly = assembly(
             parts.layout,
@@ -77,8 +75,14 @@ impl Raid {
             origin,
             opening,
         );
-        let set = RaidDevice::assemble(assembly).await.map_err(Failure::refused)?;
-        let set = Arc::new(set);
+        // A new set is one until its journal or bitmap is there.
+        if !opening.read_only && !is_new {
+            start(&parts).await?;
+        }
+        let set = Arc::new(RaidDevice::assemble(assembly).await.map_err(Failure::refused)?);
+        if !opening.read_only && is_new {
+            start(&parts).await?;
+        }
         if opening.read_only {
             return Ok(set);
         }
@@ -93,8 +97,8 @@ impl Raid {
         Ok(set)
     }
 
-    /// What the set is made of, and whether it was created and never started. Nothing is written.
-    pub(super) async fn parts(&self, opening: &Opening) -> Result<(OpenSet, bool), Failure> {
+    /// What the set is made of. Nothing is written.
+    pub(super) async fn parts(&self, opening: &Opening) -> Result<OpenSet, Failure> {
         let mut members = Members::open(&self.members, opening).await;
         if opening.read_only {
             members
@@ -108,8 +112,7 @@ impl Raid {
         self.check(&found)?;
         let set = found.record.uuid;
         members.absent.iter().for_each(|absent| tracing::warn!(%set, "a member is missing: {absent}"));
-        let parts = disks::open(&found, &members.disks).map_err(Failure::failed)?;
-        Ok((parts, found.record.generation == 1))
+        disks::open(&found, &members.disks).map_err(Failure::failed)
     }
 
     /// What is written must be what was found.
@@ -147,6 +150,11 @@ impl Raid {
         let assembly = assembly(layout, members, states, metadata, nothing, Origin::NewOfZeros, opening);
         Ok(Arc::new(RaidDevice::assemble(assembly).await.map_err(Failure::refused)?))
     }
+}
+
+async fn start(parts: &OpenSet) -> Result<(), Failure> {
+    let started = parts.records.start(&parts.states).await;
+    started.map_err(|error| Failure::device("cannot start the set", error))
 }
 
 fn assembly(

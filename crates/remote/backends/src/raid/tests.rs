@@ -113,6 +113,34 @@ fn a_set_of_memory_needs_no_creation() {
 }
 
 #[test]
+fn members_with_old_data_are_made_to_fit() {
+    for (level, members) in [("raid1", 2), ("raid5:64KiB", 3), ("raid6:16KiB", 4), ("raid10:4KiB", 5)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let all: Vec<usize> = (0..members).collect();
+        for member in &all {
+            let old = vec![0x40 + *member as u8; 96 << 20];
+            std::fs::write(folder.path().join(format!("disk{member}")), old).expect("old data");
+        }
+        let spec = set(folder.path(), level, &all);
+        remote::run(async { create(&spec, &Creation::default(), Consent::Given).await }).expect("a set");
+        let fast = parse(&format!("{spec}?rebuild=4GiB")).expect("a specification");
+        let is_right = || {
+            let found = remote::run(async { scrub(&spec, false, &mut |_, _| {}).await }).expect("scrubbed");
+            found.is_right() && found.degraded == 0
+        };
+        // In the time that it is open, it synchronises.
+        while !is_right() {
+            remote::run(async {
+                let device = open(&fast).await.map_err(Failure::from)?;
+                reactor::sleep(std::time::Duration::from_millis(500)).await;
+                device.flush().await.map_err(|error| Failure::device("flush", error))
+            })
+            .unwrap_or_else(|failure| panic!("{failure}"));
+        }
+    }
+}
+
+#[test]
 fn a_scrub_finds_what_was_changed_behind_the_set_and_repairs_it() {
     use std::os::unix::fs::FileExt as _;
     let folder = tempfile::tempdir().expect("a folder");
