@@ -11,6 +11,7 @@ use crate::intent::Intent;
 use crate::journal::{HEADERS, Journal, Log};
 use crate::locks::Permits;
 use crate::members::Members;
+use crate::merge::{WRITES_MAX, WaitingWrites};
 use crate::operations::Operations;
 use crate::set::{Protection, Set};
 use crate::{Layout, Level, MemberStates, MetadataStore};
@@ -190,6 +191,7 @@ pub(crate) async fn assemble(assembly: Assembly) -> Result<RaidDevice, AssemblyE
         profile,
         members: Arc::clone(&members),
         locks: Arc::default(),
+        waiting_writes: WaitingWrites::default(),
         permits: Arc::new(Permits::new(in_flight)),
         operations: Arc::clone(&operations),
         protection: Protection::Nothing,
@@ -317,8 +319,9 @@ async fn open_journal(
 /// The least size of a journal, in blocks: for two writes of a whole stripe.
 pub fn journal_blocks_min(layout: &Layout) -> u64 {
     let stripe = layout.strip_blocks() * layout.strips() as u64;
-    // A write has at most two parts of each data strip's columns and three of parity; their list has 12 bytes each.
-    let list = (64 + 12 * 4 * layout.strips() as u64) >> layout.block_size().shift();
+    // Each write begins and ends once in a strip of data, and cuts the columns of parity twice; an entry has 12 bytes.
+    let parts = 4 * layout.strips() as u64 + 8 * WRITES_MAX as u64;
+    let list = (64 + 12 * parts) >> layout.block_size().shift();
     HEADERS + 2 * (stripe + list + 1)
 }
 

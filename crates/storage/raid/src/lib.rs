@@ -12,7 +12,7 @@
 //! Reading order: [`Level`] and [`Layout`] (where a block lies), [`MemberState`] and [`MetadataStore`] (which members
 //! may be read, and how that is remembered), [`Assembly`], [`RaidDevice`] (the set), [`superblock`] (what a member says of its set),
 //! [`choose`] (which disks are a set), [`disks`] (from disks to an [`Assembly`] and back); inside, `plan` and [`parity`] (pure),
-//! `journal` and `intent` (the write hole), `members` (what follows from a failure), `read`, `write`, `clear`, `repair`.
+//! `journal` and `intent` (the write hole), `members` (what follows from a failure), `read`, `write`, `merge`, `clear`, `repair`.
 
 mod area;
 mod assembly;
@@ -26,6 +26,7 @@ mod layout;
 mod locks;
 mod member;
 mod members;
+mod merge;
 mod operations;
 pub mod parity;
 mod plan;

@@ -25,23 +25,32 @@ use crate::parity::{add_to_q, recover_data_and_data, recover_data_by_q, syndrome
 pub(crate) struct Segment {
     /// In blocks from the start of each strip.
     pub(crate) columns: Range<u64>,
-    /// The data strips.
-    pub(crate) written: Range<usize>,
+    /// The data strips, in order.
+    pub(crate) written: Vec<usize>,
 }
 
-/// The segments of a write of `blocks`, counted from the start of the stripe's data. It is not empty.
-pub(crate) fn segments(blocks: Range<u64>, strip: u64) -> Vec<Segment> {
-    let (first, from) = (blocks.start / strip, blocks.start % strip);
-    let (last, to) = ((blocks.end - 1) / strip, (blocks.end - 1) % strip + 1);
-    let mut cuts = [0, from, to, strip];
+/// The segments of writes of some blocks, counted from the start of the stripe's data. The ranges are not empty, do not
+/// overlap, and none begins where another ends: so each strip of a segment is written by one of them.
+pub(crate) fn segments(writes: &[Range<u64>], strip: u64, data: usize) -> Vec<Segment> {
+    let ends = writes.iter().flat_map(|blocks| [blocks.start % strip, (blocks.end - 1) % strip + 1]);
+    let mut cuts: Vec<u64> = ends.chain([0, strip]).collect();
     cuts.sort_unstable();
-    let between = cuts.windows(2).map(|cut| cut[0]..cut[1]).filter(|columns| !columns.is_empty());
-    let segments = between.map(|columns| {
-        let start = if columns.start >= from { first } else { first + 1 };
-        let end = if columns.start < to { last + 1 } else { last };
-        Segment { columns, written: start as usize..end.max(start) as usize }
-    });
-    segments.filter(|segment| !segment.written.is_empty()).collect()
+    let mut segments: Vec<Segment> = Vec::new();
+    for columns in cuts.windows(2).map(|cut| cut[0]..cut[1]).filter(|columns| !columns.is_empty()) {
+        let is_written = |index: &usize| {
+            let block = *index as u64 * strip + columns.start;
+            writes.iter().any(|blocks| blocks.contains(&block))
+        };
+        let written: Vec<usize> = (0..data).filter(is_written).collect();
+        match segments.last_mut() {
+            Some(last) if last.columns.end == columns.start && last.written == written => {
+                last.columns.end = columns.end;
+            }
+            _ if written.is_empty() => {}
+            _ => segments.push(Segment { columns, written }),
+        }
+    }
+    segments
 }
 
 /// How parity is computed.
@@ -74,14 +83,14 @@ pub(crate) struct Stripe {
 
 impl Stripe {
     /// The cheapest plan for a write of the data strips `written`; `None` if too much lacks.
-    pub(crate) fn write(&self, written: &Range<usize>) -> Option<Plan> {
+    pub(crate) fn write(&self, written: &[usize]) -> Option<Plan> {
         let others = || (0..self.data).filter(|strip| !written.contains(strip));
         let parity = || (self.data..self.held.len()).filter(|strip| self.held[*strip]);
         let reconstruct: Vec<usize> = others().collect();
         let modify: Vec<usize> = if parity().next().is_none() {
             Vec::new() // no parity to be kept
         } else {
-            written.clone().chain(parity()).collect()
+            written.iter().copied().chain(parity()).collect()
         };
         let possible = |reads: &[usize]| reads.iter().all(|strip| self.readable[*strip]);
         match (possible(&reconstruct), possible(&modify)) {
@@ -179,7 +188,7 @@ mod tests {
     }
 
     fn plan(data: usize, parity: usize, lacking: &[usize], written: Range<usize>) -> (Method, Vec<usize>) {
-        let plan = stripe(data, parity, lacking).write(&written).expect("possible");
+        let plan = stripe(data, parity, lacking).write(&written.collect::<Vec<_>>()).expect("possible");
         (plan.method, plan.reads)
     }
 
@@ -207,42 +216,56 @@ mod tests {
         assert_eq!(plan(4, 1, &[4], 0..1), (Method::Modify, vec![]));
         // One that is written and one that is not: all is recovered.
         assert_eq!(plan(4, 2, &[1, 3], 1..2), (Method::Reconstruct, vec![0, 2, 4, 5]));
-        assert_eq!(stripe(4, 1, &[1, 3]).write(&(1..2)), None);
+        assert_eq!(stripe(4, 1, &[1, 3]).write(&[1]), None);
     }
 
     #[test]
     fn parity_that_is_held_and_cannot_be_read_is_computed_anew() {
         let mut stripe = stripe(4, 1, &[]);
         stripe.readable[4] = false;
-        let plan = stripe.write(&(0..1)).expect("possible");
+        let plan = stripe.write(&[0]).expect("possible");
         assert_eq!(plan, Plan { method: Method::Reconstruct, reads: vec![1, 2, 3] });
     }
 
     #[test]
     fn segments_of_writes() {
-        let cut = |blocks| {
+        let cut = |writes: &[(u64, u64)]| {
+            let writes: Vec<Range<u64>> = writes.iter().map(|(start, end)| *start..*end).collect();
             let columns = |segment: Segment| (segment.columns, segment.written);
-            segments(blocks, 8).into_iter().map(columns).collect::<Vec<_>>()
+            segments(&writes, 8, 3).into_iter().map(columns).collect::<Vec<_>>()
         };
-        assert_eq!(cut(0..24), [(0..8, 0..3)]);
-        assert_eq!(cut(2..4), [(2..4, 0..1)]);
-        assert_eq!(cut(6..10), [(0..2, 1..2), (6..8, 0..1)]);
-        assert_eq!(cut(3..19), [(0..3, 1..3), (3..8, 0..2)]);
-        assert_eq!(cut(2..22), [(0..2, 1..3), (2..6, 0..3), (6..8, 0..2)]);
+        assert_eq!(cut(&[(0, 24)]), [(0..8, vec![0, 1, 2])]);
+        assert_eq!(cut(&[(2, 4)]), [(2..4, vec![0])]);
+        assert_eq!(cut(&[(6, 10)]), [(0..2, vec![1]), (6..8, vec![0])]);
+        assert_eq!(cut(&[(3, 19)]), [(0..3, vec![1, 2]), (3..8, vec![0, 1])]);
+        assert_eq!(cut(&[(2, 22)]), [(0..2, vec![1, 2]), (2..6, vec![0, 1, 2]), (6..8, vec![0, 1])]);
+        assert_eq!(
+            cut(&[(0, 2), (4, 6), (8, 14)]),
+            [(0..2, vec![0, 1]), (2..4, vec![1]), (4..6, vec![0, 1])]
+        );
+        assert_eq!(cut(&[(0, 8), (16, 24)]), [(0..8, vec![0, 2])]);
     }
 
     proptest! {
         #[test]
-        fn segments_cover_every_block_once(start in 0..64u64, length in 1..64u64) {
+        fn segments_cover_every_block_once(
+            writes in proptest::collection::vec((1..20u64, 1..20u64), 1..4)
+        ) {
+            let mut end = 0;
+            let writes: Vec<Range<u64>> = writes.into_iter().map(|(gap, length)| {
+                let start = end + gap;
+                end = start + length;
+                start..end
+            }).collect();
             let mut covered = std::collections::BTreeSet::new();
-            for segment in segments(start..start + length, 8) {
+            for segment in segments(&writes, 8, 16) {
                 for strip in segment.written {
                     for column in segment.columns.clone() {
                         prop_assert!(covered.insert(strip as u64 * 8 + column));
                     }
                 }
             }
-            prop_assert!(covered.into_iter().eq(start..start + length));
+            prop_assert!(covered.into_iter().eq(writes.into_iter().flatten()));
         }
 
         #[test]
@@ -260,7 +283,7 @@ mod tests {
             let parity_of = |data: &[Vec<u8>]| parity_of(&data.iter().map(Vec::as_slice).collect::<Vec<_>>(), parity, 32);
             let before: Vec<Vec<u8>> = old.iter().cloned().chain(parity_of(&old).iter().map(|p| p.to_vec())).collect();
             let stripe = stripe(data, parity, &lacking);
-            let plan = stripe.write(&written).expect("possible");
+            let plan = stripe.write(&written.clone().collect::<Vec<_>>()).expect("possible");
             let mut strips: Vec<Option<Buffer>> = vec![(); data + parity].into_iter().map(|()| None).collect();
             for strip in &plan.reads {
                 prop_assert!(stripe.readable[*strip]);

@@ -11,6 +11,7 @@ use crate::intent::{Intent, Marked};
 use crate::journal::{Change, Journal, Part, Recorded};
 use crate::locks::{ExtentLocks, Permits};
 use crate::members::{Members, Unread};
+use crate::merge::WaitingWrites;
 use crate::operations::{Operations, all, first_error};
 use crate::plan::{Plan, Stripe};
 
@@ -24,6 +25,7 @@ pub(crate) struct Set {
     pub(crate) members: Arc<Members>,
     /// By blocks of the set. Whoever computes with a stripe excludes, or shares, all of it.
     pub(crate) locks: Arc<ExtentLocks>,
+    pub(crate) waiting_writes: WaitingWrites,
     /// Operations that have buffers for strips.
     pub(crate) permits: Arc<Permits>,
     pub(crate) operations: Arc<Operations>,

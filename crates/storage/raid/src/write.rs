@@ -7,20 +7,13 @@ use block::{Buffer, DeviceError, Durability, Extent, Slice};
 
 use crate::journal::{Change, Part};
 use crate::layout::Piece;
+use crate::merge::{Batch, StripeWrite};
 use crate::operations::windows;
 use crate::plan::{Method, Segment, modify_parity, parity_of, recover, segments};
 use crate::set::{Protection, Set};
 
 /// Stripes, or strips without parity, of one request that are written at once.
 const AT_ONCE: usize = 16;
-
-/// A write of adjacent blocks of one stripe with parity.
-struct StripeWrite {
-    stripe: u64,
-    /// Blocks from the start of the stripe's data.
-    blocks: Range<u64>,
-    data: Slice,
-}
 
 impl Set {
     pub(crate) async fn write(
@@ -81,18 +74,31 @@ impl Set {
     }
 
     async fn write_stripe(&self, write: StripeWrite, durability: Durability) -> Result<(), DeviceError> {
+        let stripe = write.stripe;
+        let waiting = self.waiting_writes.add(write, durability);
         let _permit = self.permits.take().await;
-        let _locked = self.locks.exclude(self.layout.stripe_extent(write.stripe)).await;
-        if self.is_unsynced(write.stripe) {
+        let _locked = self.locks.exclude(self.layout.stripe_extent(stripe)).await;
+        let batch = match waiting.take(self.bytes(1)) {
+            Ok(batch) => batch,
+            Err(result) => return result,
+        };
+        let result = self.write_batch(stripe, &batch).await;
+        batch.end(result);
+        result
+    }
+
+    async fn write_batch(&self, stripe: u64, batch: &Batch) -> Result<(), DeviceError> {
+        if self.is_unsynced(stripe) {
             // Old parity is not to be relied on. What is written for that is protected by the bit that is set.
-            self.synchronise(write.stripe).await?;
+            self.synchronise(stripe).await?;
         }
-        let mut parts = self.data_parts(&write);
-        for segment in segments(write.blocks.clone(), self.layout.strip_blocks()) {
-            parts.extend(self.parity_parts(&write, &segment).await?);
+        let mut parts: Vec<Part> = batch.writes.iter().flat_map(|write| self.data_parts(write)).collect();
+        let blocks: Vec<Range<u64>> = batch.writes.iter().map(|write| write.blocks.clone()).collect();
+        for segment in segments(&blocks, self.layout.strip_blocks(), self.layout.data_strips()) {
+            parts.extend(self.parity_parts(stripe, &batch.writes, &segment).await?);
         }
-        parts.retain(|part| self.is_held(write.stripe, part.strip));
-        self.carry_out(Change::Update { stripe: write.stripe, parts }, durability).await
+        parts.retain(|part| self.is_held(stripe, part.strip));
+        self.carry_out(Change::Update { stripe, parts }, batch.durability).await
     }
 
     /// Protects a change, and carries it out on the members. The caller has locked its blocks.
@@ -133,23 +139,29 @@ impl Set {
     }
 
     /// The new parity of a segment.
-    async fn parity_parts(&self, write: &StripeWrite, segment: &Segment) -> Result<Vec<Part>, DeviceError> {
+    async fn parity_parts(
+        &self,
+        stripe: u64,
+        writes: &[StripeWrite],
+        segment: &Segment,
+    ) -> Result<Vec<Part>, DeviceError> {
         let Segment { columns, written } = segment;
         let data_strips = self.layout.data_strips();
         let length = self.bytes(columns.end - columns.start);
         let new = |strip: usize| {
-            let block = strip as u64 * self.layout.strip_blocks() + columns.start - write.blocks.start;
-            let start = self.bytes(block);
-            &write.data[start..start + length]
+            let block = strip as u64 * self.layout.strip_blocks() + columns.start;
+            let write = writes.iter().find(|write| write.blocks.contains(&block))?;
+            let start = self.bytes(block - write.blocks.start);
+            write.data.get(start..start + length)
         };
-        let gathered = self.gather(write.stripe, columns, Vec::new(), |stripe| stripe.write(written)).await?;
+        let gathered = self.gather(stripe, columns, Vec::new(), |stripe| stripe.write(written)).await?;
         let (method, mut strips) = (gathered.plan.method, gathered.strips);
         let parity: Vec<Option<Buffer>> = match method {
             Method::Modify => {
                 let mut parity = strips.split_off(data_strips);
-                for strip in written.clone() {
-                    if let Some(old) = strips[strip].take() {
-                        modify_parity(&mut parity, strip, old, new(strip));
+                for strip in written {
+                    if let (Some(old), Some(new)) = (strips[*strip].take(), new(*strip)) {
+                        modify_parity(&mut parity, *strip, old, new);
                     }
                 }
                 parity
@@ -162,7 +174,7 @@ impl Set {
                 }
                 let data: Vec<&[u8]> = (0..data_strips)
                     .filter_map(|strip| match written.contains(&strip) {
-                        true => Some(new(strip)),
+                        true => new(strip),
                         false => strips[strip].as_deref(),
                     })
                     .collect();

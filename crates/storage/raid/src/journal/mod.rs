@@ -110,6 +110,10 @@ impl Journal {
 
     /// Ends once `change` is on stable storage. Its members are written then, and [`Recorded::applied`] follows.
     pub(crate) async fn record(self: &Arc<Self>, change: Arc<Change>) -> Result<Recorded, DeviceError> {
+        if change.blocks(self.area.block_bytes()) > self.area.blocks() - HEADERS {
+            // It would wait for room for ever. The least size of a journal excludes it.
+            return Err(DeviceError::OutOfRange);
+        }
         let ticket: Arc<Lock<Ticket>> = Arc::default();
         let queued = Queued { change, ticket: Arc::clone(&ticket) };
         self.commit_soon(|state| state.queue.push_back(queued))?;

@@ -84,6 +84,29 @@ fn a_write_of_a_whole_stripe_reads_nothing_and_a_small_one_reads_what_it_must() 
 }
 
 #[test]
+fn writes_of_one_stripe_that_wait_for_each_other_are_one_write() {
+    seed(15);
+    let mut rig = Rig::new(Level::Raid5, 5, 4, Guard::Nothing);
+    let device = rig.created();
+    requests(&rig);
+    let write = |strip: u64| {
+        let device = Arc::clone(&device);
+        let request: crate::world::Task = Box::pin(async move {
+            let data = Buffer::from(&vec![strip as u8; 4096][..]).share();
+            let written = device.write(Extent::new(strip * 8, 8), data, Durability::Cached).await;
+            written.expect("written");
+        });
+        request
+    };
+    assert_eq!(run((0..9).map(write).collect(), u64::MAX), End::Done);
+    // The first goes alone, and those that came meanwhile together.
+    let [_, writes, _] = requests(&rig);
+    assert!(writes < 18, "{writes}");
+    (0..9).for_each(|strip| assert_eq!(read(&device, strip * 8, 8), vec![strip as u8; 4096]));
+    (0..4).for_each(|stripe| assert_eq!(scrub(&device, stripe, false), Scrubbed::Right));
+}
+
+#[test]
 fn a_slow_copy_is_avoided_and_tried_again_when_it_is_fast() {
     seed(2);
     let mut rig = Rig::new(Level::Raid1, 2, 4, Guard::Bitmap);
