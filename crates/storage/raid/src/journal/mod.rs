@@ -270,7 +270,8 @@ impl Journal {
     async fn write_header(&self, start: Start) -> Result<(), DeviceError> {
         let generation = {
             let mut state = self.state.lock();
-            state.generation += 1;
+            // A new set may lie where any journal has been: its generation can be the last one.
+            state.generation = state.generation.wrapping_add(1);
             state.generation
         };
         let header = Header { generation, key: self.key, start: start.block, sequence: start.sequence };

@@ -424,6 +424,27 @@ fn what_makes_no_set_is_refused_with_a_sentence() {
 }
 
 #[test]
+fn a_new_journal_is_begun_wherever_an_old_one_has_been() {
+    seed(16);
+    let mut rig = Rig::new(Level::Raid5, 3, 4, Guard::Journal);
+    // "LNRJHEAD" with the highest generation, and records that never were.
+    let mut header = vec![0; 512];
+    header[..8].copy_from_slice(b"LNRJHEAD");
+    header[12] = 1;
+    header[16..24].fill(0xff);
+    let sum = crc_fast::crc32_iscsi(&header[12..48]).to_le_bytes();
+    header[8..12].copy_from_slice(&sum);
+    for disk in rig.disks.clone() {
+        let (area, header) = (rig.area(&disk), Buffer::from(&header[..]).share());
+        end(async move { area.write(Extent::new(1, 1), header, Durability::Stable).await }).expect("written");
+    }
+    let device = rig.created();
+    write(&device, 0, 8, 4);
+    drop(device);
+    assert_eq!(read(&crashed(&mut rig), 0, 8), vec![4; 4096]);
+}
+
+#[test]
 fn parity_that_may_not_fit_is_not_used_without_consent() {
     seed(13);
     let mut rig = Rig::new(Level::Raid5, 3, 4, Guard::Bitmap);
