@@ -103,7 +103,8 @@ impl Set {
 
     /// Protects a change, and carries it out on the members. The caller has locked its blocks.
     pub(crate) async fn carry_out(&self, change: Change, durability: Durability) -> Result<(), DeviceError> {
-        self.members.check_service()?;
+        // What the change leaves out because its member has failed must not be found in sync when the change is replayed.
+        self.members.recorded().await?;
         let change = Arc::new(change);
         let protected = self.protect(&change).await?;
         let durability = match self.protection {
