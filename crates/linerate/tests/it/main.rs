@@ -60,6 +60,7 @@ mod program;
 mod prove;
 mod proxy;
 mod qemu;
+mod raid;
 mod raw_command;
 mod recorder;
 mod refusals;

@@ -7,6 +7,7 @@ use block::{
 };
 
 use crate::assembly::{Assembly, AssemblyError, assemble};
+use crate::members::Cause;
 use crate::repair::{Progress, Scrubbed};
 use crate::set::{Protection, Set};
 use crate::{Layout, MemberStates};
@@ -160,8 +161,13 @@ impl RaidDevice {
                         };
                         found.into_iter().map(shift).collect()
                     }
-                    // What is allocated is not worth a member.
-                    Err(_) => vec![all(Allocation::Mapped)],
+                    Err(error) => {
+                        // What is allocated is not worth a member, but nobody is to wait for one that does not answer each time.
+                        if matches!(error, DeviceError::NotReady | DeviceError::TimedOut) {
+                            let _ = set.members.fail(&member, Cause::Read(error)).await;
+                        }
+                        vec![all(Allocation::Mapped)]
+                    }
                 },
             };
             let covered: u64 = found.iter().map(|run| run.extent.blocks.0).sum();

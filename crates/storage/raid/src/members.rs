@@ -57,7 +57,7 @@ pub(crate) struct Member {
 
 /// What a member did that makes it fail.
 #[derive(Clone, Copy, Debug)]
-enum Cause {
+pub(crate) enum Cause {
     Read(DeviceError),
     /// Of a write or a flush.
     Write(DeviceError),
@@ -260,7 +260,7 @@ impl Members {
 
     /// Marks a member failed and records it, if the set survives that; see the first comment for what follows
     /// otherwise.
-    async fn fail(self: &Arc<Self>, member: &Member, cause: Cause) -> Result<(), DeviceError> {
+    pub(crate) async fn fail(self: &Arc<Self>, member: &Member, cause: Cause) -> Result<(), DeviceError> {
         {
             let mut slots = self.slots.lock();
             let slot = &slots[member.index];
