@@ -24,7 +24,7 @@ enum RaidCommand {
     ///
     /// Files that do not exist are made. What is on the volumes is lost.
     Create {
-        /// Set, such as 'raid5:64KiB:[file:/disk1/a, file:/disk2/b, nbd://san3/c]'
+        /// Set, such as 'raid5:64KiB:[file:/disk1/a,file:/disk2/b,nbd://san3/c]'
         #[arg(value_name = "SPEC", value_parser = parse)]
         set: Spec,
         /// Name, for people
