@@ -119,6 +119,21 @@ impl RaidDevice {
         })
     }
 
+    /// Clears the write-intent bitmap if nothing was written since the call that returned `known`, so that a set that was idle before
+    /// its end has nothing to synchronise. Returns what the next call is to be given.
+    pub fn settle(&self, known: u64) -> Pending<'_, u64> {
+        Box::pin(async move {
+            let Protection::Intent(intent) = &self.set.protection else { return Ok(0) };
+            let (begun, is_noted) = intent.activity();
+            if begun == known && is_noted {
+                self.set.members.check_service()?;
+                self.set.members.flush().await?;
+                intent.settled(begun).await;
+            }
+            Ok(begun)
+        })
+    }
+
     /// Reads all strips of a stripe, rewrites those that cannot be read, compares them, and with `repairs` makes them
     /// fit. Stripes are numbered from 0 to [`Layout::stripes`].
     pub fn scrub_step(&self, stripe: u64, repairs: bool) -> Pending<'_, Scrubbed> {

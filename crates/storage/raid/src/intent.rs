@@ -48,6 +48,8 @@ struct State {
     unsynced: BTreeSet<u64>,
     /// Flushes that have begun.
     flushes: u64,
+    /// Writes that have begun.
+    begun: u64,
 }
 
 #[derive(Default)]
@@ -158,6 +160,7 @@ impl Intent {
         let mut missing = Vec::new();
         {
             let mut state = self.state.lock();
+            state.begun += 1;
             for number in regions.clone() {
                 let is_unsynced = state.unsynced.contains(&number);
                 let region = state.regions.entry(number).or_default();
@@ -200,6 +203,31 @@ impl Intent {
         self.state.lock().regions.retain(|number, region| number / self.bits() != block || !is_idle(region));
         // If it cannot be written, the bits stay set, which is safe.
         let _ = self.write(block).await;
+    }
+
+    /// Writes that have begun so far, and whether a region is noted that none of them is in.
+    pub(crate) fn activity(&self) -> (u64, bool) {
+        let state = self.state.lock();
+        (state.begun, state.regions.values().any(|region| region.writes == 0))
+    }
+
+    /// The members were flushed, behind which no write has begun but those of `begun`: clears all bits without a write.
+    pub(crate) async fn settled(&self, begun: u64) {
+        for block in 0..self.regions().div_ceil(self.bits()) {
+            let _turn = self.writing.exclude(Extent::new(block, 1)).await;
+            {
+                let mut state = self.state.lock();
+                if state.begun != begun {
+                    return;
+                }
+                let before = state.regions.len();
+                state.regions.retain(|number, region| number / self.bits() != block || region.writes > 0);
+                if state.regions.len() == before {
+                    continue;
+                }
+            }
+            let _ = self.write(block).await;
+        }
     }
 
     /// Writes a block with the bits of all regions that are noted.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use block::{Allocation, BlockDevice, BlockSize, Blocks, Extent};
+use block::{Allocation, BlockDevice, BlockSize, Blocks, Buffer, Durability, Extent};
 use contents::Consent;
 use raid::disks::{self, Disk};
 use raid::superblock::{Areas, MemberRecord, SetRecord, Uuid, area_copies};
@@ -59,10 +59,38 @@ pub async fn create(spec: &Spec, creation: &Creation, consent: Consent<'_>) -> R
     for Disk { name, device } in &disks {
         Overwritten { device: device.as_ref(), name, part: None, lun: None }.consent(consent).await?;
     }
+    all_are_different(&disks).await?;
     disks::create(&record, &disks)
         .await
         .map_err(|error| Failure::failed(format_args!("creating the set: {error}")))?;
     Ok(record)
+}
+
+/// Two names may lead to one disk over a network: what is written by one of them is looked for by the others. Its first block is
+/// as it was afterwards.
+async fn all_are_different(disks: &[Disk]) -> Result<(), Failure> {
+    let block_bytes = disks[0].device.geometry().block_size.bytes() as usize;
+    let first = Extent::new(0, 1);
+    for (index, Disk { name, device }) in disks.iter().enumerate() {
+        let failed = |error| Failure::device(name, error);
+        let before = device.read(first, Buffer::zeroed(block_bytes)).await.map_err(failed)?.share();
+        let mut mark = Buffer::zeroed(block_bytes);
+        random(&mut mark[..64]);
+        let mark = mark.share();
+        device.write(first, mark.clone(), Durability::Cached).await.map_err(failed)?;
+        let mut twin = None;
+        for other in &disks[index + 1..] {
+            let found = other.device.read(first, Buffer::zeroed(block_bytes)).await;
+            if found.is_ok_and(|found| found[..] == mark[..]) {
+                twin = Some(&other.name);
+            }
+        }
+        device.write(first, before, Durability::Cached).await.map_err(failed)?;
+        if let Some(twin) = twin {
+            return Err(Failure::refused(format_args!("{name} and {twin} are the same disk")));
+        }
+    }
+    Ok(())
 }
 
 async fn record(
@@ -139,7 +167,23 @@ pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'
         ))),
         Some(_) => Ok(()),
     }?;
+    if parts.is_new() {
+        return Err(Failure::refused("the set was never used: create it anew with the other volume"));
+    }
+    if !with.keeps_data() {
+        return Err(Failure::refused(format_args!("{with} forgets its data, and the set does not")));
+    }
     let device = with.open(&opening()).await.map_err(Failure::from)?;
+    let (geometry, record) = (device.geometry(), parts.records.set());
+    let needed = record.areas.end();
+    if geometry.block_size != record.block_size || geometry.bytes() < needed {
+        return Err(Failure::refused(format_args!(
+            "{with} has {} bytes in blocks of {}, and a member has {needed} or more in blocks of {}",
+            geometry.bytes(),
+            geometry.block_size.bytes(),
+            record.block_size.bytes()
+        )));
+    }
     Overwritten { device: device.as_ref(), name: with, part: None, lun: None }.consent(consent).await?;
     let failed = |error| Failure::device(format_args!("cannot make {with} a member"), error);
     parts.records.start(&parts.states).await.map_err(failed)?;

@@ -130,7 +130,7 @@ impl Backend for Raid {
     }
 
     fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
-        Box::pin(async move { Ok(self.assembled(opening).await? as Arc<dyn BlockDevice>) })
+        Box::pin(async move { Ok(self.in_use(opening).await? as Arc<dyn BlockDevice>) })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use block::{BlockDevice, BlockSize, Blocks};
-use raid::choose::{FoundSet, Trust, only_set};
+use raid::choose::{FoundSet, Refusal, Trust, only_set};
 use raid::disks::{self, Disk, OpenSet};
 use raid::{Assembly, Layout, MemberStates, MetadataStore, Origin, ProtectionAreas, RaidDevice};
 use volume::backend::Opening;
@@ -11,7 +11,7 @@ use volume::spec::Spec;
 
 use super::overlay::Overlay;
 use super::upkeep::{self, Upkeep};
-use super::{REBUILD_RATE, Raid, STRIP};
+use super::{LOST, REBUILD_RATE, Raid, STRIP};
 use crate::Failure;
 use crate::remote::random;
 
@@ -49,10 +49,22 @@ impl Members {
 }
 
 impl Raid {
-    /// The set, in use.
-    pub(super) async fn assembled(&self, opening: &Opening) -> Result<Arc<RaidDevice>, Failure> {
+    /// The set, in use, with its upkeep.
+    pub(super) async fn in_use(&self, opening: &Opening) -> Result<Arc<RaidDevice>, Failure> {
+        let (set, upkeep) = self.assembled(opening).await?;
+        if let Some(upkeep) = upkeep {
+            opening.spawner.spawn(Box::pin(upkeep::run(upkeep)));
+        }
+        Ok(set)
+    }
+
+    /// The set, and what keeps it up; nothing does if it is only read, or made anew.
+    pub(super) async fn assembled(
+        &self,
+        opening: &Opening,
+    ) -> Result<(Arc<RaidDevice>, Option<Upkeep>), Failure> {
         if !self.members.iter().any(Spec::keeps_data) {
-            return self.made_anew(opening).await;
+            return Ok((self.made_anew(opening).await?, None));
         }
         let parts = self.parts(opening).await?;
         let is_new = parts.is_new();
@@ -84,7 +96,7 @@ impl Raid {
             start(&parts).await?;
         }
         if opening.read_only {
-            return Ok(set);
+            return Ok((set, None));
         }
         let upkeep = Upkeep {
             set: Arc::downgrade(&set),
@@ -93,8 +105,7 @@ impl Raid {
             bytes_per_s: self.rebuild.unwrap_or(REBUILD_RATE).0,
             sleeper: Arc::clone(&opening.sleeper),
         };
-        opening.spawner.spawn(Box::pin(upkeep::run(upkeep)));
-        Ok(set)
+        Ok((set, Some(upkeep)))
     }
 
     /// What the set is made of. Nothing is written.
@@ -108,7 +119,7 @@ impl Raid {
         }
         let trust = if self.missing_are_lost { Trust::MembersFound } else { Trust::CertainOnly };
         let found = only_set(&disks::look_at(&members.disks).await, trust)
-            .map_err(|refusal| Failure::refused(members.and_absent(refusal.to_string())))?;
+            .map_err(|refusal| Failure::refused(members.and_absent(said(&refusal))))?;
         self.check(&found)?;
         let set = found.record.uuid;
         members.absent.iter().for_each(|absent| tracing::warn!(%set, "a member is missing: {absent}"));
@@ -149,6 +160,15 @@ impl Raid {
         let (metadata, nothing) = (Arc::new(Forgetful), ProtectionAreas::Nothing);
         let assembly = assembly(layout, members, states, metadata, nothing, Origin::NewOfZeros, opening);
         Ok(Arc::new(RaidDevice::assemble(assembly).await.map_err(Failure::refused)?))
+    }
+}
+
+/// With the option that overrules it, and for nothing at all a plainer sentence.
+fn said(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::NoDisks => "no member of the set can be opened".to_owned(),
+        Refusal::NewerMayExist { .. } => format!("{refusal} (`?{LOST}` behind the last bracket)"),
+        refusal => refusal.to_string(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use raid::Scrubbed;
 use serde::Serialize;
+use volume::backend::Opening;
 use volume::spec::Spec;
 
 use super::named;
@@ -54,7 +55,8 @@ impl fmt::Display for Scrub {
 /// # Errors
 /// The set does not start, or a request fails.
 pub async fn scrub(spec: &Spec, repairs: bool, tells: &mut dyn FnMut(u64, u64)) -> Result<Scrub, Failure> {
-    let set = named(spec)?.assembled(&opening()).await?;
+    // Nothing else repairs it meanwhile, and nothing is written where that is not asked for.
+    let (set, _) = named(spec)?.assembled(&Opening { read_only: !repairs, ..opening() }).await?;
     let (mut scrub, stripes) = (Scrub::default(), set.layout().stripes());
     for stripe in 0..stripes {
         let found = set.scrub_step(stripe, repairs).await;

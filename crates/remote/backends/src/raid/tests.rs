@@ -141,6 +141,54 @@ fn members_with_old_data_are_made_to_fit() {
 }
 
 #[test]
+fn an_old_copy_of_a_member_is_not_read() {
+    for (level, members) in [("raid1", 2), ("raid5:64KiB", 3)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let all: Vec<usize> = (0..members).collect();
+        let spec = set(folder.path(), level, &all);
+        made(&spec, &Creation::default()).expect("a set");
+        fill(&spec, 0x11);
+        let disk = folder.path().join("disk0");
+        let old = std::fs::read(&disk).expect("a disk");
+        fill(&spec, 0x22);
+        std::fs::write(&disk, old).expect("the copy comes back");
+        if level == "raid1" {
+            assert!(refusal(&spec).contains("missing-are-lost"));
+        } else {
+            assert_filled(&spec, 0x22);
+            let (sets, _) = remote::run(status(&spec)).expect("a set");
+            assert_eq!((sets[0].members[0].state, sets[0].left_out.len()), ("failed", 1));
+        }
+    }
+}
+
+#[test]
+fn a_scrub_without_repair_and_a_refused_replacement_change_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (spec, two) =
+        (set(folder.path(), "raid5:64KiB", &[0, 1, 2]), set(folder.path(), "raid5:64KiB", &[0, 1]));
+    made(&spec, &Creation::default()).expect("a set");
+    let replaced = |volume: &str| {
+        let volume = parse(volume).expect("a volume");
+        let replaced = remote::run(async { replace(&two, 2, &volume, Consent::Given).await });
+        replaced.expect_err("it is refused").to_string()
+    };
+    assert!(replaced(&member_of(folder.path(), 4)).contains("never used"));
+    fill(&spec, 0x33);
+    let read = |member: usize| std::fs::read(folder.path().join(format!("disk{member}"))).expect("a disk");
+    let before = [read(0), read(1)];
+    assert!(replaced("ram:96MiB").contains("forgets its data"));
+    assert!(
+        replaced(&format!("file:{}?size=8MiB", folder.path().join("small").display()))
+            .contains("a member has")
+    );
+    let found = remote::run(async { scrub(&two, false, &mut |_, _| {}).await }).expect("scrubbed");
+    assert!(found.degraded > 0);
+    assert!(before == [read(0), read(1)], "something was written");
+    assert_filled(&spec, 0x33);
+}
+
+#[test]
 fn a_scrub_finds_what_was_changed_behind_the_set_and_repairs_it() {
     use std::os::unix::fs::FileExt as _;
     let folder = tempfile::tempdir().expect("a folder");

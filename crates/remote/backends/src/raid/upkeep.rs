@@ -27,13 +27,14 @@ pub(super) struct Upkeep {
 
 /// Ends when nobody uses the set any more.
 pub(super) async fn run(mut upkeep: Upkeep) {
-    let mut known: Vec<MemberState> = Vec::new();
+    let (mut known, mut written): (Vec<MemberState>, u64) = (Vec::new(), 0);
     loop {
         let Some(set) = upkeep.set.upgrade() else { return };
         let states = set.status().states.members;
         tell(&upkeep.records.set().uuid, &known, &states);
         known = states;
         let ended = upkeep.one_round(&set).await;
+        written = set.settle(written).await.unwrap_or(written);
         drop(set);
         let pause = match ended {
             Ok(()) => LOOK_EVERY,

@@ -5,7 +5,7 @@
 //!
 //! - The newest record of a set says which members hold the data: a member is recorded as failed before the first
 //!   write that it misses is acknowledged. A member that missed a later record and is in sync in the newest one has
-//!   missed no data.
+//!   missed no data, unless it is so far behind that it is an old copy.
 //! - A record is written on so many members that these can run the set without the others. If the members that
 //!   are there are so few that the missing ones could have gone on without them, a newer record may exist: that is
 //!   refused unless [`Trust::MembersFound`].
@@ -20,6 +20,10 @@ use crate::superblock::{NoSuperblock, SetRecord, Superblock, Uuid};
 use crate::{MemberState, MemberStates};
 
 pub use refusal::{LeftOut, Refusal};
+
+/// By how many generations a member may be behind. A record is on all members before the next one is made, and the first of
+/// a start skips one number; a start makes two records, so what was copied from a member before is further behind.
+const LAG_MAX: u64 = 2;
 
 /// A disk that may be a member.
 #[derive(Clone, Debug)]
@@ -197,10 +201,13 @@ fn was_run_apart(superblock: &Superblock, newest: &SetRecord) -> bool {
 impl FoundSet {
     fn place(&mut self, disk: usize, superblock: &Superblock) {
         let record = &self.record;
+        let is_old_copy = superblock.set.generation + LAG_MAX < record.generation;
         if let Some(member) = record.members.iter().position(|member| member.uuid == superblock.member) {
             match record.members[member].state {
-                MemberState::InSync | MemberState::Rebuilding { .. } => self.members[member] = Some(disk),
-                MemberState::Failed => {
+                MemberState::InSync | MemberState::Rebuilding { .. } if !is_old_copy => {
+                    self.members[member] = Some(disk)
+                }
+                _ => {
                     let (seen, newest) = (superblock.set.generation, record.generation);
                     self.left_out.push((disk, LeftOut::Stale { member, seen, newest }));
                 }
@@ -246,8 +253,10 @@ impl FoundSet {
         if self.record.journal_device.is_some() && self.journal.is_none() {
             return Some(Refusal::NoJournal { clean: self.record.clean });
         }
-        let has_journal = self.journal.is_some() || self.record.areas.journal.bytes > 0;
-        if layout.has_parity() && !self.record.clean && !has_journal && lacking.contains(&true) {
+        let areas = &self.record.areas;
+        // A bitmap says which stripes, so it is the assembly that refuses.
+        let is_protected = self.journal.is_some() || areas.journal.bytes > 0 || areas.bitmap.bytes > 0;
+        if layout.has_parity() && !self.record.clean && !is_protected && lacking.contains(&true) {
             return Some(Refusal::DirtyAndDegraded { missing: missing() });
         }
         // Members that the record calls failed cannot have gone on: it was written without them.

@@ -178,6 +178,8 @@ fn lost_strips_are_not_computed_from_stripes_that_may_be_incomplete() {
     let two = |record: &SetRecord| [disk(record, 1), disk(record, 2)];
     assert!(only_set(&two(&record), Trust::CertainOnly).is_ok(), "the journal completes them");
     record.areas.journal.bytes = 0;
+    assert!(only_set(&two(&record), Trust::CertainOnly).is_ok(), "the bitmap says where");
+    record.areas.bitmap.bytes = 0;
     assert!(matches!(refusal(&two(&record)), Refusal::DirtyAndDegraded { .. }));
     record.clean = true;
     assert!(only_set(&two(&record), Trust::CertainOnly).is_ok());

@@ -284,7 +284,10 @@ impl Records {
         let mut next = self.set().next(states, false);
         // A member that is missing may have a record with the next number, from a crash in the middle of writing it.
         next.generation += 1;
-        self.write(next).await
+        self.write(next).await?;
+        // With two records between them, a copy that was taken of a member before is known as old.
+        let set = self.set();
+        self.write(set.next(states, false)).await
     }
 
     /// Records that no stripe is incomplete: after the last write, and its flush.
