@@ -70,7 +70,9 @@ impl Stage {
             .expect_success();
         let other = stage.server.url("other");
         run(LINERATE, &["scsi", "register", &other, "--key", "abc"]).expect_success(); // to be cleared
-        run(LINERATE, &["raid", "create", &stage.set_of(&["a", "b", "c"])]).expect_success();
+        let set = stage.set_of(&["a", "b", "c"]);
+        run(LINERATE, &["raid", "create", &set]).expect_success();
+        run(LINERATE, &["copy", &image, &set, "--yes"]).expect_success();
         fs::remove_file(stage.path("b")).expect("a member");
         Some(stage)
     }
