@@ -1,8 +1,8 @@
 //! Writes of one stripe that wait for each other are carried out together.
 //!
-//! A sequential writer with several requests outstanding sends the strips of a stripe one by one. Whoever gets the lock of
-//! the stripe takes the writes with it that wait behind: together they are a write of the whole stripe, which reads
-//! nothing.
+//! A sequential writer with several requests outstanding sends the strips of a stripe one by one. The write that gets
+//! the lock of the stripe takes those with it that wait behind it: together they are a write of the whole stripe, which
+//! reads nothing.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

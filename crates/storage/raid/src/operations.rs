@@ -1,4 +1,4 @@
-//! Operations that are carried out to their end, whoever asked for them and has gone.
+//! Operations that run to their end, even if their requester is dropped.
 //!
 //! A write that reached one copy and not the other, or data and not parity, is worse than one that never began. So
 //! a change runs as a task of its own unless it ends in its first poll, and its requester waits for the result.

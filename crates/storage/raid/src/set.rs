@@ -23,7 +23,7 @@ pub(crate) struct Set {
     pub(crate) geometry: Geometry,
     pub(crate) profile: Profile,
     pub(crate) members: Arc<Members>,
-    /// By blocks of the set. Whoever computes with a stripe excludes, or shares, all of it.
+    /// By blocks of the set. A computation with a stripe excludes, or shares, all of it.
     pub(crate) locks: Arc<ExtentLocks>,
     pub(crate) waiting_writes: WaitingWrites,
     /// Operations that have buffers for strips.

@@ -143,6 +143,7 @@ async fn record(
         journal_device: None,
         area_copies: u16::try_from(area_copies(level, members)).unwrap_or(u16::MAX),
         region_stripes,
+        in_use_from: 0,
         // Copies that do not fit yet are synchronised when the set is first opened; parity is rebuilt.
         clean: are_zero || layout.has_parity(),
         members: states.members.into_iter().map(member).collect(),

@@ -227,7 +227,7 @@ fn a_spare_takes_the_place_of_a_lost_member() {
     assert_filled(&repaired, 0x11);
 }
 
-/// A rebuild goes on where it was when the set was closed.
+/// A rebuild continues from where it was when the set was closed.
 fn assert_rebuilt(spec: &Spec) {
     let in_sync = || {
         let (sets, others) = remote::run(status(spec)).expect("a set");

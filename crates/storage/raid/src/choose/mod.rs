@@ -21,10 +21,6 @@ use crate::{MemberState, MemberStates};
 
 pub use refusal::{LeftOut, Refusal};
 
-/// By how many generations a member may be behind. A record is on all members before the next one is made, and the first of
-/// a start skips one number; a start makes two records, so what was copied from a member before is further behind.
-const LAG_MAX: u64 = 2;
-
 /// A disk that may be a member.
 #[derive(Clone, Debug)]
 pub struct Candidate {
@@ -201,7 +197,7 @@ fn was_run_apart(superblock: &Superblock, newest: &SetRecord) -> bool {
 impl FoundSet {
     fn place(&mut self, disk: usize, superblock: &Superblock) {
         let record = &self.record;
-        let is_old_copy = superblock.set.generation + LAG_MAX < record.generation;
+        let is_old_copy = superblock.set.generation < record.in_use_from;
         if let Some(member) = record.members.iter().position(|member| member.uuid == superblock.member) {
             match record.members[member].state {
                 MemberState::InSync | MemberState::Rebuilding { .. } if !is_old_copy => {

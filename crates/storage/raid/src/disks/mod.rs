@@ -6,6 +6,7 @@ use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lock, Part, Pe
 use derive_more::{Display, Error};
 
 use crate::choose::{Candidate, FoundSet};
+use crate::locks::{ExtentLocks, Locked};
 use crate::superblock::{
     Area, BadRecord, MemberRecord, NoSuperblock, SLOT_BYTES, SLOTS_END, SetRecord, Slot, Superblock, Uuid,
     read,
@@ -169,7 +170,11 @@ pub fn open(found: &FoundSet, disks: &[Disk]) -> Result<OpenSet, DiskError> {
         members: members.collect::<Result<_, DeviceError>>()?,
         journal,
         spares: found.spares.iter().map(|(uuid, disk)| (*uuid, Arc::clone(&disks[*disk].device))).collect(),
-        records: Arc::new(Records { set: Lock::new(set.clone()), writers: Lock::new(writers.collect()) }),
+        records: Arc::new(Records {
+            set: Lock::new(set.clone()),
+            writers: Lock::new(writers.collect()),
+            turns: Arc::default(),
+        }),
     })
 }
 
@@ -268,6 +273,8 @@ impl Writer {
 pub struct Records {
     set: Lock<SetRecord>,
     writers: Lock<Vec<Arc<Writer>>>,
+    /// One record at a time: two that are made of the same one would have one generation.
+    turns: Arc<ExtentLocks>,
 }
 
 impl Records {
@@ -281,13 +288,17 @@ impl Records {
     /// # Errors
     /// As [`MetadataStore::record`].
     pub async fn start(&self, states: &MemberStates) -> Result<(), DeviceError> {
+        let _turn = self.turn().await;
         let mut next = self.set().next(states, false);
         // A member that is missing may have a record with the next number, from a crash in the middle of writing it.
         next.generation += 1;
-        self.write(next).await?;
-        // With two records between them, a copy that was taken of a member before is known as old.
-        let set = self.set();
-        self.write(set.next(states, false)).await
+        let all_have_it = self.write(next).await?;
+        // A copy that was taken of a member before has an older record than this one, and is known by that.
+        let mut next = self.set().next(states, false);
+        if all_have_it {
+            next.in_use_from = self.set().generation;
+        }
+        self.write(next).await.map(drop)
     }
 
     /// Records that no stripe is incomplete: after the last write, and its flush.
@@ -295,8 +306,9 @@ impl Records {
     /// # Errors
     /// As [`MetadataStore::record`].
     pub async fn close(&self) -> Result<(), DeviceError> {
+        let _turn = self.turn().await;
         let set = self.set();
-        self.write(set.next(&set.states(), true)).await
+        self.write(set.next(&set.states(), true)).await.map(drop)
     }
 
     /// Records that `disk` is now the member of this index, with no data yet. What was on it is lost. It gets a `uuid` of its own, so that the
@@ -311,12 +323,14 @@ impl Records {
         uuid: Uuid,
         disk: Arc<dyn BlockDevice>,
     ) -> Result<(), DeviceError> {
-        let set = self.set();
-        let mut next = set.next(&set.states(), false);
-        next.spares.retain(|spare| *spare != uuid);
-        let place = next.members.get_mut(member).ok_or(DeviceError::OutOfRange)?;
-        *place = MemberRecord { uuid, state: MemberState::Rebuilding { done: 0 } };
-        self.write_with(next, uuid, disk).await
+        let change = |next: &mut SetRecord| {
+            next.clean = false;
+            next.spares.retain(|spare| *spare != uuid);
+            let place = next.members.get_mut(member).ok_or(DeviceError::OutOfRange)?;
+            *place = MemberRecord { uuid, state: MemberState::Rebuilding { done: 0 } };
+            Ok(())
+        };
+        self.write_with(change, uuid, disk).await
     }
 
     /// Records that `disk` can replace a member. What was on it is lost.
@@ -324,34 +338,48 @@ impl Records {
     /// # Errors
     /// As [`Records::replace`]; [`DeviceError::OutOfRange`] if the set has as many spares as it can have.
     pub async fn add_spare(&self, uuid: Uuid, disk: Arc<dyn BlockDevice>) -> Result<(), DeviceError> {
-        let set = self.set();
-        let mut next = set.next(&set.states(), set.clean);
-        next.spares.push(uuid);
-        self.write_with(next, uuid, disk).await
+        let change = |next: &mut SetRecord| {
+            next.spares.push(uuid);
+            Ok(())
+        };
+        self.write_with(change, uuid, disk).await
     }
 
-    /// Writes a record in which `disk` is new, on it as well.
+    async fn turn(&self) -> Locked {
+        self.turns.exclude(Extent::new(0, 1)).await
+    }
+
+    /// Writes a changed record in which `disk` is new, on it as well.
     async fn write_with(
         &self,
-        next: SetRecord,
+        change: impl Fn(&mut SetRecord) -> Result<(), DeviceError>,
         uuid: Uuid,
         disk: Arc<dyn BlockDevice>,
     ) -> Result<(), DeviceError> {
-        let geometry = disk.geometry();
-        let fits = geometry.bytes() >= next.areas.end() && geometry.block_size == next.block_size;
-        if !fits || next.check().is_err() {
+        let changed = || {
+            let set = self.set();
+            let mut next = set.next(&set.states(), set.clean);
+            change(&mut next)?;
+            next.check().map_err(|_| DeviceError::OutOfRange).map(|()| next)
+        };
+        let (next, geometry) = (changed()?, disk.geometry());
+        if geometry.bytes() < next.areas.end() || geometry.block_size != next.block_size {
             return Err(DeviceError::OutOfRange);
         }
+        // It takes long, and a member that fails meanwhile is recorded.
         zero_until_data(disk.as_ref(), &next).await?;
+        let _turn = self.turn().await;
+        let next = changed()?;
         {
             let mut writers = self.writers.lock();
             writers.retain(|writer| writer.uuid != uuid && next.uuids().any(|known| known == writer.uuid));
             writers.push(Writer::new(uuid, disk));
         }
-        self.write(next).await
+        self.write(next).await.map(drop)
     }
 
-    async fn write(&self, next: SetRecord) -> Result<(), DeviceError> {
+    /// Whether all members have the record that have not failed; those that have it could run the set alone.
+    async fn write(&self, next: SetRecord) -> Result<bool, DeviceError> {
         let writers = self.writers.lock().clone();
         let mut lacking = vec![true; next.members.len()];
         let mut result = Ok(());
@@ -368,19 +396,23 @@ impl Records {
                 result = result.and(written);
             }
         }
-        // The members that have it could run the set alone. So whoever finds only others is refused for the
-        // members that are missing (`choose`).
+        // The members that have it could run the set alone. An assembly that finds only the others is
+        // refused, since these members are missing there (`choose`).
         let is_durable = next.layout().is_ok_and(|layout| layout.survives(&lacking));
         // A record that failed may be on some members nevertheless. The next one must not have its number.
         *self.set.lock() = next;
-        if is_durable { Ok(()) } else { result.and(Err(DeviceError::NotReady)) }
+        if is_durable { Ok(result.is_ok()) } else { result.and(Err(DeviceError::NotReady)) }
     }
 }
 
 impl MetadataStore for Records {
     fn record(&self, states: &MemberStates) -> Pending<'_, ()> {
-        let next = self.set().next(states, false);
-        Box::pin(self.write(next))
+        let states = states.clone();
+        Box::pin(async move {
+            let _turn = self.turn().await;
+            let next = self.set().next(&states, false);
+            self.write(next).await.map(drop)
+        })
     }
 }
 

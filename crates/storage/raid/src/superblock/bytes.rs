@@ -69,6 +69,7 @@ impl Superblock {
         }
         put(168, set.name.as_bytes());
         put(232, &set.region_stripes.to_le_bytes());
+        put(240, &set.in_use_from.to_le_bytes());
         for (index, member) in set.members.iter().enumerate() {
             let at = HEADER_BYTES + index * ENTRY_BYTES;
             let (code, done) = state_code(member.state);
@@ -168,6 +169,10 @@ impl Fields<'_> {
             journal_device: (journal_device.0 != [0; 16]).then_some(journal_device),
             area_copies: self.u16(100)?,
             region_stripes: self.u64(232)?,
+            in_use_from: self.u64(240).and_then(|from| match from {
+                from if from > self.u64(24)? => Err(BadBytes::Value(240)),
+                from => Ok(from),
+            })?,
             clean: flags & CLEAN != 0,
             members: (0..members).map(|index| self.member(entry(index))).collect::<Result<_, _>>()?,
             spares: (members..members + spares)

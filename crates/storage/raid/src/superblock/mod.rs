@@ -151,6 +151,9 @@ pub struct SetRecord {
     pub area_copies: u16,
     /// Stripes that a bit of the bitmap stands for.
     pub region_stripes: u64,
+    /// All members that are in sync had the record of this generation before the set was last taken into use. One with an older
+    /// record is an old copy of a member.
+    pub in_use_from: u64,
     /// The set was closed after this record: no stripe is incomplete.
     pub clean: bool,
     /// The members, in the order of the layout.

@@ -23,6 +23,7 @@ pub(crate) fn set(level: Level, members: u8) -> SetRecord {
         journal_device: None,
         area_copies: area_copies(level, usize::from(members)) as u16,
         region_stripes: 16,
+        in_use_from: 0,
         clean: true,
         members: (1..=members).map(record).collect(),
         spares: Vec::new(),

@@ -49,6 +49,7 @@ fn record(level: Level, members: u8) -> SetRecord {
         journal_device: None,
         area_copies: area_copies(level, usize::from(members)) as u16,
         region_stripes: 4,
+        in_use_from: 0,
         clean: false,
         members: (1..=members).map(member).collect(),
         spares: Vec::new(),
