@@ -134,8 +134,8 @@ impl RaidDevice {
         })
     }
 
-    /// Reads all strips of a stripe, rewrites those that cannot be read, compares them, and with `repairs` makes them
-    /// fit. Stripes are numbered from 0 to [`Layout::stripes`].
+    /// Reads all strips of a stripe and compares them; with `repairs` it writes anew those that cannot be read, and makes the
+    /// others fit. Without, nothing is written. Stripes are numbered from 0 to [`Layout::stripes`].
     pub fn scrub_step(&self, stripe: u64, repairs: bool) -> Pending<'_, Scrubbed> {
         Box::pin(async move {
             if stripe >= self.set.layout.stripes() {

@@ -34,10 +34,10 @@ pub enum Scrubbed {
     Right,
     /// A member lacks its strip: there is nothing to compare with.
     Degraded,
-    /// Strips could not be read, and were written anew.
-    Rewritten {
-        /// How many.
-        strips: usize,
+    /// Strips could not be read.
+    Unreadable {
+        /// They were written anew.
+        is_repaired: bool,
     },
     /// The strips do not fit each other.
     Mismatch {
@@ -207,7 +207,7 @@ impl Set {
     ) -> Result<Scrubbed, DeviceError> {
         let _locked = self.lock_stripe(stripe).await;
         self.members.check_service()?;
-        if self.is_unsynced(stripe) {
+        if repairs && self.is_unsynced(stripe) {
             self.synchronise(stripe).await?;
         }
         let columns = 0..self.layout.strip_blocks();
@@ -218,11 +218,11 @@ impl Set {
         }
         let bad: Vec<usize> = (0..count).filter(|strip| results[*strip].is_err()).collect();
         if !bad.is_empty() {
-            for strip in &bad {
-                let content = self.content_of(stripe, *strip).await?;
-                self.rewrite(stripe, *strip, content.share()).await?;
+            for strip in bad.into_iter().filter(|_| repairs) {
+                let content = self.content_of(stripe, strip).await?;
+                self.rewrite(stripe, strip, content.share()).await?;
             }
-            return Ok(Scrubbed::Rewritten { strips: bad.len() });
+            return Ok(Scrubbed::Unreadable { is_repaired: repairs });
         }
         let strips: Vec<Buffer> = results.into_iter().flatten().collect();
         let wrong = if self.layout.has_parity() { self.wrong_strips(&strips) } else { wrong_copies(&strips) };

@@ -7,6 +7,7 @@ use contents::Consent;
 use raid::disks::{self, Disk};
 use raid::superblock::{Areas, MemberRecord, SetRecord, Uuid, area_copies};
 use raid::{Layout, Level, MemberState, MemberStates, journal_blocks_min};
+use volume::backend::Opening;
 use volume::spec::{Bytes, Spec};
 
 use super::{Raid, STRIP, named};
@@ -38,11 +39,22 @@ const REGIONS_MAX: u64 = 4 * BITMAP_BYTES;
 const REGION_BYTES: u64 = 64 << 20;
 
 /// Makes the volumes of `spec` the members of a new set, which [`open`](crate::open) then assembles. Files that do not exist
-/// are made.
+/// are made, and are gone again if there is no set.
 ///
 /// # Errors
 /// There can be no such set, or a volume has content without consent to lose it, or fails.
 pub async fn create(spec: &Spec, creation: &Creation, consent: Consent<'_>) -> Result<SetRecord, Failure> {
+    let opening = opening();
+    let created = created(spec, creation, consent, &opening).await;
+    created.inspect_err(|_| opening.undo.take_back())
+}
+
+async fn created(
+    spec: &Spec,
+    creation: &Creation,
+    consent: Consent<'_>,
+    opening: &Opening,
+) -> Result<SetRecord, Failure> {
     let Raid { level, strip, members, .. } = named(spec)?;
     let strip = strip.unwrap_or(STRIP);
     let mut disks = Vec::new();
@@ -52,7 +64,7 @@ pub async fn create(spec: &Spec, creation: &Creation, consent: Consent<'_>) -> R
                 "{spec} forgets its data: a set of such volumes is not created"
             )));
         }
-        let device = spec.open(&opening()).await.map_err(Failure::from)?;
+        let device = spec.open(opening).await.map_err(Failure::from)?;
         disks.push(Disk { name: spec.to_string(), device });
     }
     let record = record(level, strip, members.len(), &disks, creation).await?;

@@ -6,7 +6,7 @@ use block::{BlockDevice, BlockSize, Blocks};
 use raid::choose::{FoundSet, Refusal, Trust, only_set};
 use raid::disks::{self, Disk, OpenSet};
 use raid::{Assembly, Layout, MemberStates, MetadataStore, Origin, ProtectionAreas, RaidDevice};
-use volume::backend::Opening;
+use volume::backend::{OpenError, Opening};
 use volume::spec::Spec;
 
 use super::overlay::Overlay;
@@ -25,8 +25,9 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// A member that cannot be opened is missing: the set may do without it.
-    pub(super) async fn open(specs: &[Spec], opening: &Opening) -> Members {
+    /// A member that cannot be opened is missing: the set may do without it. One that is there and cannot be written, or that
+    /// somebody else uses, is a mistake, and would be left out for good.
+    pub(super) async fn open(specs: &[Spec], opening: &Opening) -> Result<Members, Failure> {
         let mut members = Members { disks: Vec::new(), absent: Vec::new() };
         for spec in specs {
             // A set is not completed by a file that is made for it.
@@ -35,17 +36,27 @@ impl Members {
                 continue;
             }
             match spec.open(opening).await {
+                Ok(device) if device.profile().read_only && !opening.read_only => {
+                    return Err(Failure::refused(format_args!(
+                        "{spec} cannot be written, and is a member of the set"
+                    )));
+                }
                 Ok(device) => members.disks.push(Disk { name: spec.to_string(), device }),
+                Err(error) if is_in_use(&error) && !opening.read_only => return Err(Failure::from(error)),
                 Err(error) => members.absent.push(format!("{spec}: {error}")),
             }
         }
-        members
+        Ok(members)
     }
 
     /// A sentence with those that could not be opened behind it.
     pub(super) fn and_absent(&self, sentence: String) -> String {
         self.absent.iter().fold(sentence, |all, absent| format!("{all}; {absent}"))
     }
+}
+
+fn is_in_use(error: &OpenError) -> bool {
+    matches!(error.downcast_ref(), Some(host::OpenError::AlreadyInUse { .. }))
 }
 
 impl Raid {
@@ -110,7 +121,7 @@ impl Raid {
 
     /// What the set is made of. Nothing is written.
     pub(super) async fn parts(&self, opening: &Opening) -> Result<OpenSet, Failure> {
-        let mut members = Members::open(&self.members, opening).await;
+        let mut members = Members::open(&self.members, opening).await?;
         if opening.read_only {
             members
                 .disks

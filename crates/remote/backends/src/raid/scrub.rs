@@ -17,31 +17,28 @@ pub struct Scrub {
     pub stripes: u64,
     /// With nothing to compare: a member lacks its strip.
     pub degraded: u64,
-    /// With strips that could not be read, and were written anew.
-    pub rewritten: u64,
+    /// With strips that cannot be read.
+    pub unreadable: u64,
     /// With strips that do not fit each other.
     pub mismatches: u64,
-    /// Of these, those that were made to fit.
+    /// Of the last two, those that are right now.
     pub repaired: u64,
 }
 
 impl Scrub {
     /// Whether something is left that is not right.
     pub fn is_right(&self) -> bool {
-        self.mismatches == self.repaired
+        self.unreadable + self.mismatches == self.repaired
     }
 }
 
 impl fmt::Display for Scrub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Scrub { stripes, mismatches, unreadable, repaired, .. } = self;
         write!(
             f,
-            "{} stripes: {} do not fit, {} of them repaired",
-            self.stripes, self.mismatches, self.repaired
+            "{stripes} stripes: {mismatches} do not fit, {unreadable} cannot be read, {repaired} of these repaired"
         )?;
-        if self.rewritten > 0 {
-            write!(f, "; {} had strips that could not be read and were written anew", self.rewritten)?;
-        }
         match self.degraded {
             0 => Ok(()),
             degraded => write!(f, "; {degraded} could not be compared, since a member lacks them"),
@@ -63,7 +60,10 @@ pub async fn scrub(spec: &Spec, repairs: bool, tells: &mut dyn FnMut(u64, u64)) 
         match found.map_err(|error| Failure::device(format_args!("cannot scrub stripe {stripe}"), error))? {
             Scrubbed::Right => {}
             Scrubbed::Degraded => scrub.degraded += 1,
-            Scrubbed::Rewritten { .. } => scrub.rewritten += 1,
+            Scrubbed::Unreadable { is_repaired } => {
+                scrub.unreadable += 1;
+                scrub.repaired += u64::from(is_repaired);
+            }
             Scrubbed::Mismatch { is_repaired } => {
                 scrub.mismatches += 1;
                 scrub.repaired += u64::from(is_repaired);

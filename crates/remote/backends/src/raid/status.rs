@@ -53,7 +53,7 @@ pub struct MemberStatus {
 /// # Errors
 /// It names no set.
 pub async fn status(spec: &Spec) -> Result<(Vec<SetStatus>, Vec<String>), Failure> {
-    let members = Members::open(&named(spec)?.members, &Opening { read_only: true, ..opening() }).await;
+    let members = Members::open(&named(spec)?.members, &Opening { read_only: true, ..opening() }).await?;
     let candidates = disks::look_at(&members.disks).await;
     let Found { sets, others } = find(&candidates, Trust::CertainOnly);
     let name = |index: usize| members.disks[index].name.clone();

@@ -96,6 +96,7 @@ fn what_cannot_be_right_is_refused_and_nothing_is_made_for_it() {
     assert!(refusal(&of("raid5:64KiB", &[0, 1, 2])).contains("disk1 does not exist"));
     let few = made(&of("raid5:64KiB", &[4, 5]), &Creation::default()).expect_err("too few");
     assert!(few.to_string().contains("at least 3 members"), "{few}");
+    assert!(!folder.path().join("disk4").exists(), "it was made for nothing");
     let memory = parse("raid1:[ram:96MiB, ram:96MiB]").expect("a specification");
     assert!(made(&memory, &Creation::default()).is_err());
 }
@@ -114,7 +115,7 @@ fn a_set_of_memory_needs_no_creation() {
 
 #[test]
 fn members_with_old_data_are_made_to_fit() {
-    for (level, members) in [("raid1", 2), ("raid5:64KiB", 3), ("raid6:16KiB", 4), ("raid10:4KiB", 5)] {
+    for (level, members) in [("raid1", 2), ("raid5:64KiB", 3), ("raid6:16KiB", 4), ("raid10:64KiB", 5)] {
         let folder = tempfile::tempdir().expect("a folder");
         let all: Vec<usize> = (0..members).collect();
         for member in &all {
@@ -132,7 +133,7 @@ fn members_with_old_data_are_made_to_fit() {
         while !is_right() {
             remote::run(async {
                 let device = open(&fast).await.map_err(Failure::from)?;
-                reactor::sleep(std::time::Duration::from_millis(500)).await;
+                reactor::sleep(std::time::Duration::from_secs(3)).await;
                 device.flush().await.map_err(|error| Failure::device("flush", error))
             })
             .unwrap_or_else(|failure| panic!("{failure}"));
@@ -185,6 +186,17 @@ fn a_scrub_without_repair_and_a_refused_replacement_change_nothing() {
     let found = remote::run(async { scrub(&two, false, &mut |_, _| {}).await }).expect("scrubbed");
     assert!(found.degraded > 0);
     assert!(before == [read(0), read(1)], "something was written");
+    assert_filled(&spec, 0x33);
+    // What is there and cannot be written, or is somebody else's, is not left out.
+    let read_only = parse(&format!("{}", spec).replacen("96MiB", "96MiB&read-only", 1));
+    let read_only = read_only.expect("a specification");
+    assert!(refusal(&read_only).contains("cannot be written"));
+    let taken = remote::run(async {
+        let _user =
+            open(&parse(&member_of(folder.path(), 1)).expect("a volume")).await.map_err(Failure::from)?;
+        Ok(open(&spec).await.map(drop).map_err(Failure::from).expect_err("it is in use").to_string())
+    });
+    assert!(taken.expect("a world").contains("in use"));
     assert_filled(&spec, 0x33);
 }
 

@@ -69,6 +69,10 @@ fn tell(set: &Uuid, known: &[MemberState], states: &[MemberState]) {
 impl Upkeep {
     async fn one_round(&mut self, set: &RaidDevice) -> Result<(), DeviceError> {
         self.use_spares(set).await?;
+        let failed = |set: &RaidDevice| {
+            set.status().states.members.iter().filter(|state| **state == MemberState::Failed).count()
+        };
+        let before = failed(set);
         let rebuilding = |state: &MemberState| matches!(state, MemberState::Rebuilding { .. });
         while let Some(member) = set.status().states.members.iter().position(rebuilding) {
             while let Some(progress) = self.paced(set.rebuild_step(member)).await? {
@@ -76,8 +80,9 @@ impl Upkeep {
                     let percent = 100 * progress.done / progress.total.max(1);
                     tracing::info!(set = %self.records.set().uuid, member, percent, "rebuilding a member of a RAID set");
                 }
-                if self.set.strong_count() == 1 {
-                    return Ok(()); // this round is the only one that still has it
+                // This round is the only one that still has it, or there is something to tell, and a spare to use.
+                if self.set.strong_count() == 1 || failed(set) > before {
+                    return Ok(());
                 }
             }
         }
@@ -111,8 +116,9 @@ impl Upkeep {
     async fn use_spares(&mut self, set: &RaidDevice) -> Result<(), DeviceError> {
         let failed = |state: &MemberState| *state == MemberState::Failed;
         while let Some(member) = set.status().states.members.iter().position(failed) {
-            let Some((uuid, disk)) = self.spares.pop() else { return Ok(()) };
+            let Some((uuid, disk)) = self.spares.last().cloned() else { return Ok(()) };
             self.records.replace(member, uuid, Arc::clone(&disk)).await?;
+            self.spares.pop();
             let parts = MemberParts::new(&self.records.set(), member, &disk)?;
             tracing::info!(set = %self.records.set().uuid, member, spare = %uuid, "a spare replaces a member of a RAID set");
             set.replace(member, parts.data, parts.journal.or(parts.bitmap)).await?;

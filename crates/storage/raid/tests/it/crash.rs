@@ -259,7 +259,7 @@ impl Scene {
 
     fn scrub(&self, stripe: u64) -> Result<Scrubbed, DeviceError> {
         let device = Arc::clone(&self.device);
-        end(async move { device.scrub_step(stripe, false).await })
+        end(async move { device.scrub_step(stripe, true).await })
     }
 
     /// Repairs all that can be, and compares every way to read it.
@@ -275,7 +275,9 @@ impl Scene {
         }
         // A member that has lost its cache is found when it is read.
         for stripe in 0..self.rig.layout.stripes() {
-            let _ = self.scrub(stripe);
+            if let Ok(found @ Scrubbed::Mismatch { .. }) = self.scrub(stripe) {
+                return Err(format!("scrubbing stripe {stripe} before a rebuild: {found:?}"));
+            }
         }
         let states = self.device.status().states.members;
         for (member, state) in states.iter().enumerate() {
@@ -298,7 +300,7 @@ impl Scene {
         self.read_all("after it was rebuilt")?;
         for stripe in 0..self.rig.layout.stripes() {
             match self.scrub(stripe) {
-                Ok(Scrubbed::Right | Scrubbed::Rewritten { .. }) => {}
+                Ok(Scrubbed::Right | Scrubbed::Unreadable { is_repaired: true }) => {}
                 other => return Err(format!("scrubbing stripe {stripe}: {other:?}")),
             }
         }
