@@ -3,11 +3,13 @@
 //!
 //! A command that checks something prints what it found and ends with a non-zero exit code if something failed.
 
+mod cern;
 mod changes;
 mod conformance;
 mod diagnosis;
 mod failover;
 mod fuzz;
+mod gateway;
 mod instructions;
 mod lot;
 mod measuring;
@@ -85,6 +87,10 @@ enum Command {
     Soak(soak::Options),
     /// An NBD client with four channels over two links that fail, and a server that is restarted and killed; writes its page
     Failover(failover::Options),
+    /// Document 004's tables: one disk, one server, three, and levels of RAID; writes its page
+    Cern(cern::Options),
+    /// Document 003's configuration: a gateway between two storage networks, at wire speed; writes its page
+    Gateway(gateway::Options),
     /// The Python module: built, and tested by pytest where Python 3.11 with venv is installed
     Python,
     /// The longest requests of two initiators while the configuration of their server changes 200 times
@@ -119,6 +125,8 @@ fn main() -> ExitCode {
         Command::Simulate(options) => simulate::run(&options),
         Command::Soak(options) => soak::run(&options),
         Command::Failover(options) => failover::run(&options),
+        Command::Cern(options) => cern::run(&options),
+        Command::Gateway(options) => gateway::run(&options),
         Command::Python => python::run(),
         Command::Changes(options) => changes::run(&options),
         Command::Package(options) => package::run(&options),

@@ -11,8 +11,10 @@ pub(super) struct Configuration {
     pub(super) name: &'static str,
     /// What a reader of the page should know of it.
     pub(super) what: &'static str,
-    /// Its volume's specification; `{state}` is the server's own folder.
+    /// Its volume's specification; `{state}` is the server's own folder, `{far}` the URL of [`Configuration::far`]'s.
     pub(super) volume: &'static str,
+    /// What another server of ours serves, to which this one is a gateway.
+    pub(super) far: Option<&'static str>,
     /// Portals; with two, the tool gets both as paths to the same logical unit.
     pub(super) listeners: usize,
     /// Families, or `Family.Test`, that need this configuration: what a quick run does here.
@@ -47,6 +49,7 @@ const USUAL: Configuration = Configuration {
     name: "",
     what: "",
     volume: "",
+    far: None,
     listeners: 1,
     needed_by: &[],
     only_needed: false,
@@ -123,6 +126,14 @@ pub(super) const ALL: &[Configuration] = &[
         volume: "ram:100MiB?physical=512",
         listeners: 2,
         needed_by: &["MultipathIO"],
+        ..USUAL
+    },
+    Configuration {
+        name: "gateway",
+        what: "a LUN of another server as `plain`, over iSCSI",
+        volume: "{far}",
+        far: Some("ram:100MiB?physical=512"),
+        needed_by: &["Read16", "Write16", "CompareAndWrite", "Unmap", "WriteSame16", "Reserve6"],
         ..USUAL
     },
 ];

@@ -163,8 +163,12 @@ fn jobs(options: &Options) -> Result<Vec<Job>> {
 fn one_column(job: Job, binary: &Path, tests: &[Test], options: &Options) -> Result<Column> {
     match job {
         Job::Ours(configuration) => {
-            let volume = vec![format!("disk={}", configuration.volume)];
-            let server = Linerate::start(binary, &volume, configuration.listeners, &Placement::default())
+            let start = |volume: &str, listeners| {
+                Linerate::start(binary, &[format!("disk={volume}")], listeners, &Placement::default())
+            };
+            let far = configuration.far.map(|volume| start(volume, 1)).transpose()?;
+            let url = far.as_ref().map(|far| far.url_of("disk", 0)).unwrap_or_default();
+            let server = start(&configuration.volume.replace("{far}", &url), configuration.listeners)
                 .with_context(|| format!("configuration {}", configuration.name))?;
             let urls: Vec<String> =
                 (0..configuration.listeners).map(|at| server.url_of("disk", at)).collect();

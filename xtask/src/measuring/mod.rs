@@ -15,6 +15,7 @@ pub(crate) mod figures;
 pub(crate) mod goal;
 pub(crate) mod machine;
 mod namespace;
+pub(crate) mod network;
 mod page;
 pub(crate) mod pauses;
 pub(crate) mod server;

@@ -19,8 +19,13 @@ const CONGESTION: &str = "cubic";
 impl Namespace {
     /// Makes one and brings its loopback up, with [`CONGESTION`] on it.
     pub(crate) fn create() -> Result<Namespace> {
+        Namespace::named("")
+    }
+
+    /// The same, for one of several.
+    pub(crate) fn named(suffix: &str) -> Result<Namespace> {
         ensure!(rustix::process::geteuid().is_root(), "a network namespace needs root: run this with sudo");
-        let name = format!("linerate-{}", std::process::id());
+        let name = format!("linerate-{}{suffix}", std::process::id());
         process::run("ip", &["netns", "add", &name]).context("making a network namespace")?;
         let mut namespace = Namespace { name, congestion: String::new() }; // dropped, and so removed, on any error
         process::run("ip", &["-n", &namespace.name, "link", "set", "lo", "up"])?;
@@ -43,7 +48,8 @@ impl Namespace {
         Ok(format!("congctl {CONGESTION} on the loopback's routes"))
     }
 
-    fn within(&self, words: &[&str]) -> Result<String> {
+    /// Runs a program there to its end.
+    pub(super) fn within(&self, words: &[&str]) -> Result<String> {
         process::run("ip", &[&["netns", "exec", &self.name], words].concat())
     }
 }

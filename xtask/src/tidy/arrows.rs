@@ -78,7 +78,7 @@ const ARROWS: &[(&str, &str)] = &[
     // A whole world: never shipped.
     ("sim", "block volume scsi unit iscsi reactor host server target nbd-server initiator"),
     // It builds the paths of the diagnosis' matrix, reads what a diagnosis prints, and times a digest by itself.
-    ("xtask", "lab stats model bench diagnose iscsi"),
+    ("xtask", "lab stats model published bench diagnose iscsi"),
 ];
 
 /// Imports that the table does not allow, and crates that it does not know.

@@ -1,0 +1,81 @@
+//! Hosts on this machine, joined by links of a rate: network namespaces, pairs of interfaces (veth(4)) and the kernel's token
+//! buckets (tc-tbf(8)). The lab's wires delay, lose and reorder, and are threads that would want the cores of what is measured
+//! here.
+
+use anyhow::{Context, Result};
+
+use super::namespace::Namespace;
+use crate::process;
+use crate::serving::Placement;
+
+/// Removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Network {
+    hosts: Vec<(&'static str, Namespace)>,
+}
+
+/// What a link's buffer holds, in milliseconds: as a switch's port has.
+const QUEUE_MS: u32 = 10;
+/// Two segments of the longest kind that the kernel sends in one piece.
+const BUCKET_BYTES: u32 = 128 << 10;
+
+impl Network {
+    /// Hosts that know of nobody.
+    pub(crate) fn of(names: &[&'static str]) -> Result<Network> {
+        process::require(&["ip", "tc", "nsenter", "taskset"])?;
+        let hosts = names.iter().map(|name| Ok((*name, Namespace::named(&format!("-{name}"))?)));
+        Ok(Network { hosts: hosts.collect::<Result<_>>()? })
+    }
+
+    /// Joins two of them: interface `linkN`, whose addresses are 10.88.N.1 and 10.88.N.2.
+    pub(crate) fn join(&self, number: u8, ends: [&str; 2], bits_per_s: f64) -> Result<()> {
+        let [first, second] = ends.map(|end| self.host(end));
+        let (first, second) = (first?, second?);
+        let interface = format!("link{number}");
+        process::run(
+            "ip",
+            &[
+                "link",
+                "add",
+                &interface,
+                "netns",
+                &first.name,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                &interface,
+                "netns",
+                &second.name,
+            ],
+        )?;
+        for (end, host) in [(1, first), (2, second)] {
+            let ip = |words: &[&str]| process::run("ip", &[&["-n", &host.name], words].concat());
+            ip(&["address", "add", &format!("10.88.{number}.{end}/24"), "dev", &interface])?;
+            ip(&["link", "set", &interface, "up"])?;
+            let (rate, bucket) = (format!("{bits_per_s:.0}bit"), format!("{BUCKET_BYTES}b"));
+            let queue = format!("{QUEUE_MS}ms");
+            host.within(&[
+                "tc", "qdisc", "add", "dev", &interface, "root", "tbf", "rate", &rate, "burst", &bucket,
+                "latency", &queue,
+            ])?;
+        }
+        Ok(())
+    }
+
+    /// Takes this host's end of a link down, or up again.
+    pub(crate) fn set_up(&self, number: u8, host: &str, is_up: bool) -> Result<()> {
+        let (name, state) = (&self.host(host)?.name, if is_up { "up" } else { "down" });
+        process::run("ip", &["-n", name, "link", "set", &format!("link{number}"), state]).map(drop)
+    }
+
+    /// There, on one core.
+    pub(crate) fn place(&self, host: &str, core: usize) -> Result<Placement> {
+        Ok(Placement { namespace: Some(self.host(host)?.name.clone()), core: Some(core) })
+    }
+
+    fn host(&self, name: &str) -> Result<&Namespace> {
+        let found = self.hosts.iter().find(|(host, _)| *host == name);
+        found.map(|(_, namespace)| namespace).with_context(|| format!("no host {name}"))
+    }
+}
