@@ -17,6 +17,7 @@ mod package;
 mod packages;
 mod process;
 mod python;
+mod raid;
 mod scale;
 mod serving;
 mod simulate;
@@ -79,6 +80,8 @@ enum Command {
     Forward(diagnosis::forward::Options),
     /// Instructions for one command at each end beside the stored baseline, by callgrind
     Instructions(instructions::Options),
+    /// What the levels of RAID cost beside each other over members in memory, and their journals; writes its page
+    Raid(raid::Options),
     /// Every fuzz target for a while
     Fuzz(fuzz::Options),
     /// Simulated worlds of a server, initiators, networks and disks, each from a seed; checks what is read in them
@@ -121,6 +124,7 @@ fn main() -> ExitCode {
         Command::Burn(options) => Ok(diagnosis::burn::run(&options)),
         Command::Forward(options) => diagnosis::forward::run(&options),
         Command::Instructions(options) => instructions::run(&options),
+        Command::Raid(options) => raid::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Soak(options) => soak::run(&options),

@@ -306,7 +306,7 @@ async fn open_journal(
         let mut log = old.ok_or(AssemblyError::NoJournal)?;
         while let Some(change) = log.next().await? {
             set.check_change(&change)?;
-            set.apply(&change, Durability::Cached).await?;
+            set.apply(&set.with_parity(change), Durability::Cached).await?;
         }
         set.members.flush().await?;
     }

@@ -143,7 +143,15 @@ impl Members {
 
     /// Whether this device is still a member.
     pub(crate) fn is_present(&self, member: &Member) -> bool {
-        self.present(member.index).is_some_and(|present| present.incarnation == member.incarnation)
+        let slots = self.slots.lock();
+        let is_it = |slot: &Slot| slot.incarnation == member.incarnation && slot.state != MemberState::Failed;
+        slots.get(member.index).is_some_and(is_it)
+    }
+
+    /// Whether the member holds its strip of this stripe.
+    pub(crate) fn holds(&self, index: usize, stripe: u64) -> bool {
+        let slots = self.slots.lock();
+        slots.get(index).is_some_and(|slot| slot.device.is_some() && slot.state.holds(stripe))
     }
 
     /// Of the members that hold a copy of a stripe, the one that is likely to answer first: by its latency times

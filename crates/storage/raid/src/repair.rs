@@ -241,7 +241,7 @@ impl Set {
     /// the stripe unfit again.
     async fn rewrite(&self, stripe: u64, strip: usize, data: Slice) -> Result<(), DeviceError> {
         let parts = vec![Part { strip, column: 0, data }];
-        self.carry_out(Change::Update { stripe, parts }, Durability::Cached).await
+        self.carry_out(Change::Update { stripe, parts, derived: 0 }, Durability::Cached).await
     }
 
     /// The strips of a stripe with parity that do not fit, with what they should have in them. RAID 6 finds the one

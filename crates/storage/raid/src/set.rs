@@ -13,7 +13,7 @@ use crate::locks::{ExtentLocks, Permits};
 use crate::members::{Members, Unread};
 use crate::merge::WaitingWrites;
 use crate::operations::{Operations, all, first_error};
-use crate::plan::{Plan, Stripe};
+use crate::plan::{Plan, Stripe, parity_of};
 
 /// Blocks of a new area that are erased by one write.
 const ERASED_BLOCKS: u64 = 256;
@@ -91,7 +91,7 @@ impl Set {
     }
 
     pub(crate) fn is_held(&self, stripe: u64, strip: usize) -> bool {
-        self.members.holder(self.layout.strip(stripe, strip).member, stripe).is_some()
+        self.members.holds(self.layout.strip(stripe, strip).member, stripe)
     }
 
     /// Whether the copies of a stripe, or its data and parity, may differ since before the assembly.
@@ -174,6 +174,33 @@ impl Set {
 }
 
 impl Set {
+    /// Of the parts of a stripe, in their order, how many at the end follow from those before: parity, if these are all data of the
+    /// stripe.
+    pub(crate) fn derived(&self, parts: &[Part]) -> usize {
+        let length = self.bytes(self.layout.strip_blocks());
+        let data = self.layout.data_strips();
+        let is_whole = |(strip, part): (usize, &Part)| part.strip == strip && part.data.len() == length;
+        let are_whole = parts.len() >= data && parts[..data].iter().enumerate().all(is_whole);
+        if are_whole { parts.len() - data } else { 0 }
+    }
+
+    /// A change that was read from a journal and checked, with the parity that follows from it.
+    pub(crate) fn with_parity(&self, mut change: Change) -> Change {
+        let Change::Update { parts, .. } = &mut change else { return change };
+        if parts.iter().any(|part| part.data.is_empty()) {
+            let (data, parity) = parts.split_at_mut(self.layout.data_strips());
+            let data: Vec<&[u8]> = data.iter().map(|part| &part.data[..]).collect();
+            let length = self.bytes(self.layout.strip_blocks());
+            let derived = parity_of(&data, self.layout.level().parity_strips(), length);
+            for (strip, content) in (self.layout.data_strips()..).zip(derived) {
+                if let Some(part) = parity.iter_mut().find(|part| part.strip == strip) {
+                    part.data = content.share();
+                }
+            }
+        }
+        change
+    }
+
     /// Replaces a failed member.
     pub(crate) async fn replace(
         self: Arc<Self>,
@@ -228,7 +255,13 @@ impl Set {
         let blocks = |part: &Part| part.data.len() as u64 >> self.geometry.block_size.shift();
         let fits = |part: &Part| part.strip < strips && part.column + blocks(part) <= columns;
         let is_legal = match change {
-            Change::Update { parts, .. } => parts.iter().all(fits),
+            Change::Update { parts, .. } => {
+                let given = parts.len() - self.derived(parts);
+                let (given, derived) = parts.split_at(given);
+                let follows = |part: &Part| part.strip >= self.layout.data_strips();
+                given.iter().all(|part| fits(part) && !part.data.is_empty())
+                    && derived.iter().all(|part| fits(part) && follows(part))
+            }
             Change::Clear { stripe, stripes, members, .. } => {
                 let are_members = members.iter().all(|member| *member < self.layout.members());
                 are_members && *stripes > 0 && stripe.checked_add(*stripes).is_some()

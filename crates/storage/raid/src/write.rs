@@ -70,7 +70,7 @@ impl Set {
         if parts.is_empty() {
             return Err(DeviceError::NotReady);
         }
-        self.carry_out(Change::Update { stripe: piece.stripe, parts }, durability).await
+        self.carry_out(Change::Update { stripe: piece.stripe, parts, derived: 0 }, durability).await
     }
 
     async fn write_stripe(&self, write: StripeWrite, durability: Durability) -> Result<(), DeviceError> {
@@ -98,7 +98,8 @@ impl Set {
             parts.extend(self.parity_parts(stripe, &batch.writes, &segment).await?);
         }
         parts.retain(|part| self.is_held(stripe, part.strip));
-        self.carry_out(Change::Update { stripe, parts }, batch.durability).await
+        let derived = self.derived(&parts);
+        self.carry_out(Change::Update { stripe, parts, derived }, batch.durability).await
     }
 
     /// Protects a change, and carries it out on the members. The caller has locked its blocks.
@@ -120,7 +121,7 @@ impl Set {
 
     pub(crate) async fn apply(&self, change: &Change, durability: Durability) -> Result<(), DeviceError> {
         match change {
-            Change::Update { stripe, parts } => self.write_parts(*stripe, parts, durability).await,
+            Change::Update { stripe, parts, .. } => self.write_parts(*stripe, parts, durability).await,
             Change::Clear { stripe, stripes, members, may_unmap } => {
                 self.clear_stripes(*stripe..stripe + stripes, members, *may_unmap).await
             }

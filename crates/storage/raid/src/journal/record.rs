@@ -6,7 +6,7 @@
 //!   header (one block, in blocks 0 and 1 in turn)      record (from block 2 on)
 //!    0  "LNRJHEAD"                                       0  "LNRJ"
 //!    8  CRC32C of what follows                           4  CRC32C of all that follows, to the record's end
-//!   12  version, 1                                       8  key
+//!   12  version, 2                                       8  key
 //!   16  generation                                      16  sequence
 //!   24  key of the records                              24  blocks of the record
 //!   32  first record: its block, counted from block 2   28  kind: 1 update, 2 zeros, 3 zeros deallocated
@@ -39,8 +39,9 @@ pub(crate) struct Part {
 /// What a record says about stripes.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// These parts of a stripe have this content.
-    Update { stripe: u64, parts: Vec<Part> },
+    /// These parts of a stripe have this content. The last `derived` of them are parity that follows from the others, which are all
+    /// data of the stripe: their content is not recorded, and is empty when the record is read.
+    Update { stripe: u64, parts: Vec<Part>, derived: usize },
     /// All blocks that these members have of some stripes are zeros, and deallocated where that is possible and wanted. The
     /// other members did not hold them.
     Clear { stripe: u64, stripes: u64, members: Vec<usize>, may_unmap: bool },
@@ -63,7 +64,8 @@ const HEADER_BYTES: usize = 48;
 const MAGIC: &[u8; 4] = b"LNRJ";
 const FIXED_BYTES: usize = 48;
 const PART_BYTES: usize = 12;
-const VERSION: u32 = 1;
+/// From 2 on parity that follows from a record is not in it. What is read may be older, and is then complete.
+const VERSION: u32 = 2;
 const UPDATE: u16 = 1;
 const ZEROS: u16 = 2;
 const DEALLOCATED: u16 = 3;
@@ -84,7 +86,7 @@ impl Header {
     pub(crate) fn decode(block: &[u8]) -> Option<Header> {
         let right = block.get(..8)? == HEADER_MAGIC
             && u32_at(block, 8)? == crc32_iscsi(block.get(12..HEADER_BYTES)?)
-            && u32_at(block, 12)? == VERSION;
+            && (1..=VERSION).contains(&u32_at(block, 12)?);
         right.then_some(Header {
             generation: u64_at(block, 16)?,
             key: u64_at(block, 24)?,
@@ -105,6 +107,14 @@ impl Change {
         }
     }
 
+    /// The parts of an update whose content is recorded.
+    fn recorded(&self) -> &[Part] {
+        match self {
+            Change::Update { parts, derived, .. } => &parts[..parts.len() - derived],
+            Change::Clear { .. } => &[],
+        }
+    }
+
     fn list_length(&self) -> usize {
         match self {
             Change::Update { parts, .. } => parts.len(),
@@ -114,10 +124,7 @@ impl Change {
 
     /// Blocks of the record.
     pub(crate) fn blocks(&self, block_bytes: usize) -> u64 {
-        let data: usize = match self {
-            Change::Update { parts, .. } => parts.iter().map(|part| part.data.len()).sum(),
-            Change::Clear { .. } => 0,
-        };
+        let data: usize = self.recorded().iter().map(|part| part.data.len()).sum();
         (head_bytes(self.list_length(), block_bytes) + data) as u64 / block_bytes as u64
     }
 
@@ -148,12 +155,13 @@ impl Change {
         };
         match self {
             Change::Update { parts, .. } => {
+                let recorded = self.recorded();
                 let mut data = head;
                 for (index, part) in parts.iter().enumerate() {
-                    let blocks = (part.data.len() / block_bytes) as u32;
+                    let blocks = recorded.get(index).map_or(0, |part| part.data.len() / block_bytes) as u32;
                     put(index, [part.strip as u32, part.column as u32, blocks]);
                 }
-                for part in parts {
+                for part in recorded {
                     out[data..data + part.data.len()].copy_from_slice(&part.data);
                     data += part.data.len();
                 }
@@ -196,7 +204,7 @@ impl Change {
                     parts.push(Part { strip, column, data: part });
                     data += length;
                 }
-                Some(Change::Update { stripe, parts })
+                Some(Change::Update { stripe, parts, derived: 0 })
             }
             _ => None,
         }
@@ -230,7 +238,7 @@ mod tests {
             Part { strip: 1, column: 3, data: data(7, 2) },
             Part { strip: 4, column: 3, data: data(9, 2) },
         ];
-        Change::Update { stripe: 77, parts }
+        Change::Update { stripe: 77, parts, derived: 0 }
     }
 
     fn encoded(change: &Change) -> Slice {
@@ -244,7 +252,7 @@ mod tests {
         let record = encoded(&update());
         assert_eq!(Change::length(&record, 11, 22), Some(5));
         assert_eq!((Change::length(&record, 12, 22), Change::length(&record, 11, 23)), (None, None));
-        let Some(Change::Update { stripe: 77, parts }) = Change::decode(&record, 512) else {
+        let Some(Change::Update { stripe: 77, parts, derived: 0 }) = Change::decode(&record, 512) else {
             panic!("no update")
         };
         let read: Vec<_> =
@@ -257,6 +265,15 @@ mod tests {
             panic!("no clear")
         };
         assert_eq!(members, [0, 3]);
+    }
+
+    #[test]
+    fn parity_that_follows_is_named_and_not_recorded() {
+        let Change::Update { stripe, parts, .. } = update() else { panic!("an update") };
+        let record = encoded(&Change::Update { stripe, parts, derived: 1 });
+        let Some(Change::Update { parts, .. }) = Change::decode(&record, 512) else { panic!("no update") };
+        let read: Vec<_> = parts.iter().map(|part| (part.strip, part.data.len())).collect();
+        assert_eq!((record.len(), read), (3 * 512, vec![(1, 1024), (4, 0)]));
     }
 
     #[test]

@@ -67,7 +67,10 @@ impl Ring {
     }
 
     pub(super) fn applied(&mut self, sequence: u64) {
-        if let Some(record) = self.records.iter_mut().find(|record| record.sequence == sequence) {
+        // Their sequences follow each other.
+        let first = self.records.front().map_or(sequence, |record| record.sequence);
+        let place = usize::try_from(sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
+        if let Some(record) = self.records.get_mut(place) {
             record.is_applied = true;
         }
     }

@@ -1,0 +1,178 @@
+//! What the levels cost beside each other, over members in memory, on one core:
+//!
+//! ```console
+//! cargo xtask raid
+//! ```
+//!
+//! builds this, pins it to a core, and writes what it prints to `docs/measured/raid.md`. All sets are there at once, and take turns in
+//! each round. Time is that of the CPU, so that what else runs on the machine is not counted: members in memory answer at once, and
+//! nothing is waited for. A figure is the median of the rounds, and a ratio the median of the ratios of a round. `--quick` makes one
+//! short round.
+
+mod medium;
+mod sets;
+mod tasks;
+
+use std::process::ExitCode;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+use sets::{SETS, TestSet};
+
+/// What is asked of a set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Work {
+    SequentialWrite,
+    SequentialRead,
+    RandomRead,
+    RandomWrite,
+    DegradedSequentialRead,
+    DegradedRandomRead,
+}
+
+const WORKS: [(Work, &str); 6] = [
+    (Work::SequentialWrite, "full stripes, sequential write"),
+    (Work::SequentialRead, "sequential read"),
+    (Work::RandomRead, "4 KiB random read"),
+    (Work::RandomWrite, "4 KiB random write"),
+    (Work::DegradedSequentialRead, "sequential read, one member failed"),
+    (Work::DegradedRandomRead, "4 KiB random read, one member failed"),
+];
+
+const ROUNDS: usize = 7;
+
+/// Nanoseconds that this thread has run: others on this core do not count.
+pub(crate) fn cpu_time() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// CPU time of a request in nanoseconds: by work, by set, by round.
+struct Figures(Vec<Vec<Vec<f64>>>);
+
+impl Figures {
+    fn of(&self, work: Work, set: &str) -> &[f64] {
+        let at = WORKS.iter().position(|(other, _)| *other == work);
+        let set = SETS.iter().position(|other| other.name == set);
+        at.zip(set).map_or(&[], |(at, set)| &self.0[at][set])
+    }
+
+    /// Median of `a / b` of each round, each in nanoseconds for a byte.
+    fn ratio(&self, a: (Work, &str), b: (Work, &str)) -> f64 {
+        let each = |(work, set): (Work, &str)| -> Vec<f64> {
+            let bytes = SETS.iter().find(|other| other.name == set).map_or(1, |set| set.request_bytes(work));
+            self.of(work, set).iter().map(|ns| ns / bytes as f64).collect()
+        };
+        median(each(a).iter().zip(each(b)).map(|(a, b)| a / b).collect())
+    }
+}
+
+/// A ratio that is to be reached.
+struct Goal {
+    what: &'static str,
+    ratio: fn(&Figures) -> f64,
+    least: f64,
+}
+
+const GOALS: [Goal; 4] = [
+    Goal {
+        what: "full stripes of RAID 5 beside RAID 0: rate",
+        ratio: |of| of.ratio((Work::SequentialWrite, "raid0"), (Work::SequentialWrite, "raid5")),
+        least: 0.6,
+    },
+    Goal {
+        what: "RAID 5, sequential read, one member failed beside none: rate",
+        ratio: |of| of.ratio((Work::SequentialRead, "raid5"), (Work::DegradedSequentialRead, "raid5")),
+        least: 0.5,
+    },
+    Goal {
+        what: "RAID 5, 4 KiB random read, one member failed beside none: rate",
+        ratio: |of| of.ratio((Work::RandomRead, "raid5"), (Work::DegradedRandomRead, "raid5")),
+        least: 0.5,
+    },
+    Goal {
+        what: "RAID 5, 4 KiB random write, with a journal in a file beside none: rate",
+        ratio: |of| {
+            let journal = "raid5, journal in a file of its own";
+            of.ratio((Work::RandomWrite, "raid5"), (Work::RandomWrite, journal))
+        },
+        least: 1.0 / 1.3,
+    },
+];
+
+fn pin() {
+    let Ok(mut cpus) = sched_getaffinity(None) else { return };
+    let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| cpus.is_set(*cpu));
+    if let Some(last) = last {
+        cpus = CpuSet::new();
+        cpus.set(last);
+        let _ = sched_setaffinity(None, &cpus);
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    let is_quick = arguments.iter().any(|argument| argument == "--quick");
+    // For a profiler: `--only 'raid5, journal' RandomWrite`.
+    let only = arguments.iter().position(|argument| argument == "--only").map(|at| &arguments[at + 1..]);
+    pin();
+    let is_wanted = |name: &str| only.is_none_or(|only| only.iter().any(|wanted| wanted == name));
+    let mut sets: Vec<Option<TestSet>> =
+        SETS.iter().map(|set| is_wanted(set.name).then(|| TestSet::new(set))).collect();
+    let mut figures = Figures(WORKS.iter().map(|_| vec![Vec::new(); SETS.len()]).collect());
+    for (at, (work, _)) in WORKS.iter().enumerate() {
+        if !is_wanted(&format!("{work:?}")) {
+            continue;
+        }
+        for round in 0..if is_quick { 1 } else { ROUNDS + 1 } {
+            for turn in 0..sets.len() {
+                // Who is first changes.
+                let index = (turn + round) % sets.len();
+                let Some(set) = sets[index].as_mut() else { continue };
+                let Some(ns) = set.measured(*work, is_quick) else { continue };
+                // The first round makes the memory be there.
+                if is_quick || round > 0 {
+                    figures.0[at][index].push(ns);
+                }
+            }
+        }
+    }
+    print(&figures);
+    if is_quick || only.is_some() {
+        return ExitCode::SUCCESS;
+    }
+    println!("\n| goal | at least | reached |\n|---|---:|---:|");
+    let mut is_reached = true;
+    for Goal { what, ratio, least } in &GOALS {
+        let ratio = ratio(&figures);
+        is_reached &= ratio >= *least;
+        println!("| {what} | {least:.2} | {ratio:.2} |");
+    }
+    ExitCode::from(u8::from(!is_reached))
+}
+
+/// Tables as they are in the document.
+fn print(figures: &Figures) {
+    println!("| set | members |{}", WORKS.iter().map(|(_, name)| format!(" {name} |")).collect::<String>());
+    println!("|---|---:|{}", "---:|".repeat(WORKS.len()));
+    for set in &SETS {
+        let cell = |work: Work| {
+            let ns = median(figures.of(work, set.name).to_vec());
+            match work {
+                _ if ns.is_nan() => " |".to_owned(),
+                Work::SequentialWrite | Work::SequentialRead | Work::DegradedSequentialRead => {
+                    format!(" {:.2} GB/s |", set.request_bytes(work) as f64 / ns)
+                }
+                _ => format!(" {:.2} µs |", ns / 1e3),
+            }
+        };
+        let cells: String = WORKS.iter().map(|(work, _)| cell(*work)).collect();
+        println!("| {} | {} |{cells}", set.name, set.members);
+    }
+}
