@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use block::{BlockDevice, Blocks, DeviceError, Durability, Geometry, Profile, Sleeper, Spawner};
+use block::{BlockDevice, Blocks, DeviceError, Durability, Geometry, Permits, Profile, Sleeper, Spawner};
 use derive_more::{Display, Error};
 
 use crate::area::{Area, AreaCopy};
 use crate::device::RaidDevice;
 use crate::intent::Intent;
 use crate::journal::{HEADERS, Journal, Log};
-use crate::locks::Permits;
 use crate::members::Members;
 use crate::merge::{WRITES_MAX, WaitingWrites};
 use crate::operations::Operations;

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use block::{Buffer, DeviceError, Durability, Slice};
+use block::{Buffer, DeviceError, Durability, Permit, Slice};
 
 use crate::MemberState;
 use crate::journal::{Change, Part};
-use crate::locks::{Locked, Permit};
+use crate::locks::Locked;
 use crate::members::{Member, Unread};
 use crate::operations::all;
 use crate::parity::{add_to_q, xor_into};

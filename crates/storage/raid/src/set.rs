@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Profile};
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Permits, Profile};
 
 use crate::Layout;
 use crate::area::AreaCopy;
 use crate::intent::{Intent, Marked};
 use crate::journal::{Change, Journal, Part, Recorded};
-use crate::locks::{ExtentLocks, Permits};
+use crate::locks::ExtentLocks;
 use crate::members::{Members, Unread};
 use crate::merge::WaitingWrites;
 use crate::operations::{Operations, all, first_error};
