@@ -14,6 +14,7 @@ const COMING_FROM: &str = include_str!("../../../docs/coming-from.md");
 const COPY: &str = include_str!("../../../docs/copy.md");
 const COMPARE: &str = include_str!("../../../docs/compare.md");
 const LIMITS: &str = include_str!("../../../docs/limits.md");
+const RBD: &str = include_str!("../../../docs/rbd.md");
 const RECORDER: &str = include_str!("../../../docs/recorder.md");
 const PUBLISHED: &str = include_str!("../../../docs/published.md");
 const SUITES: &str = include_str!("../../../docs/suites.md");
@@ -57,6 +58,7 @@ fn every_example_of_a_command_line_is_understood() {
         COMING_FROM,
         COMPARE,
         LIMITS,
+        RBD,
         RECORDER,
         PUBLISHED,
         REPORT,

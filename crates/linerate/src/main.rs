@@ -40,6 +40,7 @@ mod verify_log;
 mod wan;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use backends::{Failure, failure, location, remote, secrets};
 use host::private_file;
@@ -47,17 +48,23 @@ use volume::spec;
 
 use arguments::Arguments;
 
+/// A cluster that hangs keeps no process longer.
+const IMAGES_CLOSE: Duration = Duration::from_secs(2);
+
 fn main() -> ExitCode {
     secrets::ask_by(terminal::secret);
     let code = match Arguments::read().map(Arguments::run) {
         Ok(Ok(code)) | Err(code) => code,
         Ok(Err(failure)) => output::report(&failure),
     };
-    match output::error() {
+    let code = match output::error() {
         // It has been reported when it happened. A command that failed for another reason keeps the code of that.
         Some(error) if code == ExitCode::SUCCESS => {
             ExitCode::from(Failure::unwritten("standard output", error).code())
         }
         _ => code,
-    }
+    };
+    // An image that is not closed stays locked for half a minute.
+    host::close_images(IMAGES_CLOSE);
+    code
 }

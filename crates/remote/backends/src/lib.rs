@@ -29,6 +29,7 @@ pub mod nbd;
 mod overwritten;
 pub mod raid;
 mod ram;
+mod rbd;
 pub mod recorders;
 pub mod remote;
 pub mod reservation;
@@ -60,6 +61,7 @@ const OWN: &[&backend::Kind] = &[
     &nbd::NBDS,
     &nbd::NBD_UNIX,
     &nbd::NBDS_UNIX,
+    &rbd::RBD,
     &raid::RAID0,
     &raid::RAID1,
     &raid::RAID5,

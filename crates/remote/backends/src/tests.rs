@@ -64,7 +64,13 @@ fn mistakes_are_pointed_at_with_the_remedy() {
     refused("iscsi://user%secret@host/iqn.a/0", "//user%secret@host/iqn.a/0", "put it into a file");
     refused("delay:5ms:[iscsi://host/iqn.a/0?conections=4]", "//host/iqn.a/0", "did you mean `connections`?");
     refused("raid5:60KiB:[ram:1GiB, ram:1GiB]", "60KiB:", "write a power of two from 4KiB to 1MiB");
-    refused("rbd:pool/image", "rbd", "not in this version");
+    refused("hyperscsi://eth0/x/0", "hyperscsi", "not in this version");
+    refused("rbd:image", "image", "such as rbd:rbd/vm1");
+    refused("rbd:pool/space/image", "pool/space/image", "?namespace=NAME");
+    refused("rbd:pool/image@", "pool/image@", "a name is missing");
+    refused("rbd:pool/image@a?size=1GiB", "1GiB", "leave `size` out");
+    refused("rbd:pool/image?queue=0", "0", "1 to 1024");
+    refused("rbd:pool/image?lock-wait=2h", "2h", "at most 1h");
 }
 
 #[test]
@@ -92,6 +98,9 @@ fn the_examples_of_the_documents_are_understood() {
         "512e:[delay:1ms:[ram:1GiB?block=4096]]",
         "iscsi://san1:3260/iqn.2026-01.com.example:a/3?connections=4&initial-r2t=yes&read-only",
         "buffered:1MiB:[iscsi://user@[fe80::1]:3261/iqn.a/0]?thick",
+        "rbd:pool/vm1?size=50GiB&conf=/etc/ceph/west.conf&id=linerate&namespace=a&queue=64&lock-wait=0s",
+        "rbd:pool/vm1@monday",
+        "rbd:pool/a%40b%2Fc@d",
     ] {
         assert_eq!(spec(text).to_string(), text);
     }

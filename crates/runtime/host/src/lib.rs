@@ -2,8 +2,8 @@
 //! with `unsafe`; each block states why it is sound.
 //!
 //! It depends on no protocol and reads no configuration. Reading order: [`Epoll`] (one thread's sockets,
-//! clock and sleep), [`threads`] (one reactor per core), then the devices: [`RamDevice`] and [`FileDevice`]
-//! over [`AsyncFile`]. [`namespace`], [`tap`] and [`rtnetlink`] make test networks on one machine.
+//! clock and sleep), [`threads`] (one reactor per core), then the devices: [`RamDevice`], [`FileDevice`]
+//! over [`AsyncFile`], and [`RbdDevice`]. [`namespace`], [`tap`] and [`rtnetlink`] make test networks on one machine.
 
 mod clock;
 pub mod cputime;
@@ -20,6 +20,7 @@ mod path;
 pub mod private_file;
 pub mod processes;
 mod ram;
+mod rbd;
 pub mod realtime;
 pub mod rtnetlink;
 mod spinning;
@@ -37,6 +38,7 @@ pub use files::{AsyncFile, IoEngine, UnknownEngine};
 pub use mapped_words::MappedWords;
 pub use open_error::OpenError;
 pub use ram::{RamDevice, RamOptions};
+pub use rbd::{RbdDevice, RbdError, RbdOptions, close_all as close_images};
 pub use spinning::Spinning;
 pub use state_directory::StateDirectory;
 pub use tasks::ReactorTasks;

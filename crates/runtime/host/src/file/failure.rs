@@ -7,7 +7,7 @@ use block::{DeviceError, Lba};
 
 /// What was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
+pub(crate) enum Verb {
     Read,
     Write,
     Inspect,
@@ -15,16 +15,16 @@ pub(super) enum Verb {
 
 /// The latest errno, until it is read; 0 for none.
 #[derive(Debug, Default)]
-pub(super) struct LatestError(AtomicI32);
+pub(crate) struct LatestError(AtomicI32);
 
 impl LatestError {
     /// The error of a request that did not get past `lba`, which is noted.
-    pub(super) fn told(&self, error: &io::Error, verb: Verb, lba: Lba) -> DeviceError {
+    pub(crate) fn told(&self, error: &io::Error, verb: Verb, lba: Lba) -> DeviceError {
         self.0.store(error.raw_os_error().unwrap_or(0), Ordering::Relaxed);
         told(error, verb, lba)
     }
 
-    pub(super) fn take(&self) -> Option<i32> {
+    pub(crate) fn take(&self) -> Option<i32> {
         Some(self.0.swap(0, Ordering::Relaxed)).filter(|number| *number != 0)
     }
 }

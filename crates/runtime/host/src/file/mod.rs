@@ -9,7 +9,7 @@
 //! One process has a volume at a time, held by a lock on the open file.
 
 mod cached;
-mod failure;
+pub(crate) mod failure;
 mod open;
 mod space;
 

@@ -10,7 +10,7 @@ mod engine;
 mod lane;
 mod nowait;
 mod operation;
-mod orphans;
+pub(crate) mod orphans;
 pub(crate) mod ring;
 mod syncs;
 

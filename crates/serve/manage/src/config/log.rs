@@ -52,6 +52,7 @@ const KNOWN: &[&str] = &[
     "host::files::lane",
     "host::files::ring",
     "host::ram::memory",
+    "host::rbd::image",
     "initiator::caches",
     "initiator::inner::commands",
     "initiator::inner::events",

@@ -55,7 +55,7 @@ pub struct Token {
 }
 
 /// Kinds that are reserved for later versions.
-const LATER: &[&str] = &["hyperscsi", "rbd"];
+const LATER: &[&str] = &["hyperscsi"];
 
 /// The deepest nesting, which bounds the parser's stack.
 const DEPTH_MAX: usize = 16;

@@ -1,0 +1,457 @@
+//! An open image: its handles, the calls that block, its lock, and how it is closed.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use block::Permit;
+
+use super::library::{
+    FEATURE_EXCLUSIVE_LOCK, Handle, Info, LOCK_MODE_EXCLUSIVE, Library, Setting, Watcher, library,
+};
+use super::request::{Request, Running, submit};
+use super::{RbdError, RbdOptions};
+use crate::files::orphans::Orphans;
+
+/// An image, open until it is closed or dropped.
+pub(super) struct Image {
+    library: &'static Library,
+    handles: RwLock<Option<Handles>>,
+    /// The cluster has shut this client out, or its lock is gone: it sends nothing any more.
+    is_fenced: AtomicBool,
+    /// Whether it has the exclusive lock.
+    is_locked: bool,
+    name: String,
+    pub(super) object_bytes: u64,
+}
+
+/// What is open, each null until it is. Dropping closes them, which waits for the requests under way.
+struct Handles {
+    library: &'static Library,
+    cluster: Handle,
+    pool: Handle,
+    image: Handle,
+}
+
+// SAFETY: clusters, pools and images may be used from any number of threads at once (rados/librados.h, rbd/librbd.h); they are
+// closed by the one owner of this.
+unsafe impl Send for Handles {}
+// SAFETY: as above.
+unsafe impl Sync for Handles {}
+
+/// Every image that is open, and how many are not closed yet.
+static OPEN: Mutex<Vec<Weak<Image>>> = Mutex::new(Vec::new());
+static UNCLOSED: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// Between two looks at whether the holder of a lock is still there.
+const LOOK: Duration = Duration::from_millis(500);
+
+impl Image {
+    /// Connects, creates the image if that is wanted, opens it and takes its lock. It blocks for as long as the cluster does not
+    /// answer.
+    pub(super) fn open(options: &RbdOptions) -> Result<Arc<Image>, RbdError> {
+        let library = library().map_err(|why| RbdError::NoLibrary { why })?;
+        let mut handles = Handles::connected(library, options)?;
+        handles.open_pool(options)?;
+        handles.open_image(options)?;
+        let name = options.path();
+        let is_locked = !options.is_read_only();
+        if is_locked {
+            handles.lock(options)?;
+        }
+        handles.check_caches(&name)?;
+        let object_bytes = handles.info().map_err(|error| failed(options, "opening", error))?.object_size;
+        let is_fenced = AtomicBool::new(false);
+        let image =
+            Image { library, handles: RwLock::new(Some(handles)), is_fenced, is_locked, name, object_bytes };
+        let image = Arc::new(image);
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|image| image.strong_count() > 0);
+        open.push(Arc::downgrade(&image));
+        Ok(image)
+    }
+
+    /// Hands a request for the bytes from `at` on to the library.
+    pub(super) fn submit(
+        &self,
+        request: Request,
+        at: u64,
+        permit: Permit,
+        orphans: &Arc<Orphans>,
+    ) -> io::Result<Running> {
+        let handles = self.handles();
+        let image = handles.as_ref().filter(|_| !self.is_fenced()).map(|handles| handles.image);
+        let image = image.ok_or_else(shut_out)?;
+        // SAFETY: the image is open, and it is closed by `rbd_close` alone, which waits for its requests.
+        let running = unsafe { submit(self.library, image, request, at, permit, orphans) };
+        running.map_err(|error| self.error(error))
+    }
+
+    /// The size in bytes. It may wait for the cluster.
+    pub(super) fn size(&self) -> io::Result<u64> {
+        let mut size = 0;
+        // SAFETY: the image is open for as long as the call lasts.
+        self.call(|image| unsafe { (self.library.rbd_get_size)(image, &mut size) })?;
+        Ok(size)
+    }
+
+    /// Makes it so many bytes long.
+    pub(super) fn resize(&self, bytes: u64) -> io::Result<()> {
+        // SAFETY: as above.
+        self.call(|image| unsafe { (self.library.rbd_resize)(image, bytes) })
+    }
+
+    /// The parts of `length` bytes from `at` on that have data, at most `parts_max`: whole objects.
+    pub(super) fn data(&self, at: u64, length: u64, parts_max: usize) -> io::Result<Vec<(u64, u64)>> {
+        let mut found = Found { parts: Vec::new(), parts_max };
+        let argument = ptr::from_mut(&mut found).cast::<c_void>();
+        let listed = self.call(|image| {
+            // SAFETY: the image is open, no snapshot is named, and the callback gets what it takes `argument` for, on this thread
+            // or while this thread waits.
+            unsafe { (self.library.rbd_diff_iterate2)(image, ptr::null(), at, length, 1, 1, note, argument) }
+        });
+        match listed {
+            Err(_) if found.parts.len() >= parts_max => Ok(found.parts),
+            listed => listed.map(|()| found.parts),
+        }
+    }
+
+    /// The error of a result. One that says that this client may not write any more fences the image for good: what would
+    /// follow could come after the writes of the one that has it now.
+    pub(super) fn error(&self, result: c_int) -> io::Error {
+        let errno = -result;
+        let is_lost = errno == libc::ESHUTDOWN || (self.is_locked && errno == libc::EROFS);
+        if !is_lost {
+            return io::Error::from_raw_os_error(errno);
+        }
+        if !self.is_fenced.swap(true, Ordering::AcqRel) {
+            tracing::error!(
+                image = self.name,
+                errno,
+                "the exclusive lock is lost, or the cluster has shut this client out (blocklist): nothing is sent to it any more"
+            );
+        }
+        shut_out()
+    }
+
+    pub(super) fn is_fenced(&self) -> bool {
+        self.is_fenced.load(Ordering::Acquire)
+    }
+
+    fn call(&self, call: impl FnOnce(Handle) -> c_int) -> io::Result<()> {
+        let handles = self.handles();
+        let image = handles.as_ref().filter(|_| !self.is_fenced()).map(|handles| handles.image);
+        match call(image.ok_or_else(shut_out)?) {
+            0.. => Ok(()),
+            error => Err(self.error(error)),
+        }
+    }
+
+    fn handles(&self) -> RwLockReadGuard<'_, Option<Handles>> {
+        self.handles.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Option<Handles> {
+        self.handles.write().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Closing gives the lock back, and waits for the requests under way; the thread that has dropped the image, which may be the
+/// library's own, does not.
+impl Drop for Image {
+    fn drop(&mut self) {
+        if let Some(handles) = self.take() {
+            drop(thread::Builder::new().name("rbd-close".to_owned()).spawn(move || drop(handles)));
+        }
+    }
+}
+
+/// Closes every image, for the end of the process: a lock that is not given back keeps others waiting until the cluster takes it
+/// for that of a dead client. Ends after `limit` at the latest.
+pub fn close_all(limit: Duration) {
+    for image in OPEN.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        if let Some(image) = image.upgrade() {
+            drop(thread::Builder::new().name("rbd-close".to_owned()).spawn(move || drop(image.take())));
+        }
+    }
+    let (count, changed) = &UNCLOSED;
+    let count = count.lock().unwrap_or_else(PoisonError::into_inner);
+    drop(changed.wait_timeout_while(count, limit, |count| *count > 0));
+}
+
+struct Found {
+    parts: Vec<(u64, u64)>,
+    parts_max: usize,
+}
+
+unsafe extern "C" fn note(at: u64, length: usize, has_data: c_int, argument: *mut c_void) -> c_int {
+    // SAFETY: `argument` is the `Found` of the call that this is the callback of, which nobody else uses meanwhile.
+    let found = unsafe { &mut *argument.cast::<Found>() };
+    if found.parts.len() >= found.parts_max {
+        return -libc::ECANCELED;
+    }
+    if has_data != 0 {
+        found.parts.push((at, length as u64));
+    }
+    0
+}
+
+impl Handles {
+    fn connected(library: &'static Library, options: &RbdOptions) -> Result<Handles, RbdError> {
+        *UNCLOSED.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        let null = ptr::null_mut;
+        let mut handles = Handles { library, cluster: null(), pool: null(), image: null() };
+        let cluster = c_string(&options.cluster)?;
+        let user = c_string(&format!("client.{}", options.user))?;
+        // SAFETY: strings with an end, and a place for the handle.
+        let created =
+            unsafe { (library.rados_create2)(&mut handles.cluster, cluster.as_ptr(), user.as_ptr(), 0) };
+        ended(created).map_err(|error| failed(options, "connecting", error))?;
+        let conf = options.conf.as_deref().map(c_string).transpose()?;
+        let conf = conf.as_ref().map_or(ptr::null(), |conf| conf.as_ptr());
+        let file = options.conf.clone().unwrap_or_else(|| format!("/etc/ceph/{}.conf", options.cluster));
+        // SAFETY: a cluster that is not connected, and a string with an end or none, for the usual places.
+        let read = unsafe { (library.rados_conf_read_file)(handles.cluster, conf) };
+        match ended(read) {
+            Err(source) if options.conf.is_some() => return Err(RbdError::Configuration { file, source }),
+            _ => {} // without a file the environment and defaults may do
+        }
+        for (name, value) in settings(options) {
+            let (name, value) = (c_string(name)?, c_string(&value)?);
+            // SAFETY: as above. A setting that this version does not have is none of its dangers.
+            let _ = unsafe { (library.rados_conf_set)(handles.cluster, name.as_ptr(), value.as_ptr()) };
+        }
+        // SAFETY: as above.
+        match ended(unsafe { (library.rados_connect)(handles.cluster) }) {
+            Ok(()) => Ok(handles),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {
+                Err(failed(options, "connecting", error))
+            }
+            Err(source) => Err(RbdError::Unreachable { file, source }),
+        }
+    }
+
+    fn open_pool(&mut self, options: &RbdOptions) -> Result<(), RbdError> {
+        let pool = c_string(&options.pool)?;
+        // SAFETY: a connected cluster, a string with an end, and a place for the handle.
+        let opened =
+            unsafe { (self.library.rados_ioctx_create)(self.cluster, pool.as_ptr(), &mut self.pool) };
+        ended(opened).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOENT) => RbdError::NoPool { pool: options.pool.clone() },
+            _ => failed(options, "opening the pool", error),
+        })?;
+        if let Some(namespace) = &options.namespace {
+            let namespace = c_string(namespace)?;
+            // SAFETY: an open pool and a string with an end.
+            unsafe { (self.library.rados_ioctx_set_namespace)(self.pool, namespace.as_ptr()) };
+        }
+        Ok(())
+    }
+
+    fn open_image(&mut self, options: &RbdOptions) -> Result<(), RbdError> {
+        let is_missing = |error: &io::Error| error.raw_os_error() == Some(libc::ENOENT);
+        let mut opened = self.try_open_image(options)?;
+        if let (Err(error), Some(bytes), false) = (&opened, options.bytes, options.is_read_only())
+            && is_missing(error)
+        {
+            let (image, mut order) = (c_string(&options.image)?, 0);
+            // SAFETY: an open pool, a string with an end, and the order 0 for the cluster's own.
+            let created = unsafe { (self.library.rbd_create)(self.pool, image.as_ptr(), bytes, &mut order) };
+            match ended(created) {
+                Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
+                    return Err(failed(options, "creating", error));
+                }
+                _ => opened = self.try_open_image(options)?,
+            }
+        }
+        opened.map_err(|error| match &options.snapshot {
+            None if is_missing(&error) => RbdError::NoImage { image: options.path() },
+            Some(_) if is_missing(&error) => RbdError::NoSnapshot { snapshot: options.path() },
+            _ => failed(options, "opening", error),
+        })
+    }
+
+    fn try_open_image(&mut self, options: &RbdOptions) -> Result<io::Result<()>, RbdError> {
+        let image = c_string(&options.image)?;
+        let snapshot = options.snapshot.as_deref().map(c_string).transpose()?;
+        let snapshot = snapshot.as_ref().map_or(ptr::null(), |snapshot| snapshot.as_ptr());
+        let library = self.library;
+        let open = if options.is_read_only() { library.rbd_open_read_only } else { library.rbd_open };
+        let mut handle = ptr::null_mut();
+        // SAFETY: an open pool, strings with an end or none, and a place for the handle.
+        let opened = ended(unsafe { open(self.pool, image.as_ptr(), &mut handle, snapshot) });
+        if opened.is_ok() {
+            self.image = handle;
+        }
+        Ok(opened)
+    }
+
+    /// Takes the exclusive lock so that nobody gets it by asking for it. A holder that is there keeps it; one that is gone is
+    /// shut out of the cluster by the library before its lock is broken.
+    fn lock(&self, options: &RbdOptions) -> Result<(), RbdError> {
+        let (image, failed) = (options.path(), |error| failed(options, "locking", error));
+        let mut features = 0;
+        // SAFETY: an open image, and a place for the number.
+        ended(unsafe { (self.library.rbd_get_features)(self.image, &mut features) }).map_err(failed)?;
+        if features & FEATURE_EXCLUSIVE_LOCK == 0 {
+            return Err(RbdError::NoExclusiveLock { image });
+        }
+        let begun = Instant::now();
+        while let Some(holder) = self.holder().map_err(failed)?
+            && self.watchers().map_err(failed)?.contains(&holder)
+        {
+            if begun.elapsed() >= options.lock_wait {
+                return Err(RbdError::Locked { image, holder });
+            }
+            thread::sleep(LOOK);
+        }
+        // SAFETY: an open image.
+        let taken = ended(unsafe { (self.library.rbd_lock_acquire)(self.image, LOCK_MODE_EXCLUSIVE) });
+        taken.map_err(|error| match (error.raw_os_error(), self.holder()) {
+            (Some(libc::EROFS | libc::EBUSY), Ok(Some(holder))) => RbdError::Locked { image, holder },
+            _ => failed(error),
+        })?;
+        // Of the map that shuts the former holder out every request of ours tells the object servers, and none of them obeys that
+        // one any more: maps spread lazily.
+        // SAFETY: a connected cluster.
+        ended(unsafe { (self.library.rados_wait_for_latest_osdmap)(self.cluster) }).map_err(failed)
+    }
+
+    /// The address of the client that has the exclusive lock.
+    fn holder(&self) -> io::Result<Option<String>> {
+        let (mut mode, mut owners, mut count) = (0, [ptr::null_mut(); 4], 4);
+        // SAFETY: an open image, and places for as many pointers as `count` says.
+        let listed = unsafe {
+            (self.library.rbd_lock_get_owners)(self.image, &mut mode, owners.as_mut_ptr(), &mut count)
+        };
+        match ended(listed) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
+            listed => listed?,
+        }
+        let found = owners.iter().take(count).map(|owner| text(*owner)).next();
+        // SAFETY: what the call above has filled in.
+        unsafe { (self.library.rbd_lock_get_owners_cleanup)(owners.as_mut_ptr(), count) };
+        Ok(found)
+    }
+
+    /// The addresses of the clients that have it open for writing.
+    fn watchers(&self) -> io::Result<Vec<String>> {
+        const WATCHERS_MAX: usize = 64;
+        let mut watchers = [Watcher { address: ptr::null_mut(), id: 0, cookie: 0 }; WATCHERS_MAX];
+        let mut count = WATCHERS_MAX;
+        // SAFETY: an open image, and places for as many watchers as `count` says.
+        ended(unsafe { (self.library.rbd_watchers_list)(self.image, watchers.as_mut_ptr(), &mut count) })?;
+        let found = watchers.iter().take(count).map(|watcher| text(watcher.address)).collect();
+        // SAFETY: what the call above has filled in.
+        unsafe { (self.library.rbd_watchers_list_cleanup)(watchers.as_mut_ptr(), count) };
+        Ok(found)
+    }
+
+    /// Refuses an image whose own configuration, which goes before ours, has the library keep writes in memory.
+    fn check_caches(&self, image: &str) -> Result<(), RbdError> {
+        const SETTINGS_MAX: usize = 512;
+        let none = Setting { name: ptr::null_mut(), value: ptr::null_mut(), source: 0 };
+        let (mut settings, mut count) = ([none; SETTINGS_MAX], SETTINGS_MAX as c_int);
+        // SAFETY: an open image, and places for as many settings as `count` says.
+        let listed =
+            unsafe { (self.library.rbd_config_image_list)(self.image, settings.as_mut_ptr(), &mut count) };
+        if listed < 0 {
+            return Ok(()); // a cluster that cannot tell has no settings of images
+        }
+        let found =
+            settings.iter().take(count as usize).map(|setting| (text(setting.name), text(setting.value)));
+        let cached = found.into_iter().find(|(name, value)| match name.as_str() {
+            "rbd_cache" => value == "true",
+            "rbd_persistent_cache_mode" => value != "disabled",
+            _ => false,
+        });
+        // SAFETY: what the call above has filled in.
+        unsafe { (self.library.rbd_config_image_list_cleanup)(settings.as_mut_ptr(), count) };
+        match cached {
+            None => Ok(()),
+            Some((name, value)) => {
+                Err(RbdError::Cached { image: image.to_owned(), setting: format!("{name} = {value}"), name })
+            }
+        }
+    }
+
+    fn info(&self) -> io::Result<Info> {
+        let mut info = Info::empty();
+        // SAFETY: an open image, and a place as long as it says.
+        ended(unsafe { (self.library.rbd_stat)(self.image, &mut info, size_of::<Info>()) })?;
+        Ok(info)
+    }
+}
+
+impl Drop for Handles {
+    fn drop(&mut self) {
+        let library = self.library;
+        // SAFETY: each is open unless null, and used by nobody after this, in the order in which they need each other.
+        unsafe {
+            if !self.image.is_null() {
+                (library.rbd_close)(self.image);
+            }
+            if !self.pool.is_null() {
+                (library.rados_ioctx_destroy)(self.pool);
+            }
+            if !self.cluster.is_null() {
+                (library.rados_shutdown)(self.cluster);
+            }
+        }
+        *UNCLOSED.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        UNCLOSED.1.notify_all();
+    }
+}
+
+/// What holds for every image, whatever the configuration file says.
+fn settings(options: &RbdOptions) -> [(&'static str, String); 6] {
+    const YEAR: u64 = 365 * 24 * 60 * 60;
+    [
+        ("client_mount_timeout", options.timeout.as_secs().max(1).to_string()),
+        // A write that is acknowledged is on the object servers.
+        ("rbd_cache", "false".to_owned()),
+        ("rbd_persistent_cache_mode", "disabled".to_owned()),
+        // A write that the library gives up could still be carried out, after newer ones of the same blocks.
+        ("rados_osd_op_timeout", "0".to_owned()),
+        // The data of our requests do not change under way.
+        ("rbd_disable_zero_copy_writes", "false".to_owned()),
+        // A client that was stopped for longer than it is shut out (1 hour by default) would write again.
+        ("rbd_blocklist_expire_seconds", YEAR.to_string()),
+    ]
+}
+
+fn failed(options: &RbdOptions, doing: &str, source: io::Error) -> RbdError {
+    let doing = format!("{doing} {}", options.path());
+    match source.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => RbdError::NotAllowed { doing, user: options.user.clone() },
+        _ => RbdError::Io { doing, source },
+    }
+}
+
+/// The result of a call, as the libraries write it.
+fn ended(result: c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+}
+
+fn shut_out() -> io::Error {
+    io::Error::from_raw_os_error(libc::ESHUTDOWN)
+}
+
+fn c_string(text: &str) -> Result<CString, RbdError> {
+    CString::new(text).map_err(|_| RbdError::NotAName)
+}
+
+/// A string of the libraries'.
+fn text(string: *const c_char) -> String {
+    if string.is_null() {
+        return String::new();
+    }
+    // SAFETY: the libraries' strings have an end, and the callers have not given them back yet.
+    unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned()
+}

@@ -1,0 +1,373 @@
+//! A volume in a Ceph RBD image, by librbd.
+//!
+//! ```text
+//!  request ──► permit (queue) ──► librbd ──► object servers
+//!     │                             │ callback on a thread of librbd's
+//!     └──────── waker ◄─────────────┘
+//! ```
+//!
+//! Data are not copied on the way to the library: it reads and writes the buffer of the request, which owns it until its callback
+//! (`request`). A request that is dropped continues as an orphan of the device, as for files. The library's cache is off, so that
+//! a write that is acknowledged is on the object servers, and it never gives a request up: one whose object server is gone waits
+//! for another or the same one to come back.
+//!
+//! An image opened for writing is locked (`image`): RBD's exclusive lock, in the mode in which nobody gets it by asking. Losing
+//! it, or being shut out of the cluster, fences the device for good.
+
+mod error;
+mod image;
+mod library;
+mod request;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use block::{
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba,
+    Pending, Permits, Profile, Run, Slice,
+};
+
+use crate::file::failure::{LatestError, Verb};
+use crate::files::Lane;
+use crate::files::orphans::Orphans;
+use image::Image;
+use request::Request;
+
+pub use error::RbdError;
+pub use image::close_all;
+
+/// Options of a volume in an RBD image.
+#[derive(Clone, Debug)]
+pub struct RbdOptions {
+    /// The cluster's name: its configuration is `/etc/ceph/NAME.conf` unless `conf` is another file.
+    pub cluster: String,
+    /// The configuration file.
+    pub conf: Option<String>,
+    /// The user, without `client.`.
+    pub user: String,
+    /// The pool.
+    pub pool: String,
+    /// The namespace in the pool.
+    pub namespace: Option<String>,
+    /// The image.
+    pub image: String,
+    /// A snapshot of it, which is read-only.
+    pub snapshot: Option<String>,
+    /// The capacity in bytes. An image that does not exist is created so long; one that exists must not be shorter. `None` takes
+    /// what is there.
+    pub bytes: Option<u64>,
+    /// Opened for reading only, without the lock.
+    pub read_only: bool,
+    /// The length of a logical block.
+    pub block_size: BlockSize,
+    /// log2 of the logical blocks per physical block; 3 for 512e.
+    pub physical_exponent: u8,
+    /// Requests that the library has at once; more wait.
+    pub queue: usize,
+    /// For connecting to the cluster and opening the image.
+    pub timeout: Duration,
+    /// How long to wait for the lock of a client that the cluster still takes for alive.
+    pub lock_wait: Duration,
+}
+
+impl RbdOptions {
+    /// `POOL/IMAGE[@SNAPSHOT]`, as Ceph's own commands take it.
+    fn path(&self) -> String {
+        let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        let snapshot = self.snapshot.as_ref().map(|snapshot| format!("@{snapshot}")).unwrap_or_default();
+        format!("{}/{namespace}{}{snapshot}", self.pool, self.image)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only || self.snapshot.is_some()
+    }
+}
+
+/// A volume in an RBD image.
+pub struct RbdDevice {
+    image: Arc<Image>,
+    options: RbdOptions,
+    /// Grows with the image, unless the options fix it, and never shrinks: blocks that are gone fail instead.
+    blocks: AtomicU64,
+    permits: Arc<Permits>,
+    orphans: Arc<Orphans>,
+    /// For calls that block.
+    lane: Lane,
+    latest_error: LatestError,
+}
+
+/// Calls that block and are under way at once: the look at the size, and allocation.
+const LANE_THREADS: usize = 4;
+
+/// Bytes that one request zeroes: 256 objects of the usual size. The library makes a request for each of them at once.
+const ZERO_BYTES_MAX: u64 = 1 << 30;
+
+/// Bytes whose allocation is looked at by one request, 1,024 objects of the usual size: without an object map the library asks for
+/// each.
+const ALLOCATION_BYTES_MAX: u64 = 4 << 30;
+
+/// What Linux's own driver tells hosts: objects keep track of shorter holes, too, but many of them cost more than they give back
+/// (`rbd_discard_granularity_bytes`).
+const GRANULARITY_BYTES: u64 = 64 << 10;
+
+impl RbdDevice {
+    /// Opens the image on a thread of its own, since the cluster may not answer.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being used.
+    pub async fn open(options: RbdOptions) -> Result<RbdDevice, RbdError> {
+        let limit = options.timeout + options.lock_wait;
+        let timed_out = || RbdError::TimedOut { seconds: limit.as_secs() };
+        let lane = Lane::new(LANE_THREADS);
+        let asked = options.clone();
+        // What is opened after the time is over is closed again, by the end of the work.
+        let opened = lane.run(move || {
+            let image = Image::open(&asked)?;
+            let size = image.size().map_err(|source| RbdError::Io { doing: asked.path(), source })?;
+            Ok((image, size))
+        });
+        let (image, size) = reactor::timeout(limit, opened).await.map_err(|_| timed_out())??;
+        let blocks = capacity(&options, size)?;
+        Ok(RbdDevice {
+            image,
+            blocks: AtomicU64::new(blocks),
+            permits: Arc::new(Permits::new(options.queue)),
+            orphans: Arc::default(),
+            lane,
+            latest_error: LatestError::default(),
+            options,
+        })
+    }
+
+    /// Requests that continue after their futures were dropped.
+    pub fn orphans(&self) -> usize {
+        self.orphans.count()
+    }
+
+    fn check(&self, extent: Extent) -> Result<(), DeviceError> {
+        if self.geometry().contains(extent) { Ok(()) } else { Err(DeviceError::OutOfRange) }
+    }
+
+    fn check_change(&self, extent: Extent) -> Result<(), DeviceError> {
+        self.check(extent)?;
+        if self.options.is_read_only() { Err(DeviceError::ReadOnly) } else { Ok(()) }
+    }
+
+    fn check_length(&self, extent: Extent, bytes: usize) -> Result<(), DeviceError> {
+        if self.geometry().length(extent) == bytes as u64 { Ok(()) } else { Err(DeviceError::OutOfRange) }
+    }
+
+    /// Has the library carry a request out that begins at this block.
+    async fn perform(&self, request: Request, verb: Verb, lba: Lba) -> Result<Option<Request>, DeviceError> {
+        let at = lba.0 << self.options.block_size.shift();
+        let permit = self.permits.take().await;
+        let told = |error| self.latest_error.told(&error, verb, lba);
+        let running = self.image.submit(request, at, permit, &self.orphans).map_err(told)?;
+        let (result, request) = running.await;
+        match result {
+            0.. => Ok(request),
+            error => Err(told(self.image.error(error as i32))),
+        }
+    }
+
+    async fn load(&self, extent: Extent, buffer: Buffer) -> Result<Buffer, DeviceError> {
+        self.check(extent)?;
+        self.check_length(extent, buffer.len())?;
+        if extent.is_empty() {
+            return Ok(buffer);
+        }
+        match self.perform(Request::Read(buffer), Verb::Read, extent.lba).await? {
+            Some(Request::Read(buffer)) => Ok(buffer),
+            _ => Err(DeviceError::Unreadable(extent.lba)),
+        }
+    }
+
+    async fn store(&self, extent: Extent, data: Slice) -> Result<(), DeviceError> {
+        self.check_change(extent)?;
+        self.check_length(extent, data.len())?;
+        if extent.is_empty() {
+            return Ok(());
+        }
+        self.perform(Request::Write(data), Verb::Write, extent.lba).await.map(drop)
+    }
+
+    async fn zero(&self, extent: Extent, is_thick: bool) -> Result<(), DeviceError> {
+        self.check_change(extent)?;
+        for part in extent.chunks(ZERO_BYTES_MAX >> self.options.block_size.shift()) {
+            let request = Request::Zero { length: self.geometry().length(part) as usize, is_thick };
+            self.perform(request, Verb::Write, part.lba).await?;
+        }
+        Ok(())
+    }
+
+    async fn runs(&self, extent: Extent, runs_max: usize) -> Result<Vec<Run>, DeviceError> {
+        self.check(extent)?;
+        let blocks_max = ALLOCATION_BYTES_MAX >> self.options.block_size.shift();
+        let extent = Extent::new(extent.lba.0, extent.blocks.0.min(blocks_max));
+        if extent.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (geometry, image) = (self.geometry(), Arc::clone(&self.image));
+        let (at, length) = (geometry.offset(extent), geometry.length(extent));
+        let data = self.lane.run(move || image.data(at, length, runs_max)).await;
+        let data = data.map_err(|error| self.latest_error.told(&error, Verb::Inspect, extent.lba))?;
+        Ok(runs(self.options.block_size, extent, &data, runs_max))
+    }
+}
+
+/// The blocks of an image of `size` bytes that are served.
+fn capacity(options: &RbdOptions, size: u64) -> Result<u64, RbdError> {
+    let bytes = match options.bytes {
+        Some(asked) if size < asked => {
+            return Err(RbdError::TooShort { image: options.path(), found: size, asked });
+        }
+        asked => asked.unwrap_or(size),
+    };
+    let ragged = || RbdError::Ragged { image: options.path(), bytes, block_size: options.block_size };
+    options.block_size.exact(bytes).map(|blocks| blocks.0).filter(|blocks| *blocks > 0).ok_or_else(ragged)
+}
+
+/// What parts with data (in bytes, in order) make of an extent: at most `runs_max` runs, without gaps.
+fn runs(block_size: BlockSize, extent: Extent, data: &[(u64, u64)], runs_max: usize) -> Vec<Run> {
+    let end = extent.lba.0 + extent.blocks.0;
+    let mut runs: Vec<Run> = Vec::new();
+    let mut at = extent.lba.0;
+    let mut add = |upto: u64, allocation: Allocation| {
+        let upto = upto.min(end);
+        if upto <= at {
+            return;
+        }
+        let part = Extent::new(at, upto - at);
+        at = upto;
+        match runs.last_mut() {
+            Some(last) if last.allocation == allocation => last.extent.blocks.0 += part.blocks.0,
+            _ => runs.push(Run { extent: part, allocation }),
+        }
+    };
+    for &(offset, length) in data {
+        add(offset >> block_size.shift(), Allocation::Deallocated);
+        add((offset + length).div_ceil(u64::from(block_size.bytes())), Allocation::Mapped);
+    }
+    // As many parts as asked for may not be all: what follows them is not known to be a hole.
+    if data.len() < runs_max {
+        add(end, Allocation::Deallocated);
+    }
+    runs.truncate(runs_max);
+    runs
+}
+
+impl BlockDevice for RbdDevice {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            block_size: self.options.block_size,
+            blocks: Blocks(self.blocks.load(Ordering::Relaxed)),
+            physical_exponent: self.options.physical_exponent,
+        }
+    }
+
+    fn profile(&self) -> Profile {
+        let granularity = GRANULARITY_BYTES.min(self.image.object_bytes) >> self.options.block_size.shift();
+        Profile {
+            read_only: self.options.is_read_only(),
+            thin: !self.options.is_read_only(),
+            granularity: Blocks(granularity.max(1)),
+            volatile_cache: false,
+            durable: true,
+            solid_state: true,
+        }
+    }
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        Box::pin(self.load(extent, buffer))
+    }
+
+    /// Stable in any case: there is no cache.
+    fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
+        Box::pin(self.store(extent, data))
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(async {
+            if self.options.is_read_only() {
+                return Ok(());
+            }
+            self.perform(Request::Flush, Verb::Write, Lba(0)).await.map(drop)
+        })
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        Box::pin(self.zero(extent, false))
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        Box::pin(self.zero(extent, !may_unmap))
+    }
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        Box::pin(self.runs(extent, runs_max))
+    }
+
+    /// The library hears of a resize by its watch of the image; this asks it.
+    fn refresh(&self) -> Pending<'_, ()> {
+        Box::pin(async {
+            if self.options.bytes.is_some() {
+                return Ok(());
+            }
+            let image = Arc::clone(&self.image);
+            let size = self.lane.run(move || image.size()).await;
+            let size = size.map_err(|error| self.latest_error.told(&error, Verb::Inspect, Lba(0)))?;
+            self.blocks.fetch_max(size >> self.options.block_size.shift(), Ordering::Relaxed);
+            Ok(())
+        })
+    }
+
+    fn grow(&self, bytes: u64) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let blocks = self.options.block_size.exact(bytes).ok_or(DeviceError::OutOfRange)?;
+            if self.options.is_read_only() {
+                return Err(DeviceError::ReadOnly);
+            }
+            let image = Arc::clone(&self.image);
+            let grown = self.lane.run(move || match image.size()? {
+                size if size < bytes => image.resize(bytes),
+                _ => Ok(()),
+            });
+            let at_end = Lba(self.geometry().blocks.0);
+            grown.await.map_err(|error| self.latest_error.told(&error, Verb::Write, at_end))?;
+            self.blocks.fetch_max(blocks.0, Ordering::Relaxed);
+            Ok(())
+        })
+    }
+
+    fn take_os_error(&self) -> Option<i32> {
+        self.latest_error.take()
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(async {
+            self.orphans.ended().await;
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_with_data_make_runs_without_gaps() {
+        let found = |data: &[(u64, u64)], runs_max| {
+            let runs = runs(BlockSize::B512, Extent::new(8, 24), data, runs_max);
+            let of = |run: Run| (run.extent.lba.0, run.extent.blocks.0, run.allocation == Allocation::Mapped);
+            runs.into_iter().map(of).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&[], 4), [(8, 24, false)]);
+        assert_eq!(found(&[(0, 1 << 20)], 4), [(8, 24, true)]);
+        assert_eq!(found(&[(8192, 4096)], 4), [(8, 8, false), (16, 8, true), (24, 8, false)]);
+        assert_eq!(found(&[(4096, 4096), (8192, 4096)], 4), [(8, 16, true), (24, 8, false)]);
+        assert_eq!(found(&[(8192, 4096)], 2), [(8, 8, false), (16, 8, true)]);
+        assert_eq!(found(&[(8192, 4096)], 1), [(8, 8, false)]);
+    }
+}
