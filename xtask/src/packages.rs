@@ -30,6 +30,10 @@ pub(crate) const ALL: &[Package] = &[
     Package("python3-libnbd", "nbdsh", "NBD requests one by one, illegal ones too"),
     Package("nbdkit", "nbdkit", "an NBD server with filters that delay, fail and restrict"),
     Package("open-iscsi", "iscsiadm", "discovery by the Linux initiator's tool"),
+    Package("ceph-mon", "ceph-mon", "a Ceph cluster of one node, for RBD volumes: its monitor"),
+    Package("ceph-mgr", "ceph-mgr", "its manager"),
+    Package("ceph-osd", "ceph-osd", "its object server"),
+    Package("ceph-common", "rbd", "its commands, and librbd"),
     Package("g++", "g++", "compiles libFuzzer for the fuzz targets"),
     Package("iproute2", "ip", "network namespaces for speed and captures"),
     Package(

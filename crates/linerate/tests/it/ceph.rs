@@ -1,0 +1,195 @@
+//! A Ceph cluster of one node on the loopback: a monitor, a manager and an object server, whose data are below one folder. They are
+//! children of the test, end with it, and need no user, no key and no other machine.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::thread;
+
+use tempfile::TempDir;
+
+use crate::program::{Ended, installed, run_command, until};
+use crate::server::free_port;
+
+const PROGRAMS: &[&str] =
+    &["ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "rbd", "rados", "monmaptool", "setpriv"];
+
+/// Everything small, and nothing but 127.0.0.1.
+const CONFIGURATION: &str = "\
+[global]
+fsid = FSID
+mon host = v1:127.0.0.1:PORT
+auth cluster required = none
+auth service required = none
+auth client required = none
+osd pool default size = 1
+osd pool default min size = 1
+osd crush chooseleaf type = 0
+osd class update on start = false
+mon allow pool size one = true
+ms bind msgr2 = false
+ms bind ipv6 = false
+public addr = 127.0.0.1
+cluster addr = 127.0.0.1
+run dir = DIR
+[mon]
+mon data = DIR/mon
+log file = DIR/mon.log
+[mgr]
+mgr data = DIR/mgr
+log file = DIR/mgr.log
+mgr initial modules =
+[osd]
+osd data = DIR/osd
+log file = DIR/osd.log
+osd objectstore = bluestore
+bluestore block size = 4294967296
+bluestore cache autotune = false
+bluestore cache size = 67108864
+osd client watch timeout = WATCH
+";
+
+/// Seconds after which a client that is gone is taken for dead: half of the usual, so that tests wait for less.
+const WATCH: &str = "15";
+
+/// A running cluster with the pool `rbd`.
+pub(crate) struct Ceph {
+    folder: TempDir,
+    monitor: Child,
+    manager: Child,
+    osd: Child,
+}
+
+impl Ceph {
+    /// The one of all tests that run at the same time and leave it as it is; it ends with the last of them.
+    pub(crate) fn shared() -> Option<Arc<Ceph>> {
+        static SHARED: Mutex<Weak<Ceph>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ceph) = shared.upgrade() {
+            return Some(ceph);
+        }
+        let ceph = Arc::new(Ceph::start()?);
+        *shared = Arc::downgrade(&ceph);
+        Some(ceph)
+    }
+
+    /// Starts one; nothing, with the reason, where its programs are not installed.
+    pub(crate) fn start() -> Option<Ceph> {
+        if !installed(PROGRAMS) {
+            return None;
+        }
+        let folder = TempDir::new().expect("a temporary folder");
+        let at = folder.path().display().to_string();
+        let [cluster, osd] = [(); 2].map(|()| uuid());
+        for part in ["mon", "mgr", "osd"] {
+            fs::create_dir(folder.path().join(part)).expect("a temporary folder");
+        }
+        let port = free_port().to_string();
+        let configuration =
+            CONFIGURATION.replace("FSID", &cluster).replace("PORT", &port).replace("DIR", &at);
+        let configuration = configuration.replace("WATCH", WATCH);
+        fs::write(folder.path().join("ceph.conf"), configuration).expect("a temporary file");
+        let map = format!("{at}/monmap");
+        let in_folder = |program: &str, arguments: &[&str]| {
+            let mut command = Command::new(program);
+            run_command(command.args(arguments).env("CEPH_CONF", format!("{at}/ceph.conf"))).expect_success()
+        };
+        let monitors = format!("[v1:127.0.0.1:{port}]");
+        in_folder("monmaptool", &["--create", "--fsid", &cluster, "--addv", "a", &monitors, &map]);
+        in_folder("ceph-mon", &["-i", "a", "--mkfs", "--monmap", &map]);
+        let monitor = daemon(folder.path(), "ceph-mon", "a");
+        in_folder("ceph", &["osd", "create", &osd]);
+        in_folder("ceph-osd", &["-i", "0", "--mkfs", "--osd-uuid", &osd]);
+        let osd = daemon(folder.path(), "ceph-osd", "0");
+        let manager = daemon(folder.path(), "ceph-mgr", "x");
+        let ceph = Ceph { folder, monitor, manager, osd };
+        ceph.run("ceph", &["osd", "pool", "create", "rbd", "8"]).expect_success();
+        ceph.rbd(&["pool", "init", "rbd"]);
+        Some(ceph)
+    }
+
+    /// The specification of a volume in it: an image of the pool `rbd`, and options.
+    pub(crate) fn volume(&self, image: &str, options: &str) -> String {
+        format!("rbd:rbd/{image}?conf={}{options}", self.configuration().display())
+    }
+
+    pub(crate) fn configuration(&self) -> PathBuf {
+        self.folder.path().join("ceph.conf")
+    }
+
+    /// Runs a program with this cluster as its own.
+    pub(crate) fn run(&self, program: &str, arguments: &[&str]) -> Ended {
+        run_command(Command::new(program).args(arguments).env("CEPH_CONF", self.configuration()))
+    }
+
+    /// What a successful `rbd …` says.
+    pub(crate) fn rbd(&self, arguments: &[&str]) -> String {
+        self.run("rbd", arguments).expect_success()
+    }
+
+    /// Ends the object server without warning. The monitor is told, as other object servers would tell it.
+    pub(crate) fn kill_osd(&mut self) {
+        end(&mut self.osd);
+        self.run("ceph", &["osd", "down", "0"]).expect_success();
+        until("the object server is down", || self.osd_is("0 up"));
+    }
+
+    /// Starts it again, on the data that it had.
+    pub(crate) fn restart_osd(&mut self) {
+        self.osd = daemon(self.folder.path(), "ceph-osd", "0");
+        until("the object server is up", || self.osd_is("1 up"));
+    }
+
+    fn osd_is(&self, state: &str) -> bool {
+        self.run("ceph", &["osd", "stat"]).expect_success().contains(state)
+    }
+}
+
+impl Drop for Ceph {
+    fn drop(&mut self) {
+        [&mut self.manager, &mut self.osd, &mut self.monitor].into_iter().for_each(end);
+        if thread::panicking() {
+            for log in ["mon.log", "osd.log"] {
+                let text = fs::read_to_string(self.folder.path().join(log)).unwrap_or_default();
+                let last: Vec<_> = text.lines().rev().take(20).collect();
+                eprintln!("--- {log}\n{}", last.into_iter().rev().collect::<Vec<_>>().join("\n"));
+            }
+        }
+    }
+}
+
+/// By its process identifier.
+fn end(child: &mut Child) {
+    let _ = child.kill(); // it may have ended already
+    let _ = child.wait();
+}
+
+/// A daemon in the foreground. The kernel ends it with the thread that has started it, which lives as long as the process: nothing
+/// is left of a test that is killed.
+fn daemon(folder: &Path, program: &str, name: &str) -> Child {
+    static STARTER: OnceLock<Sender<(Command, Sender<Child>)>> = OnceLock::new();
+    let output = || File::options().create(true).append(true).open(folder.join("output"));
+    let output = || Stdio::from(output().expect("a temporary file"));
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", program, "-f", "-i", name]);
+    command.env("CEPH_CONF", folder.join("ceph.conf")).stdin(Stdio::null());
+    command.stdout(output()).stderr(output());
+    let starter = STARTER.get_or_init(|| {
+        let (give, wanted) = mpsc::channel::<(Command, Sender<Child>)>();
+        thread::spawn(move || {
+            for (mut command, started) in wanted {
+                let _ = started.send(command.spawn().expect("setpriv"));
+            }
+        });
+        give
+    });
+    let (started, child) = mpsc::channel();
+    starter.send((command, started)).expect("the thread lives");
+    child.recv().expect("setpriv")
+}
+
+fn uuid() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/uuid").expect("the kernel makes them").trim().to_owned()
+}
