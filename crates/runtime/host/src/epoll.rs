@@ -24,14 +24,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use reactor::{
-    Detached, ListenOptions, Listener, Park, SharedWorld, Spin, Stream, StreamOptions, Unpark, World,
+    DatagramOptions, Datagrams, Detached, ListenOptions, Listener, Park, SharedWorld, Spin, Stream,
+    StreamOptions, Unpark, World,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
 use rustix::thread::set_current_timer_slack;
 
 use crate::files::{IoEngine, ring::Ring};
-use crate::{local_socket, tcp};
+use crate::{datagrams, local_socket, tcp};
 
 /// How an [`Epoll`] is set up.
 #[derive(Clone, Copy, Debug)]
@@ -330,6 +331,10 @@ impl World for Epoll {
         Ok(Box::new(tcp::TcpListener { source, local: tcp::LOCAL, options, file: Some(file) }))
     }
 
+    fn datagrams(&self, options: &DatagramOptions) -> io::Result<Box<dyn Datagrams>> {
+        Ok(Box::new(datagrams::open(&self.poller, options)?))
+    }
+
     fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>> {
         let detached = stream.downcast::<tcp::DetachedTcp>().map_err(|_| io::ErrorKind::InvalidInput)?;
         let tcp::DetachedTcp { socket, peer, connecting } = *detached;
@@ -540,6 +545,12 @@ impl Direction {
     /// stream there is no further edge.
     pub(crate) fn is_exhausted(&self) {
         self.ready.set(self.ended.get());
+    }
+
+    /// The same for a socket of datagrams, which an error does not end: it is told once, and the next event is an edge again.
+    pub(crate) fn is_drained(&self) {
+        self.ended.set(false);
+        self.ready.set(false);
     }
 
     /// Whether an attempt has a chance.

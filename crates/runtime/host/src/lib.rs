@@ -7,6 +7,7 @@
 
 mod clock;
 pub mod cputime;
+mod datagrams;
 mod epoll;
 mod file;
 mod files;

@@ -37,6 +37,11 @@ impl Namespace {
         Ok(Namespace { network: Arc::new(network.into()) })
     }
 
+    /// The namespace, as system calls take it.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.network.as_fd()
+    }
+
     /// Does `work` on a thread in this namespace, which sees its `/sys`, and waits for it. `/proc/net` is
     /// still that of the process: use `/proc/thread-self/net`.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {

@@ -1,13 +1,15 @@
 //! Configures interfaces, addresses and neighbours of a network namespace by rtnetlink(7).
 //!
-//! Only four messages are needed, so neither a library nor `ip` is used.
+//! Only a few messages are needed, so neither a library nor `ip` is used.
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use crate::namespace::Namespace;
 
 /// A rtnetlink socket of one namespace, for any thread.
 #[derive(Debug)]
@@ -68,6 +70,13 @@ impl Rtnetlink {
         self.ask(message)
     }
 
+    /// Takes an interface down.
+    pub fn set_down(&self, index: u32) -> io::Result<()> {
+        let mut message = Message::new(libc::RTM_NEWLINK, 0);
+        message.bytes(&[0; 4]).word(index).word(0).word(libc::IFF_UP as u32);
+        self.ask(message)
+    }
+
     /// Gives an interface an address, and with it the route to the addresses that share its first `prefix`
     /// bits.
     pub fn add_address(&self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
@@ -91,6 +100,23 @@ impl Rtnetlink {
         message.bytes(&[family, 0, 0, 0]).word(index);
         message.bytes(&libc::NUD_PERMANENT.to_ne_bytes()).bytes(&[0, 0]);
         message.attribute(libc::NDA_DST, &octets).attribute(libc::NDA_LLADDR, &ethernet);
+        self.ask(message)
+    }
+
+    /// Makes a pair of interfaces, each of which receives what the other sends (veth(4)): one of this namespace, and its peer in
+    /// another or the same. Both go when either does, as with the end of a namespace.
+    pub fn add_pair(&self, name: &str, peer: &str, peer_in: &Namespace) -> io::Result<()> {
+        let zero_ended = |name: &str| [name.as_bytes(), &[0]].concat();
+        let mut peer_link = Message(vec![0; IFINFOMSG_BYTES]);
+        peer_link.attribute(libc::IFLA_IFNAME, &zero_ended(peer));
+        peer_link.attribute(libc::IFLA_NET_NS_FD, &peer_in.as_fd().as_raw_fd().to_ne_bytes());
+        let mut data = Message(Vec::new());
+        data.attribute(VETH_INFO_PEER, &peer_link.0);
+        let mut info = Message(Vec::new());
+        info.attribute(libc::IFLA_INFO_KIND, &zero_ended("veth")).attribute(libc::IFLA_INFO_DATA, &data.0);
+        let mut message = Message::new(libc::RTM_NEWLINK, libc::NLM_F_CREATE | libc::NLM_F_EXCL);
+        message.bytes(&[0; IFINFOMSG_BYTES]).attribute(libc::IFLA_IFNAME, &zero_ended(name));
+        message.attribute(libc::IFLA_LINKINFO, &info.0);
         self.ask(message)
     }
 
@@ -123,6 +149,12 @@ fn family_and_octets(address: IpAddr) -> (u8, Vec<u8>) {
 
 /// What is asked for may be there already. (Interfaces are: they are changed, not created.)
 const CREATE: libc::c_int = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+
+/// struct ifinfomsg.
+const IFINFOMSG_BYTES: usize = 16;
+
+/// linux/veth.h, which libc lacks.
+const VETH_INFO_PEER: u16 = 1;
 
 /// A message in the making: struct nlmsghdr, then what its kind wants, then attributes, each padded to 4
 /// bytes.

@@ -109,7 +109,7 @@ const ETHTOOL_SSET: u32 = 2;
 const DUPLEX_FULL: u8 = 1;
 
 /// An ifreq that names an interface, and says nothing else.
-fn request(name: &str) -> io::Result<libc::ifreq> {
+pub(crate) fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all zeroes are a legal ifreq: characters, and a union of numbers and pointers.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // One byte stays zero, the end of the name.

@@ -8,6 +8,7 @@
 //! how long a world busy-polls before it sleeps.
 
 mod alone;
+mod datagrams;
 mod executor;
 mod join;
 mod mailbox;
@@ -21,6 +22,10 @@ mod timers;
 mod world;
 
 pub use alone::Alone;
+pub use datagrams::{
+    DatagramAddress, DatagramBatch, DatagramDrops, DatagramEndpoint, DatagramOptions, Datagrams, MacAddress,
+    NotAMacAddress, OutDatagram,
+};
 pub use executor::{ExecutorId, Suspended, block_on, executor, now, spawn, suspend, world, yield_now};
 pub use join::JoinHandle;
 pub use mailbox::{Closed, Receiver, Refused, Sender, bounded_mailbox, mailbox};

@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicU8;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use crate::datagrams::{DatagramOptions, Datagrams};
 use crate::path::PathInfo;
 
 /// A slice to receive into.
@@ -202,6 +203,13 @@ pub trait World {
     /// # Errors
     /// `AddrInUse`: a server listens there. Others: there can be no socket; this world has none.
     fn listen_local(&self, _path: &Path) -> io::Result<Box<dyn Listener>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Opens an endpoint of datagrams: frames of raw Ethernet, or UDP.
+    ///
+    /// # Errors
+    /// A sentence that says what is missing and how to get it, where the system's has none; that this world has none.
+    fn datagrams(&self, _options: &DatagramOptions) -> io::Result<Box<dyn Datagrams>> {
         Err(io::ErrorKind::Unsupported.into())
     }
     /// Makes a stream that another thread detached one of this thread.

@@ -1,0 +1,206 @@
+//! Datagrams over packet sockets (packet(7)) and UDP, many by one system call.
+//!
+//! Receiving asks for about twice as many as came last: one alone costs one call, since an answer that is shorter than asked for
+//! says that no more are there.
+
+#![allow(unsafe_code)]
+
+mod calls;
+mod packet;
+mod udp;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use reactor::{
+    DatagramAddress, DatagramBatch, DatagramDrops, DatagramEndpoint, DatagramOptions, Datagrams, OutDatagram,
+};
+use rustix::event::epoll::EventFlags;
+use rustix::net::sockopt;
+
+use self::calls::Calls;
+use self::packet::Packet;
+use crate::epoll::{Poller, Source};
+
+/// Datagrams of one call at most.
+const CALL_MAX: usize = 64;
+
+pub(crate) struct HostDatagrams {
+    source: Source,
+    kind: Kind,
+    local: DatagramAddress,
+    calls: RefCell<Calls>,
+    /// For how many the next call asks.
+    asking: Cell<usize>,
+    drops: Cell<DatagramDrops>,
+}
+
+enum Kind {
+    Packet(Packet),
+    Udp,
+}
+
+pub(crate) fn open(poller: &Rc<Poller>, options: &DatagramOptions) -> io::Result<HostDatagrams> {
+    let (socket, kind, local) = match &options.endpoint {
+        DatagramEndpoint::Ethernet { interface, ether_type } => {
+            let (socket, packet) = Packet::open(interface, *ether_type, options)?;
+            let local = packet.local();
+            (socket, Kind::Packet(packet), local)
+        }
+        DatagramEndpoint::Udp(at) => {
+            let (socket, local) = udp::open(*at, options)?;
+            (socket, Kind::Udp, local)
+        }
+    };
+    Ok(HostDatagrams {
+        source: poller.register(socket, EventFlags::IN | EventFlags::OUT)?,
+        kind,
+        local,
+        calls: RefCell::new(Calls::new(CALL_MAX)),
+        asking: Cell::new(2),
+        drops: Cell::default(),
+    })
+}
+
+impl Datagrams for HostDatagrams {
+    fn try_receive(&self, into: &mut DatagramBatch) -> io::Result<usize> {
+        let reading = &self.source.readiness.reading;
+        reading.check()?;
+        let mut calls = self.calls.borrow_mut();
+        let places = into.clear();
+        let asked = self.asking.get().min(places.len()).min(CALL_MAX);
+        let received = match calls.receive(self.source.raw(), places.take(asked)) {
+            Err(error) => {
+                if error.kind() == io::ErrorKind::WouldBlock {
+                    reading.is_drained();
+                }
+                return Err(error);
+            }
+            Ok(received) => received,
+        };
+        if received < asked {
+            reading.is_drained();
+        }
+        self.asking.set((2 * received).max(2));
+        let mut noted = 0;
+        for place in 0..received {
+            let datagram = calls.received(place);
+            let from = match &self.kind {
+                Kind::Packet(_) => packet::sender(datagram.from),
+                Kind::Udp => udp::sender(datagram.from),
+            };
+            match from {
+                Some(_) if datagram.is_cut => self.count(|drops| drops.too_long += 1),
+                Some(from) => {
+                    into.note(place, from, datagram.bytes);
+                    noted += 1;
+                }
+                None => {}
+            }
+        }
+        Ok(noted)
+    }
+
+    fn try_send(&self, datagrams: &[OutDatagram<'_>]) -> io::Result<usize> {
+        let writing = &self.source.readiness.writing;
+        writing.check()?;
+        if datagrams.is_empty() {
+            return Ok(0);
+        }
+        let name = |to| match (&self.kind, to) {
+            (Kind::Packet(packet), DatagramAddress::Ethernet(to)) => Some(packet.name(to)),
+            (Kind::Udp, DatagramAddress::Udp(to)) => Some(udp::name(to)),
+            _ => None,
+        };
+        match self.calls.borrow_mut().send(self.source.raw(), datagrams, name) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                writing.is_drained();
+                Err(error)
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                self.count(|drops| drops.send_queue_full += 1);
+                Ok(1)
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                Err(io::Error::new(io::ErrorKind::InvalidInput, "a datagram is longer than the path takes"))
+            }
+            sent => sent,
+        }
+    }
+
+    fn poll_receivable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.source.readiness.reading.poll(cx)
+    }
+
+    fn poll_sendable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.source.readiness.writing.poll(cx)
+    }
+
+    fn local(&self) -> DatagramAddress {
+        self.local
+    }
+
+    fn payload_bytes_max(&self) -> usize {
+        match &self.kind {
+            Kind::Packet(packet) => packet.mtu(self.source.socket()),
+            Kind::Udp => udp::PAYLOAD_BYTES_MAX,
+        }
+    }
+
+    fn drops(&self) -> DatagramDrops {
+        match &self.kind {
+            // The kernel counts from the last time it was asked.
+            Kind::Packet(_) => {
+                let new = packet::drops(self.source.socket());
+                self.count(|drops| drops.receive_buffer_full += new);
+            }
+            Kind::Udp => {
+                let all = udp::drops(self.source.socket());
+                self.count(|drops| drops.receive_buffer_full = all);
+            }
+        }
+        self.drops.get()
+    }
+}
+
+impl HostDatagrams {
+    fn count(&self, what: impl FnOnce(&mut DatagramDrops)) {
+        let mut drops = self.drops.get();
+        what(&mut drops);
+        self.drops.set(drops);
+    }
+}
+
+/// The receive buffer that was asked for, or as much of it as the process may have.
+fn set_receive_buffer(socket: &OwnedFd, bytes: Option<usize>) -> io::Result<()> {
+    let Some(bytes) = bytes else { return Ok(()) };
+    if sockopt::set_socket_recv_buffer_size_force(socket, bytes).is_err() {
+        sockopt::set_socket_recv_buffer_size(socket, bytes)?;
+    }
+    Ok(())
+}
+
+/// setsockopt(2) with any plain value.
+fn set_option<T>(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
+    use std::os::fd::AsRawFd as _;
+    let length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel reads `length` bytes of the value, which lives for the call.
+    let outcome =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const *value).cast(), length) };
+    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// getsockopt(2) of words; how many of them the kernel has filled in.
+fn get_option(socket: impl AsFd, level: libc::c_int, name: libc::c_int, words: &mut [u32]) -> usize {
+    use std::os::fd::AsRawFd as _;
+    let mut length = size_of_val(words) as libc::socklen_t;
+    let (socket, to) = (socket.as_fd().as_raw_fd(), words.as_mut_ptr().cast());
+    // SAFETY: the kernel writes at most `length` bytes, which the words have.
+    match unsafe { libc::getsockopt(socket, level, name, to, &raw mut length) } {
+        0 => length as usize / size_of::<u32>(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,217 @@
+//! Packet sockets (packet(7)): frames of one EtherType on one interface. The kernel takes the Ethernet header off and puts it on
+//! (SOCK_DGRAM), so that a payload is all that a program sees, as in UDP.
+//!
+//! A frame with a VLAN tag whose VLAN has no interface here reaches the socket of the interface below, without its tag but marked as
+//! for another host, as frames are that come while the interface is promiscuous. Neither is ours.
+
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+
+use libc::{sockaddr_ll, sockaddr_storage, socklen_t};
+use reactor::{DatagramAddress, DatagramOptions, MacAddress};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use super::calls::Name;
+use super::{get_option, set_option, set_receive_buffer};
+use crate::tap::request;
+
+/// What a packet socket is bound to.
+pub(super) struct Packet {
+    interface: String,
+    bound: sockaddr_ll,
+    /// As it was last seen.
+    mtu: Cell<usize>,
+}
+
+impl Packet {
+    pub(super) fn open(
+        interface: &str,
+        ether_type: u16,
+        options: &DatagramOptions,
+    ) -> io::Result<(OwnedFd, Packet)> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Without a protocol nothing arrives before it is bound.
+        let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, None)
+            .map_err(|errno| not_allowed(interface, errno))?;
+        let index = rustix::net::netdevice::name_to_index(&socket, interface)
+            .map_err(|errno| unknown(interface, errno))?;
+        let asked = sockaddr_ll {
+            sll_family: libc::AF_PACKET as _,
+            sll_protocol: ether_type.to_be(),
+            sll_ifindex: index as i32,
+            ..zeroed()
+        };
+        set_receive_buffer(&socket, options.receive_buffer_bytes)?;
+        // What this machine sends is no news. A kernel before 4.20 has no such option; it marks those frames.
+        let _ = set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32);
+        let bound = bind(&socket, &asked)?;
+        if !matches!(bound.sll_hatype, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK) || bound.sll_halen != 6 {
+            let why = format!("{interface} is not an Ethernet interface: name one that is (ip link)");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        if !is_up(&socket, interface)? {
+            let why = format!("interface {interface} is down: bring it up (ip link set {interface} up)");
+            return Err(io::Error::new(io::ErrorKind::NetworkDown, why));
+        }
+        let packet = Packet { interface: interface.to_owned(), bound, mtu: Cell::new(0) };
+        let (mtu, least) = (packet.mtu(&socket), options.payload_bytes_min);
+        if mtu < least {
+            let why = format!(
+                "interface {interface} has an MTU of {mtu} bytes, and {least} are needed: raise it (ip link set {interface} mtu {least})"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        if let Some(group) = options.share {
+            share(&socket, group)?;
+        }
+        Ok((socket, packet))
+    }
+
+    pub(super) fn local(&self) -> DatagramAddress {
+        address(&self.bound)
+    }
+
+    /// The MTU of the interface now; the last one that was known if it is gone.
+    pub(super) fn mtu(&self, socket: &OwnedFd) -> usize {
+        let Ok(mut request) = request(&self.interface) else { return self.mtu.get() };
+        // SAFETY: SIOCGIFMTU reads the name and writes a number; the structure lives for the call.
+        let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) };
+        if outcome == 0 {
+            // SAFETY: SIOCGIFMTU has just written this field.
+            let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+            self.mtu.set(usize::try_from(mtu).unwrap_or(0));
+        }
+        self.mtu.get()
+    }
+
+    /// The address of a frame to this station.
+    pub(super) fn name(&self, to: MacAddress) -> Name {
+        let mut name = self.bound;
+        name.sll_halen = 6;
+        name.sll_addr[..6].copy_from_slice(&to.0);
+        // SAFETY: a storage of zeros is a legal one, larger than and aligned for any socket address.
+        let storage = unsafe {
+            let mut storage: sockaddr_storage = mem::zeroed();
+            (&raw mut storage).cast::<sockaddr_ll>().write(name);
+            storage
+        };
+        (storage, size_of::<sockaddr_ll>() as socklen_t)
+    }
+}
+
+/// Who has sent a frame; `None` if it is not for this station.
+pub(super) fn sender(name: &sockaddr_storage) -> Option<DatagramAddress> {
+    // SAFETY: the kernel gives a sockaddr_ll with each frame of a packet socket, and a storage has room for any address.
+    let name = unsafe { &*(&raw const *name).cast::<sockaddr_ll>() };
+    let is_ours =
+        matches!(name.sll_pkttype, libc::PACKET_HOST | libc::PACKET_BROADCAST | libc::PACKET_MULTICAST);
+    (is_ours && name.sll_halen == 6).then(|| address(name))
+}
+
+/// How many frames were dropped for want of room since the kernel was last asked.
+pub(super) fn drops(socket: &OwnedFd) -> u64 {
+    let mut statistics = [0; 2]; // struct tpacket_stats: all, and those dropped
+    get_option(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut statistics);
+    u64::from(statistics[1])
+}
+
+fn address(name: &sockaddr_ll) -> DatagramAddress {
+    let [a, b, c, d, e, g, ..] = name.sll_addr;
+    DatagramAddress::Ethernet(MacAddress([a, b, c, d, e, g]))
+}
+
+fn zeroed() -> sockaddr_ll {
+    // SAFETY: a structure of numbers.
+    unsafe { mem::zeroed() }
+}
+
+/// Binds a socket; its address with what the kernel adds to it: the station's own.
+fn bind(socket: &OwnedFd, to: &sockaddr_ll) -> io::Result<sockaddr_ll> {
+    let (mut bound, mut length) = (zeroed(), size_of::<sockaddr_ll>() as socklen_t);
+    // SAFETY: the first call reads one address, the second writes one; both live for the calls, and `length` is theirs.
+    let outcome = unsafe {
+        match libc::bind(socket.as_raw_fd(), (&raw const *to).cast(), length) {
+            0 => libc::getsockname(socket.as_raw_fd(), (&raw mut bound).cast(), &raw mut length),
+            refused => refused,
+        }
+    };
+    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(bound) }
+}
+
+fn is_up(socket: &OwnedFd, interface: &str) -> io::Result<bool> {
+    let mut request = request(interface)?;
+    // SAFETY: SIOCGIFFLAGS reads the name and writes the flags; the structure lives for the call.
+    let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS as _, &raw mut request) };
+    if outcome < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: SIOCGIFFLAGS has just written this field.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
+}
+
+/// Lets sockets of one group share what arrives, by the sender's address (PACKET_FANOUT, packet(7)). The kernel's own hash knows
+/// IP alone, and would give all to one.
+fn share(socket: &OwnedFd, group: u16) -> io::Result<()> {
+    let kind = libc::PACKET_FANOUT_CBPF | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
+    set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_FANOUT, &(u32::from(group) | kind << 16))?;
+    // The last four bytes of the sender's address, behind the six of the receiver's.
+    let last_of_sender = (libc::SKF_LL_OFF + 8) as u32;
+    let mut program = [
+        libc::sock_filter {
+            code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16,
+            jt: 0,
+            jf: 0,
+            k: last_of_sender,
+        },
+        libc::sock_filter { code: (libc::BPF_RET | libc::BPF_A) as u16, jt: 0, jf: 0, k: 0 },
+    ];
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, &program)
+}
+
+fn not_allowed(interface: &str, errno: Errno) -> io::Error {
+    match errno {
+        Errno::PERM | Errno::ACCESS => {
+            let why = format!(
+                "raw Ethernet on {interface} needs CAP_NET_RAW: grant it (setcap cap_net_raw+ep on the program, \
+                 AmbientCapabilities=CAP_NET_RAW in its unit of systemd), or use a protocol over UDP or TCP"
+            );
+            io::Error::new(io::ErrorKind::PermissionDenied, why)
+        }
+        errno => errno.into(),
+    }
+}
+
+fn unknown(interface: &str, errno: Errno) -> io::Error {
+    let all = names().join(", ");
+    let why = match errno {
+        Errno::NODEV | Errno::INVAL | Errno::NAMETOOLONG => {
+            format!("this machine has no interface {interface}; it has {all} (ip link)")
+        }
+        errno => format!("interface {interface}: {errno}"),
+    };
+    io::Error::new(io::ErrorKind::NotFound, why)
+}
+
+/// The names of all interfaces.
+fn names() -> Vec<String> {
+    let mut names = Vec::new();
+    // SAFETY: the list is walked up to its end, an index of 0, and given back once; its names are C strings.
+    unsafe {
+        let first = libc::if_nameindex();
+        let mut next = first;
+        while !next.is_null() && (*next).if_index != 0 {
+            names.push(CStr::from_ptr((*next).if_name).to_string_lossy().into_owned());
+            next = next.add(1);
+        }
+        if !first.is_null() {
+            libc::if_freenameindex(first);
+        }
+    }
+    names
+}

@@ -1,0 +1,283 @@
+//! Frames of raw Ethernet over a pair of interfaces in a network namespace, and UDP over loopback.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use host::namespace::Namespace;
+use host::rtnetlink::{InterfaceSettings, Rtnetlink};
+use host::{Epoll, EpollOptions};
+use reactor::{
+    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, Datagrams, MacAddress, OutDatagram,
+    OutSlice, block_on, sleep, timeout, world, yield_now,
+};
+use rustix::thread::CapabilitySet;
+
+const ETHER_TYPE: u16 = 0x88a2;
+const VLAN: u16 = 0x8100;
+/// For experiments (IEEE 802).
+const PROBE: u16 = 0x88b5;
+const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+fn run<F: Future>(future: F) -> F::Output {
+    block_on(Epoll::shared(EpollOptions::default()).expect("an epoll"), async {
+        timeout(Duration::from_secs(20), future).await.expect("in time")
+    })
+}
+
+/// Does `work` where the interfaces `left` and `right` are each other's peer; not at all where that is not allowed.
+fn with_pair(work: impl FnOnce() + Send) {
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(error) => return eprintln!("skipped: no network namespace here ({error})"),
+    };
+    let peer_in = namespace.clone();
+    let inside = move || {
+        let rtnetlink = Rtnetlink::open().expect("the kernel's");
+        rtnetlink.add_pair("left", "right", &peer_in).expect("a pair");
+        for (name, last) in [("left", 1), ("right", 2)] {
+            let ethernet = Some([2, 0, 0, 0, 0, last]);
+            let settings = InterfaceSettings { ethernet, ..InterfaceSettings::default() };
+            rtnetlink.set_up(rtnetlink.index(name).expect("made"), &settings).expect("up");
+        }
+        run(carries());
+        work();
+    };
+    namespace.run(inside).expect("a thread");
+}
+
+/// Waits until what is sent by either interface arrives at the other: the kernel starts their queues a moment after they are up.
+async fn carries() {
+    for names in [["left", "right"], ["right", "left"]] {
+        let [from, to] = names.map(|name| open(&ethernet(name, PROBE)));
+        let mut batch = DatagramBatch::new(1, 1500);
+        while to.try_receive(&mut batch).is_err() {
+            send(&*from, to.local(), b"is it up?");
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+fn ethernet(interface: &str, ether_type: u16) -> DatagramOptions {
+    DatagramOptions {
+        endpoint: DatagramEndpoint::Ethernet { interface: interface.to_owned(), ether_type },
+        receive_buffer_bytes: None,
+        payload_bytes_min: 0,
+        share: None,
+    }
+}
+
+fn open(options: &DatagramOptions) -> Box<dyn Datagrams> {
+    world().datagrams(options).expect("opened")
+}
+
+fn send(from: &dyn Datagrams, to: DatagramAddress, payload: &[u8]) {
+    let (head, tail) = payload.split_at(payload.len() / 2);
+    let pieces = [OutSlice::Bytes(head), OutSlice::Bytes(tail)];
+    assert_eq!(from.try_send(&[OutDatagram { to, payload: &pieces }]).expect("sent"), 1);
+}
+
+async fn received(at: &dyn Datagrams) -> Vec<(DatagramAddress, Vec<u8>)> {
+    let mut batch = DatagramBatch::new(64, 2000);
+    at.receive(&mut batch).await.expect("received");
+    batch.iter().map(|(from, payload)| (from, payload.to_vec())).collect()
+}
+
+fn refusal(options: &DatagramOptions) -> io::Error {
+    run(async { world().datagrams(options).err().expect("refused") })
+}
+
+#[test]
+fn frames_go_both_ways_and_to_all() {
+    with_pair(|| {
+        run(async {
+            let (left, right) = (open(&ethernet("left", ETHER_TYPE)), open(&ethernet("right", ETHER_TYPE)));
+            assert_eq!(left.local().to_string(), "02:00:00:00:00:01");
+            assert_eq!(left.payload_bytes_max(), 1500);
+            send(&*left, right.local(), b"to you");
+            assert_eq!(received(&*right).await, [(left.local(), b"to you".to_vec())]);
+            send(&*right, DatagramAddress::Ethernet(MacAddress::BROADCAST), b"to all");
+            assert_eq!(received(&*left).await, [(right.local(), b"to all".to_vec())]);
+        });
+    });
+}
+
+#[test]
+fn what_is_for_others_does_not_arrive() {
+    with_pair(|| {
+        run(async {
+            let (left, right) = (open(&ethernet("left", ETHER_TYPE)), open(&ethernet("right", ETHER_TYPE)));
+            // An interface on which tcpdump listens takes them all.
+            send(&*left, DatagramAddress::Ethernet(MacAddress([2, 0, 0, 0, 0, 9])), b"for another station");
+            let tagged = open(&ethernet("left", VLAN));
+            send(&*tagged, right.local(), &[&[0, 5, 0x88, 0xa2][..], b"of VLAN 5"].concat());
+            let other = open(&ethernet("left", ETHER_TYPE + 1));
+            send(&*other, right.local(), b"of another protocol");
+            // A tag of VLAN 0 is a priority and nothing else.
+            send(&*tagged, right.local(), &[&[0xe0, 0, 0x88, 0xa2][..], b"urgent"].concat());
+            send(&*left, right.local(), b"for you");
+            let mut all = Vec::new();
+            while all.last().is_none_or(|(_, payload)| payload != b"for you") {
+                all.extend(received(&*right).await);
+            }
+            assert_eq!(all, [(left.local(), b"urgent".to_vec()), (left.local(), b"for you".to_vec())]);
+        });
+    });
+}
+
+#[test]
+fn a_burst_comes_in_order_and_what_has_no_room_is_counted() {
+    with_pair(|| {
+        run(async {
+            let left = open(&ethernet("left", ETHER_TYPE));
+            let small =
+                DatagramOptions { receive_buffer_bytes: Some(16 << 10), ..ethernet("right", ETHER_TYPE) };
+            let right = open(&small);
+            const SENT: usize = 1000;
+            let numbers: Vec<[u8; 4]> = (0..SENT as u32).map(u32::to_be_bytes).collect();
+            let slices: Vec<[OutSlice<'_>; 1]> =
+                numbers.iter().map(|bytes| [OutSlice::Bytes(bytes)]).collect();
+            let all: Vec<OutDatagram<'_>> =
+                slices.iter().map(|payload| OutDatagram { to: right.local(), payload }).collect();
+            let mut sent = 0;
+            while sent < SENT {
+                sent += left.try_send(&all[sent..]).expect("room");
+            }
+            let mut arrived: Vec<Vec<u8>> = Vec::new();
+            let mut batch = DatagramBatch::new(64, 100);
+            while let Ok(count) = right.try_receive(&mut batch) {
+                assert_eq!(count, batch.iter().count());
+                arrived.extend(batch.iter().map(|(_, payload)| payload.to_vec()));
+            }
+            assert!(
+                arrived
+                    .iter()
+                    .map(Vec::as_slice)
+                    .eq(numbers.iter().take(arrived.len()).map(|bytes| &bytes[..]))
+            );
+            let dropped = right.drops().receive_buffer_full;
+            assert!(dropped > 0, "the buffer has no room for so many");
+            assert_eq!(arrived.len() as u64 + dropped, SENT as u64);
+            assert_eq!(right.drops().receive_buffer_full, dropped, "asking changes nothing");
+        });
+    });
+}
+
+#[test]
+fn one_that_is_longer_than_its_place_is_dropped() {
+    with_pair(|| {
+        run(async {
+            let (left, right) = (open(&ethernet("left", ETHER_TYPE)), open(&ethernet("right", ETHER_TYPE)));
+            send(&*left, right.local(), &[7; 100]);
+            send(&*left, right.local(), &[8; 10]);
+            let mut batch = DatagramBatch::new(8, 50);
+            right.receive(&mut batch).await.expect("received");
+            assert_eq!(batch.iter().collect::<Vec<_>>(), [(left.local(), &[8; 10][..])]);
+            assert_eq!(right.drops().too_long, 1);
+            let too_long = [OutSlice::Bytes(&[0; 1501])];
+            let refused = left.try_send(&[OutDatagram { to: right.local(), payload: &too_long }]);
+            assert_eq!(refused.expect_err("beyond the MTU").kind(), io::ErrorKind::InvalidInput);
+        });
+    });
+}
+
+#[test]
+fn an_interface_that_goes_down_says_so_once_and_comes_back() {
+    with_pair(|| {
+        run(async {
+            let (left, right) = (open(&ethernet("left", ETHER_TYPE)), open(&ethernet("right", ETHER_TYPE)));
+            let rtnetlink = Rtnetlink::open().expect("the kernel's");
+            let index = rtnetlink.index("right").expect("there");
+            rtnetlink.set_down(index).expect("down");
+            let mut batch = DatagramBatch::new(8, 100);
+            let told = right.receive(&mut batch).await.expect_err("it is down");
+            assert_eq!(told.kind(), io::ErrorKind::NetworkDown);
+            let then = right.try_receive(&mut batch).expect_err("nothing is there");
+            assert_eq!(then.kind(), io::ErrorKind::WouldBlock);
+            rtnetlink.set_up(index, &InterfaceSettings::default()).expect("up again");
+            carries().await;
+            send(&*left, right.local(), b"again");
+            assert_eq!(received(&*right).await, [(left.local(), b"again".to_vec())]);
+        });
+    });
+}
+
+#[test]
+fn sockets_of_a_group_share_senders_among_them() {
+    with_pair(|| {
+        run(async {
+            let shared = DatagramOptions { share: Some(7), ..ethernet("right", ETHER_TYPE) };
+            let (one, two) = (open(&shared), open(&shared));
+            let left = open(&ethernet("left", ETHER_TYPE));
+            let rtnetlink = Rtnetlink::open().expect("the kernel's");
+            let index = rtnetlink.index("left").expect("there");
+            let mut counts = [0; 2];
+            for last in [4, 5, 6, 7] {
+                let ethernet = Some([2, 0, 0, 0, 0, last]);
+                rtnetlink
+                    .set_up(index, &InterfaceSettings { ethernet, ..Default::default() })
+                    .expect("changed");
+                send(&*left, one.local(), b"first");
+                send(&*left, one.local(), b"second");
+                let mut batch = DatagramBatch::new(8, 100);
+                let mut of_this_sender = [0; 2];
+                while of_this_sender.iter().sum::<usize>() < 2 {
+                    for (socket, count) in [&one, &two].into_iter().zip(&mut of_this_sender) {
+                        *count += socket.try_receive(&mut batch).unwrap_or(0);
+                    }
+                    yield_now().await;
+                }
+                assert!(matches!(of_this_sender, [2, 0] | [0, 2]), "{of_this_sender:?}");
+                counts = [counts[0] + of_this_sender[0], counts[1] + of_this_sender[1]];
+            }
+            assert_eq!(counts, [4, 4]);
+        });
+    });
+}
+
+#[test]
+fn what_is_missing_is_said_in_a_sentence() {
+    with_pair(|| {
+        let unknown = refusal(&ethernet("eth9", ETHER_TYPE)).to_string();
+        assert_eq!(unknown, "this machine has no interface eth9; it has lo, right, left (ip link)");
+        let down = refusal(&ethernet("lo", ETHER_TYPE)).to_string();
+        assert_eq!(down, "interface lo is down: bring it up (ip link set lo up)");
+        let narrow = DatagramOptions { payload_bytes_min: 4000, ..ethernet("left", ETHER_TYPE) };
+        assert_eq!(
+            refusal(&narrow).to_string(),
+            "interface left has an MTU of 1500 bytes, and 4000 are needed: raise it (ip link set left mtu 4000)"
+        );
+    });
+}
+
+#[test]
+fn without_the_capability_the_remedy_is_named() {
+    with_pair(|| {
+        let mut sets = rustix::thread::capabilities(None).expect("they can be asked");
+        sets.effective.remove(CapabilitySet::NET_RAW);
+        rustix::thread::set_capabilities(None, sets).expect("one may have less");
+        let refused = refusal(&ethernet("left", ETHER_TYPE));
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        let why = refused.to_string();
+        assert!(why.contains("left needs CAP_NET_RAW: grant it (setcap") && why.contains("or use"), "{why}");
+    });
+}
+
+#[test]
+fn udp_is_the_same_interface() {
+    run(async {
+        let options = DatagramOptions {
+            endpoint: DatagramEndpoint::Udp(LOOPBACK),
+            receive_buffer_bytes: Some(1 << 20),
+            payload_bytes_min: 0,
+            share: None,
+        };
+        let (one, two) = (open(&options), open(&options));
+        send(&*one, two.local(), b"to you");
+        assert_eq!(received(&*two).await, [(one.local(), b"to you".to_vec())]);
+        assert_eq!(two.drops().receive_buffer_full, 0);
+        let station = DatagramAddress::Ethernet(MacAddress::BROADCAST);
+        let refused = one.try_send(&[OutDatagram { to: station, payload: &[] }]);
+        assert_eq!(refused.expect_err("no UDP port").kind(), io::ErrorKind::InvalidInput);
+    });
+}
