@@ -8,6 +8,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("block", ""),
     ("iscsi", ""), // a CDB is opaque bytes to a transport
     ("nbd", ""),
+    ("aoe", ""),
     ("scsi", ""),
     ("reactor", "block"),
     ("tls", "reactor"),

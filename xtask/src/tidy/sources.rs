@@ -79,6 +79,7 @@ const PURE: &[&str] = &[
     "crates/storage/raid/src/",
     "crates/serve/unit/src/",
     "crates/wire/iscsi/src/",
+    "crates/wire/aoe/src/",
     "crates/wire/nbd/src/",
     "crates/wire/scsi/src/",
     "crates/measure/stats/src/",

@@ -1,0 +1,216 @@
+//! Frames: the header that all commands have, and which body follows.
+
+use derive_more::{Display, Error};
+
+use crate::address::Address;
+use crate::ata::Ata;
+use crate::config::Config;
+use crate::lists::{Mask, Reserve};
+
+/// The header, in bytes.
+pub(crate) const HEADER_BYTES: usize = 10;
+
+const VERSION: u8 = 1;
+const RESPONSE: u8 = 0x08;
+const ERROR: u8 = 0x04;
+
+/// The header (AoEr11 section 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The R flag: an answer.
+    pub is_response: bool,
+    /// The E flag with its code: the command was refused.
+    pub error: Option<ErrorCode>,
+    /// The device; with parts of [`Address::ALL`] several.
+    pub address: Address,
+    /// Chosen by the client, and returned as it came.
+    pub tag: u32,
+}
+
+/// Why a command was refused (AoEr11 section 2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+pub enum ErrorCode {
+    /// 1.
+    #[display("the command is unknown to the server")]
+    BadCommand,
+    /// 2.
+    #[display("an argument is bad")]
+    BadArgument,
+    /// 3.
+    #[display("the device is unavailable")]
+    Unavailable,
+    /// 4.
+    #[display("the server has a configuration string already")]
+    ConfigPresent,
+    /// 5.
+    #[display("the server does not know this version of AoE")]
+    BadVersion,
+    /// 6.
+    #[display("the device is reserved by another host")]
+    Reserved,
+    /// Any other.
+    #[display("error {_0}")]
+    Other(u8),
+}
+
+impl ErrorCode {
+    fn code(self) -> u8 {
+        match self {
+            ErrorCode::BadCommand => 1,
+            ErrorCode::BadArgument => 2,
+            ErrorCode::Unavailable => 3,
+            ErrorCode::ConfigPresent => 4,
+            ErrorCode::BadVersion => 5,
+            ErrorCode::Reserved => 6,
+            ErrorCode::Other(code) => code,
+        }
+    }
+
+    fn from_code(code: u8) -> ErrorCode {
+        match code {
+            1 => ErrorCode::BadCommand,
+            2 => ErrorCode::BadArgument,
+            3 => ErrorCode::Unavailable,
+            4 => ErrorCode::ConfigPresent,
+            5 => ErrorCode::BadVersion,
+            6 => ErrorCode::Reserved,
+            code => ErrorCode::Other(code),
+        }
+    }
+}
+
+/// A frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// Its header.
+    pub header: Header,
+    /// What it asks for or returns.
+    pub body: Body<'a>,
+}
+
+/// The commands (AoEr11 section 3), as requests and as answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// 0: an ATA command, with what follows it: the data, and padding.
+    Ata(Ata, &'a [u8]),
+    /// 1: query config information.
+    Config(Config<'a>),
+    /// 2: the MAC mask list.
+    Mask(Mask),
+    /// 3: reserve and release.
+    Reserve(Reserve),
+}
+
+/// A frame that cannot be read. What has a header can be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
+pub enum Malformed {
+    /// It is shorter than a header.
+    #[display("shorter than a header")]
+    NoHeader,
+    /// It is of another version of AoE.
+    #[display("of version {version}")]
+    Version {
+        /// Its header.
+        header: Header,
+        /// The command, which is returned.
+        command: u8,
+        /// The version.
+        version: u8,
+    },
+    /// It is of no command that AoEr11 has.
+    #[display("of command {command}")]
+    Command {
+        /// Its header.
+        header: Header,
+        /// The command.
+        command: u8,
+    },
+    /// It is shorter than it says, or says what its command cannot mean.
+    #[display("of command {command}, and cut short or contradictory")]
+    Body {
+        /// Its header.
+        header: Header,
+        /// The command.
+        command: u8,
+    },
+}
+
+impl Malformed {
+    /// The answer to such a request, if one is due: to none that is an answer itself, whatever it says.
+    pub fn answer(&self) -> Option<Vec<u8>> {
+        let (header, command, error) = match *self {
+            Malformed::NoHeader => return None,
+            Malformed::Version { header, command, .. } => (header, command, ErrorCode::BadVersion),
+            Malformed::Command { header, command } => (header, command, ErrorCode::BadCommand),
+            Malformed::Body { header, command } => (header, command, ErrorCode::BadArgument),
+        };
+        let answer = Header { is_response: true, error: Some(error), ..header };
+        (!header.is_response).then(|| answer.bytes(command).to_vec())
+    }
+}
+
+impl Header {
+    /// The header of an answer to this one, from one device of those that it is for.
+    pub fn answer(&self, device: Address, error: Option<ErrorCode>) -> Header {
+        Header { is_response: true, error, address: device, tag: self.tag }
+    }
+
+    pub(crate) fn bytes(&self, command: u8) -> [u8; HEADER_BYTES] {
+        let [major, minor_of_major] = self.address.major.to_be_bytes();
+        let [a, b, c, d] = self.tag.to_be_bytes();
+        let flags =
+            (if self.is_response { RESPONSE } else { 0 }) | if self.error.is_some() { ERROR } else { 0 };
+        let error = self.error.map_or(0, ErrorCode::code);
+        [VERSION << 4 | flags, error, major, minor_of_major, self.address.minor, command, a, b, c, d]
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// Reads the payload of an Ethernet frame.
+    ///
+    /// # Errors
+    /// It is no frame of AoE, version 1.
+    pub fn parse(payload: &'a [u8]) -> Result<Frame<'a>, Malformed> {
+        let (head, rest) = payload.split_first_chunk::<HEADER_BYTES>().ok_or(Malformed::NoHeader)?;
+        let [flags, error, major, major_low, minor, command, a, b, c, d] = *head;
+        let address = Address { major: u16::from_be_bytes([major, major_low]), minor };
+        let header = Header {
+            is_response: flags & RESPONSE != 0,
+            error: (flags & ERROR != 0).then(|| ErrorCode::from_code(error)),
+            address,
+            tag: u32::from_be_bytes([a, b, c, d]),
+        };
+        if flags >> 4 != VERSION {
+            return Err(Malformed::Version { header, command, version: flags >> 4 });
+        }
+        let body = match command {
+            0 => Ata::parse(rest).map(|(ata, data)| Body::Ata(ata, data)),
+            1 => Config::parse(rest).map(Body::Config),
+            2 => Mask::parse(rest).map(Body::Mask),
+            3 => Reserve::parse(rest).map(Body::Reserve),
+            _ => return Err(Malformed::Command { header, command }),
+        };
+        Ok(Frame { header, body: body.ok_or(Malformed::Body { header, command })? })
+    }
+
+    /// The payload of an Ethernet frame.
+    pub fn write(&self) -> Vec<u8> {
+        let command = match self.body {
+            Body::Ata(..) => 0,
+            Body::Config(_) => 1,
+            Body::Mask(_) => 2,
+            Body::Reserve(_) => 3,
+        };
+        let mut out = self.header.bytes(command).to_vec();
+        match &self.body {
+            Body::Ata(ata, data) => {
+                ata.write(&mut out);
+                out.extend_from_slice(data);
+            }
+            Body::Config(config) => config.write(&mut out),
+            Body::Mask(mask) => mask.write(&mut out),
+            Body::Reserve(reserve) => reserve.write(&mut out),
+        }
+        out
+    }
+}
