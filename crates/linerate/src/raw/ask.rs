@@ -96,7 +96,7 @@ fn load(arguments: &RawAskArguments) -> Result<Load, Failure> {
 }
 
 async fn ask(url: &Url, arguments: &RawAskArguments, load: Load) -> io::Result<Asked> {
-    let address = url.portal.resolve()?.into_iter().next().ok_or(io::ErrorKind::NotFound)?;
+    let address = url.portal.resolve().await?.into_iter().next().ok_or(io::ErrorKind::NotFound)?;
     let times = [arguments.warm_up.0, Duration::from_secs_f64(arguments.seconds)];
     iscsi::ask_at(address, arguments.sessions, &url.target, url.lun, load, times).await
 }

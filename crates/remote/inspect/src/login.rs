@@ -84,7 +84,7 @@ impl Session {
         let statistics = target.statistics().await;
         let connections = statistics.map(|all| all.connections).unwrap_or_default();
         let (nexus, parameters) = (target.nexus(), target.parameters());
-        let redirected = url.portal.resolve().is_ok_and(|asked| !asked.contains(&nexus.address));
+        let redirected = url.portal.resolve().await.is_ok_and(|asked| !asked.contains(&nexus.address));
         let Nexus { initiator, isid, target, target_portal_group_tag, tsih, address } = nexus;
         Session {
             target,

@@ -263,7 +263,7 @@ impl Connector {
 
     /// Logs in at the first of the portal's addresses that accepts, following redirections.
     async fn first_connection(&self, config: &InitiatorConfig) -> Result<(SocketAddr, LoggedIn), OpenError> {
-        let mut addresses = resolve(&self.portal)?;
+        let mut addresses = resolve(&self.portal).await?;
         let mut last = OpenError::NoAddress(self.portal.host.clone());
         for _ in 0..=REDIRECTIONS_MAX {
             let mut elsewhere = None;
@@ -279,7 +279,7 @@ impl Connector {
                 }
             }
             match elsewhere {
-                Some(to) => addresses = resolve(&redirected(&to)?)?,
+                Some(to) => addresses = resolve(&redirected(&to)?).await?,
                 None => break,
             }
         }
@@ -307,8 +307,8 @@ async fn keep_time(session: Weak<Session>) {
     }
 }
 
-fn resolve(portal: &Portal) -> Result<Vec<SocketAddr>, OpenError> {
-    portal.resolve().map_err(|error| OpenError::Resolve { host: portal.host.clone(), error })
+async fn resolve(portal: &Portal) -> Result<Vec<SocketAddr>, OpenError> {
+    portal.resolve().await.map_err(|error| OpenError::Resolve { host: portal.host.clone(), error })
 }
 
 /// The address in a redirection: `host[:port][,tag]` (RFC 7143 section 13.8).

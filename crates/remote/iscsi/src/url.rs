@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{Ipv6Addr, SocketAddr};
 
 use iscsi::chap::{Credentials, Secret};
 
@@ -145,10 +145,9 @@ impl Portal {
         portal(UrlPart { at: 0, text }).ok()
     }
 
-    /// The addresses behind the name. Asks the system's resolver if it is a name, and blocks until that
-    /// answers.
-    pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
-        Ok((self.host.as_str(), self.port).to_socket_addrs()?.collect())
+    /// The addresses behind the name ([`reactor::resolve`]).
+    pub async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        reactor::resolve(&self.host, self.port).await
     }
 }
 

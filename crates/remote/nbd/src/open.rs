@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,12 +98,12 @@ pub(crate) struct Export {
 }
 
 /// Connects to an export, by TLS with `credentials`, which are those of the URL's files. Its connections live on the reactor of
-/// this thread, which must run for as long as the device is in use. Resolving the host's name blocks the thread; addresses do not.
+/// this thread, which must run for as long as the device is in use.
 ///
 /// # Errors
 /// Why not, for the address that came furthest.
 pub async fn open(url: &Url, credentials: Option<&tls::Client>) -> Result<RemoteExport, OpenError> {
-    let paths = paths(url, credentials)?;
+    let paths = paths(url, credentials).await?;
     let id = Name { session: u128::from(random()) << 64 | u128::from(random()), number: 0 };
     let machine = || ClientHandshake::new(&url.export).named(channel(id, &[]));
     match first_of(&paths, url, machine).await? {
@@ -119,7 +119,7 @@ pub async fn open(url: &Url, credentials: Option<&tls::Client>) -> Result<Remote
 /// # Errors
 /// As [`open`].
 pub async fn list(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<(String, String)>, OpenError> {
-    match first_of(&paths(url, credentials)?, url, ClientHandshake::lister).await? {
+    match first_of(&paths(url, credentials).await?, url, ClientHandshake::lister).await? {
         (.., Reached::List(list)) => Ok(list),
         (_, address, Reached::Export(..)) => Err(OpenError::Refused(address, UNASKED)),
     }
@@ -198,7 +198,7 @@ fn channel(name: Name, ended: &[u64]) -> ChannelName {
 }
 
 /// The host of the URL, and its other addresses, each from its own address of this machine if they are named; or the Unix socket.
-fn paths(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<Path>, OpenError> {
+async fn paths(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<Path>, OpenError> {
     let options = &url.options;
     let path = |name, addresses, source: Option<&IpAddr>| Path {
         name,
@@ -215,15 +215,17 @@ fn paths(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<Path>, Open
     }
     let mut hosts = vec![(url.host.as_str(), url.port)];
     hosts.extend(options.addresses.iter().map(|(host, port)| (host.as_str(), *port)));
-    let numbered = |number: usize| {
+    let mut paths = Vec::new();
+    for number in 0..hosts.len().max(options.sources.len()) {
         let (host, port) = hosts[number % hosts.len()];
-        let resolved = (host, port).to_socket_addrs();
+        let resolved = reactor::resolve(host, port).await;
         let resolved = resolved.map_err(|error| OpenError::Resolve(host.to_owned(), error))?;
         let source = options.sources.get(number % options.sources.len().max(1));
         let from = source.map_or_else(String::new, |source| format!(" from {source}"));
-        Ok(path(format!("{host}:{port}{from}"), resolved.map(Address::Tcp).collect(), source))
-    };
-    (0..hosts.len().max(options.sources.len())).map(numbered).collect()
+        let addresses = resolved.into_iter().map(Address::Tcp).collect();
+        paths.push(path(format!("{host}:{port}{from}"), addresses, source));
+    }
+    Ok(paths)
 }
 
 impl Path {

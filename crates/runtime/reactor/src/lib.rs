@@ -12,6 +12,7 @@ mod datagrams;
 mod executor;
 mod join;
 mod mailbox;
+mod names;
 mod path;
 mod resident;
 mod send_queue;
@@ -29,6 +30,7 @@ pub use datagrams::{
 pub use executor::{ExecutorId, Suspended, block_on, executor, now, spawn, suspend, world, yield_now};
 pub use join::JoinHandle;
 pub use mailbox::{Closed, Receiver, Refused, Sender, bounded_mailbox, mailbox};
+pub use names::resolve;
 pub use path::PathInfo;
 pub use resident::Resident;
 pub use send_queue::{Payload, Segment, SendQueue};

@@ -14,9 +14,10 @@ use volume::backend::Opening;
 use crate::config::{Config, Volume, VolumeName};
 use crate::control::{BindError, Socket};
 use crate::live::block_on;
+use crate::remotes::Openers;
 use crate::start::{control, no_listener, state_directory};
 use crate::state::{ServerState, StateError};
-use crate::{remotes, volumes};
+use crate::volumes;
 
 /// What trying a configuration has shown.
 #[derive(Debug, Default)]
@@ -101,7 +102,7 @@ impl Trial<'_> {
             }
         }
         let specs = remote.iter().map(|volume| (volume.spec.clone(), read_only()));
-        match remotes::open(specs.collect()) {
+        match Openers::aside().map(|openers| openers.open(specs.collect())) {
             Ok(outcomes) => {
                 for (volume, outcome) in remote.iter().zip(outcomes) {
                     outcome

@@ -31,6 +31,7 @@ use crate::front_ends::{Running, Serving};
 use crate::join;
 use crate::metrics::http::{Bound, Endpoint};
 use crate::metrics::{Probe, Reloads};
+use crate::remotes::Openers;
 use crate::state::ServerState;
 use crate::supervisor::Supervisor;
 use crate::volumes::{self, Opened, Volumes};
@@ -43,6 +44,7 @@ pub struct Live {
     server: Arc<Server>,
     front_ends: Vec<Arc<dyn Running>>,
     events: Arc<Events>,
+    openers: Openers,
     now: Mutex<Now>,
     probe: Probe,
     reloads: Reloads,
@@ -92,21 +94,21 @@ struct Reopened {
 
 impl Live {
     pub(crate) fn new(
-        desired: Desired,
         state: ServerState,
         server: Arc<Server>,
         front_ends: Vec<Arc<dyn Running>>,
         events: Arc<Events>,
-        config: Config,
-        volumes: Volumes,
+        openers: Openers,
+        now: Now,
     ) -> Arc<Live> {
-        let probe = Probe::new(&config, &volumes);
+        let probe = Probe::new(&now.config, &now.volumes);
         Arc::new_cyclic(|me| Live {
             state,
             server,
             front_ends,
             events,
-            now: Mutex::new(Now { desired, config, volumes }),
+            openers,
+            now: Mutex::new(now),
             probe,
             reloads: Reloads::default(),
             endpoint: Mutex::default(),
@@ -309,7 +311,7 @@ impl Live {
         let undo = Undo::default();
         let mut next = now.volumes.all_but(&difference.removed);
         next.rename(&difference.renamed);
-        let opened = volumes::open_these(&wanted, &difference.added, &self.state, &undo)
+        let opened = volumes::open_these(&wanted, &difference.added, &self.state, &self.openers, &undo)
             .and_then(|opened| next.all_but(&difference.reopened).are_distinct_from(&opened).map(|()| opened))
             .inspect_err(|_| undo.take_back())?;
         next.adopt(opened);
@@ -409,13 +411,13 @@ impl Live {
         for name in &difference.reopened {
             let one = std::slice::from_ref(name);
             let undo = Undo::default();
-            let opened = volumes::open_these(wanted, one, &self.state, &undo);
+            let opened = volumes::open_these(wanted, one, &self.state, &self.openers, &undo);
             let opened = opened.and_then(|opened| now.volumes.are_distinct_from(&opened).map(|()| opened));
             let opened = opened.or_else(|error| {
                 undo.take_back();
                 failed.push(format!("{error}; it stays what it was"));
                 reopened.unchanged.push(name.clone());
-                volumes::open_these(&now.config, one, &self.state, &undo)
+                volumes::open_these(&now.config, one, &self.state, &self.openers, &undo)
             });
             match opened {
                 Ok(opened) => now.volumes.adopt(opened),

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use backends::{Failure, secrets};
 use host::local_socket::SocketFile;
 use host::{EpollOptions, threads};
+use reactor::mailbox;
 use server::{Core, FrontEnd, ListenAddress, Server};
 use volume::backend::Undo;
 
@@ -18,7 +19,8 @@ use crate::config::{Config, Metrics};
 use crate::control::{Events, Socket};
 use crate::desired::Desired;
 use crate::front_ends::{Running, Serving};
-use crate::live::Live;
+use crate::live::{Live, Now};
+use crate::remotes::{Jobs, LastUse, Openers};
 use crate::state::{self, CONTROL, ServerState};
 use crate::{join, summary, volumes};
 
@@ -47,8 +49,10 @@ fn start_noting(desired: Desired, config: Config, undo: &Undo) -> Result<Started
     })?;
     tracing::debug!(open_files = ?host::limits::raise_open_files(), "limits");
     let state = ServerState::open(&state_directory(&config)?, undo).map_err(Failure::refused)?;
-    let volumes = volumes::open(&config, &state, undo)?;
     let cores = config.reactors.and_then(NonZeroUsize::new).unwrap_or_else(threads::available);
+    let (openers, of_cores) = Openers::of_cores(cores);
+    let (reactors, begin) = start_reactors(&config, cores, of_cores)?;
+    let volumes = volumes::open(&config, &state, &openers, undo)?;
     let serving = Serving { config: &config, volumes: &volumes };
     let front_ends: Vec<Arc<dyn Running>> =
         config.front_ends().map(|front_end| front_end.start(serving, cores.get())).collect();
@@ -56,12 +60,11 @@ fn start_noting(desired: Desired, config: Config, undo: &Undo) -> Result<Started
     let (server, parts) = Server::new(join::server(serving), cores.get(), for_server);
     let events = Arc::new(Events::default());
     server.set_observer(events.clone());
-    let (reactors, bound) = start_reactors(&config, cores, parts)?;
-    let addresses = addresses(&bound)?;
+    let addresses = addresses(&begin(parts))?;
     let socket = Socket::bind(&control(&config, state.directory())).map_err(Failure::refused)?;
     let metrics = config.metrics.as_ref().map(Metrics::bind).transpose()?;
     tell(&desired, &config, &state, &addresses);
-    let live = Live::new(desired, state, server, front_ends, events, config, volumes);
+    let live = Live::new(state, server, front_ends, events, openers, Now { desired, config, volumes });
     live.serve_metrics(metrics)?;
     Ok(Started { live, addresses, reactors, socket: Some(socket), socket_file: None })
 }
@@ -135,33 +138,49 @@ fn tell(desired: &Desired, config: &Config, state: &ServerState, bound: &[Listen
 
 type Bound = Receiver<io::Result<Vec<ListenAddress>>>;
 
-/// Starts the reactor threads, each with its part of the server. The receiver hears of the portals.
+/// Starts the reactor threads, which open remote volumes and wait for their parts of the server. What is returned gives these to
+/// them; its receiver hears of the portals.
 fn start_reactors(
     config: &Config,
     cores: NonZeroUsize,
-    parts: Vec<Core>,
-) -> Result<(threads::Reactors<bool>, Bound), Failure> {
+    of_cores: Vec<(Jobs, LastUse)>,
+) -> Result<(threads::Reactors<bool>, impl FnOnce(Vec<Core>) -> Bound), Failure> {
     let usual = EpollOptions::default();
     let options = EpollOptions {
         spin: config.poll.unwrap_or(usual.spin),
         gather: config.gather.unwrap_or(usual.gather),
     };
-    let parts: Vec<Option<Core>> = parts.into_iter().map(Some).collect();
+    let (givers, parts): (Vec<_>, Vec<_>) = of_cores
+        .into_iter()
+        .map(|of_core| {
+            let (give, part) = mailbox();
+            (give, Some((of_core, part)))
+        })
+        .unzip();
     let parts = Arc::new(Mutex::new(parts));
-    let (report, bound) = mpsc::channel();
     let main = move |number: usize| {
         let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
         let part = parts.get_mut(number).and_then(Option::take);
-        let report = report.clone();
         async move {
-            match part {
-                Some(part) => part.run(report).await,
-                None => true,
-            }
+            let Some(((jobs, last_use), mut part)) = part else { return true };
+            drop(reactor::spawn(jobs.attend()));
+            // There is none if the server could not be started.
+            let Some((core, report)): Option<(Core, _)> = part.recv().await else { return true };
+            let flushed = core.run(report).await;
+            last_use.ended().await;
+            flushed
         }
     };
     let reactors = threads::start(cores, options, main).map_err(Failure::failed)?;
-    Ok((reactors, bound))
+    let begin = move |parts: Vec<Core>| {
+        let (report, bound) = mpsc::channel();
+        for (give, core) in givers.into_iter().zip(parts) {
+            // A reactor that has ended is missed by who waits for the portals.
+            let _ = give.send((core, report.clone()));
+        }
+        bound
+    };
+    Ok((reactors, begin))
 }
 
 fn addresses(bound: &Bound) -> Result<Vec<ListenAddress>, Failure> {

@@ -19,7 +19,7 @@ use volume::spec::{Bytes, Spec};
 
 use crate::difference::growth;
 use crate::live::block_on;
-use crate::remotes;
+use crate::remotes::Openers;
 
 /// The volumes of a server that are open, by name.
 #[derive(Default)]
@@ -128,8 +128,13 @@ impl Opened {
 }
 
 /// Opens every volume that is exported; if some cannot be, the first of them says why.
-pub(crate) fn open(config: &Config, state: &ServerState, undo: &Undo) -> Result<Volumes, Failure> {
-    let volumes = open_all(config.exported(), state, undo)?;
+pub(crate) fn open(
+    config: &Config,
+    state: &ServerState,
+    openers: &Openers,
+    undo: &Undo,
+) -> Result<Volumes, Failure> {
+    let volumes = open_all(config.exported(), state, openers, undo)?;
     volumes.are_distinct_from(&Volumes::default())?;
     Ok(volumes)
 }
@@ -139,20 +144,22 @@ pub(crate) fn open_these(
     config: &Config,
     names: &[VolumeName],
     state: &ServerState,
+    openers: &Openers,
     undo: &Undo,
 ) -> Result<Volumes, Failure> {
-    open_all(config.volumes.iter().filter(|volume| names.contains(&volume.name)), state, undo)
+    open_all(config.volumes.iter().filter(|volume| names.contains(&volume.name)), state, openers, undo)
 }
 
 fn open_all<'a>(
     used: impl Iterator<Item = &'a Volume>,
     state: &ServerState,
+    openers: &Openers,
     undo: &Undo,
 ) -> Result<Volumes, Failure> {
     // What was kept under a previous name must be taken over before that name's new volume finds it.
     let (renamed, others): (Vec<&Volume>, Vec<&Volume>) =
         used.partition(|volume| volume.previous_name.is_some());
-    let remote = remotes(renamed.iter().chain(&others))?;
+    let remote = remotes(renamed.iter().chain(&others), openers)?;
     let open = |volume: &Volume| Ok((volume.name.clone(), open_one(volume, state, &remote, undo)?));
     let renamed: Vec<_> = renamed.into_iter().map(open).collect();
     let others = at_once(&others, |volume| open(volume));
@@ -194,13 +201,13 @@ pub(crate) fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + S
 /// misbehave.
 type Remotes = HashMap<VolumeName, (Arc<dyn BlockDevice>, FaultControl)>;
 
-fn remotes<'a>(volumes: impl Iterator<Item = &'a &'a Volume>) -> Result<Remotes, Failure> {
+fn remotes<'a>(volumes: impl Iterator<Item = &'a &'a Volume>, openers: &Openers) -> Result<Remotes, Failure> {
     let remote: Vec<(&Volume, Opening)> = volumes
         .filter(|volume| volume.spec.is_remote())
         .map(|volume| (*volume, backends::opening()))
         .collect();
     let opened = remote.iter().map(|(volume, opening)| (volume.spec.clone(), opening.clone()));
-    let opened = remotes::open(opened.collect())?;
+    let opened = openers.open(opened.collect());
     let named = remote.into_iter().zip(opened).map(|((volume, Opening { faults, .. }), device)| {
         let device = device.map_err(|failure| failure.context(format_args!("volume {}", volume.name)))?;
         Ok((volume.name.clone(), (device, faults)))
@@ -287,6 +294,10 @@ mod tests {
 
     use super::*;
 
+    fn aside() -> Openers {
+        Openers::aside().expect("a thread")
+    }
+
     fn config(volumes: &str, luns: &[&str]) -> Config {
         let luns = luns
             .iter()
@@ -309,7 +320,8 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let identities = || {
             let state = ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
-            let volumes = open(&config, &state, &Undo::default()).unwrap_or_else(|_| panic!("opened"));
+            let volumes =
+                open(&config, &state, &aside(), &Undo::default()).unwrap_or_else(|_| panic!("opened"));
             let of = |name: &String| volumes.named(name).expect("opened").unit.identity().uuid;
             names.iter().map(of).collect::<Vec<_>>()
         };
@@ -322,13 +334,13 @@ mod tests {
     fn a_new_volume_under_the_old_name_of_another_does_not_get_its_identity() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let state = ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
-        let before = open(&config(&ram("old", ""), &["old"]), &state, &Undo::default())
+        let before = open(&config(&ram("old", ""), &["old"]), &state, &aside(), &Undo::default())
             .unwrap_or_else(|_| panic!("opened"));
         let identity = before.named("old").expect("opened").unit.identity().uuid;
         drop(before);
         // The new one stands first, so that it would be opened first.
         let both = ram("old", "") + &ram("new", "previous-name = \"old\"");
-        let after = open(&config(&both, &["old", "new"]), &state, &Undo::default())
+        let after = open(&config(&both, &["old", "new"]), &state, &aside(), &Undo::default())
             .unwrap_or_else(|_| panic!("opened"));
         let uuid = |name| after.named(name).expect("opened").unit.identity().uuid;
         assert_eq!(uuid("new"), identity);
@@ -339,7 +351,7 @@ mod tests {
     fn a_volume_with_the_name_that_another_has_of_its_kept_uuid_is_refused() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let state = ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
-        let first = open(&config(&ram("a", ""), &["a"]), &state, &Undo::default()).expect("opened");
+        let first = open(&config(&ram("a", ""), &["a"]), &state, &aside(), &Undo::default()).expect("opened");
         let naa: String = first
             .named("a")
             .expect("opened")
@@ -351,8 +363,9 @@ mod tests {
             .collect();
         drop(first);
         let both = ram("a", "") + &ram("b", &format!("naa = \"{naa}\""));
-        let failure =
-            open(&config(&both, &["a", "b"]), &state, &Undo::default()).err().expect("two of a name");
+        let failure = open(&config(&both, &["a", "b"]), &state, &aside(), &Undo::default())
+            .err()
+            .expect("two of a name");
         assert!(
             failure.to_string().contains(&format!("a and b have the same designator, naa.{naa}")),
             "{failure}"
@@ -364,7 +377,7 @@ mod tests {
         let volumes = "[volume.a]\nspec = \"/nowhere/a\"\n[volume.b]\nspec = \"/nowhere/b\"\n";
         let directory = tempfile::tempdir().expect("a temporary directory");
         let state = ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
-        let failure = open(&config(volumes, &["a", "b"]), &state, &Undo::default())
+        let failure = open(&config(volumes, &["a", "b"]), &state, &aside(), &Undo::default())
             .err()
             .expect("there is no such file");
         assert!(failure.to_string().contains("volume a:"), "{failure}");
@@ -378,7 +391,7 @@ mod tests {
             ServerState::open(&directory.path().join("state"), &Undo::default()).expect("a state directory");
         let opened = |mib: u64| {
             let spec = format!("[volume.f]\nspec = \"delay:1us:[file:{}?size={mib}MiB]\"\n", image.display());
-            let volumes = open(&config(&spec, &["f"]), &state, &Undo::default())?;
+            let volumes = open(&config(&spec, &["f"]), &state, &aside(), &Undo::default())?;
             Ok::<_, Failure>(
                 volumes.named("f").expect("opened").unit.volume().device().geometry().bytes() >> 20,
             )
