@@ -45,7 +45,7 @@ impl RaidDevice {
 
     /// The layout.
     pub fn layout(&self) -> Layout {
-        self.set.layout
+        self.set.members.layout()
     }
 
     /// How the set is now.
@@ -65,7 +65,7 @@ impl RaidDevice {
         }
     }
 
-    /// Marks a member failed. [`DeviceError::Unsupported`] if data would lack without it.
+    /// Marks a member failed, and lets go of its device. [`DeviceError::Unsupported`] if data would lack without it.
     pub fn fail(&self, member: usize) -> Pending<'_, ()> {
         Box::pin(async move {
             self.check_member(member)?;
@@ -92,7 +92,7 @@ impl RaidDevice {
             if geometry.block_size != self.set.geometry.block_size {
                 return Err(DeviceError::Unsupported);
             }
-            if geometry.blocks < self.set.layout.member_blocks() {
+            if geometry.blocks < self.layout().member_blocks() {
                 return Err(DeviceError::OutOfRange);
             }
             let set = Arc::clone(&self.set);
@@ -134,11 +134,39 @@ impl RaidDevice {
         })
     }
 
+    /// Grows the set to `layout`, which differs by longer members. `devices` are the same members with as many blocks; behind
+    /// [`Layout::free_from`] of the layout until now they read as zeros, so that strips fit each other.
+    /// [`DeviceError::OutOfRange`] if a member or the bitmap is too short for that, [`DeviceError::Unsupported`] if it is
+    /// another layout.
+    pub fn grow_to(&self, layout: Layout, devices: Vec<Arc<dyn BlockDevice>>) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let now = self.layout();
+            if layout.with_rows(now.rows()) != now || layout.rows() < now.rows() {
+                return Err(DeviceError::Unsupported);
+            }
+            let is_short = |device: &Arc<dyn BlockDevice>| device.geometry().blocks < layout.member_blocks();
+            if devices.len() != layout.members() || devices.iter().any(is_short) {
+                return Err(DeviceError::OutOfRange);
+            }
+            let set = Arc::clone(&self.set);
+            self.set.operations.run(set.grow(layout, devices)).await
+        })
+    }
+
+    /// Ends the set: once no request is under way, members are flushed and the journal or bitmap says that no stripe is
+    /// incomplete. Requests fail from then on.
+    pub fn close(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let set = Arc::clone(&self.set);
+            self.set.operations.run(set.close()).await
+        })
+    }
+
     /// Reads all strips of a stripe and compares them; with `repairs` it writes anew those that cannot be read, and makes the
     /// others fit. Without, nothing is written. Stripes are numbered from 0 to [`Layout::stripes`].
     pub fn scrub_step(&self, stripe: u64, repairs: bool) -> Pending<'_, Scrubbed> {
         Box::pin(async move {
-            if stripe >= self.set.layout.stripes() {
+            if stripe >= self.layout().stripes() {
                 return Err(DeviceError::OutOfRange);
             }
             let set = Arc::clone(&self.set);
@@ -206,7 +234,7 @@ impl RaidDevice {
 
 impl BlockDevice for RaidDevice {
     fn geometry(&self) -> Geometry {
-        self.set.geometry
+        self.set.geometry()
     }
 
     fn profile(&self) -> Profile {

@@ -17,6 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::{Buffer, DeviceError, Extent, Lock, Slice};
 use crc_fast::crc32_iscsi;
@@ -34,7 +35,7 @@ const IDLE_FLUSHES: u64 = 8;
 pub(crate) struct Intent {
     area: Area,
     region_stripes: u64,
-    stripes: u64,
+    stripes: AtomicU64,
     /// By block of the bitmap: one write at a time.
     writing: Arc<ExtentLocks>,
     state: Lock<State>,
@@ -63,7 +64,13 @@ struct Region {
 impl Intent {
     /// The bitmap in `area`; see [`Intent::fits`].
     pub(crate) fn new(area: Area, region_stripes: u64, stripes: u64) -> Intent {
-        Intent { area, region_stripes, stripes, writing: Arc::default(), state: Lock::default() }
+        Intent {
+            area,
+            region_stripes,
+            stripes: AtomicU64::new(stripes),
+            writing: Arc::default(),
+            state: Lock::default(),
+        }
     }
 
     /// Blocks that the bitmap needs.
@@ -71,8 +78,22 @@ impl Intent {
         stripes.div_ceil(region_stripes).div_ceil(bits(block_bytes))
     }
 
+    fn stripes(&self) -> u64 {
+        self.stripes.load(Ordering::Acquire)
+    }
+
     fn regions(&self) -> u64 {
-        self.stripes.div_ceil(self.region_stripes)
+        self.stripes().div_ceil(self.region_stripes)
+    }
+
+    /// The set has so many stripes now; those that are new fit.
+    pub(crate) fn grow(&self, stripes: u64) -> Result<(), DeviceError> {
+        let needed = Intent::blocks_needed(self.area.block_bytes(), self.region_stripes, stripes);
+        if self.area.blocks() < needed {
+            return Err(DeviceError::OutOfRange);
+        }
+        self.stripes.store(stripes, Ordering::Release);
+        Ok(())
     }
 
     fn bits(&self) -> u64 {
@@ -132,7 +153,7 @@ impl Intent {
     pub(crate) fn first_unsynced(&self) -> Option<std::ops::Range<u64>> {
         let region = *self.state.lock().unsynced.first()?;
         let start = region * self.region_stripes;
-        Some(start..(start + self.region_stripes).min(self.stripes))
+        Some(start..(start + self.region_stripes).min(self.stripes()))
     }
 
     /// Whether the stripe may differ since before the assembly.

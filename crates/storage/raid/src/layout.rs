@@ -242,6 +242,26 @@ impl Layout {
         Blocks(self.rows * self.strip)
     }
 
+    /// The same on members with so many more or fewer strips.
+    pub(crate) fn with_rows(self, rows: u64) -> Layout {
+        Layout { rows, ..self }
+    }
+
+    /// Strips of a member.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// The first block of a member behind its last strip in use.
+    pub fn free_from(&self, member: usize) -> u64 {
+        let (used, members) = (self.stripes() * self.strips() as u64, self.members as u64);
+        let row = match self.has_parity() {
+            true => self.rows,
+            false => used / members + u64::from((member as u64) < used % members),
+        };
+        row * self.strip
+    }
+
     /// The blocks of the set in a stripe.
     pub fn stripe_extent(&self, stripe: u64) -> Extent {
         Extent::new(stripe * self.stripe_blocks(), self.stripe_blocks())

@@ -19,6 +19,8 @@ use crate::{Layout, MemberState, MemberStates, MetadataStore};
 
 pub(crate) struct Members {
     layout: Layout,
+    /// Strips of a member: more than in `layout` if the set has grown.
+    rows: AtomicU64,
     slots: Lock<Vec<Slot>>,
     metadata: Arc<dyn MetadataStore>,
     operations: Arc<Operations>,
@@ -93,6 +95,7 @@ impl Members {
         let changed = slots.iter().zip(&states.members).any(|(slot, state)| slot.state != *state);
         Members {
             layout,
+            rows: AtomicU64::new(layout.rows()),
             slots: Lock::new(slots),
             metadata,
             operations,
@@ -103,6 +106,20 @@ impl Members {
             recording: Arc::default(),
             losses: AtomicU64::new(0),
         }
+    }
+
+    /// The layout, as long as it is now.
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout.with_rows(self.rows.load(Ordering::Acquire))
+    }
+
+    /// The same members on devices that are longer, by as much as the layout is.
+    pub(crate) fn grow(&self, layout: &Layout, devices: Vec<Arc<dyn BlockDevice>>) {
+        let mut slots = self.slots.lock();
+        for (slot, device) in slots.iter_mut().zip(devices).filter(|(slot, _)| slot.device.is_some()) {
+            slot.device = Some(device);
+        }
+        self.rows.store(layout.rows(), Ordering::Release);
     }
 
     /// The states, as they are in memory.
@@ -313,6 +330,7 @@ impl Members {
                 slots[index].state = MemberState::Failed;
                 self.changed.fetch_add(1, Ordering::AcqRel);
             }
+            slots[index].device = None;
         }
         self.recorded().await.map(|()| true)
     }
@@ -357,7 +375,7 @@ impl Members {
         {
             let mut slots = self.slots.lock();
             let slot = &slots[member.index];
-            let is_whole = slot.secured == self.layout.stripes();
+            let is_whole = slot.secured == self.layout().stripes();
             if slot.incarnation == member.incarnation
                 && is_whole
                 && matches!(slot.state, MemberState::Rebuilding { .. })

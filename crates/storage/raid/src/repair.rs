@@ -5,9 +5,8 @@
 
 use std::sync::Arc;
 
-use block::{Buffer, DeviceError, Durability, Permit, Slice};
+use block::{BlockDevice, Buffer, DeviceError, Durability, Permit, Slice};
 
-use crate::MemberState;
 use crate::journal::{Change, Part};
 use crate::locks::Locked;
 use crate::members::{Member, Unread};
@@ -15,6 +14,7 @@ use crate::operations::all;
 use crate::parity::{add_to_q, xor_into};
 use crate::plan::{Method, Plan, Stripe, parity_of, recover};
 use crate::set::{Protection, Set};
+use crate::{Layout, MemberState};
 
 /// How far a rebuild or a synchronisation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,8 @@ pub enum Scrubbed {
     },
 }
 
-/// A rebuild records how far it is after so many stripes.
+/// A rebuild records how far it is after so many bytes of a member, and at the latest after so many stripes.
+const BYTES_PER_RECORD: u64 = 16 << 20;
 const STRIPES_PER_RECORD: u64 = 256;
 
 impl Set {
@@ -61,7 +62,7 @@ impl Set {
 
     /// Rebuilds the next stripe of a member. `None` once it is in sync.
     pub(crate) async fn rebuild_step(self: Arc<Self>, index: usize) -> Result<Option<Progress>, DeviceError> {
-        let total = self.layout.stripes();
+        let total = self.members.layout().stripes();
         let member = self.members.present(index).ok_or(DeviceError::NotReady)?;
         let MemberState::Rebuilding { mut done } = self.members.states().members[index] else {
             return Ok(None);
@@ -93,13 +94,53 @@ impl Set {
     }
 
     async fn record_progress(&self, member: &Member, done: u64) -> Result<(), DeviceError> {
-        let total = self.layout.stripes();
+        let total = self.members.layout().stripes();
         if done == total {
             self.members.advance(member, done);
         }
-        if done == total || done.is_multiple_of(STRIPES_PER_RECORD) {
+        if done == total
+            || done.is_multiple_of((BYTES_PER_RECORD / self.strip_bytes()).clamp(1, STRIPES_PER_RECORD))
+        {
             self.members.secure(member).await?;
         }
+        Ok(())
+    }
+
+    /// Grows the set; see [`RaidDevice::grow_to`](crate::RaidDevice::grow_to).
+    pub(crate) async fn grow(
+        self: Arc<Self>,
+        layout: Layout,
+        devices: Vec<Arc<dyn BlockDevice>>,
+    ) -> Result<(), DeviceError> {
+        // What is rebuilt, synchronised or scrubbed knows how long the set is.
+        let _alone = self.locks.exclude(self.whole()).await;
+        self.members.check_service()?;
+        if let Protection::Intent(intent) = &self.protection {
+            intent.grow(layout.stripes())?;
+        }
+        self.members.grow(&layout, devices);
+        Ok(())
+    }
+
+    /// Ends the set; see [`RaidDevice::close`](crate::RaidDevice::close).
+    pub(crate) async fn close(self: Arc<Self>) -> Result<(), DeviceError> {
+        let _alone = self.locks.exclude(self.whole()).await;
+        self.members.check_service()?;
+        for member in self.members.all_present() {
+            if matches!(self.members.states().members[member.index], MemberState::Rebuilding { .. }) {
+                self.members.secure(&member).await?;
+            }
+        }
+        match &self.protection {
+            Protection::Journal(journal) => journal.empty(None).await?,
+            Protection::Intent(intent) => {
+                let (begun, _) = intent.activity();
+                self.members.flush().await?;
+                intent.settled(begun).await;
+            }
+            Protection::Nothing => self.members.flush().await?,
+        }
+        self.members.leave_service();
         Ok(())
     }
 

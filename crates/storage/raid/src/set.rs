@@ -20,6 +20,7 @@ const ERASED_BLOCKS: u64 = 256;
 
 pub(crate) struct Set {
     pub(crate) layout: Layout,
+    /// As it was assembled; see [`Set::geometry`].
     pub(crate) geometry: Geometry,
     pub(crate) profile: Profile,
     pub(crate) members: Arc<Members>,
@@ -71,9 +72,19 @@ impl Set {
         (blocks << self.geometry.block_size.shift()) as usize
     }
 
+    /// As large as it is now.
+    pub(crate) fn geometry(&self) -> Geometry {
+        Geometry { blocks: self.members.layout().blocks(), ..self.geometry }
+    }
+
+    /// All of it.
+    pub(crate) fn whole(&self) -> Extent {
+        Extent { lba: Lba(0), blocks: self.geometry().blocks }
+    }
+
     pub(crate) fn check(&self, extent: Extent, length: Option<usize>) -> Result<(), DeviceError> {
         let fits = |length: usize| self.geometry.length(extent) == length as u64;
-        if !self.geometry.contains(extent) || !length.is_none_or(fits) {
+        if !self.geometry().contains(extent) || !length.is_none_or(fits) {
             return Err(DeviceError::OutOfRange);
         }
         self.members.check_service()
@@ -234,7 +245,7 @@ impl Set {
             // Records from before the member failed have strips in them that later ones, without it, did not change.
             // Replayed over what is rebuilt, they would undo that. So no write is under way, and none is in the journal,
             // when the member begins to be one again.
-            let _alone = self.locks.exclude(Extent { lba: Lba(0), blocks: self.geometry.blocks }).await;
+            let _alone = self.locks.exclude(self.whole()).await;
             if let Protection::Journal(journal) = &self.protection {
                 journal.empty(None).await?;
             }

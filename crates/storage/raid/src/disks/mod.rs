@@ -6,10 +6,11 @@ use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lock, Part, Pe
 use derive_more::{Display, Error};
 
 use crate::choose::{Candidate, FoundSet};
+use crate::intent::Intent;
 use crate::locks::{ExtentLocks, Locked};
 use crate::superblock::{
-    Area, BadRecord, MemberRecord, NoSuperblock, SLOT_BYTES, SLOTS_END, SetRecord, Slot, Superblock, Uuid,
-    read,
+    Area, Areas, BadRecord, MemberRecord, NoSuperblock, SLOT_BYTES, SLOTS_END, SetRecord, Slot, Superblock,
+    Uuid, read,
 };
 use crate::{AreaCopy, Layout, Level, MemberState, MemberStates, MetadataStore, ProtectionAreas};
 
@@ -343,6 +344,70 @@ impl Records {
             Ok(())
         };
         self.write_with(change, uuid, disk).await
+    }
+
+    /// The areas that the set would have if it used all of its disks; `None` if those cannot be longer, or one of them is not
+    /// there.
+    pub fn grown(&self) -> Option<SetRecord> {
+        let set = self.set();
+        let disks: Vec<u64> = set
+            .members
+            .iter()
+            .map(|member| Some(self.disk(member.uuid)?.geometry().bytes()))
+            .collect::<Option<_>>()?;
+        let mut grown = set.clone();
+        let data = &mut grown.areas.data;
+        // It is the last area, or another one is behind it.
+        if data.end() != Some(set.areas.end()) {
+            return None;
+        }
+        data.bytes = disks.into_iter().min()?.checked_sub(data.offset)? & !(SLOT_BYTES - 1);
+        let bitmap_blocks = set.areas.bitmap.bytes >> set.block_size.shift();
+        let stripes = grown.layout().ok()?.stripes();
+        let block_bytes = set.block_size.bytes() as usize;
+        let fits = bitmap_blocks == 0
+            || Intent::blocks_needed(block_bytes, set.region_stripes, stripes) <= bitmap_blocks;
+        (fits && stripes > set.layout().ok()?.stripes() && grown.check().is_ok()).then_some(grown)
+    }
+
+    /// The whole disk of a member or spare.
+    pub fn disk(&self, uuid: Uuid) -> Option<Arc<dyn BlockDevice>> {
+        let writers = self.writers.lock();
+        writers.iter().find(|writer| writer.uuid == uuid).map(|writer| Arc::clone(&writer.device))
+    }
+
+    /// Records that the set has these areas, which differ by longer data.
+    ///
+    /// # Errors
+    /// As [`MetadataStore::record`]; [`DeviceError::OutOfRange`] if a member has not all of its data, or is too short.
+    pub async fn grow(&self, areas: Areas) -> Result<(), DeviceError> {
+        let _turn = self.turn().await;
+        let set = self.set();
+        let mut next = set.next(&set.states(), false);
+        next.areas = areas;
+        let is_long = |member: &MemberRecord| {
+            let disk = self.disk(member.uuid);
+            member.state == MemberState::InSync
+                && disk.is_some_and(|disk| disk.geometry().bytes() >= areas.end())
+        };
+        if !next.members.iter().all(is_long) || next.check().is_err() {
+            return Err(DeviceError::OutOfRange);
+        }
+        let result = self.write(next).await.map(drop);
+        if result.is_err() {
+            // The next record, which is newer than this one wherever that was written, takes it back.
+            self.set.lock().areas = set.areas;
+        }
+        result
+    }
+
+    /// Lets go of the disk of a member that has failed: nothing is recorded on it any more.
+    pub fn release(&self, member: usize) {
+        let set = self.set();
+        let failed = set.members.get(member).filter(|member| member.state == MemberState::Failed);
+        if let Some(failed) = failed {
+            self.writers.lock().retain(|writer| writer.uuid != failed.uuid);
+        }
     }
 
     async fn turn(&self) -> Locked {

@@ -197,6 +197,33 @@ fn a_spare_replaces_a_member_and_what_it_replaced_is_known() {
 }
 
 #[test]
+fn a_record_of_more_space_that_was_torn_is_taken_back_by_the_next_one() {
+    let mut record = set(Level::Raid5, 3);
+    record.areas.data.bytes -= 1 << 20;
+    let scene = Scene::with_record(&record);
+    let records = scene.opened().records;
+    let states = MemberStates::in_sync(3);
+    ready(records.start(&states)).expect("started");
+    let larger = records.grown().expect("new space");
+    assert!(larger.areas.data.bytes > record.areas.data.bytes);
+    assert_eq!(larger.areas.end() >> 16, DISK_BYTES as u64 >> 16, "all of the smallest disk");
+    scene.memory[1].tear_after(Some(100));
+    scene.memory[2].tear_after(Some(0));
+    assert!(ready(records.grow(larger.areas)).is_err(), "two members lack it");
+    assert_eq!(records.set().areas, record.areas);
+    scene.memory.iter().for_each(|memory| memory.tear_after(None));
+    ready(records.record(&states)).expect("recorded");
+    assert_eq!(scene.found().expect("a set").record.areas, record.areas);
+    ready(records.grow(larger.areas)).expect("grown");
+    assert_eq!(scene.found().expect("a set").record.areas, larger.areas);
+    assert_eq!(records.grown(), None);
+    let mut degraded = states;
+    degraded.members[0] = MemberState::Failed;
+    ready(records.record(&degraded)).expect("recorded");
+    assert_eq!(ready(records.grow(larger.areas)), Err(DeviceError::OutOfRange));
+}
+
+#[test]
 fn records_that_are_made_at_the_same_time_follow_each_other() {
     let scene = Scene::new(Level::Raid5, 3);
     let records = scene.opened().records;
