@@ -1,21 +1,45 @@
-//! `linerate raid`: makes RAID sets of volumes, and looks after them. `backends::raid` does the work.
+//! `linerate raid`: makes RAID sets of volumes, and looks after them: by a specification those that nobody uses
+//! (`backends::raid`), by the name of a volume those of a running server (`manage`).
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use backends::parse;
-use backends::raid::{self, Creation, Scrub, SetStatus};
+use backends::raid::{self, Creation, Order, Scrub, SetState, SetStatus};
 use clap::{Args, Subcommand};
+use manage::control::{RaidOrder, ServedSet};
 use volume::spec::{Bytes, Spec};
 
 use crate::failure::{Failure, Kind};
 use crate::output::{remark, say, say_json};
-use crate::{remote, terminal};
+use crate::{remote, server, terminal};
 
 #[derive(Debug, Args)]
 pub(crate) struct RaidArguments {
     #[command(subcommand)]
     command: RaidCommand,
+    /// Configuration file of the server whose volume is named, which names its control socket
+    #[arg(long, global = true, value_name = "FILE", conflicts_with = "control")]
+    config: Option<PathBuf>,
+    /// Control socket of that server [default: control.sock in the state directory]
+    #[arg(long, global = true, value_name = "SOCKET")]
+    control: Option<PathBuf>,
+}
+
+/// A set that nobody uses, or one in use.
+#[derive(Clone, Debug)]
+enum Set {
+    Unused(Spec),
+    Served(ServedSet),
+}
+
+/// Names of volumes have neither colons nor slashes in front.
+fn set(text: &str) -> Result<Set, String> {
+    match text.contains(':') || text.starts_with(['/', '.']) {
+        true => parse(text).map(Set::Unused).map_err(|error| error.to_string()),
+        false => text.parse().map(Set::Served),
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -33,28 +57,38 @@ enum RaidCommand {
         /// Volume that can replace a member, by itself. Repeatable
         #[arg(long = "spare", value_name = "VOLUME", value_parser = parse)]
         spares: Vec<Spec>,
-        /// Size of the journal on each member that has it, RAID 5 and 6 only. 0: a bitmap in its place, with which a crash that
-        /// costs a member, too, can damage data
-        #[arg(long, value_name = "SIZE", default_value = "32MiB")]
-        journal: Bytes,
+        /// Size of the journal on each member that has it, RAID 5 and 6 only [default: 32MiB]. 0: a bitmap in its place, with
+        /// which a crash that costs a member, too, can damage data
+        #[arg(long, value_name = "SIZE")]
+        journal: Option<Bytes>,
         /// Overwrite what is there without asking
         #[arg(long)]
         yes: bool,
     },
-    /// Show the sets of which volumes are members, and how they are
+    /// Find the sets that volumes are of, and print the specifications that open them
+    ///
+    /// Nothing is changed. The exit code is 10 if a set does not start, or is degraded.
+    Assemble {
+        /// Volumes, in any order
+        #[arg(value_name = "VOLUME", value_parser = parse, required = true)]
+        volumes: Vec<Spec>,
+    },
+    /// Show sets and their members
+    ///
+    /// The exit code is 10 if a set does not start, or is degraded.
     Status {
-        /// Set as it is written, or with any of its members
-        #[arg(value_name = "SPEC", value_parser = parse)]
-        set: Spec,
+        /// Set as it is written, or with any of its members; or a volume of a running server
+        #[arg(value_name = "SPEC|VOLUME", value_parser = set)]
+        set: Set,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Read and compare all of a set that is not in use
+    /// Read and compare all of a set
     Scrub {
-        /// Set
-        #[arg(value_name = "SPEC", value_parser = parse)]
-        set: Spec,
+        /// Set that is not in use; or a volume of a running server, which scrubs it beside its users
+        #[arg(value_name = "SPEC|VOLUME", value_parser = set)]
+        set: Set,
         /// Make strips fit each other: data count, parity and later copies are written anew
         #[arg(long)]
         repair: bool,
@@ -62,22 +96,52 @@ enum RaidCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Put a volume in the place of a member that is missing or has failed
+    /// Take a member out
     ///
-    /// It is rebuilt when the set is opened next, with the new volume named among its members.
-    Replace {
-        /// Set, without the volume that is gone
-        #[arg(value_name = "SPEC", value_parser = parse)]
-        set: Spec,
+    /// The set goes on without it. Refused if data would lack.
+    Fail {
+        /// Set; or a volume of a running server
+        #[arg(value_name = "SPEC|VOLUME", value_parser = set)]
+        set: Set,
         /// Number of the member, as `raid status` shows it
         #[arg(value_name = "MEMBER")]
         member: usize,
-        /// Volume
-        #[arg(value_name = "VOLUME", value_parser = parse)]
+    },
+    /// Put a volume in the place of a member that is missing or has failed
+    ///
+    /// It is rebuilt in use: at once by a running server, else when the set is opened next, with the new volume named among
+    /// its members.
+    Replace {
+        /// Set, without the volume that is gone; or a volume of a running server
+        #[arg(value_name = "SPEC|VOLUME", value_parser = set)]
+        set: Set,
+        /// Number of the member, as `raid status` shows it
+        #[arg(value_name = "MEMBER")]
+        member: usize,
+        /// New volume; files by their whole paths
+        #[arg(value_name = "NEW", value_parser = parse)]
         volume: Spec,
         /// Overwrite what is there without asking
         #[arg(long)]
         yes: bool,
+    },
+    /// Add a spare, which takes the place of a member that fails
+    Add {
+        /// Set; or a volume of a running server
+        #[arg(value_name = "SPEC|VOLUME", value_parser = set)]
+        set: Set,
+        /// New volume; files by their whole paths
+        #[arg(value_name = "NEW", value_parser = parse)]
+        volume: Spec,
+        /// Overwrite what is there without asking
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Take new space of members that have all become larger into use
+    Grow {
+        /// Set; or a volume of a running server
+        #[arg(value_name = "SPEC|VOLUME", value_parser = set)]
+        set: Set,
     },
 }
 
@@ -86,22 +150,62 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs the command.
 pub(crate) fn run(arguments: &RaidArguments) -> Result<ExitCode, Failure> {
+    let socket = || manage::state::control_socket(arguments.control.as_deref(), arguments.config.as_deref());
+    let order = |set: &ServedSet, order| server::tell(set.order(&socket()?, order)?, false);
     match &arguments.command {
         RaidCommand::Create { set, name, spares, journal, yes } => {
             let creation = Creation { name: name.clone(), journal: *journal, spares: spares.clone() };
             let consent = terminal::consent(*yes);
             remote::run(async { raid::create(set, &creation, consent).await })?;
-            status(set, false)
+            // It is degraded until parity is there.
+            status(set, false)?;
         }
-        RaidCommand::Status { set, json } => status(set, *json),
-        RaidCommand::Scrub { set, repair, json } => scrub(set, *repair, *json),
-        RaidCommand::Replace { set, member, volume, yes } => {
+        RaidCommand::Assemble { volumes } => return assemble(volumes),
+        RaidCommand::Status { set: Set::Unused(set), json } => return status(set, *json),
+        RaidCommand::Status { set: Set::Served(set), json } => {
+            return served_status(&set.states(&socket()?)?, *json);
+        }
+        RaidCommand::Scrub { set: Set::Unused(set), repair, json } => {
+            let mut tells = teller();
+            scrubbed(remote::run(async { raid::scrub(set, *repair, &mut tells).await })?, *json)?;
+        }
+        RaidCommand::Scrub { set: Set::Served(set), repair, json } => {
+            scrubbed(set.scrub(&socket()?, *repair, &mut teller())?, *json)?;
+        }
+        RaidCommand::Replace { set: Set::Unused(set), member, volume, yes } => {
             let consent = terminal::consent(*yes);
             remote::run(async { raid::replace(set, *member, volume, consent).await })?;
             say(&format!("{volume} is member {member} now; it is rebuilt when the set is opened with it\n"));
-            Ok(ExitCode::SUCCESS)
         }
+        RaidCommand::Replace { set: Set::Served(set), member, volume, yes } => {
+            order(set, RaidOrder::Replace { member: *member, with: volume.to_string(), overwrite: *yes })?;
+        }
+        RaidCommand::Fail { set: Set::Unused(set), member } => alone(set, Order::Fail { member: *member })?,
+        RaidCommand::Fail { set: Set::Served(set), member } => {
+            order(set, RaidOrder::Fail { member: *member })?
+        }
+        RaidCommand::Add { set: Set::Unused(set), volume, yes } => {
+            alone(set, Order::Add { spare: volume.clone(), overwrites: *yes })?;
+        }
+        RaidCommand::Add { set: Set::Served(set), volume, yes } => {
+            order(set, RaidOrder::Add { spare: volume.to_string(), overwrite: *yes })?;
+        }
+        RaidCommand::Grow { set: Set::Unused(set) } => alone(set, Order::Grow)?,
+        RaidCommand::Grow { set: Set::Served(set) } => order(set, RaidOrder::Grow)?,
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has a set do something that nobody else uses.
+fn alone(set: &Spec, order: Order) -> Result<(), Failure> {
+    let said = remote::run(async { raid::alone(set, order).await })?;
+    say(&format!("{said}\n"));
+    Ok(())
+}
+
+/// Of a set that is degraded, or does not start, that of data that are not what they should be.
+fn code(is_healthy: bool) -> ExitCode {
+    if is_healthy { ExitCode::SUCCESS } else { ExitCode::from(Failure::new(Kind::Mismatch, "").code()) }
 }
 
 /// Sets, and volumes that are of none.
@@ -111,28 +215,59 @@ struct Shown {
     others: Vec<String>,
 }
 
-fn status(set: &Spec, json: bool) -> Result<ExitCode, Failure> {
-    let (sets, others) = remote::run(async { raid::status(set).await })?;
-    if json {
-        say_json(&Shown { sets, others })?;
-        return Ok(ExitCode::SUCCESS);
+impl Shown {
+    fn code(&self) -> ExitCode {
+        code(!self.sets.is_empty() && self.sets.iter().all(SetStatus::is_healthy))
     }
-    sets.iter().for_each(|set| say(&format!("{set}\n")));
-    others.iter().for_each(|other| say(&format!("{other}\n")));
-    Ok(ExitCode::SUCCESS)
 }
 
-fn scrub(set: &Spec, repair: bool, json: bool) -> Result<ExitCode, Failure> {
+fn status(set: &Spec, json: bool) -> Result<ExitCode, Failure> {
+    let (sets, others) = remote::run(async { raid::status(set).await })?;
+    let shown = Shown { sets, others };
+    if json {
+        say_json(&shown)?;
+        return Ok(shown.code());
+    }
+    shown.sets.iter().for_each(|set| say(&format!("{set}\n")));
+    shown.others.iter().for_each(|other| say(&format!("{other}\n")));
+    Ok(shown.code())
+}
+
+fn served_status(sets: &[SetState], json: bool) -> Result<ExitCode, Failure> {
+    match json {
+        true => say_json(&serde_json::json!({ "sets": sets }))?,
+        false => sets.iter().for_each(|set| say(&format!("{set}\n"))),
+    }
+    Ok(code(sets.iter().all(|set| set.lacking() == 0 && set.state != raid::Condition::Failed)))
+}
+
+fn assemble(volumes: &[Spec]) -> Result<ExitCode, Failure> {
+    let (sets, others) = remote::run(async { raid::look(volumes).await })?;
+    let shown = Shown { sets, others };
+    for set in &shown.sets {
+        say(&format!(
+            "{set}\n  open it as '{0}', or:\n\n  [volume.NAME]\n  spec = \"{0}\"\n\n",
+            set.specification
+        ));
+    }
+    shown.others.iter().for_each(|other| say(&format!("{other}\n")));
+    Ok(shown.code())
+}
+
+/// Tells how far a scrub is, from time to time.
+fn teller() -> impl FnMut(u64, u64) {
     let (begun, mut told) = (Instant::now(), Duration::ZERO);
-    let mut tells = |done: u64, stripes: u64| {
+    move |done: u64, stripes: u64| {
         let time = begun.elapsed();
-        if time >= told + TELL_EVERY {
+        if time >= told + TELL_EVERY && done > 0 {
             told = time;
             let left = time.as_secs_f64() * (stripes - done) as f64 / done as f64;
             remark(format_args!("{} % scrubbed, {left:.0} s left", 100 * done / stripes));
         }
-    };
-    let found: Scrub = remote::run(async { raid::scrub(set, repair, &mut tells).await })?;
+    }
+}
+
+fn scrubbed(found: Scrub, json: bool) -> Result<(), Failure> {
     if json {
         say_json(&found)?;
     }
@@ -142,5 +277,5 @@ fn scrub(set: &Spec, repair: bool, json: bool) -> Result<ExitCode, Failure> {
     if !json {
         say(&format!("{found}\n"));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

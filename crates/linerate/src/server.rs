@@ -195,7 +195,7 @@ struct Changed<'a> {
 }
 
 /// Prints what has become of a request.
-fn tell(reply: Reply, json: bool) -> Result<(), Failure> {
+pub(crate) fn tell(reply: Reply, json: bool) -> Result<(), Failure> {
     match reply {
         Reply::Reloaded { changes, notes, failed } => {
             if json {

@@ -19,7 +19,7 @@ const SLOTS: u64 = 1024;
 
 /// How a writer makes sure of what it wrote.
 #[derive(Clone, Copy, Debug)]
-enum Promise {
+pub(crate) enum Promise {
     /// FUA on every write.
     Fua,
     /// SYNCHRONIZE CACHE after so many writes.
@@ -27,7 +27,7 @@ enum Promise {
 }
 
 /// A thread that writes numbered slots until its server goes away.
-struct Writer {
+pub(crate) struct Writer {
     ring: u64,
     /// How many writes, from the first, are promised to be kept.
     kept: Arc<AtomicU64>,
@@ -36,7 +36,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn start(server: &Server, ring: u64, promise: Promise) -> Writer {
+    pub(crate) fn start(server: &Server, ring: u64, promise: Promise) -> Writer {
         // A session that waited for its target to come back would wait for us: the target comes back when writers have
         // ended, and until then anybody may have its port.
         let url = format!("{}?reconnect-time=0", server.url("disk"));
@@ -46,8 +46,18 @@ impl Writer {
         Writer { ring, kept, thread }
     }
 
-    fn kept(&self) -> u64 {
+    pub(crate) fn kept(&self) -> u64 {
         self.kept.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Its ring, after its server has gone, with how much of that was promised to be kept, and how much was sent.
+    pub(crate) fn end(self) -> (u64, u64, u64) {
+        let sent = self.thread.join().expect("a writer that saw its server go");
+        (self.ring, self.kept.load(Ordering::Acquire), sent)
     }
 }
 
@@ -97,7 +107,7 @@ fn serial_of(ring: u64, bytes: &[u8]) -> Option<u64> {
 }
 
 /// Every slot must hold the last write to it that was promised to be kept, or a later one.
-async fn check(lun: &RemoteLun, ring: u64, kept: u64, sent: u64) {
+pub(crate) async fn check(lun: &RemoteLun, ring: u64, kept: u64, sent: u64) {
     for newest in kept.saturating_sub(SLOTS)..kept {
         let bytes = read(lun, lba(ring, newest), SLOT_BYTES).await;
         let found = serial_of(ring, &bytes);
@@ -123,13 +133,7 @@ fn acknowledged_writes_survive_a_kill() {
             thread::sleep(Duration::from_millis(5)); // until the load is well under way
         }
         server.kill();
-        let ended: Vec<(u64, u64, u64)> = writers
-            .into_iter()
-            .map(|writer| {
-                let sent = writer.thread.join().expect("a writer that saw its server go");
-                (writer.ring, writer.kept.load(Ordering::Acquire), sent)
-            })
-            .collect();
+        let ended: Vec<(u64, u64, u64)> = writers.into_iter().map(Writer::end).collect();
         server.restart();
         in_a_world(async {
             let lun = attached(&server.url("disk")).await;

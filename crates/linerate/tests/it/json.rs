@@ -118,13 +118,14 @@ fn results_are_as_their_schemas_say() {
 #[test]
 fn lists_of_a_server_are_as_their_schemas_say() {
     let Some(server) = Server::configured(
-        "[volume.disk]\nspec = \"ram:1MiB\"\n[[target]]\nname = \"iqn.2026-01.io.linerate:disk\"\n\
+        "[volume.disk]\nspec = \"raid1:[ram:8MiB, ram:8MiB]\"\n[[target]]\nname = \"iqn.2026-01.io.linerate:disk\"\n\
          lun = [{ lun = 0, volume = \"disk\" }]\n",
     ) else {
         return;
     };
     let _peer = crate::peer::Peer::attach(&server, "disk", 1);
     let control = server.state().join("control").display().to_string();
+    run(LINERATE, &["raid", "scrub", "disk", "--control", &control]).expect_success();
     for (name, schema) in [("sessions", SESSIONS), ("volumes", VOLUMES), ("targets", TARGETS)] {
         let listed = run(LINERATE, &["server", name, "--control", &control, "--json"]).expect_success();
         let listed: Value = serde_json::from_str(&listed).expect("JSON");

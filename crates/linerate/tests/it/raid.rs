@@ -1,10 +1,14 @@
 //! RAID sets over servers on other "machines": processes of their own, which die.
 
+use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
+use tempfile::TempDir;
 
+use crate::crash::{Promise, Writer, check};
 use crate::program::{PATIENCE, ended_within, installed, run, until, write_patterned_file};
+use crate::remote::{attached, in_a_world, random};
 use crate::server::{Server, free_port};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
@@ -55,8 +59,15 @@ fn linerate(arguments: &[&str]) -> String {
     run(LINERATE, arguments).expect_success()
 }
 
+/// What `raid status` prints, and whether it says by its exit code that all is well.
+fn status(set: &[&str]) -> (Value, bool) {
+    let ended = run(LINERATE, &[&["raid", "status", "--json"], set].concat());
+    assert!(matches!(ended.status.code(), Some(0 | 10)), "{}", ended.said);
+    (serde_json::from_str(&ended.said).unwrap_or_else(|_| panic!("{}", ended.said)), ended.status.success())
+}
+
 fn states(set: &str) -> Vec<String> {
-    let status: Value = serde_json::from_str(&linerate(&["raid", "status", set, "--json"])).expect("JSON");
+    let (status, _) = status(&[set]);
     let members = status["sets"][0]["members"].as_array().expect("members").iter();
     members.map(|member| member["state"].as_str().expect("a state").to_owned()).collect()
 }
@@ -133,4 +144,297 @@ fn a_configuration_with_a_set_can_be_checked_without_a_change() {
     std::fs::write(&file, text).expect("a file");
     linerate(&["serve", "--config", &file.display().to_string(), "--check"]);
     assert_eq!(linerate(&["raid", "status", &set]), before);
+}
+
+/// A server of a set of files, as `disk`.
+struct Local {
+    server: Server,
+    disks: TempDir,
+}
+
+impl Local {
+    /// The configuration has a comment, which stays.
+    fn new(level: &str, members: &[&str]) -> Option<Local> {
+        let disks = TempDir::new().expect("a folder");
+        let files: Vec<_> = members.iter().map(|name| file_in(disks.path(), name)).collect();
+        let set = format!("{level}:[{}]?rebuild=1GiB", files.join(", "));
+        linerate(&["raid", "create", &set, "--yes"]);
+        let text = format!(
+            "[log]\nfilter = \"info\"\n# of mine\n[volume.disk]\nspec = \"{set}\" # here\n[[target]]\n\
+             name = \"iqn.2026-01.io.linerate:disk\"\nlun = [{{ lun = 0, volume = \"disk\" }}]\n"
+        );
+        Server::configured(&text).map(|server| Local { server, disks })
+    }
+
+    fn file(&self, name: &str) -> String {
+        file_in(self.disks.path(), name)
+    }
+
+    /// The words of a command, with the socket of this server behind them.
+    fn with_control(&self, words: &[&str]) -> Vec<String> {
+        let control = self.server.state().join("control").display().to_string();
+        words.iter().map(|word| (*word).to_owned()).chain(["--control".to_owned(), control]).collect()
+    }
+
+    fn tell(&self, words: &[&str]) -> String {
+        run(LINERATE, &self.with_control(words)).expect_success()
+    }
+
+    fn refused(&self, words: &[&str]) -> String {
+        run(LINERATE, &self.with_control(words)).expect_failure()
+    }
+
+    /// The set, and whether the exit code says that all is well.
+    fn status(&self) -> (Value, bool) {
+        let words = self.with_control(&["disk"]);
+        let (status, is_well) = status(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        (status["sets"][0].clone(), is_well)
+    }
+
+    /// Unless a spare has its place meanwhile.
+    fn replace(&self, member: usize, new: &str) {
+        let words = ["raid", "replace", "disk", &member.to_string(), &self.file(new)];
+        let ended = run(LINERATE, &self.with_control(&words));
+        assert!(ended.status.success() || ended.said.contains("take it out first"), "{}", ended.said);
+    }
+
+    fn until_healthy(&self) {
+        until("all members are in sync", || self.status().1);
+    }
+
+    /// The specification that its configuration file has.
+    fn specification(&self) -> String {
+        let text = std::fs::read_to_string(self.server.state().join("linerate.toml")).expect("its file");
+        assert!(text.contains("# of mine\n") && text.contains(" # here\n"), "{text}");
+        text.split("spec = \"").nth(1).and_then(|rest| rest.split('"').next()).expect("a spec").to_owned()
+    }
+}
+
+fn file_in(folder: &std::path::Path, name: &str) -> String {
+    format!("file:{}?size=96MiB", folder.join(name).display())
+}
+
+#[test]
+fn members_of_a_set_in_use_come_and_go_and_the_server_tells_of_it() {
+    let Some(mut local) = Local::new("raid5:64KiB", &["a", "b", "c"]) else { return };
+    let metric = |local: &Local, name: &str| {
+        let text = local.tell(&["server", "metrics"]);
+        let line = text.lines().find(|line| line.starts_with(name)).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("no {name}: {text}"))
+    };
+    local.until_healthy();
+    let lacking = "linerate_raid_members_lacking{volume=\"disk\",set=\"0\",level=\"RAID 5\"}";
+    assert_eq!(metric(&local, lacking), format!("{lacking} 0"));
+    let mut loaded = load(&local.server.url("disk"));
+
+    assert!(local.refused(&["raid", "replace", "disk", "1", &local.file("d")]).contains("is in sync"));
+    assert!(local.refused(&["raid", "fail", "disk", "7"]).contains("members 0 to 2"));
+    assert!(local.refused(&["raid", "fail", "other", "1"]).contains("no volume named other"));
+    local.tell(&["raid", "fail", "disk", "1"]);
+    let (status, is_well) = local.status();
+    assert_eq!((&status["state"], &status["members"][1]["state"]), (&"degraded".into(), &"failed".into()));
+    assert!(!is_well && local.tell(&["server", "volumes"]).contains("disk: RAID 5: degraded"));
+    assert_eq!(metric(&local, lacking), format!("{lacking} 1"));
+    assert!(local.refused(&["raid", "fail", "disk", "0"]).contains("data would lack"));
+    assert!(local.refused(&["raid", "grow", "disk"]).contains("degraded"));
+    let small = format!("file:{}?size=8MiB", local.disks.path().join("small").display());
+    assert!(local.refused(&["raid", "replace", "disk", "1", &small]).contains("a member has"));
+    assert!(!local.disks.path().join("small").exists(), "it was made for nothing");
+
+    let said = local.tell(&["raid", "replace", "disk", "1", &local.file("d")]);
+    assert!(said.contains("is member 1 now") && said.contains("linerate.toml is updated"), "{said}");
+    local.until_healthy();
+    local.tell(&["raid", "add", "disk", &local.file("e")]);
+    // The spare takes the place of the next one.
+    local.tell(&["raid", "fail", "disk", "0"]);
+    until("the spare is a member", || local.status().0["members"][0]["volume"] == *local.file("e"));
+    local.until_healthy();
+    // What was taken out can come back, over what is on it.
+    let again = local.specification().split(['[', ',']).nth(1).expect("a member").trim().to_owned();
+    assert!(local.refused(&["raid", "add", "disk", &again]).contains("RAID"));
+    local.tell(&["raid", "add", "disk", &again, "--yes"]);
+    let ended = ended_within(&mut loaded, PATIENCE).expect("the load ends");
+    let said = loaded.wait_with_output().expect("its output");
+    assert!(ended.success(), "{}\n{}", String::from_utf8_lossy(&said.stderr), local.server.log());
+
+    let found = local.tell(&["raid", "scrub", "disk"]);
+    assert!(found.contains(": 0 do not fit, 0 cannot be read"), "{found}");
+    let (status, _) = local.status();
+    assert_eq!((&status["scrub"]["has_ended"], &status["spares"][0]), (&true.into(), &again.as_str().into()));
+    assert!(metric(&local, "linerate_raid_scrub_ratio").ends_with(" 1"));
+    let log = local.server.log();
+    assert!(log.contains("set=\"disk\"") && log.contains("disk=\"file:"), "{log}");
+
+    // A server that ends closes the set, and one that is killed does not.
+    let set = local.specification();
+    local.server.stop();
+    let is_closed = |set: &str| status_of(set)["closed"].clone();
+    assert_eq!(is_closed(&set), true);
+    local.server.restart();
+    local.until_healthy();
+    local.server.kill();
+    assert_eq!(is_closed(&set), false);
+    linerate(&["raid", "scrub", &set]);
+    let files: Vec<String> =
+        ["b", "c", "d", "e"].iter().map(|name| local.disks.path().join(name).display().to_string()).collect();
+    let words: Vec<&str> = ["raid", "assemble"].into_iter().chain(files.iter().map(String::as_str)).collect();
+    let assembled = linerate(&words);
+    assert!(assembled.contains("[volume.NAME]") && assembled.contains("raid5:64KiB:[file:"), "{assembled}");
+}
+
+fn status_of(set: &str) -> Value {
+    status(&[set]).0["sets"][0].clone()
+}
+
+#[test]
+fn a_set_whose_members_have_become_larger_grows_in_use_and_alone() {
+    for (level, count) in [("raid1", 2), ("raid5:64KiB", 3), ("raid10:64KiB", 3)] {
+        let names = &["a", "b", "c"][..count];
+        // Without a size of their own: files as long as they are.
+        let disks = TempDir::new().expect("a folder");
+        let set_length = |mib: u64, zeros: bool| {
+            for (number, name) in (1u8..).zip(names) {
+                let file = std::fs::File::options().create(true).append(true).open(disks.path().join(name));
+                let mut file = file.expect("a file");
+                let from = file.metadata().expect("a file").len();
+                match zeros {
+                    true => file.set_len(mib << 20).expect("longer"),
+                    // What is new of a disk holds anything.
+                    false => {
+                        file.write_all(&vec![number; (mib << 20) as usize - from as usize]).expect("longer")
+                    }
+                }
+            }
+        };
+        set_length(96, true);
+        let paths: Vec<_> =
+            names.iter().map(|name| format!("file:{}", disks.path().join(name).display())).collect();
+        let set = format!("{level}:[{}]", paths.join(", "));
+        linerate(&["raid", "create", &set]);
+        let refused = run(LINERATE, &["raid", "grow", &set]).expect_failure();
+        assert!(refused.contains("no new space"), "{refused}");
+        let image = disks.path().join("image");
+        write_patterned_file(&image, 32 << 20);
+        linerate(&["copy", &image.display().to_string(), &set, "--yes"]);
+        let bytes = || status_of(&set)["bytes"].as_u64().expect("a size");
+        let before = bytes();
+        set_length(128, false);
+        linerate(&["raid", "grow", &set]);
+        assert!(bytes() > before, "{level}");
+        assert!(linerate(&["raid", "scrub", &set]).contains(": 0 do not fit"), "{level}");
+
+        let alone = bytes();
+        let mut server = serving(&set.replace(']', "]?rebuild=1GiB"));
+        set_length(160, false);
+        let control = server.state().join("control").display().to_string();
+        let mut loaded = load(&server.url("vol"));
+        linerate(&["raid", "grow", "vol", "--control", &control]);
+        let listed = || {
+            let listed: Value =
+                serde_json::from_str(&linerate(&["server", "volumes", "--json", "--control", &control]))
+                    .expect("JSON");
+            listed["volumes"][0]["bytes"].as_u64().expect("a size")
+        };
+        until("the volume is larger", || listed() > alone);
+        until("initiators can be told", || server.log().contains("the volume has grown"));
+        let ended = ended_within(&mut loaded, PATIENCE).expect("the load ends");
+        let said = loaded.wait_with_output().expect("its output");
+        assert!(ended.success(), "{}\n{}", String::from_utf8_lossy(&said.stderr), server.log());
+        let grown = listed();
+        server.stop();
+        assert_eq!(bytes(), grown, "{level}");
+        assert!(linerate(&["raid", "scrub", &set]).contains(": 0 do not fit"), "{level}");
+    }
+}
+
+/// Members fail, are replaced, spares come, scrubs run and the server is killed, in an order that the seed says, under writers
+/// who know what was promised to be kept.
+#[test]
+fn what_was_acknowledged_survives_failures_replacements_and_kills_in_any_order() {
+    let seed = match std::env::var("LINERATE_RAID_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => seed,
+        None => {
+            let mut bytes = [0; 8];
+            random(&mut bytes);
+            u64::from_le_bytes(bytes) | 1
+        }
+    };
+    eprintln!("LINERATE_RAID_SEED={seed}");
+    let mut state: u64 = seed;
+    let mut draw = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as usize % below
+    };
+    let (level, redundancy) =
+        [("raid5:16KiB", 1), ("raid6:64KiB", 2), ("raid1", 3), ("raid10:64KiB", 1)][draw(4)];
+    let Some(mut local) = Local::new(level, &["a", "b", "c", "d"]) else { return };
+    let mut made = 0;
+    for life in 0..3 {
+        let promises = [Promise::Fua, Promise::Synchronize(16)];
+        let writers: Vec<Writer> =
+            (0..).zip(promises).map(|(ring, promise)| Writer::start(&local.server, ring, promise)).collect();
+        let kept = || writers.iter().map(Writer::kept).min().unwrap_or(0);
+        for _ in 0..4 {
+            let begun = kept();
+            until("the load goes on", || kept() > begun + 20 || writers.iter().any(Writer::has_ended));
+            let (set, _) = local.status();
+            let lacking: Vec<usize> = set["members"]
+                .as_array()
+                .expect("members")
+                .iter()
+                .enumerate()
+                .filter(|(_, member)| member["state"] != "in sync")
+                .map(|(member, _)| member)
+                .collect();
+            let member = draw(4);
+            match draw(4) {
+                0 | 1 if lacking.len() < redundancy => {
+                    local.tell(&["raid", "fail", "disk", &member.to_string()]);
+                }
+                2 if lacking.is_empty() => {
+                    made += 1;
+                    local.tell(&["raid", "add", "disk", &local.file(&format!("spare{made}"))]);
+                }
+                3 => drop(
+                    run(LINERATE, &local.with_control(&["raid", "scrub", "disk", "--repair"]))
+                        .expect_success(),
+                ),
+                _ => {
+                    let failed =
+                        lacking.iter().find(|member| set["members"][**member]["state"] != "rebuilding");
+                    if let Some(failed) = failed {
+                        made += 1;
+                        local.replace(*failed, &format!("new{made}"));
+                    }
+                }
+            }
+        }
+        local.server.kill();
+        let ended: Vec<_> = writers.into_iter().map(Writer::end).collect();
+        assert!(
+            ended.iter().all(|(_, kept, _)| *kept > 0),
+            "seed {seed}, life {life}: {}",
+            local.server.log()
+        );
+        local.server.restart();
+        in_a_world(async {
+            let lun = attached(&local.server.url("disk")).await;
+            for (ring, kept, sent) in ended {
+                check(&lun, ring, kept, sent).await;
+            }
+        });
+    }
+    // What is out for good is replaced, and then all copies and parity fit.
+    let (set, _) = local.status();
+    for (member, status) in set["members"].as_array().expect("members").iter().enumerate() {
+        if status["state"] != "in sync" && status["state"] != "rebuilding" {
+            local.replace(member, &format!("last{member}"));
+        }
+    }
+    local.until_healthy();
+    let found = local.tell(&["raid", "scrub", "disk"]);
+    assert!(found.contains(": 0 do not fit, 0 cannot be read"), "seed {seed}: {found}");
+    local.server.stop();
 }

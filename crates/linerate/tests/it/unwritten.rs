@@ -74,12 +74,27 @@ impl Stage {
         run(LINERATE, &["raid", "create", &set]).expect_success();
         run(LINERATE, &["copy", &image, &set, "--yes"]).expect_success();
         fs::remove_file(stage.path("b")).expect("a member");
+        let lengthen = |mib: u64| {
+            for name in ["h", "i", "j"] {
+                let file = File::options().create(true).append(true).open(stage.path(name));
+                file.and_then(|file| file.set_len(mib << 20)).expect("a member");
+            }
+        };
+        lengthen(96);
+        run(LINERATE, &["raid", "create", &stage.whole_set()]).expect_success();
+        lengthen(128);
         Some(stage)
     }
 
     /// A RAID set of these files.
     fn set_of(&self, members: &[&str]) -> String {
         let members: Vec<_> = members.iter().map(|name| self.member(name)).collect();
+        format!("raid5:[{}]", members.join(","))
+    }
+
+    /// All of whose members are there, and have new space.
+    fn whole_set(&self) -> String {
+        let members = ["h", "i", "j"].map(|name| self.text(name));
         format!("raid5:[{}]", members.join(","))
     }
 
@@ -131,7 +146,11 @@ impl Stage {
             ("lab raw-ask", words(&format!("{disk} --span 1MiB --seconds 0.1")), Prints),
             ("lab raw-serve", words("--listen 127.0.0.1:0 --size 1MiB"), Announces),
             ("raid create", words(&format!("{} --yes", self.set_of(&["e", "f", "g"]))), Prints),
-            ("raid status", vec![self.set_of(&["a", "c"])], Prints),
+            ("raid status", vec![self.whole_set()], Prints),
+            ("raid assemble", ["h", "i", "j"].map(|name| self.text(name)).to_vec(), Prints),
+            ("raid add", words(&format!("{} {} --yes", self.whole_set(), self.member("k"))), Prints),
+            ("raid grow", vec![self.whole_set()], Prints),
+            ("raid fail", words(&format!("{} 1", self.whole_set())), Prints),
             ("raid scrub", words("raid1:[ram:8MiB,ram:8MiB]"), Prints),
             (
                 "raid replace",

@@ -21,7 +21,7 @@ use volume::nearest::hint;
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
-use crate::{location, recorders, secrets, url_spec, waiting};
+use crate::{location, raid, recorders, secrets, url_spec, waiting};
 
 /// Environment variable: the secret of the initiator.
 const SECRET: &str = "LINERATE_SECRET";
@@ -190,13 +190,21 @@ pub async fn disk(unit: &Unit) -> Result<RemoteLun, Failure> {
 /// As in URLs: what flat space addressing can say (SAM-5 4.7.7.4).
 const LUN_MAX: u64 = 16_383;
 
+/// RAID sets that the work has opened have so much time to be closed. Those that are not are synchronised, or replay their
+/// journal, when they are opened next.
+const CLOSE_TIME: Duration = Duration::from_secs(10);
+
 /// Runs the work in a world and an executor on this thread.
 ///
 /// # Errors
 /// Those of the work, or that a world cannot be opened.
 pub fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
-    reactor::block_on(world, work)
+    reactor::block_on(world, async {
+        let result = work.await;
+        let _ = reactor::timeout(CLOSE_TIME, raid::closed()).await;
+        result
+    })
 }
 
 /// Fresh random numbers, for session identifiers and CHAP challenges.

@@ -27,6 +27,7 @@ impl Live {
             Request::Change { change, dry_run, force } => {
                 reloaded(self.change(change, ReloadOptions { dry_run: *dry_run, force: *force }, by))
             }
+            Request::Raid { volume, set, order } => reloaded(self.raid(volume, *set, order, by)),
             Request::Fault { volume, mode } => switch(self, volume, *mode, by),
             Request::Events => Reply::Refused {
                 reason: "events are told on the control socket, or by Live::events".to_owned(),

@@ -29,13 +29,7 @@ impl Live {
     fn change_unnoted(&self, change: &Change, options: ReloadOptions) -> Result<Reloaded, Failure> {
         let mut now = self.now();
         let file = now.desired.file()?;
-        let unserved = Difference::between(&now.config, &now.desired.safe_config_with(file.as_ref())?);
-        if !unserved.lines.is_empty() {
-            return Err(Failure::refused(format!(
-                "the configuration has changes that are not served yet; `linerate server reload` first:\n  {}",
-                unserved.lines.join("\n  ")
-            )));
-        }
+        now.check_served(file.as_ref())?;
         let changed = Changed::by(change, &now.desired, file.as_ref()).map_err(Failure::refused)?;
         let wanted = || changed.desired.safe_config_with(changed.file.as_ref().or(file.as_ref()));
         if let Change::Resize { volume, bytes } = change {
@@ -84,6 +78,7 @@ impl Live {
                     .flat_map(|front_end| front_end.exports_of(&volume.name))
                     .collect(),
                 in_file: !now.desired.has_volume(&volume.name),
+                raid: now.volumes.get(&volume.name)?.sets.iter().map(|set| set.status()).collect(),
             })
         });
         served.collect()
@@ -140,7 +135,7 @@ impl Changed {
 }
 
 /// Parses a specification whose paths are absolute, so that it means the same to the server as to the client.
-fn read(spec: &str) -> Result<Spec, String> {
+pub(crate) fn read(spec: &str) -> Result<Spec, String> {
     let spec = backends::parse(spec).map_err(|error| error.to_string())?;
     match relative(&spec) {
         None => Ok(spec),

@@ -168,6 +168,14 @@ impl Desired {
         Ok(desired)
     }
 
+    /// With another specification of a volume.
+    pub(crate) fn with_spec(&self, name: &VolumeName, spec: &Spec) -> Desired {
+        let mut desired = self.clone();
+        let named = desired.volumes.iter_mut().filter(|volume| volume.name == *name);
+        named.for_each(|volume| volume.spec = spec.clone());
+        desired
+    }
+
     fn set_rest(&self, config: &mut Config) {
         let Config { state, control, reactors, poll, gather, io_engine, congestion, .. } = config;
         congestion.clone_from(&self.congestion);

@@ -44,6 +44,7 @@ mod live;
 mod log_line;
 pub mod metrics;
 mod poll;
+mod raid;
 mod remotes;
 pub mod sessions;
 mod start;

@@ -23,7 +23,7 @@ use volume::Volume;
 use volume::backend::Undo;
 
 use crate::announce;
-use crate::config::{self, Config, VolumeName};
+use crate::config::{self, Config, ConfigFile, VolumeName};
 use crate::control::{Event, Events, Session, Target};
 use crate::desired::Desired;
 use crate::difference::Difference;
@@ -90,6 +90,20 @@ struct Reopened {
     unchanged: Vec<VolumeName>,
     /// Nor that.
     not_served: Vec<VolumeName>,
+}
+
+impl Now {
+    /// Refuses to change what is served while the file, as it is now, says something else.
+    pub(crate) fn check_served(&self, file: Option<&ConfigFile>) -> Result<(), Failure> {
+        let unserved = Difference::between(&self.config, &self.desired.safe_config_with(file)?);
+        match unserved.lines.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::refused(format!(
+                "the configuration has changes that are not served yet; `linerate server reload` first:\n  {}",
+                unserved.lines.join("\n  ")
+            ))),
+        }
+    }
 }
 
 impl Live {
@@ -478,6 +492,7 @@ fn close(gone: Vec<(VolumeName, Opened)>, failed: &mut Vec<String>) {
         if !is_closed(&volume) {
             failed.push(format!("volume {name} is not closed yet: commands of it have not ended"));
         }
+        let _ = block_on(async { reactor::timeout(CLOSE_TIME, backends::raid::closed()).await });
     }
 }
 

@@ -103,6 +103,7 @@ impl Started {
     /// A thread ended before its time, or a volume could not be flushed.
     pub fn join(self) -> Result<(), Failure> {
         let flushed = self.reactors.join().map_err(Failure::failed)?;
+        self.live.close_sets();
         tracing::info!("ended");
         match flushed.into_iter().all(|flushed| flushed) {
             true => Ok(()),

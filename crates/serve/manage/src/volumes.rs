@@ -15,6 +15,7 @@ use crate::config::{Config, Uuid, Volume, VolumeName, with_size};
 use crate::control::FaultMode;
 use crate::state::{Folder, ServerState, UnitState};
 use backends::Failure;
+use backends::raid::{self, Running};
 use volume::spec::{Bytes, Spec};
 
 use crate::difference::growth;
@@ -32,6 +33,8 @@ pub(crate) struct Opened {
     pub(crate) unit: Arc<LogicalUnit>,
     /// What it was opened as, for people.
     pub(crate) spec: String,
+    /// The RAID sets that it is made of, from the outermost on.
+    pub(crate) sets: Vec<Arc<Running>>,
     /// What is kept of it.
     pub(crate) kept: Arc<UnitState>,
     /// Of its `fault:` layers, if it has any.
@@ -93,6 +96,7 @@ impl Volumes {
     pub(crate) fn rename(&mut self, renamed: &[(VolumeName, VolumeName)]) {
         let taken: Vec<_> =
             renamed.iter().filter_map(|(from, to)| Some((to.clone(), self.0.remove(from)?))).collect();
+        taken.iter().for_each(|(name, opened)| opened.name_sets(name));
         self.0.extend(taken);
     }
 
@@ -112,6 +116,14 @@ impl Volumes {
 }
 
 impl Opened {
+    /// The log calls its sets so: the only one as the volume, others with their numbers.
+    fn name_sets(&self, name: &VolumeName) {
+        for (number, set) in self.sets.iter().enumerate() {
+            let number = if self.sets.len() > 1 { format!("/{number}") } else { String::new() };
+            set.called(&format!("{name}{number}"));
+        }
+    }
+
     /// Switches its `fault:` layers; false if it has none.
     pub(crate) fn switch(&self, mode: FaultMode) -> bool {
         if let Some(faults) = &self.faults {
@@ -244,7 +256,10 @@ fn open_one(volume: &Volume, state: &ServerState, remote: &Remotes, undo: &Undo)
         refused(&format_args!("{damaged}: restore {}, or remove it to begin without them", path.display()))
     })?;
     let faults = volume.spec.has_fault_layer().then_some(control);
-    Ok(Opened { unit, spec: volume.spec.to_string(), kept, faults })
+    let opened =
+        Opened { unit, spec: volume.spec.to_string(), sets: raid::opened(&volume.spec), kept, faults };
+    opened.name_sets(&volume.name);
+    Ok(opened)
 }
 
 /// By how much a volume that was served as `kept` is to grow, and what that was.

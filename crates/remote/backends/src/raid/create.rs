@@ -15,22 +15,19 @@ use crate::remote::random;
 use crate::{Failure, Overwritten, opening};
 
 /// What a new set is to be.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Creation {
     /// Its name, for people.
     pub name: String,
     /// Memory of the journal on each of the members that have a copy; RAID 5 and 6 only. 0: a write-intent bitmap instead,
-    /// which does not close the write hole.
-    pub journal: Bytes,
+    /// which does not close the write hole. [default: 32 MiB, of RAID 5 and 6]
+    pub journal: Option<Bytes>,
     /// Volumes that can replace a member.
     pub spares: Vec<Spec>,
 }
 
-impl Default for Creation {
-    fn default() -> Creation {
-        Creation { name: String::new(), journal: Bytes(32 << 20), spares: Vec::new() }
-    }
-}
+/// Of a journal, without saying.
+const JOURNAL: Bytes = Bytes(32 << 20);
 
 /// A bitmap of a write-intent: 64 KiB have room for so many regions, with the heads of its blocks.
 const BITMAP_BYTES: u64 = 64 << 10;
@@ -57,6 +54,11 @@ async fn created(
 ) -> Result<SetRecord, Failure> {
     let Raid { level, strip, members, .. } = named(spec)?;
     let strip = strip.unwrap_or(STRIP);
+    if level.parity_strips() == 0 && creation.journal.is_some_and(|journal| journal.0 > 0) {
+        return Err(Failure::refused(format_args!(
+            "{level} has no journal, which RAID 5 and 6 have: leave --journal out"
+        )));
+    }
     let mut disks = Vec::new();
     for spec in members.iter().chain(&creation.spares) {
         if !spec.keeps_data() {
@@ -126,8 +128,9 @@ async fn record(
         Layout::new(level, members, strip.0, block_size, blocks).map_err(Failure::refused)
     };
     let least = journal_blocks_min(&layout(bytes)?) << block_size.shift();
-    let has_journal = level.parity_strips() > 0 && creation.journal.0 > 0;
-    let journal_bytes = if has_journal { creation.journal.0.max(least) } else { 0 };
+    let journal = creation.journal.unwrap_or(JOURNAL);
+    let has_journal = level.parity_strips() > 0 && journal.0 > 0;
+    let journal_bytes = if has_journal { journal.0.max(least) } else { 0 };
     let bitmap_bytes =
         if has_journal || level == Level::Raid0 { 0 } else { BITMAP_BYTES.max(bitmap_min(block_size)) };
     let areas = Areas::plan(bytes, journal_bytes, bitmap_bytes, 0).ok_or_else(|| {
@@ -183,12 +186,24 @@ pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'
     if parts.is_new() {
         return Err(Failure::refused("the set was never used: create it anew with the other volume"));
     }
+    let device = new_member(with, &parts.records.set(), consent, &opening()).await?;
+    let failed = |error| Failure::device(format_args!("cannot make {with} a member"), error);
+    parts.records.start(&parts.states).await.map_err(failed)?;
+    parts.records.replace(member, uuid(), device).await.map_err(failed)
+}
+
+/// Opens a volume that is to be a disk of this set.
+pub(super) async fn new_member(
+    with: &Spec,
+    record: &SetRecord,
+    consent: Consent<'_>,
+    opening: &Opening,
+) -> Result<Arc<dyn BlockDevice>, Failure> {
     if !with.keeps_data() {
         return Err(Failure::refused(format_args!("{with} forgets its data, and the set does not")));
     }
-    let device = with.open(&opening()).await.map_err(Failure::from)?;
-    let (geometry, record) = (device.geometry(), parts.records.set());
-    let needed = record.areas.end();
+    let device = with.open(opening).await.map_err(Failure::from)?;
+    let (geometry, needed) = (device.geometry(), record.areas.end());
     if geometry.block_size != record.block_size || geometry.bytes() < needed {
         return Err(Failure::refused(format_args!(
             "{with} has {} bytes in blocks of {}, and a member has {needed} or more in blocks of {}",
@@ -198,9 +213,7 @@ pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'
         )));
     }
     Overwritten { device: device.as_ref(), name: with, part: None, lun: None }.consent(consent).await?;
-    let failed = |error| Failure::device(format_args!("cannot make {with} a member"), error);
-    parts.records.start(&parts.states).await.map_err(failed)?;
-    parts.records.replace(member, uuid(), device).await.map_err(failed)
+    Ok(device)
 }
 
 /// A bitmap has two blocks at least.
@@ -226,7 +239,7 @@ async fn is_zero(device: &Arc<dyn BlockDevice>, areas: Areas) -> bool {
 }
 
 /// A random one (RFC 9562 5.4).
-fn uuid() -> Uuid {
+pub(super) fn uuid() -> Uuid {
     let mut bytes = [0; 16];
     random(&mut bytes);
     bytes[6] = bytes[6] & 0x0f | 0x40;

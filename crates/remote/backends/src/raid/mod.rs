@@ -4,19 +4,20 @@
 //! a set of them. A set of members that forget everything, such as RAM, is made anew whenever it is opened: nothing is
 //! recorded there, and no crash leaves anything to repair.
 //!
-//! Reading order: the kinds (this file), `open`, `upkeep` (rebuilding beside users), [`create`], [`status`],
-//! [`scrub`].
+//! Reading order: the kinds (this file), `open`, `running` (sets in use), `upkeep` (rebuilding beside users), [`create`],
+//! [`status`], [`scrub`].
 
 mod create;
 mod open;
 mod overlay;
+mod progress;
+mod running;
 mod scrub;
 mod status;
 mod upkeep;
 
 use std::sync::Arc;
 
-use block::BlockDevice;
 use raid::Level;
 use volume::backend::{Backend, Kind, Opened, Opening, Options};
 use volume::spec::{Bytes, Problem, Spec, Written};
@@ -24,8 +25,10 @@ use volume::spec::{Bytes, Problem, Spec, Written};
 use crate::Failure;
 
 pub use create::{Creation, create, replace};
+pub use progress::{Progress, ScrubStatus};
+pub use running::{Order, Running, alone, closed, opened};
 pub use scrub::{Scrub, scrub};
-pub use status::{MemberStatus, SetStatus, status};
+pub use status::{Condition, MemberCondition, MemberStatus, SetState, SetStatus, look, status};
 
 /// The strip of a set that is created without saying.
 const STRIP: Bytes = Bytes(64 << 10);
@@ -130,7 +133,7 @@ impl Backend for Raid {
     }
 
     fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
-        Box::pin(async move { Ok(self.in_use(opening).await? as Arc<dyn BlockDevice>) })
+        Box::pin(async move { Ok(self.in_use(opening).await?) })
     }
 }
 

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use block::{BlockDevice, BlockSize, Blocks};
-use raid::choose::{FoundSet, Refusal, Trust, only_set};
-use raid::disks::{self, Disk, OpenSet};
+use raid::choose::{FoundSet, LeftOut, Refusal, Trust, only_set};
+use raid::disks::{self, Disk, OpenSet, Records};
 use raid::{Assembly, Layout, MemberStates, MetadataStore, Origin, ProtectionAreas, RaidDevice};
-use volume::backend::{OpenError, Opening};
+use volume::backend::{Backend, OpenError, Opening};
 use volume::spec::Spec;
 
 use super::overlay::Overlay;
-use super::upkeep::{self, Upkeep};
+use super::running::{Facts, Names, Running};
+use super::upkeep::{self, Spare, Upkeep};
 use super::{LOST, REBUILD_RATE, Raid, STRIP};
 use crate::Failure;
 use crate::remote::random;
@@ -59,25 +60,65 @@ fn is_in_use(error: &OpenError) -> bool {
     matches!(error.downcast_ref(), Some(host::OpenError::AlreadyInUse { .. }))
 }
 
+/// A set, and what it takes to keep it up.
+pub(super) struct Assembled {
+    pub(super) set: Arc<RaidDevice>,
+    /// `None` for a set of members that forget.
+    pub(super) records: Option<Arc<Records>>,
+    spares: Vec<Spare>,
+    names: Names,
+}
+
 impl Raid {
     /// The set, in use, with its upkeep.
-    pub(super) async fn in_use(&self, opening: &Opening) -> Result<Arc<RaidDevice>, Failure> {
-        let (set, upkeep) = self.assembled(opening).await?;
-        if let Some(upkeep) = upkeep {
+    pub(super) async fn in_use(&self, opening: &Opening) -> Result<Arc<dyn BlockDevice>, Failure> {
+        let Assembled { set, records, spares, names } = self.assembled(opening).await?;
+        let record = records.as_ref().map(|records| records.set());
+        let facts = Facts {
+            kind: self.kind.name,
+            argument: self.argument(),
+            level: self.level,
+            uuid: record.as_ref().map(|record| record.uuid.to_string()),
+            name: record.map(|record| record.name).unwrap_or_default(),
+        };
+        let (running, device) = Running::new(facts, names, &set, !opening.read_only);
+        // Nothing keeps one up that is only read.
+        if !opening.read_only {
+            let upkeep = Upkeep {
+                set,
+                running,
+                records,
+                spares,
+                bytes_per_s: self.rebuild.unwrap_or(REBUILD_RATE).0,
+                opening: opening.clone(),
+                growing: None,
+            };
             opening.spawner.spawn(Box::pin(upkeep::run(upkeep)));
         }
-        Ok(set)
+        Ok(device)
     }
 
-    /// The set, and what keeps it up; nothing does if it is only read, or made anew.
-    pub(super) async fn assembled(
-        &self,
-        opening: &Opening,
-    ) -> Result<(Arc<RaidDevice>, Option<Upkeep>), Failure> {
+    /// The set, of members that keep data or made anew.
+    pub(super) async fn assembled(&self, opening: &Opening) -> Result<Assembled, Failure> {
+        let mut names =
+            Names { written: self.members.iter().map(ToString::to_string).collect(), ..Names::default() };
         if !self.members.iter().any(Spec::keeps_data) {
-            return Ok((self.made_anew(opening).await?, None));
+            names.members = names.written.iter().cloned().map(Some).collect();
+            let set = self.made_anew(opening).await?;
+            return Ok(Assembled { set, records: None, spares: Vec::new(), names });
         }
-        let parts = self.parts(opening).await?;
+        let (parts, found, disks) = self.found(opening).await?;
+        let name = |disk: &usize| disks[*disk].name.clone();
+        let was = |member: usize| {
+            let of = |(disk, why): &(usize, LeftOut)| {
+                matches!(why, LeftOut::Stale { member: was, .. } if *was == member).then(|| name(disk))
+            };
+            found.left_out.iter().find_map(of)
+        };
+        let members = found.members.iter().enumerate();
+        names.members =
+            members.map(|(member, disk)| disk.as_ref().map(name).or_else(|| was(member))).collect();
+        names.spares = found.spares.iter().map(|(_, disk)| name(disk)).collect();
         let is_new = parts.is_new();
         let fits = parts.records.set().clean && !parts.states.lacking().contains(&true);
         let origin = match (is_new, fits) {
@@ -106,21 +147,17 @@ impl Raid {
         if !opening.read_only && is_new {
             start(&parts).await?;
         }
-        if opening.read_only {
-            return Ok((set, None));
-        }
-        let upkeep = Upkeep {
-            set: Arc::downgrade(&set),
-            records: parts.records,
-            spares: parts.spares,
-            bytes_per_s: self.rebuild.unwrap_or(REBUILD_RATE).0,
-            sleeper: Arc::clone(&opening.sleeper),
-        };
-        Ok((set, Some(upkeep)))
+        let spares = parts.spares.into_iter().zip(&names.spares);
+        let spares = spares.map(|((uuid, disk), name)| Spare { uuid, name: name.clone(), disk }).collect();
+        Ok(Assembled { set, records: Some(parts.records), spares, names })
     }
 
     /// What the set is made of. Nothing is written.
     pub(super) async fn parts(&self, opening: &Opening) -> Result<OpenSet, Failure> {
+        self.found(opening).await.map(|(parts, ..)| parts)
+    }
+
+    async fn found(&self, opening: &Opening) -> Result<(OpenSet, FoundSet, Vec<Disk>), Failure> {
         let mut members = Members::open(&self.members, opening).await?;
         if opening.read_only {
             members
@@ -134,7 +171,8 @@ impl Raid {
         self.check(&found)?;
         let set = found.record.uuid;
         members.absent.iter().for_each(|absent| tracing::warn!(%set, "a member is missing: {absent}"));
-        disks::open(&found, &members.disks).map_err(Failure::failed)
+        let parts = disks::open(&found, &members.disks).map_err(Failure::failed)?;
+        Ok((parts, found, members.disks))
     }
 
     /// What is written must be what was found.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use raid::Scrubbed;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use volume::backend::Opening;
 use volume::spec::Spec;
 
@@ -11,7 +11,7 @@ use super::named;
 use crate::{Failure, opening};
 
 /// What a scrub has found, in stripes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scrub {
     /// Looked at.
     pub stripes: u64,
@@ -29,6 +29,22 @@ impl Scrub {
     /// Whether something is left that is not right.
     pub fn is_right(&self) -> bool {
         self.unreadable + self.mismatches == self.repaired
+    }
+
+    pub(super) fn add(&mut self, found: Scrubbed) {
+        self.stripes += 1;
+        match found {
+            Scrubbed::Right => {}
+            Scrubbed::Degraded => self.degraded += 1,
+            Scrubbed::Unreadable { is_repaired } => {
+                self.unreadable += 1;
+                self.repaired += u64::from(is_repaired);
+            }
+            Scrubbed::Mismatch { is_repaired } => {
+                self.mismatches += 1;
+                self.repaired += u64::from(is_repaired);
+            }
+        }
     }
 }
 
@@ -53,24 +69,19 @@ impl fmt::Display for Scrub {
 /// The set does not start, or a request fails.
 pub async fn scrub(spec: &Spec, repairs: bool, tells: &mut dyn FnMut(u64, u64)) -> Result<Scrub, Failure> {
     // Nothing else repairs it meanwhile, and nothing is written where that is not asked for.
-    let (set, _) = named(spec)?.assembled(&Opening { read_only: !repairs, ..opening() }).await?;
-    let (mut scrub, stripes) = (Scrub::default(), set.layout().stripes());
+    let opening = Opening { read_only: !repairs, ..opening() };
+    let assembled = named(spec)?.assembled(&opening).await?;
+    let (mut scrub, stripes) = (Scrub::default(), assembled.set.layout().stripes());
     for stripe in 0..stripes {
-        let found = set.scrub_step(stripe, repairs).await;
-        match found.map_err(|error| Failure::device(format_args!("cannot scrub stripe {stripe}"), error))? {
-            Scrubbed::Right => {}
-            Scrubbed::Degraded => scrub.degraded += 1,
-            Scrubbed::Unreadable { is_repaired } => {
-                scrub.unreadable += 1;
-                scrub.repaired += u64::from(is_repaired);
-            }
-            Scrubbed::Mismatch { is_repaired } => {
-                scrub.mismatches += 1;
-                scrub.repaired += u64::from(is_repaired);
-            }
-        }
-        scrub.stripes += 1;
+        let found = assembled.set.scrub_step(stripe, repairs).await;
+        let failed = |error| Failure::device(format_args!("cannot scrub stripe {stripe}"), error);
+        scrub.add(found.map_err(failed)?);
         tells(scrub.stripes, stripes);
+    }
+    if let Some(records) = assembled.records.filter(|_| repairs) {
+        let failed = |error| Failure::device("closing the set", error);
+        assembled.set.close().await.map_err(failed)?;
+        records.close().await.map_err(failed)?;
     }
     Ok(scrub)
 }

@@ -4,12 +4,13 @@ use std::fmt;
 
 use raid::choose::{Found, FoundSet, Trust, find};
 use raid::{Level, MemberState, disks};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use volume::backend::Opening;
 use volume::spec::{Bytes, Spec};
 
-use super::named;
 use super::open::Members;
+use super::progress::{Progress, ScrubStatus};
+use super::{KINDS, named};
 use crate::{Failure, opening};
 
 /// A set as its members have it.
@@ -27,6 +28,8 @@ pub struct SetStatus {
     pub bytes: u64,
     /// Of its newest record.
     pub generation: u64,
+    /// It was closed: no stripe is incomplete. Not while it is used, nor after a crash.
+    pub closed: bool,
     /// In the order of the layout.
     pub members: Vec<MemberStatus>,
     /// Names of the volumes that can replace a member.
@@ -35,17 +38,123 @@ pub struct SetStatus {
     pub left_out: Vec<String>,
     /// Why it does not start; `None` if it does.
     pub refusal: Option<String>,
+    /// What opens it, as far as its volumes are known.
+    pub specification: String,
+}
+
+impl SetStatus {
+    /// Whether it starts with all members in sync.
+    pub fn is_healthy(&self) -> bool {
+        self.refusal.is_none() && self.members.iter().all(|member| member.state == MemberCondition::InSync)
+    }
 }
 
 /// A member of a set.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberStatus {
     /// The volume; `None` if it is missing.
     pub volume: Option<String>,
-    /// `in sync`, `rebuilding`, `failed` or `missing`.
-    pub state: &'static str,
+    /// How it is.
+    pub state: MemberCondition,
     /// How much of it is rebuilt, where it is rebuilding.
     pub percent: Option<u64>,
+}
+
+/// How a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemberCondition {
+    /// It has all of its data.
+    #[serde(rename = "in sync")]
+    InSync,
+    /// It has a part of them.
+    #[serde(rename = "rebuilding")]
+    Rebuilding,
+    /// It is not used any more.
+    #[serde(rename = "failed")]
+    Failed,
+    /// It is not there.
+    #[serde(rename = "missing")]
+    Missing,
+}
+
+impl fmt::Display for MemberCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MemberCondition::InSync => "in sync",
+            MemberCondition::Rebuilding => "rebuilding",
+            MemberCondition::Failed => "failed",
+            MemberCondition::Missing => "missing",
+        })
+    }
+}
+
+impl MemberCondition {
+    /// All of them.
+    pub const ALL: [MemberCondition; 4] = [
+        MemberCondition::InSync,
+        MemberCondition::Rebuilding,
+        MemberCondition::Failed,
+        MemberCondition::Missing,
+    ];
+}
+
+/// A set in use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetState {
+    /// Its UUID; a set of volumes that forget has none.
+    pub uuid: Option<String>,
+    /// Its name; empty without one.
+    pub name: String,
+    /// `RAID 5`.
+    pub level: String,
+    /// How it is.
+    pub state: Condition,
+    /// How far a rebuild or a synchronisation is.
+    pub work: Option<Progress>,
+    /// In the order of the layout.
+    pub members: Vec<MemberStatus>,
+    /// Names of the volumes that can replace a member.
+    pub spares: Vec<String>,
+    /// The scrub that was asked for last.
+    pub scrub: Option<ScrubStatus>,
+}
+
+/// How a set in use is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Condition {
+    /// All members have all of their data.
+    Healthy,
+    /// A member lacks, and nothing takes its place.
+    Degraded,
+    /// A member is rebuilt.
+    Rebuilding,
+    /// Members that a crash may have left different are made to fit.
+    Synchronising,
+    /// New space of members is taken into use.
+    Growing,
+    /// Requests fail.
+    Failed,
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Condition::Healthy => "healthy",
+            Condition::Degraded => "degraded",
+            Condition::Rebuilding => "rebuilding",
+            Condition::Synchronising => "synchronising",
+            Condition::Growing => "growing",
+            Condition::Failed => "failed",
+        })
+    }
+}
+
+impl SetState {
+    /// Members that do not have all of their data.
+    pub fn lacking(&self) -> usize {
+        self.members.iter().filter(|member| member.state != MemberCondition::InSync).count()
+    }
 }
 
 /// The sets of which the volumes of `spec` are members, and a line for each volume that is of none. Nothing is written.
@@ -53,7 +162,15 @@ pub struct MemberStatus {
 /// # Errors
 /// It names no set.
 pub async fn status(spec: &Spec) -> Result<(Vec<SetStatus>, Vec<String>), Failure> {
-    let members = Members::open(&named(spec)?.members, &Opening { read_only: true, ..opening() }).await?;
+    look(&named(spec)?.members).await
+}
+
+/// The same of volumes that may be of any sets.
+///
+/// # Errors
+/// A volume cannot be looked at without a change.
+pub async fn look(volumes: &[Spec]) -> Result<(Vec<SetStatus>, Vec<String>), Failure> {
+    let members = Members::open(volumes, &Opening { read_only: true, ..opening() }).await?;
     let candidates = disks::look_at(&members.disks).await;
     let Found { sets, others } = find(&candidates, Trust::CertainOnly);
     let name = |index: usize| members.disks[index].name.clone();
@@ -67,22 +184,36 @@ fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String) -> SetStatus {
     let stripes = layout.map_or(1, |layout| layout.stripes().max(1));
     let members = set.record.members.iter().zip(&set.members).map(|(record, disk)| {
         let (state, percent) = match (record.state, disk) {
-            (MemberState::Failed, _) => ("failed", None),
-            (_, None) => ("missing", None),
-            (MemberState::InSync, _) => ("in sync", None),
-            (MemberState::Rebuilding { done }, _) => ("rebuilding", Some(100 * done / stripes)),
+            (MemberState::Failed, _) => (MemberCondition::Failed, None),
+            (_, None) => (MemberCondition::Missing, None),
+            (MemberState::InSync, _) => (MemberCondition::InSync, None),
+            (MemberState::Rebuilding { done }, _) => {
+                (MemberCondition::Rebuilding, Some(100 * done / stripes))
+            }
         };
         MemberStatus { volume: disk.map(name), state, percent }
     });
+    let members: Vec<MemberStatus> = members.collect();
+    let spares: Vec<String> = set.spares.iter().map(|(_, disk)| name(*disk)).collect();
+    let kind =
+        KINDS.iter().find(|(_, level)| *level == set.record.level).map_or("raid", |(kind, _)| kind.name);
+    let strip = match set.record.level {
+        Level::Raid1 => String::new(),
+        _ => format!("{}:", Bytes(set.record.strip_bytes)),
+    };
+    let volumes: Vec<_> =
+        members.iter().filter_map(|member| member.volume.clone()).chain(spares.clone()).collect();
     SetStatus {
+        specification: format!("{kind}:{strip}[{}]", volumes.join(", ")),
         uuid: set.record.uuid.to_string(),
         name: set.record.name.clone(),
         level: set.record.level.to_string(),
         strip_bytes: set.record.strip_bytes,
         bytes: layout.map_or(0, |layout| layout.blocks().0 << layout.block_size().shift()),
         generation: set.record.generation,
-        members: members.collect(),
-        spares: set.spares.iter().map(|(_, disk)| name(*disk)).collect(),
+        closed: set.record.clean,
+        members,
+        spares,
         left_out: set.left_out.iter().map(|(disk, why)| format!("{}: {why}", name(*disk))).collect(),
         refusal: set.refusal.as_ref().map(ToString::to_string),
     }
@@ -95,14 +226,48 @@ impl fmt::Display for SetStatus {
         if self.level != Level::Raid1.to_string() {
             write!(f, ", strips of {}", Bytes(self.strip_bytes))?;
         }
-        for (index, MemberStatus { volume, state, percent }) in self.members.iter().enumerate() {
-            let percent = percent.map(|percent| format!(", {percent} %")).unwrap_or_default();
-            write!(f, "\n  member {index}: {state}{percent}  {}", volume.as_deref().unwrap_or("-"))?;
-        }
-        self.spares.iter().try_for_each(|spare| write!(f, "\n  spare: {spare}"))?;
+        write_members(f, &self.members, &self.spares)?;
         self.left_out.iter().try_for_each(|left_out| write!(f, "\n  left out: {left_out}"))?;
         match &self.refusal {
             Some(refusal) => write!(f, "\n  does not start: {refusal}"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn write_members(f: &mut fmt::Formatter<'_>, members: &[MemberStatus], spares: &[String]) -> fmt::Result {
+    for (index, MemberStatus { volume, state, percent }) in members.iter().enumerate() {
+        let percent = percent.map(|percent| format!(", {percent} %")).unwrap_or_default();
+        write!(f, "\n  member {index}: {state}{percent}  {}", volume.as_deref().unwrap_or("-"))?;
+    }
+    spares.iter().try_for_each(|spare| write!(f, "\n  spare: {spare}"))
+}
+
+impl fmt::Display for SetState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if self.name.is_empty() { String::new() } else { format!(" {:?}", self.name) };
+        write!(f, "{}{name}: {}", self.level, self.state)?;
+        self.work.iter().try_for_each(|work| write!(f, " {work}"))?;
+        write_members(f, &self.members, &self.spares)?;
+        match &self.scrub {
+            Some(ScrubStatus { has_ended: false, progress, found, .. }) => {
+                write!(f, "\n  scrub: {progress}; {found}")
+            }
+            Some(ScrubStatus { found, .. }) => write!(f, "\n  scrubbed: {found}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} %", self.percent())?;
+        if self.bytes_per_s > 0 {
+            write!(f, ", {:.1} MiB/s", self.bytes_per_s as f64 / f64::from(1 << 20))?;
+        }
+        match self.seconds_left {
+            Some(seconds @ 120..) => write!(f, ", {} min left", seconds.div_ceil(60)),
+            Some(seconds) => write!(f, ", {seconds} s left"),
             None => Ok(()),
         }
     }

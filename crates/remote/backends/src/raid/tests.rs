@@ -61,6 +61,8 @@ fn a_set_is_found_by_content_in_any_order_and_survives_a_member() {
         let all: Vec<usize> = (0..members).collect();
         made(&set(folder.path(), level, &all), &Creation::default()).expect("a set");
         fill(&set(folder.path(), level, &all), 0x5a);
+        let (sets, _) = remote::run(status(&set(folder.path(), level, &all))).expect("a set");
+        assert!(sets[0].closed, "nothing is to be synchronised or replayed");
         let turned: Vec<usize> = all.iter().rev().copied().collect();
         let only_read = |spec: Spec| parse(&format!("{spec}?read-only")).expect("a specification");
         let before = std::fs::read(folder.path().join("disk0")).expect("a disk");
@@ -97,6 +99,9 @@ fn what_cannot_be_right_is_refused_and_nothing_is_made_for_it() {
     let few = made(&of("raid5:64KiB", &[4, 5]), &Creation::default()).expect_err("too few");
     assert!(few.to_string().contains("at least 3 members"), "{few}");
     assert!(!folder.path().join("disk4").exists(), "it was made for nothing");
+    let with_journal = Creation { journal: Some(Bytes(1 << 20)), ..Creation::default() };
+    let refused = made(&of("raid1", &[4, 5]), &with_journal).expect_err("no journal");
+    assert!(refused.to_string().contains("RAID 1 has no journal"), "{refused}");
     let memory = parse("raid1:[ram:96MiB, ram:96MiB]").expect("a specification");
     assert!(made(&memory, &Creation::default()).is_err());
 }
@@ -158,7 +163,7 @@ fn an_old_copy_of_a_member_is_not_read() {
         } else {
             assert_filled(&spec, 0x22);
             let (sets, _) = remote::run(status(&spec)).expect("a set");
-            assert_eq!((sets[0].members[0].state, sets[0].left_out.len()), ("failed", 1));
+            assert_eq!((sets[0].members[0].state, sets[0].left_out.len()), (MemberCondition::Failed, 1));
         }
     }
 }
@@ -244,7 +249,7 @@ fn assert_rebuilt(spec: &Spec) {
     let in_sync = || {
         let (sets, others) = remote::run(status(spec)).expect("a set");
         assert!(others.is_empty(), "{others:?}");
-        sets[0].members.iter().all(|member| member.state == "in sync")
+        sets[0].members.iter().all(|member| member.state == MemberCondition::InSync)
     };
     assert!(!in_sync());
     while !in_sync() {

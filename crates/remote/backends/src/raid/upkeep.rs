@@ -1,102 +1,216 @@
-//! What a set does beside its users: it rebuilds members, synchronises what a crash has left different, and puts a spare in
-//! the place of a member that fails.
+//! What a set does beside its users: it rebuilds members, synchronises what a crash has left different, puts a spare in the
+//! place of a member that fails, scrubs, and carries orders out. When nobody uses it any more, it is closed.
 
-use std::sync::{Arc, Weak};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
-use block::{BlockDevice, DeviceError, Sleeper};
+use block::{BlockDevice, DeviceError, Extent};
+use contents::Consent;
 use raid::disks::{MemberParts, Records};
-use raid::superblock::Uuid;
-use raid::{MemberState, Progress, RaidDevice};
+use raid::superblock::{Areas, Uuid};
+use raid::{Layout, MemberState, Progress, RaidDevice};
+use volume::backend::{Opening, Undo};
+use volume::spec::{Bytes, Spec};
+
+use super::create::{new_member, uuid};
+use super::progress::{Pace, Scrubbing, Working};
+use super::running::{Order, Running};
+use super::scrub::Scrub;
+use crate::Failure;
 
 /// How often it looks whether there is something to do.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Behind an error, so that a failing set is not asked all the time.
 const PAUSE: Duration = Duration::from_secs(10);
 
+/// New space is zeroed in so many bytes at once.
+const ZEROED_BYTES: u64 = 8 << 20;
+
 /// A set and what it takes to keep it up.
 pub(super) struct Upkeep {
-    /// Ends with its users.
-    pub(super) set: Weak<RaidDevice>,
-    pub(super) records: Arc<Records>,
-    pub(super) spares: Vec<(Uuid, Arc<dyn BlockDevice>)>,
+    pub(super) set: Arc<RaidDevice>,
+    pub(super) running: Arc<Running>,
+    /// `None` for a set of members that forget.
+    pub(super) records: Option<Arc<Records>>,
+    pub(super) spares: Vec<Spare>,
     /// Of what rebuilding reads and writes.
     pub(super) bytes_per_s: u64,
-    pub(super) sleeper: Arc<dyn Sleeper>,
+    pub(super) opening: Opening,
+    pub(super) growing: Option<Growing>,
+}
+
+/// A set that takes new space into use.
+pub(super) struct Growing {
+    areas: Areas,
+    layout: Layout,
+    devices: Vec<Arc<dyn BlockDevice>>,
+    /// What is to be zeroed yet, by member, and in how many parts in all.
+    zeroed: VecDeque<(usize, Extent)>,
+    total: u64,
+}
+
+/// A disk that can replace a member.
+#[derive(Clone)]
+pub(super) struct Spare {
+    pub(super) uuid: Uuid,
+    pub(super) name: String,
+    pub(super) disk: Arc<dyn BlockDevice>,
 }
 
 /// Ends when nobody uses the set any more.
 pub(super) async fn run(mut upkeep: Upkeep) {
     let (mut known, mut written): (Vec<MemberState>, u64) = (Vec::new(), 0);
     loop {
-        let Some(set) = upkeep.set.upgrade() else { return };
-        let states = set.status().states.members;
-        tell(&upkeep.records.set().uuid, &known, &states);
+        while let Some(ordered) = upkeep.running.next_order() {
+            let is_last = matches!(ordered.order, Order::Close);
+            let result = upkeep.carry_out(&ordered.order).await;
+            ordered.end(result);
+            if is_last {
+                return;
+            }
+        }
+        if !upkeep.running.is_used() {
+            // There may have been an error that its users know.
+            let _ = upkeep.close().await;
+            return;
+        }
+        let states = upkeep.set.status().states.members;
+        upkeep.tell(&known, &states);
         known = states;
-        let ended = upkeep.one_round(&set).await;
-        written = set.settle(written).await.unwrap_or(written);
-        drop(set);
+        let ended = upkeep.one_round().await;
+        written = upkeep.set.settle(written).await.unwrap_or(written);
         let pause = match ended {
             Ok(()) => LOOK_EVERY,
             Err(error) => {
-                tracing::warn!(set = %upkeep.records.set().uuid, "a RAID set cannot be repaired: {error}");
+                tracing::warn!(set = upkeep.running.label(), "a RAID set cannot be repaired: {error}");
                 PAUSE
             }
         };
-        upkeep.sleeper.sleep(pause).await;
+        upkeep.running.woken(upkeep.opening.sleeper.as_ref(), pause).await;
     }
 }
 
-/// One line for each member that is not what it was.
-fn tell(set: &Uuid, known: &[MemberState], states: &[MemberState]) {
-    for (member, state) in states.iter().enumerate() {
-        let was = known.get(member).copied().unwrap_or(MemberState::InSync);
-        match (was, *state) {
-            (MemberState::Failed, MemberState::Failed) => {}
-            (_, MemberState::Failed) => tracing::error!(%set, member, "a member of a RAID set has failed"),
-            (MemberState::Rebuilding { .. }, MemberState::InSync) => {
-                tracing::info!(%set, member, "a member of a RAID set is rebuilt");
-            }
-            (MemberState::Rebuilding { .. }, MemberState::Rebuilding { .. }) => {}
-            (_, MemberState::Rebuilding { done }) => {
-                tracing::info!(%set, member, from_stripe = done, "a member of a RAID set is being rebuilt");
-            }
-            (_, MemberState::InSync) => {}
-        }
+impl Drop for Upkeep {
+    fn drop(&mut self) {
+        self.running.end();
     }
 }
 
 impl Upkeep {
-    async fn one_round(&mut self, set: &RaidDevice) -> Result<(), DeviceError> {
-        self.use_spares(set).await?;
-        let failed = |set: &RaidDevice| {
-            set.status().states.members.iter().filter(|state| **state == MemberState::Failed).count()
-        };
-        let before = failed(set);
+    /// One line for each member that is not what it was.
+    fn tell(&self, known: &[MemberState], states: &[MemberState]) {
+        let set = self.running.label();
+        for (member, state) in states.iter().enumerate() {
+            let was = known.get(member).copied().unwrap_or(MemberState::InSync);
+            let disk = self.running.disk(member);
+            match (was, *state) {
+                (MemberState::Failed, MemberState::Failed) => {}
+                (_, MemberState::Failed) => {
+                    tracing::error!(set, member, disk, "a member of a RAID set has failed");
+                }
+                (MemberState::Rebuilding { .. }, MemberState::InSync) => {
+                    tracing::info!(set, member, disk, "a member of a RAID set is rebuilt");
+                }
+                (MemberState::Rebuilding { .. }, MemberState::Rebuilding { .. }) => {}
+                (_, MemberState::Rebuilding { done }) => {
+                    tracing::info!(
+                        set,
+                        member,
+                        disk,
+                        from_stripe = done,
+                        "a member of a RAID set is being rebuilt"
+                    );
+                }
+                (_, MemberState::InSync) => {}
+            }
+        }
+    }
+
+    fn failed(&self) -> usize {
+        self.set.status().states.members.iter().filter(|state| **state == MemberState::Failed).count()
+    }
+
+    async fn one_round(&mut self) -> Result<(), DeviceError> {
+        self.use_spares().await?;
+        let before = self.failed();
+        let result = self.long_work(before).await;
+        self.running.state().working = None;
+        result
+    }
+
+    /// What takes long, until there is something else to do: `failed` members are known.
+    async fn long_work(&mut self, failed: usize) -> Result<(), DeviceError> {
+        let is_to_stop = |upkeep: &Upkeep| upkeep.running.is_interrupted() || upkeep.failed() > failed;
         let rebuilding = |state: &MemberState| matches!(state, MemberState::Rebuilding { .. });
-        while let Some(member) = set.status().states.members.iter().position(rebuilding) {
-            while let Some(progress) = self.paced(set.rebuild_step(member)).await? {
+        while let Some(member) = self.set.status().states.members.iter().position(rebuilding) {
+            while let Some(progress) = self.paced(self.set.rebuild_step(member)).await? {
+                self.works(Some(member), progress.done, progress.total, self.stripe_bytes());
                 if progress.done.is_multiple_of((progress.total / 10).max(1)) {
                     let percent = 100 * progress.done / progress.total.max(1);
-                    tracing::info!(set = %self.records.set().uuid, member, percent, "rebuilding a member of a RAID set");
+                    let (set, disk) = (self.running.label(), self.running.disk(member));
+                    tracing::info!(set, member, disk, percent, "rebuilding a member of a RAID set");
                 }
-                // This round is the only one that still has it, or there is something to tell, and a spare to use.
-                if self.set.strong_count() == 1 || failed(set) > before {
+                if is_to_stop(self) {
                     return Ok(());
                 }
             }
+            self.running.state().working = None;
         }
-        let mut done = 0;
-        while set.status().unsynced_regions > 0 {
-            match self.paced(set.synchronise_step(done)).await? {
-                Some(progress) => done = if progress.done < progress.total { progress.done } else { 0 },
-                None => break,
+        let (mut done, regions) = (0, self.set.status().unsynced_regions);
+        while let left @ 1.. = self.set.status().unsynced_regions {
+            let Some(progress) = self.paced(self.set.synchronise_step(done)).await? else { break };
+            let stripes = regions.saturating_sub(left) * progress.total + progress.done;
+            self.works(None, stripes, regions * progress.total, self.stripe_bytes());
+            done = if progress.done < progress.total { progress.done } else { 0 };
+            if is_to_stop(self) {
+                return Ok(());
             }
-            if self.set.strong_count() == 1 {
+        }
+        self.running.state().working = None;
+        let grown = loop {
+            match self.grow_step().await {
+                Ok(true) if is_to_stop(self) => return Ok(()),
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        if let Err(error) = grown {
+            tracing::error!(
+                set = self.running.label(),
+                "a RAID set does not grow: {error}; it stays as it is"
+            );
+            self.growing = None;
+        }
+        {
+            let mut state = self.running.state();
+            (state.working, state.is_growing) = (None, false);
+        }
+        while self.scrub_step().await? {
+            if is_to_stop(self) {
                 return Ok(());
             }
         }
         Ok(())
+    }
+
+    /// So many stripes, or other parts of a member, are done.
+    fn works(&self, member: Option<usize>, done: u64, total: u64, stripe_bytes: u64) {
+        let now = self.opening.sleeper.now();
+        let mut state = self.running.state();
+        match state.working.as_mut().filter(|working| working.member == member) {
+            Some(working) => working.pace.done(now, done),
+            None => {
+                state.working = Some(Working { member, pace: Pace::new(now, done, total, stripe_bytes) });
+            }
+        }
+    }
+
+    /// What a stripe takes of a member, on average.
+    fn stripe_bytes(&self) -> u64 {
+        let layout = self.set.layout();
+        (layout.member_blocks().0 << layout.block_size().shift()) / layout.stripes().max(1)
     }
 
     /// A step, in no less time than its bytes may take.
@@ -104,25 +218,253 @@ impl Upkeep {
         &self,
         step: impl Future<Output = Result<Option<Progress>, DeviceError>>,
     ) -> Result<Option<Progress>, DeviceError> {
-        let begun = self.sleeper.now();
+        let begun = self.opening.sleeper.now();
         let progress = step.await?;
         if let Some(Progress { moved_bytes, .. }) = progress {
             let time = Duration::from_secs_f64(moved_bytes as f64 / self.bytes_per_s.max(1) as f64);
-            self.sleeper.sleep_until(begun + time).await;
+            let passed = self.opening.sleeper.now().saturating_duration_since(begun);
+            if let Some(left) = time.checked_sub(passed) {
+                self.running.woken(self.opening.sleeper.as_ref(), left).await;
+            }
         }
         Ok(progress)
     }
 
-    async fn use_spares(&mut self, set: &RaidDevice) -> Result<(), DeviceError> {
+    async fn use_spares(&mut self) -> Result<(), DeviceError> {
         let failed = |state: &MemberState| *state == MemberState::Failed;
-        while let Some(member) = set.status().states.members.iter().position(failed) {
-            let Some((uuid, disk)) = self.spares.last().cloned() else { return Ok(()) };
-            self.records.replace(member, uuid, Arc::clone(&disk)).await?;
-            self.spares.pop();
-            let parts = MemberParts::new(&self.records.set(), member, &disk)?;
-            tracing::info!(set = %self.records.set().uuid, member, spare = %uuid, "a spare replaces a member of a RAID set");
-            set.replace(member, parts.data, parts.journal.or(parts.bitmap)).await?;
+        while let Some(member) = self.set.status().states.members.iter().position(failed) {
+            let Some(Spare { uuid, name, disk }) = self.spares.pop() else { return Ok(()) };
+            self.running.state().names.spares.retain(|spare| *spare != name);
+            tracing::info!(
+                set = self.running.label(),
+                member,
+                spare = name,
+                "a spare replaces a member of a RAID set"
+            );
+            self.put_in_place(member, uuid, disk, name).await?;
         }
         Ok(())
+    }
+
+    async fn put_in_place(
+        &self,
+        member: usize,
+        uuid: Uuid,
+        disk: Arc<dyn BlockDevice>,
+        name: String,
+    ) -> Result<(), DeviceError> {
+        match &self.records {
+            Some(records) => {
+                records.replace(member, uuid, Arc::clone(&disk)).await?;
+                let parts = MemberParts::new(&records.set(), member, &disk)?;
+                self.set.replace(member, parts.data, parts.journal.or(parts.bitmap)).await?;
+            }
+            None => self.set.replace(member, disk, None).await?,
+        }
+        self.running.state().names.put_in_place(member, name);
+        Ok(())
+    }
+
+    /// Looks at a stripe, if a scrub was asked for; false if there is none to look at.
+    async fn scrub_step(&self) -> Result<bool, DeviceError> {
+        let scrubbing = self.running.state().scrubbing;
+        let Some(mut scrubbing) = scrubbing.filter(|scrubbing| !scrubbing.has_ended) else {
+            return Ok(false);
+        };
+        let layout = self.set.layout();
+        let stripe = scrubbing.found.stripes;
+        if stripe < layout.stripes() {
+            let bytes = (layout.strip_blocks() << layout.block_size().shift()) * layout.strips() as u64;
+            let mut found = None;
+            let step = async {
+                found = Some(self.set.scrub_step(stripe, scrubbing.repairs).await?);
+                Ok(Some(Progress { done: stripe + 1, total: layout.stripes(), moved_bytes: bytes }))
+            };
+            self.paced(step).await?;
+            found.into_iter().for_each(|found| scrubbing.found.add(found));
+            scrubbing.pace.done(self.opening.sleeper.now(), scrubbing.found.stripes);
+        }
+        scrubbing.has_ended = scrubbing.found.stripes >= layout.stripes();
+        self.running.state().scrubbing = Some(scrubbing);
+        if scrubbing.has_ended {
+            let (set, found) = (self.running.label(), scrubbing.found);
+            match found.is_right() {
+                true => tracing::info!(set, "a RAID set was scrubbed: {found}"),
+                false => tracing::error!(set, "a RAID set was scrubbed: {found}"),
+            }
+        }
+        Ok(!scrubbing.has_ended)
+    }
+
+    async fn carry_out(&mut self, order: &Order) -> Result<String, Failure> {
+        match order {
+            Order::Fail { member } => self.fail(*member).await,
+            Order::Replace { member, with, overwrites } => self.replace(*member, with, *overwrites).await,
+            Order::Add { spare, overwrites } => self.add(spare, *overwrites).await,
+            Order::Scrub { repairs } => self.scrub(*repairs),
+            Order::Grow => self.grow().await,
+            Order::Close => self.close().await.map(|()| "the set is closed".to_owned()),
+        }
+    }
+
+    fn check_member(&self, member: usize) -> Result<MemberState, Failure> {
+        let states = self.set.status().states.members;
+        states.get(member).copied().ok_or_else(|| {
+            Failure::refused(format_args!("the set has members 0 to {}", states.len().saturating_sub(1)))
+        })
+    }
+
+    async fn fail(&self, member: usize) -> Result<String, Failure> {
+        self.check_member(member)?;
+        let disk = self.running.disk(member);
+        self.set.fail(member).await.map_err(|error| match error {
+            DeviceError::Unsupported => {
+                Failure::refused(format_args!("data would lack without member {member} ({disk})"))
+            }
+            error => Failure::device(format_args!("cannot take member {member} out"), error),
+        })?;
+        if let Some(records) = &self.records {
+            records.release(member);
+        }
+        Ok(format!("member {member} ({disk}) is out of the set"))
+    }
+
+    async fn replace(&self, member: usize, with: &Spec, overwrites: bool) -> Result<String, Failure> {
+        match self.check_member(member)? {
+            MemberState::Failed => {}
+            MemberState::InSync => {
+                return Err(Failure::refused(format_args!(
+                    "member {member} ({}) is in sync: take it out first (linerate raid fail)",
+                    self.running.disk(member)
+                )));
+            }
+            MemberState::Rebuilding { .. } => {
+                return Err(Failure::refused(format_args!(
+                    "member {member} ({}) is being rebuilt: take it out first (linerate raid fail)",
+                    self.running.disk(member)
+                )));
+            }
+        }
+        let disk = self.opened(with, overwrites).await?;
+        let failed = |error| Failure::device(format_args!("cannot make {with} a member"), error);
+        self.put_in_place(member, uuid(), disk, with.to_string()).await.map_err(failed)?;
+        self.running.state().names.write(&with.to_string());
+        Ok(format!("{with} is member {member} now, and is being rebuilt"))
+    }
+
+    async fn add(&mut self, spare: &Spec, overwrites: bool) -> Result<String, Failure> {
+        let Some(records) = self.records.clone() else {
+            return Err(Failure::refused("a set of volumes that forget has no spares"));
+        };
+        let disk = self.opened(spare, overwrites).await?;
+        let (uuid, name) = (uuid(), spare.to_string());
+        let failed = |error| Failure::device(format_args!("cannot make {spare} a spare"), error);
+        records.add_spare(uuid, Arc::clone(&disk)).await.map_err(failed)?;
+        {
+            let mut state = self.running.state();
+            state.names.spares.push(name.clone());
+            state.names.write(&name);
+        }
+        self.spares.push(Spare { uuid, name, disk });
+        Ok(format!("{spare} is a spare of the set"))
+    }
+
+    /// A volume that is to be of the set.
+    async fn opened(&self, spec: &Spec, overwrites: bool) -> Result<Arc<dyn BlockDevice>, Failure> {
+        let opening = Opening { undo: Undo::default(), ..self.opening.clone() };
+        let consent = if overwrites { Consent::Given } else { Consent::Ask(&|_| false) };
+        let opened = match &self.records {
+            Some(records) => new_member(spec, &records.set(), consent, &opening).await,
+            None => spec.open(&opening).await.map_err(Failure::from),
+        };
+        opened.inspect_err(|_| opening.undo.take_back())
+    }
+
+    fn scrub(&self, repairs: bool) -> Result<String, Failure> {
+        let (now, stripe_bytes) = (self.opening.sleeper.now(), self.stripe_bytes());
+        let mut state = self.running.state();
+        if state.scrubbing.is_some_and(|scrubbing| !scrubbing.has_ended) {
+            return Err(Failure::refused("the set is being scrubbed already"));
+        }
+        let pace = Pace::new(now, 0, self.set.layout().stripes(), stripe_bytes);
+        state.scrubbing = Some(Scrubbing { repairs, found: Scrub::default(), pace, has_ended: false });
+        Ok("the set is being scrubbed".to_owned())
+    }
+
+    /// Begins to take new space of the members into use.
+    async fn grow(&mut self) -> Result<String, Failure> {
+        let Some(records) = &self.records else {
+            return Err(Failure::refused("a set of volumes that forget does not grow"));
+        };
+        let status = self.set.status();
+        if status.states.lacking().contains(&true) || status.is_out_of_service {
+            return Err(Failure::refused("the set is degraded: it grows when all members are in sync"));
+        }
+        let failed = |error| Failure::device("cannot grow the set", error);
+        let disks = records.set().members.into_iter().map(|member| records.disk(member.uuid));
+        let disks: Option<Vec<_>> = disks.collect();
+        let disks = disks.ok_or_else(|| failed(DeviceError::NotReady))?;
+        for disk in &disks {
+            disk.refresh().await.map_err(failed)?;
+        }
+        let Some(grown) = records.grown() else {
+            return Err(Failure::refused(
+                "there is no new space that the set could use: the smallest member says how much of each is used",
+            ));
+        };
+        let layout = grown.layout().map_err(Failure::refused)?;
+        let parts = disks.iter().enumerate().map(|(member, disk)| MemberParts::new(&grown, member, disk));
+        let devices = parts.map(|parts| parts.map(|parts| parts.data)).collect::<Result<Vec<_>, _>>();
+        let mut zeroed = VecDeque::new();
+        for member in 0..layout.members() {
+            let from = self.set.layout().free_from(member);
+            let new = Extent::new(from, layout.member_blocks().0.saturating_sub(from));
+            let chunk = (ZEROED_BYTES >> layout.block_size().shift()).max(1);
+            zeroed.extend(new.chunks(chunk).map(|part| (member, part)));
+        }
+        let total = zeroed.len() as u64;
+        self.growing =
+            Some(Growing { areas: grown.areas, layout, devices: devices.map_err(failed)?, zeroed, total });
+        self.running.state().is_growing = true;
+        let bytes = Bytes(layout.blocks().0 << layout.block_size().shift());
+        Ok(format!("the set is growing to {bytes}"))
+    }
+
+    /// Zeroes a part of what is new of each member, so that strips fit each other, and takes it into use after the last one;
+    /// false if there is nothing to do.
+    async fn grow_step(&mut self) -> Result<bool, DeviceError> {
+        let (Some(growing), Some(records)) = (&mut self.growing, &self.records) else { return Ok(false) };
+        let layout = growing.layout;
+        if let Some((member, part)) = growing.zeroed.pop_front() {
+            let (device, total) = (Arc::clone(&growing.devices[member]), growing.total);
+            let done = total - growing.zeroed.len() as u64;
+            let step = async {
+                device.write_zeroes(part, true).await?;
+                let moved_bytes = part.blocks.0 << layout.block_size().shift();
+                Ok(Some(Progress { done, total, moved_bytes }))
+            };
+            self.paced(step).await?;
+            self.works(None, done, total, ZEROED_BYTES / layout.members() as u64);
+            return Ok(true);
+        }
+        for device in &growing.devices {
+            device.flush().await?;
+        }
+        records.grow(growing.areas).await?;
+        self.set.grow_to(layout, growing.devices.clone()).await?;
+        let bytes = Bytes(layout.blocks().0 << layout.block_size().shift());
+        tracing::info!(set = self.running.label(), %bytes, "a RAID set has grown");
+        self.growing = None;
+        Ok(false)
+    }
+
+    /// The set was used for the last time.
+    async fn close(&self) -> Result<(), Failure> {
+        let failed = |error| Failure::device("closing the set", error);
+        self.set.close().await.map_err(failed)?;
+        match &self.records {
+            Some(records) => records.close().await.map_err(failed),
+            None => Ok(()),
+        }
     }
 }

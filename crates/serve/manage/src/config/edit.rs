@@ -65,13 +65,25 @@ impl ConfigFile {
     /// # Errors
     /// There is no such volume, or its specification says no size, as a sentence.
     pub(crate) fn with_size(&self, name: &VolumeName, size: Bytes) -> Result<ConfigFile, String> {
+        self.with_spec(name, |spec| with_size(spec, size).ok_or_else(|| no_size(name)))
+    }
+
+    /// With another specification of a volume.
+    ///
+    /// # Errors
+    /// There is no such volume, or that of `spec_of`.
+    pub(crate) fn with_spec(
+        &self,
+        name: &VolumeName,
+        spec_of: impl FnOnce(&str) -> Result<String, String>,
+    ) -> Result<ConfigFile, String> {
         self.edited(|root| {
             let volume = volumes(root)?.get_mut(name.as_str()).and_then(Item::as_table_like_mut);
             let spec = volume.and_then(|volume| volume.get_mut("spec")).and_then(Item::as_value_mut);
             let spec = spec.ok_or_else(|| no_such(name))?;
-            let sized = with_size(spec.as_str().unwrap_or_default(), size).ok_or_else(|| no_size(name))?;
+            let other = spec_of(spec.as_str().unwrap_or_default())?;
             let layout = spec.decor().clone();
-            *spec = Value::from(sized);
+            *spec = Value::from(other);
             *spec.decor_mut() = layout;
             Ok(())
         })

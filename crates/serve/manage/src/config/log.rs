@@ -71,6 +71,7 @@ const KNOWN: &[&str] = &[
     "manage::control::server",
     "manage::live",
     "manage::metrics::http",
+    "manage::raid",
     "manage::start",
     "manage::state",
     "manage::supervisor",

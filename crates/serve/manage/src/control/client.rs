@@ -130,7 +130,7 @@ pub fn unexpected(reply: Reply) -> Failure {
 /// The timeout of a request. A reload opens and closes volumes, which may be remote or hang.
 fn patience(request: &Request) -> Duration {
     match request {
-        Request::Reload { .. } | Request::Change { .. } => Duration::from_secs(300),
+        Request::Reload { .. } | Request::Change { .. } | Request::Raid { .. } => Duration::from_secs(300),
         Request::Sessions
         | Request::Volumes
         | Request::Targets

@@ -13,6 +13,7 @@ mod client;
 mod events;
 mod message;
 mod server;
+mod sets;
 pub mod tables;
 
 use std::fmt;
@@ -26,8 +27,10 @@ pub use client::{AskError, Subscription, ask, subscribe, unexpected};
 pub use events::{Event, Events, Occurrence};
 pub use message::VERSION;
 pub use server::{BindError, Socket};
+pub use sets::ServedSet;
 
 use crate::config::VolumeName;
+use backends::raid::SetState;
 use volume::nearest::hint;
 use volume::spec::Time;
 
@@ -76,6 +79,16 @@ pub enum Request {
     /// Tell what happens from now on: after [`Reply::Done`] each line is an [`Occurrence`], until either end closes the
     /// connection.
     Events,
+    /// Have a RAID set of a volume do something.
+    Raid {
+        /// The volume's name.
+        volume: String,
+        /// Which of its sets, from the outermost on [default: the only one].
+        #[serde(default)]
+        set: Option<usize>,
+        /// What.
+        order: RaidOrder,
+    },
     /// Switch the `fault:` layer of a volume.
     Fault {
         /// Its name.
@@ -83,6 +96,43 @@ pub enum Request {
         /// What its requests are to meet with from now on.
         mode: FaultMode,
     },
+}
+
+/// What a RAID set can be told to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum RaidOrder {
+    /// Take a member out.
+    Fail {
+        /// Its number.
+        member: usize,
+    },
+    /// Put a volume in the place of a member that has failed.
+    Replace {
+        /// The member's number.
+        member: usize,
+        /// The volume; files by their whole paths.
+        with: String,
+        /// Overwrite what is on it.
+        #[serde(default)]
+        overwrite: bool,
+    },
+    /// Add a spare.
+    Add {
+        /// The volume; files by their whole paths.
+        spare: String,
+        /// Overwrite what is on it.
+        #[serde(default)]
+        overwrite: bool,
+    },
+    /// Read and compare all of it.
+    Scrub {
+        /// Write anew what does not fit.
+        #[serde(default)]
+        repair: bool,
+    },
+    /// Take new space of its members into use.
+    Grow,
 }
 
 /// A key and its value, written `KEY=VALUE`. The error is a sentence.
@@ -166,7 +216,7 @@ pub enum Reply {
         /// Lines for people.
         text: String,
     },
-    /// To [`Request::Reload`] and [`Request::Change`].
+    /// To [`Request::Reload`], [`Request::Change`] and [`Request::Raid`].
     Reloaded {
         /// What is different, a line each.
         changes: Vec<String>,
@@ -205,6 +255,9 @@ pub struct Volume {
     pub luns: Vec<Lun>,
     /// Whether the configuration file has it, not the command line.
     pub in_file: bool,
+    /// The RAID sets that it is made of, from the outermost on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub raid: Vec<SetState>,
 }
 
 /// A target that is served.

@@ -40,6 +40,17 @@ families! {
     VOLUME_RESERVED = Gauge "linerate_volume_reserved" ["volume"] "Whether a host has reserved the volume.";
     VOLUME_PROTECTED = Gauge "linerate_volume_write_protected" ["volume"] "Whether writes are refused.";
 
+    RAID_LACKING = Gauge "linerate_raid_members_lacking" ["volume", "set", "level"] "Members of a RAID set that do not have all of their data: 0 if it is healthy.";
+    RAID_FAILED = Gauge "linerate_raid_failed" ["volume", "set"] "Whether requests to a RAID set fail: it lacks data, or has lost its journal.";
+    RAID_MEMBER = Gauge "linerate_raid_member_state" ["volume", "set", "member", "disk", "state"] "Whether a member is in this state: in sync, rebuilding, failed or missing.";
+    RAID_SPARES = Gauge "linerate_raid_spares" ["volume", "set"] "Volumes that can replace a member.";
+    RAID_REBUILD = Gauge "linerate_raid_rebuild_ratio" ["volume", "set", "member"] "How much of a member is rebuilt, while it is.";
+    RAID_UNSYNCED = Gauge "linerate_raid_synchronising" ["volume", "set"] "Whether members are made to fit each other after a crash.";
+    RAID_RATE = Gauge "linerate_raid_work_bytes_per_second" ["volume", "set"] "How fast a set rebuilds or synchronises, of each member.";
+    RAID_LEFT = Gauge "linerate_raid_work_seconds_left" ["volume", "set"] "For how long yet, at that rate.";
+    RAID_SCRUB = Gauge "linerate_raid_scrub_ratio" ["volume", "set"] "How far the latest scrub is.";
+    RAID_SCRUB_WRONG = Gauge "linerate_raid_scrub_wrong_stripes" ["volume", "set"] "Stripes that it has found with strips that do not fit or cannot be read, and has not repaired.";
+
     TARGET_LUNS = Gauge "linerate_target_luns" ["protocol", "target"] "LUNs of a target.";
     TARGET_OPEN = Gauge "linerate_target_open_to_any" ["protocol", "target"] "Whether any initiator may log in: no list of names or networks, no CHAP.";
     SESSIONS = Gauge "linerate_sessions" ["protocol", "target", "initiator"] "Sessions now. Of the first 256 initiators; all others are (others).";

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use backends::raid::{Condition, MemberCondition, MemberStatus, SetState};
+use backends::secrets::masked;
 use server::{CoreStatistics, Count, Durations, HostStatistics, Operation, Phase, VolumeStatistics};
 use volume::Volume;
 
@@ -158,6 +160,69 @@ fn volumes(out: &mut Exposition, sample: &Sample) {
         counted.iter().for_each(|(volume, protocol, sum)| family.add(&[volume, protocol], count(sum)));
     }
     states(out, &sample.volumes);
+    sets(out, &sample.volumes);
+}
+
+type SetValue<'a> = &'a dyn Fn(&SetState) -> Option<f64>;
+
+/// RAID sets of volumes.
+fn sets(out: &mut Exposition, volumes: &[VolumeSample]) {
+    let all_sets: Vec<(&str, String, &SetState)> = volumes
+        .iter()
+        .flat_map(|volume| {
+            let numbered = volume.sets.iter().enumerate();
+            numbered.map(|(number, set)| (volume.name.as_str(), number.to_string(), set))
+        })
+        .collect();
+    let mut family = out.family(&all::RAID_LACKING);
+    for (volume, number, set) in &all_sets {
+        family.add(&[volume, number, &set.level], set.lacking());
+    }
+    let is = |set: &SetState, condition| Some(f64::from(u8::from(set.state == condition)));
+    let families: [Column<SetValue<'_>>; 2] = [
+        (&all::RAID_FAILED, &|set| is(set, Condition::Failed)),
+        (&all::RAID_SPARES, &|set| Some(set.spares.len() as f64)),
+    ];
+    set_values(out, &all_sets, &families);
+    let mut family = out.family(&all::RAID_MEMBER);
+    for (volume, number, set) in &all_sets {
+        for (member, MemberStatus { volume: disk, state, .. }) in set.members.iter().enumerate() {
+            let (member, disk) = (member.to_string(), disk.as_deref().map(masked).unwrap_or_default());
+            for other in MemberCondition::ALL {
+                let labels = [volume, number.as_str(), &member, &disk, &other.to_string()];
+                family.add(&labels, u8::from(other == *state));
+            }
+        }
+    }
+    let mut family = out.family(&all::RAID_REBUILD);
+    for (volume, number, set) in &all_sets {
+        for (member, MemberStatus { percent, .. }) in set.members.iter().enumerate() {
+            if let Some(percent) = percent {
+                family.add(&[volume, number, &member.to_string()], *percent as f64 / 100.0);
+            }
+        }
+    }
+    let scrub = |set: &SetState| set.scrub.map(|scrub| scrub.progress);
+    let families: [Column<SetValue<'_>>; 5] = [
+        (&all::RAID_UNSYNCED, &|set| is(set, Condition::Synchronising)),
+        (&all::RAID_RATE, &|set| set.work.map(|work| work.bytes_per_s as f64)),
+        (&all::RAID_LEFT, &|set| set.work?.seconds_left.map(|seconds| seconds as f64)),
+        (&all::RAID_SCRUB, &|set| scrub(set).map(|scrub| scrub.done as f64 / scrub.total.max(1) as f64)),
+        (&all::RAID_SCRUB_WRONG, &|set| {
+            let found = set.scrub?.found;
+            Some((found.unreadable + found.mismatches).saturating_sub(found.repaired) as f64)
+        }),
+    ];
+    set_values(out, &all_sets, &families);
+}
+
+fn set_values(out: &mut Exposition, sets: &[(&str, String, &SetState)], families: &[Column<SetValue<'_>>]) {
+    for (family, value) in families {
+        let mut family = out.family(family);
+        for (volume, number, set) in sets {
+            value(set).into_iter().for_each(|value| family.add(&[volume, number], value));
+        }
+    }
 }
 
 /// What volumes know of themselves.

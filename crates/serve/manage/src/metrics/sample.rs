@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use backends::raid::{Running, SetState};
 use server::{CoreStatistics, Phase, RunningCore};
 use volume::Volume;
 
@@ -64,6 +65,8 @@ pub(super) struct VolumeSample {
     /// What it is made of, outermost, and its identity; not known for a moment while a reload adds it.
     pub(super) description: Option<(&'static str, Uuid)>,
     pub(super) volume: Arc<Volume>,
+    /// The RAID sets that it is made of.
+    pub(super) sets: Vec<SetState>,
 }
 
 /// What a server keeps to be asked for samples.
@@ -103,6 +106,7 @@ impl LoggedIn {
 #[derive(Clone)]
 struct Described {
     volumes: Arc<BTreeMap<String, (&'static str, Uuid)>>,
+    sets: Arc<BTreeMap<String, Vec<Arc<Running>>>>,
     targets: Arc<[Target]>,
 }
 
@@ -112,8 +116,13 @@ impl Described {
             let uuid = Uuid(volumes.unit(&volume.name)?.identity().uuid);
             Some((volume.name.to_string(), (volume.spec.backend.kind().name, uuid)))
         });
+        let sets = config
+            .volumes
+            .iter()
+            .filter_map(|volume| Some((volume.name.to_string(), volumes.get(&volume.name)?.sets.clone())));
         Described {
             volumes: Arc::new(described.collect()),
+            sets: Arc::new(sets.collect()),
             targets: config.front_ends().flat_map(|front_end| front_end.targets(&[])).collect(),
         }
     }
@@ -141,6 +150,11 @@ impl Probe {
     /// The targets of all front ends, without their sessions.
     pub(crate) fn targets(&self) -> Arc<[Target]> {
         Arc::clone(&lock(&self.described).targets)
+    }
+
+    /// The RAID sets of all volumes, of each from the outermost on.
+    pub(crate) fn sets(&self) -> Vec<Arc<Running>> {
+        lock(&self.described).sets.values().flatten().cloned().collect()
     }
 
     /// The state of all cores after these answers.
@@ -215,6 +229,7 @@ impl Live {
             name: name.to_owned(),
             description: described.volumes.get(name).copied(),
             volume: Arc::clone(volume),
+            sets: described.sets.get(name).into_iter().flatten().map(|set| set.status()).collect(),
         };
         let volumes = snapshot.iter().map(volume).collect();
         let begin = Instant::now();
