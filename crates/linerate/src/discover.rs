@@ -1,5 +1,5 @@
-//! `linerate discover`: which targets a portal has, where they can be reached, and with `--luns` what is on them; or which exports
-//! an NBD server has.
+//! `linerate discover`: which targets a portal has, where they can be reached, and with `--luns` what is on them; which exports
+//! an NBD server has; or which AoE devices an Ethernet has.
 
 use crate::failure::Failure;
 use crate::output::say;
@@ -8,8 +8,11 @@ use crate::remote;
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiscoverArguments {
     /// Portal to ask: HOST[:PORT], [IPv6]:PORT or iscsi://[USER@]HOST[:PORT][?KEY=VALUE&...]; nbd://HOST[:PORT] lists exports
-    #[arg(value_name = "PORTAL", value_hint = clap::ValueHint::Hostname)]
-    portal: String,
+    #[arg(value_name = "PORTAL", value_hint = clap::ValueHint::Hostname, required_unless_present = "aoe")]
+    portal: Option<String>,
+    /// List the ATA-over-Ethernet devices that answer on this interface instead
+    #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["portal", "luns"])]
+    aoe: Option<String>,
     /// Log in to each target and list its LUNs
     #[arg(long)]
     luns: bool,
@@ -20,11 +23,16 @@ pub(crate) struct DiscoverArguments {
 
 /// Runs the command. A target that could not be looked at is told in its place, and the first of them by the exit code.
 pub(crate) fn run(arguments: &DiscoverArguments) -> Result<(), Failure> {
-    if backends::nbd::is_url(&arguments.portal) {
-        say(remote::run(inspect::nbd::discover(&arguments.portal))?.printed(arguments.json));
+    if let Some(interface) = &arguments.aoe {
+        say(remote::run(inspect::aoe::discover(interface))?.printed(arguments.json));
         return Ok(());
     }
-    let (portal, settings) = remote::portal(&arguments.portal)?;
+    let portal = arguments.portal.as_deref().unwrap_or_default();
+    if backends::nbd::is_url(portal) {
+        say(remote::run(inspect::nbd::discover(portal))?.printed(arguments.json));
+        return Ok(());
+    }
+    let (portal, settings) = remote::portal(portal)?;
     let (found, looked) = remote::run(inspect::discover(&portal, &settings, arguments.luns))?;
     say(found.printed(arguments.json));
     looked

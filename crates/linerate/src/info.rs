@@ -6,8 +6,8 @@ use crate::remote;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct InfoArguments {
-    /// LUN, target with all its LUNs, portal with all its targets, or NBD export: iscsi://[USER@]HOST[:PORT]/IQN[/LUN][?KEY=VALUE&...],
-    /// HOST[:PORT] or nbd://HOST[:PORT]/EXPORT
+    /// LUN, target with all its LUNs, portal with all its targets, or NBD export or AoE device: iscsi://[USER@]HOST[:PORT]/IQN[/LUN][?KEY=VALUE&...],
+    /// HOST[:PORT], nbd://HOST[:PORT]/EXPORT or aoe://INTERFACE/SHELF.SLOT
     #[arg(value_name = "URL|PORTAL", value_hint = clap::ValueHint::Url)]
     url: String,
     /// Show a page of vital product data in words and bytes, by its hexadecimal number such as b0; repeatable
@@ -23,6 +23,10 @@ pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Failure> {
     let text = &arguments.url;
     if backends::nbd::is_url(text) {
         say(remote::run(inspect::nbd::info(text))?.printed(arguments.json));
+        return Ok(());
+    }
+    if backends::aoe::is_url(text) {
+        say(remote::run(inspect::aoe::info(text))?.printed(arguments.json));
         return Ok(());
     }
     if remote::is_portal(text) {

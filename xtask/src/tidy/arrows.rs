@@ -24,19 +24,22 @@ const ARROWS: &[(&str, &str)] = &[
     // Neither host (the binary joins them) nor each other: a gateway is a target over a device that is a remote LUN.
     ("target", "block volume unit iscsi reactor server"),
     ("nbd-server", "block volume nbd reactor tls server"),
+    ("aoe-server", "block volume aoe reactor server"),
     ("channels", "block reactor"),
     // Volumes for how times are written; channels for LUNs by several sessions.
     ("initiator", "scsi block volume channels iscsi reactor"),
     ("nbd-client", "block volume channels nbd reactor tls"),
+    // The server is for its tests: both ends on one simulated Ethernet.
+    ("aoe-client", "block volume channels aoe reactor server aoe-server"),
     // It gives a session a thread and a world of its own, for programs that have another runtime.
     ("threaded", "block reactor host initiator"),
     // The one place where specifications meet a system and a network: `volume` knows neither.
-    ("backends", "block volume contents raid channels iscsi reactor host tls initiator nbd-client"),
+    ("backends", "block volume contents raid channels iscsi reactor host tls initiator nbd-client aoe-client"),
     // On nothing: when to stop a run is decided by it, so the workloads stand on it; tables for terminals, too.
     ("stats", ""),
     // A server needs a world, and its volumes may be remote: what joins them is here, so that `server` and `target` know
     // neither.
-    ("manage", "block volume unit iscsi nbd reactor host tls server target nbd-server backends stats"),
+    ("manage", "block volume unit iscsi nbd aoe reactor host tls server target nbd-server aoe-server backends stats"),
     // It offloads to a target that has both ends, and makes files with holes.
     ("copy", "block volume contents reactor host initiator backends"),
     // `host` is for its tests: what it mounts is behind FUSE. Volumes for what is attached by a specification.
@@ -73,7 +76,7 @@ const ARROWS: &[(&str, &str)] = &[
     ),
     (
         "linerate",
-        "block volume contents unit iscsi reactor host server target manage initiator threaded backends \
+        "block volume contents unit iscsi aoe reactor host server target manage initiator threaded backends \
          inspect copy attach stats published model bench agent environment diagnose report lab conduct wan",
     ),
     // A whole world: never shipped.

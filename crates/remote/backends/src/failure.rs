@@ -223,6 +223,12 @@ impl From<nbd_client::OpenError> for Failure {
     }
 }
 
+impl From<aoe_client::OpenError> for Failure {
+    fn from(error: aoe_client::OpenError) -> Failure {
+        Failure::new(crate::aoe::kind_of(&error), error)
+    }
+}
+
 impl From<VerbError> for Failure {
     fn from(error: VerbError) -> Failure {
         let kind = match &error {

@@ -20,6 +20,7 @@
 //! # Ok::<(), OpenError>(())
 //! ```
 
+pub mod aoe;
 pub mod channelled;
 pub mod failure;
 mod file;
@@ -62,6 +63,7 @@ const OWN: &[&backend::Kind] = &[
     &nbd::NBD_UNIX,
     &nbd::NBDS_UNIX,
     &rbd::RBD,
+    &aoe::AOE,
     &raid::RAID0,
     &raid::RAID1,
     &raid::RAID5,

@@ -114,11 +114,11 @@ impl Location {
     }
 }
 
-/// Whether a text is the URL of a LUN, rather than a volume: it begins with a scheme, and not with NBD's, whose
-/// exports are volumes only, as is a LUN by several sessions.
+/// Whether a text is the URL of a LUN, rather than a volume: it begins with a scheme, and not with NBD's or AoE's, whose
+/// devices are volumes only, as is a LUN by several sessions.
 pub fn is_url(text: &str) -> bool {
     let has_scheme = text.split_once("://").is_some_and(|(scheme, _)| !scheme.contains(['[', ':', '/']));
-    has_scheme && !crate::nbd::is_url(text) && !remote::has_paths(text)
+    has_scheme && !crate::nbd::is_url(text) && !crate::aoe::is_url(text) && !remote::has_paths(text)
 }
 
 /// Whether a text looks like `HOST:PORT`.

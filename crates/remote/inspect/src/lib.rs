@@ -13,6 +13,7 @@
 //! ```
 
 mod answer;
+pub mod aoe;
 pub mod commands;
 mod discovery;
 pub mod disk;

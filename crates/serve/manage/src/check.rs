@@ -162,6 +162,9 @@ impl Trial<'_> {
                         reactor::world().listen(*address, &options).map(Some)
                     }
                     ListenAddress::Unix(path) => can_bind(path).map(|()| None),
+                    ListenAddress::Datagrams(options) => {
+                        reactor::world().datagrams(options).map(|_| None).map_err(io::Error::other)
+                    }
                 };
                 listener.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", portal.listen)))
             });

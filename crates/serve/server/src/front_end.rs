@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use reactor::{Sender, Stream};
+use reactor::{Datagrams, Sender, Stream};
 use volume::{AttachmentId, Volume};
 
 use crate::address::AddressBlock;
@@ -38,6 +38,12 @@ pub trait CoreFrontEnd: Any {
     /// core, and the front end moves them to the core of their session. The future is dropped if the
     /// connection is evicted.
     fn accept(self: Rc<Self>, accepted: Accepted) -> Pin<Box<dyn Future<Output = ()>>>;
+
+    /// Serves the datagrams of a portal, until the future is dropped. For front ends whose portals are
+    /// [`ListenAddress::Datagrams`](crate::ListenAddress::Datagrams), on the first core.
+    fn receive(self: Rc<Self>, _: Portal, _: Box<dyn Datagrams>) -> Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(async {})
+    }
 
     /// Aborts the commands that the order names: none of them starts any more, and hosts are notified as
     /// their protocol demands. The caller waits until the order's volume has quiesced. For other volumes that

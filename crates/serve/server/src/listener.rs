@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use reactor::{JoinHandle, ListenOptions, Listener, Stream, StreamOptions};
+use reactor::{
+    DatagramEndpoint, DatagramOptions, JoinHandle, ListenOptions, Listener, Stream, StreamOptions,
+};
 
 use crate::address::AddressBlock;
 use crate::core::RunningCore;
@@ -24,6 +26,8 @@ pub enum ListenAddress {
     Inet(SocketAddr),
     /// On the Unix socket of this path. Who connects there counts as 127.0.0.1, with port 0.
     Unix(PathBuf),
+    /// For datagrams, which the front end [receives](crate::CoreFrontEnd::receive) itself.
+    Datagrams(DatagramOptions),
 }
 
 impl ListenAddress {
@@ -31,15 +35,25 @@ impl ListenAddress {
     pub fn inet(&self) -> Option<SocketAddr> {
         match self {
             ListenAddress::Inet(address) => Some(*address),
-            ListenAddress::Unix(_) => None,
+            ListenAddress::Unix(_) | ListenAddress::Datagrams(_) => None,
         }
     }
 
-    /// As people are told of it: `SCHEME://ADDR:PORT` or `SCHEME+unix://PATH`.
+    /// As people are told of it: `SCHEME://ADDR:PORT`, `SCHEME+unix://PATH`, `SCHEME://INTERFACE` or
+    /// `SCHEME+udp://ADDR:PORT`.
     pub fn url(&self, scheme: &str) -> String {
         match self {
             ListenAddress::Inet(address) => format!("{scheme}://{address}"),
             ListenAddress::Unix(path) => format!("{scheme}+unix://{}", path.display()),
+            ListenAddress::Datagrams(DatagramOptions {
+                endpoint: DatagramEndpoint::Ethernet { interface, .. },
+                ..
+            }) => format!("{scheme}://{interface}"),
+            ListenAddress::Datagrams(DatagramOptions {
+                endpoint: DatagramEndpoint::Udp(address), ..
+            }) => {
+                format!("{scheme}+udp://{address}")
+            }
         }
     }
 }
@@ -50,12 +64,16 @@ impl From<SocketAddr> for ListenAddress {
     }
 }
 
-/// `ADDR:PORT` or `unix:PATH`.
+/// `ADDR:PORT`, `unix:PATH`, the name of an interface, or `udp:ADDR:PORT`.
 impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ListenAddress::Inet(address) => address.fmt(f),
             ListenAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            ListenAddress::Datagrams(options) => match &options.endpoint {
+                DatagramEndpoint::Ethernet { interface, .. } => f.write_str(interface),
+                DatagramEndpoint::Udp(address) => write!(f, "udp:{address}"),
+            },
         }
     }
 }
@@ -166,12 +184,28 @@ impl Listeners {
 
     fn open(&self, local: &Rc<RunningCore>, wanted: &Portal) -> io::Result<Listening> {
         let options = ListenOptions { stream: wanted.stream.clone() };
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", wanted.listen));
         let listener = match &wanted.listen {
             ListenAddress::Inet(address) => reactor::world().listen(*address, &options),
             ListenAddress::Unix(path) => reactor::world().listen_local(path),
+            ListenAddress::Datagrams(options) => {
+                // Its sentences have their remedies.
+                let datagrams =
+                    reactor::world().datagrams(options).map_err(io::Error::other).map_err(named)?;
+                let (taken, front_end) = (wanted.clone(), local.front_end_of(wanted).map(Rc::clone));
+                let task = async move {
+                    if let Some(front_end) = front_end {
+                        front_end.receive(taken, datagrams).await;
+                    }
+                };
+                return Ok(Listening {
+                    wanted: wanted.clone(),
+                    taken: wanted.clone(),
+                    task: reactor::spawn(task),
+                });
+            }
         };
-        let listener =
-            listener.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", wanted.listen)))?;
+        let listener = listener.map_err(named)?;
         let listen = wanted.listen.inet().map_or_else(|| wanted.listen.clone(), |_| listener.local().into());
         let taken = Portal { listen, ..wanted.clone() };
         let task = accept(Rc::clone(local), Rc::clone(&self.logins), taken.clone(), listener);

@@ -136,6 +136,16 @@ pub enum Malformed {
 }
 
 impl Malformed {
+    /// The header, if there is one.
+    pub fn header(&self) -> Option<Header> {
+        match *self {
+            Malformed::NoHeader => None,
+            Malformed::Version { header, .. }
+            | Malformed::Command { header, .. }
+            | Malformed::Body { header, .. } => Some(header),
+        }
+    }
+
     /// The answer to such a request, if one is due: to none that is an answer itself, whatever it says.
     pub fn answer(&self) -> Option<Vec<u8>> {
         let (header, command, error) = match *self {

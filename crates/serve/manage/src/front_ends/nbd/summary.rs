@@ -48,6 +48,7 @@ pub(super) fn usage(export: &Export, tls: Option<&Tls>, portals: &[Portal]) -> O
         ListenAddress::Unix(path) => {
             (format!("-unix {}", path.display()), format!("path={}", path.display()))
         }
+        ListenAddress::Datagrams(_) => return None, // NBD has none
     };
     let url = url(export, if tls.is_some() { "nbds" } else { NBD }, portals)?;
     if let Some(tls) = tls {
@@ -96,6 +97,7 @@ fn url(export: &Export, scheme: &str, portals: &[Portal]) -> Option<String> {
     Some(match shown(portals)? {
         ListenAddress::Inet(address) => format!("{scheme}://{address}/{name}"),
         ListenAddress::Unix(path) => format!("{scheme}+unix:///{name}?socket={}", path.display()),
+        ListenAddress::Datagrams(_) => return None,
     })
 }
 

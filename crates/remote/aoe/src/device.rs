@@ -1,0 +1,274 @@
+//! A device as a block device.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use aoe::{Ata, AtaError, ErrorCode, Identity, SECTOR_BYTES, write_trim_ranges};
+use block::{
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba,
+    Pending, Profile, Run, Slice,
+};
+use channels::{Claim, Claims};
+use reactor::Resident;
+
+use crate::session::{Asked, Counters, Exchange, Failed, Session};
+use crate::url::Url;
+
+/// Zeros that are sent as data, in sectors.
+const ZEROES_MAX: u64 = 2048;
+
+/// A device on an Ethernet. Usable from any thread that runs a reactor; its commands live on the thread that opened it.
+pub struct RemoteAoe {
+    commands: Resident<Commands>,
+    geometry: Geometry,
+    profile: Profile,
+    identity: Identity,
+    sectors: u8,
+}
+
+/// What lives on the thread.
+struct Commands {
+    session: Rc<Session>,
+    claims: Claims,
+    sectors: u8,
+    timeout: Duration,
+}
+
+impl RemoteAoe {
+    pub(crate) fn new(session: Rc<Session>, url: &Url, identity: &Identity, sectors: u8) -> RemoteAoe {
+        let commands = Commands { session, claims: Claims::default(), sectors, timeout: url.options.timeout };
+        let leave = async |commands: Rc<Commands>| commands.session.leave();
+        let has_flush = identity.has_flush || identity.has_flush_ext;
+        RemoteAoe {
+            commands: Resident::new(Rc::new(commands), leave),
+            geometry: Geometry {
+                block_size: BlockSize::B512,
+                blocks: Blocks(identity.sectors),
+                physical_exponent: identity.physical_exponent.min(8),
+            },
+            profile: Profile {
+                // The protocol does not say.
+                read_only: false,
+                thin: identity.trims,
+                granularity: Blocks(1 << identity.physical_exponent.min(8)),
+                volatile_cache: has_flush || identity.has_write_cache,
+                durable: true,
+                solid_state: identity.is_solid_state,
+            },
+            identity: identity.clone(),
+            sectors,
+        }
+    }
+
+    /// What the device says of itself.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The sectors that a frame carries.
+    pub fn sectors(&self) -> u8 {
+        self.sectors
+    }
+
+    /// What has happened; `None` if the thread of its commands has ended.
+    pub async fn counters(&self) -> Option<Counters> {
+        self.commands.with(async |commands: Rc<Commands>| commands.session.counters()).await
+    }
+
+    fn check(&self, extent: Extent) -> Result<(), DeviceError> {
+        let end = extent.lba.0.checked_add(extent.blocks.0).filter(|end| *end <= self.geometry.blocks.0);
+        end.map(drop).ok_or(DeviceError::OutOfRange)
+    }
+
+    /// Has it done on the thread of the commands.
+    async fn on<R: Send + 'static, F: Future<Output = Result<R, DeviceError>> + 'static>(
+        &self,
+        work: impl FnOnce(Rc<Commands>) -> F + Send + 'static,
+    ) -> Result<R, DeviceError> {
+        self.commands.with(work).await.unwrap_or(Err(DeviceError::NotReady))
+    }
+
+    async fn sync(&self) -> Result<(), DeviceError> {
+        let is_extended = self.identity.has_flush_ext;
+        if !is_extended && !self.identity.has_flush {
+            return Ok(());
+        }
+        self.on(async move |commands: Rc<Commands>| commands.flush(is_extended).await).await
+    }
+
+    async fn trim(&self, extent: Extent) -> Result<(), DeviceError> {
+        self.check(extent)?;
+        self.on(async move |commands: Rc<Commands>| commands.trim(extent).await).await
+    }
+}
+
+impl Commands {
+    fn ask(
+        &self,
+        ata: Ata,
+        data: Option<Slice>,
+        returns: usize,
+        claim: Option<&Claim>,
+        is_slow: bool,
+    ) -> Exchange {
+        let deadline = reactor::now() + self.timeout;
+        self.session.ask(Asked { ata, data, returns, claim: claim.cloned(), is_slow, deadline })
+    }
+
+    /// The right to change these sectors, once no older change of them can arrive any more.
+    async fn claim(&self, extent: Extent) -> Result<Claim, DeviceError> {
+        let bytes = |sectors: u64| sectors * SECTOR_BYTES as u64;
+        let claim = self.claims.claim(bytes(extent.lba.0)..bytes(extent.lba.0 + extent.blocks.0));
+        reactor::timeout(self.timeout, claim.granted()).await.map_err(|_| DeviceError::NotReady)?;
+        Ok(claim)
+    }
+
+    async fn read(&self, extent: Extent, mut buffer: Buffer) -> Result<Buffer, DeviceError> {
+        let pieces: Vec<(Extent, Exchange)> = extent
+            .chunks(self.sectors.into())
+            .map(|piece| {
+                let ata = Ata::read(piece.lba.0, piece.blocks.0 as u8);
+                (piece, self.ask(ata, None, piece.blocks.0 as usize * SECTOR_BYTES, None, false))
+            })
+            .collect();
+        for (piece, exchange) in pieces {
+            let data = exchange.await.map_err(|failed| error(failed, DeviceError::Unreadable(piece.lba)))?;
+            let at = (piece.lba.0 - extent.lba.0) as usize * SECTOR_BYTES;
+            buffer[at..at + data.len()].copy_from_slice(&data);
+        }
+        Ok(buffer)
+    }
+
+    async fn write(&self, extent: Extent, data: Slice) -> Result<(), DeviceError> {
+        let claim = self.claim(extent).await?;
+        let piece_of = |piece: Extent| {
+            let at = (piece.lba.0 - extent.lba.0) as usize * SECTOR_BYTES;
+            data.part(at..at + piece.blocks.0 as usize * SECTOR_BYTES)
+        };
+        let mut exchanges = Vec::new();
+        for piece in extent.chunks(self.sectors.into()) {
+            let ata = Ata::write_sectors(piece.lba.0, piece.blocks.0 as u8);
+            let data = piece_of(piece).ok_or(DeviceError::OutOfRange)?;
+            exchanges.push((piece.lba, self.ask(ata, Some(data), 0, Some(&claim), false)));
+        }
+        drop(claim);
+        all_of(exchanges).await
+    }
+
+    async fn flush(&self, is_extended: bool) -> Result<(), DeviceError> {
+        let flushed = self.ask(Ata::flush(is_extended), None, 0, None, true).await;
+        flushed.map(drop).map_err(|failed| match failed {
+            Failed::TimedOut => DeviceError::NotReady,
+            _ => DeviceError::WritesLost,
+        })
+    }
+
+    async fn trim(&self, extent: Extent) -> Result<(), DeviceError> {
+        let (mut lba, end) = (extent.lba.0, extent.lba.0 + extent.blocks.0);
+        while lba < end {
+            let mut ranges = [0; SECTOR_BYTES];
+            let sectors = write_trim_ranges(lba, end - lba, &mut ranges);
+            let claim = self.claim(Extent::new(lba, sectors)).await?;
+            let data = Buffer::from(&ranges[..]).share();
+            let exchange = self.ask(Ata::trim(1), Some(data), 0, Some(&claim), true);
+            drop(claim);
+            all_of(vec![(Lba(lba), exchange)]).await?;
+            lba += sectors;
+        }
+        Ok(())
+    }
+}
+
+/// Waits for all of them: what has failed is known then, and no copy of the others is on its way.
+async fn all_of(exchanges: Vec<(Lba, Exchange)>) -> Result<(), DeviceError> {
+    let mut first = Ok(());
+    for (lba, exchange) in exchanges {
+        let changed = exchange.await.map(drop).map_err(|failed| error(failed, DeviceError::Unwritable(lba)));
+        first = first.and(changed);
+    }
+    first
+}
+
+/// What a failure is for a block device; `otherwise` if it says no more.
+fn error(failed: Failed, otherwise: DeviceError) -> DeviceError {
+    match failed {
+        Failed::TimedOut | Failed::Refused(ErrorCode::Unavailable) => DeviceError::NotReady,
+        Failed::Refused(ErrorCode::Reserved) => DeviceError::Reserved,
+        Failed::Refused(_) => DeviceError::Unsupported,
+        Failed::Device(register) if register & AtaError::NoSector as u8 != 0 => DeviceError::OutOfRange,
+        Failed::Device(_) => otherwise,
+    }
+}
+
+impl BlockDevice for RemoteAoe {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        Box::pin(async move {
+            self.check(extent)?;
+            if self.geometry.length(extent) != buffer.len() as u64 {
+                return Err(DeviceError::OutOfRange);
+            }
+            self.on(async move |commands: Rc<Commands>| commands.read(extent, buffer).await).await
+        })
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.check(extent)?;
+            if self.geometry.length(extent) != data.len() as u64 {
+                return Err(DeviceError::OutOfRange);
+            }
+            self.on(async move |commands: Rc<Commands>| commands.write(extent, data).await).await?;
+            if durability == Durability::Stable { self.sync().await } else { Ok(()) }
+        })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(self.sync())
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        Box::pin(async move {
+            match self.identity.trims {
+                true => self.trim(extent).await,
+                false => self.check(extent),
+            }
+        })
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.check(extent)?;
+            if may_unmap && self.identity.trims {
+                return self.trim(extent).await;
+            }
+            for piece in extent.chunks(ZEROES_MAX) {
+                let zeros = Buffer::zeroed(self.geometry.length(piece) as usize).share();
+                self.on(async move |commands: Rc<Commands>| commands.write(piece, zeros).await).await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// ATA does not tell what is allocated.
+    fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
+        Box::pin(async move {
+            self.check(extent)?;
+            Ok(vec![Run { extent, allocation: Allocation::Mapped }])
+        })
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(self.on(async |commands: Rc<Commands>| {
+            commands.claims.quiesced().await;
+            Ok(())
+        }))
+    }
+}

@@ -1,0 +1,28 @@
+//! Clients of ATA over Ethernet: a URL in, a block device out.
+//!
+//! ```text
+//!   Url ── open ──► Session ◄── RemoteAoe: BlockDevice
+//!                     │ window, retransmission (flow)
+//!                     ▼
+//!                   interface       one task, on the thread that opened it
+//! ```
+//!
+//! - [`Url`] is `aoe://INTERFACE/SHELF.SLOT`, with options.
+//! - [`discover`] asks who is there; [`open`] asks one, and finds out how long frames may be.
+//! - `session` sends commands, again if they are not answered, and matches answers by their tags. `flow` says how many at once and
+//!   when again.
+//! - [`RemoteAoe`] makes block requests of them.
+//!
+//! A write that is sent again may be carried out twice, and the second time late: in a network, or by a server that does not remember what
+//! it has done. Such a write keeps newer writes of its sectors waiting until no copy can arrive any more ([`Options::quarantine`]).
+
+mod device;
+mod flow;
+mod open;
+mod session;
+mod url;
+
+pub use device::RemoteAoe;
+pub use open::{Found, OpenError, discover, open};
+pub use session::Counters;
+pub use url::{KEYS, Options, SCHEME, Url, UrlError};

@@ -1,0 +1,443 @@
+//! The commands that one device has outstanding, and the task that sends them, again if need be.
+//!
+//! ```text
+//!   ask ──► waiting ── the window has room ──► sent ── answered ──────────────► its future
+//!                                              │  ▲                               └ sent once: a round trip
+//!                                              └──┘ not in time: sent again, and the window begins anew
+//!                                              └─── its deadline passes, or it is dropped: given up
+//! ```
+//!
+//! A change that was sent has a claim of its sectors. If no copy of it can be left, the claim ends with the answer; otherwise, a quarantine
+//! later.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use aoe::{Address, Ata, Body, ErrorCode, Frame, Header};
+use block::Slice;
+use channels::Claim;
+use reactor::{DatagramAddress, DatagramBatch, Datagrams, MacAddress, OutDatagram, OutSlice, Sleep};
+
+use crate::flow::Flow;
+
+/// Frames of one call.
+const BATCH: usize = 64;
+/// A flush takes as long as its disk: no answer for a moment is no loss.
+const SLOW: Duration = Duration::from_secs(1);
+/// After an error of the interface nothing is tried for so long.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How a device answers.
+pub(crate) struct Session {
+    datagrams: Box<dyn Datagrams>,
+    station: MacAddress,
+    address: Address,
+    /// Whether the server remembers what it has done, so that an answered write is not carried out again.
+    remembers: Cell<bool>,
+    quarantine: Duration,
+    inner: RefCell<Inner>,
+}
+
+struct Inner {
+    tasks: BTreeMap<u32, Task>,
+    /// Not sent yet, in order.
+    waiting: VecDeque<u32>,
+    /// To be sent once the interface has room.
+    sending: VecDeque<u32>,
+    /// Sent, and not answered.
+    outstanding: usize,
+    flow: Flow,
+    next_tag: u32,
+    is_leaving: bool,
+    waker: Option<Waker>,
+    counters: Counters,
+}
+
+/// What has happened since the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Commands that were answered.
+    pub answered: u64,
+    /// Frames that were sent again.
+    pub retransmissions: u64,
+    /// Frames that were for no command, or did not fit it.
+    pub stray: u64,
+}
+
+struct Task {
+    head: Vec<u8>,
+    data: Option<Slice>,
+    /// Bytes that an answer has.
+    returns: usize,
+    claim: Option<Claim>,
+    is_slow: bool,
+    deadline: Instant,
+    /// When it was sent last, and how often.
+    sent: Option<Instant>,
+    times: u32,
+    is_queued: bool,
+    answer: Option<Answer>,
+    waker: Option<Waker>,
+}
+
+type Answer = Result<Vec<u8>, Failed>;
+
+/// Why a command has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failed {
+    /// The server refuses it.
+    Refused(ErrorCode),
+    /// The device says so: its error register.
+    Device(u8),
+    /// No answer.
+    TimedOut,
+}
+
+/// A command to be sent.
+pub(crate) struct Asked {
+    pub(crate) ata: Ata,
+    pub(crate) data: Option<Slice>,
+    /// Bytes that it returns.
+    pub(crate) returns: usize,
+    pub(crate) claim: Option<Claim>,
+    pub(crate) is_slow: bool,
+    pub(crate) deadline: Instant,
+}
+
+/// A command on its way. Dropping it early gives it up; the server may carry it out still.
+pub(crate) struct Exchange {
+    session: Rc<Session>,
+    tag: u32,
+}
+
+impl Session {
+    /// Begins to serve the device at this station.
+    pub(crate) fn begin(
+        datagrams: Box<dyn Datagrams>,
+        station: MacAddress,
+        address: Address,
+        most: u16,
+        quarantine: Duration,
+        first_tag: u32,
+    ) -> Rc<Session> {
+        let inner = Inner {
+            tasks: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            sending: VecDeque::new(),
+            outstanding: 0,
+            flow: Flow::new(most),
+            next_tag: first_tag,
+            is_leaving: false,
+            waker: None,
+            counters: Counters::default(),
+        };
+        let remembers = Cell::new(false);
+        let session = Rc::new(Session {
+            datagrams,
+            station,
+            address,
+            remembers,
+            quarantine,
+            inner: RefCell::new(inner),
+        });
+        let served = Rc::clone(&session);
+        drop(reactor::spawn(async move {
+            let place_bytes = served.datagrams.payload_bytes_max().max(aoe::ATA_BYTES);
+            let mut batch = DatagramBatch::new(BATCH, place_bytes);
+            let (mut timer, mut is_down) = (None, false);
+            poll_fn(|cx| served.poll(&mut batch, &mut timer, &mut is_down, cx)).await;
+        }));
+        session
+    }
+
+    /// The server is known to remember the tags of writes.
+    pub(crate) fn server_remembers(&self) {
+        self.remembers.set(true);
+    }
+
+    pub(crate) fn leave(&self) {
+        let mut inner = self.inner.borrow_mut();
+        inner.is_leaving = true;
+        inner.wake();
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.inner.borrow().counters
+    }
+
+    pub(crate) fn ask(self: &Rc<Self>, asked: Asked) -> Exchange {
+        let Asked { ata, data, returns, claim, is_slow, deadline } = asked;
+        let mut inner = self.inner.borrow_mut();
+        let mut tag = inner.next_tag;
+        while inner.tasks.contains_key(&tag) || tag == 0 {
+            tag = tag.wrapping_add(1);
+        }
+        inner.next_tag = tag.wrapping_add(1);
+        let header = Header { is_response: false, error: None, address: self.address, tag };
+        let head = Frame { header, body: Body::Ata(ata, &[]) }.write();
+        let task = Task {
+            head,
+            data,
+            returns,
+            claim,
+            is_slow,
+            deadline,
+            sent: None,
+            times: 0,
+            is_queued: false,
+            answer: None,
+            waker: None,
+        };
+        inner.tasks.insert(tag, task);
+        inner.waiting.push_back(tag);
+        inner.wake();
+        drop(inner);
+        Exchange { session: Rc::clone(self), tag }
+    }
+
+    fn poll(
+        self: &Rc<Self>,
+        batch: &mut DatagramBatch,
+        timer: &mut Option<Sleep>,
+        is_down: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        let inner = &mut *self.inner.borrow_mut();
+        inner.waker = Some(cx.waker().clone());
+        let now = reactor::now();
+        while self.datagrams.poll_receivable(cx).is_ready() {
+            match self.datagrams.try_receive(batch) {
+                Ok(_) => batch.iter().for_each(|(from, payload)| self.take(inner, now, from, payload)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    self.note_failure(is_down, &error);
+                    cx.waker().wake_by_ref();
+                    break;
+                }
+            }
+        }
+        if inner.is_leaving && inner.tasks.is_empty() {
+            return Poll::Ready(());
+        }
+        inner.look_for_late_ones(now);
+        let mut pause = None;
+        while !inner.fill_window(now) {
+            if self.datagrams.poll_sendable(cx).is_pending() {
+                break;
+            }
+            match self.send(inner, now) {
+                Ok(()) => *is_down = false,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    // They count as sent and lost, and are sent again in their time.
+                    self.note_failure(is_down, &error);
+                    inner.sending_failed(now);
+                    pause = Some(now + PAUSE);
+                    break;
+                }
+            }
+        }
+        let due = inner.next_due().map(|due| pause.map_or(due, |pause| due.max(pause)));
+        *timer = due.map(reactor::sleep_until);
+        if let Some(sleep) = timer
+            && Pin::new(sleep).poll(cx).is_ready()
+        {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    fn note_failure(&self, is_down: &mut bool, error: &io::Error) {
+        if !std::mem::replace(is_down, true) {
+            tracing::warn!(device = %self.address, %error, "the interface has failed");
+        }
+    }
+
+    /// A frame has come.
+    fn take(&self, inner: &mut Inner, now: Instant, from: DatagramAddress, payload: &[u8]) {
+        let Ok(Frame { header, body }) = Frame::parse(payload) else {
+            inner.counters.stray += 1;
+            return;
+        };
+        let is_ours = from == DatagramAddress::Ethernet(self.station) && header.address == self.address;
+        if !header.is_response || !is_ours {
+            return;
+        }
+        let Some(task) =
+            inner.tasks.get_mut(&header.tag).filter(|task| task.sent.is_some() && task.answer.is_none())
+        else {
+            inner.counters.stray += 1;
+            return;
+        };
+        let answer = match (header.error, body) {
+            (Some(code), _) => Err(Failed::Refused(code)),
+            (None, Body::Ata(ata, _)) if ata.has_failed() => Err(Failed::Device(ata.feature_or_error)),
+            (None, Body::Ata(_, data)) if data.len() >= task.returns => Ok(data[..task.returns].to_vec()),
+            _ => {
+                inner.counters.stray += 1;
+                return;
+            }
+        };
+        task.answer = Some(answer);
+        let (times, is_slow, sent) = (task.times, task.is_slow, task.sent);
+        if let Some(claim) = task.claim.take() {
+            match times == 1 || self.remembers.get() {
+                true => drop(claim),
+                false => hold(claim, self.quarantine),
+            }
+        }
+        task.waker.take().into_iter().for_each(Waker::wake);
+        inner.counters.answered += 1;
+        inner.outstanding -= 1;
+        if let Some(sent) = sent.filter(|_| times == 1 && !is_slow) {
+            inner.flow.measure(now.saturating_duration_since(sent));
+        }
+        inner.flow.answered();
+    }
+
+    /// Sends what is to be sent, as much as the interface takes.
+    fn send(&self, inner: &mut Inner, now: Instant) -> io::Result<()> {
+        let tags: Vec<u32> = inner.sending.iter().copied().take(BATCH).collect();
+        let frames: Vec<[OutSlice<'_>; 2]> = tags
+            .iter()
+            .filter_map(|tag| inner.tasks.get(tag))
+            .map(|task| {
+                [OutSlice::Bytes(&task.head), OutSlice::Bytes(task.data.as_deref().unwrap_or_default())]
+            })
+            .collect();
+        let to = DatagramAddress::Ethernet(self.station);
+        let datagrams: Vec<OutDatagram<'_>> =
+            frames.iter().map(|payload| OutDatagram { to, payload }).collect();
+        let sent = self.datagrams.try_send(&datagrams)?;
+        for tag in inner.sending.drain(..sent) {
+            if let Some(task) = inner.tasks.get_mut(&tag) {
+                task.is_queued = false;
+                task.sent = Some(now);
+            }
+        }
+        Ok(())
+    }
+
+    fn give_up(&self, tag: u32) {
+        let mut inner = self.inner.borrow_mut();
+        let Some(task) = inner.tasks.remove(&tag) else { return };
+        inner.waiting.retain(|waiting| *waiting != tag);
+        inner.sending.retain(|sending| *sending != tag);
+        if task.times > 0 && task.answer.is_none() {
+            inner.outstanding -= 1;
+            if let Some(claim) = task.claim {
+                hold(claim, self.quarantine);
+            }
+        }
+        inner.wake();
+    }
+}
+
+/// Keeps newer changes of the same sectors waiting for so long.
+fn hold(claim: Claim, quarantine: Duration) {
+    drop(reactor::spawn(async move {
+        reactor::sleep(quarantine).await;
+        drop(claim);
+    }));
+}
+
+impl Inner {
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Lets commands that wait into the window; whether there is nothing to send.
+    fn fill_window(&mut self, now: Instant) -> bool {
+        while self.outstanding < self.flow.window()
+            && let Some(tag) = self.waiting.pop_front()
+        {
+            self.enqueue(tag, now);
+            self.outstanding += 1;
+        }
+        self.sending.is_empty()
+    }
+
+    fn enqueue(&mut self, tag: u32, now: Instant) {
+        if let Some(task) = self.tasks.get_mut(&tag) {
+            task.times += 1;
+            task.is_queued = true;
+            task.sent = Some(now);
+            self.sending.push_back(tag);
+        }
+    }
+
+    /// The interface takes nothing.
+    fn sending_failed(&mut self, now: Instant) {
+        for tag in std::mem::take(&mut self.sending) {
+            if let Some(task) = self.tasks.get_mut(&tag) {
+                (task.is_queued, task.sent) = (false, Some(now));
+            }
+        }
+    }
+
+    /// Sends again what is not answered, and wakes those whose deadline has passed.
+    fn look_for_late_ones(&mut self, now: Instant) {
+        let mut late = Vec::new();
+        for (tag, task) in self.tasks.iter_mut().filter(|(_, task)| task.answer.is_none()) {
+            if task.deadline <= now {
+                task.waker.take().into_iter().for_each(Waker::wake);
+            } else if task.due(&self.flow).is_some_and(|due| due <= now) {
+                late.push((*tag, task.is_slow));
+            }
+        }
+        for (tag, is_slow) in late {
+            if !is_slow {
+                self.flow.lost(now);
+            }
+            self.counters.retransmissions += 1;
+            self.enqueue(tag, now);
+        }
+    }
+
+    /// When there is something to do next.
+    fn next_due(&self) -> Option<Instant> {
+        let unanswered = self.tasks.values().filter(|task| task.answer.is_none());
+        unanswered.map(|task| task.due(&self.flow).map_or(task.deadline, |due| due.min(task.deadline))).min()
+    }
+}
+
+impl Task {
+    /// When it is to be sent again.
+    fn due(&self, flow: &Flow) -> Option<Instant> {
+        let sent = self.sent.filter(|_| !self.is_queued)?;
+        let patience = flow.patience(self.times);
+        Some(sent + if self.is_slow { patience.max(SLOW) } else { patience })
+    }
+}
+
+impl Future for Exchange {
+    type Output = Answer;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
+        let mut inner = self.session.inner.borrow_mut();
+        let Some(task) = inner.tasks.get_mut(&self.tag) else { return Poll::Ready(Err(Failed::TimedOut)) };
+        if let Some(answer) = task.answer.take() {
+            inner.tasks.remove(&self.tag);
+            return Poll::Ready(answer);
+        }
+        if task.deadline <= reactor::now() {
+            return Poll::Ready(Err(Failed::TimedOut)); // dropped, it is given up
+        }
+        task.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.session.give_up(self.tag);
+    }
+}

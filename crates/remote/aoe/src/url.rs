@@ -1,0 +1,136 @@
+//! The URL of a device: `aoe://INTERFACE/SHELF.SLOT[?KEY=VALUE&…]`.
+
+use std::fmt;
+use std::time::Duration;
+
+use aoe::{Address, NotAnAddress};
+use derive_more::{Display, Error};
+use volume::spec::Time;
+
+/// What a URL begins with, in front of `://`.
+pub const SCHEME: &str = "aoe";
+/// The keys behind the question mark.
+pub const KEYS: [&str; 3] = ["quarantine", "sectors", "timeout"];
+
+/// A device on the Ethernet of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    /// The interface of this machine.
+    pub interface: String,
+    /// Shelf and slot.
+    pub address: Address,
+    /// How it is reached.
+    pub options: Options,
+}
+
+/// How a device is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How long a command may take, and a first answer.
+    pub timeout: Duration,
+    /// For how long a copy of a write that was sent more than once may arrive: newer writes of its sectors wait for so long.
+    pub quarantine: Duration,
+    /// The most sectors in a frame; `None` is what the interfaces of both ends carry.
+    pub sectors: Option<u8>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { timeout: Duration::from_secs(30), quarantine: Duration::from_secs(2), sectors: None }
+    }
+}
+
+/// Why a text is no URL of a device.
+#[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
+pub enum UrlError {
+    /// It does not begin as one.
+    #[display("the URL of an AoE device is aoe://INTERFACE/SHELF.SLOT, such as aoe://eth0/7.1")]
+    Form,
+    /// Its address is none.
+    #[display("{_0}")]
+    Address(NotAnAddress),
+    /// There is no such key.
+    #[display("`{_0}` is no key of an aoe:// URL; there are {}", KEYS.join(", "))]
+    UnknownKey(#[error(not(source))] String),
+    /// A value does not fit its key.
+    #[display("{key}={value}: {why}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// The value.
+        value: String,
+        /// What it should be.
+        why: &'static str,
+    },
+}
+
+impl Url {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    /// The first mistake in it.
+    pub fn parse(text: &str) -> Result<Url, UrlError> {
+        let rest =
+            text.strip_prefix(SCHEME).and_then(|rest| rest.strip_prefix("://")).ok_or(UrlError::Form)?;
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (interface, address) = place.split_once('/').ok_or(UrlError::Form)?;
+        if interface.is_empty() || interface.len() > 15 {
+            return Err(UrlError::Form);
+        }
+        let address = address.parse().map_err(UrlError::Address)?;
+        let mut options = Options::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let key =
+                KEYS.into_iter().find(|known| *known == key).ok_or(UrlError::UnknownKey(key.to_owned()))?;
+            let wrong = |why| UrlError::Value { key, value: value.to_owned(), why };
+            let time = |least: Duration| {
+                let time = value.parse::<Time>().ok().map(|time| time.0).filter(|time| *time >= least);
+                time.ok_or(wrong("a time such as 30s"))
+            };
+            match key {
+                "timeout" => options.timeout = time(Duration::from_millis(1))?,
+                "quarantine" => options.quarantine = time(Duration::ZERO)?,
+                _ => {
+                    let sectors = value.parse().ok().filter(|sectors| *sectors > 0);
+                    options.sectors = Some(sectors.ok_or(wrong("1 to 255 sectors of 512 bytes"))?);
+                }
+            }
+        }
+        Ok(Url { interface: interface.to_owned(), address, options })
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{SCHEME}://{}/{}", self.interface, self.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_has_an_interface_and_an_address() {
+        let url = Url::parse("aoe://eth0/7.1?timeout=5s&sectors=2").expect("a URL");
+        assert_eq!(
+            (url.to_string(), url.options.timeout),
+            ("aoe://eth0/7.1".to_owned(), Duration::from_secs(5))
+        );
+        assert_eq!((url.options.sectors, url.options.quarantine), (Some(2), Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let error = |text| Url::parse(text).expect_err("wrong").to_string();
+        assert!(error("aoe://eth0").starts_with("the URL of an AoE device is"));
+        assert!(error("aoe:///7.1").starts_with("the URL of an AoE device is"));
+        assert!(error("aoe://eth0/7").starts_with("an AoE address is SHELF.SLOT"));
+        assert_eq!(
+            error("aoe://eth0/7.1?mtu=9000"),
+            "`mtu` is no key of an aoe:// URL; there are quarantine, sectors, timeout"
+        );
+        assert_eq!(error("aoe://eth0/7.1?sectors=0"), "sectors=0: 1 to 255 sectors of 512 bytes");
+    }
+}

@@ -1,0 +1,247 @@
+//! A world in which stations share one Ethernet that loses, doubles, delays and reorders frames, by a seed and in virtual time.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use reactor::{
+    DatagramAddress, DatagramBatch, DatagramDrops, DatagramEndpoint, DatagramOptions, Datagrams, Detached,
+    ListenOptions, Listener, MacAddress, OutDatagram, OutSlice, Park, SharedWorld, Stream, StreamOptions,
+    Unpark, World,
+};
+
+/// What befalls frames.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Conditions {
+    /// Of so many hundred frames are lost, and doubled.
+    pub(crate) lost_percent: u64,
+    pub(crate) doubled_percent: u64,
+    /// Each frame and each copy takes up to so long, whichever left first.
+    pub(crate) delay: Duration,
+    /// Frames with longer payloads are lost, although the interfaces carry them.
+    pub(crate) carried_bytes: usize,
+}
+
+/// A number of a seed (splitmix64).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) % end
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Ethernet(Rc<Segment>);
+
+struct Segment {
+    now: Cell<Instant>,
+    random: RefCell<Random>,
+    conditions: Cell<Conditions>,
+    mtu: usize,
+    stations: RefCell<Vec<Rc<Station>>>,
+    /// By the time of their arrival.
+    flying: RefCell<BTreeMap<(Instant, u64), (MacAddress, MacAddress, Vec<u8>)>>,
+    sent: Cell<u64>,
+}
+
+struct Station {
+    address: MacAddress,
+    inbox: RefCell<VecDeque<(MacAddress, Vec<u8>)>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Ethernet {
+    pub(crate) fn new(seed: u64, conditions: Conditions, mtu: usize) -> Ethernet {
+        Ethernet(Rc::new(Segment {
+            now: Cell::new(Instant::now()),
+            random: RefCell::new(Random(seed)),
+            conditions: Cell::new(conditions),
+            mtu,
+            stations: RefCell::default(),
+            flying: RefCell::default(),
+            sent: Cell::new(0),
+        }))
+    }
+
+    pub(crate) fn world(&self) -> SharedWorld {
+        Rc::new(self.clone())
+    }
+
+    pub(crate) fn set(&self, conditions: Conditions) {
+        self.0.conditions.set(conditions);
+    }
+
+    pub(crate) fn below(&self, end: u64) -> u64 {
+        self.0.random.borrow_mut().below(end)
+    }
+
+    fn send(&self, from: MacAddress, to: MacAddress, payload: &[u8]) {
+        let Conditions { lost_percent, doubled_percent, delay, carried_bytes } = self.0.conditions.get();
+        let copies = 1 + u64::from(self.below(100) < doubled_percent);
+        for _ in 0..copies {
+            if self.below(100) < lost_percent || payload.len() > carried_bytes {
+                continue;
+            }
+            let delay = Duration::from_nanos(1000 + self.below(delay.as_nanos() as u64 + 1));
+            let number = self.0.sent.replace(self.0.sent.get() + 1);
+            self.0
+                .flying
+                .borrow_mut()
+                .insert((self.0.now.get() + delay, number), (from, to, payload.to_vec()));
+        }
+    }
+
+    fn deliver(&self) {
+        loop {
+            let mut flying = self.0.flying.borrow_mut();
+            let Some(first) = flying.first_entry().filter(|entry| entry.key().0 <= self.0.now.get()) else {
+                return;
+            };
+            let (from, to, payload) = first.remove();
+            drop(flying);
+            for station in self.0.stations.borrow().iter() {
+                let is_for = to == MacAddress::BROADCAST || to == station.address;
+                if is_for && station.address != from {
+                    station.inbox.borrow_mut().push_back((from, payload.clone()));
+                    station.waker.take().into_iter().for_each(Waker::wake);
+                }
+            }
+        }
+    }
+}
+
+impl World for Ethernet {
+    fn now(&self) -> Instant {
+        self.0.now.get()
+    }
+
+    fn listen(&self, _: SocketAddr, _: &ListenOptions) -> io::Result<Box<dyn Listener>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn connect(&self, _: SocketAddr, _: &StreamOptions) -> io::Result<Box<dyn Stream>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn adopt(&self, _: Detached) -> io::Result<Box<dyn Stream>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn datagrams(&self, options: &DatagramOptions) -> io::Result<Box<dyn Datagrams>> {
+        let DatagramEndpoint::Ethernet { interface, .. } = &options.endpoint else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let address = MacAddress([2, 0, 0, 0, 0, interface.bytes().last().unwrap_or(0)]);
+        let station = Rc::new(Station { address, inbox: RefCell::default(), waker: RefCell::default() });
+        self.0.stations.borrow_mut().push(Rc::clone(&station));
+        Ok(Box::new(Endpoint { ethernet: self.clone(), station }))
+    }
+
+    fn turn(&self, park: Park) {
+        let arrival = self.0.flying.borrow().first_key_value().map(|((at, _), _)| *at);
+        let now = self.0.now.get();
+        let next = match park {
+            Park::No => now + Duration::from_micros(1),
+            Park::For(wait) => arrival.map_or(now + wait, |arrival| arrival.min(now + wait)),
+            Park::Forever => arrival.expect("somebody is waited for"),
+        };
+        self.0.now.set(next.max(now));
+        self.deliver();
+    }
+
+    fn unpark(&self) -> Arc<dyn Unpark> {
+        Arc::new(Alone)
+    }
+}
+
+/// There is one thread.
+struct Alone;
+
+impl Unpark for Alone {
+    fn unpark(&self) {}
+}
+
+struct Endpoint {
+    ethernet: Ethernet,
+    station: Rc<Station>,
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.ethernet.0.stations.borrow_mut().retain(|station| !Rc::ptr_eq(station, &self.station));
+    }
+}
+
+impl Datagrams for Endpoint {
+    fn try_receive(&self, into: &mut DatagramBatch) -> io::Result<usize> {
+        let mut inbox = self.station.inbox.borrow_mut();
+        if inbox.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let mut filled = Vec::new();
+        for place in into.clear() {
+            let Some((from, payload)) = inbox.pop_front() else { break };
+            // A network card pads what is short.
+            let bytes = payload.len().max(46).min(place.len());
+            place[..bytes].fill(0);
+            place[..payload.len()].copy_from_slice(&payload);
+            filled.push((from, bytes));
+        }
+        for (place, (from, bytes)) in filled.iter().enumerate() {
+            into.note(place, DatagramAddress::Ethernet(*from), *bytes);
+        }
+        Ok(filled.len())
+    }
+
+    fn try_send(&self, datagrams: &[OutDatagram<'_>]) -> io::Result<usize> {
+        for datagram in datagrams {
+            let DatagramAddress::Ethernet(to) = datagram.to else {
+                return Err(io::ErrorKind::InvalidInput.into());
+            };
+            let mut payload = Vec::new();
+            for slice in datagram.payload {
+                match slice {
+                    OutSlice::Bytes(bytes) => payload.extend_from_slice(bytes),
+                    OutSlice::Shared(_) => return Err(io::ErrorKind::Unsupported.into()),
+                }
+            }
+            assert!(payload.len() <= self.ethernet.0.mtu, "no longer than the MTU");
+            self.ethernet.send(self.station.address, to, &payload);
+        }
+        Ok(datagrams.len())
+    }
+
+    fn poll_receivable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.station.inbox.borrow().is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        *self.station.waker.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn poll_sendable(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn local(&self) -> DatagramAddress {
+        DatagramAddress::Ethernet(self.station.address)
+    }
+
+    fn payload_bytes_max(&self) -> usize {
+        self.ethernet.0.mtu
+    }
+
+    fn drops(&self) -> DatagramDrops {
+        DatagramDrops::default()
+    }
+}

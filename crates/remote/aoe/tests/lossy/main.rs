@@ -1,0 +1,201 @@
+//! Client and server on an Ethernet that loses, doubles, delays and reorders frames. A model knows what each sector must hold:
+//! what was acknowledged is read, and no older write comes back, however late its copies arrive.
+
+mod ethernet;
+mod servers;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use aoe_client::{RemoteAoe, Url, discover, open};
+use block::{BlockDevice as _, BlockSize, Buffer, DeviceError, Durability, Extent};
+use reactor::{block_on, now, sleep, spawn, timeout};
+
+use ethernet::{Conditions, Ethernet, Random};
+use servers::{DEVICE, Disk, forgetful, ours};
+
+const SECTORS: usize = 96;
+const SECTOR: usize = 512;
+
+const BAD: Conditions = Conditions {
+    lost_percent: 15,
+    doubled_percent: 15,
+    delay: Duration::from_millis(40),
+    carried_bytes: usize::MAX,
+};
+const GOOD: Conditions = Conditions {
+    lost_percent: 0,
+    doubled_percent: 0,
+    delay: Duration::from_micros(50),
+    carried_bytes: usize::MAX,
+};
+
+fn url(options: &str) -> Url {
+    Url::parse(&format!("aoe://client/{DEVICE}{options}")).expect("a URL")
+}
+
+async fn opened(options: &str) -> RemoteAoe {
+    open(&url(options)).await.expect("it answers")
+}
+
+/// What each sector holds, and which are being used.
+struct Model {
+    versions: Vec<u8>,
+    used: Vec<bool>,
+}
+
+/// Some tasks read and write sectors at random, and look what they read. No two use a sector at once.
+async fn work(device: &Rc<RemoteAoe>, seed: u64, tasks: u64, requests: u64) {
+    let model = Rc::new(RefCell::new(Model { versions: vec![0; SECTORS], used: vec![false; SECTORS] }));
+    let all: Vec<_> = (0..tasks)
+        .map(|task| {
+            let (device, model) = (Rc::clone(device), Rc::clone(&model));
+            spawn(async move {
+                let mut random = Random(seed ^ task << 32);
+                for _ in 0..requests {
+                    let (lba, sectors) =
+                        (random.below(SECTORS as u64 - 8) as usize, 1 + random.below(8) as usize);
+                    let range = lba..lba + sectors;
+                    while model.borrow().used[range.clone()].contains(&true) {
+                        sleep(Duration::from_millis(1)).await;
+                    }
+                    model.borrow_mut().used[range.clone()].fill(true);
+                    one(&device, &model, lba, sectors, &mut random).await;
+                    model.borrow_mut().used[range].fill(false);
+                }
+            })
+        })
+        .collect();
+    for task in all {
+        task.await;
+    }
+    for lba in 0..SECTORS - 1 {
+        check(device, &model, lba, 1).await;
+    }
+}
+
+async fn one(device: &RemoteAoe, model: &RefCell<Model>, lba: usize, sectors: usize, random: &mut Random) {
+    let extent = Extent::new(lba as u64, sectors as u64);
+    match random.below(10) {
+        0 => device.flush().await.expect("flushed"),
+        1 => {
+            device.write_zeroes(extent, true).await.expect("zeroed");
+            model.borrow_mut().versions[lba..lba + sectors].fill(0);
+        }
+        2..=5 => check(device, model, lba, sectors).await,
+        _ => {
+            let version = 1 + random.below(255) as u8;
+            let mut data = Buffer::zeroed(sectors * SECTOR);
+            data.fill(version);
+            device.write(extent, data.share(), Durability::Cached).await.expect("written");
+            model.borrow_mut().versions[lba..lba + sectors].fill(version);
+        }
+    }
+}
+
+async fn check(device: &RemoteAoe, model: &RefCell<Model>, lba: usize, sectors: usize) {
+    let extent = Extent::new(lba as u64, sectors as u64);
+    let read = device.read(extent, Buffer::zeroed(sectors * SECTOR)).await.expect("read");
+    for (sector, version) in read.chunks(SECTOR).zip(&model.borrow().versions[lba..lba + sectors]) {
+        assert!(sector.iter().all(|byte| byte == version), "{} instead of {version} near {lba}", sector[0]);
+    }
+}
+
+#[test]
+fn what_our_server_acknowledged_is_read_whatever_befalls_frames() {
+    for seed in 0..12 {
+        let ethernet = Ethernet::new(seed, BAD, 1500);
+        block_on(ethernet.world(), async {
+            let block_size =
+                if seed % 3 == 0 { BlockSize::new(4096).expect("a size") } else { BlockSize::B512 };
+            let _server = ours(Disk::new(seed, SECTORS, block_size), "server");
+            let device = Rc::new(opened("").await);
+            work(&device, seed, 6, 60).await;
+            let counters = device.counters().await.expect("its thread runs");
+            assert!(counters.retransmissions > 50 && counters.stray > 10, "{counters:?}");
+        });
+    }
+}
+
+#[test]
+fn a_server_that_carries_copies_out_again_spoils_nothing() {
+    for seed in 100..108 {
+        let ethernet = Ethernet::new(seed, BAD, 1500);
+        block_on(ethernet.world(), async {
+            forgetful(Disk::new(seed, SECTORS, BlockSize::B512), "server");
+            let device = Rc::new(opened("").await);
+            work(&device, seed, 6, 40).await;
+        });
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let run = |seed| {
+        let ethernet = Ethernet::new(seed, BAD, 1500);
+        block_on(ethernet.world(), async {
+            let begin = now();
+            forgetful(Disk::new(seed, SECTORS, BlockSize::B512), "server");
+            let device = Rc::new(opened("").await);
+            work(&device, seed, 4, 20).await;
+            now() - begin
+        })
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}
+
+#[test]
+fn nobody_there_is_said_after_the_timeout() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let begin = now();
+        let Err(error) = open(&url("?timeout=3s")).await else { panic!("nobody is there") };
+        assert_eq!(error.to_string(), "no AoE device 7.1 answers on client within 3 s");
+        assert!(now() - begin >= Duration::from_secs(3) && now() - begin < Duration::from_secs(4));
+    });
+}
+
+#[test]
+fn a_server_that_dies_fails_requests_at_their_deadline_and_one_that_comes_back_goes_on() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let _server = ours(Disk::new(1, SECTORS, BlockSize::B512), "server");
+        let device = opened("?timeout=5s").await;
+        ethernet.set(Conditions { lost_percent: 100, ..GOOD });
+        let begin = now();
+        let read = device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await;
+        assert_eq!(read.map(drop), Err(DeviceError::NotReady));
+        assert!(now() - begin >= Duration::from_secs(5) && now() - begin < Duration::from_secs(6));
+        let pending = device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR));
+        let _ = timeout(Duration::from_secs(2), pending).await;
+        ethernet.set(GOOD);
+        device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await.expect("it is back");
+    });
+}
+
+#[test]
+fn long_frames_are_used_if_they_arrive() {
+    for (carried, expected) in [(usize::MAX, 17), (2000, 2)] {
+        let conditions = Conditions { carried_bytes: carried, ..GOOD };
+        let ethernet = Ethernet::new(1, conditions, 9000);
+        block_on(ethernet.world(), async {
+            let _server = ours(Disk::new(1, SECTORS, BlockSize::B512), "server");
+            let device = Rc::new(opened("").await);
+            assert_eq!(device.sectors(), expected);
+            work(&device, 1, 4, 40).await;
+        });
+    }
+}
+
+#[test]
+fn all_devices_are_discovered_once() {
+    let ethernet = Ethernet::new(1, Conditions { doubled_percent: 50, ..GOOD }, 9000);
+    block_on(ethernet.world(), async {
+        let _server = ours(Disk::new(1, SECTORS, BlockSize::B512), "server");
+        let found = discover("client", Duration::from_secs(1)).await.expect("an interface");
+        let [found] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((found.address, found.sectors_max, found.buffer_count), (DEVICE, 17, 64));
+    });
+}

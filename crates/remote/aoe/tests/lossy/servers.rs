@@ -1,0 +1,209 @@
+//! Servers of one disk of memory: ours, and one that carries out again whatever it is sent again, as `vblade` does.
+
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use aoe::{Address, AtaOperation, Body, Config, ETHER_TYPE, Frame, IDENTITY_BYTES, Identity, SECTOR_BYTES};
+use aoe_server::{AOE, Aoe, Limits, Slot};
+use block::{
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending,
+    Profile, Run, Slice,
+};
+use reactor::{
+    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, OutDatagram, OutSlice, StreamOptions,
+};
+use server::{ListenAddress, Portal, Server};
+use volume::{Volume, VolumeOptions};
+
+use crate::ethernet::Random;
+
+pub(crate) const DEVICE: Address = Address { major: 7, minor: 1 };
+
+pub(crate) fn endpoint(interface: &str) -> DatagramOptions {
+    DatagramOptions {
+        endpoint: DatagramEndpoint::Ethernet { interface: interface.to_owned(), ether_type: ETHER_TYPE },
+        receive_buffer_bytes: None,
+        payload_bytes_min: 0,
+        share: None,
+    }
+}
+
+/// A disk whose requests take some time, each another.
+pub(crate) struct Disk {
+    bytes: Mutex<Vec<u8>>,
+    random: Mutex<Random>,
+    block_size: BlockSize,
+}
+
+impl Disk {
+    pub(crate) fn new(seed: u64, sectors: usize, block_size: BlockSize) -> Arc<Disk> {
+        let bytes = Mutex::new(vec![0; sectors * SECTOR_BYTES]);
+        Arc::new(Disk { bytes, random: Mutex::new(Random(seed)), block_size })
+    }
+
+    async fn work(&self) {
+        let time = self.random.lock().unwrap_or_else(PoisonError::into_inner).below(3000);
+        reactor::sleep(Duration::from_micros(time)).await;
+    }
+
+    fn range(&self, extent: Extent) -> std::ops::Range<usize> {
+        let geometry = self.geometry();
+        let start = geometry.offset(extent) as usize;
+        start..start + geometry.length(extent) as usize
+    }
+}
+
+impl BlockDevice for Disk {
+    fn geometry(&self) -> Geometry {
+        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        let blocks = Blocks(bytes >> self.block_size.shift());
+        Geometry { block_size: self.block_size, blocks, physical_exponent: 0 }
+    }
+
+    fn profile(&self) -> Profile {
+        Profile {
+            read_only: false,
+            thin: true,
+            granularity: Blocks(1),
+            volatile_cache: true,
+            durable: true,
+            solid_state: true,
+        }
+    }
+
+    fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
+        Box::pin(async move {
+            self.work().await;
+            let range = self.range(extent);
+            let all = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+            buffer.copy_from_slice(&all[range]);
+            Ok(buffer)
+        })
+    }
+
+    fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.work().await;
+            let range = self.range(extent);
+            self.bytes.lock().unwrap_or_else(PoisonError::into_inner)[range].copy_from_slice(&data);
+            Ok(())
+        })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(async {
+            self.work().await;
+            Ok(())
+        })
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        self.write_zeroes(extent, true)
+    }
+
+    fn write_zeroes(&self, extent: Extent, _: bool) -> Pending<'_, ()> {
+        let zeros = Buffer::zeroed(self.geometry().length(extent) as usize).share();
+        self.write(extent, zeros, Durability::Cached)
+    }
+
+    fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
+        Box::pin(async move { Ok(vec![Run { extent, allocation: Allocation::Mapped }]) })
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(async { Ok::<(), DeviceError>(()) })
+    }
+}
+
+/// Ours, as a task.
+pub(crate) fn ours(disk: Arc<Disk>, interface: &str) -> Arc<Server> {
+    let volume = Volume::new(disk, VolumeOptions::default()).expect("nothing was saved");
+    let slot = Slot {
+        address: DEVICE,
+        volume: Arc::clone(&volume),
+        read_only: false,
+        stations: None,
+        deadline: Duration::from_secs(30),
+    };
+    let front_end = Aoe::new(aoe_server::Config { slots: vec![Arc::new(slot)], limits: Limits::default() });
+    let portal = Portal {
+        front_end: AOE,
+        listen: ListenAddress::Datagrams(endpoint(interface)),
+        tag: 1,
+        advertise: None,
+        stream: StreamOptions::default(),
+    };
+    let config = server::Config {
+        volumes: vec![("disk".to_owned(), volume)],
+        portals: vec![portal],
+        limits: server::Limits::default(),
+    };
+    let (server, cores) = Server::new(config, 1, vec![front_end]);
+    for core in cores {
+        drop(reactor::spawn(async move {
+            let (bound, _heard) = mpsc::channel();
+            core.run(bound).await;
+        }));
+    }
+    server.open();
+    server
+}
+
+/// The other, as a task.
+pub(crate) fn forgetful(disk: Arc<Disk>, interface: &str) {
+    let datagrams = reactor::world().datagrams(&endpoint(interface)).expect("an endpoint");
+    drop(reactor::spawn(async move {
+        let mut batch = DatagramBatch::new(16, datagrams.payload_bytes_max());
+        loop {
+            datagrams.receive(&mut batch).await.expect("it is up");
+            let mut answers = Vec::new();
+            for (from, payload) in batch.iter() {
+                let Ok(frame) = Frame::parse(payload) else { continue };
+                answers.extend(answer(&disk, &frame).map(|answer| (from, answer)));
+            }
+            for (to, answer) in answers {
+                send(&*datagrams, to, &answer);
+            }
+        }
+    }));
+}
+
+fn send(by: &dyn reactor::Datagrams, to: DatagramAddress, payload: &[u8]) {
+    by.try_send(&[OutDatagram { to, payload: &[OutSlice::Bytes(payload)] }]).expect("room");
+}
+
+fn answer(disk: &Disk, frame: &Frame<'_>) -> Option<Vec<u8>> {
+    let header = frame.header.answer(DEVICE, None);
+    if frame.header.is_response || !frame.header.address.is_for(DEVICE) {
+        return None;
+    }
+    let mut all = disk.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+    let range = |lba: u64, sectors: u32| {
+        lba as usize * SECTOR_BYTES..(lba as usize + sectors as usize) * SECTOR_BYTES
+    };
+    let mut returned = Vec::new();
+    let body = match &frame.body {
+        Body::Config(query) => Body::Config(Config { buffer_count: 16, sectors_max: 2, ..query.clone() }),
+        Body::Ata(ata, data) => {
+            match ata.operation() {
+                AtaOperation::Identify => {
+                    let sectors = (all.len() / SECTOR_BYTES) as u64;
+                    let identity = Identity { sectors, is_extended: true, ..Identity::default() };
+                    returned = identity.bytes().to_vec();
+                    assert_eq!(returned.len(), IDENTITY_BYTES);
+                }
+                AtaOperation::Read { lba, sectors } => returned = all[range(lba, sectors)].to_vec(),
+                AtaOperation::Write { lba, sectors, .. } => {
+                    let range = range(lba, sectors);
+                    let length = range.len();
+                    all[range].copy_from_slice(&data[..length]);
+                }
+                _ => return None,
+            }
+            Body::Ata(ata.done(), &returned)
+        }
+        Body::Mask(_) | Body::Reserve(_) => return None,
+    };
+    Some(Frame { header, body }.write())
+}

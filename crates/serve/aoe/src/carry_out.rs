@@ -1,0 +1,453 @@
+//! What ATA commands do to a volume.
+//!
+//! Commands with whole blocks share them with others, as all reads and writes of all front ends do. A volume has blocks of its own
+//! size: a write of a part of one excludes others, since it reads what it writes back.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::LazyLock;
+use std::time::Instant;
+
+use aoe::{
+    ATA_BYTES, Ata, AtaError, AtaOperation, Body, ErrorCode, Frame, Header, Identity, SECTOR_BYTES,
+    TrimRanges,
+};
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, bytewise};
+use reactor::{DatagramAddress, MacAddress};
+use server::{Charge, Operation, Span, Ticket, Traffic, Unserved};
+use volume::{Access, Denied, RequestKind};
+
+use crate::core::{CoreShelves, CoreSlot, Interface, Station};
+use crate::done::Verdict;
+use crate::outgoing::OutFrame;
+
+/// The model that IDENTIFY DEVICE says.
+const MODEL: &str = "LINERATE VIRTUAL-DISK";
+/// Sectors of ranges that one DATA SET MANAGEMENT may have.
+const TRIM_SECTORS_MAX: u16 = 1;
+
+/// Keys of the fingerprints of writes: no host can make two that have the same.
+static FINGERPRINTS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// A command that is being carried out.
+struct Command {
+    slot: Rc<CoreSlot>,
+    station: Rc<Station>,
+    by: Interface,
+    header: Header,
+    ata: Ata,
+    begin: Instant,
+    /// Of a write.
+    fingerprint: Option<u64>,
+}
+
+/// Why a command has failed, as it is answered.
+enum Failed {
+    /// By the device: the registers.
+    Ata(AtaError),
+    /// The device has failed.
+    Fault,
+    /// By the server.
+    Aoe(ErrorCode),
+    /// Not at all: the host sends it again.
+    Dropped,
+}
+
+impl CoreShelves {
+    /// An ATA command has come.
+    pub(crate) fn command(
+        self: &Rc<Self>,
+        slot: &Rc<CoreSlot>,
+        from: MacAddress,
+        by: &Interface,
+        header: &Header,
+        ata: &Ata,
+        data: &[u8],
+    ) {
+        let Some(station) = self.station(slot, from) else { return };
+        let command = Command {
+            slot: Rc::clone(slot),
+            station,
+            by: by.clone(),
+            header: *header,
+            ata: *ata,
+            begin: reactor::now(),
+            fingerprint: None,
+        };
+        let operation = ata.operation();
+        if operation != AtaOperation::Identify && !slot.serves(from) {
+            return command.end(self, Err(Failed::Aoe(ErrorCode::Reserved)), &[], None);
+        }
+        let sectors_max = u32::from(by.sectors_max);
+        match operation {
+            AtaOperation::Identify if ata.count != 1 => command.refuse(self),
+            AtaOperation::Identify => {
+                let sector = slot.identity().bytes();
+                command.end(self, Ok(()), &sector, None);
+            }
+            AtaOperation::CheckPower => {
+                // The count says that it is active (ACS-3 section 7.2).
+                let answer = Ata { count: 0xff, ..ata.done() };
+                command.send(Body::Ata(answer, &[]), None, None);
+            }
+            AtaOperation::Read { sectors, .. } | AtaOperation::Write { sectors, .. }
+                if sectors > sectors_max =>
+            {
+                command.refuse(self);
+            }
+            AtaOperation::Trim { sectors } if sectors > u32::from(TRIM_SECTORS_MAX) => command.refuse(self),
+            AtaOperation::Write { sectors, .. } | AtaOperation::Trim { sectors }
+                if data.len() < sectors as usize * SECTOR_BYTES =>
+            {
+                command.refuse(self);
+            }
+            AtaOperation::Read { lba, sectors } => self.read(command, lba, sectors),
+            AtaOperation::Write { lba, sectors, is_durable } => {
+                let data = &data[..sectors as usize * SECTOR_BYTES];
+                self.write(command, lba, data, is_durable);
+            }
+            AtaOperation::Flush => {
+                self.spawn(command, None, async |command, ticket| command.flush(ticket).await)
+            }
+            AtaOperation::Trim { sectors } => {
+                let ranges: Vec<(u64, u64)> =
+                    TrimRanges::new(&data[..sectors as usize * SECTOR_BYTES]).collect();
+                self.spawn(command, None, async move |command, ticket| command.trim(&ranges, ticket).await);
+            }
+            AtaOperation::Unsupported => command.end(self, Err(Failed::Ata(AtaError::Aborted)), &[], None),
+        }
+    }
+
+    fn read(self: &Rc<Self>, command: Command, lba: u64, sectors: u32) {
+        let Some(range) = command.slot.range(lba, u64::from(sectors)) else {
+            return command.end(self, Err(Failed::Ata(AtaError::NoSector)), &[], None);
+        };
+        if let Some(answer) = command.read_from_memory(&range) {
+            command.count(Ok(()));
+            return command.by.answer(command.station.address, answer);
+        }
+        let Some(charge) = self.memory.take(Buffer::memory_bytes(sectors as usize * SECTOR_BYTES)) else {
+            return;
+        };
+        if let Some(buffer) = command.read_from_cache(&range) {
+            return command.end(self, Ok(()), &buffer, Some(charge));
+        }
+        let Some(ticket) = command.start(self) else { return };
+        let core = Rc::clone(self);
+        drop(reactor::spawn(async move {
+            let read = command.fetch(&range, ticket).await;
+            command.station.running.set(command.station.running.get() - 1);
+            match read {
+                Ok((buffer, part)) => command.end(&core, Ok(()), &buffer[part], Some(charge)),
+                Err(failed) => command.end(&core, Err(failed), &[], None),
+            }
+        }));
+    }
+
+    fn write(self: &Rc<Self>, mut command: Command, lba: u64, data: &[u8], is_durable: bool) {
+        let sectors = data.len() as u64 / SECTOR_BYTES as u64;
+        let Some(range) = command.slot.range(lba, sectors) else {
+            return command.end(self, Err(Failed::Ata(AtaError::NoSector)), &[], None);
+        };
+        if command.slot.slot.read_only {
+            return command.end(self, Err(Failed::Ata(AtaError::Aborted)), &[], None);
+        }
+        let registers = (command.ata.lba, command.ata.count, command.ata.command_or_status);
+        let fingerprint = FINGERPRINTS.hash_one((registers, data));
+        let verdict =
+            command.station.writes.borrow_mut().begin(command.begin, command.header.tag, fingerprint);
+        match verdict {
+            Verdict::Running => return,
+            Verdict::Done(answer) => return command.by.answer(command.station.address, answer),
+            Verdict::New => command.fingerprint = Some(fingerprint),
+        }
+        if !is_durable && command.write_now(&range, data) {
+            return command.end(self, Ok(()), &[], None);
+        }
+        let Some(charge) = self.memory.take(Buffer::memory_bytes(data.len())) else {
+            return command.end(self, Err(Failed::Dropped), &[], None);
+        };
+        let data = Buffer::from(data).share();
+        self.spawn(command, Some(charge), async move |command, ticket| {
+            command.write(range, data, is_durable, ticket).await
+        });
+    }
+
+    /// Carries out a command without data to return as a task.
+    fn spawn<F>(self: &Rc<Self>, command: Command, charge: Option<Charge>, work: F)
+    where
+        F: AsyncFnOnce(&Command, Ticket) -> Result<(), Failed> + 'static,
+    {
+        let Some(ticket) = command.start(self) else { return };
+        let core = Rc::clone(self);
+        drop(reactor::spawn(async move {
+            let done = work(&command, ticket).await;
+            command.station.running.set(command.station.running.get() - 1);
+            command.end(&core, done, &[], charge);
+        }));
+    }
+}
+
+impl Command {
+    /// It has a task from now on. `None` if the station has too many already: it is not answered.
+    fn start(&self, core: &CoreShelves) -> Option<Ticket> {
+        if self.station.running.get() >= usize::from(core.commands_max()) {
+            self.forget_write(core, None);
+            return None;
+        }
+        self.station.running.set(self.station.running.get() + 1);
+        self.slot.tally.note_wait();
+        Some(self.slot.requests.accept())
+    }
+
+    fn refuse(&self, core: &CoreShelves) {
+        self.end(core, Err(Failed::Aoe(ErrorCode::BadArgument)), &[], None);
+    }
+
+    /// Answers, with the data of a read.
+    fn end(&self, core: &CoreShelves, done: Result<(), Failed>, data: &[u8], charge: Option<Charge>) {
+        self.count(done.as_ref().map_err(|failed| failed.name()).copied());
+        let (ata, error) = match done {
+            Ok(()) => (self.ata.done(), None),
+            Err(Failed::Ata(error)) => (self.ata.failed(error), None),
+            Err(Failed::Fault) => (self.ata.faulted(), None),
+            Err(Failed::Aoe(error)) => (self.ata, Some(error)),
+            Err(Failed::Dropped) => return self.forget_write(core, None),
+        };
+        let answer = self.send(Body::Ata(ata, data), error, charge);
+        self.forget_write(core, Some(answer));
+    }
+
+    /// The write counts as carried out with this answer, or as never begun.
+    fn forget_write(&self, core: &CoreShelves, answer: Option<Vec<u8>>) {
+        if let Some(fingerprint) = self.fingerprint {
+            let most = core.answers_max();
+            let mut writes = self.station.writes.borrow_mut();
+            writes.end(reactor::now(), self.header.tag, fingerprint, answer, most);
+        }
+    }
+
+    /// Sends an answer; its header and registers.
+    fn send(&self, body: Body<'_>, error: Option<ErrorCode>, charge: Option<Charge>) -> Vec<u8> {
+        let payload = Frame { header: self.header.answer(self.slot.slot.address, error), body }.write();
+        let head = payload[..ATA_BYTES.min(payload.len())].to_vec();
+        let to = DatagramAddress::Ethernet(self.station.address);
+        self.by.outgoing.push(OutFrame { to, payload, _charge: charge });
+        head
+    }
+
+    fn count(&self, done: Result<(), &'static str>) {
+        let (operation, bytes) = match self.ata.operation() {
+            AtaOperation::Read { sectors, .. } => (Operation::Read, sectors),
+            AtaOperation::Write { sectors, .. } => (Operation::Write, sectors),
+            AtaOperation::Flush => (Operation::Flush, 0),
+            AtaOperation::Trim { .. } => (Operation::Unmap, 0),
+            AtaOperation::Identify | AtaOperation::CheckPower | AtaOperation::Unsupported => {
+                (Operation::Other, 0)
+            }
+        };
+        let bytes = if done.is_ok() { u64::from(bytes) * SECTOR_BYTES as u64 } else { 0 };
+        let (read, written) = if operation == Operation::Read { (bytes, 0) } else { (0, bytes) };
+        let moved = Traffic { commands: 1, read_bytes: read, written_bytes: written, window_full: 0 };
+        self.station.traffic.set(self.station.traffic.get().plus(moved));
+        self.slot.tally.moved(read, written);
+        self.slot.tally.record(operation, Span::new(self.begin, reactor::now()));
+        if let Err(name) = done {
+            self.slot.tally.failed(operation, name);
+        }
+    }
+
+    fn device(&self) -> &dyn BlockDevice {
+        &**self.slot.slot.volume.device()
+    }
+
+    fn covering(&self, range: &Range<u64>) -> Result<Extent, DeviceError> {
+        bytewise::covering(self.device(), range)
+    }
+
+    fn is_whole(&self, range: &Range<u64>) -> bool {
+        let block = u64::from(self.device().geometry().block_size.bytes());
+        (range.start | range.end) & (block - 1) == 0
+    }
+
+    /// Where the bytes are among those of the blocks that cover them.
+    fn part(&self, range: &Range<u64>, covering: Extent) -> Range<usize> {
+        let skipped = (range.start - self.device().geometry().offset(covering)) as usize;
+        skipped..skipped + (range.end - range.start) as usize
+    }
+
+    /// The answer to a read of blocks that are in memory.
+    fn read_from_memory(&self, range: &Range<u64>) -> Option<Vec<u8>> {
+        let extent = self.covering(range).ok()?;
+        let _turn = self.slot.slot.volume.range_locks().try_share(extent)?;
+        self.slot.requests.permits(Access::Read).ok()?;
+        let (region, part) = (self.device().memory(extent)?, self.part(range, extent));
+        let header = self.header.answer(self.slot.slot.address, None);
+        let mut answer = Frame { header, body: Body::Ata(self.ata.done(), &[]) }.write();
+        let at = answer.len();
+        answer.resize(at + part.len(), 0);
+        region.load(part.start, &mut answer[at..]);
+        Some(answer)
+    }
+
+    /// A read of whole blocks that the page cache has.
+    fn read_from_cache(&self, range: &Range<u64>) -> Option<Buffer> {
+        let extent = self.covering(range).ok().filter(|_| self.is_whole(range))?;
+        let _turn = self.slot.slot.volume.range_locks().try_share(extent)?;
+        self.slot.requests.permits(Access::Read).ok()?;
+        let mut buffer = Buffer::recycled((range.end - range.start) as usize);
+        self.device().read_nowait(extent, &mut buffer).then_some(buffer)
+    }
+
+    /// A write of whole blocks that need not wait for a device. After `false` a part may have been written, and
+    /// [`Command::write`] must follow.
+    fn write_now(&self, range: &Range<u64>, data: &[u8]) -> bool {
+        let Ok(extent) = self.covering(range) else { return false };
+        let Some(_turn) = self.slot.slot.volume.range_locks().try_share(extent) else { return false };
+        if !self.is_whole(range) || self.slot.requests.permits(Access::Write).is_err() {
+            return false;
+        }
+        if let Some(mut blocks) = self.device().memory_to_write(extent) {
+            blocks.put(0, data);
+            return true;
+        }
+        self.device().write_nowait(extent, data)
+    }
+
+    async fn fetch(&self, range: &Range<u64>, ticket: Ticket) -> Result<(Buffer, Range<usize>), Failed> {
+        let (extent, requests) = (self.covering(range)?, &self.slot.requests);
+        let locks = self.slot.slot.volume.range_locks();
+        let _turn = requests.wait(ticket, Access::Read, locks.share(extent)).await?;
+        let length = self.device().geometry().length(extent) as usize;
+        let read = || self.device().read(extent, Buffer::recycled(length));
+        let buffer = requests.ask(ticket, RequestKind::Read, None, read).await?;
+        Ok((buffer, self.part(range, extent)))
+    }
+
+    async fn write(
+        &self,
+        range: Range<u64>,
+        data: block::Slice,
+        is_durable: bool,
+        ticket: Ticket,
+    ) -> Result<(), Failed> {
+        let (extent, requests, device) = (self.covering(&range)?, &self.slot.requests, self.device());
+        let locks = self.slot.slot.volume.range_locks();
+        match self.is_whole(&range) {
+            true => {
+                let _turn = requests.wait(ticket, Access::Write, locks.share(extent)).await?;
+                let write = || device.write(extent, data, Durability::Cached);
+                requests.ask(ticket, RequestKind::Change, Some(extent), write).await?;
+            }
+            false => {
+                let _turn = requests.wait(ticket, Access::Write, locks.exclude(extent)).await?;
+                let write = || bytewise::write(device, range.start, data);
+                requests.ask(ticket, RequestKind::Change, Some(extent), write).await?;
+            }
+        }
+        if is_durable { self.flush(ticket).await } else { Ok(()) }
+    }
+
+    /// Flushes what every station has been answered up to now.
+    async fn flush(&self, ticket: Ticket) -> Result<(), Failed> {
+        let volume = &self.slot.slot.volume;
+        let flushed = self.slot.requests.ask(ticket, RequestKind::Flush, None, || volume.flush()).await;
+        // A loss counts as told by this answer, whatever the device says of this flush.
+        let losses = volume.lost_writes();
+        if self.station.losses_told.replace(losses) != losses {
+            return Err(Failed::Fault);
+        }
+        Ok(flushed?)
+    }
+
+    /// Whole blocks are deallocated; what is left at their edges is zeroed, as IDENTIFY DEVICE promises.
+    async fn trim(&self, ranges: &[(u64, u64)], ticket: Ticket) -> Result<(), Failed> {
+        if self.slot.slot.read_only || !self.device().profile().thin {
+            return Err(Failed::Ata(AtaError::Aborted));
+        }
+        for &(lba, sectors) in ranges {
+            let range = self.slot.range(lba, sectors).ok_or(Failed::Ata(AtaError::NoSector))?;
+            let (extent, requests) = (self.covering(&range)?, &self.slot.requests);
+            let locks = self.slot.slot.volume.range_locks();
+            let _turn = requests.wait(ticket, Access::Write, locks.exclude(extent)).await?;
+            let zero = || bytewise::zero(self.device(), range);
+            requests.ask(ticket, RequestKind::Change, Some(extent), zero).await?;
+        }
+        Ok(())
+    }
+}
+
+impl CoreSlot {
+    /// The bytes of some sectors, if there are such.
+    fn range(&self, lba: u64, sectors: u64) -> Option<Range<u64>> {
+        let end = lba.checked_add(sectors).filter(|end| *end <= self.slot.sectors())?;
+        Some(lba * SECTOR_BYTES as u64..end * SECTOR_BYTES as u64)
+    }
+
+    fn identity(&self) -> Identity {
+        let volume = &self.slot.volume;
+        let (geometry, profile) = (volume.device().geometry(), volume.device().profile());
+        let physical = u64::from(geometry.block_size.bytes()) << geometry.physical_exponent;
+        Identity {
+            model: MODEL.to_owned(),
+            serial: self.slot.name(),
+            firmware: env!("CARGO_PKG_VERSION").to_owned(),
+            sectors: self.slot.sectors(),
+            is_extended: true,
+            has_flush: true,
+            has_flush_ext: true,
+            has_write_cache: profile.volatile_cache,
+            trims: profile.thin,
+            trim_sectors_max: TRIM_SECTORS_MAX,
+            physical_exponent: (physical / SECTOR_BYTES as u64).trailing_zeros() as u8,
+            is_solid_state: profile.solid_state,
+        }
+    }
+}
+
+impl Failed {
+    /// What monitoring calls it.
+    fn name(&self) -> &'static str {
+        match self {
+            Failed::Ata(AtaError::Aborted) => "aborted",
+            Failed::Ata(AtaError::NoSector) => "no_sector",
+            Failed::Ata(AtaError::Uncorrectable) => "uncorrectable",
+            Failed::Fault => "device_fault",
+            Failed::Aoe(ErrorCode::Reserved) => "reserved",
+            Failed::Aoe(ErrorCode::Unavailable) => "unavailable",
+            Failed::Aoe(_) => "bad_argument",
+            Failed::Dropped => "dropped",
+        }
+    }
+}
+
+impl From<Unserved> for Failed {
+    fn from(unserved: Unserved) -> Failed {
+        match unserved {
+            Unserved::Denied(Denied::Reserved) => Failed::Aoe(ErrorCode::Reserved),
+            Unserved::Denied(Denied::WriteProtected) => Failed::Ata(AtaError::Aborted),
+            Unserved::Denied(Denied::Fenced) => Failed::Aoe(ErrorCode::Unavailable),
+            Unserved::Aborted => Failed::Aoe(ErrorCode::Unavailable),
+            Unserved::Failed(error) => error.into(),
+        }
+    }
+}
+
+impl From<DeviceError> for Failed {
+    fn from(error: DeviceError) -> Failed {
+        match error {
+            DeviceError::OutOfRange => Failed::Ata(AtaError::NoSector),
+            DeviceError::Unsupported | DeviceError::ReadOnly => Failed::Ata(AtaError::Aborted),
+            DeviceError::Unreadable(_) => Failed::Ata(AtaError::Uncorrectable),
+            DeviceError::Reserved => Failed::Aoe(ErrorCode::Reserved),
+            DeviceError::NoSpace
+            | DeviceError::Unwritable(_)
+            | DeviceError::WritesLost
+            | DeviceError::Unsettled => Failed::Fault,
+            DeviceError::NotReady | DeviceError::TimedOut | DeviceError::Cancelled => {
+                Failed::Aoe(ErrorCode::Unavailable)
+            }
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! The front end's part of a core: frames in, frames out, and who sends them. Portals are on the first core, and so is all of this.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use aoe::{Address, Body, Config, ErrorCode, Frame, Header, Reserve};
+use block::Lock;
+use reactor::{DatagramAddress, DatagramBatch, Datagrams, MacAddress, Sender};
+use server::{
+    AbortOrder, Accepted, Budget, CoreFrontEnd, CoreHandle, CoreStatistics, CoreTally, Phase, Portal,
+    Requests, SessionCounts, SlowHolder, Traffic, VolumeTally,
+};
+use volume::{AttachmentId, HostPath, HostPort, Requester, ServicePort};
+
+use crate::config::Slot;
+use crate::done::Writes;
+use crate::front_end::{AOE, Aoe};
+use crate::outgoing::{OutFrame, Outgoing};
+use crate::slot::SlotState;
+
+/// Frames taken in before those on their way out are sent.
+const BATCH: usize = 64;
+/// A station that has sent nothing for so long is forgotten.
+const IDLE: Duration = Duration::from_secs(60);
+/// The stations that are known at one slot; of more, the one that has been silent longest is forgotten.
+const STATIONS_MAX: usize = 256;
+/// After an error of an interface nothing is tried for so long.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What a server says of its firmware: the release of AoE that it follows.
+const FIRMWARE: u16 = 11;
+
+/// State shared by the tasks of a core.
+pub(crate) struct CoreShelves {
+    front_end: Arc<Aoe>,
+    handle: CoreHandle,
+    slots: RefCell<Vec<Rc<CoreSlot>>>,
+    /// For data of commands.
+    pub(crate) memory: Rc<Budget>,
+    tally: CoreTally,
+}
+
+/// A slot. To its volume all stations are one attachment: who of them holds a reservation is decided here.
+pub(crate) struct CoreSlot {
+    pub(crate) slot: Arc<Slot>,
+    name: String,
+    pub(crate) requests: Requests,
+    path: HostPath,
+    state: Arc<Lock<SlotState>>,
+    pub(crate) tally: Rc<VolumeTally>,
+    stations: RefCell<BTreeMap<MacAddress, Rc<Station>>>,
+}
+
+/// A host that sends commands to a slot.
+pub(crate) struct Station {
+    pub(crate) address: MacAddress,
+    counted_as: Arc<str>,
+    pub(crate) running: Cell<usize>,
+    pub(crate) writes: RefCell<Writes>,
+    /// The lost writes that it has been told of, or that were lost before it came.
+    pub(crate) losses_told: Cell<u64>,
+    pub(crate) traffic: Cell<Traffic>,
+    since: Instant,
+    heard: Cell<Instant>,
+}
+
+/// An interface, as commands that came by it know it.
+#[derive(Clone)]
+pub(crate) struct Interface {
+    pub(crate) outgoing: Rc<Outgoing>,
+    /// The sectors that one of its frames carries.
+    pub(crate) sectors_max: u8,
+}
+
+/// What is known of a station.
+#[derive(Clone, Debug)]
+pub struct StationStatus {
+    /// Its MAC address.
+    pub station: MacAddress,
+    /// The slot that it uses.
+    pub slot: Address,
+    /// Since its first command.
+    pub age: Duration,
+    /// The core that serves it.
+    pub core: usize,
+    /// Commands that have not been answered.
+    pub in_flight: usize,
+    /// What it has moved.
+    pub traffic: Traffic,
+}
+
+impl CoreShelves {
+    pub(crate) fn new(front_end: Arc<Aoe>, handle: CoreHandle) -> CoreShelves {
+        let limits = front_end.config().limits;
+        let memory = Budget::new(limits.staging_bytes, Some(Rc::clone(&handle.memory)));
+        let slots = RefCell::default();
+        let core = CoreShelves { front_end, handle, slots, memory, tally: CoreTally::default() };
+        drop(core.take_slots());
+        core
+    }
+
+    /// Serves the slots of the configuration as it is now; those that are served no more.
+    fn take_slots(&self) -> Vec<Rc<CoreSlot>> {
+        let (config, volumes) = (self.front_end.config(), self.handle.server.volumes());
+        let mut slots = self.slots.borrow_mut();
+        let mut before = std::mem::take(&mut *slots);
+        for slot in config.slots.iter().filter(|slot| volumes.contains(&slot.volume)) {
+            let is_same = |core: &Rc<CoreSlot>| {
+                let old = &core.slot;
+                old.address == slot.address
+                    && Arc::ptr_eq(&old.volume, &slot.volume)
+                    && (old.read_only, &old.stations, old.deadline)
+                        == (slot.read_only, &slot.stations, slot.deadline)
+            };
+            let place = before.iter().position(is_same);
+            slots
+                .push(place.map_or_else(|| Rc::new(self.core_slot(slot)), |place| before.swap_remove(place)));
+        }
+        before
+    }
+
+    fn core_slot(&self, slot: &Arc<Slot>) -> CoreSlot {
+        let name = slot.name();
+        let path = HostPath {
+            host: HostPort { name: format!("{AOE}:{name}"), qualifier: [0; 6] },
+            service: ServicePort { name: format!("{AOE}:{name}"), group: 1, relative_port: 1 },
+        };
+        let requests = Requests::new(Arc::clone(&slot.volume), AttachmentId::next(), path.clone());
+        CoreSlot {
+            slot: Arc::clone(slot),
+            name,
+            requests,
+            path,
+            state: self.front_end.state(slot.address),
+            tally: self.tally.volume(&slot.volume),
+            stations: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn status(&self) -> Vec<StationStatus> {
+        let now = reactor::now();
+        let of_slot = |core_slot: &Rc<CoreSlot>| {
+            let status = |station: &Rc<Station>| StationStatus {
+                station: station.address,
+                slot: core_slot.slot.address,
+                age: now.saturating_duration_since(station.since),
+                core: self.handle.core,
+                in_flight: station.running.get(),
+                traffic: station.traffic.get(),
+            };
+            core_slot.stations.borrow().values().map(status).collect::<Vec<_>>()
+        };
+        self.slots.borrow().iter().flat_map(of_slot).collect()
+    }
+
+    pub(crate) fn commands_max(&self) -> u16 {
+        self.front_end.config().limits.commands
+    }
+
+    async fn serve(self: Rc<Self>, portal: Portal, datagrams: Box<dyn Datagrams>) {
+        let outgoing = Rc::new(Outgoing::default());
+        let mtu = datagrams.payload_bytes_max();
+        let sectors_max = u8::try_from(aoe::sectors_of(mtu)).unwrap_or(u8::MAX);
+        let interface = Interface { outgoing: Rc::clone(&outgoing), sectors_max };
+        let mut batch = DatagramBatch::new(BATCH, mtu.max(aoe::ATA_BYTES));
+        loop {
+            let received = datagrams.try_receive(&mut batch);
+            if received.is_ok() {
+                for (from, payload) in batch.iter() {
+                    if let DatagramAddress::Ethernet(station) = from {
+                        self.take(station, payload, &interface);
+                    }
+                }
+            }
+            let sent = outgoing.send(&*datagrams);
+            match received.and(sent) {
+                Ok(()) => reactor::yield_now().await,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    poll_fn(|cx| {
+                        let is_waiting = outgoing.poll_waiting(cx).is_ready();
+                        let can_send = is_waiting && datagrams.poll_sendable(cx).is_ready();
+                        let can_receive = datagrams.poll_receivable(cx).is_ready();
+                        if can_send || can_receive { Poll::Ready(()) } else { Poll::Pending }
+                    })
+                    .await;
+                }
+                Err(error) => {
+                    // Down, most likely: it goes on when the interface is up again.
+                    tracing::warn!(portal = %portal.listen, %error, "an interface has failed");
+                    reactor::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// A frame has come.
+    fn take(self: &Rc<Self>, from: MacAddress, payload: &[u8], by: &Interface) {
+        if self.handle.server.phase() != Phase::Open {
+            return; // hosts send again
+        }
+        let frame = match Frame::parse(payload) {
+            Ok(frame) => frame,
+            Err(malformed) => {
+                let slots = self.slots.borrow();
+                let is_meant = |slot: &&Rc<CoreSlot>| {
+                    malformed.header().is_some_and(|header| header.address == slot.slot.address)
+                };
+                if slots.iter().find(is_meant).is_some_and(|slot| slot.hears(from)) {
+                    malformed.answer().into_iter().for_each(|answer| by.answer(from, answer));
+                }
+                return;
+            }
+        };
+        if frame.header.is_response {
+            return;
+        }
+        let slots: Vec<Rc<CoreSlot>> = {
+            let slots = self.slots.borrow();
+            slots.iter().filter(|slot| frame.header.address.is_for(slot.slot.address)).cloned().collect()
+        };
+        for slot in slots.into_iter().filter(|slot| slot.hears(from)) {
+            let header = &frame.header;
+            match &frame.body {
+                // A command for all devices at once would be a mistake.
+                Body::Ata(..) if header.address != slot.slot.address => {}
+                Body::Ata(ata, data) => self.command(&slot, from, by, header, ata, data),
+                Body::Config(query) => slot.config(from, by, header, query, self.commands_max()),
+                Body::Mask(asked) => {
+                    let answer = slot.state.lock().mask(asked).map(Body::Mask);
+                    slot.reply(from, by, header, answer, &frame.body);
+                }
+                Body::Reserve(asked) => {
+                    let answer = slot.reserve(from, asked).map(Body::Reserve);
+                    slot.reply(from, by, header, answer, &frame.body);
+                }
+            }
+        }
+    }
+
+    /// The station, which is known from now on. `None` if it is one too many.
+    pub(crate) fn station(&self, slot: &CoreSlot, address: MacAddress) -> Option<Rc<Station>> {
+        let now = reactor::now();
+        let mut stations = slot.stations.borrow_mut();
+        if let Some(station) = stations.get(&address) {
+            station.heard.set(now);
+            return Some(Rc::clone(station));
+        }
+        if stations.len() >= STATIONS_MAX {
+            let idle = stations.values().filter(|station| station.running.get() == 0);
+            let silent = idle.min_by_key(|station| station.heard.get()).map(|station| station.address)?;
+            stations.remove(&silent).into_iter().for_each(|station| self.see_off(slot, &station));
+        }
+        let station = Rc::new(Station {
+            address,
+            counted_as: self.front_end.names.label(&address.to_string()),
+            running: Cell::new(0),
+            writes: RefCell::default(),
+            losses_told: Cell::new(slot.slot.volume.lost_writes()),
+            traffic: Cell::default(),
+            since: now,
+            heard: Cell::new(now),
+        });
+        stations.insert(address, Rc::clone(&station));
+        Some(station)
+    }
+
+    fn see_off(&self, slot: &CoreSlot, station: &Station) {
+        self.tally.session_ended(&slot.name, &station.counted_as, station.traffic.get());
+    }
+
+    /// How many answers of writes one station may have kept.
+    pub(crate) fn answers_max(&self) -> usize {
+        let slots = self.slots.borrow();
+        let stations: usize = slots.iter().map(|slot| slot.stations.borrow().len()).sum();
+        (ANSWERS_MAX / stations.max(1)).max(64)
+    }
+}
+
+/// Answers of writes that are kept of all stations together.
+const ANSWERS_MAX: usize = 65_536;
+
+impl Interface {
+    pub(crate) fn answer(&self, to: MacAddress, payload: Vec<u8>) {
+        self.outgoing.push(OutFrame { to: DatagramAddress::Ethernet(to), payload, _charge: None });
+    }
+}
+
+impl CoreSlot {
+    fn hears(&self, station: MacAddress) -> bool {
+        self.slot.admits(station) && self.state.lock().hears(station)
+    }
+
+    /// Whether the reservation lets this station's commands through.
+    pub(crate) fn serves(&self, station: MacAddress) -> bool {
+        let mut state = self.state.lock();
+        if state.is_reserved() && self.slot.volume.reserved_by() != Some(self.requests.attachment()) {
+            state.lose_reservation(); // by a reset of another front end
+        }
+        state.serves(station)
+    }
+
+    fn config(&self, from: MacAddress, by: &Interface, header: &Header, query: &Config<'_>, commands: u16) {
+        let mut state = self.state.lock();
+        let (string, error) = match state.config(query) {
+            None => return,
+            Some(Ok(string)) => (string, None),
+            Some(Err(error)) => (query.string, Some(error)),
+        };
+        let answer = Config {
+            buffer_count: commands,
+            firmware: FIRMWARE,
+            sectors_max: by.sectors_max,
+            command: query.command,
+            string,
+        };
+        let header = header.answer(self.slot.address, error);
+        by.answer(from, Frame { header, body: Body::Config(answer) }.write());
+    }
+
+    fn reserve(&self, from: MacAddress, asked: &Reserve) -> Result<Reserve, ErrorCode> {
+        self.serves(from); // which sees whether it is reserved still
+        let mut state = self.state.lock();
+        if let Some(holders) = state.reservation(asked, from)? {
+            let requester = Requester { attachment: self.requests.attachment(), path: &self.path };
+            let volume = &self.slot.volume;
+            let changed =
+                if holders.is_empty() { volume.release(&requester) } else { volume.reserve(&requester) };
+            changed.map_err(|_| ErrorCode::Reserved)?;
+            state.set_holders(holders);
+        }
+        Ok(state.holders(asked.command))
+    }
+
+    /// Answers with a body of its own, or with the request's and an error.
+    fn reply(
+        &self,
+        to: MacAddress,
+        by: &Interface,
+        header: &Header,
+        answer: Result<Body<'_>, ErrorCode>,
+        asked: &Body<'_>,
+    ) {
+        let (body, error) = match answer {
+            Ok(body) => (body, None),
+            Err(error) => (asked.clone(), Some(error)),
+        };
+        by.answer(to, Frame { header: header.answer(self.slot.address, error), body }.write());
+    }
+}
+
+impl CoreFrontEnd for CoreShelves {
+    /// There are no connections.
+    fn accept(self: Rc<Self>, _: Accepted) -> Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(async {})
+    }
+
+    fn receive(
+        self: Rc<Self>,
+        portal: Portal,
+        datagrams: Box<dyn Datagrams>,
+    ) -> Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(self.serve(portal, datagrams))
+    }
+
+    fn abort(self: Rc<Self>, order: &AbortOrder, done: &Sender<()>) {
+        for slot in self.slots.borrow().iter().filter(|slot| Arc::ptr_eq(&slot.slot.volume, &order.volume)) {
+            match order.is_about(slot.requests.attachment()) {
+                true => slot.requests.abort(),
+                false => slot.requests.abort_reserved(),
+            }
+        }
+        // Behind the tasks that were woken by it: only then their blocks are locked until the device has quiesced.
+        let done = Sender::clone(done);
+        drop(reactor::spawn(async move {
+            reactor::yield_now().await;
+            drop(done);
+        }));
+    }
+
+    fn adapt(self: Rc<Self>, done: &Sender<()>) {
+        let gone = self.take_slots();
+        self.memory.set_limit(self.front_end.config().limits.staging_bytes);
+        self.tally.keep_served(|target| self.slots.borrow().iter().any(|slot| slot.name == target));
+        for slot in gone {
+            slot.requests.abort();
+            slot.slot.volume.end_reservation(Some(slot.requests.attachment()));
+            let stations = slot.stations.take();
+            stations.values().for_each(|station| self.see_off(&slot, station));
+            let (done, server) = (Sender::clone(done), Arc::clone(&self.handle.server));
+            drop(reactor::spawn(async move {
+                while stations.values().any(|station| station.running.get() > 0) {
+                    reactor::yield_now().await;
+                }
+                if slot.requests.has_left_changes() {
+                    server.quiesce(vec![Arc::clone(slot.requests.volume())]).await;
+                }
+                drop(done);
+            }));
+        }
+    }
+
+    fn statistics(&self) -> CoreStatistics {
+        let slots = self.slots.borrow();
+        let of_slot = |slot: &Rc<CoreSlot>| {
+            let counts = |station: &Rc<Station>| SessionCounts {
+                target: Some(slot.name.clone()),
+                host: Arc::clone(&station.counted_as),
+                connections: 1,
+                traffic: station.traffic.get(),
+            };
+            slot.stations.borrow().values().map(counts).collect::<Vec<_>>()
+        };
+        let mut statistics = self.tally.statistics(slots.iter().flat_map(of_slot));
+        for volume in &mut statistics.volumes {
+            let uses = |slot: &&Rc<CoreSlot>| Arc::as_ptr(&slot.slot.volume) == volume.volume.as_ptr();
+            let running = |slot: &Rc<CoreSlot>| -> u64 {
+                slot.stations.borrow().values().map(|station| station.running.get() as u64).sum()
+            };
+            volume.in_flight = slots.iter().filter(uses).map(running).sum();
+        }
+        statistics
+    }
+
+    fn tick(&self, now: Instant) -> bool {
+        let mut is_busy = false;
+        for slot in self.slots.borrow().iter() {
+            if let Some(silent) = slot.requests.expire(now, slot.slot.deadline) {
+                self.handle.server.fence(&slot.slot.volume, silent);
+            }
+            is_busy |= slot.requests.are_outstanding();
+            slot.stations.borrow_mut().retain(|_, station| {
+                let is_idle = now.saturating_duration_since(station.heard.get()) > IDLE;
+                let stays = !is_idle || station.running.get() > 0;
+                if !stays {
+                    self.see_off(slot, station);
+                }
+                stays
+            });
+        }
+        is_busy
+    }
+
+    /// Answers go as fast as the interface takes them, whoever receives.
+    fn slowest_holder(&self, _: Instant) -> Option<SlowHolder> {
+        None
+    }
+
+    /// The protocol has no message for it: hosts find that nobody answers.
+    fn ask_to_leave(&self, _: Duration) {}
+
+    fn is_idle(&self) -> bool {
+        let is_idle =
+            |slot: &Rc<CoreSlot>| slot.stations.borrow().values().all(|station| station.running.get() == 0);
+        self.slots.borrow().iter().all(is_idle)
+    }
+
+    fn close_all(&self) {
+        self.slots.borrow().iter().for_each(|slot| slot.requests.abort());
+    }
+}

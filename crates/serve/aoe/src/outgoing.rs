@@ -1,0 +1,71 @@
+//! Frames on their way out by one interface.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::task::{Context, Poll, Waker};
+
+use reactor::{DatagramAddress, Datagrams, OutDatagram, OutSlice};
+use server::Charge;
+
+/// Frames that wait; tasks add to them, and who receives sends them.
+#[derive(Default)]
+pub(crate) struct Outgoing {
+    frames: RefCell<VecDeque<OutFrame>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// A frame, and the memory that it is charged for.
+pub(crate) struct OutFrame {
+    pub(crate) to: DatagramAddress,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) _charge: Option<Charge>,
+}
+
+/// Frames of one call.
+const CALL_MAX: usize = 64;
+
+/// More frames that are not charged are dropped: the interface takes none, and hosts send again what is not answered.
+const WAITING_MAX: usize = 4096;
+
+impl Outgoing {
+    pub(crate) fn push(&self, frame: OutFrame) {
+        let mut frames = self.frames.borrow_mut();
+        if frames.len() < WAITING_MAX {
+            frames.push_back(frame);
+        }
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Ready if a frame waits.
+    pub(crate) fn poll_waiting(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.frames.borrow().is_empty() {
+            return Poll::Ready(());
+        }
+        *self.waker.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Sends as many as the interface takes; the error of one that it does not take, which is dropped.
+    pub(crate) fn send(&self, by: &dyn Datagrams) -> io::Result<()> {
+        let mut frames = self.frames.borrow_mut();
+        while !frames.is_empty() {
+            let payloads: Vec<[OutSlice<'_>; 1]> =
+                frames.iter().take(CALL_MAX).map(|frame| [OutSlice::Bytes(&frame.payload)]).collect();
+            let to = frames.iter().map(|frame| frame.to);
+            let datagrams: Vec<OutDatagram<'_>> =
+                to.zip(&payloads).map(|(to, payload)| OutDatagram { to, payload }).collect();
+            match by.try_send(&datagrams) {
+                Ok(sent) => drop(frames.drain(..sent)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => {
+                    frames.pop_front();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+}
