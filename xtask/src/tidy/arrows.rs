@@ -9,6 +9,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("iscsi", ""), // a CDB is opaque bytes to a transport
     ("nbd", ""),
     ("aoe", ""),
+    ("hyperscsi", ""),
     ("scsi", ""),
     ("reactor", "block"),
     ("tls", "reactor"),

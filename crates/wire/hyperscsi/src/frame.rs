@@ -1,0 +1,244 @@
+//! Frames: the header that Wireshark's dissector publishes, and ours behind it.
+//!
+//! ```text
+//!  byte 0        1        2        3         4
+//!  ┌────┬──────────┬─┬──────────┬─────────┬─┬────────┐
+//!  │ 0  │ tag 9    │L│ frag. 10 │ version │P│ opcode │   as published; P and everything below is ours
+//!  └────┴──────────┴─┴──────────┴─────────┴─┴────────┘
+//!  5 length u16 │ 7 session u32 │ 11 epoch u16 │ 13 flags and path │ 14 number u48 │ 20 message u32 │
+//!  24 message length u32 │ 28 body … │ AEAD tag (16 bytes, P = 1) or CRC32C (4 bytes, P = 0) │ padding
+//! ```
+//!
+//! All numbers are big-endian. Bytes behind the trailer are padding of the network and ignored.
+
+use derive_more::{Display, Error};
+use num_enum::TryFromPrimitive;
+
+/// The EtherType of HyperSCSI.
+pub const ETHERTYPE: u16 = 0x889a;
+/// The port that IANA gives it ("hyperscsi-port").
+pub const UDP_PORT: u16 = 5674;
+/// Our version byte: one that no implementation of 2002 is known to have used.
+pub const VERSION: u8 = 0x52;
+/// Bytes in front of the body.
+pub const HEADER_BYTES: usize = 28;
+/// Bytes behind the body of a frame that is sealed.
+pub const TAG_BYTES: usize = 16;
+/// Bytes behind the body of a frame that is not.
+pub const CRC_BYTES: usize = 4;
+/// The shortest frame that both sides must be able to carry: IPv6's minimum MTU without its header and UDP's.
+pub const FRAME_BYTES_MIN: usize = 1232;
+/// The longest: a jumbo frame of 9,216 bytes.
+pub const FRAME_BYTES_MAX: usize = 9216;
+/// Messages that may be open at once: as many as there are tags.
+pub const MESSAGES_OPEN_MAX: u32 = 512;
+/// Fragments of a message.
+pub const FRAGMENTS_MAX: usize = 1024;
+/// Paths of a session.
+pub const PATHS_MAX: usize = 8;
+/// Numbers of frames are below this.
+pub const NUMBER_END: u64 = 1 << 48;
+
+const ACK: u8 = 0x80;
+const CONTROL: u8 = 0x40;
+const ASK: u8 = 0x20;
+const PATH: u8 = 0x07;
+
+/// What a frame is (the dissector's table of opcodes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromPrimitive)]
+#[repr(u8)]
+pub enum Opcode {
+    /// "Command Block Encap Request": a command or a task management function.
+    Request = 0x00,
+    /// "Command Block Encap Reply".
+    Reply = 0x01,
+    /// "Device Discovery Reply": both the question and the answer.
+    Discovery = 0x10,
+    /// "Auth/Device Neg Request".
+    LoginRequest = 0x11,
+    /// "Auth/Device Neg Reply".
+    LoginReply = 0x12,
+    /// "Disconnect Request".
+    Disconnect = 0x13,
+    /// "Flow Control Setup/Ack Request": asks for an acknowledgement.
+    AckRequest = 0x20,
+    /// "Flow Control Ack Reply".
+    Ack = 0x21,
+}
+
+impl Opcode {
+    /// Frames of a session whose body is a fragment of a message.
+    pub fn carries_message(self) -> bool {
+        matches!(self, Opcode::Request | Opcode::Reply | Opcode::Disconnect)
+    }
+
+    /// Frames outside any session.
+    pub fn is_outside_sessions(self) -> bool {
+        matches!(self, Opcode::Discovery | Opcode::LoginRequest | Opcode::LoginReply)
+    }
+}
+
+/// The header of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Which frame this is.
+    pub opcode: Opcode,
+    /// P: the body is sealed by the keys of the session's epoch.
+    pub sealed: bool,
+    /// The last fragment of its message.
+    pub last: bool,
+    /// Which fragment of its message, below [`FRAGMENTS_MAX`].
+    pub fragment: u16,
+    /// Bytes of the body.
+    pub length: u16,
+    /// The session; 0 outside sessions.
+    pub session: u32,
+    /// Which login of the session the frame belongs to.
+    pub epoch: u16,
+    /// The path that it travels, below [`PATHS_MAX`].
+    pub path: u8,
+    /// The body begins with an acknowledgement.
+    pub has_ack: bool,
+    /// The message is outside the credit: it fits into one frame and is short.
+    pub control: bool,
+    /// The sender's window is full: it waits for an acknowledgement.
+    pub ask: bool,
+    /// Number of the frame in its direction of its path, below [`NUMBER_END`]. No number is used twice in an epoch.
+    pub number: u64,
+    /// Number of the message; the tag is its lowest nine bits.
+    pub message: u32,
+    /// Bytes of the whole message.
+    pub message_bytes: u32,
+}
+
+/// Why bytes are no frame of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
+pub enum Malformed {
+    /// Too short for its header, or for the length that this states.
+    #[display("the frame is shorter than its header says")]
+    Truncated,
+    /// Another version of the protocol.
+    #[display("the frame is of version 0x{_0:02x}, and this is 0x{VERSION:02x}")]
+    Version(#[error(not(source))] u8),
+    /// An opcode that we do not have.
+    #[display("the frame has the unknown opcode 0x{_0:02x}")]
+    Opcode(#[error(not(source))] u8),
+    /// A reserved bit is set.
+    #[display("the frame has a reserved bit set")]
+    Reserved,
+    /// The tag is not that of the message.
+    #[display("the frame's tag is not that of its message")]
+    Tag,
+    /// Flags or numbers that this opcode cannot have.
+    #[display("the frame has fields that its opcode does not have")]
+    Fields,
+}
+
+impl Header {
+    /// The header of a frame without a message.
+    pub fn plain(opcode: Opcode) -> Header {
+        Header {
+            opcode,
+            sealed: false,
+            last: true,
+            fragment: 0,
+            length: 0,
+            session: 0,
+            epoch: 0,
+            path: 0,
+            has_ack: false,
+            control: false,
+            ask: false,
+            number: 0,
+            message: 0,
+            message_bytes: 0,
+        }
+    }
+
+    /// The tag: nine bits.
+    pub fn tag(&self) -> u16 {
+        (self.message % MESSAGES_OPEN_MAX) as u16
+    }
+
+    /// Bytes behind the body.
+    pub fn trailer_bytes(&self) -> usize {
+        if self.sealed { TAG_BYTES } else { CRC_BYTES }
+    }
+
+    /// Reads a header. The body and the trailer are there, as long as it says; their content is not looked at.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn parse(frame: &[u8]) -> Result<Header, Malformed> {
+        let head: &[u8; HEADER_BYTES] = frame.first_chunk().ok_or(Malformed::Truncated)?;
+        let u32_at = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let u16_at = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+        if head[3] != VERSION {
+            return Err(Malformed::Version(head[3]));
+        }
+        let code = head[4] & 0x7f;
+        let opcode = Opcode::try_from(code).map_err(|_| Malformed::Opcode(code))?;
+        let word = u32_at(0) >> 8;
+        if word >> 20 != 0 || head[13] & !(ACK | CONTROL | ASK | PATH) != 0 {
+            return Err(Malformed::Reserved);
+        }
+        let header = Header {
+            opcode,
+            sealed: head[4] & 0x80 != 0,
+            last: word >> 10 & 1 == 1,
+            fragment: (word & 0x3ff) as u16,
+            length: u16_at(5),
+            session: u32_at(7),
+            epoch: u16_at(11),
+            path: head[13] & PATH,
+            has_ack: head[13] & ACK != 0,
+            control: head[13] & CONTROL != 0,
+            ask: head[13] & ASK != 0,
+            number: u64::from(u16_at(14)) << 32 | u64::from(u32_at(16)),
+            message: u32_at(20),
+            message_bytes: u32_at(24),
+        };
+        if u32::from(header.tag()) != word >> 11 & 0x1ff {
+            return Err(Malformed::Tag);
+        }
+        if frame.len() - HEADER_BYTES < usize::from(header.length) + header.trailer_bytes() {
+            return Err(Malformed::Truncated);
+        }
+        header.check()?;
+        Ok(header)
+    }
+
+    /// What its opcode allows.
+    fn check(&self) -> Result<(), Malformed> {
+        let is_whole = self.last && self.fragment == 0 && self.message == 0 && self.message_bytes == 0;
+        let is_right = match self.opcode {
+            Opcode::Request | Opcode::Reply | Opcode::Disconnect => true,
+            Opcode::AckRequest | Opcode::Ack => is_whole && !self.control,
+            Opcode::Discovery | Opcode::LoginRequest | Opcode::LoginReply => {
+                let is_bare = !(self.control || self.has_ack || self.ask || self.sealed);
+                is_whole && is_bare && self.session == 0 && self.epoch == 0 && self.number == 0
+            }
+        };
+        if is_right { Ok(()) } else { Err(Malformed::Fields) }
+    }
+
+    /// The bytes of the header.
+    pub fn bytes(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        let word =
+            u32::from(self.tag()) << 11 | u32::from(self.last) << 10 | u32::from(self.fragment & 0x3ff);
+        bytes[..3].copy_from_slice(&word.to_be_bytes()[1..]);
+        bytes[3] = VERSION;
+        bytes[4] = self.opcode as u8 | if self.sealed { 0x80 } else { 0 };
+        bytes[5..7].copy_from_slice(&self.length.to_be_bytes());
+        bytes[7..11].copy_from_slice(&self.session.to_be_bytes());
+        bytes[11..13].copy_from_slice(&self.epoch.to_be_bytes());
+        let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
+        bytes[13] =
+            self.path & PATH | flag(self.has_ack, ACK) | flag(self.control, CONTROL) | flag(self.ask, ASK);
+        bytes[14..20].copy_from_slice(&self.number.to_be_bytes()[2..]);
+        bytes[20..24].copy_from_slice(&self.message.to_be_bytes());
+        bytes[24..28].copy_from_slice(&self.message_bytes.to_be_bytes());
+        bytes
+    }
+}

@@ -1,0 +1,47 @@
+//! HyperSCSI by its published header layout, without I/O: SCSI commands in raw Ethernet frames, or in UDP.
+//!
+//! What survives of HyperSCSI is the layout of five bytes, in Wireshark's dissector. Frames follow it; everything behind
+//! is this project's, and is frozen in `docs/hyperscsi.md`. Nothing here interoperates with the implementation of 2002.
+//!
+//! ```text
+//!   commands ──► Initiator ─┐                                           ┌─ Target ──► commands
+//!                           ├─ login ─ pdu ─ transport ─ path ─ frame ─┤
+//!   results  ◄──────────────┘            (an epoch)    (numbers)       └────────◄── responses
+//! ```
+//!
+//! - [`Initiator`] is one session with one target, [`Target`] all sessions at one place: frames, commands, responses and
+//!   `now` go in; frames, events and the next deadline come out. Randomness comes from a seed.
+//! - [`discovery`] asks who is there.
+//! - [`Header`] is what every frame begins with.
+//!
+//! Commands and data pass through the machines, once each way: every byte is summed or encrypted anyway.
+
+mod ack;
+mod chance;
+mod congestion;
+mod counters;
+pub mod discovery;
+mod frame;
+pub mod initiator;
+mod login;
+mod path;
+mod pdu;
+mod protection;
+mod reassembly;
+mod seen;
+pub mod target;
+mod transport;
+
+pub use counters::Counters;
+pub use frame::{
+    CRC_BYTES, ETHERTYPE, FRAGMENTS_MAX, FRAME_BYTES_MAX, FRAME_BYTES_MIN, HEADER_BYTES, Header,
+    MESSAGES_OPEN_MAX, Malformed, NUMBER_END, Opcode, PATHS_MAX, TAG_BYTES, UDP_PORT, VERSION,
+};
+pub use initiator::Initiator;
+pub use login::{NAME_BYTES_MAX, PATTERN, Psk, Refusal, is_name};
+pub use pdu::{
+    CDB_BYTES_MAX, Command, DATA_BYTES_MAX, Function, FunctionResult, Response, SENSE_BYTES_MAX,
+    TaskAttribute,
+};
+pub use protection::Cipher;
+pub use target::Target;

@@ -1,0 +1,409 @@
+//! Login (opcodes 0x11 and 0x12): one frame each way, then the first genuine frame of the initiator in the new epoch.
+//!
+//! With a pre-shared key the two frames carry the messages of Noise, pattern `NNpsk0`: a challenge and a response by
+//! X25519 and the key, after which both sides have keys of this epoch that nobody learns who learns the pre-shared key
+//! later. What the initiator asks for in clear is in Noise's prologue. Without a key nothing is proven.
+//!
+//! ```text
+//!  request  0 flags │ 1 protection │ 2 frame bytes u16 │ 4 credit u32 │ 8 nonce u64 │ 16 instance u64 │ 24 port u32 │
+//!           28 paths │ 29 name, target, Noise's message, each behind its length (u8)
+//!  reply    0 refusal │ 1 nonce u64 │ 9 Noise's message or the answer itself, behind its length (u8)
+//!  answer   0 outcome │ 1 frame bytes u16 │ 3 credit u32 │ 7 queue depth u16 │ 9 session u32 │ 13 epoch u16 │ 15 paths
+//! ```
+//!
+//! Both frames are padded to the frame size that they propose, which proves that the network carries it, and that a
+//! target never answers with more bytes than it was sent.
+
+use derive_more::{Display, Error};
+use num_enum::TryFromPrimitive;
+use sha2::{Digest as _, Sha256};
+use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
+use snow::resolvers::{CryptoResolver, DefaultResolver};
+use snow::types::{Cipher as NoiseCipher, Dh, Hash, Random};
+use snow::{Builder, HandshakeState};
+use zeroize::Zeroizing;
+
+use crate::frame::{FRAME_BYTES_MIN, HEADER_BYTES, Header, Opcode, PATHS_MAX};
+use crate::protection::{Cipher, Protection};
+
+/// The Noise protocol.
+pub const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+/// Bytes of the longest name of an initiator or a target.
+pub const NAME_BYTES_MAX: usize = 223;
+
+const PROLOGUE: &[u8] = b"linerate hyperscsi 1";
+const RESUME: u8 = 1;
+const ANSWER_BYTES: usize = 16;
+/// Noise's messages: a public key and a code, and the second one with the answer.
+const NOISE_BYTES_MAX: usize = 96;
+
+/// A pre-shared key.
+#[derive(Clone)]
+pub struct Psk(Zeroizing<[u8; 32]>);
+
+impl Psk {
+    /// From a secret of any length. Its strength is the caller's matter: who overhears a login can try secrets offline
+    /// against it.
+    pub fn from_secret(secret: &[u8]) -> Psk {
+        let hash = Sha256::new().chain_update(b"linerate hyperscsi secret: ").chain_update(secret).finalize();
+        Psk(Zeroizing::new(hash.into()))
+    }
+}
+
+impl std::fmt::Debug for Psk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Psk")
+    }
+}
+
+/// Why a target refuses a login. It is told in clear and unproven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error, TryFromPrimitive)]
+#[repr(u8)]
+pub enum Refusal {
+    /// There is no target of this name, or not for this initiator.
+    #[display("the target has no such name, or not for this initiator")]
+    UnknownTarget = 1,
+    /// The initiator proved to have no right key, or none though one is needed.
+    #[display("the target refuses the initiator's key")]
+    Authentication = 2,
+    /// No more sessions.
+    #[display("the target has no room for another session")]
+    Full = 3,
+    /// What was asked for is malformed or impossible.
+    #[display("the target does not understand the login")]
+    Malformed = 4,
+}
+
+/// How a login ended, as the proven answer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromPrimitive)]
+#[repr(u8)]
+pub(crate) enum Outcome {
+    /// A new session.
+    New = 0,
+    /// Another epoch of the session of this instance.
+    Resumed = 1,
+    /// There is no session of this instance to be resumed.
+    Unknown = 2,
+}
+
+/// What an initiator asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LoginRequest {
+    /// Of a session that there is.
+    pub(crate) resume: bool,
+    pub(crate) cipher: Option<Cipher>,
+    pub(crate) frame_bytes: u16,
+    pub(crate) credit: u32,
+    /// Of this login.
+    pub(crate) nonce: u64,
+    /// Of this session: drawn when it begins.
+    pub(crate) instance: u64,
+    /// Of the initiator: two sessions of one name and port to a target replace each other.
+    pub(crate) port: u32,
+    pub(crate) paths: u8,
+    pub(crate) initiator: String,
+    pub(crate) target: String,
+    /// Noise's message, if there is a key.
+    pub(crate) noise: Vec<u8>,
+}
+
+/// What a target answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) outcome: Outcome,
+    pub(crate) frame_bytes: u16,
+    pub(crate) credit: u32,
+    pub(crate) queue_depth: u16,
+    pub(crate) session: u32,
+    pub(crate) epoch: u16,
+    pub(crate) paths: u8,
+}
+
+/// The frame of a target.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LoginReply {
+    pub(crate) nonce: u64,
+    pub(crate) content: Result<Vec<u8>, Refusal>,
+}
+
+/// Reads fields one after the other.
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        self.take().map(|[byte]| byte)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_be_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_be_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    /// So many bytes as the first one says.
+    fn counted(&mut self) -> Option<&'a [u8]> {
+        let length = usize::from(self.u8()?);
+        let (first, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(first)
+    }
+
+    /// A name: letters, digits and the marks of iSCSI names and of host names.
+    pub(crate) fn name(&mut self) -> Option<String> {
+        let name = str::from_utf8(self.counted()?).ok()?;
+        is_name(name).then(|| name.to_owned())
+    }
+}
+
+/// Whether this may name an initiator or a target: 1 to [`NAME_BYTES_MAX`] of the characters of iSCSI names.
+pub fn is_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".:-_".contains(&byte);
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_allowed)
+}
+
+/// Appends bytes behind their length.
+pub(crate) fn put_counted(bytes: &[u8], into: &mut Vec<u8>) {
+    into.push(bytes.len() as u8);
+    into.extend_from_slice(bytes);
+}
+
+impl LoginRequest {
+    /// Reads one, and gives what Noise's prologue has of it.
+    pub(crate) fn parse(body: &[u8]) -> Option<(LoginRequest, &[u8])> {
+        let mut fields = Fields(body);
+        let flags = fields.u8()?;
+        let cipher = match fields.u8()? {
+            0 => None,
+            1 => Some(Cipher::Aes256Gcm),
+            2 => Some(Cipher::ChaCha20Poly1305),
+            _ => return None,
+        };
+        let (frame_bytes, credit) = (fields.u16()?, fields.u32()?);
+        let (nonce, instance, port) = (fields.u64()?, fields.u64()?, fields.u32()?);
+        let paths = fields.u8()?;
+        let (initiator, target) = (fields.name()?, fields.name()?);
+        let clear = &body[..body.len() - fields.0.len()];
+        let noise = fields.counted()?.to_vec();
+        let is_right = flags & !RESUME == 0
+            && (1..=PATHS_MAX).contains(&usize::from(paths))
+            && usize::from(frame_bytes) >= FRAME_BYTES_MIN
+            && credit as usize >= crate::pdu::MESSAGE_BYTES_MAX
+            && noise.is_empty() == cipher.is_none()
+            && noise.len() <= NOISE_BYTES_MAX
+            && fields.0.is_empty();
+        let resume = flags & RESUME != 0;
+        let request = LoginRequest {
+            resume,
+            cipher,
+            frame_bytes,
+            credit,
+            nonce,
+            instance,
+            port,
+            paths,
+            initiator,
+            target,
+            noise,
+        };
+        is_right.then_some((request, clear))
+    }
+
+    /// What is in clear, and proven by Noise's prologue.
+    pub(crate) fn clear(&self) -> Vec<u8> {
+        let protection = match self.cipher {
+            None => 0,
+            Some(Cipher::Aes256Gcm) => 1,
+            Some(Cipher::ChaCha20Poly1305) => 2,
+        };
+        let mut body = vec![if self.resume { RESUME } else { 0 }, protection];
+        body.extend_from_slice(&self.frame_bytes.to_be_bytes());
+        body.extend_from_slice(&self.credit.to_be_bytes());
+        body.extend_from_slice(&self.nonce.to_be_bytes());
+        body.extend_from_slice(&self.instance.to_be_bytes());
+        body.extend_from_slice(&self.port.to_be_bytes());
+        body.push(self.paths);
+        put_counted(self.initiator.as_bytes(), &mut body);
+        put_counted(self.target.as_bytes(), &mut body);
+        body
+    }
+
+    /// The frame's body.
+    pub(crate) fn body(&self) -> Vec<u8> {
+        let mut body = self.clear();
+        put_counted(&self.noise, &mut body);
+        body
+    }
+}
+
+impl Answer {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Answer> {
+        let mut fields = Fields(bytes);
+        let answer = Answer {
+            outcome: Outcome::try_from(fields.u8()?).ok()?,
+            frame_bytes: fields.u16()?,
+            credit: fields.u32()?,
+            queue_depth: fields.u16()?,
+            session: fields.u32()?,
+            epoch: fields.u16()?,
+            paths: fields.u8()?,
+        };
+        let is_right = usize::from(answer.frame_bytes) >= FRAME_BYTES_MIN
+            && (1..=PATHS_MAX).contains(&usize::from(answer.paths))
+            && answer.queue_depth >= 2
+            && fields.0.is_empty();
+        is_right.then_some(answer)
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(ANSWER_BYTES);
+        bytes.push(self.outcome as u8);
+        bytes.extend_from_slice(&self.frame_bytes.to_be_bytes());
+        bytes.extend_from_slice(&self.credit.to_be_bytes());
+        bytes.extend_from_slice(&self.queue_depth.to_be_bytes());
+        bytes.extend_from_slice(&self.session.to_be_bytes());
+        bytes.extend_from_slice(&self.epoch.to_be_bytes());
+        bytes.push(self.paths);
+        bytes
+    }
+}
+
+impl LoginReply {
+    pub(crate) fn parse(body: &[u8]) -> Option<LoginReply> {
+        let mut fields = Fields(body);
+        let (refusal, nonce) = (fields.u8()?, fields.u64()?);
+        let content = fields.counted()?.to_vec();
+        let content = match refusal {
+            0 => Ok(content),
+            code => Err(Refusal::try_from(code).ok()?),
+        };
+        fields.0.is_empty().then_some(LoginReply { nonce, content })
+    }
+
+    pub(crate) fn body(&self) -> Vec<u8> {
+        let refusal = self.content.as_ref().err().map_or(0, |refusal| *refusal as u8);
+        let mut body = vec![refusal];
+        body.extend_from_slice(&self.nonce.to_be_bytes());
+        put_counted(self.content.as_deref().unwrap_or_default(), &mut body);
+        body
+    }
+}
+
+/// A frame outside sessions, padded to so many bytes.
+pub(crate) fn frame(opcode: Opcode, path: u8, body: &[u8], frame_bytes: usize) -> Vec<u8> {
+    let header = Header { length: body.len() as u16, path, ..Header::plain(opcode) };
+    let mut frame = header.bytes().to_vec();
+    frame.extend_from_slice(body);
+    Protection::Crc.seal(&header, &mut frame);
+    frame.resize(frame.len().max(frame_bytes), 0);
+    frame
+}
+
+/// The body of a frame outside sessions, if it is whole.
+pub(crate) fn body<'a>(header: &Header, frame: &'a mut [u8]) -> Option<&'a [u8]> {
+    debug_assert!(frame.len() >= HEADER_BYTES);
+    Protection::Crc.open(header, frame)
+}
+
+/// Noise with the caller's randomness.
+struct Drawn(Zeroizing<[u8; 32]>);
+
+struct Once(Zeroizing<[u8; 32]>);
+
+impl Random for Once {
+    fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), snow::Error> {
+        let drawn = self.0.get(..dest.len()).ok_or(snow::Error::Rng)?;
+        dest.copy_from_slice(drawn);
+        Ok(())
+    }
+}
+
+impl CryptoResolver for Drawn {
+    fn resolve_rng(&self) -> Option<Box<dyn Random>> {
+        Some(Box::new(Once(self.0.clone())))
+    }
+
+    fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
+        DefaultResolver.resolve_dh(choice)
+    }
+
+    fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
+        DefaultResolver.resolve_hash(choice)
+    }
+
+    fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn NoiseCipher>> {
+        DefaultResolver.resolve_cipher(choice)
+    }
+}
+
+/// One side of a login with a key.
+pub(crate) struct Handshake {
+    noise: HandshakeState,
+    cipher: Cipher,
+    is_initiator: bool,
+}
+
+impl Handshake {
+    /// `drawn` becomes the ephemeral key, and is used for nothing else.
+    pub(crate) fn new(
+        psk: &Psk,
+        cipher: Cipher,
+        clear: &[u8],
+        drawn: Zeroizing<[u8; 32]>,
+        is_initiator: bool,
+    ) -> Handshake {
+        let params: NoiseParams = PATTERN.parse().expect("a pattern that snow has");
+        let prologue = [PROLOGUE, clear].concat();
+        let builder = Builder::with_resolver(params, Box::new(Drawn(drawn)));
+        let builder = builder.psk(0, &psk.0).and_then(|builder| builder.prologue(&prologue));
+        let built = builder.and_then(|builder| match is_initiator {
+            true => builder.build_initiator(),
+            false => builder.build_responder(),
+        });
+        Handshake { noise: built.expect("the pattern needs this one key"), cipher, is_initiator }
+    }
+
+    /// The next message, which is this side's.
+    pub(crate) fn write(&mut self, payload: &[u8]) -> Vec<u8> {
+        let mut message = vec![0; NOISE_BYTES_MAX];
+        let bytes =
+            self.noise.write_message(payload, &mut message).expect("it is our turn, and there is room");
+        message.truncate(bytes);
+        message
+    }
+
+    /// The peer's next message, if it has the same key.
+    pub(crate) fn read(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+        let mut payload = vec![0; NOISE_BYTES_MAX];
+        let bytes = self.noise.read_message(message, &mut payload).ok()?;
+        payload.truncate(bytes);
+        Some(payload)
+    }
+
+    /// The keys of the epoch, after both messages.
+    pub(crate) fn protection(mut self) -> Protection {
+        let (first, second) = self.noise.dangerously_get_raw_split();
+        let (first, second) = (Zeroizing::new(first), Zeroizing::new(second));
+        match self.is_initiator {
+            true => Protection::aead(self.cipher, &first, &second),
+            false => Protection::aead(self.cipher, &second, &first),
+        }
+    }
+}
+
+impl std::fmt::Debug for Handshake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Handshake")
+    }
+}

@@ -1,0 +1,360 @@
+//! Messages of a session: commands, task management and their replies (opcodes 0x00 and 0x01).
+//!
+//! ```text
+//!  request  0 function │ 1 flags │ 2 CDB length u16 │ 4 number u64 │ 12 LUN │ 20 data-in bytes u32 │ 24 CDB │ data
+//!  function 0 function │ 1 code  │ 2 zero u16       │ 4 number u64 │ 12 LUN │ 20 referenced number u64
+//!  reply    0 function │ 1 status│ 2 sense length u16│ 4 number u64 │ 12 residual i64 │ 20 sense │ data
+//!  done     0 function │ 1 result│ 2 zero u16       │ 4 number u64
+//! ```
+//!
+//! Numbers are those of the initiator's requests, which functions share with commands: each is executed once.
+
+use num_enum::{FromPrimitive, IntoPrimitive, TryFromPrimitive};
+
+use crate::frame::Opcode;
+use crate::transport::Message;
+
+/// Bytes in front of the CDB of a command, and of the sense data of a reply.
+const COMMAND_HEAD: usize = 24;
+const REPLY_HEAD: usize = 20;
+const FUNCTION_BYTES: usize = 28;
+const DONE_BYTES: usize = 12;
+
+/// Bytes of the longest CDB (SPC-4: 8 + 252).
+pub const CDB_BYTES_MAX: usize = 260;
+/// Bytes of the longest sense data (SPC-4 4.5.1).
+pub const SENSE_BYTES_MAX: usize = 252;
+/// Bytes of the data of a command, at most, in each direction.
+pub const DATA_BYTES_MAX: usize = 1 << 20;
+/// Bytes of the longest message.
+pub(crate) const MESSAGE_BYTES_MAX: usize = DATA_BYTES_MAX + CDB_BYTES_MAX + COMMAND_HEAD;
+
+const COMMAND: u8 = 1;
+const TASK_MANAGEMENT: u8 = 2;
+
+const ATTRIBUTE: u8 = 0x07;
+
+/// A task attribute (SAM-5), numbered as iSCSI does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, TryFromPrimitive, IntoPrimitive)]
+#[repr(u8)]
+pub enum TaskAttribute {
+    /// As the device server's defaults have it.
+    Untagged = 0,
+    /// In any order among other simple tasks.
+    #[default]
+    Simple = 1,
+    /// After all older tasks, before all younger.
+    Ordered = 2,
+    /// Before all others.
+    HeadOfQueue = 3,
+    /// To clear an auto contingent allegiance.
+    Aca = 4,
+}
+
+/// A task management function (SAM-5 chapter 7), numbered as iSCSI does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromPrimitive, IntoPrimitive)]
+#[repr(u8)]
+pub enum Function {
+    /// Abort one task.
+    AbortTask = 1,
+    /// Abort all tasks of this session on a logical unit.
+    AbortTaskSet = 2,
+    /// Abort all tasks on a logical unit.
+    ClearTaskSet = 4,
+    /// Reset a logical unit.
+    LogicalUnitReset = 5,
+    /// Reset all logical units.
+    TargetReset = 6,
+    /// Is the task there?
+    QueryTask = 9,
+    /// Is any task of this session there?
+    QueryTaskSet = 10,
+    /// End what this session has under way.
+    ITNexusReset = 11,
+    /// One that is not known here.
+    #[num_enum(catch_all)]
+    Other(u8),
+}
+
+impl Function {
+    /// Whether it ends commands, and of every logical unit or of one.
+    pub(crate) fn ends_commands(self) -> Option<Everywhere> {
+        match self {
+            Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset => {
+                Some(Everywhere(false))
+            }
+            Function::TargetReset | Function::ITNexusReset => Some(Everywhere(true)),
+            Function::AbortTask | Function::QueryTask | Function::QueryTaskSet | Function::Other(_) => None,
+        }
+    }
+}
+
+/// Whether a function concerns all logical units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Everywhere(pub(crate) bool);
+
+/// The result of a task management function (SAM-5 7.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromPrimitive, IntoPrimitive)]
+#[repr(u8)]
+pub enum FunctionResult {
+    /// FUNCTION COMPLETE; of a question: there is no such task.
+    Complete = 0,
+    /// FUNCTION SUCCEEDED: the task is there.
+    Succeeded = 1,
+    /// FUNCTION REJECTED.
+    Rejected = 2,
+    /// INCORRECT LOGICAL UNIT NUMBER.
+    IncorrectLun = 3,
+}
+
+/// A SCSI command.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Command {
+    /// The logical unit's address, as SAM-5 has it in eight bytes.
+    pub lun: [u8; 8],
+    /// The task attribute.
+    pub attribute: TaskAttribute,
+    /// The CDB, at most [`CDB_BYTES_MAX`] bytes.
+    pub cdb: Vec<u8>,
+    /// Bytes that the initiator has room for, at most [`DATA_BYTES_MAX`].
+    pub data_in_bytes: u32,
+    /// What the initiator sends, at most [`DATA_BYTES_MAX`] bytes.
+    pub data_out: Vec<u8>,
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Response {
+    /// The status (SAM-5 5.3.1).
+    pub status: u8,
+    /// Bytes that the command asked for beyond what the initiator expected, or, if negative, fewer.
+    pub residual: i64,
+    /// Sense data, at most [`SENSE_BYTES_MAX`] bytes.
+    pub sense: Vec<u8>,
+    /// Data for the initiator, at most what it has room for.
+    pub data: Vec<u8>,
+}
+
+impl Response {
+    /// TASK ABORTED: a task management function ended the command.
+    pub fn task_aborted() -> Response {
+        Response { status: 0x40, ..Response::default() }
+    }
+}
+
+/// A message of an initiator.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    Command { number: u64, command: Command },
+    TaskManagement { number: u64, function: Function, lun: [u8; 8], referenced: u64 },
+}
+
+/// A message of a target.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Response { number: u64, response: Response },
+    Done { number: u64, result: FunctionResult },
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|chunk| u64::from_be_bytes(*chunk))
+}
+
+impl Request {
+    /// Reads one. `None`: it breaks a rule.
+    pub(crate) fn parse(mut bytes: Vec<u8>) -> Option<Request> {
+        let [kind, flags, high, low] = *bytes.first_chunk()?;
+        let (length, number) = (u16::from_be_bytes([high, low]), u64_at(&bytes, 4)?);
+        let lun = *bytes.get(12..)?.first_chunk()?;
+        match kind {
+            COMMAND => {
+                let room = bytes.get(20..)?.first_chunk().map(|chunk| u32::from_be_bytes(*chunk))?;
+                let data = COMMAND_HEAD + usize::from(length);
+                let is_right = flags & !ATTRIBUTE == 0
+                    && usize::from(length) <= CDB_BYTES_MAX
+                    && length > 0
+                    && data <= bytes.len()
+                    && bytes.len() - data <= DATA_BYTES_MAX
+                    && room as usize <= DATA_BYTES_MAX;
+                let attribute = TaskAttribute::try_from(flags).ok().filter(|_| is_right)?;
+                let cdb = bytes[COMMAND_HEAD..data].to_vec();
+                bytes.drain(..data);
+                let command = Command { lun, attribute, cdb, data_in_bytes: room, data_out: bytes };
+                Some(Request::Command { number, command })
+            }
+            TASK_MANAGEMENT if bytes.len() == FUNCTION_BYTES && length == 0 => {
+                let referenced = u64_at(&bytes, 20)?;
+                Some(Request::TaskManagement { number, function: Function::from(flags), lun, referenced })
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn message(self) -> Message {
+        let (mut head, data, control) = match self {
+            Request::Command { number, command } => {
+                let mut head = vec![COMMAND, command.attribute.into()];
+                head.extend_from_slice(&(command.cdb.len() as u16).to_be_bytes());
+                head.extend_from_slice(&number.to_be_bytes());
+                head.extend_from_slice(&command.lun);
+                head.extend_from_slice(&command.data_in_bytes.to_be_bytes());
+                head.extend_from_slice(&command.cdb);
+                (head, command.data_out, false)
+            }
+            Request::TaskManagement { number, function, lun, referenced } => {
+                let mut head = vec![TASK_MANAGEMENT, function.into(), 0, 0];
+                head.extend_from_slice(&number.to_be_bytes());
+                head.extend_from_slice(&lun);
+                head.extend_from_slice(&referenced.to_be_bytes());
+                (head, Vec::new(), true)
+            }
+        };
+        head.shrink_to_fit();
+        Message { opcode: Opcode::Request, control, head, data }
+    }
+}
+
+impl Reply {
+    /// Reads one. `None`: it breaks a rule.
+    pub(crate) fn parse(mut bytes: Vec<u8>) -> Option<Reply> {
+        let [kind, status, high, low] = *bytes.first_chunk()?;
+        let (length, number) = (u16::from_be_bytes([high, low]), u64_at(&bytes, 4)?);
+        match kind {
+            COMMAND => {
+                let residual = u64_at(&bytes, 12)? as i64;
+                let data = REPLY_HEAD + usize::from(length);
+                if usize::from(length) > SENSE_BYTES_MAX || data > bytes.len() {
+                    return None;
+                }
+                let sense = bytes[REPLY_HEAD..data].to_vec();
+                bytes.drain(..data);
+                Some(Reply::Response { number, response: Response { status, residual, sense, data: bytes } })
+            }
+            TASK_MANAGEMENT if bytes.len() == DONE_BYTES && length == 0 => {
+                Some(Reply::Done { number, result: FunctionResult::try_from(status).ok()? })
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn message(self) -> Message {
+        let (head, data, control) = match self {
+            Reply::Response { number, response } => {
+                let mut head = vec![COMMAND, response.status];
+                head.extend_from_slice(&(response.sense.len() as u16).to_be_bytes());
+                head.extend_from_slice(&number.to_be_bytes());
+                head.extend_from_slice(&response.residual.to_be_bytes());
+                head.extend_from_slice(&response.sense);
+                (head, response.data, false)
+            }
+            Reply::Done { number, result } => {
+                let mut head = vec![TASK_MANAGEMENT, result.into(), 0, 0];
+                head.extend_from_slice(&number.to_be_bytes());
+                (head, Vec::new(), true)
+            }
+        };
+        Message { opcode: Opcode::Reply, control, head, data }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn written(message: Message) -> Vec<u8> {
+        [message.head, message.data].concat()
+    }
+
+    /// By hand, from docs/hyperscsi.md.
+    #[test]
+    fn golden_bytes() {
+        let command = Command {
+            lun: [0, 1, 0, 0, 0, 0, 0, 0],
+            attribute: TaskAttribute::Ordered,
+            cdb: vec![0x2a, 0, 0, 0, 0, 9, 0, 0, 1, 0],
+            data_in_bytes: 0x0102,
+            data_out: vec![0xaa, 0xbb],
+        };
+        let bytes = [
+            &[1, 2, 0, 10, 0, 0, 0, 0, 0, 0, 0, 7, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2][..],
+            &[0x2a, 0, 0, 0, 0, 9, 0, 0, 1, 0, 0xaa, 0xbb],
+        ];
+        let request = Request::Command { number: 7, command };
+        assert_eq!(Request::parse(bytes.concat()).as_ref(), Some(&request));
+        assert_eq!(written(request.message()), bytes.concat());
+
+        let lun = [0, 1, 0, 0, 0, 0, 0, 0];
+        let abort = Request::TaskManagement { number: 8, function: Function::AbortTask, lun, referenced: 7 };
+        let bytes =
+            [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7].to_vec();
+        assert_eq!(Request::parse(bytes.clone()).as_ref(), Some(&abort));
+        assert_eq!(written(abort.message()), bytes);
+
+        let response = Response { status: 2, residual: -3, sense: vec![0x70], data: vec![5] };
+        let bytes = [
+            &[1, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7][..],
+            &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfd, 0x70, 5],
+        ];
+        let reply = Reply::Response { number: 7, response };
+        assert_eq!(Reply::parse(bytes.concat()).as_ref(), Some(&reply));
+        assert_eq!(written(reply.message()), bytes.concat());
+
+        let done = Reply::Done { number: 8, result: FunctionResult::Complete };
+        assert_eq!(written(done.message()), [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8]);
+    }
+
+    #[test]
+    fn what_breaks_a_rule_is_no_request() {
+        let good = written(
+            Request::Command { number: 1, command: Command { cdb: vec![0; 6], ..Command::default() } }
+                .message(),
+        );
+        assert!(Request::parse(good.clone()).is_some());
+        for length in 0..good.len() {
+            assert_eq!(Request::parse(good[..length].to_vec()), None, "{length} bytes");
+        }
+        for (at, value, what) in [
+            (0, 3, "an unknown function"),
+            (1, 5, "an unknown attribute"),
+            (1, 0x80, "an unknown flag"),
+            (2, 2, "a CDB of 518 bytes"),
+            (3, 0, "no CDB"),
+            (20, 1, "16 MiB of data"),
+        ] {
+            let mut bad = good.clone();
+            bad[at] = value;
+            bad.resize(bad.len() + 600, 0);
+            assert_eq!(Request::parse(bad), None, "{what}");
+        }
+        let mut giant = good;
+        giant.resize(COMMAND_HEAD + 6 + DATA_BYTES_MAX + 1, 0);
+        assert_eq!(Request::parse(giant), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_is_written_the_same(
+            kind in 1u8..3,
+            bytes in proptest::collection::vec(any::<u8>(), 0..400),
+            small: bool,
+        ) {
+            let mut bytes = bytes;
+            if let [first, flags, high, ..] = &mut bytes[..] {
+                (*first, *high) = (kind, 0);
+                if small {
+                    *flags %= 5;
+                }
+            }
+            if bytes.len() > 24 {
+                bytes[20..22].fill(0);
+            }
+            if let Some(request) = Request::parse(bytes.clone()) {
+                prop_assert_eq!(written(request.message()), bytes.clone());
+            }
+            if let Some(reply) = Reply::parse(bytes.clone()) {
+                prop_assert_eq!(written(reply.message()), bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Messages from fragments, in bounded memory: every fragment states its message's length, every fragment of an epoch
+//! but the last of a message has the same length, and what a message will take is charged to the credit with its
+//! first fragment. Nothing grows by a number that a peer chose.
+
+use std::collections::BTreeMap;
+
+use crate::frame::{FRAGMENTS_MAX, Header, MESSAGES_OPEN_MAX, Opcode};
+use crate::seen::Seen;
+
+/// A message that is being put together.
+#[derive(Debug)]
+struct Partial {
+    opcode: Opcode,
+    bytes: Vec<u8>,
+    /// A bit for each fragment that arrived.
+    arrived: [u64; FRAGMENTS_MAX / 64],
+    missing: usize,
+}
+
+/// A message that arrived, once.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Delivered {
+    pub(crate) opcode: Opcode,
+    pub(crate) bytes: Vec<u8>,
+    /// Bytes of credit to give back when it is done with.
+    pub(crate) charge: u64,
+}
+
+/// What became of a fragment.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fragment {
+    /// It completed its message.
+    Complete(Delivered),
+    /// It was put in its place, or it was there already.
+    Taken,
+    /// It breaks a rule, and is neither kept nor acknowledged.
+    Refused,
+}
+
+/// The messages of one epoch.
+#[derive(Debug)]
+pub(crate) struct Reassembly {
+    fragment_bytes: usize,
+    message_bytes_max: usize,
+    /// Messages that arrived whole.
+    delivered: Seen,
+    partial: BTreeMap<u32, Partial>,
+    /// Bytes of messages begun in this epoch, and how many may be.
+    charged: u64,
+    granted: u64,
+}
+
+impl Reassembly {
+    pub(crate) fn new(fragment_bytes: usize, message_bytes_max: usize, credit: u64) -> Reassembly {
+        Reassembly {
+            fragment_bytes,
+            message_bytes_max: message_bytes_max.min(fragment_bytes * FRAGMENTS_MAX),
+            delivered: Seen::default(),
+            partial: BTreeMap::new(),
+            charged: 0,
+            granted: credit,
+        }
+    }
+
+    pub(crate) fn granted(&self) -> u64 {
+        self.granted
+    }
+
+    /// A message is done with: others may come.
+    pub(crate) fn release(&mut self, charge: u64) {
+        self.granted += charge;
+    }
+
+    /// Bytes of memory that partial messages take.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.partial.values().map(|partial| partial.bytes.len()).sum()
+    }
+
+    /// A fragment; the frame was genuine and is new.
+    pub(crate) fn take(&mut self, header: &Header, body: &[u8]) -> Fragment {
+        let serial = u64::from(header.message);
+        if self.delivered.contains(serial) {
+            return Fragment::Taken;
+        }
+        // A tag is free again when its message was acknowledged, so no two open messages are so far apart.
+        if serial >= self.delivered.lowest() + u64::from(MESSAGES_OPEN_MAX) {
+            return Fragment::Refused;
+        }
+        let total = header.message_bytes as usize;
+        let count = total.div_ceil(self.fragment_bytes).max(1);
+        let index = usize::from(header.fragment);
+        let expected = self.fragment_bytes.min(total.saturating_sub(index * self.fragment_bytes));
+        let is_right = total <= self.message_bytes_max
+            && index < count
+            && header.last == (index + 1 == count)
+            && body.len() == expected
+            && (!header.control || count == 1);
+        if !is_right {
+            return Fragment::Refused;
+        }
+        if count == 1 {
+            return self.whole(header, body);
+        }
+        if !self.partial.contains_key(&header.message) {
+            if !self.charge(total as u64) {
+                return Fragment::Refused;
+            }
+            let bytes = vec![0; total];
+            let partial = Partial { opcode: header.opcode, bytes, arrived: [0; _], missing: count };
+            self.partial.insert(header.message, partial);
+        }
+        let Some(partial) = self.partial.get_mut(&header.message) else { return Fragment::Refused };
+        if partial.opcode != header.opcode || partial.bytes.len() != total {
+            return Fragment::Refused;
+        }
+        let (word, bit) = (&mut partial.arrived[index / 64], 1 << (index % 64));
+        if *word & bit != 0 {
+            return Fragment::Taken;
+        }
+        *word |= bit;
+        let start = index * self.fragment_bytes;
+        partial.bytes[start..start + expected].copy_from_slice(body);
+        partial.missing -= 1;
+        if partial.missing > 0 {
+            return Fragment::Taken;
+        }
+        let bytes = self.partial.remove(&header.message).map_or(Vec::new(), |partial| partial.bytes);
+        self.delivered.insert(serial);
+        Fragment::Complete(Delivered { opcode: header.opcode, bytes, charge: total as u64 })
+    }
+
+    /// A message of one fragment.
+    fn whole(&mut self, header: &Header, body: &[u8]) -> Fragment {
+        if self.partial.contains_key(&header.message) {
+            return Fragment::Refused;
+        }
+        let charge = if header.control { 0 } else { body.len() as u64 };
+        if !self.charge(charge) {
+            return Fragment::Refused;
+        }
+        self.delivered.insert(u64::from(header.message));
+        Fragment::Complete(Delivered { opcode: header.opcode, bytes: body.to_vec(), charge })
+    }
+
+    fn charge(&mut self, bytes: u64) -> bool {
+        let is_granted = self.charged + bytes <= self.granted;
+        if is_granted {
+            self.charged += bytes;
+        }
+        is_granted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const F: usize = 100;
+
+    fn fragment(message: u32, total: usize, index: usize) -> (Header, Vec<u8>) {
+        let count = total.div_ceil(F).max(1);
+        let start = index * F;
+        let body: Vec<u8> = (start..total.min(start + F)).map(|at| (at as u32 * 7 + message) as u8).collect();
+        let header = Header {
+            last: index + 1 == count,
+            fragment: index as u16,
+            length: body.len() as u16,
+            message,
+            message_bytes: total as u32,
+            ..Header::plain(Opcode::Request)
+        };
+        (header, body)
+    }
+
+    fn reassembly() -> Reassembly {
+        Reassembly::new(F, 1000, 2000)
+    }
+
+    #[test]
+    fn fragments_in_any_order_and_twice_make_one_message() {
+        let mut all = reassembly();
+        for index in [2, 0, 2, 0] {
+            let (header, body) = fragment(3, 250, index);
+            assert_eq!(all.take(&header, &body), Fragment::Taken);
+        }
+        let (header, body) = fragment(3, 250, 1);
+        let Fragment::Complete(delivered) = all.take(&header, &body) else { panic!("it is whole") };
+        let wanted: Vec<u8> = (0..3).flat_map(|index| fragment(3, 250, index).1).collect();
+        assert_eq!((delivered.bytes, delivered.charge, all.held_bytes()), (wanted, 250, 0));
+        assert_eq!(all.take(&header, &body), Fragment::Taken, "a late one is not delivered again");
+    }
+
+    #[test]
+    fn a_message_of_no_bytes_arrives_too() {
+        let (header, body) = fragment(0, 0, 0);
+        assert!(matches!(reassembly().take(&header, &body), Fragment::Complete(_)));
+    }
+
+    #[test]
+    fn what_breaks_a_rule_is_refused_and_takes_no_memory() {
+        let good = fragment(0, 250, 1);
+        let with = |change: fn(&mut Header, &mut Vec<u8>)| {
+            let (mut header, mut body) = good.clone();
+            change(&mut header, &mut body);
+            (header, body)
+        };
+        let bad = [
+            ("behind the end", with(|header, _| header.fragment = 3)),
+            ("the last of many", with(|header, _| header.fragment = 1023)),
+            ("a last one in the middle", with(|header, _| header.last = true)),
+            ("too short", with(|_, body| body.truncate(99))),
+            ("too long", with(|_, body| body.push(0))),
+            ("a giant", with(|header, _| header.message_bytes = u32::MAX)),
+            ("longer than agreed on", with(|header, _| header.message_bytes = 1001)),
+            ("control of many fragments", with(|header, _| header.control = true)),
+            ("too far ahead", with(|header, _| header.message = 512)),
+        ];
+        for (what, (header, body)) in bad {
+            let mut all = reassembly();
+            assert_eq!(all.take(&header, &body), Fragment::Refused, "{what}");
+            assert_eq!((all.held_bytes(), all.charged), (0, 0), "{what}");
+        }
+    }
+
+    #[test]
+    fn fragments_of_one_message_agree() {
+        let mut all = reassembly();
+        let (header, body) = fragment(0, 250, 0);
+        assert_eq!(all.take(&header, &body), Fragment::Taken);
+        let (longer, body) = fragment(0, 350, 1);
+        assert_eq!(all.take(&longer, &body), Fragment::Refused);
+        let (other, body) = fragment(0, 250, 1);
+        let other = Header { opcode: Opcode::Reply, ..other };
+        assert_eq!(all.take(&other, &body), Fragment::Refused);
+        let (whole, body) = fragment(0, 50, 0);
+        assert_eq!(all.take(&whole, &body), Fragment::Refused);
+    }
+
+    #[test]
+    fn messages_that_never_end_take_no_more_than_the_credit() {
+        let mut all = reassembly();
+        for message in 0..400 {
+            let (header, body) = fragment(message, 1000, 0);
+            let taken = all.take(&header, &body);
+            assert_eq!(taken, if message < 2 { Fragment::Taken } else { Fragment::Refused });
+        }
+        assert_eq!(all.held_bytes(), 2000);
+        all.release(1000);
+        let (header, body) = fragment(9, 1000, 0);
+        assert_eq!(all.take(&header, &body), Fragment::Taken);
+    }
+}

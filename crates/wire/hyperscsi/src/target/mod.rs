@@ -1,0 +1,276 @@
+//! A target with its sessions, as a machine without I/O: frames and responses in, frames and commands out.
+//!
+//! ```text
+//!  LoginRequest ──► HalfOpen ── first genuine frame of its epoch ──► Session ── HalfOpen of the same session ──► next epoch
+//!  (login)             │                                              │  (what is unacknowledged goes over to it)
+//!                      └── overtaken, or too many: forgotten          └── DISCONNECT, silence, replaced: SessionEnded
+//! ```
+//!
+//! A login changes nothing before the initiator has shown that it received the answer, so neither a repeated nor a
+//! forged request ends a session. A session that has ended is followed by another one of the same nexus only when the
+//! driver says that its commands cannot reach the medium any more ([`Target::quiesced`]).
+//!
+//! The driver calls [`Target::poll_transmit`] and [`Target::poll_event`] until they are empty after each other call, and
+//! [`Target::handle_timeout`] when [`Target::poll_timeout`] says so. `A` is an address of the network.
+
+mod config;
+mod event;
+mod login;
+mod session;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+pub use config::{Admission, Config, Directory};
+pub use event::{Event, SessionEnd, SessionId, TaskId};
+
+use self::login::HalfOpen;
+use self::session::{Misbehaved, Nexus, Session};
+use crate::chance::Chance;
+use crate::counters::Counters;
+use crate::discovery;
+use crate::frame::{Header, Opcode};
+use crate::pdu::{FunctionResult, Response};
+use crate::reassembly::Delivered;
+
+/// A session that has ended acknowledges for so long what its initiator sends again.
+const CLOSING: Duration = Duration::from_secs(5);
+/// Frames outside sessions that wait to be sent. More are dropped: their receivers ask again.
+const OUTSIDE_MAX: usize = 64;
+
+/// A target, or several at one place.
+#[derive(Debug)]
+pub struct Target<A, D> {
+    config: Config,
+    directory: D,
+    chance: Chance,
+    sessions: BTreeMap<u32, Session<A>>,
+    half_open: VecDeque<HalfOpen<A>>,
+    /// Sessions that have ended, whose commands may still reach the medium.
+    quiescing: BTreeMap<SessionId, Nexus>,
+    outside: VecDeque<(A, Vec<u8>)>,
+    /// Sessions that may have something to send.
+    ready: BTreeSet<u32>,
+    served: u32,
+    events: VecDeque<Event>,
+    /// Counters of sessions that are gone.
+    counters: Counters,
+}
+
+impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
+    /// A target without sessions. The seed is random and used for nothing else.
+    pub fn new(config: Config, directory: D, seed: [u8; 32]) -> Target<A, D> {
+        Target {
+            config: config.checked(),
+            directory,
+            chance: Chance::new(seed),
+            sessions: BTreeMap::new(),
+            half_open: VecDeque::new(),
+            quiescing: BTreeMap::new(),
+            outside: VecDeque::new(),
+            ready: BTreeSet::new(),
+            served: 0,
+            events: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Who may log in, to change it: for logins from now on.
+    pub fn directory_mut(&mut self) -> &mut D {
+        &mut self.directory
+    }
+
+    /// A frame has arrived: from its header on, with any padding. It is decrypted in place.
+    pub fn handle_frame(&mut self, now: Instant, from: &A, frame: &mut [u8]) {
+        let Ok(header) = Header::parse(frame) else { return };
+        match header.opcode {
+            Opcode::LoginRequest => self.handle_login(now, from, &header, frame),
+            Opcode::Discovery => self.handle_discovery(from, &header, frame),
+            Opcode::LoginReply => {}
+            _ => self.handle_session_frame(now, from, &header, frame),
+        }
+    }
+
+    fn handle_discovery(&mut self, from: &A, header: &Header, frame: &mut [u8]) {
+        let room = frame.len();
+        let nonce = crate::login::body(header, frame).and_then(discovery::asked);
+        let Some(nonce) = nonce else { return };
+        let targets = self.directory.targets(from);
+        if !targets.is_empty() {
+            self.send_outside(from, discovery::answer(nonce, &targets, room));
+        }
+    }
+
+    fn send_outside(&mut self, to: &A, frame: Vec<u8>) {
+        if self.outside.len() < OUTSIDE_MAX {
+            self.outside.push_back((to.clone(), frame));
+        }
+    }
+
+    fn handle_session_frame(&mut self, now: Instant, from: &A, header: &Header, frame: &mut [u8]) {
+        let session = self.sessions.get_mut(&header.session);
+        let Some(session) = session.filter(|session| session.transport.epoch() == header.epoch) else {
+            return self.handle_first_frame(now, from, header, frame);
+        };
+        let Some(delivered) = session.transport.handle_frame(now, header, frame) else { return };
+        self.ready.insert(header.session);
+        let address = &mut session.addresses[usize::from(header.path)];
+        if address.as_ref() != Some(from) {
+            *address = Some(from.clone());
+        }
+        if session.closing.is_some() {
+            return;
+        }
+        let Some(delivered) = delivered else { return session.begin(&mut self.events) };
+        if let Err(reason) = deliver(session, delivered, &mut self.events) {
+            self.end(now, header.session, reason);
+        }
+    }
+
+    /// Ends a session, which stays for a while to acknowledge.
+    fn end(&mut self, now: Instant, id: u32, reason: SessionEnd) {
+        let Some(session) = self.sessions.get_mut(&id).filter(|session| session.closing.is_none()) else {
+            return;
+        };
+        self.quiescing.insert(session.id, session.nexus.clone());
+        session.close(now + CLOSING, reason, &mut self.events);
+    }
+
+    fn remove(&mut self, id: u32) {
+        if let Some(session) = self.sessions.remove(&id) {
+            self.counters += session.counters;
+            self.counters += session.transport.counters;
+        }
+        self.ready.remove(&id);
+    }
+
+    /// No command of a session that has ended can reach the medium any more.
+    pub fn quiesced(&mut self, session: SessionId) {
+        self.quiescing.remove(&session);
+        for session in self.sessions.values_mut().filter(|session| session.on_hold) {
+            session.on_hold = self.quiescing.values().any(|nexus| *nexus == session.nexus);
+            session.begin(&mut self.events);
+        }
+    }
+
+    /// A command has ended. Data and sense beyond what the initiator has room for are cut off. False if there is no such
+    /// command: its session has ended.
+    pub fn respond(&mut self, task: TaskId, response: Response) -> bool {
+        let Some(session) = self.sessions.get_mut(&task.session.0) else { return false };
+        self.ready.insert(task.session.0);
+        session.respond(task.number, response, &mut self.events)
+    }
+
+    /// A function has ended, and none of the commands that it ended can reach the medium any more. False if there is no
+    /// such function.
+    pub fn function_done(&mut self, task: TaskId, result: FunctionResult) -> bool {
+        let Some(session) = self.sessions.get_mut(&task.session.0) else { return false };
+        self.ready.insert(task.session.0);
+        session.function_done(task.number, result)
+    }
+
+    /// Closes a session.
+    pub fn disconnect(&mut self, now: Instant, session: SessionId) {
+        if let Some(open) = self.sessions.get_mut(&session.0).filter(|session| session.closing.is_none()) {
+            open.transport.send(crate::initiator::disconnect());
+            self.ready.insert(session.0);
+            self.end(now, session.0, SessionEnd::Closed);
+        }
+    }
+
+    /// A deadline of [`Target::poll_timeout`] has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.half_open.retain(|half_open| half_open.expires > now);
+        let mut silent = Vec::new();
+        let mut gone = Vec::new();
+        for (&id, session) in &mut self.sessions {
+            session.transport.handle_timeout(now);
+            self.ready.insert(id);
+            match session.closing {
+                Some(until) if until <= now => gone.push(id),
+                None if session.transport.last_heard() + self.config.session_timeout <= now => {
+                    silent.push(id)
+                }
+                _ => {}
+            }
+        }
+        silent.into_iter().for_each(|id| self.end(now, id, SessionEnd::Silent));
+        gone.into_iter().for_each(|id| self.remove(id));
+    }
+
+    /// When [`Target::handle_timeout`] is to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let sessions = self.sessions.values().flat_map(|session| {
+            let silent = session.transport.last_heard() + self.config.session_timeout;
+            [Some(session.closing.unwrap_or(silent)), session.transport.deadline()]
+        });
+        let half_open = self.half_open.front().map(|half_open| half_open.expires);
+        sessions.flatten().chain(half_open).min()
+    }
+
+    /// The next frame, written into `frame`, and where to send it.
+    pub fn poll_transmit(&mut self, now: Instant, frame: &mut Vec<u8>) -> Option<A> {
+        frame.clear();
+        if let Some((to, outside)) = self.outside.pop_front() {
+            *frame = outside;
+            return Some(to);
+        }
+        // One frame each in turn.
+        while let Some(id) = self.ready.range(self.served + 1..).next().or(self.ready.first()).copied() {
+            self.served = id;
+            let session = self.sessions.get_mut(&id);
+            if let Some(session) = session {
+                while let Some(path) = session.transport.poll_transmit(now, frame) {
+                    if let Some(to) = session.addresses[usize::from(path)].clone() {
+                        return Some(to);
+                    }
+                    frame.clear();
+                }
+            }
+            self.ready.remove(&id);
+        }
+        None
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Number of sessions, with those that are closing.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// The counters of all sessions.
+    pub fn counters(&self) -> Counters {
+        self.sessions.values().fold(self.counters, |mut sum, session| {
+            sum += session.counters;
+            sum += session.transport.counters;
+            sum
+        })
+    }
+
+    /// Requests without a reply, messages without an acknowledgement, and bytes of partial messages and of commands.
+    pub fn holds(&self) -> (usize, usize, usize) {
+        self.sessions.values().fold((0, 0, 0), |(live, unacknowledged, bytes), session| {
+            let held = session.transport.held_bytes() + session.charged() as usize;
+            (live + session.live(), unacknowledged + session.transport.unacknowledged(), bytes + held)
+        })
+    }
+}
+
+/// A message of an initiator.
+fn deliver<A>(
+    session: &mut Session<A>,
+    delivered: Delivered,
+    events: &mut VecDeque<Event>,
+) -> Result<(), SessionEnd> {
+    match delivered.opcode {
+        Opcode::Request => session
+            .handle_request(delivered.bytes, delivered.charge, events)
+            .map_err(|Misbehaved| SessionEnd::Misbehaved),
+        Opcode::Disconnect => Err(SessionEnd::Disconnected),
+        _ => Err(SessionEnd::Misbehaved),
+    }
+}

@@ -1,0 +1,487 @@
+//! Messages of one epoch over unreliable paths: each arrives exactly once, in any order.
+//!
+//! ```text
+//!  send ──► waiting ── credit and a free tag ──► open ── each fragment in a frame ──► path ── acknowledged ──► gone
+//!                                                  ▲                                    │
+//!                                                  └──────── resend ◄────── lost ───────┘
+//! ```
+//!
+//! A message is begun when all before it have been sent once, so that those that hold credit can always become whole.
+//! What is unacknowledged when an epoch ends goes over to the next ([`Transport::into_messages`]).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use crate::ack::{ACK_BYTES, Ack};
+use crate::counters::Counters;
+use crate::frame::{FRAGMENTS_MAX, HEADER_BYTES, Header, MESSAGES_OPEN_MAX, NUMBER_END, Opcode, PATHS_MAX};
+use crate::path::{Path, Piece, Settled};
+use crate::protection::Protection;
+use crate::reassembly::{Delivered, Fragment, Reassembly};
+
+/// When credit is missing, and the acknowledgement that grants more was lost, it is asked for so often.
+const CREDIT_RETRY: Duration = Duration::from_millis(100);
+
+/// What both sides agreed on for an epoch.
+#[derive(Debug)]
+pub(crate) struct Agreed {
+    pub(crate) session: u32,
+    pub(crate) epoch: u16,
+    pub(crate) protection: Protection,
+    /// Bytes of a frame, from its header to its trailer.
+    pub(crate) frame_bytes: usize,
+    /// Paths that may be used.
+    pub(crate) paths: usize,
+    /// Bytes that the peer may send at first.
+    pub(crate) our_credit: u64,
+    /// Bytes that may be sent to it.
+    pub(crate) their_credit: u64,
+    /// Bytes of the longest message.
+    pub(crate) message_bytes_max: usize,
+}
+
+/// A message to send.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) opcode: Opcode,
+    /// It overtakes others, is outside the credit, and fits into a frame.
+    pub(crate) control: bool,
+    pub(crate) head: Vec<u8>,
+    pub(crate) data: Vec<u8>,
+}
+
+impl Message {
+    fn bytes(&self) -> usize {
+        self.head.len() + self.data.len()
+    }
+
+    fn charge(&self) -> u64 {
+        if self.control { 0 } else { self.bytes() as u64 }
+    }
+
+    /// Appends this range of it.
+    fn write(&self, start: usize, end: usize, into: &mut Vec<u8>) {
+        let cut = self.head.len();
+        into.extend_from_slice(&self.head[start.min(cut)..end.min(cut)]);
+        into.extend_from_slice(&self.data[start.max(cut) - cut..end.max(cut) - cut]);
+    }
+}
+
+/// A message of which fragments have been sent.
+#[derive(Debug)]
+struct Open {
+    message: Message,
+    count: u16,
+    /// The next fragment that was never sent.
+    next: u16,
+    acknowledged: [u64; FRAGMENTS_MAX / 64],
+    missing: u16,
+}
+
+impl Open {
+    fn is_acknowledged(&self, fragment: u16) -> bool {
+        self.acknowledged[usize::from(fragment / 64)] >> (fragment % 64) & 1 == 1
+    }
+}
+
+/// The transport of one epoch.
+#[derive(Debug)]
+pub(crate) struct Transport {
+    agreed: Agreed,
+    paths: Vec<Path>,
+    urgent: VecDeque<Message>,
+    waiting: VecDeque<Message>,
+    open: BTreeMap<u32, Open>,
+    next_message: u32,
+    /// The message whose fragments are being sent for the first time.
+    current: Option<u32>,
+    resend: VecDeque<Piece>,
+    /// Bytes of messages begun, and how many the peer allows.
+    charged: u64,
+    allowed: u64,
+    reassembly: Reassembly,
+    /// The credit that the peer was last told of.
+    told: u64,
+    /// Bytes of the messages that are not acknowledged.
+    unacknowledged_bytes: usize,
+    /// Since when nothing is acknowledged though something should be.
+    stalled: Option<Instant>,
+    last_heard: Instant,
+    last_asked: Instant,
+    pub(crate) counters: Counters,
+}
+
+impl Transport {
+    pub(crate) fn new(now: Instant, agreed: Agreed) -> Transport {
+        let fragment_bytes = agreed.frame_bytes - HEADER_BYTES - agreed.protection.trailer_bytes();
+        Transport {
+            paths: (0..agreed.paths.min(PATHS_MAX)).map(|_| Path::new()).collect(),
+            urgent: VecDeque::new(),
+            waiting: VecDeque::new(),
+            open: BTreeMap::new(),
+            next_message: 0,
+            current: None,
+            resend: VecDeque::new(),
+            charged: 0,
+            allowed: agreed.their_credit,
+            reassembly: Reassembly::new(fragment_bytes, agreed.message_bytes_max, agreed.our_credit),
+            told: agreed.our_credit,
+            unacknowledged_bytes: 0,
+            stalled: None,
+            last_heard: now,
+            last_asked: now,
+            counters: Counters::default(),
+            agreed,
+        }
+    }
+
+    fn fragment_bytes(&self) -> usize {
+        self.agreed.frame_bytes - HEADER_BYTES - self.agreed.protection.trailer_bytes()
+    }
+
+    pub(crate) fn epoch(&self) -> u16 {
+        self.agreed.epoch
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.agreed.protection.is_aead()
+    }
+
+    pub(crate) fn frame_bytes(&self) -> usize {
+        self.agreed.frame_bytes
+    }
+
+    /// Messages that are not acknowledged.
+    pub(crate) fn unacknowledged(&self) -> usize {
+        self.urgent.len() + self.waiting.len() + self.open.len()
+    }
+
+    pub(crate) fn unacknowledged_bytes(&self) -> usize {
+        self.unacknowledged_bytes
+    }
+
+    /// Bytes of partial messages.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.reassembly.held_bytes()
+    }
+
+    /// Since when nothing is acknowledged though something should be.
+    pub(crate) fn stalled(&self) -> Option<Instant> {
+        self.stalled
+    }
+
+    /// When the last genuine frame came.
+    pub(crate) fn last_heard(&self) -> Instant {
+        self.last_heard
+    }
+
+    /// When a frame was last sent that asks for an acknowledgement.
+    pub(crate) fn last_asked(&self) -> Instant {
+        self.last_asked
+    }
+
+    /// The largest number of frames of a path, in its busier direction, and of messages.
+    pub(crate) fn age(&self) -> u64 {
+        let ours = self.paths.iter().map(Path::next_number);
+        ours.max().unwrap_or(0).max(u64::from(self.next_message)).max(self.counters.frames_received)
+    }
+
+    /// The state of each path: whether it carries fragments, its round trip and its window.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = (bool, Option<Duration>, u32)> {
+        self.paths.iter().map(|path| (path.is_usable(), path.round_trip(), path.window()))
+    }
+
+    /// The peer was heard on this path before the epoch began.
+    pub(crate) fn prove(&mut self, path: usize) {
+        if let Some(path) = self.paths.get_mut(path) {
+            path.heard();
+        }
+    }
+
+    /// Asks for an acknowledgement on each path.
+    pub(crate) fn probe_all(&mut self, now: Instant) {
+        self.paths.iter_mut().for_each(|path| path.probe_at = Some(now));
+    }
+
+    pub(crate) fn send(&mut self, message: Message) {
+        self.unacknowledged_bytes += message.bytes();
+        if message.control { self.urgent.push_back(message) } else { self.waiting.push_back(message) }
+    }
+
+    /// A delivered message is done with.
+    pub(crate) fn release(&mut self, charge: u64) {
+        self.reassembly.release(charge);
+    }
+
+    /// What is not acknowledged, in the order in which it was to be sent.
+    pub(crate) fn into_messages(self) -> impl Iterator<Item = Message> {
+        let open = self.open.into_values().map(|open| open.message);
+        open.chain(self.urgent).chain(self.waiting)
+    }
+
+    /// A frame of this session and epoch. `None` if it is not genuine or was met before.
+    pub(crate) fn handle_frame(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        frame: &mut [u8],
+    ) -> Option<Option<Delivered>> {
+        let path = usize::from(header.path);
+        if !self.paths.get(path)?.received.is_new(header.number) {
+            self.counters.frames_repeated += 1;
+            return None;
+        }
+        let Some(mut body) = self.agreed.protection.open(header, frame) else {
+            self.counters.frames_damaged += 1;
+            return None;
+        };
+        self.counters.frames_received += 1;
+        self.last_heard = now;
+        self.paths[path].heard();
+        if header.has_ack || header.opcode == Opcode::Ack {
+            let Some(ack) = Ack::parse(body) else { return Some(None) };
+            self.acknowledge(now, path, &ack);
+            body = &body[ACK_BYTES..];
+        }
+        let fragment = match header.opcode {
+            opcode if opcode.carries_message() => self.reassembly.take(header, body),
+            _ => Fragment::Taken,
+        };
+        if fragment == Fragment::Refused {
+            // As if it had been lost: nothing depends on how a peer that keeps no rules is answered.
+            self.counters.fragments_refused += 1;
+            return Some(None);
+        }
+        let wants_ack = header.opcode != Opcode::Ack;
+        let at_once = header.ask || header.opcode == Opcode::AckRequest;
+        self.paths[path].received.record(now, header.number, wants_ack, at_once);
+        match fragment {
+            Fragment::Complete(delivered) => {
+                self.counters.messages_received += 1;
+                Some(Some(delivered))
+            }
+            Fragment::Taken | Fragment::Refused => Some(None),
+        }
+    }
+
+    fn acknowledge(&mut self, now: Instant, path: usize, ack: &Ack) {
+        self.allowed = self.allowed.max(ack.granted);
+        let mut settled = Settled::default();
+        self.paths[path].acknowledge(now, ack, &mut settled);
+        if settled.frames > 0 {
+            self.stalled = Some(now);
+        }
+        self.settle(&settled);
+        if self.is_blocked() && self.in_flight() == 0 {
+            self.paths[path].probe_at = Some(now + CREDIT_RETRY);
+        }
+        if self.in_flight() == 0 && self.resend.is_empty() {
+            self.stalled = None;
+        }
+    }
+
+    fn settle(&mut self, settled: &Settled) {
+        for piece in &settled.acknowledged {
+            let Some(open) = self.open.get_mut(&piece.message) else { continue };
+            if open.is_acknowledged(piece.fragment) {
+                continue;
+            }
+            open.acknowledged[usize::from(piece.fragment / 64)] |= 1 << (piece.fragment % 64);
+            open.missing -= 1;
+            if open.missing == 0
+                && let Some(open) = self.open.remove(&piece.message)
+            {
+                self.unacknowledged_bytes -= open.message.bytes();
+            }
+        }
+        self.counters.fragments_lost += settled.lost.len() as u64;
+        self.resend.extend(&settled.lost);
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.paths.iter().map(Path::in_flight).sum()
+    }
+
+    /// Whether a message waits for credit.
+    fn is_blocked(&self) -> bool {
+        let next = self.waiting.front();
+        next.is_some_and(|next| self.charged + next.charge() > self.allowed)
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        let mut settled = Settled::default();
+        self.paths.iter_mut().for_each(|path| path.handle_timeout(now, &mut settled));
+        self.settle(&settled);
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.paths.iter().filter_map(Path::deadline).min()
+    }
+
+    /// Writes the next frame into `frame`, which is empty, and tells its path.
+    pub(crate) fn poll_transmit(&mut self, now: Instant, frame: &mut Vec<u8>) -> Option<u8> {
+        let path = self.fragment_path().and_then(|path| Some((path, self.next_piece(now)?)));
+        if let Some((path, piece)) = path {
+            self.write_fragment(now, path, piece, frame);
+            return Some(path as u8);
+        }
+        self.poll_control(now, frame)
+    }
+
+    /// The path for the next fragment.
+    fn fragment_path(&self) -> Option<usize> {
+        let usable = self.paths.iter().enumerate().filter(|(_, path)| path.is_usable() && path.has_room());
+        let with_numbers = usable.filter(|(_, path)| path.next_number() < NUMBER_END - 1);
+        with_numbers.min_by_key(|(_, path)| path.load()).map(|(index, _)| index)
+    }
+
+    /// The next fragment to send: a lost one, or the next one of the messages in their order.
+    fn next_piece(&mut self, now: Instant) -> Option<Piece> {
+        while let Some(piece) = self.resend.pop_front() {
+            let open = self.open.get(&piece.message);
+            if open.is_some_and(|open| !open.is_acknowledged(piece.fragment)) {
+                return Some(piece);
+            }
+        }
+        if self.current.is_none() {
+            self.current = self.begin(now);
+        }
+        let message = self.current?;
+        let open = self.open.get_mut(&message)?;
+        let fragment = open.next;
+        open.next += 1;
+        if open.next == open.count {
+            self.current = None;
+        }
+        Some(Piece { message, fragment })
+    }
+
+    /// Opens the next message, if there is a tag and credit for it.
+    fn begin(&mut self, now: Instant) -> Option<u32> {
+        let oldest = self.open.first_key_value().map_or(self.next_message, |(&oldest, _)| oldest);
+        if self.next_message - oldest >= MESSAGES_OPEN_MAX || self.next_message == u32::MAX {
+            return None;
+        }
+        let message = match self.urgent.pop_front() {
+            Some(message) => message,
+            None if self.is_blocked() => {
+                self.ask_for_credit(now);
+                return None;
+            }
+            None => self.waiting.pop_front()?,
+        };
+        self.charged += message.charge();
+        let count = message.bytes().div_ceil(self.fragment_bytes()).max(1) as u16;
+        let serial = self.next_message;
+        self.next_message += 1;
+        self.counters.messages_sent += 1;
+        let open = Open { message, count, next: 0, acknowledged: [0; _], missing: count };
+        self.open.insert(serial, open);
+        Some(serial)
+    }
+
+    /// If no acknowledgement is under way that could grant more, one is asked for after a while.
+    fn ask_for_credit(&mut self, now: Instant) {
+        if self.in_flight() > 0 || self.paths.iter().any(|path| path.probe_at.is_some()) {
+            return;
+        }
+        if let Some(path) = self.paths.iter_mut().find(|path| path.is_usable()) {
+            path.probe_at = Some(now + CREDIT_RETRY);
+        }
+    }
+
+    fn write_fragment(&mut self, now: Instant, path: usize, piece: Piece, frame: &mut Vec<u8>) {
+        let fragment_bytes = self.fragment_bytes();
+        let open = &self.open[&piece.message];
+        let total = open.message.bytes();
+        let start = usize::from(piece.fragment) * fragment_bytes;
+        let end = total.min(start + fragment_bytes);
+        let header = Header {
+            last: piece.fragment + 1 == open.count,
+            fragment: piece.fragment,
+            control: open.message.control,
+            message: piece.message,
+            message_bytes: total as u32,
+            ask: self.paths[path].fills_up(),
+            ..Header::plain(open.message.opcode)
+        };
+        let tells = self.paths[path].received.is_pending() || self.owes_credit();
+        let ack =
+            if tells && end - start + ACK_BYTES <= fragment_bytes { self.take_ack(now, path) } else { None };
+        let number = self.paths[path].send(now, Some(piece));
+        self.asked(now);
+        self.write(path, number, header, ack, frame, |transport, frame| {
+            transport.open[&piece.message].message.write(start, end, frame);
+        });
+    }
+
+    fn asked(&mut self, now: Instant) {
+        self.last_asked = now;
+        self.stalled.get_or_insert(now);
+    }
+
+    /// Whether the peer is to be told of more credit without being asked.
+    fn owes_credit(&self) -> bool {
+        let granted = self.reassembly.granted();
+        granted - self.told >= (self.agreed.our_credit / 4).max(1)
+    }
+
+    fn take_ack(&mut self, now: Instant, path: usize) -> Option<Ack> {
+        let granted = self.reassembly.granted();
+        let ack = self.paths[path].received.ack(now, granted)?;
+        self.told = granted;
+        Some(ack)
+    }
+
+    /// An acknowledgement, or the question for one.
+    fn poll_control(&mut self, now: Instant, frame: &mut Vec<u8>) -> Option<u8> {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let probed = self.paths.iter().position(|path| is_due(path.probe_at));
+        if let Some(path) = probed {
+            let ack = if self.paths[path].received.is_pending() { self.take_ack(now, path) } else { None };
+            let number = self.paths[path].send(now, None);
+            self.asked(now);
+            self.write(path, number, Header::plain(Opcode::AckRequest), ack, frame, |_, _| {});
+            return Some(path as u8);
+        }
+        let due = self.paths.iter().position(|path| path.is_proven() && is_due(path.received.due()));
+        let due = due.or_else(|| {
+            let usable = || self.paths.iter().position(|path| path.is_proven() && !path.is_down());
+            if self.owes_credit() { usable() } else { None }
+        });
+        let path = due?;
+        let ack = self.take_ack(now, path)?;
+        let number = self.paths[path].take_number();
+        self.write(path, number, Header::plain(Opcode::Ack), Some(ack), frame, |_, _| {});
+        Some(path as u8)
+    }
+
+    fn write(
+        &mut self,
+        path: usize,
+        number: u64,
+        header: Header,
+        ack: Option<Ack>,
+        frame: &mut Vec<u8>,
+        body: impl FnOnce(&Transport, &mut Vec<u8>),
+    ) {
+        frame.resize(HEADER_BYTES, 0);
+        if let Some(ack) = &ack {
+            frame.extend_from_slice(&ack.bytes());
+        }
+        body(self, frame);
+        let header = Header {
+            sealed: self.agreed.protection.is_aead(),
+            length: (frame.len() - HEADER_BYTES) as u16,
+            session: self.agreed.session,
+            epoch: self.agreed.epoch,
+            path: path as u8,
+            has_ack: ack.is_some() && header.opcode != Opcode::Ack,
+            number,
+            ..header
+        };
+        frame[..HEADER_BYTES].copy_from_slice(&header.bytes());
+        self.agreed.protection.seal(&header, frame);
+        self.counters.frames_sent += 1;
+    }
+}

@@ -1,0 +1,296 @@
+use std::time::Duration;
+
+use hyperscsi::initiator::{Config, EndReason, Event, Times};
+use hyperscsi::target::{self, SessionEnd};
+use hyperscsi::{Function, FunctionResult, Header, Initiator, Opcode, Psk, Refusal, Target, discovery};
+
+use super::pair::{One, Pair, command, config, key};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn with_key() -> Config {
+    Config { key: key(), ..config() }
+}
+
+/// The opcodes of frames.
+fn opcodes(frames: &[Vec<u8>]) -> Vec<Opcode> {
+    frames.iter().map(|frame| Header::parse(frame).expect("a frame").opcode).collect()
+}
+
+#[test]
+fn a_command_at_depth_one_costs_a_frame_each_way() {
+    let mut pair = Pair::logged_in(with_key());
+    pair.pass(SECOND);
+    pair.to_target.clear();
+    pair.to_initiator.clear();
+    for cdb in 0..20 {
+        pair.initiator.submit(command(cdb, 512, Vec::new())).unwrap();
+        pair.settle();
+        let Some(Event::Completed { response, .. }) = pair.events.pop() else { panic!("{:?}", pair.events) };
+        assert_eq!(response.data, [cdb; 512]);
+    }
+    // What came is acknowledged by the frame that goes the other way.
+    assert_eq!(opcodes(&pair.to_target), [Opcode::Request; 20]);
+    assert_eq!(opcodes(&pair.to_initiator), [Opcode::Reply; 20]);
+    pair.pass(SECOND);
+    assert_eq!(opcodes(&pair.to_target[20..]), [Opcode::Ack], "and the last one alone");
+    assert_eq!(pair.target.holds(), (0, 0, 0));
+}
+
+#[test]
+fn a_mebibyte_goes_both_ways_in_fragments() {
+    let mut pair = Pair::logged_in(config());
+    pair.answers = false;
+    let data: Vec<u8> = (0..1 << 20).map(|at: u32| ((at * 31) >> 7) as u8).collect();
+    pair.initiator.submit(command(9, 1 << 20, data.clone())).unwrap();
+    pair.pass(SECOND);
+    let event = pair.target_events.pop();
+    let Some(target::Event::Command { task, command }) = event else { panic!("{event:?}") };
+    assert!(command.data_out == data, "the data arrived");
+    pair.answer(task, &command);
+    pair.pass(SECOND);
+    let Some(Event::Completed { response, .. }) = pair.events.pop() else { panic!("{:?}", pair.events) };
+    assert!(response.data == [9; 1 << 20]);
+}
+
+#[test]
+fn who_does_not_know_the_key_is_refused() {
+    let wrong = Some((Psk::from_secret(b"another"), hyperscsi::Cipher::Aes256Gcm));
+    for (theirs, ours) in [(wrong, key()), (None, key()), (key(), None)] {
+        let mut pair = Pair::new(Config { key: theirs, ..config() });
+        pair.target.directory_mut().0 = ours.map(|(key, _)| key);
+        pair.settle();
+        assert_eq!(pair.events, [Event::Ended(EndReason::Refused(Refusal::Authentication))]);
+        assert_eq!(pair.target.sessions(), 0);
+    }
+    let mut pair = Pair::new(Config::new("host", "other"));
+    pair.settle();
+    assert_eq!(pair.events, [Event::Ended(EndReason::Refused(Refusal::UnknownTarget))]);
+}
+
+#[test]
+fn a_target_that_does_not_know_the_key_is_none() {
+    // It answers, and takes whatever is said; but it cannot have the answer sealed.
+    let mut pair = Pair::new(with_key());
+    pair.target.directory_mut().0 = Some(Psk::from_secret(b"another"));
+    let mut open = Pair::new(config());
+    open.settle();
+    let mut answer = open.to_initiator[0].clone();
+    pair.initiator.handle_frame(pair.now, &mut answer);
+    pair.collect();
+    assert_eq!(pair.events, [], "an answer to another login, unsealed");
+}
+
+#[test]
+fn a_login_that_was_recorded_ends_no_session_and_opens_none() {
+    let mut pair = Pair::logged_in(with_key());
+    let mut request = pair.to_target[0].clone();
+    for _ in 0..200 {
+        pair.target.handle_frame(pair.now, &7, &mut request);
+        pair.serve();
+    }
+    pair.initiator.submit(command(1, 16, Vec::new())).unwrap();
+    pair.settle();
+    assert!(matches!(pair.events[..], [Event::Completed { .. }]), "{:?}", pair.events);
+    assert_eq!(pair.target.sessions(), 1);
+}
+
+#[test]
+fn recorded_and_changed_frames_have_no_effect() {
+    let mut pair = Pair::logged_in(with_key());
+    pair.initiator.submit(command(1, 16, vec![5; 100])).unwrap();
+    pair.settle();
+    pair.events.clear();
+    let before = pair.target.counters();
+    for frame in pair.to_target.clone().iter().skip(1) {
+        pair.target.handle_frame(pair.now, &0, &mut frame.clone());
+        for at in 5..frame.len() {
+            let mut changed = frame.clone();
+            changed[at] ^= 0x10;
+            pair.target.handle_frame(pair.now, &0, &mut changed);
+        }
+    }
+    pair.serve();
+    let after = pair.target.counters();
+    assert_eq!(after.frames_received, before.frames_received);
+    assert!(after.frames_repeated > before.frames_repeated && after.frames_damaged > before.frames_damaged);
+}
+
+#[test]
+fn frames_that_the_network_does_not_carry_are_not_used() {
+    let mut pair = Pair::new(Config { frame_bytes: vec![9000, 1500, 1232], ..with_key() });
+    pair.passes = |_, bytes| bytes <= 1500;
+    pair.pass(SECOND * 10);
+    let Event::LoggedIn { frame_bytes, .. } = pair.events[0] else { panic!("{:?}", pair.events) };
+    assert_eq!(frame_bytes, 1500);
+}
+
+#[test]
+fn a_target_answers_with_no_more_bytes_than_it_was_sent() {
+    let pair = Pair::logged_in(Config { frame_bytes: vec![9000], ..with_key() });
+    let request = &pair.to_target[0];
+    assert!(pair.to_initiator[0].len() <= request.len());
+    let mut target = Target::new(target::Config::default(), One(key().map(|(key, _)| key)), [3; 32]);
+    target.handle_frame(pair.now, &0, &mut request[..1500].to_vec());
+    assert_eq!(
+        target.poll_transmit(pair.now, &mut Vec::new()),
+        None,
+        "it asks for frames that it does not send"
+    );
+}
+
+#[test]
+fn a_session_goes_on_by_the_other_path() {
+    let mut pair = Pair::logged_in(Config { paths: 2, ..with_key() });
+    pair.pass(SECOND);
+    pair.passes = |path, _| path == 1;
+    for cdb in 0..50 {
+        pair.initiator.submit(command(cdb, 3000, vec![1; 3000])).unwrap();
+    }
+    pair.pass(SECOND * 5);
+    let completed = pair.events.iter().filter(|event| matches!(event, Event::Completed { .. })).count();
+    assert_eq!(completed, 50, "{:?}", pair.initiator.paths());
+    assert!(!pair.initiator.paths()[0].0 && pair.initiator.paths()[1].0, "{:?}", pair.initiator.paths());
+    pair.passes = |_, _| true;
+    pair.pass(SECOND * 5);
+    assert!(pair.initiator.paths()[0].0, "it is used again: {:?}", pair.initiator.paths());
+}
+
+#[test]
+fn a_session_survives_an_interruption_and_runs_nothing_twice() {
+    let mut pair = Pair::logged_in(with_key());
+    pair.answers = false;
+    for cdb in 0..5 {
+        pair.initiator.submit(command(cdb, 16, vec![cdb])).unwrap();
+    }
+    pair.settle();
+    pair.passes = |_, _| false;
+    for event in std::mem::take(&mut pair.target_events) {
+        if let target::Event::Command { task, command } = event {
+            pair.answer(task, &command);
+        }
+    }
+    pair.pass(SECOND * 20);
+    assert!(pair.events.is_empty());
+    pair.passes = |_, _| true;
+    pair.pass(SECOND * 5);
+    let completed = pair.events.iter().filter(|event| matches!(event, Event::Completed { .. })).count();
+    assert_eq!(completed, 5, "{:?}", pair.events);
+    assert!(
+        !pair.target_events.iter().any(|event| matches!(event, target::Event::Command { .. })),
+        "not again"
+    );
+}
+
+#[test]
+fn a_target_that_restarted_loses_requests_and_says_so() {
+    let mut pair = Pair::logged_in(with_key());
+    pair.answers = false;
+    let id = pair.initiator.submit(command(1, 0, vec![1])).unwrap();
+    pair.settle();
+    pair.target = Target::new(target::Config::default(), One(key().map(|(key, _)| key)), [9; 32]);
+    // Its acknowledgement came, so that nothing is missed until the next question.
+    pair.pass(SECOND * 20);
+    assert!(
+        matches!(&pair.events[..], [Event::Lost { id: lost }, Event::NexusLost, Event::LoggedIn { .. }] if *lost == id),
+        "{:?}",
+        pair.events
+    );
+}
+
+#[test]
+fn the_next_session_waits_for_the_commands_of_the_last_one() {
+    let mut pair = Pair::logged_in(with_key());
+    pair.answers = false;
+    pair.initiator.submit(command(1, 0, vec![1])).unwrap();
+    pair.settle();
+    let began = |event: &target::Event| match event {
+        target::Event::SessionBegan { session, .. } => Some(*session),
+        _ => None,
+    };
+    let first = pair.target_events.iter().find_map(began).unwrap();
+    pair.target_events.clear();
+    pair.initiator = Initiator::new(pair.now, with_key(), [77; 32]);
+    pair.settle();
+    pair.initiator.submit(command(2, 0, vec![2])).unwrap();
+    pair.settle();
+    let replaced = target::Event::SessionEnded { session: first, reason: SessionEnd::Replaced };
+    assert!(pair.target_events.contains(&replaced), "{:?}", pair.target_events);
+    let is_command = |event: &target::Event| matches!(event, target::Event::Command { .. });
+    assert!(!pair.target_events.iter().any(is_command), "the first command may still be written");
+    pair.target.quiesced(first);
+    pair.serve();
+    assert!(pair.target_events.iter().any(is_command));
+}
+
+#[test]
+fn an_aborted_command_that_arrives_later_is_not_executed() {
+    let mut pair = Pair::logged_in(config());
+    pair.answers = false;
+    // Long enough for many frames; the function overtakes it.
+    let id = pair.initiator.submit(command(1, 0, vec![1; 500_000])).unwrap();
+    let abort = pair.initiator.manage(Function::AbortTask, [0; 8], Some(id)).unwrap();
+    pair.pass(SECOND * 2);
+    let done = Event::FunctionDone { id: abort, result: FunctionResult::Complete };
+    assert!(pair.events.contains(&done), "{:?}", pair.events);
+    let aborted = |event: &Event| matches!(event, Event::Completed { id: of, response } if *of == id && response.status == 0x40);
+    assert!(pair.events.iter().any(aborted));
+    assert!(!pair.target_events.iter().any(|event| matches!(event, target::Event::Command { .. })));
+    assert_eq!(pair.target.holds(), (0, 0, 0));
+}
+
+#[test]
+fn both_sides_can_end_a_session() {
+    let mut pair = Pair::logged_in(with_key());
+    pair.initiator.disconnect(pair.now);
+    pair.pass(SECOND);
+    assert_eq!(pair.events, [Event::Ended(EndReason::Disconnected)]);
+    let ended = |reason| move |event: &target::Event| matches!(event, target::Event::SessionEnded { reason: of, .. } if *of == reason);
+    assert!(pair.target_events.iter().any(ended(SessionEnd::Disconnected)));
+    pair.pass(SECOND * 10);
+    assert_eq!(pair.target.sessions(), 0);
+
+    let mut pair = Pair::logged_in(with_key());
+    let Some(target::Event::SessionBegan { session, .. }) = pair.target_events.pop() else {
+        panic!("it began")
+    };
+    pair.target.disconnect(pair.now, session);
+    pair.pass(SECOND);
+    assert_eq!(pair.events, [Event::Ended(EndReason::ByTarget)]);
+}
+
+#[test]
+fn silence_ends_both_sides() {
+    let mut pair = Pair::logged_in(with_key());
+    pair.passes = |_, _| false;
+    pair.pass(SECOND * 120);
+    assert_eq!(pair.events, [Event::Ended(EndReason::Unreachable)]);
+    assert!(matches!(
+        pair.target_events.last(),
+        Some(target::Event::SessionEnded { reason: SessionEnd::Silent, .. })
+    ));
+    assert_eq!((pair.target.sessions(), pair.initiator.poll_timeout()), (0, None));
+}
+
+#[test]
+fn keys_are_made_new_after_so_many_frames() {
+    let times = Times { rekey_frames: 100, ..Times::default() };
+    let mut pair = Pair::logged_in(Config { times, ..with_key() });
+    for cdb in 0..=255 {
+        pair.initiator.submit(command(cdb, 16, Vec::new())).unwrap();
+        pair.settle();
+    }
+    let resumed = pair.events.iter().filter(|event| **event == Event::Resumed).count();
+    assert!((2..=4).contains(&resumed), "{resumed} times");
+    assert_eq!(pair.events.len() - resumed, 256, "and no command was lost");
+}
+
+#[test]
+fn who_asks_is_told_the_targets() {
+    let mut pair = Pair::new(config());
+    let mut question = discovery::question(5);
+    pair.target.handle_frame(pair.now, &3, &mut question);
+    let mut answer = Vec::new();
+    assert_eq!(pair.target.poll_transmit(pair.now, &mut answer), Some(3));
+    assert_eq!(discovery::answered(5, &mut answer), Some(vec!["disk".to_owned()]));
+}

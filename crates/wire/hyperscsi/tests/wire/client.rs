@@ -1,0 +1,183 @@
+//! A process that uses the disk: the initiator machine under a load, with task management, crashes and farewells.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use hyperscsi::initiator::{Config, Event, RequestId, SubmitError};
+use hyperscsi::{Command, Function, FunctionResult, Initiator};
+
+use super::chance::Chance;
+use super::ledger::Ledger;
+
+/// Blocks that a host has for itself: reads and writes of one never overlap in time.
+const BLOCKS: u64 = 24;
+
+pub(crate) struct Client {
+    pub(crate) host: u8,
+    pub(crate) machine: Initiator,
+    config: Config,
+    /// Commands that are still to be issued.
+    pub(crate) quota: u64,
+    depth: usize,
+    outstanding: BTreeMap<RequestId, (u64, u16)>,
+    functions: BTreeMap<RequestId, Option<RequestId>>,
+    busy: BTreeMap<u16, u64>,
+    /// Sessions so far, over all lives of the host.
+    session: u32,
+    is_logged_in: bool,
+    pub(crate) is_ended: bool,
+    large_per_mille: u64,
+    pub(crate) resumed: u64,
+    pub(crate) nexus_losses: u64,
+}
+
+impl Client {
+    pub(crate) fn new(now: Instant, host: u8, config: Config, quota: u64, chance: &mut Chance) -> Client {
+        Client {
+            host,
+            machine: Initiator::new(now, config.clone(), chance.seed()),
+            config,
+            quota,
+            depth: 1 + chance.below(24) as usize,
+            outstanding: BTreeMap::new(),
+            functions: BTreeMap::new(),
+            busy: BTreeMap::new(),
+            session: 0,
+            is_logged_in: false,
+            is_ended: false,
+            large_per_mille: chance.below(40),
+            resumed: 0,
+            nexus_losses: 0,
+        }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.quota == 0 && self.outstanding.is_empty() && self.functions.is_empty()
+    }
+
+    /// The process dies and starts again.
+    pub(crate) fn restart(&mut self, now: Instant, ledger: &mut Ledger, chance: &mut Chance) {
+        ledger.lose_all(self.host);
+        self.outstanding.clear();
+        self.functions.clear();
+        self.busy.clear();
+        (self.is_logged_in, self.is_ended) = (false, false);
+        self.machine = Initiator::new(now, self.config.clone(), chance.seed());
+    }
+
+    pub(crate) fn run(&mut self, now: Instant, ledger: &mut Ledger, chance: &mut Chance) {
+        while let Some(event) = self.machine.poll_event() {
+            self.handle(event, ledger);
+        }
+        while self.is_logged_in && self.quota > 0 && self.outstanding.len() < self.depth {
+            if !self.issue(ledger, chance) {
+                break;
+            }
+        }
+        if self.is_logged_in && !self.outstanding.is_empty() && chance.per_mille(3) {
+            self.manage(chance);
+        }
+        if self.is_logged_in && self.quota > 0 && chance.below(4000) == 0 {
+            self.machine.disconnect(now);
+            self.run_events(ledger);
+        }
+    }
+
+    fn run_events(&mut self, ledger: &mut Ledger) {
+        while let Some(event) = self.machine.poll_event() {
+            self.handle(event, ledger);
+        }
+    }
+
+    fn issue(&mut self, ledger: &mut Ledger, chance: &mut Chance) -> bool {
+        let block = u16::from(self.host) << 8 | chance.below(BLOCKS) as u16;
+        if self.busy.contains_key(&block) || self.machine.room() == 0 {
+            return false;
+        }
+        let is_write = chance.per_mille(600);
+        let longest = match (chance.per_mille(self.large_per_mille), chance.per_mille(100)) {
+            (true, true) => 1 << 20,
+            (true, false) => 40_000,
+            (false, _) => 1500,
+        };
+        let bytes = chance.below(longest) as u32;
+        let id = ledger.issue(self.host, self.session, block, bytes, is_write);
+        let mut cdb = vec![if is_write { 0x8a } else { 0x88 }; 16];
+        cdb[2..10].copy_from_slice(&id.to_be_bytes());
+        let command = Command {
+            lun: [0, (block & 1) as u8, 0, 0, 0, 0, 0, 0],
+            cdb,
+            data_in_bytes: if is_write { 0 } else { bytes },
+            data_out: if is_write { super::ledger::pattern(id, bytes) } else { Vec::new() },
+            ..Command::default()
+        };
+        let request = self.machine.submit(command).expect("there is room");
+        self.outstanding.insert(request, (id, block));
+        self.busy.insert(block, id);
+        self.quota -= 1;
+        true
+    }
+
+    fn manage(&mut self, chance: &mut Chance) {
+        let victim =
+            *self.outstanding.keys().nth(chance.below(self.outstanding.len() as u64) as usize).expect("one");
+        let lun = [0, chance.below(2) as u8, 0, 0, 0, 0, 0, 0];
+        let (function, task) = match chance.below(10) {
+            0..5 => (Function::AbortTask, Some(victim)),
+            5 => (Function::QueryTask, Some(victim)),
+            6 => (Function::AbortTaskSet, None),
+            7 => (Function::LogicalUnitReset, None),
+            8 => (Function::ITNexusReset, None),
+            _ => (Function::Other(99), None),
+        };
+        match self.machine.manage(function, lun, task) {
+            Ok(id) => _ = self.functions.insert(id, task),
+            Err(error) => assert_eq!(error, SubmitError::Full),
+        }
+    }
+
+    fn end(&mut self, id: RequestId) -> Option<u64> {
+        let (command, block) = self.outstanding.remove(&id)?;
+        self.busy.remove(&block);
+        Some(command)
+    }
+
+    fn handle(&mut self, event: Event, ledger: &mut Ledger) {
+        match event {
+            Event::LoggedIn { is_encrypted, .. } => {
+                assert_eq!(is_encrypted, self.config.key.is_some());
+                self.session += 1;
+                self.is_logged_in = true;
+            }
+            Event::Resumed => self.resumed += 1,
+            Event::Completed { id, response } => {
+                let command = self.end(id).expect("it is outstanding");
+                match response.status {
+                    0 => ledger.complete(command, &response.data),
+                    0x40 => ledger.abort(command),
+                    other => panic!("status {other}"),
+                }
+            }
+            Event::FunctionDone { id, result } => {
+                self.functions.remove(&id).expect("it is outstanding");
+                assert_ne!(result, FunctionResult::IncorrectLun);
+            }
+            Event::Lost { id } => {
+                if self.functions.remove(&id).is_none() {
+                    let command = self.end(id).expect("it is outstanding");
+                    ledger.lose(command);
+                }
+            }
+            Event::NexusLost => {
+                self.nexus_losses += 1;
+                self.is_logged_in = false;
+                assert!(self.outstanding.is_empty(), "they were lost first");
+            }
+            Event::Ended(_) => {
+                self.is_logged_in = false;
+                self.is_ended = true;
+                assert!(self.outstanding.is_empty() && self.functions.is_empty(), "nothing is left behind");
+            }
+        }
+    }
+}
