@@ -4,3 +4,4 @@ mod frames;
 mod hostile;
 mod pair;
 mod scenes;
+mod tshark;
