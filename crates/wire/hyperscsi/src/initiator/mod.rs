@@ -271,9 +271,11 @@ impl Initiator {
         }
         let times = &self.config.times;
         let login = self.login.as_ref().map(|login| login.next_at.min(login.began + times.give_up));
+        // A session that is closing is not saved.
+        let is_open = self.closing.is_none();
         let session = self.session.as_ref().and_then(|session| {
             let keepalive = session.transport.last_asked() + times.keepalive;
-            let suspect = suspect_at(&self.config, session).filter(|_| self.login.is_none());
+            let suspect = suspect_at(&self.config, session).filter(|_| is_open && self.login.is_none());
             [Some(keepalive), suspect, session.transport.deadline()].into_iter().flatten().min()
         });
         [login, session, self.closing].into_iter().flatten().min()

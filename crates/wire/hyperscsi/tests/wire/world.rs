@@ -85,6 +85,8 @@ pub(crate) struct World {
     met: Met,
     trace: DefaultHasher,
     slow_per_mille: u64,
+    /// Steps in which nothing happened but deadlines of this moment.
+    idle_steps: u32,
 }
 
 impl World {
@@ -147,6 +149,7 @@ impl World {
             met: Met::default(),
             trace: DefaultHasher::new(),
             slow_per_mille,
+            idle_steps: 0,
         }
     }
 
@@ -281,6 +284,8 @@ impl World {
         let item = self.heap.peek().map(|Reverse((at, _))| *at);
         let job = server.and_then(Server::due);
         let next = [timeout, item, job].into_iter().flatten().min().expect("something goes on");
+        self.idle_steps = if next > self.now || item == Some(next) { 0 } else { self.idle_steps + 1 };
+        assert!(self.idle_steps < 100, "a deadline that has passed stays");
         self.now = self.now.max(next);
         let now = self.instant();
         if item == Some(next) {
