@@ -39,6 +39,7 @@ mod identity;
 mod import;
 mod info;
 mod isolation;
+mod journal_file;
 mod json;
 mod kept;
 mod lab;

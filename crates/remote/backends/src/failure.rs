@@ -7,6 +7,7 @@ use std::fmt::{self, Display};
 use std::io::{self, ErrorKind};
 
 use block::DeviceError;
+use channels::JournalFileError;
 use initiator::verbs::VerbError;
 use initiator::{CommandError, Ending, OpenError, Sense, status};
 use iscsi::login::LoginFailure;
@@ -267,10 +268,19 @@ fn of_open(error: &OpenError) -> Kind {
         OpenError::NoSuchLun(_) => Kind::NotFound,
         OpenError::Command { error, .. } => of_command(*error),
         OpenError::Refused { status, sense, .. } => of_answer(*status, *sense),
+        OpenError::JournalFile(error) => of_journal_file(error),
         OpenError::AnotherGroup { .. }
         | OpenError::AnotherDevice { .. }
         | OpenError::NotADisk(_)
         | OpenError::Nonsense(_) => Kind::Failed,
+    }
+}
+
+/// The device has refused what a journal file holds, or the file is refused.
+pub(crate) fn of_journal_file(error: &JournalFileError) -> Kind {
+    match error {
+        JournalFileError::Device(_, error, _) => of_device(*error),
+        _ => Kind::Refused,
     }
 }
 

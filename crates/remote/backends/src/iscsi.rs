@@ -52,9 +52,12 @@ impl Backend for Iscsi {
         true
     }
 
-    fn open<'a>(&'a self, _opening: &'a Opening) -> Opened<'a> {
+    fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
         Box::pin(async {
-            let url = remote::url(&self.0.text())?;
+            let mut url = remote::url(&self.0.text())?;
+            if opening.read_only {
+                url.settings.paths.journal_file = None; // it is for who writes
+            }
             if !url.settings.paths.are_several() {
                 return Ok(Arc::new(remote::open(&url).await?) as _);
             }

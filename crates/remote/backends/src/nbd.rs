@@ -89,9 +89,11 @@ impl Backend for Nbd {
         true
     }
 
-    fn open<'a>(&'a self, _opening: &'a Opening) -> Opened<'a> {
+    fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
         Box::pin(async {
-            let export = Arc::new(open(&self.url()?).await?);
+            let url = self.url()?;
+            let url = if opening.read_only { beside(&url) } else { url };
+            let export = Arc::new(open(&url).await?);
             channelled::keep(self, &export);
             Ok(export as _)
         })
@@ -122,9 +124,25 @@ pub async fn open(url: &Url) -> Result<RemoteExport, Failure> {
     Ok(waiting::announced(url, timeout(url), opened).await?)
 }
 
+/// The same over TLS with a server of this process, by [`tls::loopback`].
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_over_loopback_tls(url: &Url) -> Result<RemoteExport, Failure> {
+    let credentials = tls::loopback::client().map_err(Failure::failed)?;
+    Ok(nbd_client::open(url, Some(&credentials)).await?)
+}
+
+/// The same export without its journal file: for who writes nothing, and beside who has the file.
+pub fn beside(url: &Url) -> Url {
+    let mut url = url.clone();
+    url.options.journal_file = None;
+    url
+}
+
 /// Why the server of an export cannot be reached, if it cannot.
 pub async fn unreachable(url: &Url) -> Option<Failure> {
-    match reactor::timeout(PROBE, open(url)).await {
+    match reactor::timeout(PROBE, open(&beside(url))).await {
         Ok(Ok(_)) => None,
         Ok(Err(failure)) => failure.is_unreachable().then_some(failure),
         Err(_) => {
@@ -190,6 +208,7 @@ pub(crate) fn kind_of(error: &OpenError) -> failure::Kind {
             | nbd_client::Refused::OldStyle
             | nbd_client::Refused::Violation(_) => failure::Kind::Failed,
         },
+        OpenError::JournalFile(error) => failure::of_journal_file(error),
         OpenError::Changed(..) | OpenError::Empty(_) => failure::Kind::Failed,
         OpenError::Tls(_, tls::Failure::Socket(_)) => failure::Kind::Unreachable,
         OpenError::Tls(_, tls::Failure::Tls(_)) => failure::Kind::LoginRefused,

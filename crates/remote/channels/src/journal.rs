@@ -49,15 +49,16 @@ impl<R: Part> Journal<R> {
         self.entries.insert(range.start, Entry { end: range.end, number, change });
     }
 
-    /// A change that is durable was acknowledged: what it has replaced must not come back.
-    pub fn forget(&mut self, range: Range<u64>) {
+    /// A change that is durable was acknowledged: what it has replaced must not come back. Whether there was such.
+    pub fn forget(&mut self, range: Range<u64>) -> bool {
         if range.is_empty() {
-            return;
+            return false;
         }
         let before = self.entries.range(..range.start).next_back();
         let first =
             before.filter(|(_, entry)| entry.end > range.start).map_or(range.start, |(start, _)| *start);
         let touched: Vec<u64> = self.entries.range(first..range.end).map(|(start, _)| *start).collect();
+        let is_any = !touched.is_empty();
         for start in touched {
             let Some(Entry { end, number, change }) = self.entries.remove(&start) else { continue };
             self.bytes -= change.memory_bytes();
@@ -69,6 +70,14 @@ impl<R: Part> Journal<R> {
                 }
             }
         }
+        is_any
+    }
+
+    /// Whether a change of these bytes is in it.
+    pub fn overlaps(&self, range: &Range<u64>) -> bool {
+        // They do not overlap, so the last that begins in front of the end is the one that ends last.
+        let last = self.entries.range(..range.end).next_back();
+        last.is_some_and(|(_, entry)| entry.end > range.start)
     }
 
     /// A flush that is sent now covers the changes before this mark.

@@ -127,6 +127,9 @@ impl<T: Transport> Shared<T> {
         unused.0 = None;
         if is_usable {
             self.start.set(start);
+            if let Some(file) = &mut *self.file.borrow_mut() {
+                let _ = file.set_start(start); // a failure fails the next change
+            }
             drop(turn);
             return Ok(in_use);
         }

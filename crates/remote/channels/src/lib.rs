@@ -18,23 +18,28 @@
 //!   cannot say so, when the [quarantine](Settings::quarantine) of the reset connection is over.
 //!
 //! Acknowledged changes that no flush has covered are kept in a [`Journal`]. When no link is left that belongs to
-//! the server as it was, it may have been restarted, and the journal is replayed before anything else is sent.
+//! the server as it was, it may have been restarted, and the journal is replayed before anything else is sent. A
+//! [`JournalFile`] has them, too, for the case that this process is killed.
 
 mod backoff;
 mod balance;
 mod claims;
 mod journal;
+mod journal_file;
 mod keeping;
 mod pace;
 mod session;
 mod status;
 mod transport;
 mod turns;
+mod watch;
 
 pub use backoff::Backoff;
 pub use balance::{Begun, Estimate, REQUEST_BYTES, choose};
 pub use claims::{Claim, Claims};
 pub use journal::{Journal, Mark, Part};
+pub use journal_file::{Content, Doubt, JournalFile, JournalFileError, Owner, ReplayRule};
 pub use session::{Channels, Settings};
 pub use status::{ChannelStatus, Channelled, Status};
 pub use transport::{Connected, Failed, Kind, Link, Loss, Name, Request, Transport};
+pub use watch::watch;

@@ -14,7 +14,8 @@ use reactor::JoinHandle;
 
 use crate::balance::{Begun, Estimate, choose};
 use crate::claims::{Claim, Claims};
-use crate::journal::Journal;
+use crate::journal::{Journal, Mark};
+use crate::journal_file::JournalFile;
 use crate::keeping::attend;
 use crate::pace::Pace;
 use crate::status::{ChannelStatus, Status};
@@ -61,6 +62,8 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) admission: Turns,
     pub(crate) ledger: RefCell<FlushLedger>,
     pub(crate) journal: RefCell<Journal<RequestOf<T>>>,
+    /// The same changes, for the next process.
+    pub(crate) file: RefCell<Option<JournalFile>>,
     /// A flush empties the journal of as much at once.
     _reserve: Reserve,
     pub(crate) is_flushing: Cell<bool>,
@@ -167,6 +170,7 @@ impl<T: Transport> Channels<T> {
             admission: Turns::default(),
             ledger: RefCell::default(),
             journal: RefCell::default(),
+            file: RefCell::default(),
             _reserve: reserve,
             is_flushing: Cell::new(false),
             pace: Cell::new(Pace::up_to(most_kept)),
@@ -208,11 +212,26 @@ impl<T: Transport> Channels<T> {
         self.0.claims.quiesced().await;
     }
 
+    /// Keeps acknowledged changes that no flush has covered in a file from now on.
+    pub fn keep_in(&self, mut file: JournalFile) {
+        let _ = file.set_start(self.0.start.get()); // a failure fails the next change
+        self.0.file.replace(Some(file));
+    }
+
     /// Has the next flush say that acknowledged writes are lost, since who was told was no flush.
     pub fn tell_of_loss(&self) {
         let mut ledger = self.0.ledger.borrow_mut();
         ledger.note_write();
         ledger.note_loss();
+    }
+
+    /// The same as [`Channels::leave`], after a flush that empties the journal file if there is one.
+    pub async fn close(&self) {
+        let is_kept = self.0.file.borrow().as_ref().is_some_and(|file| !file.is_empty());
+        if is_kept {
+            let _ = self.0.ask(self.0.transport.flush()).await; // without it the file holds what it does
+        }
+        self.leave();
     }
 
     /// Ends all channels once their requests are answered.
@@ -283,14 +302,14 @@ impl<T: Transport> Shared<T> {
             if !is_durable && !self.has_room(deadline).await {
                 return Err(Failed::TimedOut);
             }
+            self.announce(range).await?;
             claim = Some(claimed);
         }
         let mut first_sent = None;
         loop {
             let (link, sending) = self.usable(request.bytes(), deadline).await.ok_or(Failed::TimedOut)?;
             // A flush covers what was acknowledged before it was sent, and it may be sent again.
-            let flush = (kind == Kind::Flush)
-                .then(|| (self.journal.borrow().mark(), self.ledger.borrow_mut().begin_flush()));
+            let flush = (kind == Kind::Flush).then(|| (self.mark(), self.ledger.borrow_mut().begin_flush()));
             let answer = link.exchange(&request, claim.clone(), deadline).await;
             // A server that was restarted since may have lost what it has answered, and the journal may be replayed.
             let answer = if link.is_lost() && answer.is_ok() { Err(Failed::Lost) } else { answer };
@@ -319,13 +338,14 @@ impl<T: Transport> Shared<T> {
                             state.longest_stall.max(reactor::now().saturating_duration_since(since));
                     }
                     if let Some((mark, flush)) = flush {
-                        self.journal.borrow_mut().flushed(mark);
+                        let kept = self.flushed(mark);
                         self.wake();
+                        kept?;
                         let ended = self.ledger.borrow_mut().end_flush(flush, Ok(()));
                         return ended.map(|()| reply).map_err(|_| Failed::WritesLost);
                     }
                     if let Kind::Change { range, is_durable } = kind {
-                        self.acknowledge(range, is_durable, &request);
+                        self.acknowledge(range, is_durable, &request).await?;
                     }
                     return Ok(reply);
                 }
@@ -356,16 +376,66 @@ impl<T: Transport> Shared<T> {
         reactor::timeout(left, usable).await.ok()
     }
 
+    /// Notes in the journal file that a change is about to be sent.
+    async fn announce(self: &Rc<Self>, range: &Range<u64>) -> Result<(), FailedOf<T>> {
+        let announced = match &mut *self.file.borrow_mut() {
+            None => Ok(true),
+            Some(file) => file.will_change(range, self.journal.borrow().overlaps(range)),
+        };
+        match announced.map_err(|_| Failed::JournalFile)? {
+            true => Ok(()),
+            // Then there is none that it is sent over.
+            false => self.flush_at_once().await,
+        }
+    }
+
     /// The server has answered a change.
-    fn acknowledge(self: &Rc<Self>, range: Range<u64>, is_durable: bool, change: &RequestOf<T>) {
-        if is_durable || !self.settings.is_volatile {
-            self.journal.borrow_mut().forget(range);
+    async fn acknowledge(
+        self: &Rc<Self>,
+        range: Range<u64>,
+        is_durable: bool,
+        change: &RequestOf<T>,
+    ) -> Result<(), FailedOf<T>> {
+        let content = if is_durable || !self.settings.is_volatile {
+            if !self.journal.borrow_mut().forget(range.clone()) {
+                return Ok(());
+            }
+            None
         } else if self.settings.journal_bytes == 0 {
             self.ledger.borrow_mut().note_write();
+            return Ok(());
         } else {
-            self.journal.borrow_mut().insert(range, change.clone());
+            self.journal.borrow_mut().insert(range.clone(), change.clone());
             self.flush_if_over(self.pace.get().bytes());
+            change.content()
+        };
+        let appended = match &mut *self.file.borrow_mut() {
+            None => Ok(true),
+            Some(file) => file.append(&range, content.as_ref()),
+        };
+        match appended.map_err(|_| Failed::JournalFile)? {
+            true => Ok(()),
+            // Durable is as good, and makes room.
+            false => self.flush_at_once().await,
         }
+    }
+
+    fn flush_at_once(self: &Rc<Self>) -> Pin<Box<dyn Future<Output = Result<(), FailedOf<T>>>>> {
+        let shared = Rc::clone(self);
+        Box::pin(async move { shared.ask(shared.transport.flush()).await.map(drop) })
+    }
+
+    /// What a flush covers that is sent now.
+    fn mark(&self) -> (Mark, u64) {
+        let file = self.file.borrow().as_ref().map_or(0, JournalFile::mark);
+        (self.journal.borrow().mark(), file)
+    }
+
+    /// A flush that was sent then has succeeded.
+    fn flushed(&self, (mark, in_file): (Mark, u64)) -> Result<(), FailedOf<T>> {
+        self.journal.borrow_mut().flushed(mark);
+        let kept = self.file.borrow_mut().as_mut().map_or(Ok(()), |file| file.flushed(in_file));
+        kept.map_err(|_| Failed::JournalFile)
     }
 
     /// Waits until the journal has room for a change. False if it has none in time.
@@ -384,7 +454,9 @@ impl<T: Transport> Shared<T> {
 
     /// Empties the journal by a flush, if there is more in it and none is on its way.
     fn flush_if_over(self: &Rc<Self>, bytes: usize) {
-        if self.journal.borrow().bytes() > bytes && !self.is_flushing.replace(true) {
+        let is_half_full = self.file.borrow().as_ref().is_some_and(JournalFile::is_half_full);
+        let is_due = self.journal.borrow().bytes() > bytes || is_half_full;
+        if is_due && !self.is_flushing.replace(true) {
             drop(reactor::spawn(flush_behind(Rc::clone(self))));
         }
     }
@@ -415,7 +487,7 @@ fn sending_since(deadline: Instant, timeout: Duration) -> Instant {
 /// Empties the journal by a flush.
 fn flush_behind<T: Transport>(shared: Rc<Shared<T>>) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
-        let (mark, begun) = (shared.journal.borrow().mark(), reactor::now());
+        let (mark, begun) = (shared.mark(), reactor::now());
         let flushed = shared.ask(shared.transport.flush()).await;
         if flushed.is_ok() {
             let mut pace = shared.pace.get();
@@ -424,7 +496,7 @@ fn flush_behind<T: Transport>(shared: Rc<Shared<T>>) -> Pin<Box<dyn Future<Outpu
         }
         if let Err(Failed::Server(_) | Failed::WritesLost) = flushed {
             // What could not be flushed may be lost: the next flush of the user says so.
-            shared.journal.borrow_mut().flushed(mark);
+            let _ = shared.flushed(mark); // a failure of the file fails the next change
             let mut ledger = shared.ledger.borrow_mut();
             ledger.note_write();
             ledger.note_loss();

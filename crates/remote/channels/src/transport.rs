@@ -9,6 +9,7 @@ use derive_more::Display;
 
 use crate::claims::Claim;
 use crate::journal::Part;
+use crate::journal_file::Content;
 
 /// A connection among those of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,10 @@ pub trait Request: Clone + Part + 'static {
     fn kind(&self) -> Kind;
     /// The data that it moves, in bytes.
     fn bytes(&self) -> u64;
+    /// What a change makes of its bytes, for a journal file.
+    fn content(&self) -> Option<Content<&[u8]>> {
+        None
+    }
 }
 
 /// Why a request has failed.
@@ -54,6 +59,8 @@ pub enum Failed<E> {
     TimedOut,
     /// Of a flush: changes that were acknowledged are lost.
     WritesLost,
+    /// The journal file cannot be written.
+    JournalFile,
 }
 
 /// How a connection was lost.

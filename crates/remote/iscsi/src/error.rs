@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use derive_more::Display;
 
 use block::DeviceError;
+use channels::JournalFileError;
 use iscsi::initiator::Fatal;
 use iscsi::login::LoginFailure;
 use scsi::{Sense, status_words};
@@ -61,6 +62,8 @@ impl From<CommandError> for DeviceError {
 /// Why a LUN could not be attached, or a discovery failed.
 #[derive(Debug, Display)]
 pub enum OpenError {
+    /// The journal file cannot be used.
+    JournalFile(JournalFileError),
     /// The URL is wrong.
     Url(UrlError),
     /// The host has no address.

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use channels::ReplayRule;
 use iscsi::chap::{Algorithm, Credentials, Secret};
 use iscsi::negotiate::{DigestKind, Offers};
 use iscsi::pdu::Isid;
@@ -295,6 +296,14 @@ const KEYS: &[Key] = &[
         s.paths.journal_bytes = usize::try_from(bytes).ok().filter(|_| bytes <= JOURNAL_BYTES_MAX)?;
         Some(())
     }),
+    key("journal-file", "", "a path", |s, v| {
+        s.paths.journal_file = Some(some(v)?.into());
+        Some(())
+    }),
+    key("journal-replay", "", "auto, force or discard", |s, v| {
+        s.paths.journal_replay = Some(ReplayRule::parse(v)?);
+        Some(())
+    }),
     key("login-time", "", SECONDS, |s, v| {
         s.login_time = seconds(v)?;
         Some(())
@@ -458,6 +467,8 @@ mod tests {
             ("address", ""),
             ("sessions", "65"),
             ("journal", "5GiB"),
+            ("journal-file", ""),
+            ("journal-replay", "yes"),
             ("quarantine", "25h"),
             ("reconnect-time", "604801"),
             ("record", "65537"),

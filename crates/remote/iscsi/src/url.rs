@@ -73,6 +73,8 @@ pub enum UrlProblem {
     Setting(SettingError),
     /// One session's identifier, and several sessions.
     Isid,
+    /// A journal file with too small a journal, or a rule for it without the file.
+    Journal,
 }
 
 impl fmt::Display for UrlError {
@@ -107,6 +109,12 @@ impl fmt::Display for UrlProblem {
             }
             UrlProblem::Setting(error) => error.fmt(f),
             UrlProblem::Isid => write!(f, "isid is of one session: leave it out where there are several"),
+            UrlProblem::Journal => {
+                write!(
+                    f,
+                    "a journal-file needs a journal of 64KiB or more, and journal-replay a journal-file"
+                )
+            }
         }
     }
 }
@@ -190,6 +198,9 @@ fn front(text: &str) -> Result<(Portal, Settings, UrlPart<'_>), UrlError> {
         if settings.isid.is_some() && settings.paths.are_several() {
             return Err(pair.wrong(UrlProblem::Isid));
         }
+    }
+    if !settings.paths.is_journal_whole() {
+        return Err(query.wrong(UrlProblem::Journal));
     }
     Ok((portal, settings, path))
 }

@@ -10,13 +10,14 @@ use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending,
     Profile, Run, Slice,
 };
-use channels::{Channelled, Channels, Failed, Status};
+use channels::{Channelled, Channels, Failed, JournalFile, Owner, Status};
 use nbd::flags::{allocation, command, transmission};
 use nbd::{BlockStatus, Command, Errno, PAYLOAD_BYTES_MAX, Session};
 use reactor::{PathInfo, Resident};
 
 use crate::open::{Export, OpenError};
 use crate::request::{Asked, Returned};
+use crate::url::Url;
 
 /// The longest request without data: less than 2^32 bytes, in whole blocks of any size.
 const LENGTH_MAX: u64 = 1 << 31;
@@ -66,7 +67,7 @@ impl RemoteExport {
         }
         let preferred = export.block_sizes.preferred.max(block_size.bytes());
         let longest = export.block_sizes.maximum.clamp(block_size.bytes(), PAYLOAD_BYTES_MAX);
-        let leave = async |channels: Rc<Channels<Export>>| channels.leave();
+        let leave = async |channels: Rc<Channels<Export>>| channels.close().await;
         Ok(RemoteExport {
             channels: Resident::new(Rc::new(channels), leave),
             session: Arc::clone(session),
@@ -86,6 +87,20 @@ impl RemoteExport {
             },
             payload_blocks: u64::from(longest) >> block_size.shift(),
         })
+    }
+
+    /// Opens the journal file that the URL names, and deals with what it holds. Nobody uses the device yet.
+    pub(crate) async fn recover(&self, url: &Url, start: Option<u128>) -> Result<(), OpenError> {
+        let options = &url.options;
+        let Some(path) = &options.journal_file else { return Ok(()) };
+        let owner = Owner { identity: url.to_string(), bytes: self.geometry.bytes(), start };
+        let (rule, capacity) = (options.journal_replay, options.journal_bytes as u64);
+        let file = JournalFile::recovered(path, rule, capacity, &owner, self).await;
+        let file = file.map_err(OpenError::JournalFile)?;
+        if let Some(channels) = self.channels.here() {
+            channels.keep_in(file);
+        }
+        Ok(())
     }
 
     /// What was agreed with the server.
@@ -195,7 +210,7 @@ impl RemoteExport {
         let error = match failed {
             Failed::Server(error) => error,
             Failed::WritesLost => return DeviceError::WritesLost,
-            Failed::Lost | Failed::TimedOut => return DeviceError::NotReady,
+            Failed::Lost | Failed::TimedOut | Failed::JournalFile => return DeviceError::NotReady,
         };
         match (Errno::try_from(error), access) {
             (Ok(Errno::Eperm), _) if self.profile.read_only => DeviceError::ReadOnly,

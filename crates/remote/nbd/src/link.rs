@@ -233,17 +233,7 @@ impl Link {
     }
 
     async fn watch<R>(&self, ready: impl Fn(&Inner) -> Option<R>) -> R {
-        poll_fn(|cx| {
-            let mut inner = self.inner.borrow_mut();
-            match ready(&inner) {
-                Some(ready) => Poll::Ready(ready),
-                None => {
-                    inner.watching.push(cx.waker().clone());
-                    Poll::Pending
-                }
-            }
-        })
-        .await
+        channels::watch(&self.inner, |inner| &mut inner.watching, ready).await
     }
 }
 

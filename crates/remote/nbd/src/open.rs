@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use channels::{Channels, Connected, Name, Settings, Transport};
+use channels::{Channels, Connected, JournalFileError, Name, Settings, Transport};
 use derive_more::Display;
 use nbd::flags::transmission;
 use nbd::{ChannelName, ClientHandshake, ClientStep, Command, Refused, Session};
@@ -58,6 +58,9 @@ pub enum OpenError {
     /// The connection is not encrypted, or one end does not believe the other.
     #[display("{_0}: {_1}")]
     Tls(Address, tls::Failure),
+    /// The journal file cannot be used.
+    #[display("{_0}")]
+    JournalFile(JournalFileError),
     /// The export has less than a block.
     #[display("the export has {_0} bytes, less than a block")]
     Empty(u64),
@@ -180,11 +183,14 @@ async fn join(
     let session = Arc::new(session);
     let link = Link::begin(stream, Arc::clone(&session), options.stall());
     let (fences, not_ended) = (session.channel.is_some(), Vec::new());
-    let first = Connected { link, fences, not_ended, start: start_of(&session) };
+    let start = start_of(&session);
+    let first = Connected { link, fences, not_ended, start };
     let export = Export { url: url.clone(), paths, session: Arc::clone(&session) };
     let channels = Channels::new(export, settings, first, path);
     channels.tried().await;
-    RemoteExport::new(channels, &session)
+    let export = RemoteExport::new(channels, &session)?;
+    export.recover(url, start).await?;
+    Ok(export)
 }
 
 /// Sixty-four bits that differ from run to run and that others cannot guess: the standard library's keys are the

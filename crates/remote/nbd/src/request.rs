@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use block::{Buffer, PAGE_BYTES, Slice};
-use channels::Kind;
+use channels::{Content, Kind};
 use nbd::flags::command;
 use nbd::{BlockStatus, Command};
 
@@ -56,6 +56,17 @@ impl channels::Request for Asked {
         match self.kind {
             Command::Read | Command::Write => self.length,
             _ => 0,
+        }
+    }
+
+    fn content(&self) -> Option<Content<&[u8]>> {
+        match self.kind {
+            Command::Write => self.data.as_deref().map(Content::Write),
+            Command::WriteZeroes => Some(Content::Zeroes { may_unmap: self.flags & command::NO_HOLE == 0 }),
+            Command::Trim => Some(Content::Unmap),
+            Command::Read | Command::Disconnect | Command::Flush | Command::Cache | Command::BlockStatus => {
+                None
+            }
         }
     }
 }

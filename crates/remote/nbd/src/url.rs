@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use channels::ReplayRule;
 use derive_more::Display;
 use nbd::STRING_BYTES_MAX;
 use volume::spec::Time;
@@ -16,11 +17,13 @@ pub const PORT: u16 = 10809;
 /// What a URL begins with, in front of `://`.
 pub const SCHEMES: [&str; 4] = ["nbd", "nbds", "nbd+unix", "nbds+unix"];
 /// The keys behind the question mark.
-pub const KEYS: [&str; 14] = [
+pub const KEYS: [&str; 16] = [
     "address",
     "connections",
     "congestion",
     "journal",
+    "journal-file",
+    "journal-replay",
     "quarantine",
     "source",
     "stall",
@@ -41,6 +44,8 @@ const PATHS_MAX: usize = 16;
 /// Long enough for a TCP connection to recover from some losses.
 const STALL: Duration = Duration::from_secs(10);
 const JOURNAL_BYTES_MAX: usize = 4 << 30;
+/// What a file is flushed for all the time has no use.
+const JOURNAL_BYTES_LEAST: usize = 64 << 10;
 
 /// An export of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +110,10 @@ pub struct Options {
     pub quarantine: Duration,
     /// Memory for acknowledged writes that no flush has covered, in bytes.
     pub journal_bytes: usize,
+    /// A file that has them, too, for the next process; and what is done with those that it holds from before.
+    pub journal_file: Option<PathBuf>,
+    /// See [`Options::journal_file`].
+    pub journal_replay: ReplayRule,
 }
 
 impl Default for Options {
@@ -118,6 +127,8 @@ impl Default for Options {
             stall: None,
             quarantine: Duration::from_secs(10),
             journal_bytes: 64 << 20,
+            journal_file: None,
+            journal_replay: ReplayRule::Auto,
         }
     }
 }
@@ -161,6 +172,9 @@ pub enum UrlError {
     /// A key that there is not.
     #[display("unknown key `{_0}`; there are {}", KEYS.join(", "))]
     Key(String),
+    /// A rule without a file.
+    #[display("`journal-replay` says what is done with a `journal-file`: name one")]
+    NoJournalFile,
     /// A value that does not fit its key.
     #[display("`{_0}`: write {_1}")]
     Value(String, &'static str),
@@ -210,6 +224,13 @@ impl Url {
                 return Err(UrlError::Stray("source", "nbd:// and nbds://"));
             }
             _ => {}
+        }
+        if options.journal_file.is_some() && options.journal_bytes < JOURNAL_BYTES_LEAST {
+            let size = format!("journal={}", options.journal_bytes);
+            return Err(UrlError::Value(size, "64KiB or more with `journal-file`, as in journal=64MiB"));
+        }
+        if options.journal_file.is_none() && options.journal_replay != ReplayRule::Auto {
+            return Err(UrlError::NoJournalFile);
         }
         let tls = match (is_encrypted, keys.any) {
             (true, _) => Some(keys.files(if is_local { LOCAL } else { &host })?),
@@ -316,6 +337,12 @@ impl Options {
             "journal" => {
                 let bytes = bytes(value).filter(|bytes| *bytes <= JOURNAL_BYTES_MAX);
                 self.journal_bytes = bytes.ok_or(wrong("a size up to 4GiB, as in journal=64MiB"))?;
+            }
+            "journal-file" if !value.is_empty() => self.journal_file = Some(PathBuf::from(decoded(value)?)),
+            "journal-file" => return Err(wrong("a path, as in journal-file=/var/lib/vm1.journal")),
+            "journal-replay" => {
+                self.journal_replay = ReplayRule::parse(value)
+                    .ok_or(wrong("auto, force or discard, as in journal-replay=force"))?;
             }
             "address" if self.addresses.len() < PATHS_MAX => {
                 let address = host_and_port(&decoded(value)?);
@@ -463,6 +490,10 @@ mod tests {
             ("nbd://san1/x?stall=0", "stall=5"),
             ("nbd://san1/x?quarantine=x", "quarantine=10"),
             ("nbd://san1/x?journal=5GiB", "journal=64MiB"),
+            ("nbd://san1/x?journal-file=", "journal-file=/var"),
+            ("nbd://san1/x?journal-file=/j&journal=0", "64KiB or more"),
+            ("nbd://san1/x?journal-file=/j&journal-replay=yes", "journal-replay=force"),
+            ("nbd://san1/x?journal-replay=force", "`journal-file`: name one"),
             ("nbd://san1/x?address=:5", "address=10.0.1.2"),
             ("nbd://san1/x?source=san2", "source=10.0.1.1"),
             ("nbd+unix:///x", "nbd+unix:///EXPORT?socket=PATH"),

@@ -75,7 +75,7 @@ impl Way {
 async fn open(subject: &Subject) -> Result<Device, Failure> {
     let url = match subject {
         Subject::Lun(url) => return Ok(Device::Lun(Arc::new(remote::open(url).await?))),
-        Subject::Export(url) => url,
+        Subject::Export(url) => &nbd::beside(url),
     };
     let export = Arc::new(nbd::open(url).await?);
     // A server that has one connection for all lets no other in.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, PAGE_BYTES, Run, Slice};
-use channels::Kind;
+use channels::{Content, Kind};
 
 use crate::lun::RemoteLun;
 
@@ -94,6 +94,15 @@ impl channels::Request for Asked {
         match self.what {
             What::Read(extent) | What::Write(extent, ..) => extent.blocks.0 << self.block_shift,
             _ => 0,
+        }
+    }
+
+    fn content(&self) -> Option<Content<&[u8]>> {
+        match &self.what {
+            What::Write(_, data, _) => Some(Content::Write(data)),
+            What::WriteZeroes(_, may_unmap) => Some(Content::Zeroes { may_unmap: *may_unmap }),
+            What::Unmap(_) => Some(Content::Unmap),
+            What::Probe | What::Read(_) | What::Allocation(..) | What::Flush => None,
         }
     }
 }

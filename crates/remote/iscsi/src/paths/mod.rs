@@ -20,6 +20,7 @@ mod path;
 mod portals;
 mod reference;
 
+use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use block::{
     BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending, Profile, Run, Slice,
 };
-use channels::{Channelled, Channels, Failed, Name, Status};
+use channels::{Channelled, Channels, Failed, JournalFile, JournalFileError, Name, Owner, Status};
 use reactor::Resident;
 
 use self::asked::{Asked, Returned, What};
@@ -36,6 +37,7 @@ use self::portals::Portals;
 use crate::error::OpenError;
 use crate::login::Random;
 use crate::url::Url;
+use crate::verbs::Identity;
 
 pub use self::multipath::Multipath;
 pub(crate) use self::reference::LunReference;
@@ -74,6 +76,7 @@ pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenE
     let Some(reference) = portals.reference().cloned() else { return Err(OpenError::Nonsense("INQUIRY")) };
     let settings = &url.settings;
     let Multipath { sessions, quarantine, journal_bytes, .. } = settings.paths;
+    let start = first.start;
     let settings = channels::Settings {
         channels: sessions.map_or(portals.count(), usize::from),
         paths: portals.count(),
@@ -90,12 +93,37 @@ pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenE
     common.blocks.store(reference.geometry.blocks.0, Relaxed);
     let channels = Channels::new(portals, settings, first, path);
     channels.tried().await;
-    let leave = async |channels: Rc<Channels<Portals>>| channels.leave();
+    let leave = async |channels: Rc<Channels<Portals>>| channels.close().await;
     let (geometry, profile) = (reference.geometry, reference.profile);
-    Ok(MultipathLun { channels: Resident::new(Rc::new(channels), leave), common, geometry, profile })
+    let lun = MultipathLun { channels: Resident::new(Rc::new(channels), leave), common, geometry, profile };
+    if let Some(path) = &url.settings.paths.journal_file {
+        lun.recover(path, url, &reference, start).await.map_err(OpenError::JournalFile)?;
+    }
+    Ok(lun)
 }
 
 impl MultipathLun {
+    /// Opens the journal file that the URL names, and deals with what it holds. Nobody uses the device yet.
+    async fn recover(
+        &self,
+        path: &Path,
+        url: &Url,
+        reference: &LunReference,
+        start: Option<u128>,
+    ) -> Result<(), JournalFileError> {
+        if reference.identity == Identity::Unknown {
+            return Err(JournalFileError::Nameless(path.to_owned()));
+        }
+        let Multipath { journal_bytes, journal_replay, .. } = url.settings.paths;
+        let owner = Owner { identity: reference.identity.to_string(), bytes: self.geometry().bytes(), start };
+        let rule = journal_replay.unwrap_or_default();
+        let file = JournalFile::recovered(path, rule, journal_bytes as u64, &owner, self).await?;
+        if let Some(channels) = self.channels.here() {
+            channels.keep_in(file);
+        }
+        Ok(())
+    }
+
     async fn ask(&self, what: What, buffer: Option<Buffer>) -> Result<Returned, DeviceError> {
         let asked = Asked::new(what, self.geometry.block_size.shift());
         asked.buffer.replace(buffer);
@@ -109,7 +137,7 @@ impl MultipathLun {
         answer.map_err(|failed| match failed {
             Failed::Server(error) => error,
             Failed::WritesLost => DeviceError::WritesLost,
-            Failed::Lost | Failed::TimedOut => DeviceError::NotReady,
+            Failed::Lost | Failed::TimedOut | Failed::JournalFile => DeviceError::NotReady,
         })
     }
 

@@ -1,7 +1,10 @@
 //! The settings of several sessions with a LUN.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
+
+use channels::ReplayRule;
 
 use crate::url::Portal;
 
@@ -18,7 +21,14 @@ pub struct Multipath {
     pub quarantine: Duration,
     /// Memory for acknowledged writes that no flush has covered, in bytes.
     pub journal_bytes: usize,
+    /// A file that has them, too, for the next process; it makes a single session one of `open_paths`.
+    pub journal_file: Option<PathBuf>,
+    /// What is done with writes that the file holds from before; `None`: they are replayed where that is safe.
+    pub journal_replay: Option<ReplayRule>,
 }
+
+/// A smaller journal would be flushed all the time for its file.
+const JOURNAL_BYTES_LEAST: usize = 64 << 10;
 
 impl Default for Multipath {
     fn default() -> Multipath {
@@ -29,6 +39,8 @@ impl Default for Multipath {
             // As of NBD's channels.
             quarantine: Duration::from_secs(10),
             journal_bytes: 64 << 20,
+            journal_file: None,
+            journal_replay: None,
         }
     }
 }
@@ -36,6 +48,17 @@ impl Default for Multipath {
 impl Multipath {
     /// Whether there are several sessions, or may be.
     pub fn are_several(&self) -> bool {
-        self.sessions.is_some_and(|count| count > 1) || !self.addresses.is_empty() || self.sources.len() > 1
+        self.sessions.is_some_and(|count| count > 1)
+            || !self.addresses.is_empty()
+            || self.sources.len() > 1
+            || self.journal_file.is_some()
+    }
+
+    /// Whether the settings of the journal fit each other.
+    pub(crate) fn is_journal_whole(&self) -> bool {
+        match self.journal_file {
+            Some(_) => self.journal_bytes >= JOURNAL_BYTES_LEAST,
+            None => self.journal_replay.is_none(),
+        }
     }
 }

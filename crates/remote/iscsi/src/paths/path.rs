@@ -80,17 +80,7 @@ impl Path {
     }
 
     async fn watch<R>(&self, ready: impl Fn(&Inner) -> Option<R>) -> R {
-        poll_fn(|cx| {
-            let mut inner = self.inner.borrow_mut();
-            match ready(&inner) {
-                Some(ready) => Poll::Ready(ready),
-                None => {
-                    inner.watching.push(cx.waker().clone());
-                    Poll::Pending
-                }
-            }
-        })
-        .await
+        channels::watch(&self.inner, |inner| &mut inner.watching, ready).await
     }
 
     /// The first reason stays.

@@ -44,6 +44,8 @@ const KNOWN: &[&str] = &[
     "audit",
     "backends::raid::open",
     "backends::raid::upkeep",
+    "channels::journal_file",
+    "channels::journal_file::recovery",
     "channels::keeping",
     "conduct::client",
     "copy::journal",

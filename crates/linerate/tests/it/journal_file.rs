@@ -1,0 +1,211 @@
+//! Journal files on real processes: a gateway is killed with writes that it has acknowledged and nobody has flushed, and so is the
+//! server behind it, which loses them. The next gateway writes them again, unless somebody else has written meanwhile.
+
+use std::sync::Arc;
+
+use block::BlockDevice;
+use tempfile::TempDir;
+
+use crate::nbd_channels::{PAGES, all, data, page, versions, write_all};
+use crate::nbd_client::{Foreign, opened};
+use crate::program::{installed, run};
+use crate::remote::{attached, in_a_world};
+use crate::server::{Server, free_port};
+
+/// A server that loses what is not flushed when it is killed, and a gateway to it with a journal file.
+struct Scene {
+    back: Server,
+    front: Server,
+    /// The volume at the server, as others reach it.
+    direct: String,
+    /// The same with the gateway's journal file.
+    kept: String,
+    _folder: TempDir,
+}
+
+const NBD: &str = "nbd://127.0.0.1:{nbd}/disk?timeout=600";
+
+impl Scene {
+    fn new(is_nbd: bool) -> Option<Scene> {
+        let port = free_port();
+        let back = Server::configured(&format!(
+            "[[portal]]\nlisten = \"127.0.0.1:{{port}}\"\n[nbd]\nlisten = [\"127.0.0.1:{port}\"]\n\
+             [volume.disk]\nspec = \"buffered:4MiB:[file:{{state}}/disk?size=8MiB]\"\n\
+             [[target]]\nname = \"iqn.2026-01.io.linerate:disk\"\nlun = [{{ lun = 0, volume = \"disk\" }}]\n\
+             [[nbd.export]]\nvolume = \"disk\"\n"
+        ))?;
+        let folder = TempDir::new().expect("a temporary folder");
+        let journal = folder.path().join("disk.journal");
+        let direct = match is_nbd {
+            true => NBD.replace("{nbd}", &port.to_string()),
+            false => back.url("disk") + "?reconnect-time=600",
+        };
+        let kept = format!("{direct}&journal=1MiB&journal-file={}", journal.display());
+        let front = Server::serving(&[&format!("disk={kept}")]);
+        Some(Scene { back, front, direct, kept, _folder: folder })
+    }
+
+    /// Writes all pages and flushes them, then those of even numbers again, which nobody flushes.
+    fn write(&self) {
+        in_a_world(async {
+            let lun: Arc<dyn BlockDevice> = Arc::new(attached(&self.front.url("disk")).await);
+            write_all(&lun, 1).await;
+            lun.flush().await.expect("a flush");
+            for number in (0..PAGES).step_by(2) {
+                let written = lun.write(page(&lun, number), data(2), block::Durability::Cached).await;
+                written.expect("a gateway");
+            }
+            assert_eq!(versions(&lun).await, written());
+        });
+    }
+
+    fn kill_both(&mut self) {
+        self.front.kill();
+        self.back.kill();
+        self.back.restart();
+    }
+
+    /// What another client reads at the server.
+    fn at_the_server(&self) -> Vec<u8> {
+        in_a_world(async { versions(&opened(&self.direct).await).await })
+    }
+
+    /// Why the volume cannot be opened with its file.
+    fn refusal(&self) -> String {
+        in_a_world(async {
+            let spec = backends::parse(&self.kept).expect("a URL");
+            match backends::open(&spec).await {
+                Ok(_) => panic!("it was opened"),
+                Err(error) => error.to_string(),
+            }
+        })
+    }
+}
+
+/// What was acknowledged.
+fn written() -> Vec<u8> {
+    (0..PAGES).map(|number| if number % 2 == 0 { 2 } else { 1 }).collect()
+}
+
+#[test]
+fn what_a_killed_gateway_has_acknowledged_is_written_again() {
+    for is_nbd in [true, false] {
+        let Some(mut scene) = Scene::new(is_nbd) else { return };
+        scene.write();
+        scene.kill_both();
+        assert_eq!(scene.at_the_server(), all(1), "the server has lost them");
+        scene.front.restart();
+        in_a_world(async {
+            let lun: Arc<dyn BlockDevice> = Arc::new(attached(&scene.front.url("disk")).await);
+            assert_eq!(versions(&lun).await, written());
+        });
+        assert_eq!(scene.at_the_server(), written());
+        // They are durable, and what is flushed is not written again.
+        scene.kill_both();
+        assert_eq!(scene.at_the_server(), written());
+        in_a_world(async {
+            let device = opened(&scene.direct).await;
+            write_all(&device, 3).await;
+            device.flush().await.expect("a flush");
+        });
+        scene.front.restart();
+        assert_eq!(scene.at_the_server(), all(3), "NBD: {is_nbd}");
+    }
+}
+
+#[test]
+fn a_gateway_that_was_stopped_leaves_nothing_to_be_written_again() {
+    let Some(mut scene) = Scene::new(true) else { return };
+    scene.write();
+    scene.front.stop();
+    in_a_world(async {
+        let device = opened(&scene.direct).await;
+        write_all(&device, 3).await;
+        device.flush().await.expect("a flush");
+    });
+    scene.back.kill();
+    scene.back.restart();
+    scene.front.restart();
+    assert_eq!(scene.at_the_server(), all(3));
+}
+
+/// The other client has written what was flushed before, so it is seen.
+#[test]
+fn what_another_client_has_written_meanwhile_is_kept() {
+    for is_nbd in [true, false] {
+        let Some(mut scene) = Scene::new(is_nbd) else { return };
+        scene.write();
+        scene.kill_both();
+        in_a_world(async {
+            let device = opened(&scene.direct).await;
+            write_all(&device, 4).await;
+            device.flush().await.expect("a flush");
+        });
+        let refusal = scene.refusal();
+        assert!(
+            refusal.contains("32 changes") && refusal.contains("another client has written"),
+            "{refusal}"
+        );
+        assert_eq!(scene.at_the_server(), all(4));
+        // Only when that is wanted.
+        let forced = format!("{}&journal-replay=force", scene.kept);
+        in_a_world(async { drop(opened(&forced).await) });
+        let expected: Vec<u8> =
+            written().into_iter().map(|version| if version == 2 { 2 } else { 4 }).collect();
+        assert_eq!(scene.at_the_server(), expected);
+    }
+}
+
+/// A server that was not restarted has lost nothing.
+#[test]
+fn the_death_of_the_gateway_alone_loses_nothing() {
+    let Some(mut scene) = Scene::new(true) else { return };
+    scene.write();
+    scene.front.kill();
+    in_a_world(async {
+        let device = opened(&scene.direct).await;
+        let other = device.write(page(&device, 0), data(5), block::Durability::Cached).await;
+        other.expect("a server");
+    });
+    let refusal = scene.refusal();
+    assert!(refusal.contains("1 changes") && refusal.contains("the server was not restarted"), "{refusal}");
+    let dropped = format!("{}&journal-replay=discard", scene.kept);
+    in_a_world(async { drop(opened(&dropped).await) });
+    scene.front.restart();
+    assert_eq!(scene.at_the_server()[..3], [5, 1, 2]);
+}
+
+/// Another server, which does not tell of its start.
+#[test]
+fn a_file_has_one_user_and_one_export() {
+    if !installed(&["nbdkit"]) {
+        return;
+    }
+    let (server, other) = (Foreign::nbdkit(&["memory", "8M"]), Foreign::nbdkit(&["memory", "8M"]));
+    let folder = TempDir::new().expect("a temporary folder");
+    let journal = folder.path().join("journal");
+    let with_file = |server: &Foreign| format!("{}?journal-file={}", server.url(), journal.display());
+    let why = |url: String| {
+        in_a_world(async {
+            let spec = backends::parse(&url).expect("a URL");
+            backends::open(&spec).await.err().map(|error| error.to_string())
+        })
+    };
+    let mut front = Server::serving(&[&format!("disk={}", with_file(&server))]);
+    if !front.is_ours() {
+        return;
+    }
+    in_a_world(async {
+        let lun: Arc<dyn BlockDevice> = Arc::new(attached(&front.url("disk")).await);
+        write_all(&lun, 1).await;
+    });
+    let told = why(with_file(&server)).expect("the gateway has it");
+    assert!(told.contains("in use by another process"), "{told}");
+    // Who writes nothing needs no file.
+    let read = run(env!("CARGO_BIN_EXE_linerate"), &["info", &with_file(&server)]).expect_success();
+    assert!(read.contains("8MiB"), "{read}");
+    front.kill();
+    let told = why(with_file(&other)).expect("another export");
+    assert!(told.contains("it belongs to nbd://127.0.0.1"), "{told}");
+    assert_eq!(why(with_file(&server)), None, "everything is there");
+}

@@ -1,0 +1,434 @@
+//! Acknowledged changes that no flush has covered, in a file: the next process has them if this one is killed.
+//!
+//! ```text
+//!   0        4096                                             4096 + capacity
+//!   │ header │ … free … │ record │ record │ record │ … free … │      a ring
+//!                        ▲ tail: what was before is flushed  ▲ head: found by reading, up to the first that is not whole
+//! ```
+//!
+//! A record is appended when the server has answered a change, and before the user is told. The tail moves when the server has
+//! answered a flush, and before the user is told. Both go to the page cache, which outlives the process and not the machine; the
+//! header names the boot.
+//!
+//! An *anchor* is a place whose content is known to be durable: the checksum of some blocks that were flushed, or that nobody
+//! had changed when the file was begun. It ends before a change of it is sent. When a file is [replayed](recovery), anchors that
+//! do not hold any more tell that another client has written.
+
+mod header;
+mod record;
+pub(crate) mod recovery;
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crc_fast::crc32_iscsi;
+use derive_more::Display;
+
+use self::header::{Anchor, HEADER_BYTES, Header};
+use self::record::{Kind, RECORD_BYTES, Record};
+
+/// What a change makes of its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content<D> {
+    /// These data.
+    Write(D),
+    /// Zeros.
+    Zeroes {
+        /// Their blocks may be deallocated.
+        may_unmap: bool,
+    },
+    /// Whatever a deallocated block has.
+    Unmap,
+}
+
+/// What is done with changes that the file holds from before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplayRule {
+    /// They are written again, unless something tells that another client has written, or that some are missing.
+    #[default]
+    Auto,
+    /// They are written again.
+    Force,
+    /// They are dropped.
+    Discard,
+}
+
+impl ReplayRule {
+    /// The words of URLs.
+    pub fn parse(text: &str) -> Option<ReplayRule> {
+        match text {
+            "auto" => Some(ReplayRule::Auto),
+            "force" => Some(ReplayRule::Force),
+            "discard" => Some(ReplayRule::Discard),
+            _ => None,
+        }
+    }
+}
+
+/// Which device a file belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its name, as only this device has it.
+    pub identity: String,
+    /// Its capacity.
+    pub bytes: u64,
+    /// The number of the server's start, if it tells.
+    pub start: Option<u128>,
+}
+
+/// Why a file cannot be used.
+#[derive(Debug, Display)]
+pub enum JournalFileError {
+    /// The system says so.
+    #[display("journal file {}: {_1}", _0.display())]
+    System(PathBuf, io::Error),
+    /// Another process has it.
+    #[display("journal file {}: in use by another process, or another volume of this one", _0.display())]
+    InUse(PathBuf),
+    /// It is something else.
+    #[display("journal file {}: not a journal file; name one that does not exist, or an empty one", _0.display())]
+    Foreign(PathBuf),
+    /// Of a device without a name.
+    #[display("journal file {}: the device has no name by which the file could be known as its own", _0.display())]
+    Nameless(PathBuf),
+    /// The header is damaged.
+    #[display("journal file {}: its header is damaged; remove the file to give up what it holds", _0.display())]
+    Damaged(PathBuf),
+    /// It is another device's.
+    #[display("journal file {}: it belongs to {_1} with {_2} bytes, and this is {_3} with {_4}", _0.display())]
+    AnotherDevice(PathBuf, String, u64, String, u64),
+    /// Its changes would destroy something, as far as is known.
+    #[display(
+        "journal file {}: {_1} changes that were acknowledged differ from what the server has, and are not written again: {_2}. \
+         journal-replay=force writes them, journal-replay=discard drops them",
+        _0.display()
+    )]
+    Refused(PathBuf, usize, Doubt),
+    /// The server has refused what was read or written for it.
+    #[display("journal file {}: {_1} at byte {_2} of the device; nothing was dropped", _0.display())]
+    Device(PathBuf, block::DeviceError, u64),
+}
+
+impl std::error::Error for JournalFileError {}
+
+/// Why changes are not written again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+pub enum Doubt {
+    /// The machine was restarted.
+    #[display("this machine was restarted since, so later ones may be missing in the file")]
+    Boot,
+    /// The server has not lost them.
+    #[display("the server was not restarted since, so another client has written these blocks")]
+    SameStart,
+    /// Durable blocks have changed.
+    #[display("other blocks that were flushed have changed too, so another client has written")]
+    Anchors,
+    /// There are no such blocks.
+    #[display("the file knows no other blocks by which to tell whether another client has written")]
+    NoAnchors,
+}
+
+/// The file of one device, of one process at a time.
+#[derive(Debug)]
+pub struct JournalFile {
+    path: PathBuf,
+    file: File,
+    header: Header,
+    /// Where the next record begins.
+    head: u64,
+    /// Anchors once the flush of their records has succeeded: each with the end of its record.
+    candidates: Vec<(u64, Anchor)>,
+    /// The next anchor that is replaced.
+    turn: usize,
+    has_failed: bool,
+    buffer: Vec<u8>,
+}
+
+/// Blocks that become anchors from one flush to the next, at most.
+const CANDIDATES_MAX: usize = 8;
+/// The length of an anchor, at most.
+const ANCHOR_BYTES: usize = 4096;
+/// A record with more data is written by two calls, which is cheaper than a copy.
+const COPIED_BYTES_MAX: usize = 16 << 10;
+
+impl JournalFile {
+    /// Opens the file, or makes it with room for `capacity` bytes of records. A file that is there keeps its size.
+    ///
+    /// # Errors
+    /// It cannot be used, or is another device's.
+    pub fn open(path: &Path, owner: &Owner, capacity: u64) -> Result<JournalFile, JournalFileError> {
+        let system = |error| JournalFileError::System(path.to_owned(), error);
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = file.open(path).map_err(system)?;
+        let metadata = file.metadata().map_err(system)?;
+        if !metadata.is_file() {
+            return Err(JournalFileError::Foreign(path.to_owned()));
+        }
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => JournalFileError::InUse(path.to_owned()),
+            TryLockError::Error(error) => system(error),
+        })?;
+        let boot = boot().map_err(system)?;
+        let fresh = Header {
+            capacity,
+            tail: 0,
+            salt: RandomState::new().hash_one(0),
+            boot,
+            start: owner.start,
+            bytes: owner.bytes,
+            identity: header::shortened(&owner.identity),
+            anchors: Vec::new(),
+        };
+        let header = match metadata.len() {
+            0 => fresh,
+            length => {
+                let mut page = [0; HEADER_BYTES];
+                file.read_exact_at(&mut page, 0).map_err(|_| JournalFileError::Foreign(path.to_owned()))?;
+                let there = match Header::parse(&page) {
+                    Some(header) if length >= HEADER_BYTES as u64 + header.capacity => header,
+                    _ if header::is_ours(&page) => return Err(JournalFileError::Damaged(path.to_owned())),
+                    _ => return Err(JournalFileError::Foreign(path.to_owned())),
+                };
+                if there.identity != fresh.identity || owner.bytes < there.bytes {
+                    return Err(JournalFileError::AnotherDevice(
+                        path.to_owned(),
+                        there.identity,
+                        there.bytes,
+                        fresh.identity,
+                        owner.bytes,
+                    ));
+                }
+                there
+            }
+        };
+        let mut journal = JournalFile {
+            path: path.to_owned(),
+            file,
+            head: header.tail,
+            header,
+            candidates: Vec::new(),
+            turn: 0,
+            has_failed: false,
+            buffer: Vec::new(),
+        };
+        if metadata.len() == 0 {
+            journal.allocate().map_err(system)?;
+        }
+        Ok(journal)
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The position up to which a flush that is sent now covers it.
+    pub(crate) fn mark(&self) -> u64 {
+        self.head
+    }
+
+    /// Whether a flush is due, so that there is room when it is needed.
+    pub(crate) fn is_half_full(&self) -> bool {
+        self.head - self.header.tail > self.header.capacity / 2
+    }
+
+    /// Whether it holds nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == self.header.tail
+    }
+
+    /// A change of these bytes is about to be sent, over one that the file has or not: until it is answered, or flushed, their
+    /// content is unknown to the next process. False if there is no room.
+    pub(crate) fn will_change(&mut self, range: &Range<u64>, is_over_another: bool) -> io::Result<bool> {
+        self.working()?;
+        let is_apart = |anchor: &Anchor| !anchor.overlaps(range);
+        self.candidates.retain(|(_, anchor)| is_apart(anchor));
+        let before = self.header.anchors.len();
+        self.header.anchors.retain(is_apart);
+        if self.header.anchors.len() < before {
+            self.write_header()?;
+        }
+        if is_over_another { self.append_record(range, Kind::Sent, &[]) } else { Ok(true) }
+    }
+
+    /// The server has answered a change, or one that is durable (without content), which ends what was kept of its bytes. False
+    /// if there is no room.
+    pub(crate) fn append(
+        &mut self,
+        range: &Range<u64>,
+        content: Option<&Content<&[u8]>>,
+    ) -> io::Result<bool> {
+        let data: &[u8] = match content {
+            Some(Content::Write(data)) => data,
+            _ => &[],
+        };
+        let is_appended = self.append_record(range, record::kind(content), data)?;
+        if is_appended && !data.is_empty() && self.candidates.len() < CANDIDATES_MAX {
+            let place = &data[..data.len().min(ANCHOR_BYTES)];
+            self.candidates.push((self.head, Anchor::new(range.start, place)));
+        }
+        Ok(is_appended)
+    }
+
+    fn append_record(&mut self, range: &Range<u64>, kind: Kind, data: &[u8]) -> io::Result<bool> {
+        self.working()?;
+        if range.is_empty() {
+            return Ok(true); // nothing changes
+        }
+        let bytes = (RECORD_BYTES + data.len()) as u64;
+        let position = self.header.place(self.head, bytes);
+        if position + bytes - self.header.tail > self.header.capacity {
+            return Ok(false);
+        }
+        let record = Record { position, range: range.clone(), kind, data_bytes: data.len() };
+        self.buffer.clear();
+        self.buffer.extend(record.header(self.header.salt, data));
+        let mut offset = self.header.offset(position);
+        if data.len() <= COPIED_BYTES_MAX {
+            self.buffer.extend_from_slice(data);
+        }
+        let mut written = self.file.write_all_at(&self.buffer, offset);
+        if data.len() > COPIED_BYTES_MAX {
+            offset += RECORD_BYTES as u64;
+            written = written.and_then(|()| self.file.write_all_at(data, offset));
+        }
+        self.done(written)?;
+        self.head = position + bytes;
+        Ok(true)
+    }
+
+    /// A flush has succeeded that covers what was before this mark.
+    pub(crate) fn flushed(&mut self, mark: u64) -> io::Result<()> {
+        if mark <= self.header.tail {
+            return Ok(());
+        }
+        self.working()?;
+        self.header.tail = mark;
+        let (covered, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.candidates).into_iter().partition(|(end, _)| *end <= mark);
+        self.candidates = rest;
+        for (_, anchor) in covered {
+            self.turn = self.header.replace_anchor(self.turn, anchor);
+        }
+        self.write_header()
+    }
+
+    /// The server was started again, and has what the file holds.
+    pub(crate) fn set_start(&mut self, start: Option<u128>) -> io::Result<()> {
+        if self.header.start == start {
+            return Ok(());
+        }
+        self.working()?;
+        self.header.start = start;
+        self.write_header()
+    }
+
+    /// Begins anew: it holds nothing, and these places are as they are.
+    fn begin(&mut self, owner: &Owner, anchors: Vec<Anchor>) -> io::Result<()> {
+        self.header.tail = self.head;
+        self.header.boot = boot()?;
+        self.header.bytes = owner.bytes;
+        self.header.start = owner.start;
+        self.header.anchors = anchors;
+        self.candidates.clear();
+        self.write_header()
+    }
+
+    /// The records that no flush has covered, in order; after it, the next one is appended behind them.
+    fn read(&mut self, mut each: impl FnMut(Record, &[u8])) -> io::Result<()> {
+        let mut at = self.header.tail;
+        while let Some((record, data)) = self.record_at(at)? {
+            at = record.end();
+            each(record, &data);
+        }
+        self.head = at;
+        Ok(())
+    }
+
+    /// The record that begins here, or at the start of the ring if none does. None behind the last.
+    fn record_at(&self, at: u64) -> io::Result<Option<(Record, Vec<u8>)>> {
+        let limit = self.header.tail.saturating_add(self.header.capacity);
+        for position in [at, self.header.next_lap(at)] {
+            let room = (self.header.next_lap(position) - position).min(limit.saturating_sub(position));
+            if room < RECORD_BYTES as u64 {
+                continue;
+            }
+            let mut header = [0; RECORD_BYTES];
+            self.file.read_exact_at(&mut header, self.header.offset(position))?;
+            let Some(record) = Record::parse(&header, self.header.salt, position) else { continue };
+            if (record.data_bytes as u64) > room - RECORD_BYTES as u64 {
+                continue;
+            }
+            let mut data = vec![0; record.data_bytes];
+            self.file.read_exact_at(&mut data, self.header.offset(position) + RECORD_BYTES as u64)?;
+            if record.header(self.header.salt, &data) == header {
+                return Ok(Some((record, data)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes its space from the file system at once, so that none is lacking later.
+    fn allocate(&mut self) -> io::Result<()> {
+        let zeros = vec![0; 1 << 20];
+        let (mut at, end) = (HEADER_BYTES as u64, HEADER_BYTES as u64 + self.header.capacity);
+        let mut allocated = Ok(());
+        while at < end && allocated.is_ok() {
+            let piece = &zeros[..zeros.len().min((end - at) as usize)];
+            allocated = self.file.write_all_at(piece, at);
+            at += piece.len() as u64;
+        }
+        let allocated = allocated.and_then(|()| self.write_header());
+        if allocated.is_err() {
+            let _ = self.file.set_len(0); // it was empty, or not there
+        }
+        allocated
+    }
+
+    fn write_header(&mut self) -> io::Result<()> {
+        let written = self.file.write_all_at(&self.header.page(), 0);
+        self.done(written)
+    }
+
+    /// After a failure nothing more may be changed: what the file holds would be older than what the server has.
+    fn done(&mut self, done: io::Result<()>) -> io::Result<()> {
+        if let Err(error) = &done {
+            self.has_failed = true;
+            tracing::error!(path = %self.path.display(), %error, "the journal file cannot be written: changes fail from now on");
+        }
+        done
+    }
+
+    fn working(&self) -> io::Result<()> {
+        match self.has_failed {
+            true => Err(io::Error::other("an earlier write to the journal file has failed")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The number of this boot (proc(5), `/proc/sys/kernel/random/boot_id`).
+fn boot() -> io::Result<u128> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let digits: String = text.trim().chars().filter(|digit| *digit != '-').collect();
+    u128::from_str_radix(&digits, 16).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+fn checksum(parts: &[&[u8]]) -> u32 {
+    match parts {
+        [one] => crc32_iscsi(one),
+        parts => {
+            let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+            parts.iter().for_each(|part| digest.update(part));
+            digest.finalize() as u32
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,264 @@
+//! What the process before has left in a journal file: compared with the device, and written again where the server has lost it.
+
+use std::ops::Range;
+use std::path::Path;
+use std::pin::Pin;
+use std::task::Poll;
+
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Slice};
+
+use super::header::Anchor;
+use super::record::{Kind, Record};
+use super::{ANCHOR_BYTES, Content, Doubt, JournalFile, JournalFileError, Owner, ReplayRule, boot};
+use crate::journal::{Journal, Part};
+
+/// Requests that are outstanding at once.
+const AT_ONCE: usize = 32;
+/// Places that become anchors when a file is begun, spread over the device.
+const ANCHORS: u64 = 16;
+/// Zeros are compared in pieces of this length,
+const PIECE_BYTES: u64 = 1 << 20;
+/// and longer ranges of them not at all.
+const COMPARED_BYTES_MAX: u64 = 64 << 20;
+
+/// A change that the file holds.
+#[derive(Clone, Debug)]
+struct Kept {
+    start: u64,
+    content: Content<Slice>,
+}
+
+impl Part for Kept {
+    fn part(&self, range: Range<u64>) -> Kept {
+        let content = match &self.content {
+            Content::Write(data) => {
+                let cut = (range.start - self.start) as usize..(range.end - self.start) as usize;
+                Content::Write(Buffer::from(&data[cut]).share())
+            }
+            other => other.clone(),
+        };
+        Kept { start: range.start, content }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        match &self.content {
+            Content::Write(data) => data.len(),
+            Content::Zeroes { .. } | Content::Unmap => 0,
+        }
+    }
+}
+
+/// Why something failed, and at which byte of the device.
+type Failed = (DeviceError, u64);
+type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failed>> + 'a>>;
+
+impl JournalFile {
+    /// Opens the file of a device, or makes it, as [`JournalFile::open`], and deals with what it holds by the rule. Afterwards it
+    /// holds nothing. Nobody else may use the device meanwhile.
+    ///
+    /// # Errors
+    /// It cannot be used; then it holds what it did.
+    pub async fn recovered(
+        path: &Path,
+        rule: ReplayRule,
+        capacity: u64,
+        owner: &Owner,
+        device: &dyn BlockDevice,
+    ) -> Result<JournalFile, JournalFileError> {
+        let mut file = JournalFile::open(path, owner, capacity)?;
+        let system = |error| JournalFileError::System(path.to_owned(), error);
+        let failed = |(error, at)| JournalFileError::Device(path.to_owned(), error, at);
+        let mut found = Found::default();
+        file.read(|record, data| found.note(record, data)).map_err(system)?;
+        let Found { journal, sent } = found;
+        let held: Vec<(Range<u64>, &Kept)> = journal.changes().collect();
+        if held.iter().any(|(range, _)| !fits(device, range)) {
+            return Err(JournalFileError::Damaged(path.to_owned()));
+        }
+        if rule == ReplayRule::Discard && !held.is_empty() {
+            tracing::warn!(path = %path.display(), changes = held.len(), "what the journal file held was dropped, as journal-replay=discard says");
+        } else if !held.is_empty() {
+            let is_same_start = owner.start.is_some() && owner.start == file.header.start;
+            let compared = held.iter().map(|(range, kept)| {
+                // Of a server that has lost nothing, what was sent over it may have been carried out.
+                let is_settled = !is_same_start || !sent.overlaps(range);
+                compare(device, range, kept, is_same_start, is_settled)
+            });
+            let differing = all(compared).await.map_err(failed)?.into_iter().filter(|same| !same).count();
+            if differing > 0 {
+                if rule == ReplayRule::Auto
+                    && let Some(doubt) = file.doubt(device, is_same_start).await?
+                {
+                    return Err(JournalFileError::Refused(path.to_owned(), differing, doubt));
+                }
+                all(held.iter().map(|(range, kept)| write(device, range, kept))).await.map_err(failed)?;
+            }
+            let (changes, bytes) = (held.len(), journal.bytes());
+            tracing::info!(path = %path.display(), changes, bytes, differing, "the journal file was replayed");
+        }
+        // What was sent and not acknowledged is either durable now or gone.
+        device.flush().await.map_err(|error| failed((error, 0)))?;
+        let bytes = device.geometry().bytes();
+        let length = (ANCHOR_BYTES as u64).min(bytes);
+        // The first and the last place are two of them: labels of disks are there.
+        let places = (0..ANCHORS).map(|number| (bytes - length) / (ANCHORS - 1) * number / 512 * 512);
+        let mut places: Vec<u64> = places.collect();
+        places.dedup();
+        let anchors = places.iter().map(|start| anchor(device, *start..*start + length));
+        let anchors = all(anchors).await.map_err(failed)?;
+        file.begin(owner, anchors).map_err(system)?;
+        Ok(file)
+    }
+
+    /// What tells that the changes must not be written again.
+    async fn doubt(
+        &self,
+        device: &dyn BlockDevice,
+        is_same_start: bool,
+    ) -> Result<Option<Doubt>, JournalFileError> {
+        if is_same_start {
+            return Ok(Some(Doubt::SameStart));
+        }
+        if boot().map_err(|error| JournalFileError::System(self.path.clone(), error))? != self.header.boot {
+            return Ok(Some(Doubt::Boot));
+        }
+        let anchors = &self.header.anchors;
+        if anchors.is_empty() {
+            return Ok(Some(Doubt::NoAnchors));
+        }
+        let now = all(anchors.iter().map(|before| anchor(device, before.range()))).await;
+        let now = now.map_err(|(error, at)| JournalFileError::Device(self.path.clone(), error, at))?;
+        Ok((now != *anchors).then_some(Doubt::Anchors))
+    }
+}
+
+/// What a file holds.
+#[derive(Default)]
+struct Found {
+    journal: Journal<Kept>,
+    /// What was sent, and not acknowledged, over what was.
+    sent: Journal<Kept>,
+}
+
+impl Found {
+    fn note(&mut self, record: Record, data: &[u8]) {
+        let Record { range, kind, .. } = record;
+        let content = match kind {
+            Kind::Write => Content::Write(Buffer::from(data).share()),
+            Kind::Zeroes => Content::Zeroes { may_unmap: false },
+            Kind::ZeroesOrHoles => Content::Zeroes { may_unmap: true },
+            Kind::Unmap | Kind::Durable | Kind::Sent => Content::Unmap,
+        };
+        let kept = Kept { start: range.start, content };
+        self.sent.forget(range.clone());
+        match kind {
+            Kind::Sent => self.sent.insert(range, kept),
+            Kind::Durable => drop(self.journal.forget(range)),
+            _ => self.journal.insert(range, kept),
+        }
+    }
+}
+
+fn fits(device: &dyn BlockDevice, range: &Range<u64>) -> bool {
+    let mask = (1 << device.geometry().block_size.shift()) - 1;
+    (range.start | range.end) & mask == 0 && range.end <= device.geometry().bytes()
+}
+
+/// The blocks that hold these bytes.
+fn blocks(device: &dyn BlockDevice, range: &Range<u64>) -> Extent {
+    let shift = device.geometry().block_size.shift();
+    let first = range.start >> shift;
+    Extent::new(first, range.end.div_ceil(1 << shift) - first)
+}
+
+/// The first byte of a request is in its error.
+fn at<T>(range: &Range<u64>, done: Result<T, DeviceError>) -> Result<T, Failed> {
+    done.map_err(|error| (error, range.start))
+}
+
+async fn read(device: &dyn BlockDevice, range: &Range<u64>) -> Result<Buffer, Failed> {
+    let blocks = blocks(device, range);
+    let buffer = Buffer::zeroed(device.geometry().length(blocks) as usize);
+    at(range, device.read(blocks, buffer).await)
+}
+
+fn anchor<'a>(device: &'a dyn BlockDevice, range: Range<u64>) -> Work<'a, Anchor> {
+    Box::pin(async move {
+        let read = read(device, &range).await?;
+        let from = (range.start - device.geometry().offset(blocks(device, &range))) as usize;
+        Ok(Anchor::new(range.start, &read[from..from + (range.end - range.start) as usize]))
+    })
+}
+
+/// Whether the device has what a change has made. Of what was unmapped nothing is expected.
+fn compare<'a>(
+    device: &'a dyn BlockDevice,
+    range: &'a Range<u64>,
+    kept: &'a Kept,
+    is_same_start: bool,
+    is_settled: bool,
+) -> Work<'a, bool> {
+    Box::pin(async move {
+        match &kept.content {
+            _ if !is_settled => Ok(true),
+            Content::Unmap => Ok(true),
+            Content::Write(data) => Ok(read(device, range).await?[..] == data[..]),
+            Content::Zeroes { .. } if range.end - range.start > COMPARED_BYTES_MAX => Ok(is_same_start),
+            Content::Zeroes { .. } => {
+                for piece in range.clone().step_by(PIECE_BYTES as usize) {
+                    let piece = piece..(piece + PIECE_BYTES).min(range.end);
+                    if read(device, &piece).await?.iter().any(|byte| *byte != 0) {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+        }
+    })
+}
+
+fn write<'a>(device: &'a dyn BlockDevice, range: &'a Range<u64>, kept: &'a Kept) -> Work<'a, ()> {
+    let extent = blocks(device, range);
+    let written = match &kept.content {
+        Content::Write(data) => device.write(extent, data.clone(), Durability::Cached),
+        Content::Zeroes { may_unmap } => device.write_zeroes(extent, *may_unmap),
+        Content::Unmap => device.unmap(extent),
+    };
+    Box::pin(async move { at(range, written.await) })
+}
+
+/// Does all, some at once; the results are in their order.
+async fn all<'a, T>(work: impl Iterator<Item = Work<'a, T>>) -> Result<Vec<T>, Failed> {
+    let mut work = work.fuse();
+    let mut outstanding: Vec<(usize, Work<'a, T>)> = Vec::new();
+    let mut results: Vec<Option<T>> = Vec::new();
+    std::future::poll_fn(|cx| {
+        loop {
+            while outstanding.len() < AT_ONCE {
+                let Some(one) = work.next() else { break };
+                outstanding.push((results.len(), one));
+                results.push(None);
+            }
+            let before = outstanding.len();
+            let mut failed = None;
+            outstanding.retain_mut(|(number, one)| match one.as_mut().poll(cx) {
+                Poll::Pending => true,
+                Poll::Ready(done) => {
+                    match done {
+                        Ok(done) => results[*number] = Some(done),
+                        Err(error) => failed = Some(error),
+                    }
+                    false
+                }
+            });
+            match failed {
+                Some(error) => return Poll::Ready(Err(error)),
+                None if outstanding.is_empty() => return Poll::Ready(Ok(())),
+                None if outstanding.len() == before => return Poll::Pending,
+                None => {}
+            }
+        }
+    })
+    .await?;
+    Ok(results.into_iter().flatten().collect())
+}

@@ -1,0 +1,433 @@
+use std::pin::pin;
+use std::sync::Mutex;
+use std::task::{Context, Waker};
+
+use block::{
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, Durability, Extent, Geometry, Pending, Profile, Run,
+    Slice,
+};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+
+const BLOCKS: usize = 96;
+const BLOCK: usize = 512;
+const CAPACITY: u64 = 20_000;
+
+/// A device with a cache. Each block has one byte, all over.
+struct Medium {
+    cache: Mutex<Vec<u8>>,
+    durable: Mutex<Vec<u8>>,
+}
+
+impl Medium {
+    fn new() -> Medium {
+        Medium { cache: Mutex::new(vec![0; BLOCKS]), durable: Mutex::new(vec![0; BLOCKS]) }
+    }
+
+    fn fill(&self, blocks: Range<usize>, byte: u8) {
+        self.cache.lock().expect("whole")[blocks].fill(byte);
+    }
+
+    fn now(&self) -> Vec<u8> {
+        self.cache.lock().expect("whole").clone()
+    }
+
+    /// It loses its cache but for the blocks that it has happened to write.
+    fn restart(&self, written: impl Fn(usize) -> bool) {
+        let (mut cache, durable) = (self.cache.lock().expect("whole"), self.durable.lock().expect("whole"));
+        for (number, block) in cache.iter_mut().enumerate().filter(|(number, _)| !written(*number)) {
+            *block = durable[number];
+        }
+    }
+
+    fn owner(&self, start: Option<u128>) -> Owner {
+        Owner { identity: "nbd://san1/vm1".to_owned(), bytes: (BLOCKS * BLOCK) as u64, start }
+    }
+}
+
+fn place(extent: Extent) -> Range<usize> {
+    extent.lba.0 as usize..(extent.lba.0 + extent.blocks.0) as usize
+}
+
+impl BlockDevice for Medium {
+    fn geometry(&self) -> Geometry {
+        Geometry { block_size: BlockSize::B512, blocks: Blocks(BLOCKS as u64), physical_exponent: 0 }
+    }
+
+    fn profile(&self) -> Profile {
+        Profile {
+            read_only: false,
+            thin: true,
+            granularity: Blocks(1),
+            volatile_cache: true,
+            durable: true,
+            solid_state: true,
+        }
+    }
+
+    fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
+        for (block, byte) in buffer.chunks_exact_mut(BLOCK).zip(&self.now()[place(extent)]) {
+            block.fill(*byte);
+        }
+        Box::pin(async { Ok(buffer) })
+    }
+
+    fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
+        for (number, block) in place(extent).zip(data.chunks_exact(BLOCK)) {
+            self.fill(number..number + 1, block[0]);
+        }
+        Box::pin(async { Ok(()) })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        *self.durable.lock().expect("whole") = self.now();
+        Box::pin(async { Ok(()) })
+    }
+
+    fn unmap(&self, _: Extent) -> Pending<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn write_zeroes(&self, extent: Extent, _: bool) -> Pending<'_, ()> {
+        self.fill(place(extent), 0);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
+        Box::pin(async move { Ok(vec![Run { extent, allocation: Allocation::Mapped }]) })
+    }
+}
+
+fn ready<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        std::task::Poll::Ready(output) => output,
+        std::task::Poll::Pending => panic!("the device is in memory"),
+    }
+}
+
+/// A device, and the path of its file.
+struct Scene {
+    medium: Medium,
+    folder: TempDir,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        Scene { medium: Medium::new(), folder: TempDir::new().expect("a temporary folder") }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("journal")
+    }
+
+    fn open(&self, rule: ReplayRule, start: Option<u128>) -> Result<JournalFile, JournalFileError> {
+        self.open_as(rule, &self.medium.owner(start))
+    }
+
+    fn open_as(&self, rule: ReplayRule, owner: &Owner) -> Result<JournalFile, JournalFileError> {
+        ready(JournalFile::recovered(&self.path(), rule, CAPACITY, owner, &self.medium))
+    }
+
+    /// A write that is acknowledged.
+    fn write(&self, file: &mut JournalFile, blocks: Range<usize>, byte: u8) {
+        let range = (blocks.start * BLOCK) as u64..(blocks.end * BLOCK) as u64;
+        self.announce(file, &range);
+        self.medium.fill(blocks.clone(), byte);
+        let data = vec![byte; blocks.len() * BLOCK];
+        if !file.append(&range, Some(&Content::Write(&data))).expect("a file") {
+            self.flush(file);
+        }
+    }
+
+    /// A change is sent over another one, as far as the file knows.
+    fn announce(&self, file: &mut JournalFile, range: &Range<u64>) {
+        if !file.will_change(range, true).expect("a file") {
+            self.flush(file);
+        }
+    }
+
+    fn flush(&self, file: &mut JournalFile) {
+        ready(self.medium.flush()).expect("memory");
+        file.flushed(file.mark()).expect("a file");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write(usize, usize),
+    Zeroes(usize, usize),
+    WriteDurably(usize, usize),
+    /// Sent, and carried out or not, but never acknowledged.
+    Send(usize, usize, bool),
+    Mark,
+    Flushed,
+    /// This process is killed, and the server has lost what it did not happen to write.
+    Kill(u64),
+    /// The same while a record is written, of which the last byte is lacking.
+    KillWithinAWrite(u64, usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let place = || (0usize..BLOCKS - 12, 1usize..12);
+    prop_oneof![
+        8 => place().prop_map(|(at, length)| Step::Write(at, length)),
+        1 => place().prop_map(|(at, length)| Step::Zeroes(at, length)),
+        2 => place().prop_map(|(at, length)| Step::WriteDurably(at, length)),
+        1 => (place(), any::<bool>()).prop_map(|((at, length), is_done)| Step::Send(at, length, is_done)),
+        2 => Just(Step::Mark),
+        2 => Just(Step::Flushed),
+        1 => any::<u64>().prop_map(Step::Kill),
+        1 => (any::<u64>(), 0usize..BLOCKS).prop_map(|(seed, at)| Step::KillWithinAWrite(seed, at)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+    /// Whenever the process is killed and the server restarted, the device has what was acknowledged.
+    #[test]
+    fn nothing_acknowledged_is_lost_by_a_kill_of_both_ends(steps in prop::collection::vec(step(), 0..120)) {
+        let scene = Scene::new();
+        let medium = &scene.medium;
+        let mut file = scene.open(ReplayRule::Force, None).expect("a new file");
+        // What each block may have: the last acknowledged byte, and those that were sent since.
+        let mut allowed: Vec<Vec<u8>> = vec![vec![0]; BLOCKS];
+        let mut journal: crate::Journal<recoverable::Nothing> = crate::Journal::default();
+        let mut flush = None;
+        for (step, version) in steps.into_iter().zip((1u8..=250).cycle()) {
+            let mut killed = None;
+            match step {
+                Step::Write(at, length) => {
+                    scene.write(&mut file, at..at + length, version);
+                    journal.insert(at as u64..(at + length) as u64, recoverable::Nothing);
+                    allowed[at..at + length].fill(vec![version]);
+                }
+                Step::Zeroes(at, length) => {
+                    let range = (at * BLOCK) as u64..((at + length) * BLOCK) as u64;
+                    scene.announce(&mut file, &range);
+                    medium.fill(at..at + length, 0);
+                    if !file.append(&range, Some(&Content::Zeroes { may_unmap: true })).expect("a file") {
+                        scene.flush(&mut file);
+                    }
+                    journal.insert(at as u64..(at + length) as u64, recoverable::Nothing);
+                    allowed[at..at + length].fill(vec![0]);
+                }
+                Step::WriteDurably(at, length) => {
+                    let range = (at * BLOCK) as u64..((at + length) * BLOCK) as u64;
+                    scene.announce(&mut file, &range);
+                    medium.fill(at..at + length, version);
+                    medium.durable.lock().expect("whole")[at..at + length].fill(version);
+                    if journal.forget(at as u64..(at + length) as u64) && !file.append(&range, None).expect("a file") {
+                        scene.flush(&mut file);
+                    }
+                    allowed[at..at + length].fill(vec![version]);
+                }
+                Step::Send(at, length, is_done) => {
+                    let range = (at * BLOCK) as u64..((at + length) * BLOCK) as u64;
+                    scene.announce(&mut file, &range);
+                    if is_done {
+                        medium.fill(at..at + length, version);
+                    }
+                    allowed[at..at + length].iter_mut().for_each(|bytes| bytes.push(version));
+                }
+                // The server is done with it at once, and its answer comes later.
+                Step::Mark => {
+                    flush = Some((file.mark(), journal.mark()));
+                    ready(medium.flush()).expect("memory");
+                }
+                Step::Flushed => if let Some((mark, in_memory)) = flush.take() {
+                    file.flushed(mark).expect("a file");
+                    journal.flushed(in_memory);
+                },
+                Step::Kill(seed) => killed = Some(seed),
+                Step::KillWithinAWrite(seed, at) => {
+                    let range = (at * BLOCK) as u64..((at + 1) * BLOCK) as u64;
+                    scene.announce(&mut file, &range);
+                    medium.fill(at..at + 1, version);
+                    allowed[at].push(version);
+                    let data = vec![version; BLOCK];
+                    if file.append(&range, Some(&Content::Write(&data))).expect("a file") {
+                        let last = file.header.offset(file.head - 1);
+                        file.file.write_all_at(&[!version], last).expect("a file");
+                    }
+                    killed = Some(seed);
+                }
+            }
+            if let Some(seed) = killed {
+                drop(file);
+                flush = None;
+                journal = crate::Journal::default();
+                medium.restart(|block| seed >> (block % 64) & 1 == 1);
+                file = scene.open(ReplayRule::Force, None).expect("its own file");
+                for (number, block) in medium.now().into_iter().enumerate() {
+                    prop_assert!(allowed[number].contains(&block), "block {number}: {block}, not {:?}", allowed[number]);
+                    allowed[number] = vec![block];
+                }
+            }
+        }
+    }
+}
+
+mod recoverable {
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    pub(super) struct Nothing;
+
+    impl crate::Part for Nothing {
+        fn part(&self, _: Range<u64>) -> Nothing {
+            Nothing
+        }
+
+        fn memory_bytes(&self) -> usize {
+            0
+        }
+    }
+}
+
+#[test]
+fn what_the_server_has_is_not_written_again_and_what_it_has_lost_is() {
+    let scene = Scene::new();
+    let mut file = scene.open(ReplayRule::Auto, Some(1)).expect("a new file");
+    scene.write(&mut file, 30..34, 7);
+    assert!(!file.is_empty());
+    drop(file);
+    let file = scene.open(ReplayRule::Auto, Some(1)).expect("nothing is lost");
+    assert!(file.is_empty());
+    drop(file);
+
+    let mut file = scene.open(ReplayRule::Auto, Some(1)).expect("a clean file");
+    scene.write(&mut file, 31..33, 8);
+    drop(file);
+    scene.medium.restart(|_| false);
+    assert_eq!(scene.medium.now()[30..34], [7, 7, 7, 7]);
+    assert!(scene.open(ReplayRule::Auto, Some(2)).expect("it was restarted").is_empty());
+    assert_eq!(scene.medium.now()[30..34], [7, 8, 8, 7]);
+    assert_eq!(scene.medium.durable.lock().expect("whole")[30..34], [7, 8, 8, 7]);
+}
+
+/// A file with a write of block 40 that the server has lost; blocks 60 to 63 were flushed before.
+fn with_a_lost_write(before: impl FnOnce(&Scene, &mut JournalFile)) -> Scene {
+    let scene = Scene::new();
+    let mut file = scene.open(ReplayRule::Auto, Some(1)).expect("a new file");
+    scene.write(&mut file, 60..64, 6);
+    scene.flush(&mut file);
+    before(&scene, &mut file);
+    scene.write(&mut file, 40..41, 4);
+    drop(file);
+    scene.medium.restart(|_| false);
+    scene
+}
+
+fn doubt(scene: &Scene, start: Option<u128>) -> Doubt {
+    match scene.open(ReplayRule::Auto, start) {
+        Err(JournalFileError::Refused(_, 1, doubt)) => doubt,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_another_client_may_have_written_is_not_overwritten_unless_that_is_wanted() {
+    let scene = with_a_lost_write(|_, _| {});
+    assert_eq!(doubt(&scene, Some(1)), Doubt::SameStart, "it cannot have lost anything");
+
+    scene.medium.fill(62..63, 9);
+    assert_eq!(doubt(&scene, Some(2)), Doubt::Anchors);
+    assert_eq!(doubt(&scene, None), Doubt::Anchors, "a server that tells nothing");
+    assert_eq!(scene.medium.now()[40], 0, "untouched");
+    drop(scene.open(ReplayRule::Force, Some(2)).expect("that is wanted"));
+    assert_eq!(scene.medium.now()[40], 4);
+
+    let scene = with_a_lost_write(|_, _| {});
+    let mut header = {
+        let page = std::fs::read(scene.path()).expect("a file");
+        Header::parse(page.first_chunk().expect("a header")).expect("a header")
+    };
+    header.boot ^= 1;
+    let file = OpenOptions::new().write(true).open(scene.path()).expect("a file");
+    file.write_all_at(&header.page(), 0).expect("a file");
+    assert_eq!(doubt(&scene, Some(2)), Doubt::Boot);
+    assert!(scene.open(ReplayRule::Discard, Some(2)).expect("that is wanted").is_empty());
+    assert_eq!(scene.medium.now()[40], 0);
+}
+
+/// An anchor must not be taken for another client's write because of what this one had outstanding when it was killed.
+#[test]
+fn a_write_that_was_outstanding_is_no_other_clients() {
+    let scene = with_a_lost_write(|scene, file| {
+        let range = (61 * BLOCK) as u64..(62 * BLOCK) as u64;
+        scene.announce(file, &range);
+        scene.medium.fill(61..62, 9);
+        ready(scene.medium.flush()).expect("memory"); // by another client's flush, or of its own accord
+    });
+    drop(scene.open(ReplayRule::Auto, Some(2)).expect("no doubt"));
+    assert_eq!(scene.medium.now()[40], 4);
+}
+
+/// The same of a write over one that was acknowledged, at a server that has lost nothing.
+#[test]
+fn a_write_that_was_outstanding_over_another_is_no_other_clients() {
+    let scene = Scene::new();
+    let mut file = scene.open(ReplayRule::Auto, Some(1)).expect("a new file");
+    scene.write(&mut file, 30..34, 7);
+    scene.announce(&mut file, &((31 * BLOCK) as u64..(32 * BLOCK) as u64));
+    scene.medium.fill(31..32, 8);
+    drop(file);
+    drop(scene.open(ReplayRule::Auto, Some(1)).expect("no doubt"));
+    assert_eq!(scene.medium.now()[30..34], [7, 8, 7, 7], "carried out");
+    let mut file = scene.open(ReplayRule::Auto, Some(1)).expect("a clean file");
+    scene.write(&mut file, 30..34, 9);
+    scene.announce(&mut file, &((31 * BLOCK) as u64..(32 * BLOCK) as u64));
+    scene.write(&mut file, 31..32, 10);
+    drop(file);
+    scene.medium.fill(31..32, 1);
+    assert_eq!(doubt(&scene, Some(1)), Doubt::SameStart, "it was acknowledged");
+}
+
+#[test]
+fn a_file_that_is_not_this_devices_is_refused_and_stays_as_it_is() {
+    let scene = with_a_lost_write(|_, _| {});
+    let before = std::fs::read(scene.path()).expect("a file");
+    let owner = scene.medium.owner(Some(2));
+    for other in [
+        Owner { identity: "nbd://san1/vm2".to_owned(), ..owner.clone() },
+        Owner { bytes: owner.bytes - 512, ..owner.clone() },
+    ] {
+        for rule in [ReplayRule::Auto, ReplayRule::Force, ReplayRule::Discard] {
+            let refused = scene.open_as(rule, &other).expect_err("another device");
+            assert!(matches!(refused, JournalFileError::AnotherDevice(..)), "{refused}");
+        }
+    }
+    assert!(std::fs::read(scene.path()).expect("a file") == before);
+    let grown = Owner { bytes: owner.bytes + 512, ..owner };
+    let file = scene.open_as(ReplayRule::Auto, &grown).expect("it has grown");
+    assert!(matches!(scene.open(ReplayRule::Auto, None), Err(JournalFileError::InUse(_))));
+    drop(file);
+
+    std::fs::write(scene.path(), [7; 100]).expect("a file");
+    assert!(matches!(scene.open(ReplayRule::Force, None), Err(JournalFileError::Foreign(_))));
+    std::fs::write(scene.path(), [7; 10_000]).expect("a file");
+    assert!(matches!(scene.open(ReplayRule::Force, None), Err(JournalFileError::Foreign(_))));
+    let mut damaged = before;
+    damaged[40] ^= 1;
+    std::fs::write(scene.path(), damaged).expect("a file");
+    assert!(matches!(scene.open(ReplayRule::Force, None), Err(JournalFileError::Damaged(_))));
+}
+
+#[test]
+fn a_header_survives_its_page_however_long_the_name_is() {
+    let name = "ä".repeat(3000);
+    let header = Header {
+        capacity: 1 << 20,
+        tail: 1 << 40,
+        salt: 3,
+        boot: 4,
+        start: Some(5),
+        bytes: 6,
+        identity: header::shortened(&name),
+        anchors: vec![Anchor { start: 1, length: 2, checksum: 3 }; 64],
+    };
+    assert_eq!(Header::parse(&header.page()), Some(header));
+    assert_ne!(header::shortened(&name), header::shortened(&(name + "ö")));
+}
