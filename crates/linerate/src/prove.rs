@@ -1,7 +1,7 @@
 //! `linerate selftest`: that what is written comes back, and how fast, on this very machine.
 //!
 //! Serves a RAM volume on loopback from a reactor thread of this process, attaches to it over real TCP with our
-//! own initiator, writes data that can be recognised in every way iSCSI has of sending it and over NBD, reads it back, and then
+//! own initiator, writes data that can be recognised in every way iSCSI has of sending it and over NBD, encrypted too, reads it back, and then
 //! runs the `quick` suite as `linerate bench` does, beside what TCP on this machine carries without any protocol, and
 //! beside what was published. In the end it diagnoses the way that all this went. Nothing outside this process is needed, and nothing but the report is left behind.
 

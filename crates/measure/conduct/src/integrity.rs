@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use backends::{Failure, remote};
+use backends::{Failure, nbd, remote};
 use bench::{RoundTrip, read_back, round_trip};
 use block::{BlockDevice, Blocks, Extent};
 use initiator::{Settings, Url};
@@ -76,10 +76,14 @@ const DEPTH: u32 = 16;
 /// What the LUN must have at least.
 pub const LUN_BYTES: u64 = 39 << 20;
 
-/// The same over NBD, as options of a URL.
-const NBD_WAYS: &[(&str, &str)] = &[("NBD", ""), ("NBD, four connections", "?connections=4")];
+/// The same over NBD, as options of a URL, and whether over TLS.
+const NBD_WAYS: &[(&str, &str, bool)] = &[
+    ("NBD", "", false),
+    ("NBD, four connections", "?connections=4", false),
+    ("NBD over TLS 1.3, two connections", "?connections=2", true),
+];
 
-/// Writes and reads back in every way, and by the URL of the same volume over NBD if it has one: this share of the data, at least a
+/// Writes and reads back in every way, and by the URL of the same volume over NBD, on an [own target](nbd::open_over_loopback_tls), if it has one: this share of the data, at least a
 /// request of each length, in (0, 1]. `tell` hears of each by its name: bytes that came back as they were written, or what
 /// was wrong with them. Gives whether all of it came back.
 ///
@@ -87,7 +91,7 @@ const NBD_WAYS: &[(&str, &str)] = &[("NBD", ""), ("NBD, four connections", "?con
 /// The LUN cannot be opened.
 pub async fn check(
     url: &Url,
-    nbd: Option<&str>,
+    export: Option<&str>,
     share: f64,
     tell: &dyn Fn(&str, &Result<u64, bench::Failure>),
 ) -> Result<bool, Failure> {
@@ -98,11 +102,14 @@ pub async fn check(
         sound &= outcome.is_ok();
         tell(way.name, &outcome);
     }
-    for (name, options) in NBD_WAYS.iter().filter(|_| nbd.is_some()) {
+    for (name, options, is_encrypted) in NBD_WAYS.iter().filter(|_| export.is_some()) {
         generation += 1;
-        let spec =
-            backends::parse(&format!("{}{options}", nbd.unwrap_or_default())).map_err(Failure::failed)?;
-        let device = backends::open(&spec).await?;
+        let url =
+            nbd::Url::parse(&format!("{}{options}", export.unwrap_or_default())).map_err(Failure::failed)?;
+        let device: Arc<dyn BlockDevice> = match is_encrypted {
+            true => Arc::new(nbd::open_over_loopback_tls(&url).await?),
+            false => Arc::new(nbd::open(&url).await?),
+        };
         let outcome = made(&device, share, generation, None).await;
         sound &= outcome.is_ok();
         tell(name, &outcome);

@@ -60,7 +60,7 @@ impl OwnTarget {
     /// Serves, on the network of this site.
     pub fn start(options: OwnTargetOptions, site: &Site) -> Result<OwnTarget, Failure> {
         let (name, epoll, listen) = (options.name, options.epoll, options.listen);
-        let exports = nbd(&options);
+        let exports = nbd(&options)?;
         let (served, config) = served(options);
         let front_ends: Vec<Arc<dyn FrontEnd>> = vec![Iscsi::new(config, CORES), Nbd::new(exports, CORES)];
         let (server, cores) = Server::new(served, CORES, front_ends);
@@ -123,7 +123,8 @@ pub fn memory(bytes: u64) -> Result<Arc<LogicalUnit>, Failure> {
 /// The volume lives for a measurement and meets no initiator but ours: any identity will do.
 const ANY_UUID: &[u8; 16] = b"linerate's proof";
 
-fn nbd(options: &OwnTargetOptions) -> nbd_server::Config {
+/// With TLS for who wants it.
+fn nbd(options: &OwnTargetOptions) -> Result<nbd_server::Config, Failure> {
     let export = nbd_server::Export {
         name: options.name.to_owned(),
         description: String::new(),
@@ -133,7 +134,8 @@ fn nbd(options: &OwnTargetOptions) -> nbd_server::Config {
         clients: None,
         deadline: DEADLINE,
     };
-    nbd_server::Config { exports: vec![Arc::new(export)], ..nbd_server::Config::default() }
+    let tls = Some(nbd_server::Tls::for_loopback().map_err(Failure::failed)?);
+    Ok(nbd_server::Config { exports: vec![Arc::new(export)], tls, ..nbd_server::Config::default() })
 }
 
 fn served(options: OwnTargetOptions) -> (server::Config, Config) {

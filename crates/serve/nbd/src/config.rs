@@ -30,6 +30,16 @@ pub struct Tls {
     pub server: tls::Server,
 }
 
+impl Tls {
+    /// For a test in one process: the certificate is one that proves nothing. Clients may do without.
+    ///
+    /// # Errors
+    /// Those of [`tls::loopback::server`].
+    pub fn for_loopback() -> Result<Tls, tls::CredentialsError> {
+        Ok(Tls { is_required: false, server: tls::loopback::server()? })
+    }
+}
+
 /// Who asks for exports.
 #[derive(Clone, Debug)]
 pub struct Requester {
