@@ -43,6 +43,8 @@ pub(crate) struct Options {
 }
 
 const LINK_BITS: f64 = 1e9;
+/// A server's port for NBD comes so far behind that for iSCSI.
+const NBD_BEHIND: u16 = 10810 - 3260;
 const VOLUME_BYTES: u64 = 256 << 20;
 /// Document 003, appendix A.
 const DEPTH: &str = "6";
@@ -90,7 +92,7 @@ impl Way {
 
     fn url(self) -> String {
         let (address, volume) = match self {
-            Way::Direct => ("10.88.3.2", "disk"),
+            Way::Direct => ("10.88.3.2:3261", "disk"),
             Way::ByIscsi => ("10.88.0.2", "iscsi"),
             Way::ByNbd => ("10.88.0.2", "nbd"),
         };
@@ -110,7 +112,8 @@ struct Run {
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let binary = options.binary.clone().map_or_else(workspace::release_binary, Ok)?;
     let world = World::build(&binary)?;
-    world.fill()?;
+    world.fill(Way::Direct)?;
+    world.fill(Way::ByIscsi)?;
     let mut runs: Vec<[Vec<Run>; 3]> = CELLS.iter().map(|_| Default::default()).collect();
     for round in 0..options.rounds {
         println!("round {} of {}", round + 1, options.rounds);
@@ -137,7 +140,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
 
 const INTRODUCTION: &str = "Three hosts on one machine, joined by links of 1 Gbit/s: a client and a gateway by one, the gateway and the store by two \
 (multipath: one iSCSI session or NBD connection by each), client and store by one for what no gateway is between. The store serves memory; it and \
-the client share a core, the gateway has the other. Sequential requests, 6 at once, as in document 003 (appendix A), whose figures stand \
+the client share a core, the gateway has the other. Without a gateway client and server have a core each. Sequential requests, 6 at once, as in document 003 (appendix A), whose figures stand \
 beside: MiB/s, or requests a second of 512 bytes. *Share* is what one direction of the first link carries of data at most \
 (119.2 MiB/s; both ways 238.4). *CPU* is the gateway's time for a request, and as a multiple of server's and client's without a gateway. \
 Medians of all rounds, which alternate.\n\n";
@@ -148,6 +151,8 @@ struct World<'a> {
     // Gateways end before what they use.
     gateway: Background,
     store: Background,
+    /// What is attached without a gateway: as the store, on a core that its client does not use.
+    other_store: Background,
     folder: PathBuf,
 }
 
@@ -162,33 +167,28 @@ impl World<'_> {
             network.join(number as u8, ends, LINK_BITS)?;
         }
         let folder = workspace::target_directory().join(format!("xtask/gateway-{}", std::process::id()));
-        let serve = |host: &'static str, core: usize, volumes: &[&str]| {
-            let state = folder.join(host);
+        let serve = |host: &'static str, core: usize, port: u16, volumes: &[&str]| {
+            let state = folder.join(format!("{host}-{port}"));
             fs::create_dir_all(&state).with_context(|| state.display().to_string())?;
             let mut command = network.place(host, core)?.command(binary);
-            command.args([
-                "--log",
-                "error",
-                "serve",
-                "--listen",
-                "0.0.0.0:3260",
-                "--listen",
-                "nbd://0.0.0.0:10809",
-            ]);
+            command.args(["--log", "error", "serve", "--listen", &format!("0.0.0.0:{port}")]);
+            command.args(["--listen", &format!("nbd://0.0.0.0:{}", port + NBD_BEHIND)]);
             command.args(volumes.iter().flat_map(|volume| ["--volume", volume]));
             command.arg("--state").arg(&state).arg("--control").arg(state.join("control"));
             Background::start_ready(&mut command).with_context(|| format!("starting the server of {host}"))
         };
-        let store = serve("store", SERVER_CORE, &[&format!("disk=ram:{VOLUME_BYTES}")])?;
+        let store = serve("store", SERVER_CORE, 3260, &[&format!("disk=ram:{VOLUME_BYTES}")])?;
+        let other_store = serve("store", CLIENT_CORE, 3261, &[&format!("disk=ram:{VOLUME_BYTES}")])?;
         let gateway = serve(
             "gateway",
             CLIENT_CORE,
+            3260,
             &[
                 "iscsi=iscsi://10.88.1.2/iqn.2026-01.io.linerate:disk/0?address=10.88.2.2&sessions=2",
-                "nbd=nbd://10.88.1.2/disk?address=10.88.2.2&connections=2",
+                "nbd=nbd://10.88.1.2:10810/disk?address=10.88.2.2&connections=2",
             ],
         )?;
-        Ok(World { binary, network, gateway, store, folder })
+        Ok(World { binary, network, gateway, store, other_store, folder })
     }
 
     fn bench(&self, way: Way) -> Result<Command> {
@@ -208,8 +208,8 @@ impl World<'_> {
     }
 
     /// Reads find data, and no memory is new.
-    fn fill(&self) -> Result<()> {
-        let mut command = self.bench(Way::Direct)?;
+    fn fill(&self, way: Way) -> Result<()> {
+        let mut command = self.bench(way)?;
         let seconds = (1.3 * VOLUME_BYTES as f64 * 8.0 / LINK_BITS).ceil();
         command.args(["--block", "1MiB", "--read", "0", "--random", "0", "--seconds", &seconds.to_string()]);
         process::capture(command).map(drop)
@@ -220,8 +220,8 @@ impl World<'_> {
         command.args(["--block", &cell.block_bytes.to_string(), "--read", &cell.reads.to_string()]);
         command.args(["--depth", DEPTH, "--random", "0", "--seconds", &seconds.to_string()]);
         let used = || -> Result<[f64; 3]> {
-            let [gateway, store] =
-                [&self.gateway, &self.store].map(|server| usage::cpu_seconds(server.pid()));
+            let store = if way == Way::Direct { &self.other_store } else { &self.store };
+            let [gateway, store] = [&self.gateway, store].map(|server| usage::cpu_seconds(server.pid()));
             Ok([cpu::of_ended_children()?, gateway?, store?])
         };
         let before = used()?;
@@ -269,6 +269,7 @@ impl Drop for World<'_> {
     fn drop(&mut self) {
         self.gateway.stop();
         self.store.stop();
+        self.other_store.stop();
         let _ = fs::remove_dir_all(&self.folder); // a folder left behind in target is harmless
     }
 }

@@ -35,12 +35,18 @@ const ARROWS: &[(&str, &str)] = &[
     // It gives a session a thread and a world of its own, for programs that have another runtime.
     ("threaded", "block reactor host initiator"),
     // The one place where specifications meet a system and a network: `volume` knows neither.
-    ("backends", "block volume contents raid channels iscsi reactor host tls initiator nbd-client aoe-client"),
+    (
+        "backends",
+        "block volume contents raid channels iscsi reactor host tls initiator nbd-client aoe-client",
+    ),
     // On nothing: when to stop a run is decided by it, so the workloads stand on it; tables for terminals, too.
     ("stats", ""),
     // A server needs a world, and its volumes may be remote: what joins them is here, so that `server` and `target` know
     // neither.
-    ("manage", "block volume unit iscsi nbd aoe reactor host tls server target nbd-server aoe-server backends stats"),
+    (
+        "manage",
+        "block volume unit iscsi nbd aoe reactor host tls server target nbd-server aoe-server backends stats",
+    ),
     // It offloads to a target that has both ends, and makes files with holes.
     ("copy", "block volume contents reactor host initiator backends"),
     // `host` is for its tests: what it mounts is behind FUSE. Volumes for what is attached by a specification.
