@@ -148,7 +148,11 @@ impl Stage {
             ("raid create", words(&format!("{} --yes", self.set_of(&["e", "f", "g"]))), Prints),
             ("raid status", vec![self.whole_set()], Prints),
             ("raid assemble", ["h", "i", "j"].map(|name| self.text(name)).to_vec(), Prints),
-            ("raid add", words(&format!("{} {} --yes", self.whole_set(), self.member("k"))), Prints),
+            (
+                "raid add",
+                vec![self.whole_set(), format!("file:{}?size=96MiB", self.text("k")), "--yes".to_owned()],
+                Prints,
+            ),
             ("raid grow", vec![self.whole_set()], Prints),
             ("raid fail", words(&format!("{} 1", self.whole_set())), Prints),
             ("raid scrub", words("raid1:[ram:8MiB,ram:8MiB]"), Prints),

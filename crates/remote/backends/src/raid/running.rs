@@ -10,7 +10,7 @@ use std::time::Duration;
 use block::{BlockDevice, forward};
 use raid::{Level, MemberState, RaidDevice};
 use volume::backend::Backend;
-use volume::spec::Spec;
+use volume::spec::{Bytes, Spec};
 
 use super::progress::{Scrubbing, Working};
 use super::scrub::Scrub;
@@ -61,9 +61,10 @@ pub async fn alone(spec: &Spec, order: Order) -> Result<String, Failure> {
         grows = true;
         reactor::sleep(LOOK_EVERY).await;
     }
-    match grows && device.geometry().bytes() == bytes {
-        true => Err(Failure::failed("the set has not grown: a member failed")),
-        false => Ok(said),
+    match (grows, device.geometry().bytes()) {
+        (true, now) if now == bytes => Err(Failure::failed("the set has not grown: a member failed")),
+        (true, now) => Ok(format!("the set has {} now", Bytes(now))),
+        (false, _) => Ok(said),
     }
 }
 
