@@ -36,6 +36,8 @@ cluster addr = 127.0.0.1
 run dir = DIR
 [mon]
 mon data = DIR/mon
+mon data avail warn = 0
+mon data avail crit = 0
 log file = DIR/mon.log
 [mgr]
 mgr data = DIR/mgr
@@ -100,7 +102,7 @@ impl Ceph {
         in_folder("monmaptool", &["--create", "--fsid", &cluster, "--addv", "a", &monitors, &map]);
         in_folder("ceph-mon", &["-i", "a", "--mkfs", "--monmap", &map]);
         let monitor = daemon(folder.path(), "ceph-mon", "a");
-        in_folder("ceph", &["osd", "create", &osd]);
+        in_folder("ceph", &["--connect-timeout", "120", "osd", "create", &osd]);
         in_folder("ceph-osd", &["-i", "0", "--mkfs", "--osd-uuid", &osd]);
         let osd = daemon(folder.path(), "ceph-osd", "0");
         let manager = daemon(folder.path(), "ceph-mgr", "x");

@@ -49,6 +49,8 @@ unsafe impl Sync for Handles {}
 static OPEN: Mutex<Vec<Weak<Image>>> = Mutex::new(Vec::new());
 static UNCLOSED: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
+const KEPT_OUT_SECONDS: u64 = 365 * 24 * 60 * 60;
+
 /// Between two looks at whether the holder of a lock is still there.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -303,24 +305,67 @@ impl Handles {
             return Err(RbdError::NoExclusiveLock { image });
         }
         let begun = Instant::now();
-        while let Some(holder) = self.holder().map_err(failed)?
-            && self.watchers().map_err(failed)?.contains(&holder)
-        {
+        let gone = loop {
+            let Some(holder) = self.holder().map_err(failed)? else { break None };
+            if !self.watchers().map_err(failed)?.contains(&holder) {
+                break Some(holder);
+            }
             if begun.elapsed() >= options.lock_wait {
                 return Err(RbdError::Locked { image, holder });
             }
             thread::sleep(LOOK);
-        }
+        };
+        gone.iter().for_each(|gone| self.keep_out(gone, &image));
         // SAFETY: an open image.
         let taken = ended(unsafe { (self.library.rbd_lock_acquire)(self.image, LOCK_MODE_EXCLUSIVE) });
         taken.map_err(|error| match (error.raw_os_error(), self.holder()) {
-            (Some(libc::EROFS | libc::EBUSY), Ok(Some(holder))) => RbdError::Locked { image, holder },
+            (Some(libc::EROFS | libc::EBUSY), Ok(Some(holder))) => {
+                RbdError::Locked { image: image.clone(), holder }
+            }
             _ => failed(error),
         })?;
         // Of the map that shuts the former holder out every request of ours tells the object servers, and none of them obeys that
         // one any more: maps spread lazily.
         // SAFETY: a connected cluster.
         ended(unsafe { (self.library.rados_wait_for_latest_osdmap)(self.cluster) }).map_err(failed)
+    }
+
+    /// Shuts a client out of the cluster for a year, before the library does so for the usual hour, which does not shorten it: after
+    /// that a process that was only stopped would write again. (The library's own setting, `rbd_blocklist_expire_seconds`, is
+    /// refused by the monitors of Ceph 16.)
+    fn keep_out(&self, client: &str, image: &str) {
+        let command = format!(
+            r#"{{"prefix": "osd blocklist", "blocklistop": "add", "addr": "{client}", "expire": {KEPT_OUT_SECONDS}.0}}"#
+        );
+        let Ok(command) = CString::new(command) else { return };
+        let (commands, null) = ([command.as_ptr()], ptr::null_mut);
+        // SAFETY: a connected cluster, one string with an end, no input, and no places for outputs, which are optional.
+        let added = ended(unsafe {
+            (self.library.rados_mon_command)(
+                self.cluster,
+                commands.as_ptr(),
+                commands.len(),
+                ptr::null(),
+                0,
+                null(),
+                ptr::null_mut(),
+                null(),
+                ptr::null_mut(),
+            )
+        });
+        match added {
+            Ok(()) => tracing::warn!(
+                image,
+                client,
+                "the lock is that of a client that is gone: it is shut out of the cluster for a year"
+            ),
+            Err(error) => tracing::warn!(
+                image,
+                client,
+                %error,
+                "the lock is that of a client that is gone; if that was only stopped, it may write again in an hour"
+            ),
+        }
     }
 
     /// The address of the client that has the exclusive lock.
@@ -410,8 +455,7 @@ impl Drop for Handles {
 }
 
 /// What holds for every image, whatever the configuration file says.
-fn settings(options: &RbdOptions) -> [(&'static str, String); 6] {
-    const YEAR: u64 = 365 * 24 * 60 * 60;
+fn settings(options: &RbdOptions) -> [(&'static str, String); 5] {
     [
         ("client_mount_timeout", options.timeout.as_secs().max(1).to_string()),
         // A write that is acknowledged is on the object servers.
@@ -421,8 +465,6 @@ fn settings(options: &RbdOptions) -> [(&'static str, String); 6] {
         ("rados_osd_op_timeout", "0".to_owned()),
         // The data of our requests do not change under way.
         ("rbd_disable_zero_copy_writes", "false".to_owned()),
-        // A client that was stopped for longer than it is shut out (1 hour by default) would write again.
-        ("rbd_blocklist_expire_seconds", YEAR.to_string()),
     ]
 }
 

@@ -102,6 +102,7 @@ libraries! {
         fn rados_connect(Handle) -> c_int;
         fn rados_shutdown(Handle) -> ();
         fn rados_wait_for_latest_osdmap(Handle) -> c_int;
+        fn rados_mon_command(Handle, *const *const c_char, usize, *const c_char, usize, *mut *mut c_char, *mut usize, *mut *mut c_char, *mut usize) -> c_int;
         fn rados_ioctx_create(Handle, *const c_char, *mut Handle) -> c_int;
         fn rados_ioctx_set_namespace(Handle, *const c_char) -> ();
         fn rados_ioctx_destroy(Handle) -> ();
