@@ -165,9 +165,14 @@ impl<A> Session<A> {
             self.release(charge);
             return Ok(());
         }
+        // Before the number is noted: with the last one that was missing a reset is forgotten.
+        let was_reset = match &request {
+            Request::Command { command, .. } => self.was_reset(number, command.lun),
+            Request::TaskManagement { .. } => false,
+        };
         self.note(number)?;
         match request {
-            Request::Command { number, command } if self.was_reset(number, command.lun) => {
+            Request::Command { number, .. } if was_reset => {
                 self.release(charge);
                 self.reply(number, Response::task_aborted());
             }

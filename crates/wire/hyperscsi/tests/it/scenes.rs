@@ -240,6 +240,19 @@ fn an_aborted_command_that_arrives_later_is_not_executed() {
 }
 
 #[test]
+fn a_command_that_a_reset_overtakes_is_not_executed() {
+    let mut pair = Pair::logged_in(config());
+    pair.answers = false;
+    pair.initiator.submit(command(1, 0, vec![1; 500_000])).unwrap();
+    pair.initiator.manage(Function::LogicalUnitReset, [0; 8], None).unwrap();
+    pair.pass(SECOND * 2);
+    let aborted =
+        |event: &Event| matches!(event, Event::Completed { response, .. } if response.status == 0x40);
+    assert!(pair.events.iter().any(aborted), "{:?}", pair.events);
+    assert!(!pair.target_events.iter().any(|event| matches!(event, target::Event::Command { .. })));
+}
+
+#[test]
 fn both_sides_can_end_a_session() {
     let mut pair = Pair::logged_in(with_key());
     pair.initiator.disconnect(pair.now);
