@@ -31,9 +31,7 @@ pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Failure> {
     }
     if remote::is_portal(text) {
         let (portal, settings) = remote::portal(text)?;
-        let all = remote::run(inspect::info_of_all(&portal, &settings, &arguments.vpd))?;
-        let all: Vec<&str> = all.iter().map(|info| info.printed(arguments.json)).collect();
-        say(&all.join("\n"));
+        say(remote::run(inspect::info_of_all(&portal, &settings, &arguments.vpd))?.printed(arguments.json));
         return Ok(());
     }
     let (url, lun) = remote::target_url(text)?;

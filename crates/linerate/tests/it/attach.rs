@@ -71,6 +71,7 @@ impl Attached {
     /// The record that `attachments` prints.
     fn record(&self) -> Value {
         let all = linerate(&["attach", "--list", "--json"]).expect_success();
+        crate::json::check(crate::json::ATTACH, &serde_json::from_str(&all).expect("JSON"));
         let all = listed("attached", &all);
         let path = self.path();
         let here = |record: &Value| record["path"].as_str().map(Path::new) == Some(&path);

@@ -6,6 +6,7 @@ use crate::program::run;
 use crate::server::{Server, free_port};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+pub(crate) const ATTACH: &str = include_str!("../../../../docs/schemas/attach.schema.json");
 const BENCH: &str = include_str!("../../../../docs/schemas/bench.schema.json");
 const CHANGES: &str = include_str!("../../../../docs/schemas/changes.schema.json");
 const COPY: &str = include_str!("../../../../docs/schemas/copy.schema.json");
@@ -13,6 +14,7 @@ const DISCOVER: &str = include_str!("../../../../docs/schemas/discover.schema.js
 const DONE: &str = include_str!("../../../../docs/schemas/done.schema.json");
 const ERROR: &str = include_str!("../../../../docs/schemas/error.schema.json");
 const PROGRESS: &str = include_str!("../../../../docs/schemas/progress.schema.json");
+const SCSI: &str = include_str!("../../../../docs/schemas/scsi.schema.json");
 const SELFTEST: &str = include_str!("../../../../docs/schemas/selftest.schema.json");
 const SESSIONS: &str = include_str!("../../../../docs/schemas/sessions.schema.json");
 const TARGETS: &str = include_str!("../../../../docs/schemas/targets.schema.json");
@@ -79,7 +81,7 @@ fn fault(schema: &Value, value: &Value, at: &str) -> Option<String> {
 }
 
 #[track_caller]
-fn check(schema: &str, value: &Value) {
+pub(crate) fn check(schema: &str, value: &Value) {
     let schema = serde_json::from_str(schema).expect("JSON");
     assert_eq!(fault(&schema, value, "result"), None);
 }
@@ -113,6 +115,56 @@ fn results_are_as_their_schemas_say() {
     check(COPY, &run(LINERATE, &["copy", "ram:1MiB", "ram:1MiB", "--json"]).expect_json_line());
     let discovered = run(LINERATE, &["discover", &server.portal(), "--luns", "--json"]).expect_success();
     check(DISCOVER, &serde_json::from_str(&discovered).expect("JSON"));
+}
+
+#[test]
+fn answers_of_a_unit_are_as_their_schema_says() {
+    let server = Server::serving(&["disk=ram:16MiB"]);
+    if !server.is_ours() {
+        return;
+    }
+    let url = server.url("disk");
+    for verb in [
+        &["inquiry", &url][..],
+        &["vpd", &url],
+        &["sense", &url],
+        &["modes", &url],
+        &["capacity", &url],
+        &["lba-status", &url, "0"],
+        &["luns", &url],
+        &["port-groups", &url],
+        &["opcodes", &url],
+        &["sync", &url],
+        &["register", &url, "--key", "a"],
+        &["reserve", &url, "--key", "a"],
+        &["registrations", &url],
+        &["raw", &url, "--cdb", "12 00 00 00 24 00", "--in", "36"],
+    ] {
+        let told = run(LINERATE, &[&["scsi"], verb, &["--json"]].concat()).expect_success();
+        let told: Value =
+            serde_json::from_str(&told).unwrap_or_else(|error| panic!("{verb:?}: {error}: {told}"));
+        check(SCSI, &told);
+        assert_eq!(told["version"], 1, "{verb:?}");
+        for page in told["pages"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            let told = run(LINERATE, &["scsi", "vpd", &url, page, "--json"]).expect_success();
+            check(SCSI, &serde_json::from_str(&told).expect("JSON"));
+        }
+    }
+}
+
+#[test]
+fn a_portal_with_several_targets_is_one_document() {
+    let server = Server::serving(&["one=ram:1MiB", "two=ram:1MiB"]);
+    if !server.is_ours() {
+        return;
+    }
+    let told = run(LINERATE, &["info", &server.portal(), "--json"]).expect_success();
+    let told: Value = serde_json::from_str(&told).expect("one document");
+    assert_eq!((told["version"].as_u64(), told["portal"].as_str()), (Some(1), Some(&*server.portal())));
+    let names = told["targets"].as_array().expect("a list").iter().map(|one| &one["session"]["target"]);
+    let [one, two] = ["one", "two"].map(|volume| Value::from(server.target_name(volume)));
+    assert_eq!(names.collect::<Vec<_>>(), [&one, &two]);
+    assert!(told["targets"].as_array().expect("a list").iter().all(|one| one["luns"].is_array()));
 }
 
 #[test]

@@ -322,11 +322,33 @@ fn a_target_that_no_path_leads_to_any_more_is_unreachable() {
     });
 }
 
+/// Two paths that lead to it, one that nobody answers at, and one to another LUN.
+#[test]
+fn info_shows_each_path() {
+    let Some(san) = San::new([1, 2], "ram:8MiB") else { return };
+    let other = Server::serving(&["disk=ram:8MiB"]);
+    let dead = free_port();
+    let url = format!("{}&address=127.0.0.1:{dead}&address={}", san.direct(""), other.portal());
+    let told = run(LINERATE, &["info", &url, "--json"]).expect_success();
+    let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    let paths = told["paths"].as_array().expect("a list");
+    let group = |path: &serde_json::Value| (path["usable"].as_bool(), path["port_group"].as_u64());
+    assert_eq!(
+        paths.iter().map(group).collect::<Vec<_>>(),
+        [(Some(true), Some(1)), (Some(true), Some(1)), (Some(false), None), (Some(false), Some(1)),]
+    );
+    let problem = |path: usize| paths[path]["problem"].as_str().expect("a problem");
+    assert!(problem(2).contains("cannot connect") && problem(3).contains("instead of"), "{told}");
+    assert!(told["luns"].as_array().is_some_and(|luns| luns.len() == 1), "{told}");
+    let said = run(LINERATE, &["info", &url]).expect_success();
+    assert!(said.contains("port group 1, active/") && said.contains("not usable: "), "{said}");
+}
+
 /// Commands of one session name one portal.
 #[test]
 fn what_is_asked_of_one_session_is_refused_for_several() {
     let url = format!("iscsi://127.0.0.1:1/{NAME}/0?address=127.0.0.1:2");
-    for command in [&["scsi", "registrations"][..], &["info"], &["diagnose"]] {
+    for command in [&["scsi", "registrations"][..], &["diagnose"]] {
         let said = run(LINERATE, &[command, &[url.as_str()]].concat()).expect_failure();
         assert!(said.contains("name one portal here"), "{command:?}: {said}");
     }

@@ -141,13 +141,13 @@ impl FoundRecord {
     }
 }
 
-/// Where it is, what it is, whether it is well, and the process behind it: for people, in two lines.
+/// Where it is, what it is, whether it is well, the process behind it and its log: for people, each in lines of their own, since
+/// paths and URLs are long.
 impl fmt::Display for FoundRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Record { path, volume, bytes, pid, log, .. } = &self.record;
-        write!(f, "{}\n  {volume}, {}, {}", path.display(), Bytes(*bytes), state(self))?;
-        write!(f, ", process {pid}")?;
-        log.iter().try_for_each(|log| write!(f, ", log {}", log.display()))
+        write!(f, "{}\n  {volume}\n  {}, {}, process {pid}", path.display(), Bytes(*bytes), state(self))?;
+        log.iter().try_for_each(|log| write!(f, "\n  log {}", log.display()))
     }
 }
 

@@ -50,7 +50,7 @@ fn standard(data: &Inquiry) -> Answer {
         "vendor": data.vendor,
         "product": data.product,
         "revision": data.revision,
-        "version": data.version_name(),
+        "standard": data.version_name(),
         "version_descriptors": standards,
         "removable": data.removable,
         "command_queuing": data.command_queuing,

@@ -21,6 +21,7 @@ mod login;
 pub mod nbd;
 pub mod negotiation;
 pub mod pages;
+mod paths;
 pub mod reservations;
 mod unit;
 mod visit;
@@ -32,6 +33,7 @@ use serde::Serialize;
 use backends::{Failure, remote};
 
 pub use answer::Answer;
+use stats::table::pairs;
 
 /// A portal's targets, and with `luns` what is on each. A target that cannot be looked at is told in its place, and the
 /// first failure of them comes beside the answer.
@@ -57,6 +59,13 @@ pub async fn discover(
 /// # Errors
 /// The login fails, the session is lost, or there is no LUN of that number.
 pub async fn info(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Answer, Failure> {
+    looked_at(url, lun, pages).await.map(|info| Answer::new(info.text(), &info))
+}
+
+async fn looked_at(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Info, Failure> {
+    if url.settings.paths.are_several() {
+        return by_paths(url, lun, pages).await;
+    }
     let target = remote::open_target(url).await?;
     let looked = match lun {
         Some(number) => unit::UnitInfo::look(&target.unit(number), pages).await.map(|unit| vec![unit]),
@@ -64,46 +73,73 @@ pub async fn info(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Answer, F
     };
     let info = match looked {
         // Last, when the connections have carried something and know their path.
-        Ok(luns) => Ok(Info { session: login::Session::look(&target, url).await, luns }),
+        Ok(luns) => Ok(Info { session: login::Session::look(&target, url).await, luns, paths: Vec::new() }),
         Err(failure) => Err(failure),
     };
     target.close().await;
-    info.map(|info| Answer::new(info.text(), &info))
+    info
 }
 
-/// [`info`] of each target that a portal has, through the first of its addresses that can be reached.
+/// The same by the first path of several that leads to it, with all of them.
+async fn by_paths(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Info, Failure> {
+    let mut looked = Err(Failure::failed("the URL has no path"));
+    for one in url.paths() {
+        looked = Box::pin(looked_at(&one, lun, pages)).await;
+        if looked.is_ok() {
+            break;
+        }
+    }
+    Ok(Info { paths: paths::look(url).await, ..looked? })
+}
+
+/// [`info`] of each target that a portal has, through the first of its addresses that can be reached, in one answer.
 ///
 /// # Errors
 /// The portal cannot be asked, or as [`info`].
-pub async fn info_of_all(portal: &Portal, settings: &Settings, pages: &[u8]) -> Result<Vec<Answer>, Failure> {
+pub async fn info_of_all(portal: &Portal, settings: &Settings, pages: &[u8]) -> Result<Answer, Failure> {
     let found = discovery::Discovery::new(portal, remote::discover(portal, settings).await?);
-    let mut answers = Vec::new();
+    let mut targets = Vec::new();
     for target in &found.targets {
         let mut answer = Err(Failure::failed(format!("{} has no portal", target.name)));
         for portal in &target.portals {
             let url = Url::parse(&format!("iscsi://{}/{}/0", portal.address, target.name));
             let url = url.map_err(|_| Failure::failed(format!("{:?} is no address", portal.address)))?;
-            answer = info(&Url { settings: settings.clone(), ..url }, None, pages).await;
+            answer = looked_at(&Url { settings: settings.clone(), ..url }, None, pages).await;
             if !answer.as_ref().is_err_and(Failure::is_unreachable) {
                 break;
             }
         }
-        answers.push(answer?);
+        targets.push(answer?);
     }
-    Ok(answers)
+    let text: Vec<String> = targets.iter().map(Info::text).collect();
+    Ok(Answer::new(text.join("\n"), &InfoOfAll { portal: portal.to_string(), targets }))
+}
+
+/// The names of the JSON are promised.
+#[derive(Serialize)]
+struct InfoOfAll {
+    portal: String,
+    targets: Vec<Info>,
 }
 
 /// The names of the JSON are promised.
 #[derive(Serialize)]
 struct Info {
     session: login::Session,
+    /// Of a LUN by several sessions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    paths: Vec<paths::PathInfo>,
     luns: Vec<unit::UnitInfo>,
 }
 
 impl Info {
     fn text(&self) -> String {
         let luns: String = self.luns.iter().map(|lun| format!("\n{}", lun.text())).collect();
-        self.session.text() + &luns
+        let paths = match self.paths.is_empty() {
+            true => String::new(),
+            false => format!("\n{}", pairs("  ", self.paths.iter().map(paths::PathInfo::row))),
+        };
+        self.session.text() + &paths + &luns
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use channels::{Connected, Name, Transport};
 use iscsi::pdu::Isid;
-use scsi::{Association, Name as DesignatorName, VpdContent};
+use scsi::{Association, Name as DesignatorName, PortGroup, VpdContent};
 
 use super::Common;
 use super::asked::{Asked, What};
@@ -76,28 +76,33 @@ impl Drop for Taken<'_> {
     }
 }
 
+impl Url {
+    /// The same LUN by each of its paths, as URLs of a single session: each portal, from its own address of this host if they are named.
+    pub fn paths(&self) -> Vec<Url> {
+        let Multipath { addresses, sources, .. } = &self.settings.paths;
+        let portals: Vec<&Portal> = std::iter::once(&self.portal).chain(addresses).collect();
+        let path = |number: usize| {
+            let mut url = Url { portal: portals[number % portals.len()].clone(), ..self.clone() };
+            url.settings.paths = Multipath::default();
+            if !sources.is_empty() {
+                url.settings.stream.source = Some(SocketAddr::new(sources[number % sources.len()], 0));
+            }
+            url
+        };
+        (0..portals.len().max(sources.len())).map(path).collect()
+    }
+}
+
 impl Portals {
     /// The portals of a URL, each from its own address of this host if they are named.
     pub(crate) fn new(url: &Url, random: Random, common: Arc<Common>) -> Portals {
-        let Multipath { addresses, sources, .. } = &url.settings.paths;
-        let portals: Vec<&Portal> = std::iter::once(&url.portal).chain(addresses).collect();
         // Sessions are not recovered: another takes the place of one that is lost. A command that does not end is aborted, however
         // often that takes: before its end it must not be sent by another path and forgotten here.
-        let settings = Settings {
-            paths: Multipath::default(),
-            reconnect_time: Duration::ZERO,
-            command_tries: Some(u32::MAX),
-            ..url.settings.clone()
-        };
-        let path = |number: usize| {
-            let mut settings = settings.clone();
-            if !sources.is_empty() {
-                settings.stream.source = Some(SocketAddr::new(sources[number % sources.len()], 0));
-            }
-            (portals[number % portals.len()].clone(), settings)
+        let path = |Url { portal, settings, .. }: Url| {
+            (portal, Settings { reconnect_time: Duration::ZERO, command_tries: Some(u32::MAX), ..settings })
         };
         Portals {
-            paths: (0..portals.len().max(sources.len())).map(path).collect(),
+            paths: url.paths().into_iter().map(path).collect(),
             target: url.target.clone(),
             lun: url.lun,
             random,
@@ -199,19 +204,30 @@ impl Portals {
 
 /// The target port group that a unit is reached by, and its rank, if the target tells of them.
 async fn access(unit: &Unit) -> Result<Option<(u16, Option<u8>)>, VerbError> {
-    if unit.inquiry().await?.target_port_groups == 0 {
-        return Ok(None);
+    let told = unit.own_port_group().await?;
+    Ok(told.map(|(group, groups)| (group, rank(&groups, group))))
+}
+
+impl Unit {
+    /// The target port group that it is reached by, and all of them with their access states, if the target tells of them (ALUA).
+    ///
+    /// # Errors
+    /// The session is lost.
+    pub async fn own_port_group(&self) -> Result<Option<(u16, Vec<PortGroup>)>, VerbError> {
+        if self.inquiry().await?.target_port_groups == 0 {
+            return Ok(None);
+        }
+        let page = self.vpd(0x83).await.map(Some).or_else(unless_refused)?;
+        let Some(VpdContent::Designators(names)) = page.map(|page| page.content) else { return Ok(None) };
+        let of_port = names.into_iter().filter(|one| one.association == Association::TargetPort);
+        let group = of_port.into_iter().find_map(|one| match one.name {
+            DesignatorName::TargetPortGroup(group) => Some(group),
+            _ => None,
+        });
+        let Some(group) = group else { return Ok(None) };
+        let groups = self.target_port_groups().await.map(Some).or_else(unless_refused)?;
+        Ok(groups.map(|groups| (group, groups)))
     }
-    let page = unit.vpd(0x83).await.map(Some).or_else(unless_refused)?;
-    let Some(VpdContent::Designators(names)) = page.map(|page| page.content) else { return Ok(None) };
-    let of_port = names.into_iter().filter(|one| one.association == Association::TargetPort);
-    let group = of_port.into_iter().find_map(|one| match one.name {
-        DesignatorName::TargetPortGroup(group) => Some(group),
-        _ => None,
-    });
-    let Some(group) = group else { return Ok(None) };
-    let groups = unit.target_port_groups().await.map(Some).or_else(unless_refused)?;
-    Ok(groups.map(|groups| (group, rank(&groups, group))))
 }
 
 /// A target that refuses to tell has nothing to tell, whatever INQUIRY says.
