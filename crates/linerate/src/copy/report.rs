@@ -5,12 +5,12 @@ use indicatif::BinaryBytes;
 
 use stats::figures::significant;
 
-/// A line, and another one for a digest.
+/// Two lines, and another one for a digest.
 pub(super) fn text(report: &Report) -> String {
     let own = report.bytes - report.resumed_at_bytes;
     let moved = report.written_bytes + report.offloaded_bytes;
     let mut text = format!(
-        "copied {} in {:.2} s: {} of data at {} MB/s{}, {} of holes and zeros left out{}\n",
+        "copied {} in {:.2} s: {} of data at {} MB/s{}\n{} of holes and zeros left out{}\n",
         BinaryBytes(own),
         report.seconds,
         BinaryBytes(moved),

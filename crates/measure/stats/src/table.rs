@@ -36,13 +36,42 @@ pub fn rows_of<R: AsRef<[String]>>(columns: &[Align], rows: &[R]) -> Vec<String>
     rows.iter().map(line).collect()
 }
 
-/// Two columns as one text, each line of it behind `indent`: names and what they have.
+/// Lines of a terminal that [`pairs`] keeps to.
+const PAIRS_WIDTH: usize = 80;
+
+/// Two columns as one text, each line of it behind `indent`: names and what they have, which continues on the next line where a
+/// word begins that would leave a terminal of 80 columns. Words stay whole.
 pub fn pairs<K: Into<String>, V: Into<String>>(
     indent: &str,
     pairs: impl IntoIterator<Item = (K, V)>,
 ) -> String {
     let rows: Vec<[String; 2]> = pairs.into_iter().map(|(name, value)| [name.into(), value.into()]).collect();
+    let widest = rows.iter().map(|[name, _]| name.chars().count()).max().unwrap_or(0);
+    let room = PAIRS_WIDTH.saturating_sub(indent.len() + widest + GAP.len());
+    let folded = |[name, value]: [String; 2]| {
+        let mut names = std::iter::once(name).chain(std::iter::repeat(String::new()));
+        folded(&value, room)
+            .into_iter()
+            .map(|line| [names.next().unwrap_or_default(), line])
+            .collect::<Vec<_>>()
+    };
+    let rows: Vec<[String; 2]> = rows.into_iter().flat_map(folded).collect();
     lines([Align::Left; 2], &rows).iter().map(|line| format!("{indent}{line}\n")).collect()
+}
+
+/// A text in lines of at most so many letters, if its words let it. One that fits stays as it is.
+fn folded(text: &str, width: usize) -> Vec<String> {
+    if text.chars().count() <= width {
+        return vec![text.to_owned()];
+    }
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut().filter(|line| line.chars().count() + 1 + word.chars().count() <= width) {
+            Some(line) => *line += &format!(" {word}"),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// A column of a table that has to fit into a width.

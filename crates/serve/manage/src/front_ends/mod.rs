@@ -13,6 +13,7 @@ pub mod aoe;
 pub mod iscsi;
 pub mod nbd;
 mod portals;
+mod typed;
 
 use std::any::Any;
 use std::fmt;

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use target::ISCSI;
 
 use super::{IscsiConfig, Target};
+use crate::front_ends::typed::labelled;
 
 /// A target and the way to it.
 struct Way<'a> {
@@ -45,24 +46,20 @@ impl<'a> Way<'a> {
     }
 
     fn lines(&self) -> String {
+        // A line of PowerShell continues behind a backtick.
         let systems = [
-            ("Linux", self.linux()),
-            ("Windows", self.windows()),
-            ("ESXi", self.esxi()),
-            ("QEMU", self.qemu()),
-            ("libiscsi", self.libiscsi()),
+            ("Linux", self.linux(), '\\'),
+            ("Windows", self.windows(), '`'),
+            ("ESXi", self.esxi(), '\\'),
+            ("QEMU", self.qemu(), '\\'),
+            ("libiscsi", self.libiscsi(), '\\'),
         ];
         let mut text = String::new();
         if let Some(name) = &self.initiator {
             // Writing into a String does not fail.
             let _ = writeln!(text, "  The initiator's name must be one of the target's list, such as {name}");
         }
-        for (system, lines) in systems {
-            for (index, line) in lines.iter().enumerate() {
-                let label = if index == 0 { system } else { "" };
-                let _ = writeln!(text, "  {label:<9} {line}");
-            }
-        }
+        systems.iter().for_each(|(system, lines, mark)| text += &labelled(system, lines, *mark));
         text
     }
 
@@ -109,7 +106,7 @@ impl<'a> Way<'a> {
                  --secret={secret}"
             )
         };
-        let mut lines = vec![format!("{adapter} list    # the name of the software adapter, here vmhba64")];
+        let mut lines = vec![format!("{adapter} list    # name of the adapter, here vmhba64")];
         lines.extend(self.user.map(|user| chap("uni", user, "SECRET")));
         lines.extend(self.mutual.map(|name| chap("mutual", name, "TARGET_SECRET")));
         let add = |portal: &SocketAddr| format!("{adapter} discovery sendtarget add -A vmhba64 -a {portal}");
@@ -152,8 +149,13 @@ impl<'a> Way<'a> {
 #[cfg(test)]
 mod tests {
     use crate::config::Config;
+    use crate::front_ends::typed::joined;
 
     fn told(target: &str) -> String {
+        joined(&shown(target))
+    }
+
+    fn shown(target: &str) -> String {
         let text = format!(
             "[[portal]]\nlisten = \"[2001:db8::1]:3260\"\n[[portal]]\nlisten = \"192.0.2.1:3261\"\ngroup = 2\n\
              [volume.vm1]\nspec = \"ram:1MiB\"\n[[target]]\nname = \"iqn.2026-01.io.linerate:vm1\"\n{target}"
@@ -171,16 +173,21 @@ mod tests {
 iqn.2026-01.io.linerate:vm1
   Linux     iscsiadm -m discovery -t sendtargets -p [2001:db8::1]:3260
             iscsiadm -m node -T iqn.2026-01.io.linerate:vm1 --login
-  Windows   New-IscsiTargetPortal -TargetPortalAddress 2001:db8::1 -TargetPortalPortNumber 3260
+  Windows   New-IscsiTargetPortal -TargetPortalAddress 2001:db8::1 `
+              -TargetPortalPortNumber 3260
             Connect-IscsiTarget -NodeAddress iqn.2026-01.io.linerate:vm1
-  ESXi      esxcli iscsi adapter list    # the name of the software adapter, here vmhba64
-            esxcli iscsi adapter discovery sendtarget add -A vmhba64 -a [2001:db8::1]:3260
+  ESXi      esxcli iscsi adapter list    # name of the adapter, here vmhba64
+            esxcli iscsi adapter discovery sendtarget add -A vmhba64 -a \\
+              [2001:db8::1]:3260
             esxcli storage core adapter rescan -A vmhba64
-  QEMU      -blockdev driver=iscsi,node-name=disk7,transport=tcp,portal=[2001:db8::1]:3260,target=iqn.2026-01.io.linerate:vm1,lun=7
+  QEMU      -blockdev driver=iscsi,node-name=disk7,transport=tcp,\\
+portal=[2001:db8::1]:3260,target=iqn.2026-01.io.linerate:vm1,lun=7
   libiscsi  iscsi-ls -s iscsi://[2001:db8::1]:3260
             iscsi-inq 'iscsi://[2001:db8::1]:3260/iqn.2026-01.io.linerate:vm1/7'
 ";
-        assert_eq!(told(&format!("groups = [1]\n{LUN}")), expected);
+        assert_eq!(shown(&format!("groups = [1]\n{LUN}")), expected);
+        let line = "transport=tcp,portal=[2001:db8::1]:3260,target=iqn.2026-01.io.linerate:vm1,lun=7\n";
+        assert!(told(&format!("groups = [1]\n{LUN}")).contains(line), "as the shell sees it");
     }
 
     #[test]

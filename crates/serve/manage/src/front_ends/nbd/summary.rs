@@ -8,6 +8,7 @@ use super::export::Export;
 use super::tls::Tls;
 use crate::config::Config;
 use crate::control;
+use crate::front_ends::typed::labelled;
 
 /// For `linerate serve --check`.
 pub(super) fn of(export: &Export, config: &Config) -> String {
@@ -59,20 +60,43 @@ pub(super) fn usage(export: &Export, tls: Option<&Tls>, portals: &[Portal]) -> O
             }
             false => ("", ""),
         };
-        return Some(format!(
-            "NBD export {name}, where DIR has ca-cert.pem, client-cert.pem and client-key.pem\n  Linux     nbd-client -N {name} \
-             -enable-tls -cacertfile ca-cert.pem{own_certificate} {linux} /dev/nbd0\n  QEMU      -object \
-             tls-creds-x509,id=tls0,endpoint=client,dir=DIR -drive \
-             driver=nbd,{qemu},export={name},tls-creds=tls0\n  libnbd    nbdinfo '{url}{key}tls-certificates=DIR'\n  \
-             Linerate  linerate info '{url}{key}tls-ca=FILE{own}'\n"
+        return Some(told_by_system(
+            &format!("NBD export {name}, where DIR has ca-cert.pem, client-cert.pem and client-key.pem"),
+            [
+                (
+                    "Linux",
+                    format!(
+                        "nbd-client -N {name} -enable-tls -cacertfile ca-cert.pem{own_certificate} {linux} /dev/nbd0"
+                    ),
+                ),
+                (
+                    "QEMU",
+                    format!(
+                        "-object tls-creds-x509,id=tls0,endpoint=client,dir=DIR -drive \
+                     driver=nbd,{qemu},export={name},tls-creds=tls0"
+                    ),
+                ),
+                ("libnbd", format!("nbdinfo '{url}{key}tls-certificates=DIR'")),
+                ("Linerate", format!("linerate info '{url}{key}tls-ca=FILE{own}'")),
+            ],
         ));
     }
     // For a shell.
     let url = if url.contains('?') { format!("'{url}'") } else { url };
-    Some(format!(
-        "NBD export {name}\n  Linux     nbd-client -N {name} {linux} /dev/nbd0\n  QEMU      -drive file={url},format=raw\n  \
-         libnbd    nbdinfo {url}\n"
+    Some(told_by_system(
+        &format!("NBD export {name}"),
+        [
+            ("Linux", format!("nbd-client -N {name} {linux} /dev/nbd0")),
+            ("QEMU", format!("-drive file={url},format=raw")),
+            ("libnbd", format!("nbdinfo {url}")),
+        ],
     ))
+}
+
+fn told_by_system<const N: usize>(head: &str, systems: [(&str, String); N]) -> String {
+    systems
+        .into_iter()
+        .fold(format!("{head}\n"), |text, (system, line)| text + &labelled(system, &[line], '\\'))
 }
 
 /// For the control socket.
