@@ -61,6 +61,9 @@ enum RaidCommand {
         /// which a crash that costs a member, too, can damage data
         #[arg(long, value_name = "SIZE")]
         journal: Option<Bytes>,
+        /// Keep a checksum (CRC32C) of each block, which tells which member has a wrong one
+        #[arg(long)]
+        checksums: bool,
         /// Overwrite what is there without asking
         #[arg(long)]
         yes: bool,
@@ -153,8 +156,9 @@ pub(crate) fn run(arguments: &RaidArguments) -> Result<ExitCode, Failure> {
     let socket = || manage::state::control_socket(arguments.control.as_deref(), arguments.config.as_deref());
     let order = |set: &ServedSet, order| server::tell(set.order(&socket()?, order)?, false);
     match &arguments.command {
-        RaidCommand::Create { set, name, spares, journal, yes } => {
-            let creation = Creation { name: name.clone(), journal: *journal, spares: spares.clone() };
+        RaidCommand::Create { set, name, spares, journal, checksums, yes } => {
+            let (name, spares) = (name.clone(), spares.clone());
+            let creation = Creation { name, journal: *journal, checksums: *checksums, spares };
             let consent = terminal::consent(*yes);
             remote::run(async { raid::create(set, &creation, consent).await })?;
             // It is degraded until parity is there.

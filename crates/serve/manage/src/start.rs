@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use backends::{Failure, secrets};
 use host::local_socket::SocketFile;
 use host::{EpollOptions, threads};
-use reactor::mailbox;
+use reactor::{Sender, mailbox};
 use server::{Core, FrontEnd, ListenAddress, Server};
 use volume::backend::Undo;
 
@@ -51,7 +51,7 @@ fn start_noting(desired: Desired, config: Config, undo: &Undo) -> Result<Started
     let state = ServerState::open(&state_directory(&config)?, undo).map_err(Failure::refused)?;
     let cores = config.reactors.and_then(NonZeroUsize::new).unwrap_or_else(threads::available);
     let (openers, of_cores) = Openers::of_cores(cores);
-    let (reactors, begin) = start_reactors(&config, cores, of_cores)?;
+    let (reactors, begins) = start_reactors(&config, cores, of_cores)?;
     let volumes = volumes::open(&config, &state, &openers, undo)?;
     let serving = Serving { config: &config, volumes: &volumes };
     let front_ends: Vec<Arc<dyn Running>> =
@@ -60,7 +60,7 @@ fn start_noting(desired: Desired, config: Config, undo: &Undo) -> Result<Started
     let (server, parts) = Server::new(join::server(serving), cores.get(), for_server);
     let events = Arc::new(Events::default());
     server.set_observer(events.clone());
-    let addresses = addresses(&begin(parts))?;
+    let addresses = addresses(&begin(&begins, parts))?;
     let socket = Socket::bind(&control(&config, state.directory())).map_err(Failure::refused)?;
     let metrics = config.metrics.as_ref().map(Metrics::bind).transpose()?;
     tell(&desired, &config, &state, &addresses);
@@ -139,25 +139,25 @@ fn tell(desired: &Desired, config: &Config, state: &ServerState, bound: &[Listen
 
 type Bound = Receiver<io::Result<Vec<ListenAddress>>>;
 
-/// Starts the reactor threads, which open remote volumes and wait for their parts of the server. What is returned gives these to
-/// them; its receiver hears of the portals.
+/// What a reactor thread serves, and who hears of the portals.
+type Part = (Core, mpsc::Sender<io::Result<Vec<ListenAddress>>>);
+
+/// Starts the reactor threads, which open remote volumes and wait for their parts of the server, each at its end of a mailbox.
 fn start_reactors(
     config: &Config,
     cores: NonZeroUsize,
     of_cores: Vec<(Jobs, LastUse)>,
-) -> Result<(threads::Reactors<bool>, impl FnOnce(Vec<Core>) -> Bound), Failure> {
+) -> Result<(threads::Reactors<bool>, Vec<Sender<Part>>), Failure> {
     let usual = EpollOptions::default();
     let options = EpollOptions {
         spin: config.poll.unwrap_or(usual.spin),
         gather: config.gather.unwrap_or(usual.gather),
     };
-    let (givers, parts): (Vec<_>, Vec<_>) = of_cores
-        .into_iter()
-        .map(|of_core| {
-            let (give, part) = mailbox();
-            (give, Some((of_core, part)))
-        })
-        .unzip();
+    let with_mailbox = |of_core| {
+        let (begin, part) = mailbox::<Part>();
+        (begin, Some((of_core, part)))
+    };
+    let (begins, parts): (Vec<_>, Vec<_>) = of_cores.into_iter().map(with_mailbox).unzip();
     let parts = Arc::new(Mutex::new(parts));
     let main = move |number: usize| {
         let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -166,22 +166,24 @@ fn start_reactors(
             let Some(((jobs, last_use), mut part)) = part else { return true };
             drop(reactor::spawn(jobs.attend()));
             // There is none if the server could not be started.
-            let Some((core, report)): Option<(Core, _)> = part.recv().await else { return true };
+            let Some((core, report)) = part.recv().await else { return true };
             let flushed = core.run(report).await;
             last_use.ended().await;
             flushed
         }
     };
     let reactors = threads::start(cores, options, main).map_err(Failure::failed)?;
-    let begin = move |parts: Vec<Core>| {
-        let (report, bound) = mpsc::channel();
-        for (give, core) in givers.into_iter().zip(parts) {
-            // A reactor that has ended is missed by who waits for the portals.
-            let _ = give.send((core, report.clone()));
-        }
-        bound
-    };
-    Ok((reactors, begin))
+    Ok((reactors, begins))
+}
+
+/// Gives the reactor threads their parts. The receiver hears of the portals.
+fn begin(begins: &[Sender<Part>], parts: Vec<Core>) -> Bound {
+    let (report, bound) = mpsc::channel();
+    for (begin, core) in begins.iter().zip(parts) {
+        // A reactor that has ended is missed by who waits for the portals.
+        let _ = begin.send((core, report.clone()));
+    }
+    bound
 }
 
 fn addresses(bound: &Bound) -> Result<Vec<ListenAddress>, Failure> {

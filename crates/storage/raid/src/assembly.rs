@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use block::{BlockDevice, Blocks, DeviceError, Durability, Geometry, Permits, Profile, Sleeper, Spawner};
+use block::{Blocks, DeviceError, Durability, Geometry, Permits, Profile, Sleeper, Spawner};
 use derive_more::{Display, Error};
 
 use crate::area::{Area, AreaCopy};
@@ -13,7 +13,7 @@ use crate::members::Members;
 use crate::merge::{WRITES_MAX, WaitingWrites};
 use crate::operations::Operations;
 use crate::set::{Protection, Set};
-use crate::{Layout, Level, MemberStates, MetadataStore};
+use crate::{Layout, Level, MemberDevice, MemberStates, MetadataStore};
 
 /// What protects a set from writes that a crash has cut in two.
 #[derive(Clone)]
@@ -49,7 +49,7 @@ pub struct Assembly {
     /// The layout, as it was when the set was made.
     pub layout: Layout,
     /// The blocks for data of each member. `None` if it is missing.
-    pub members: Vec<Option<Arc<dyn BlockDevice>>>,
+    pub members: Vec<Option<MemberDevice>>,
     /// The states that were recorded last.
     pub states: MemberStates,
     /// Where they are recorded.
@@ -127,6 +127,12 @@ pub enum AssemblyError {
         /// What was given.
         protection: &'static str,
     },
+    /// Blocks have checksums, and nothing tells where they may not fit after a crash.
+    #[display("{level} with checksums of its blocks needs {}", checksums_need(*level))]
+    UnprotectedChecksums {
+        /// The level.
+        level: Level,
+    },
     /// No copy of the journal or bitmap is there, or they have other block sizes than the members.
     #[display(
         "no copy of the {protection} can be used: it lies on members that lack, or its blocks have another size"
@@ -167,13 +173,22 @@ impl From<DeviceError> for AssemblyError {
     }
 }
 
+fn checksums_need(level: Level) -> &'static str {
+    match level {
+        Level::Raid0 => "copies or parity, which it has not",
+        Level::Raid1 | Level::Raid10 => "a bitmap",
+        Level::Raid5 | Level::Raid6 => "a journal",
+    }
+}
+
 /// Assembles a set: replays its journal, or learns from its bitmap what may differ.
 pub(crate) async fn assemble(assembly: Assembly) -> Result<RaidDevice, AssemblyError> {
     check_members(&assembly)?;
     let Assembly { layout, states, metadata, nonce, sleeper, spawner, origin, .. } = assembly;
+    let has_sums = assembly.members.iter().flatten().any(|member| member.summed().is_some());
     let profile = profile(&layout, &assembly.members, &assembly.protection);
     let physical_exponent =
-        assembly.members.iter().flatten().map(|member| member.geometry().physical_exponent);
+        assembly.members.iter().flatten().map(|member| member.device().geometry().physical_exponent);
     let geometry = Geometry {
         block_size: layout.block_size(),
         blocks: layout.blocks(),
@@ -188,6 +203,7 @@ pub(crate) async fn assemble(assembly: Assembly) -> Result<RaidDevice, AssemblyE
         layout,
         geometry,
         profile,
+        has_sums,
         members: Arc::clone(&members),
         locks: Arc::default(),
         waiting_writes: WaitingWrites::default(),
@@ -222,7 +238,7 @@ fn check_members(assembly: &Assembly) -> Result<(), AssemblyError> {
         }
     }
     for (member, device) in members.iter().enumerate() {
-        let Some(geometry) = device.as_ref().map(|device| device.geometry()) else { continue };
+        let Some(geometry) = device.as_ref().map(|member| member.device().geometry()) else { continue };
         if geometry.block_size != layout.block_size() {
             let (found, expected) = (geometry.block_size.bytes(), layout.block_size().bytes());
             return Err(AssemblyError::BlockSize { member, found, expected });
@@ -248,7 +264,13 @@ fn check_members(assembly: &Assembly) -> Result<(), AssemblyError> {
         });
     }
     let level = layout.level();
+    let has_sums = members.iter().flatten().any(|member| member.summed().is_some());
     match &assembly.protection {
+        // After a crash nothing else tells where blocks and checksums may not fit.
+        ProtectionAreas::Bitmap { .. } if has_sums && layout.has_parity() => {
+            Err(AssemblyError::UnprotectedChecksums { level })
+        }
+        ProtectionAreas::Nothing if has_sums => Err(AssemblyError::UnprotectedChecksums { level }),
         ProtectionAreas::Journal(_) if !layout.has_parity() => {
             Err(AssemblyError::NoSuchProtection { level, protection: "journal" })
         }
@@ -259,12 +281,8 @@ fn check_members(assembly: &Assembly) -> Result<(), AssemblyError> {
     }
 }
 
-fn profile(
-    layout: &Layout,
-    members: &[Option<Arc<dyn BlockDevice>>],
-    protection: &ProtectionAreas,
-) -> Profile {
-    let profiles: Vec<Profile> = members.iter().flatten().map(|member| member.profile()).collect();
+fn profile(layout: &Layout, members: &[Option<MemberDevice>], protection: &ProtectionAreas) -> Profile {
+    let profiles: Vec<Profile> = members.iter().flatten().map(|member| member.device().profile()).collect();
     let all = |property: fn(&Profile) -> bool| profiles.iter().all(property);
     let any = |property: fn(&Profile) -> bool| profiles.iter().any(property);
     let granule = profiles.iter().map(|profile| profile.granularity.0).max().unwrap_or(1);

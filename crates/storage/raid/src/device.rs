@@ -10,7 +10,7 @@ use crate::assembly::{Assembly, AssemblyError, assemble};
 use crate::members::Cause;
 use crate::repair::{Progress, Scrubbed};
 use crate::set::{Protection, Set};
-use crate::{Layout, MemberStates};
+use crate::{Layout, MemberDevice, MemberStates};
 
 /// Pieces of a request that are looked at for one answer about allocation.
 const PIECES_OF_ALLOCATION: usize = 64;
@@ -29,6 +29,9 @@ pub struct Status {
     pub is_out_of_service: bool,
     /// Copies of the journal in use, if the set has one. Without a copy, writes fail.
     pub journal_copies: Option<usize>,
+    /// Of each member, how many blocks were not what their checksums say when they were read, since it is a member here. They
+    /// were read by the others and written anew where that was possible.
+    pub wrong_blocks: Vec<u64>,
     /// Regions that may differ since a crash, and are to be synchronised.
     pub unsynced_regions: u64,
 }
@@ -61,6 +64,7 @@ impl RaidDevice {
             states: self.set.members.states(),
             is_out_of_service: self.set.members.check_service().is_err(),
             journal_copies,
+            wrong_blocks: self.set.members.wrong_blocks(),
             unsynced_regions,
         }
     }
@@ -79,16 +83,20 @@ impl RaidDevice {
     /// Puts a device in the place of a failed member; [`RaidDevice::rebuild_step`] rebuilds it. `area` is its copy of
     /// the journal or bitmap, if it is to have one; whatever is in it is overwritten.
     /// [`DeviceError::OutOfRange`] if one of them is too small, [`DeviceError::Unsupported`] if its blocks have another
-    /// size or the member has not failed.
+    /// size, or no checksums where others have, or the member has not failed.
     pub fn replace(
         &self,
         member: usize,
-        device: Arc<dyn BlockDevice>,
+        device: impl Into<MemberDevice>,
         area: Option<Arc<dyn BlockDevice>>,
     ) -> Pending<'_, ()> {
+        let device = device.into();
         Box::pin(async move {
             self.check_member(member)?;
-            let geometry = device.geometry();
+            if device.summed().is_some() != self.set.has_sums {
+                return Err(DeviceError::Unsupported);
+            }
+            let geometry = device.device().geometry();
             if geometry.block_size != self.set.geometry.block_size {
                 return Err(DeviceError::Unsupported);
             }

@@ -12,7 +12,7 @@
 //! Reading order: [`Level`] and [`Layout`] (where a block lies), [`MemberState`] and [`MetadataStore`] (which members
 //! may be read, and how that is remembered), [`Assembly`], [`RaidDevice`] (the set), [`superblock`] (what a member says of its set),
 //! [`choose`] (which disks are a set), [`disks`] (from disks to an [`Assembly`] and back); inside, `plan` and [`parity`] (pure),
-//! `journal` and `intent` (the write hole), `members` (what follows from a failure), `read`, `write`, `merge`, `clear`, `repair`.
+//! `journal` and `intent` (the write hole), `members` (what follows from a failure), `sums` (which member lies), `read`, `write`, `merge`, `clear`, `repair`.
 
 mod area;
 mod assembly;
@@ -33,6 +33,7 @@ mod plan;
 mod read;
 mod repair;
 mod set;
+mod sums;
 pub mod superblock;
 mod write;
 
@@ -40,5 +41,6 @@ pub use area::AreaCopy;
 pub use assembly::{Assembly, AssemblyError, Origin, ProtectionAreas, journal_blocks_min};
 pub use device::{RaidDevice, Status};
 pub use layout::{BadLayout, Layout, Level, MEMBERS_MAX, Piece, Strip};
-pub use member::{MemberState, MemberStates, MetadataStore};
+pub use member::{MemberDevice, MemberState, MemberStates, MetadataStore};
 pub use repair::{Progress, Scrubbed};
+pub use sums::Summed;

@@ -1,8 +1,48 @@
 //! Which members hold their data, and who remembers it.
 
-use block::Pending;
+use std::sync::Arc;
 
-use crate::Layout;
+use block::{BlockDevice, Pending};
+
+use crate::{Layout, Summed};
+
+/// The strips of a member.
+#[derive(Clone)]
+pub enum MemberDevice {
+    /// What is read is right.
+    Plain(Arc<dyn BlockDevice>),
+    /// What is read is compared with its checksum.
+    Summed(Arc<Summed>),
+}
+
+impl MemberDevice {
+    /// The device.
+    pub fn device(&self) -> Arc<dyn BlockDevice> {
+        match self {
+            MemberDevice::Plain(device) => Arc::clone(device),
+            MemberDevice::Summed(device) => Arc::clone(device) as _,
+        }
+    }
+
+    pub(crate) fn summed(&self) -> Option<Arc<Summed>> {
+        match self {
+            MemberDevice::Plain(_) => None,
+            MemberDevice::Summed(device) => Some(Arc::clone(device)),
+        }
+    }
+}
+
+impl From<Arc<dyn BlockDevice>> for MemberDevice {
+    fn from(device: Arc<dyn BlockDevice>) -> MemberDevice {
+        MemberDevice::Plain(device)
+    }
+}
+
+impl From<Arc<Summed>> for MemberDevice {
+    fn from(device: Arc<Summed>) -> MemberDevice {
+        MemberDevice::Summed(device)
+    }
+}
 
 /// What a member holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

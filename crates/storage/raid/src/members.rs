@@ -15,7 +15,7 @@ use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lba, Lock, Sle
 
 use crate::locks::ExtentLocks;
 use crate::operations::{Operations, all, first_error};
-use crate::{Layout, MemberState, MemberStates, MetadataStore};
+use crate::{Layout, MemberDevice, MemberState, MemberStates, MetadataStore, Summed};
 
 pub(crate) struct Members {
     layout: Layout,
@@ -36,6 +36,8 @@ pub(crate) struct Members {
 
 struct Slot {
     device: Option<Arc<dyn BlockDevice>>,
+    /// The same, if its blocks have checksums.
+    summed: Option<Arc<Summed>>,
     state: MemberState,
     /// Of a member that is rebuilt: the stripes that are on its stable storage.
     secured: u64,
@@ -55,6 +57,7 @@ pub(crate) struct Member {
     incarnation: u64,
     losses: u64,
     pub(crate) device: Arc<dyn BlockDevice>,
+    summed: Option<Arc<Summed>>,
 }
 
 /// What a member did that makes it fail.
@@ -78,17 +81,19 @@ pub(crate) enum Unread {
 impl Members {
     pub(crate) fn new(
         layout: Layout,
-        devices: Vec<Option<Arc<dyn BlockDevice>>>,
+        devices: Vec<Option<MemberDevice>>,
         states: &MemberStates,
         metadata: Arc<dyn MetadataStore>,
         operations: Arc<Operations>,
         sleeper: Arc<dyn Sleeper>,
     ) -> Members {
-        let slot = |(device, state): (Option<Arc<dyn BlockDevice>>, &MemberState)| {
-            let state = if device.is_some() { *state } else { MemberState::Failed };
+        let slot = |(member, state): (Option<MemberDevice>, &MemberState)| {
+            let state = if member.is_some() { *state } else { MemberState::Failed };
+            let summed = member.as_ref().and_then(MemberDevice::summed);
+            let device = member.map(|member| member.device());
             let secured = if let MemberState::Rebuilding { done } = state { done } else { 0 };
             let losses = device.as_ref().map_or(0, |device| device.losses());
-            Slot { device, state, secured, incarnation: 0, losses, latency_ns: 0, reads: 0 }
+            Slot { device, summed, state, secured, incarnation: 0, losses, latency_ns: 0, reads: 0 }
         };
         let slots: Vec<Slot> = devices.into_iter().zip(&states.members).map(slot).collect();
         // A member that was in sync and is missing has failed, which is to be recorded.
@@ -200,18 +205,52 @@ impl Members {
             let _timed = TimedRead::begin(self, &member);
             member.device.read(extent, buffer).await
         };
-        match result {
-            Ok(buffer) if member.has_lost_nothing() => Ok(buffer),
-            Ok(buffer) => match self.fail(&member, Cause::LostWrites).await {
-                Ok(()) if self.is_present(&member) => Ok(buffer),
-                Ok(()) => Err(Unread::Lacking),
-                Err(error) => Err(Unread::Bad(error)),
-            },
+        self.judged(&member, result).await
+    }
+
+    /// The same whether blocks fit their checksums or not; and of each, whether it does.
+    pub(crate) async fn read_and_judge(
+        self: &Arc<Self>,
+        index: usize,
+        stripe: u64,
+        extent: Extent,
+        buffer: Buffer,
+    ) -> Result<(Buffer, Vec<bool>), Unread> {
+        let member = self.holder(index, stripe).ok_or(Unread::Lacking)?;
+        let result = match &member.summed {
+            Some(summed) => summed.read_and_judge(extent, buffer).await,
+            None => {
+                let buffer = member.device.read(extent, buffer).await;
+                buffer.map(|buffer| (buffer, vec![true; extent.blocks.0 as usize]))
+            }
+        };
+        self.judged(&member, result).await
+    }
+
+    /// What follows from the result of a read.
+    async fn judged<T>(
+        self: &Arc<Self>,
+        member: &Member,
+        result: Result<T, DeviceError>,
+    ) -> Result<T, Unread> {
+        let result = match result {
+            Ok(read) => Ok(read),
             Err(error @ DeviceError::Unreadable(_)) => Err(Unread::Bad(error)),
-            Err(error) => match self.fail(&member, Cause::Read(error)).await {
-                Ok(()) => Err(Unread::Lacking),
-                Err(error) => Err(Unread::Bad(error)),
-            },
+            Err(error) => {
+                return match self.fail(member, Cause::Read(error)).await {
+                    Ok(()) => Err(Unread::Lacking),
+                    Err(error) => Err(Unread::Bad(error)),
+                };
+            }
+        };
+        if member.has_lost_nothing() {
+            return result;
+        }
+        // Blocks that were lost do not fit their checksums, either.
+        match self.fail(member, Cause::LostWrites).await {
+            Ok(()) if self.is_present(member) => result,
+            Ok(()) => Err(Unread::Lacking),
+            Err(error) => Err(Unread::Bad(error)),
         }
     }
 
@@ -262,6 +301,12 @@ impl Members {
         self.fail(&member, Cause::LostWrites).await?;
         // One that stays lacks what it has lost. Losses from before the flush are only counted.
         if self.is_present(&member) && after != before { Err(DeviceError::WritesLost) } else { Ok(()) }
+    }
+
+    /// Of each member, how many blocks did not fit their checksum when they were read.
+    pub(crate) fn wrong_blocks(&self) -> Vec<u64> {
+        let slots = self.slots.lock();
+        slots.iter().map(|slot| slot.summed.as_ref().map_or(0, |summed| summed.wrong())).collect()
     }
 
     /// The losses of members that the set cannot do without.
@@ -339,7 +384,7 @@ impl Members {
     pub(crate) async fn replace(
         self: &Arc<Self>,
         index: usize,
-        device: Arc<dyn BlockDevice>,
+        member: MemberDevice,
     ) -> Result<bool, DeviceError> {
         {
             let mut slots = self.slots.lock();
@@ -347,8 +392,10 @@ impl Members {
             if slot.state != MemberState::Failed {
                 return Ok(false);
             }
+            let device = member.device();
             slot.losses = device.losses();
             slot.device = Some(device);
+            slot.summed = member.summed();
             slot.state = MemberState::Rebuilding { done: 0 };
             (slot.secured, slot.latency_ns) = (0, 0);
             slot.incarnation += 1;
@@ -457,7 +504,8 @@ impl Member {
 impl Slot {
     fn member(&self, index: usize) -> Option<Member> {
         let device = Arc::clone(self.device.as_ref()?);
-        Some(Member { index, incarnation: self.incarnation, losses: self.losses, device })
+        let summed = self.summed.clone();
+        Some(Member { index, incarnation: self.incarnation, losses: self.losses, device, summed })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Reads.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use block::{Buffer, DeviceError, Durability, Extent};
@@ -143,6 +144,9 @@ impl Set {
     }
 
     async fn read_copy(self: &Arc<Self>, piece: Piece, mut buffer: Buffer) -> Result<Buffer, DeviceError> {
+        if self.has_sums && self.is_unsynced(piece.stripe) {
+            return self.chosen_copies(piece.stripe, &piece.columns()).await;
+        }
         let mut bad = Vec::new();
         let mut error = DeviceError::NotReady;
         while let Some(copy) = self.fastest_copy(piece.stripe, &bad) {
@@ -165,6 +169,42 @@ impl Set {
             buffer = Buffer::recycled(self.bytes(piece.blocks));
         }
         Err(error)
+    }
+
+    /// Where copies may differ, and blocks may not fit their checksums because both were being written: of each block the first
+    /// copy that fits, or the first one. Each time the same, until it is written.
+    pub(crate) async fn chosen_copies(
+        &self,
+        stripe: u64,
+        columns: &Range<u64>,
+    ) -> Result<Buffer, DeviceError> {
+        let block_bytes = self.bytes(1);
+        let mut chosen: Option<(Buffer, Vec<bool>)> = None;
+        let mut error = DeviceError::NotReady;
+        for copy in 0..self.layout.strips() {
+            let (member, extent) = self.place(stripe, copy, columns);
+            let buffer = Buffer::recycled(self.bytes(extent.blocks.0));
+            match (self.members.read_and_judge(member, stripe, extent, buffer).await, &mut chosen) {
+                (Ok(read), None) => chosen = Some(read),
+                (Ok((buffer, fits)), Some((best, best_fits))) => {
+                    let blocks = best.chunks_exact_mut(block_bytes).zip(buffer.chunks_exact(block_bytes));
+                    for ((to, from), (is_right, fits)) in blocks.zip(best_fits.iter_mut().zip(fits)) {
+                        if fits && !*is_right {
+                            to.copy_from_slice(from);
+                            *is_right = true;
+                        }
+                    }
+                }
+                (Err(Unread::Lacking), _) => {}
+                (Err(Unread::Bad(why)), _) => error = why,
+            }
+            if let Some((_, fits)) = &chosen
+                && fits.iter().all(|fits| *fits)
+            {
+                break;
+            }
+        }
+        chosen.map(|(buffer, _)| buffer).ok_or(error)
     }
 
     /// Writes what one copy has to copies that could not be read.

@@ -147,6 +147,9 @@ impl Set {
     /// What a strip must have in it, by the others.
     async fn content_of(&self, stripe: u64, strip: usize) -> Result<Buffer, DeviceError> {
         let columns = 0..self.layout.strip_blocks();
+        if self.has_sums && self.is_unsynced(stripe) {
+            return self.chosen_copies(stripe, &columns).await;
+        }
         if !self.layout.has_parity() {
             let mut others = vec![strip];
             let mut error = DeviceError::NotReady;
@@ -215,6 +218,10 @@ impl Set {
             let length = self.bytes(self.layout.strip_blocks());
             let parity = parity_of(&all, self.layout.level().parity_strips(), length);
             parity.into_iter().enumerate().map(|(at, parity)| (data + at, parity.share())).collect()
+        } else if self.has_sums {
+            // All of them: a block that is right may have a checksum that is not.
+            let data = self.chosen_copies(stripe, &columns).await?.share();
+            (0..self.layout.strips()).map(|copy| (copy, data.clone())).collect()
         } else {
             let mut bad = Vec::new();
             let (copy, data) = loop {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Permits, Profile};
 
-use crate::Layout;
 use crate::area::AreaCopy;
 use crate::intent::{Intent, Marked};
 use crate::journal::{Change, Journal, Part, Recorded};
@@ -14,6 +13,7 @@ use crate::members::{Members, Unread};
 use crate::merge::WaitingWrites;
 use crate::operations::{Operations, all, first_error};
 use crate::plan::{Plan, Stripe, parity_of};
+use crate::{Layout, MemberDevice};
 
 /// Blocks of a new area that are erased by one write.
 const ERASED_BLOCKS: u64 = 256;
@@ -23,6 +23,8 @@ pub(crate) struct Set {
     /// As it was assembled; see [`Set::geometry`].
     pub(crate) geometry: Geometry,
     pub(crate) profile: Profile,
+    /// Blocks have checksums.
+    pub(crate) has_sums: bool,
     pub(crate) members: Arc<Members>,
     /// By blocks of the set. A computation with a stripe excludes, or shares, all of it.
     pub(crate) locks: Arc<ExtentLocks>,
@@ -216,7 +218,7 @@ impl Set {
     pub(crate) async fn replace(
         self: Arc<Self>,
         member: usize,
-        device: Arc<dyn BlockDevice>,
+        device: MemberDevice,
         area: Option<Arc<dyn BlockDevice>>,
     ) -> Result<(), DeviceError> {
         let copy = area.map(|device| AreaCopy { device, member: Some(member) });

@@ -6,7 +6,7 @@ use block::{Allocation, BlockDevice, BlockSize, Blocks, Buffer, Durability, Exte
 use contents::Consent;
 use raid::disks::{self, Disk};
 use raid::superblock::{Areas, MemberRecord, SetRecord, Uuid, area_copies};
-use raid::{Layout, Level, MemberState, MemberStates, journal_blocks_min};
+use raid::{Layout, Level, MemberState, MemberStates, Summed, journal_blocks_min};
 use volume::backend::Opening;
 use volume::spec::{Bytes, Spec};
 
@@ -22,6 +22,8 @@ pub struct Creation {
     /// Memory of the journal on each of the members that have a copy; RAID 5 and 6 only. 0: a write-intent bitmap instead,
     /// which does not close the write hole. [default: 32 MiB, of RAID 5 and 6]
     pub journal: Option<Bytes>,
+    /// Checksums of all blocks, which tell which member has a wrong one. RAID 1 and 10, and RAID 5 and 6 with a journal.
+    pub checksums: bool,
     /// Volumes that can replace a member.
     pub spares: Vec<Spec>,
 }
@@ -133,7 +135,14 @@ async fn record(
     let journal_bytes = if has_journal { journal.0.max(least) } else { 0 };
     let bitmap_bytes =
         if has_journal || level == Level::Raid0 { 0 } else { BITMAP_BYTES.max(bitmap_min(block_size)) };
-    let areas = Areas::plan(bytes, journal_bytes, bitmap_bytes, 0).ok_or_else(|| {
+    if creation.checksums && (level == Level::Raid0 || (level.parity_strips() > 0 && !has_journal)) {
+        return Err(Failure::refused(format_args!(
+            "{level} {} has no checksums: RAID 1 and 10 can have them, and RAID 5 and 6 with a journal",
+            if level == Level::Raid0 { "repairs nothing and" } else { "without a journal" }
+        )));
+    }
+    let sums_bytes = if creation.checksums { Summed::area_bytes(bytes >> block_size.shift()) } else { 0 };
+    let areas = Areas::plan(bytes, journal_bytes, bitmap_bytes, sums_bytes).ok_or_else(|| {
         Failure::refused(format_args!(
             "the smallest member has {bytes} bytes, which is too few: give it 64 MiB or more"
         ))

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use block::{BlockDevice, BlockSize, Blocks};
 use raid::choose::{FoundSet, LeftOut, Refusal, Trust, only_set};
 use raid::disks::{self, Disk, OpenSet, Records};
-use raid::{Assembly, Layout, MemberStates, MetadataStore, Origin, ProtectionAreas, RaidDevice};
+use raid::{
+    Assembly, Layout, MemberDevice, MemberStates, MetadataStore, Origin, ProtectionAreas, RaidDevice,
+};
 use volume::backend::{Backend, OpenError, Opening};
 use volume::spec::Spec;
 
@@ -206,6 +208,7 @@ impl Raid {
         let layout = Layout::new(self.level, members.len(), strip, block_size, Blocks(blocks))
             .map_err(Failure::refused)?;
         let states = MemberStates::in_sync(members.len());
+        let members = members.into_iter().map(|member| member.map(MemberDevice::from)).collect();
         let (metadata, nothing) = (Arc::new(Forgetful), ProtectionAreas::Nothing);
         let assembly = assembly(layout, members, states, metadata, nothing, Origin::NewOfZeros, opening);
         Ok(Arc::new(RaidDevice::assemble(assembly).await.map_err(Failure::refused)?))
@@ -228,7 +231,7 @@ async fn start(parts: &OpenSet) -> Result<(), Failure> {
 
 fn assembly(
     layout: Layout,
-    members: Vec<Option<Arc<dyn BlockDevice>>>,
+    members: Vec<Option<MemberDevice>>,
     states: MemberStates,
     metadata: Arc<dyn MetadataStore>,
     protection: ProtectionAreas,

@@ -78,7 +78,7 @@ impl Working {
 }
 
 /// A scrub beside users.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Scrubbing {
     pub(super) repairs: bool,
     pub(super) found: Scrub,
@@ -87,7 +87,7 @@ pub(super) struct Scrubbing {
 }
 
 /// A scrub of a set in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubStatus {
     /// Whether it writes what does not fit anew.
     pub repairs: bool,
@@ -101,8 +101,13 @@ pub struct ScrubStatus {
 
 impl Scrubbing {
     pub(super) fn status(&self) -> ScrubStatus {
-        let Scrubbing { repairs, found, pace, has_ended } = *self;
-        ScrubStatus { repairs, has_ended, progress: pace.progress(), found }
+        let Scrubbing { repairs, found, pace, has_ended } = self;
+        ScrubStatus {
+            repairs: *repairs,
+            has_ended: *has_ended,
+            progress: pace.progress(),
+            found: found.clone(),
+        }
     }
 }
 

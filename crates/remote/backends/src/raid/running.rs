@@ -365,7 +365,7 @@ impl Running {
             .scrubbing
             .as_ref()
             .filter(|scrubbing| scrubbing.has_ended)
-            .map(|scrubbing| scrubbing.found)
+            .map(|scrubbing| scrubbing.found.clone())
     }
 
     pub(super) fn is_used(&self) -> bool {

@@ -11,7 +11,7 @@ use super::named;
 use crate::{Failure, opening};
 
 /// What a scrub has found, in stripes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scrub {
     /// Looked at.
     pub stripes: u64,
@@ -23,6 +23,8 @@ pub struct Scrub {
     pub mismatches: u64,
     /// Of the last two, those that are right now.
     pub repaired: u64,
+    /// Of a set with checksums: of each member, how often a block was not what its checksum says.
+    pub wrong_blocks: Vec<u64>,
 }
 
 impl Scrub {
@@ -55,6 +57,10 @@ impl fmt::Display for Scrub {
             f,
             "{stripes} stripes: {mismatches} do not fit, {unreadable} cannot be read, {repaired} of these repaired"
         )?;
+        let wrong = self.wrong_blocks.iter().enumerate().filter(|(_, blocks)| **blocks > 0);
+        for (member, blocks) in wrong {
+            write!(f, "; member {member} had blocks that do not fit their checksums ({blocks} times)")?;
+        }
         match self.degraded {
             0 => Ok(()),
             degraded => write!(f, "; {degraded} could not be compared, since a member lacks them"),
@@ -78,6 +84,7 @@ pub async fn scrub(spec: &Spec, repairs: bool, tells: &mut dyn FnMut(u64, u64)) 
         scrub.add(found.map_err(failed)?);
         tells(scrub.stripes, stripes);
     }
+    scrub.wrong_blocks = assembled.set.status().wrong_blocks;
     if let Some(records) = assembled.records.filter(|_| repairs) {
         let failed = |error| Failure::device("closing the set", error);
         assembled.set.close().await.map_err(failed)?;

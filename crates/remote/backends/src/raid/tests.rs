@@ -221,6 +221,34 @@ fn a_scrub_finds_what_was_changed_behind_the_set_and_repairs_it() {
 }
 
 #[test]
+fn with_checksums_data_stay_right_and_a_scrub_says_which_member_was_wrong() {
+    use std::os::unix::fs::FileExt as _;
+    for level in ["raid1", "raid5:64KiB"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let spec = set(folder.path(), level, &[0, 1, 2]);
+        made(&spec, &Creation { checksums: true, ..Creation::default() }).expect("a set");
+        fill(&spec, 0x77);
+        let disk = std::fs::File::options().write(true).open(folder.path().join("disk0")).expect("a disk");
+        disk.write_all_at(&vec![0x5a; 4 << 20], 40 << 20).expect("written");
+        assert_filled(&spec, 0x77);
+        let scrubbed =
+            |repairs| remote::run(async { scrub(&spec, repairs, &mut |_, _| {}).await }).expect("scrubbed");
+        let found = scrubbed(true);
+        assert!(found.is_right() && found.wrong_blocks[0] > 0, "{level}: {found}");
+        assert_eq!(found.wrong_blocks[1..], [0, 0], "{level}: {found}");
+        assert_eq!((scrubbed(false).unreadable, scrubbed(false).mismatches), (0, 0), "{level}");
+        assert_filled(&spec, 0x77);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let refused = |level: &str, journal: u64| {
+        let creation = Creation { checksums: true, journal: Some(Bytes(journal)), ..Creation::default() };
+        made(&set(folder.path(), level, &[0, 1, 2]), &creation).expect_err("refused").to_string()
+    };
+    assert!(refused("raid0", 0).contains("RAID 0 repairs nothing"));
+    assert!(refused("raid5", 0).contains("RAID 5 without a journal"));
+}
+
+#[test]
 fn a_spare_takes_the_place_of_a_lost_member() {
     let folder = tempfile::tempdir().expect("a folder");
     let spec = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);

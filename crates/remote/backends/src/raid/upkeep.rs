@@ -61,6 +61,7 @@ pub(super) struct Spare {
 /// Ends when nobody uses the set any more.
 pub(super) async fn run(mut upkeep: Upkeep) {
     let (mut known, mut written): (Vec<MemberState>, u64) = (Vec::new(), 0);
+    let mut wrong = Vec::new();
     loop {
         while let Some(ordered) = upkeep.running.next_order() {
             let is_last = matches!(ordered.order, Order::Close);
@@ -78,6 +79,7 @@ pub(super) async fn run(mut upkeep: Upkeep) {
         let states = upkeep.set.status().states.members;
         upkeep.tell(&known, &states);
         known = states;
+        upkeep.tell_of_wrong(&mut wrong);
         let ended = upkeep.one_round().await;
         written = upkeep.set.settle(written).await.unwrap_or(written);
         let pause = match ended {
@@ -98,6 +100,25 @@ impl Drop for Upkeep {
 }
 
 impl Upkeep {
+    /// One line for each member with blocks that were not what their checksums say, since the last look.
+    fn tell_of_wrong(&self, known: &mut Vec<u64>) {
+        let wrong = self.set.status().wrong_blocks;
+        for (member, blocks) in wrong.iter().enumerate() {
+            let new = blocks.saturating_sub(known.get(member).copied().unwrap_or(0));
+            if new > 0 {
+                let (set, disk) = (self.running.label(), self.running.disk(member));
+                tracing::warn!(
+                    set,
+                    member,
+                    disk,
+                    blocks = new,
+                    "blocks of a member of a RAID set do not fit their checksums"
+                );
+            }
+        }
+        *known = wrong;
+    }
+
     /// One line for each member that is not what it was.
     fn tell(&self, known: &[MemberState], states: &[MemberState]) {
         let set = self.running.label();
@@ -267,7 +288,7 @@ impl Upkeep {
 
     /// Looks at a stripe, if a scrub was asked for; false if there is none to look at.
     async fn scrub_step(&self) -> Result<bool, DeviceError> {
-        let scrubbing = self.running.state().scrubbing;
+        let scrubbing = self.running.state().scrubbing.clone();
         let Some(mut scrubbing) = scrubbing.filter(|scrubbing| !scrubbing.has_ended) else {
             return Ok(false);
         };
@@ -285,9 +306,10 @@ impl Upkeep {
             scrubbing.pace.done(self.opening.sleeper.now(), scrubbing.found.stripes);
         }
         scrubbing.has_ended = scrubbing.found.stripes >= layout.stripes();
-        self.running.state().scrubbing = Some(scrubbing);
+        scrubbing.found.wrong_blocks = self.set.status().wrong_blocks;
+        self.running.state().scrubbing = Some(scrubbing.clone());
         if scrubbing.has_ended {
-            let (set, found) = (self.running.label(), scrubbing.found);
+            let (set, found) = (self.running.label(), &scrubbing.found);
             match found.is_right() {
                 true => tracing::info!(set, "a RAID set was scrubbed: {found}"),
                 false => tracing::error!(set, "a RAID set was scrubbed: {found}"),
@@ -383,7 +405,7 @@ impl Upkeep {
     fn scrub(&self, repairs: bool) -> Result<String, Failure> {
         let (now, stripe_bytes) = (self.opening.sleeper.now(), self.stripe_bytes());
         let mut state = self.running.state();
-        if state.scrubbing.is_some_and(|scrubbing| !scrubbing.has_ended) {
+        if state.scrubbing.as_ref().is_some_and(|scrubbing| !scrubbing.has_ended) {
             return Err(Failure::refused("the set is being scrubbed already"));
         }
         let pace = Pace::new(now, 0, self.set.layout().stripes(), stripe_bytes);
@@ -396,6 +418,11 @@ impl Upkeep {
         let Some(records) = &self.records else {
             return Err(Failure::refused("a set of volumes that forget does not grow"));
         };
+        if records.set().areas.checksums.bytes > 0 {
+            return Err(Failure::refused(
+                "a set with checksums does not grow: they have no room for new blocks",
+            ));
+        }
         let status = self.set.status();
         if status.states.lacking().contains(&true) || status.is_out_of_service {
             return Err(Failure::refused("the set is degraded: it grows when all members are in sync"));
@@ -414,7 +441,8 @@ impl Upkeep {
         };
         let layout = grown.layout().map_err(Failure::refused)?;
         let parts = disks.iter().enumerate().map(|(member, disk)| MemberParts::new(&grown, member, disk));
-        let devices = parts.map(|parts| parts.map(|parts| parts.data)).collect::<Result<Vec<_>, _>>();
+        let devices =
+            parts.map(|parts| parts.map(|parts| parts.data.device())).collect::<Result<Vec<_>, _>>();
         let mut zeroed = VecDeque::new();
         for member in 0..layout.members() {
             let from = self.set.layout().free_from(member);

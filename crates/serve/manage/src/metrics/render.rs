@@ -202,14 +202,14 @@ fn sets(out: &mut Exposition, volumes: &[VolumeSample]) {
             }
         }
     }
-    let scrub = |set: &SetState| set.scrub.map(|scrub| scrub.progress);
+    let scrub = |set: &SetState| set.scrub.as_ref().map(|scrub| scrub.progress);
     let families: [Column<SetValue<'_>>; 5] = [
         (&all::RAID_UNSYNCED, &|set| is(set, Condition::Synchronising)),
         (&all::RAID_RATE, &|set| set.work.map(|work| work.bytes_per_s as f64)),
         (&all::RAID_LEFT, &|set| set.work?.seconds_left.map(|seconds| seconds as f64)),
         (&all::RAID_SCRUB, &|set| scrub(set).map(|scrub| scrub.done as f64 / scrub.total.max(1) as f64)),
         (&all::RAID_SCRUB_WRONG, &|set| {
-            let found = set.scrub?.found;
+            let found = &set.scrub.as_ref()?.found;
             Some((found.unreadable + found.mismatches).saturating_sub(found.repaired) as f64)
         }),
     ];

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use block::{BlockDevice, BlockSize, Blocks, Buffer, Durability, Extent, Pending};
 use raid::{
     AreaCopy, Assembly, Layout, Level, MemberStates, MetadataStore, Origin, ProtectionAreas, RaidDevice,
+    Summed,
 };
 
 use crate::medium::Medium;
@@ -34,19 +35,26 @@ pub(crate) struct Kind {
     pub(crate) members: usize,
     level: Level,
     guard: Guard,
+    has_sums: bool,
 }
 
 const fn kind(name: &'static str, level: Level, members: usize, guard: Guard) -> Kind {
-    Kind { name, members, level, guard }
+    Kind { name, members, level, guard, has_sums: false }
 }
 
-pub(crate) const SETS: [Kind; 11] = [
+const fn summed(name: &'static str, level: Level, members: usize, guard: Guard) -> Kind {
+    Kind { name, members, level, guard, has_sums: true }
+}
+
+pub(crate) const SETS: [Kind; 13] = [
     kind("raid0", Level::Raid0, 4, Guard::Nothing),
     kind("raid1", Level::Raid1, 2, Guard::Nothing),
     kind("raid1, bitmap", Level::Raid1, 2, Guard::Bitmap),
+    summed("raid1, bitmap, checksums", Level::Raid1, 2, Guard::Bitmap),
     kind("raid10", Level::Raid10, 4, Guard::Nothing),
     kind("raid5", Level::Raid5, 4, Guard::Nothing),
     kind("raid5, journal", Level::Raid5, 4, Guard::Journal),
+    summed("raid5, journal, checksums", Level::Raid5, 4, Guard::Journal),
     kind("raid5, journal in files", Level::Raid5, 4, Guard::JournalInFiles),
     kind("raid5, journal in a file of its own", Level::Raid5, 4, Guard::JournalFile),
     kind("raid6", Level::Raid6, 6, Guard::Nothing),
@@ -95,7 +103,16 @@ impl TestSet {
     pub(crate) fn new(kind: &'static Kind) -> TestSet {
         let blocks = Blocks(MEMBER_BYTES >> BLOCK_SHIFT);
         let layout = Layout::new(kind.level, kind.members, STRIP_BYTES, BlockSize::B512, blocks);
-        let member = |_| Some(Arc::new(Medium::memory(MEMBER_BYTES)) as Arc<dyn BlockDevice>);
+        let plain = || Arc::new(Medium::memory(MEMBER_BYTES)) as Arc<dyn BlockDevice>;
+        let member = |_| {
+            Some(match kind.has_sums {
+                false => plain().into(),
+                true => {
+                    let area = Medium::memory(Summed::area_bytes(blocks.0));
+                    Arc::new(Summed::new(plain(), Arc::new(area)).expect("room")).into()
+                }
+            })
+        };
         let copies = |count: usize, medium: &dyn Fn() -> Medium| -> Vec<AreaCopy> {
             let copy = |member| AreaCopy { device: Arc::new(medium()), member: Some(member) };
             (0..count).map(copy).collect()
@@ -107,9 +124,7 @@ impl TestSet {
                 copies: copies(kind.members, &|| Medium::memory(BITMAP_BYTES)),
                 region_stripes: 64,
             },
-            Guard::Journal => {
-                ProtectionAreas::Journal(copies(journals, &|| Medium::memory(JOURNAL_BYTES)))
-            }
+            Guard::Journal => ProtectionAreas::Journal(copies(journals, &|| Medium::memory(JOURNAL_BYTES))),
             Guard::JournalInFiles => ProtectionAreas::Journal(copies(journals, &|| {
                 Medium::file(JOURNAL_BYTES).expect("/dev/shm has room")
             })),

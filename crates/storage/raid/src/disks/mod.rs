@@ -12,7 +12,9 @@ use crate::superblock::{
     Area, Areas, BadRecord, MemberRecord, NoSuperblock, SLOT_BYTES, SLOTS_END, SetRecord, Slot, Superblock,
     Uuid, read,
 };
-use crate::{AreaCopy, Layout, Level, MemberState, MemberStates, MetadataStore, ProtectionAreas};
+use crate::{
+    AreaCopy, Layout, Level, MemberDevice, MemberState, MemberStates, MetadataStore, ProtectionAreas, Summed,
+};
 
 /// A disk with what people call it.
 #[derive(Clone)]
@@ -42,13 +44,11 @@ pub async fn look_at(disks: &[Disk]) -> Vec<Candidate> {
 #[derive(Clone)]
 pub struct MemberParts {
     /// Its strips.
-    pub data: Arc<dyn BlockDevice>,
+    pub data: MemberDevice,
     /// Its copy of the journal, if it has one.
     pub journal: Option<Arc<dyn BlockDevice>>,
     /// Its copy of the write-intent bitmap, if it has one.
     pub bitmap: Option<Arc<dyn BlockDevice>>,
-    /// Checksums of its data, if it has them.
-    pub checksums: Option<Arc<dyn BlockDevice>>,
 }
 
 impl MemberParts {
@@ -64,11 +64,14 @@ impl MemberParts {
         let areas = &set.areas;
         let copied = |area: Area| if member < usize::from(set.area_copies) { area } else { Area::default() };
         let journal = if set.journal_device.is_none() { copied(areas.journal) } else { Area::default() };
+        let data = part(disk, areas.data)?;
         Ok(MemberParts {
-            data: part(disk, areas.data)?,
+            data: match optional_part(disk, areas.checksums)? {
+                Some(sums) => Arc::new(Summed::new(data, sums)?).into(),
+                None => data.into(),
+            },
             journal: optional_part(disk, journal)?,
             bitmap: optional_part(disk, copied(areas.bitmap))?,
-            checksums: optional_part(disk, areas.checksums)?,
         })
     }
 }
@@ -120,8 +123,8 @@ impl OpenSet {
     }
 
     /// The strips of each member.
-    pub fn data(&self) -> Vec<Option<Arc<dyn BlockDevice>>> {
-        let data = |parts: &Option<MemberParts>| parts.as_ref().map(|parts| Arc::clone(&parts.data));
+    pub fn data(&self) -> Vec<Option<MemberDevice>> {
+        let data = |parts: &Option<MemberParts>| parts.as_ref().map(|parts| parts.data.clone());
         self.members.iter().map(data).collect()
     }
 }
@@ -209,6 +212,10 @@ pub async fn create(set: &SetRecord, disks: &[Disk]) -> Result<(), DiskError> {
             return Err(DeviceError::OutOfRange.into());
         }
         zero_until_data(device.as_ref(), set).await?;
+        let are_zeros = set.clean && !set.states().lacking().contains(&true);
+        if set.areas.checksums.bytes > 0 && !are_zeros {
+            forget_sums(device.as_ref(), set.areas.checksums).await?;
+        }
     }
     for (uuid, Disk { device, .. }) in first.uuids().zip(disks) {
         Writer::new(uuid, Arc::clone(device)).write(&first).await?;
@@ -219,6 +226,19 @@ pub async fn create(set: &SetRecord, disks: &[Disk]) -> Result<(), DiskError> {
 /// No superblock, boot sector, journal or bitmap of before is found afterwards.
 async fn zero_until_data(device: &dyn BlockDevice, set: &SetRecord) -> Result<(), DeviceError> {
     bytewise::zero(device, 0..set.areas.data.offset).await?;
+    device.flush().await
+}
+
+/// What the blocks of a used disk have in them is not known.
+async fn forget_sums(device: &dyn BlockDevice, area: Area) -> Result<(), DeviceError> {
+    const AT_ONCE: u64 = 256 << 10;
+    let extent = bytewise::covering(device, &(area.offset..area.offset + area.bytes))?;
+    let geometry = device.geometry();
+    for part in extent.chunks(AT_ONCE >> geometry.block_size.shift()) {
+        let mut unknown = Buffer::recycled(geometry.length(part) as usize);
+        unknown.fill(0xff);
+        device.write(part, unknown.share(), Durability::Cached).await?;
+    }
     device.flush().await
 }
 

@@ -136,11 +136,11 @@ fn what_was_created_is_put_together_in_any_order() {
         assert_eq!(states, MemberStates::in_sync(3));
         assert_eq!(records.set(), SetRecord { generation: 1, ..record });
         let parts = members[0].as_ref().expect("there");
-        assert!(parts.data.geometry().blocks >= layout.member_blocks());
+        assert!(parts.data.device().geometry().blocks >= layout.member_blocks());
         assert_eq!(parts.journal.as_ref().expect("a journal").geometry().bytes(), 128 << 10);
         // The first block of member 0's data is at 1 MiB of the first disk.
         let block = Buffer::zeroed(block_size.bytes() as usize).share();
-        ready(parts.data.write(Extent::new(0, 1), block, Durability::Cached)).expect("written");
+        ready(parts.data.device().write(Extent::new(0, 1), block, Durability::Cached)).expect("written");
         let bytes = scene.memory[0].bytes.lock();
         assert_eq!((bytes[(1 << 20) - 1], bytes[1 << 20], bytes[(1 << 20) + 65_536]), (0, 0, 0x55));
     }

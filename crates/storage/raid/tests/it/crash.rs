@@ -22,6 +22,8 @@ pub(crate) struct Trouble {
     pub(crate) failures: bool,
     /// A member is gone after a crash.
     pub(crate) lost_members: bool,
+    /// Blocks change by themselves, and have checksums.
+    pub(crate) corruption: bool,
 }
 
 /// One case of a seed: `Err` says what was wrong.
@@ -34,8 +36,14 @@ pub(crate) fn case(level: Level, guard: Guard, trouble: Trouble, number: u64) ->
 }
 
 /// A case whose only crash is after `polls` polls of its third batch: `None` if that ends before.
-pub(crate) fn crash_at(level: Level, guard: Guard, number: u64, polls: u64) -> Option<Result<(), String>> {
-    let trouble = Trouble { crashes: false, failures: false, lost_members: true };
+pub(crate) fn crash_at(
+    level: Level,
+    guard: Guard,
+    corruption: bool,
+    number: u64,
+    polls: u64,
+) -> Option<Result<(), String>> {
+    let trouble = Trouble { crashes: false, failures: false, lost_members: true, corruption };
     let mut scene = Scene::new(level, guard, trouble, number);
     let begun = (0..2).try_for_each(|_| scene.batch());
     if begun.is_err() {
@@ -56,24 +64,33 @@ struct Scene {
     doomed: Vec<bool>,
     /// Stripes of the first region that may differ which are synchronised.
     synchronised: u64,
+    /// A block of a mirror that changed by itself.
+    corrupt: Option<u64>,
 }
 
 impl Scene {
     fn new(level: Level, guard: Guard, trouble: Trouble, number: u64) -> Scene {
         seed(number);
         let members = level.members_min() + draw(3) as usize;
-        let mut rig = Rig::new(level, members, 2 + draw(4), guard);
+        let rows = 2 + draw(4);
+        let mut rig = match trouble.corruption {
+            true => Rig::with_sums(level, members, rows, guard),
+            false => Rig::new(level, members, rows, guard),
+        };
         // A test of what happens then, with a bitmap only.
         rig.accepts_wrong_data = true;
         let device = rig.created();
         let blocks = rig.layout.blocks().0;
         let model = Rc::new(RefCell::new(Model::new(blocks, guard == Guard::Journal)));
-        Scene { rig, device, model, trouble, doomed: vec![false; members], synchronised: 0 }
+        Scene { rig, device, model, trouble, doomed: vec![false; members], synchronised: 0, corrupt: None }
     }
 
     fn batch(&mut self) -> Result<(), String> {
         if self.trouble.failures && once_in(3) {
             self.doom_one();
+        }
+        if self.trouble.corruption && once_in(2) {
+            self.corrupt_one();
         }
         let mut tasks = self.requests();
         tasks.extend(self.maintenance());
@@ -90,9 +107,15 @@ impl Scene {
 
     /// Requests that do not overlap, beside each other.
     fn requests(&self) -> Vec<Task> {
-        let mut taken = Vec::new();
         let stripe_blocks = self.rig.layout.stripe_blocks();
         let mut tasks: Vec<Task> = Vec::new();
+        // Without a journal nobody knows, after a crash in the middle of a write, which copy is right if one was wrong before.
+        let corrupt = self.corrupt.filter(|_| self.is_spoilt());
+        let mut taken: Vec<(u64, u64)> = corrupt.map(|lba| (lba, 1)).into_iter().collect();
+        if let Some(lba) = corrupt.filter(|_| once_in(2)) {
+            let (device, model) = (Arc::clone(&self.device), Rc::clone(&self.model));
+            tasks.push(Box::pin(read(device, model, Extent::new(lba, 1))));
+        }
         for _ in 0..1 + draw(4) {
             let free = self.model.borrow().free_extent(&mut taken, stripe_blocks);
             let Some((lba, blocks)) = free else { continue };
@@ -175,8 +198,7 @@ impl Scene {
         lacking[member] = true;
         // With parity and no journal a degraded set that was not synchronised has garbage in it, as it must.
         let may_differ = self.rig.layout.has_parity() && status.unsynced_regions > 0;
-        let is_spoilt = self.rig.disks.iter().any(|disk| disk.is_spoilt());
-        if !self.rig.layout.survives(&lacking) || may_differ || is_spoilt {
+        if !self.rig.layout.survives(&lacking) || may_differ || self.is_spoilt() {
             return;
         }
         let disk = &self.rig.disks[member];
@@ -190,6 +212,32 @@ impl Scene {
             }
         }
         self.doomed[member] = true;
+    }
+
+    /// Lets a block of a member change, if the others have what it had. Without a journal only one that is on stable storage: a
+    /// crash before that can leave a checksum behind that is older than the block.
+    fn corrupt_one(&mut self) {
+        let mut lacking = self.device.status().states.lacking();
+        let member = draw(self.doomed.len() as u64) as usize;
+        lacking.iter_mut().zip(&self.doomed).for_each(|(lacks, doomed)| *lacks |= doomed);
+        let is_whole = !lacking[member];
+        lacking[member] = true;
+        let layout = self.rig.layout;
+        if !is_whole || self.is_spoilt() || !layout.survives(&lacking) {
+            return;
+        }
+        let stripe = draw(layout.stripes());
+        let Some(strip) = layout.strip_of(stripe, member) else { return };
+        let column = draw(layout.strip_blocks());
+        self.corrupt = (!layout.has_parity()).then_some(stripe * layout.stripe_blocks() + column);
+        if self.corrupt.is_none_or(|lba| self.model.borrow().is_stable(lba)) {
+            let lba = layout.strip(stripe, strip).lba + column;
+            self.rig.disks[member].corrupt(self.rig.data_lba(lba));
+        }
+    }
+
+    fn is_spoilt(&self) -> bool {
+        self.rig.disks.iter().any(|disk| disk.is_spoilt())
     }
 
     /// Power fails, and comes back; perhaps without a member.
@@ -207,8 +255,7 @@ impl Scene {
             let mut lacking = states.lacking();
             lacking[member] = true;
             missing.iter().for_each(|other| lacking[*other] = true);
-            let is_spoilt = self.rig.disks.iter().any(|disk| disk.is_spoilt());
-            if self.rig.layout.survives(&lacking) && !missing.contains(&member) && !is_spoilt {
+            if self.rig.layout.survives(&lacking) && !missing.contains(&member) && !self.is_spoilt() {
                 self.rig.disks[member].die();
                 self.doomed[member] = true;
                 missing.push(member);

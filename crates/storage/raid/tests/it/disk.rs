@@ -1,6 +1,6 @@
 //! A disk that tears writes, and that loses or keeps what was not flushed, block by block and in any order.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{
@@ -23,6 +23,8 @@ struct State {
     /// Number of the next content.
     next: u64,
     bad: BTreeSet<u64>,
+    /// By block: a content that nobody wrote.
+    corrupt: BTreeMap<u64, Arc<[u8]>>,
     is_dead: bool,
     /// Writes that succeed before one fails.
     writes_left: Option<u64>,
@@ -50,6 +52,7 @@ impl Disk {
             versions: (0..blocks).map(block).collect(),
             next: 1,
             bad: BTreeSet::new(),
+            corrupt: BTreeMap::new(),
             is_dead: false,
             writes_left: None,
             losses: 0,
@@ -87,9 +90,13 @@ impl Disk {
         self.state().bad.insert(lba);
     }
 
-    /// Whether a block cannot be read.
+    /// Whether a block cannot be read, or may have something in it that nobody wrote.
     pub(crate) fn is_spoilt(&self) -> bool {
-        !self.state().bad.is_empty()
+        let state = self.state();
+        let is_there = |(lba, content): (&u64, &Arc<[u8]>)| {
+            state.versions[*lba as usize].iter().any(|(_, version)| Arc::ptr_eq(version, content))
+        };
+        !state.bad.is_empty() || state.corrupt.iter().any(is_there)
     }
 
     /// A block changes by itself.
@@ -97,7 +104,9 @@ impl Disk {
         let mut state = self.state();
         let versions = &mut state.versions[lba as usize];
         let (number, content) = versions.pop().expect("a version");
-        *versions = vec![(number, content.iter().map(|byte| byte ^ 0x5a).collect())];
+        let corrupt: Arc<[u8]> = content.iter().map(|byte| byte ^ 0x5a).collect();
+        *versions = vec![(number, Arc::clone(&corrupt))];
+        state.corrupt.insert(lba, corrupt);
     }
 
     pub(crate) fn slow_down(&self, polls: u64) {

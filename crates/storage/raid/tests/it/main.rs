@@ -43,7 +43,7 @@ fn all_right(levels: &[Level], guard: Guard, trouble: Trouble) {
     }
 }
 
-const NONE: Trouble = Trouble { crashes: false, failures: false, lost_members: false };
+const NONE: Trouble = Trouble { crashes: false, failures: false, lost_members: false, corruption: false };
 
 #[test]
 fn model_of_a_healthy_set() {
@@ -57,13 +57,13 @@ fn model_of_a_set_with_failing_members() {
 
 #[test]
 fn model_of_a_journal_with_crashes_failing_and_lost_members() {
-    let trouble = Trouble { crashes: true, failures: true, lost_members: true };
+    let trouble = Trouble { crashes: true, failures: true, lost_members: true, corruption: false };
     all_right(&[Level::Raid5, Level::Raid6], Guard::Journal, trouble);
 }
 
 #[test]
 fn model_of_a_bitmap_with_crashes_failing_and_lost_members() {
-    let trouble = Trouble { crashes: true, failures: true, lost_members: true };
+    let trouble = Trouble { crashes: true, failures: true, lost_members: true, corruption: false };
     all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, trouble);
 }
 
@@ -78,7 +78,7 @@ fn model_of_parity_with_a_bitmap_and_crashes() {
 /// was not held when it was written, over what was rebuilt since.
 #[test]
 fn model_of_seeds_that_found_faults() {
-    let trouble = Trouble { crashes: true, failures: true, lost_members: true };
+    let trouble = Trouble { crashes: true, failures: true, lost_members: true, corruption: false };
     for (level, seed) in [(Level::Raid5, 55), (Level::Raid5, 350), (Level::Raid6, 8754), (Level::Raid5, 343)]
     {
         assert_eq!(case(level, Guard::Journal, trouble, seed), Ok(()), "{level}, seed {seed}");
@@ -94,13 +94,20 @@ fn model_of_a_crash_at_every_point() {
         (Level::Raid5, Guard::Journal),
         (Level::Raid6, Guard::Journal),
     ];
-    for (level, guard) in levels {
+    for ((level, guard), sums) in levels.into_iter().flat_map(|level| [(level, false), (level, true)]) {
         for seed in 0..number("RAID_CASES").map_or(2, |cases| cases.div_ceil(100)) {
-            let cases = (0..).map_while(|polls| Some((polls, crash_at(level, guard, seed, polls)?)));
+            let cases = (0..).map_while(|polls| Some((polls, crash_at(level, guard, sums, seed, polls)?)));
             let fault = cases.into_iter().find_map(|(polls, result)| Some((polls, result.err()?)));
-            assert_eq!(fault, None, "{level}, {guard:?}, seed {seed}");
+            assert_eq!(fault, None, "{level}, {guard:?}, checksums: {sums}, seed {seed}");
         }
     }
+}
+
+#[test]
+fn model_of_corrupt_blocks_with_checksums() {
+    let trouble = Trouble { crashes: true, failures: true, lost_members: true, corruption: true };
+    all_right(&[Level::Raid5, Level::Raid6], Guard::Journal, trouble);
+    all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, trouble);
 }
 
 /// The check finds copies that differ where no bitmap tells that they may.
@@ -113,7 +120,7 @@ fn model_without_a_bitmap_finds_copies_that_differ_after_a_crash() {
 /// The check finds the write hole where it is not closed.
 #[test]
 fn model_without_a_journal_finds_garbage_after_a_crash_and_a_lost_member() {
-    let trouble = Trouble { crashes: true, failures: false, lost_members: true };
+    let trouble = Trouble { crashes: true, lost_members: true, ..NONE };
     for level in [Level::Raid5, Level::Raid6] {
         let fault = first_fault(level, Guard::Bitmap, trouble).expect("a fault");
         assert!(fault.contains("garbage"), "{fault}");

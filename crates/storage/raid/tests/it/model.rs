@@ -85,6 +85,12 @@ impl Model {
         }
     }
 
+    /// Whether a crash changes nothing of a block.
+    pub(crate) fn is_stable(&self, lba: u64) -> bool {
+        let block = &self.blocks[lba as usize];
+        block.crash.len() == 1 && block.now == block.crash
+    }
+
     /// What a flush that begins now covers.
     pub(crate) fn flush_begins(&self) -> Vec<Option<Value>> {
         let acknowledged = |block: &Block| if let [only] = block.now[..] { Some(only) } else { None };

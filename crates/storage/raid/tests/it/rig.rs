@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use block::{BlockDevice, BlockSize, Blocks, DeviceError, Pending};
 use raid::{
-    AreaCopy, Assembly, AssemblyError, Layout, Level, MemberStates, MetadataStore, Origin, ProtectionAreas,
-    RaidDevice, journal_blocks_min,
+    AreaCopy, Assembly, AssemblyError, Layout, Level, MemberDevice, MemberStates, MetadataStore, Origin,
+    ProtectionAreas, RaidDevice, Summed, journal_blocks_min,
 };
 
 use crate::disk::{Disk, Part};
@@ -26,6 +26,8 @@ pub(crate) struct Rig {
     pub(crate) store: Arc<Store>,
     /// Assemble it even if data may be wrong.
     pub(crate) accepts_wrong_data: bool,
+    /// Blocks have checksums.
+    pub(crate) has_sums: bool,
     nonce: u64,
 }
 
@@ -67,6 +69,15 @@ const REGION_STRIPES: u64 = 2;
 impl Rig {
     /// A new set of `members` disks of `rows` strips of 4 KiB.
     pub(crate) fn new(level: Level, members: usize, rows: u64, guard: Guard) -> Rig {
+        Rig::with(level, members, rows, guard, false)
+    }
+
+    /// The same with checksums of its blocks.
+    pub(crate) fn with_sums(level: Level, members: usize, rows: u64, guard: Guard) -> Rig {
+        Rig::with(level, members, rows, guard, true)
+    }
+
+    fn with(level: Level, members: usize, rows: u64, guard: Guard, has_sums: bool) -> Rig {
         let layout = Layout::new(level, members, 4096, BlockSize::B512, Blocks(rows * 8)).expect("a layout");
         let states = MemberStates::in_sync(members);
         let store = Store { states: Mutex::new(states), recording: Mutex::default() };
@@ -76,6 +87,7 @@ impl Rig {
             guard,
             store: Arc::new(store),
             accepts_wrong_data: false,
+            has_sums,
             nonce: 7,
         };
         rig.disks = (0..members).map(|_| Disk::new(rig.disk_blocks())).collect();
@@ -96,8 +108,12 @@ impl Rig {
         journal_blocks_min(&self.layout) + 20
     }
 
+    fn sums_blocks(&self) -> u64 {
+        if self.has_sums { Summed::area_bytes(self.layout.member_blocks().0) / 512 } else { 0 }
+    }
+
     fn disk_blocks(&self) -> u64 {
-        self.area_blocks() + self.layout.member_blocks().0
+        self.data_lba(self.layout.member_blocks().0)
     }
 
     /// A new disk for a member, with anything on it.
@@ -106,14 +122,25 @@ impl Rig {
     }
 
     /// The blocks for data of a disk.
-    pub(crate) fn data(&self, disk: &Disk) -> Arc<dyn BlockDevice> {
-        let (start, blocks) = (self.area_blocks(), self.layout.member_blocks().0);
-        Arc::new(Part { disk: disk.clone(), start, blocks })
+    pub(crate) fn data(&self, disk: &Disk) -> MemberDevice {
+        let (start, blocks) = (self.data_lba(0), self.layout.member_blocks().0);
+        let data: Arc<dyn BlockDevice> = Arc::new(Part { disk: disk.clone(), start, blocks });
+        if !self.has_sums {
+            return data.into();
+        }
+        let (start, blocks) = (self.area_blocks(), self.sums_blocks());
+        let area = Arc::new(Part { disk: disk.clone(), start, blocks });
+        Arc::new(Summed::new(data, area).expect("room")).into()
     }
 
     /// The disk's block with this block of data.
     pub(crate) fn data_lba(&self, lba: u64) -> u64 {
-        self.area_blocks() + lba
+        self.area_blocks() + self.sums_blocks() + lba
+    }
+
+    /// The disk's block with the checksum of this block of data.
+    pub(crate) fn sum_lba(&self, lba: u64) -> u64 {
+        self.area_blocks() + lba / 128
     }
 
     /// The blocks for a journal or a bitmap of a disk.

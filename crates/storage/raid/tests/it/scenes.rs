@@ -7,7 +7,7 @@ use block::{
     Pending, Run,
 };
 use raid::{
-    Assembly, AssemblyError, Layout, Level, MemberState, MemberStates, MetadataStore, Origin,
+    Assembly, AssemblyError, Layout, Level, MemberDevice, MemberState, MemberStates, MetadataStore, Origin,
     ProtectionAreas, RaidDevice, Scrubbed,
 };
 
@@ -174,6 +174,82 @@ fn scrubbing_finds_what_has_changed_by_itself_and_repairs_it() {
     }
 }
 
+/// Which member lies is known: what it has is not returned, and is written anew; by reads and by scrubbing, which tells the member.
+#[test]
+fn a_block_that_does_not_fit_its_checksum_is_read_from_the_others_and_written_anew() {
+    seed(17);
+    for (level, members, guard) in [
+        (Level::Raid1, 2, Guard::Bitmap),
+        (Level::Raid10, 3, Guard::Bitmap),
+        (Level::Raid5, 4, Guard::Journal),
+        (Level::Raid6, 5, Guard::Journal),
+    ] {
+        let mut rig = Rig::with_sums(level, members, 4, guard);
+        let device = rig.created();
+        write(&device, 0, 8, 5);
+        assert_eq!(flush(&device), Ok(()));
+        let place = device.layout().strip(0, 0);
+        let corrupt = |block: u64| rig.disks[place.member].corrupt(rig.data_lba(place.lba + block));
+        let wrong = || device.status().wrong_blocks[place.member];
+        corrupt(3);
+        (0..8).for_each(|_| assert_eq!(read(&device, 0, 8), vec![5; 4096], "{level}"));
+        // A mirror may read the other copy each time.
+        if guard == Guard::Journal {
+            assert_eq!((scrub(&device, 0, false), wrong()), (Scrubbed::Right, 1), "{level}");
+        }
+        scrub(&device, 0, true);
+        let before = wrong();
+        corrupt(4);
+        corrupt(6);
+        assert_eq!(scrub(&device, 0, false), Scrubbed::Unreadable { is_repaired: false });
+        assert_eq!(scrub(&device, 0, true), Scrubbed::Unreadable { is_repaired: true });
+        assert_eq!(scrub(&device, 0, true), Scrubbed::Right);
+        assert_eq!(wrong(), before + 4, "{level}");
+        // A checksum that changes costs nothing but a recovery. It is in memory until the set is opened anew.
+        rig.disks[place.member].corrupt(rig.sum_lba(place.lba));
+        flush(&device).expect("flushed");
+        drop(device);
+        let device = crashed(&mut rig);
+        assert_eq!(read(&device, 0, 8), vec![5; 4096], "{level}");
+        assert_eq!(device.status().states, MemberStates::in_sync(members));
+    }
+}
+
+/// More checksums than are read at once: those of the middle are zeroed without being read.
+#[test]
+fn blocks_that_are_cleared_have_checksums_of_zeros() {
+    seed(19);
+    let mut rig = Rig::with_sums(Level::Raid5, 3, 500, Guard::Journal);
+    let device = rig.created();
+    write(&device, 0, 8000, 7);
+    let clearing = Arc::clone(&device);
+    end(async move { clearing.unmap(Extent::new(100, 7800)).await }).expect("cleared");
+    write(&device, 4000, 5, 8);
+    for device in [device, crashed(&mut rig)] {
+        let data = read(&device, 0, 8000);
+        let byte = |block: usize| match block {
+            0..100 | 7900.. => 7,
+            4000..4005 => 8,
+            _ => 0,
+        };
+        assert!(data.chunks(512).enumerate().all(|(block, data)| data.iter().all(|is| *is == byte(block))));
+        assert_eq!(device.status().wrong_blocks, [0; 3]);
+    }
+    assert_eq!(scrub(&crashed(&mut rig), 250, true), Scrubbed::Right);
+}
+
+#[test]
+fn checksums_without_what_tells_where_a_crash_left_them_are_refused() {
+    seed(18);
+    for (level, guard) in
+        [(Level::Raid0, Guard::Nothing), (Level::Raid5, Guard::Bitmap), (Level::Raid1, Guard::Nothing)]
+    {
+        let mut rig = Rig::with_sums(level, 3, 4, guard);
+        let refused = rig.assemble(Origin::NewOfZeros, &[]).err();
+        assert_eq!(refused, Some(AssemblyError::UnprotectedChecksums { level }));
+    }
+}
+
 #[test]
 fn a_block_that_cannot_be_read_is_read_from_the_others_and_written_anew() {
     seed(5);
@@ -203,6 +279,10 @@ fn without_redundancy_an_error_names_the_block_of_the_set() {
     rig.disks[0].lose_cache();
     assert_eq!((device.losses(), flush(&device)), (1, Ok(())));
     assert_eq!(device.status().states, MemberStates::in_sync(2));
+}
+
+fn plain(device: Arc<dyn BlockDevice>) -> Option<MemberDevice> {
+    Some(device.into())
 }
 
 /// Never comes to an end, or fails.
@@ -358,7 +438,7 @@ fn a_striped_set_of_mirrors_is_a_set_of_sets() {
     let outer = Rig::new(Level::Raid0, 2, 4, Guard::Nothing);
     let assembly = Assembly {
         layout,
-        members: members.iter().map(|member| Some(Arc::clone(member) as _)).collect(),
+        members: members.iter().map(|member| plain(Arc::<RaidDevice>::clone(member))).collect(),
         ..assembly(&outer, Arc::new(NoStore { fails: true }))
     };
     let device = Arc::new(end(RaidDevice::assemble(assembly)).expect("a set"));
@@ -373,7 +453,7 @@ fn a_striped_set_of_mirrors_is_a_set_of_sets() {
 fn holes_of_members_are_holes_of_the_set() {
     let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(64), physical_exponent: 0 };
     let rig = Rig::new(Level::Raid5, 3, 8, Guard::Nothing);
-    let members = (0..3).map(|_| Some(Arc::new(Null::new(geometry)) as Arc<dyn BlockDevice>)).collect();
+    let members = (0..3).map(|_| plain(Arc::new(Null::new(geometry)))).collect();
     let assembly = Assembly { members, ..assembly(&rig, Arc::new(NoStore { fails: true })) };
     let device = end(RaidDevice::assemble(assembly)).expect("a set");
     let runs = end(async move { device.allocation(Extent::new(3, 100), 4).await }).expect("runs");
@@ -403,7 +483,7 @@ fn what_makes_no_set_is_refused_with_a_sentence() {
         refusal(&rig, &|assembly| assembly.states.members[2] = MemberState::Rebuilding { done: 9 });
     assert_eq!(sentence, "member 2 is said to be rebuilt further than the set is long");
     let other = |blocks, block_size| {
-        Some(Arc::new(Null::new(Geometry { block_size, blocks: Blocks(blocks), physical_exponent: 0 })) as _)
+        plain(Arc::new(Null::new(Geometry { block_size, blocks: Blocks(blocks), physical_exponent: 0 })))
     };
     let sentence = refusal(&rig, &|assembly| assembly.members[1] = other(31, BlockSize::B512));
     assert_eq!(sentence, "member 1 has 31 blocks for data, and 32 are needed");
@@ -415,7 +495,7 @@ fn what_makes_no_set_is_refused_with_a_sentence() {
     let sentence = refusal(&rig, &|assembly| assembly.protection = journal(rig.area(&rig.disks[0])));
     assert_eq!(sentence, "the area of the journal has none in it: what it was to protect may be wrong");
     let sentence = refusal(&rig, &|assembly| {
-        assembly.protection = journal(Arc::new(Null::new(rig.data(&rig.disks[0]).geometry())));
+        assembly.protection = journal(Arc::new(Null::new(rig.data(&rig.disks[0]).device().geometry())));
     });
     assert!(sentence.starts_with("the journal has 32 blocks, and "), "{sentence}");
     let mirror = Rig::new(Level::Raid1, 2, 4, Guard::Bitmap);

@@ -37,7 +37,7 @@ fn set(level: Level, members: usize) -> Arc<dyn BlockDevice> {
     let layout = Layout::new(level, members, 64 << 10, BlockSize::B512, DISK_BLOCKS).expect("a layout");
     let assembly = Assembly {
         layout,
-        members: (0..members).map(|_| Some(disk())).collect(),
+        members: (0..members).map(|_| Some(disk().into())).collect(),
         states: MemberStates::in_sync(members),
         metadata: Arc::new(NothingToRecord),
         protection: ProtectionAreas::Nothing,

@@ -257,12 +257,12 @@ impl Running for Aoe {
     }
 
     fn sessions(&self, server: &Server) -> Vec<control::Session> {
-        self.stations(server).into_iter().map(session).collect()
+        self.stations(server).iter().map(session).collect()
     }
 }
 
 /// A station is a session without a connection.
-fn session(status: StationStatus) -> control::Session {
+fn session(status: &StationStatus) -> control::Session {
     control::Session {
         front_end: AOE.to_owned(),
         initiator: status.station.to_string(),

@@ -1,0 +1,409 @@
+//! A member with a checksum of each of its blocks, which tells that a block is not what was written.
+//!
+//! A block that does not fit its checksum is one that cannot be read: so the set reads it by the others and writes it anew, as
+//! it does with a disk's own errors.
+//!
+//! ```text
+//!   area     4 bytes for each block of data: CRC32C of the block, exclusive-or that of a block of zeros
+//!            0: the block is zeros        0xffffffff: not known, and not checked
+//! ```
+//!
+//! Checksums are kept in memory and written before the member is flushed, so a block is written before its checksum is. After a
+//! crash the two may differ wherever the set was writing. That is where its journal writes anew, or its bitmap tells that copies
+//! may differ; elsewhere both are on stable storage.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lba, Lock, Pending, Slice};
+use crc_fast::crc32_iscsi;
+
+use crate::locks::{ExtentLocks, Locked};
+
+/// Bytes of a checksum.
+const SUM_BYTES: usize = 4;
+/// Checksums are read and written so many bytes at once, at least a block.
+const CHUNK_BYTES: usize = 4096;
+/// Chunks in memory at most: 16 MiB, the checksums of 2 GiB in blocks of 512 bytes.
+const CHUNKS_MAX: usize = 4096;
+/// Chunks that wait to be written at most.
+const DIRTY_MAX: usize = CHUNKS_MAX / 2;
+/// Chunks that are written by one request.
+const CHUNKS_AT_ONCE: u64 = 64;
+const UNKNOWN: u32 = u32::MAX;
+
+/// A member's blocks with their checksums.
+pub struct Summed {
+    data: Arc<dyn BlockDevice>,
+    area: Arc<dyn BlockDevice>,
+    block_bytes: usize,
+    chunk_bytes: usize,
+    /// The CRC32C of a block of zeros.
+    zero: u32,
+    /// By blocks of the data: a block and its checksum are not read while they are written.
+    blocks: Arc<ExtentLocks>,
+    /// By chunks: those that are being read.
+    loading: Arc<ExtentLocks>,
+    /// Who writes chunks: one at a time, so that an older content does not come last.
+    writing: Arc<ExtentLocks>,
+    state: Lock<State>,
+    /// Blocks that did not fit.
+    wrong: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    chunks: BTreeMap<u64, Chunk>,
+    dirty: BTreeSet<u64>,
+    /// Chunks from here on are the next to leave the memory.
+    hand: u64,
+}
+
+struct Chunk {
+    sums: Box<[u32]>,
+    is_used: bool,
+    is_being_written: bool,
+}
+
+impl Summed {
+    /// Bytes that the checksums of so many blocks take.
+    pub fn area_bytes(blocks: u64) -> u64 {
+        // Whole chunks of the largest blocks.
+        (blocks * SUM_BYTES as u64).next_multiple_of(64 << 10)
+    }
+
+    /// A member whose checksums lie in `area`, on the same device: a flush of `data` is one of `area`. Both have blocks of one size.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`] if the area is too small, [`DeviceError::Unsupported`] if its blocks have another size.
+    pub fn new(data: Arc<dyn BlockDevice>, area: Arc<dyn BlockDevice>) -> Result<Summed, DeviceError> {
+        let (geometry, of_area) = (data.geometry(), area.geometry());
+        if of_area.block_size != geometry.block_size {
+            return Err(DeviceError::Unsupported);
+        }
+        if of_area.bytes() < Summed::area_bytes(geometry.blocks.0) {
+            return Err(DeviceError::OutOfRange);
+        }
+        let block_bytes = geometry.block_size.bytes() as usize;
+        Ok(Summed {
+            data,
+            area,
+            block_bytes,
+            chunk_bytes: block_bytes.max(CHUNK_BYTES),
+            zero: crc32_iscsi(&vec![0; block_bytes]),
+            blocks: Arc::default(),
+            loading: Arc::default(),
+            writing: Arc::default(),
+            state: Lock::default(),
+            wrong: AtomicU64::new(0),
+        })
+    }
+
+    /// Blocks that did not fit their checksum when they were read.
+    pub fn wrong(&self) -> u64 {
+        self.wrong.load(Ordering::Relaxed)
+    }
+
+    /// Reads blocks as they are, and tells of each whether it fits.
+    pub(crate) async fn read_and_judge(
+        &self,
+        extent: Extent,
+        buffer: Buffer,
+    ) -> Result<(Buffer, Vec<bool>), DeviceError> {
+        let _locked = self.blocks.share(extent).await;
+        let buffer = self.data.read(extent, buffer).await?;
+        let mut sums = Vec::with_capacity(extent.blocks.0 as usize);
+        for (chunk, part) in self.chunks_of(extent) {
+            self.copy_sums(chunk, part, &mut sums).await?;
+        }
+        let fits = self.each_fits(&sums, &buffer).collect();
+        Ok((buffer, fits))
+    }
+
+    /// Of each block, whether it fits.
+    fn each_fits<'a>(&'a self, sums: &'a [u32], blocks: &'a [u8]) -> impl Iterator<Item = bool> + 'a {
+        let each = sums.iter().zip(blocks.chunks_exact(self.block_bytes));
+        each.map(|(sum, block)| *sum == UNKNOWN || *sum == self.sum(block))
+    }
+
+    fn sum(&self, block: &[u8]) -> u32 {
+        crc32_iscsi(block) ^ self.zero
+    }
+
+    fn chunk_sums(&self) -> u64 {
+        (self.chunk_bytes / SUM_BYTES) as u64
+    }
+
+    /// The chunks of the checksums of `extent`, in order.
+    fn chunks_of(&self, extent: Extent) -> impl Iterator<Item = (u64, PartOfChunk)> + use<> {
+        let each = self.chunk_sums();
+        let (start, end) = (extent.lba.0, extent.lba.0 + extent.blocks.0);
+        let chunks = if extent.is_empty() { 0..0 } else { start / each..end.div_ceil(each) };
+        chunks.map(move |chunk| {
+            let first = chunk * each;
+            let blocks = start.max(first)..end.min(first + each);
+            let sums = (blocks.start - first) as usize..(blocks.end - first) as usize;
+            (chunk, PartOfChunk { blocks, sums })
+        })
+    }
+
+    /// The bytes of blocks of `extent`, whose data are `bytes`.
+    fn bytes_of<'a>(&self, extent: Extent, part: &PartOfChunk, bytes: &'a [u8]) -> &'a [u8] {
+        let at = |block: u64| (block - extent.lba.0) as usize * self.block_bytes;
+        &bytes[at(part.blocks.start)..at(part.blocks.end)]
+    }
+
+    /// Copies checksums of a chunk, if it is in memory.
+    fn copy_known(&self, chunk: u64, part: &PartOfChunk, to: &mut Vec<u32>) -> bool {
+        let mut state = self.state.lock();
+        let Some(chunk) = state.chunks.get_mut(&chunk) else { return false };
+        chunk.is_used = true;
+        to.extend_from_slice(&chunk.sums[part.sums.clone()]);
+        true
+    }
+
+    async fn copy_sums(&self, chunk: u64, part: PartOfChunk, to: &mut Vec<u32>) -> Result<(), DeviceError> {
+        while !self.copy_known(chunk, &part, to) {
+            self.load(chunk).await?;
+        }
+        Ok(())
+    }
+
+    /// Changes checksums of a chunk.
+    async fn change(
+        &self,
+        chunk: u64,
+        sums: Range<usize>,
+        new: impl Iterator<Item = u32>,
+    ) -> Result<(), DeviceError> {
+        loop {
+            {
+                let mut state = self.state.lock();
+                let state = &mut *state;
+                if let Some(found) = state.chunks.get_mut(&chunk) {
+                    found.is_used = true;
+                    found.sums[sums].iter_mut().zip(new).for_each(|(sum, new)| *sum = new);
+                    state.dirty.insert(chunk);
+                    return Ok(());
+                }
+            }
+            self.load(chunk).await?;
+        }
+    }
+
+    /// Brings a chunk to memory.
+    async fn load(&self, chunk: u64) -> Result<(), DeviceError> {
+        let _turn = self.loading.exclude(Extent::new(chunk, 1)).await;
+        if self.state.lock().chunks.contains_key(&chunk) {
+            return Ok(());
+        }
+        let extent = self.area_of(chunk..chunk + 1);
+        let sums = match self.area.read(extent, Buffer::recycled(self.chunk_bytes)).await {
+            Ok(bytes) => {
+                let sum = |bytes: &[u8]| bytes.first_chunk().map_or(UNKNOWN, |sum| u32::from_le_bytes(*sum));
+                bytes.chunks_exact(SUM_BYTES).map(sum).collect()
+            }
+            // They are known again once their blocks are written.
+            Err(DeviceError::Unreadable(_)) => vec![UNKNOWN; self.chunk_sums() as usize].into(),
+            Err(error) => return Err(error),
+        };
+        let mut state = self.state.lock();
+        state.make_room();
+        state.chunks.insert(chunk, Chunk { sums, is_used: true, is_being_written: false });
+        Ok(())
+    }
+
+    fn area_of(&self, chunks: Range<u64>) -> Extent {
+        let blocks = (self.chunk_bytes / self.block_bytes) as u64;
+        Extent::new(chunks.start * blocks, (chunks.end - chunks.start) * blocks)
+    }
+
+    /// Writes what was changed. All that was when this begins is written when it ends.
+    async fn write_dirty(&self) -> Result<(), DeviceError> {
+        let _turn = self.turn().await;
+        self.write_chunks(0..u64::MAX, Durability::Cached).await
+    }
+
+    /// Writes those of some chunks that were changed. It is the caller's turn.
+    async fn write_chunks(&self, within: Range<u64>, durability: Durability) -> Result<(), DeviceError> {
+        while let Some((chunks, bytes)) = self.next_dirty(&within) {
+            let result = self.area.write(self.area_of(chunks.clone()), bytes, durability).await;
+            let mut state = self.state.lock();
+            let state = &mut *state;
+            for (number, chunk) in state.chunks.range_mut(chunks) {
+                chunk.is_being_written = false;
+                if result.is_err() {
+                    state.dirty.insert(*number);
+                }
+            }
+            result?;
+        }
+        Ok(())
+    }
+
+    async fn turn(&self) -> Locked {
+        self.writing.exclude(Extent::new(0, 1)).await
+    }
+
+    /// Adjacent chunks to be written, as bytes.
+    fn next_dirty(&self, within: &Range<u64>) -> Option<(Range<u64>, Slice)> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let start = *state.dirty.range(within.clone()).next()?;
+        let mut end = start;
+        while end < within.end.min(start + CHUNKS_AT_ONCE) && state.dirty.remove(&end) {
+            end += 1;
+        }
+        let mut bytes = Buffer::recycled((end - start) as usize * self.chunk_bytes);
+        let places = bytes.chunks_exact_mut(self.chunk_bytes);
+        for (place, (_, chunk)) in places.zip(state.chunks.range_mut(start..end)) {
+            chunk.is_being_written = true;
+            for (bytes, sum) in place.chunks_exact_mut(SUM_BYTES).zip(&chunk.sums) {
+                bytes.copy_from_slice(&sum.to_le_bytes());
+            }
+        }
+        Some((start..end, bytes.share()))
+    }
+
+    /// Bounds the chunks that wait to be written.
+    async fn keep_few_dirty(&self) -> Result<(), DeviceError> {
+        if self.state.lock().dirty.len() < DIRTY_MAX { Ok(()) } else { self.write_dirty().await }
+    }
+
+    /// What `request` does to blocks of `extent` makes their checksums 0.
+    async fn zeroed(&self, extent: Extent, request: Pending<'_, ()>) -> Result<(), DeviceError> {
+        self.keep_few_dirty().await?;
+        let _locked = self.blocks.exclude(extent).await;
+        request.await?;
+        let each = self.chunk_sums();
+        let mut whole = 0..0;
+        for (chunk, part) in self.chunks_of(extent) {
+            if part.sums.len() as u64 == each {
+                whole = if whole.is_empty() { chunk..chunk + 1 } else { whole.start..chunk + 1 };
+            } else {
+                self.change(chunk, part.sums, std::iter::repeat(0)).await?;
+            }
+        }
+        if whole.is_empty() { Ok(()) } else { self.zero_chunks(whole).await }
+    }
+
+    async fn zero_chunks(&self, chunks: Range<u64>) -> Result<(), DeviceError> {
+        let _turn = self.turn().await;
+        let _loading = self.loading.exclude(Extent::new(chunks.start, chunks.end - chunks.start)).await;
+        {
+            let mut state = self.state.lock();
+            state.chunks.retain(|number, _| !chunks.contains(number));
+            state.dirty.retain(|number| !chunks.contains(number));
+        }
+        let extent = self.area_of(chunks);
+        match self.area.write_zeroes(extent, true).await {
+            Err(DeviceError::Unsupported) => {}
+            result => return result,
+        }
+        let at_once = self.area_of(0..CHUNKS_AT_ONCE).blocks.0;
+        for part in extent.chunks(at_once) {
+            let zeros = Buffer::zeroed(part.blocks.0 as usize * self.block_bytes).share();
+            self.area.write(part, zeros, Durability::Cached).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_and_sum(
+        &self,
+        extent: Extent,
+        data: Slice,
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
+        let geometry = self.data.geometry();
+        if !geometry.contains(extent) || geometry.length(extent) != data.len() as u64 {
+            return Err(DeviceError::OutOfRange);
+        }
+        self.keep_few_dirty().await?;
+        let _locked = self.blocks.exclude(extent).await;
+        let result = self.data.write(extent, data.clone(), durability).await;
+        let turn = if durability == Durability::Stable { Some(self.turn().await) } else { None };
+        for (chunk, part) in self.chunks_of(extent) {
+            let blocks = self.bytes_of(extent, &part, &data).chunks_exact(self.block_bytes);
+            // Of a write that has failed nobody knows which blocks it has changed.
+            let sum = |block: &[u8]| if result.is_ok() { self.sum(block) } else { UNKNOWN };
+            self.change(chunk, part.sums.clone(), blocks.map(sum)).await?;
+        }
+        result?;
+        if turn.is_some() {
+            let each = self.chunk_sums();
+            let chunks = extent.lba.0 / each..(extent.lba.0 + extent.blocks.0).div_ceil(each);
+            self.write_chunks(chunks, durability).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Blocks whose checksums are in one chunk.
+struct PartOfChunk {
+    blocks: Range<u64>,
+    /// Their places in it.
+    sums: Range<usize>,
+}
+
+impl State {
+    /// Drops a chunk that was not used lately and is as it is on the disk, if there are too many.
+    fn make_room(&mut self) {
+        if self.chunks.len() < CHUNKS_MAX {
+            return;
+        }
+        let State { chunks, dirty, hand } = self;
+        let mut is_free = |(number, chunk): (&u64, &mut Chunk)| {
+            let was_used = std::mem::replace(&mut chunk.is_used, false);
+            (!was_used && !chunk.is_being_written && !dirty.contains(number)).then_some(*number)
+        };
+        let free = chunks.range_mut(*hand..).find_map(&mut is_free);
+        if let Some(number) = free.or_else(|| chunks.range_mut(..*hand).find_map(is_free)) {
+            chunks.remove(&number);
+            *hand = number + 1;
+        }
+    }
+}
+
+impl BlockDevice for Summed {
+    block::forward!(self => self.data; geometry, profile, losses, allocation, space, allocated_bytes, take_os_error, quiesced);
+
+    fn read_nowait(&self, extent: Extent, buffer: &mut [u8]) -> bool {
+        let mut sums = Vec::with_capacity(extent.blocks.0 as usize);
+        self.data.geometry().contains(extent)
+            && self.chunks_of(extent).all(|(chunk, part)| self.copy_known(chunk, &part, &mut sums))
+            && self.data.read_nowait(extent, buffer)
+            && self.each_fits(&sums, buffer).all(|fits| fits)
+    }
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        Box::pin(async move {
+            let (buffer, fits) = self.read_and_judge(extent, buffer).await?;
+            let Some(first) = fits.iter().position(|fits| !fits) else { return Ok(buffer) };
+            let wrong = fits.iter().filter(|fits| !**fits).count() as u64;
+            self.wrong.fetch_add(wrong, Ordering::Relaxed);
+            Err(DeviceError::Unreadable(Lba(extent.lba.0 + first as u64)))
+        })
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        Box::pin(self.write_and_sum(extent, data, durability))
+    }
+
+    /// Checksums first: they are on the device when it is flushed.
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.write_dirty().await?;
+            self.data.flush().await
+        })
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        Box::pin(self.zeroed(extent, self.data.unmap(extent)))
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        Box::pin(self.zeroed(extent, self.data.write_zeroes(extent, may_unmap)))
+    }
+}
