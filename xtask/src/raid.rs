@@ -26,6 +26,8 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let build = ["build", "--release", "--package", "linerate-raid", "--example", "device"];
     process::succeed(process::cargo(&build)).context("building the program that measures")?;
     let mut command = Command::new(workspace::target_directory().join("release/examples/device"));
+    // Members lie in huge pages, as RAM volumes do.
+    command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
     command.args(options.quick.then_some("--quick")).stderr(Stdio::inherit());
     let output = command.output().context("the program that measures")?;
     let tables = String::from_utf8(output.stdout).context("its tables")?;
@@ -45,6 +47,7 @@ const TEXT: &str = "\
 memory, asked by one thread on one core, one request at a time (`crates/storage/raid/examples/device`). All sets take turns in each of \
 seven rounds. Figures are medians, ratios the medians of the ratios of a round, and all time is CPU time: a request in memory waits for \
 nothing, so that it is the time the request takes on a machine with nothing else to do. A sequential request is a stripe (of RAID 1, \
-256 KiB), and GB/s are of the users' data. A journal has 32 MiB on each of two members (RAID 5) or three (RAID 6), in memory or in a \
-file in /dev/shm that is synchronised with each record. Before and behind a set lies nothing: no cache, no server.
+256 KiB), and GB/s are of the users' data. A journal has 32 MiB on each of two members (RAID 5) or three (RAID 6), in memory or in files \
+in /dev/shm that are synchronised with each record; one of its own is a single file. Nothing lies before or behind a set: no cache, \
+no server.
 ";
