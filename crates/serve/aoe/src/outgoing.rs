@@ -29,7 +29,9 @@ const CALL_MAX: usize = 64;
 const WAITING_MAX: usize = 4096;
 
 impl Outgoing {
-    pub(crate) fn push(&self, frame: OutFrame) {
+    pub(crate) fn push(&self, mut frame: OutFrame) {
+        let bytes = frame.payload.len().max(aoe::PAYLOAD_BYTES_MIN);
+        frame.payload.resize(bytes, 0);
         let mut frames = self.frames.borrow_mut();
         if frames.len() < WAITING_MAX {
             frames.push_back(frame);

@@ -40,6 +40,10 @@ pub const SECTOR_BYTES: usize = 512;
 /// The bytes in front of the data of an ATA command.
 pub const ATA_BYTES: usize = frame::HEADER_BYTES + ata::BODY_BYTES;
 
+/// The shortest payload of an Ethernet frame (IEEE 802.3). Network cards pad what is shorter; a veth does not, and aoetools ignore
+/// such frames.
+pub const PAYLOAD_BYTES_MIN: usize = 46;
+
 /// The sectors that a frame on a path with this MTU carries.
 pub const fn sectors_of(mtu: usize) -> usize {
     let sectors = mtu.saturating_sub(ATA_BYTES) / SECTOR_BYTES;
