@@ -29,6 +29,8 @@ pub(crate) const ALL: &[Package] = &[
     Package("libnbd-bin", "nbdcopy", "another NBD client: nbdinfo, nbdcopy, nbdfuse"),
     Package("python3-libnbd", "nbdsh", "NBD requests one by one, illegal ones too"),
     Package("nbdkit", "nbdkit", "an NBD server with filters that delay, fail and restrict"),
+    Package("vblade", "vblade", "an AoE server that our client must get along with"),
+    Package("aoetools", "aoeping", "AoE probes and configuration by other people's programs"),
     Package("open-iscsi", "iscsiadm", "discovery by the Linux initiator's tool"),
     Package("ceph-mon", "ceph-mon", "a Ceph cluster of one node, for RBD volumes: its monitor"),
     Package("ceph-mgr", "ceph-mgr", "its manager"),

@@ -9,6 +9,7 @@
 mod access;
 mod agents;
 mod agents_lan;
+mod aoe;
 mod attach;
 mod attach_disk;
 mod audit;
