@@ -43,6 +43,7 @@ struct Command {
 }
 
 /// Why a command has failed, as it is answered.
+#[derive(Clone, Copy)]
 enum Failed {
     /// By the device: the registers.
     Ata(AtaError),

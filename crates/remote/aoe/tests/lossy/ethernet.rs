@@ -50,9 +50,12 @@ struct Segment {
     mtu: usize,
     stations: RefCell<Vec<Rc<Station>>>,
     /// By the time of their arrival.
-    flying: RefCell<BTreeMap<(Instant, u64), (MacAddress, MacAddress, Vec<u8>)>>,
+    flying: RefCell<BTreeMap<(Instant, u64), Frame>>,
     sent: Cell<u64>,
 }
+
+/// Its sender, its receiver and its payload.
+type Frame = (MacAddress, MacAddress, Vec<u8>);
 
 struct Station {
     address: MacAddress,
