@@ -14,6 +14,8 @@ const COMING_FROM: &str = include_str!("../../../docs/coming-from.md");
 const COPY: &str = include_str!("../../../docs/copy.md");
 const COMPARE: &str = include_str!("../../../docs/compare.md");
 const LIMITS: &str = include_str!("../../../docs/limits.md");
+const AOE: &str = include_str!("../../../docs/aoe.md");
+const RAID: &str = include_str!("../../../docs/raid.md");
 const RBD: &str = include_str!("../../../docs/rbd.md");
 const RECORDER: &str = include_str!("../../../docs/recorder.md");
 const PUBLISHED: &str = include_str!("../../../docs/published.md");
@@ -58,6 +60,8 @@ fn every_example_of_a_command_line_is_understood() {
         COMING_FROM,
         COMPARE,
         LIMITS,
+        AOE,
+        RAID,
         RBD,
         RECORDER,
         PUBLISHED,
