@@ -37,22 +37,31 @@ struct Job {
 /// What a reactor opens.
 pub(crate) struct Jobs(Receiver<Job>);
 
-/// A core's end: sessions on one core are used by others until all have flushed their volumes.
+/// A core's end: what lives on one core is used until all have flushed their volumes, and behind that ([`Ends`]). Nothing is
+/// ever sent: senders are dropped.
 pub(crate) struct LastUse {
-    /// Of every core. Nothing is ever sent: they are dropped.
-    others: Arc<Vec<Sender<Infallible>>>,
-    mine: Receiver<Infallible>,
+    flushed: mpsc::Sender<Infallible>,
+    users: Arc<Vec<Sender<Infallible>>>,
+    unused: Receiver<Infallible>,
+}
+
+/// The ends of all cores, which stay until this is dropped.
+pub(crate) struct Ends {
+    flushed: mpsc::Receiver<Infallible>,
+    _users: Arc<Vec<Sender<Infallible>>>,
 }
 
 impl Openers {
     /// Those of so many reactors, which each attend to their jobs, and end when none of them is needed.
-    pub(crate) fn of_cores(count: NonZeroUsize) -> (Openers, Vec<(Jobs, LastUse)>) {
+    pub(crate) fn of_cores(count: NonZeroUsize) -> (Openers, Vec<(Jobs, LastUse)>, Ends) {
         let (reactors, jobs): (Vec<_>, Vec<_>) = (0..count.get()).map(|_| mailbox()).unzip();
-        let (others, mine): (Vec<_>, Vec<_>) = (0..count.get()).map(|_| mailbox()).unzip();
-        let others = Arc::new(others);
-        let last_uses = mine.into_iter().map(|mine| LastUse { others: Arc::clone(&others), mine });
-        let cores = jobs.into_iter().map(Jobs).zip(last_uses).collect();
-        (Openers { reactors, turn: AtomicUsize::new(0) }, cores)
+        let (users, unused): (Vec<_>, Vec<_>) = (0..count.get()).map(|_| mailbox()).unzip();
+        let (flushed, all_flushed) = mpsc::channel();
+        let users = Arc::new(users);
+        let last_use = |unused| LastUse { flushed: flushed.clone(), users: Arc::clone(&users), unused };
+        let cores = jobs.into_iter().map(Jobs).zip(unused.into_iter().map(last_use)).collect();
+        let openers = Openers { reactors, turn: AtomicUsize::new(0) };
+        (openers, cores, Ends { flushed: all_flushed, _users: users })
     }
 
     /// One on a thread of its own, which ends with this.
@@ -98,9 +107,16 @@ impl Jobs {
 }
 
 impl LastUse {
-    /// Waits until every core is here, or gone.
+    /// Waits until nobody uses this core.
     pub(crate) async fn ended(mut self) {
-        drop(self.others);
-        self.mine.recv().await;
+        drop((self.flushed, self.users));
+        self.unused.recv().await;
+    }
+}
+
+impl Ends {
+    /// Waits until every core has flushed its volumes, or is gone.
+    pub(crate) fn all_flushed(&self) {
+        while self.flushed.recv().is_ok() {}
     }
 }

@@ -20,7 +20,7 @@ use crate::control::{Events, Socket};
 use crate::desired::Desired;
 use crate::front_ends::{Running, Serving};
 use crate::live::{Live, Now};
-use crate::remotes::{Jobs, LastUse, Openers};
+use crate::remotes::{Ends, Jobs, LastUse, Openers};
 use crate::state::{self, CONTROL, ServerState};
 use crate::{join, summary, volumes};
 
@@ -28,6 +28,7 @@ use crate::{join, summary, volumes};
 pub struct Started {
     live: Arc<Live>,
     addresses: Vec<ListenAddress>,
+    ends: Ends,
     reactors: threads::Reactors<bool>,
     socket: Option<Socket>,
     socket_file: Option<SocketFile>,
@@ -50,7 +51,7 @@ fn start_noting(desired: Desired, config: Config, undo: &Undo) -> Result<Started
     tracing::debug!(open_files = ?host::limits::raise_open_files(), "limits");
     let state = ServerState::open(&state_directory(&config)?, undo).map_err(Failure::refused)?;
     let cores = config.reactors.and_then(NonZeroUsize::new).unwrap_or_else(threads::available);
-    let (openers, of_cores) = Openers::of_cores(cores);
+    let (openers, of_cores, ends) = Openers::of_cores(cores);
     let (reactors, begins) = start_reactors(&config, cores, of_cores)?;
     let volumes = volumes::open(&config, &state, &openers, undo)?;
     let serving = Serving { config: &config, volumes: &volumes };
@@ -66,7 +67,7 @@ fn start_noting(desired: Desired, config: Config, undo: &Undo) -> Result<Started
     tell(&desired, &config, &state, &addresses);
     let live = Live::new(state, server, front_ends, events, openers, Now { desired, config, volumes });
     live.serve_metrics(metrics)?;
-    Ok(Started { live, addresses, reactors, socket: Some(socket), socket_file: None })
+    Ok(Started { live, addresses, ends, reactors, socket: Some(socket), socket_file: None })
 }
 
 impl Started {
@@ -102,8 +103,11 @@ impl Started {
     /// # Errors
     /// A thread ended before its time, or a volume could not be flushed.
     pub fn join(self) -> Result<(), Failure> {
-        let flushed = self.reactors.join().map_err(Failure::failed)?;
+        self.ends.all_flushed();
+        // Their members' sessions, and their upkeep, are on the cores.
         self.live.close_sets();
+        drop(self.ends);
+        let flushed = self.reactors.join().map_err(Failure::failed)?;
         tracing::info!("ended");
         match flushed.into_iter().all(|flushed| flushed) {
             true => Ok(()),
