@@ -136,6 +136,8 @@ impl Initiator {
         if self.session.is_some() && self.requests.len() >= depth {
             return Err(SubmitError::Full);
         }
+        // One of another session is none of this one, where numbers begin at 0 again.
+        let task = task.filter(|task| task.session == self.sessions);
         let referenced = task.map_or(u64::MAX, |task| task.number);
         self.request(Outstanding::Function, |number| Request::TaskManagement {
             number,

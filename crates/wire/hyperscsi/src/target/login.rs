@@ -38,7 +38,11 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         let Some(body) = body(header, bytes) else { return };
         if let Some(same) = self.half_open.iter().find(|half_open| half_open.request == body) {
             let reply = same.reply.clone();
-            return self.send_outside(from, reply);
+            // Padding is no part of what is compared, and nobody is answered with more than came.
+            if received >= reply.len() {
+                self.send_outside(from, reply);
+            }
+            return;
         }
         let Some((request, clear)) = LoginRequest::parse(body) else { return };
         // A request that is shorter than the frames that it asks for proves nothing of the network, and would be
@@ -179,7 +183,8 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         let id = half_open.session;
         self.activate(now, half_open);
         self.ready.insert(id);
-        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let session = self.sessions.get_mut(&id).filter(|session| session.closing.is_none());
+        let Some(session) = session else { return };
         session.addresses[path] = Some(from.clone());
         if let Some(delivered) = delivered
             && let Err(reason) = deliver(session, delivered, &mut self.events)
@@ -203,11 +208,14 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
 
     fn begin_session(&mut self, now: Instant, half_open: HalfOpen<A>) {
         let HalfOpen { session, nexus, instance, transport, from, .. } = half_open;
-        let replaced =
-            self.sessions.iter().find(|(_, other)| other.nexus == nexus && other.closing.is_none());
-        if let Some(id) = replaced.map(|(id, _)| *id) {
+        let of_nexus = self.sessions.iter().filter(|(_, other)| other.nexus == nexus);
+        for id in of_nexus.map(|(id, _)| *id).collect::<Vec<u32>>() {
+            // Nothing, for one that has ended and is closing.
             self.end(now, id, SessionEnd::Replaced);
             self.remove(id);
+        }
+        if self.sessions.len() >= self.config.sessions_max {
+            return; // others were quicker; the next login is refused
         }
         let id = SessionId(session);
         self.events.push_back(Event::SessionBegan {

@@ -14,7 +14,7 @@ use std::time::Instant;
 use super::config::Config;
 use super::event::{Event, SessionEnd, SessionId, TaskId};
 use crate::counters::Counters;
-use crate::frame::PATHS_MAX;
+use crate::frame::{MESSAGES_OPEN_MAX, PATHS_MAX};
 use crate::pdu::{Command, Everywhere, Function, FunctionResult, Reply, Request, Response, SENSE_BYTES_MAX};
 use crate::seen::Seen;
 use crate::transport::Transport;
@@ -192,7 +192,13 @@ impl<A> Session<A> {
     /// Notes a number. An initiator has at most the queue depth of requests without an answer, so that neither what
     /// is missing nor what is at work is ever more.
     fn note(&mut self, number: u64) -> Result<(), Misbehaved> {
-        if number == u64::MAX || self.seen.missing_with(number) + self.live.len() as u64 >= self.queue_depth {
+        // Who keeps the rules lets no more replies wait than messages may be open (twice, while an epoch changes), and one to
+        // each request without an answer.
+        let unheard_max = 2 * u64::from(MESSAGES_OPEN_MAX) + self.queue_depth;
+        if number == u64::MAX
+            || self.transport.unacknowledged() as u64 > unheard_max
+            || self.seen.missing_with(number) + self.live.len() as u64 >= self.queue_depth
+        {
             return Err(Misbehaved);
         }
         self.seen.insert(number);
@@ -220,15 +226,19 @@ impl<A> Session<A> {
             return Ok(());
         }
         let is_live = matches!(self.live.get(&referenced), Some(Live::Waiting { .. } | Live::Running { .. }));
+        // What has not arrived yet will be executed when it does.
+        let is_coming = referenced < number && !self.seen.contains(referenced);
         let result = match function {
-            Function::QueryTask if is_live => FunctionResult::Succeeded,
+            Function::QueryTask if is_live || is_coming => FunctionResult::Succeeded,
             Function::QueryTaskSet => {
                 let on_lun = self.live.values().any(|live| match live {
                     Live::Waiting { command, .. } => command.lun == lun,
                     Live::Running { lun: of_it, .. } => *of_it == lun,
                     Live::Function => false,
                 });
-                if on_lun { FunctionResult::Succeeded } else { FunctionResult::Complete }
+                // Of what is coming the logical unit is not known.
+                let is_any_coming = self.seen.lowest() < number;
+                if on_lun || is_any_coming { FunctionResult::Succeeded } else { FunctionResult::Complete }
             }
             Function::AbortTask => return self.abort(number, lun, referenced, events),
             Function::QueryTask => FunctionResult::Complete,
