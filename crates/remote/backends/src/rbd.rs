@@ -194,7 +194,7 @@ fn kind_of(error: &RbdError) -> failure::Kind {
         | RbdError::NotAName
         | RbdError::Configuration { .. }
         | RbdError::NoExclusiveLock { .. }
-        | RbdError::Cached { .. }
+        | RbdError::Setting { .. }
         | RbdError::TooShort { .. }
         | RbdError::Ragged { .. } => failure::Kind::Refused,
         RbdError::Unreachable { .. } | RbdError::TimedOut { .. } => failure::Kind::Unreachable,

@@ -51,11 +51,11 @@ pub enum RbdError {
         "{image} is in use: the client at {holder} has its exclusive lock (`rbd lock ls {image}`). End that client, or open it read-only; the lock of a client that has crashed ends within 30 s"
     )]
     Locked { image: String, holder: String },
-    /// Acknowledged writes would lie in this process.
+    /// Acknowledged writes would lie in this process, or two gateways could write.
     #[display(
-        "{image} has {setting} in its configuration, and a write in librbd's cache is lost with this process: `rbd config image remove {image} {name}`"
+        "{image} has {setting} in its configuration, with which data can be lost or a request can block: `rbd config image remove {image} {name}`"
     )]
-    Cached { image: String, setting: String, name: String },
+    Setting { image: String, setting: String, name: String },
     /// The image is shorter than the size asked for.
     #[display(
         "{image} has {found} bytes, not the {asked} asked for: extend it (`rbd resize --size {asked}B {image}`), or ask for less"

@@ -64,10 +64,11 @@ impl Image {
         handles.open_image(options)?;
         let name = options.path();
         let is_locked = !options.is_read_only();
+        // Before a lock is broken.
+        handles.check_settings(&name)?;
         if is_locked {
             handles.lock(options)?;
         }
-        handles.check_caches(&name)?;
         let object_bytes = handles.info().map_err(|error| failed(options, "opening", error))?.object_size;
         let is_fenced = AtomicBool::new(false);
         let image =
@@ -398,21 +399,30 @@ impl Handles {
         Ok(found)
     }
 
-    /// Refuses an image whose own configuration, which goes before ours, has the library keep writes in memory.
-    fn check_caches(&self, image: &str) -> Result<(), RbdError> {
+    /// Refuses an image whose own configuration, which goes before ours, has the library keep writes in memory, leave the client
+    /// in peace whose lock it breaks, or block.
+    fn check_settings(&self, image: &str) -> Result<(), RbdError> {
         const SETTINGS_MAX: usize = 512;
         let none = Setting { name: ptr::null_mut(), value: ptr::null_mut(), source: 0 };
         let (mut settings, mut count) = ([none; SETTINGS_MAX], SETTINGS_MAX as c_int);
         // SAFETY: an open image, and places for as many settings as `count` says.
         let listed =
             unsafe { (self.library.rbd_config_image_list)(self.image, settings.as_mut_ptr(), &mut count) };
-        if listed < 0 {
-            return Ok(()); // a cluster that cannot tell has no settings of images
+        match ended(listed) {
+            // A cluster that cannot tell has no settings of images.
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(()),
+            Err(source) => {
+                return Err(RbdError::Io { doing: format!("reading the settings of {image}"), source });
+            }
+            Ok(()) => {}
         }
+        // As they were typed: Ceph takes numbers for truth values, too.
+        let is_off = |value: &str| value.eq_ignore_ascii_case("false") || value.trim().parse() == Ok(0_i64);
         let found =
             settings.iter().take(count as usize).map(|setting| (text(setting.name), text(setting.value)));
         let cached = found.into_iter().find(|(name, value)| match name.as_str() {
-            "rbd_cache" => value == "true",
+            "rbd_cache" => !is_off(value),
+            "rbd_blocklist_on_break_lock" | "rbd_non_blocking_aio" => is_off(value),
             "rbd_persistent_cache_mode" => value != "disabled",
             _ => false,
         });
@@ -421,7 +431,7 @@ impl Handles {
         match cached {
             None => Ok(()),
             Some((name, value)) => {
-                Err(RbdError::Cached { image: image.to_owned(), setting: format!("{name} = {value}"), name })
+                Err(RbdError::Setting { image: image.to_owned(), setting: format!("{name} = {value}"), name })
             }
         }
     }
@@ -455,7 +465,7 @@ impl Drop for Handles {
 }
 
 /// What holds for every image, whatever the configuration file says.
-fn settings(options: &RbdOptions) -> [(&'static str, String); 5] {
+fn settings(options: &RbdOptions) -> [(&'static str, String); 7] {
     [
         ("client_mount_timeout", options.timeout.as_secs().max(1).to_string()),
         // A write that is acknowledged is on the object servers.
@@ -465,6 +475,10 @@ fn settings(options: &RbdOptions) -> [(&'static str, String); 5] {
         ("rados_osd_op_timeout", "0".to_owned()),
         // The data of our requests do not change under way.
         ("rbd_disable_zero_copy_writes", "false".to_owned()),
+        // Whose lock is broken must not write any more.
+        ("rbd_blocklist_on_break_lock", "true".to_owned()),
+        // Requests begin on the library's threads, which may wait; a core must not.
+        ("rbd_non_blocking_aio", "true".to_owned()),
     ]
 }
 

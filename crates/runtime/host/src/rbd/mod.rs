@@ -90,6 +90,9 @@ pub struct RbdDevice {
     options: RbdOptions,
     /// Grows with the image, unless the options fix it, and never shrinks: blocks that are gone fail instead.
     blocks: AtomicU64,
+    /// Bytes of the image as it was when it was looked at last. The library cuts what reaches past the end, and calls that a
+    /// success.
+    present_bytes: AtomicU64,
     permits: Arc<Permits>,
     orphans: Arc<Orphans>,
     /// For calls that block.
@@ -132,6 +135,7 @@ impl RbdDevice {
         Ok(RbdDevice {
             image,
             blocks: AtomicU64::new(blocks),
+            present_bytes: AtomicU64::new(size),
             permits: Arc::new(Permits::new(options.queue)),
             orphans: Arc::default(),
             lane,
@@ -151,7 +155,11 @@ impl RbdDevice {
 
     fn check_change(&self, extent: Extent) -> Result<(), DeviceError> {
         self.check(extent)?;
-        if self.options.is_read_only() { Err(DeviceError::ReadOnly) } else { Ok(()) }
+        if self.options.is_read_only() {
+            return Err(DeviceError::ReadOnly);
+        }
+        let end = self.geometry().offset(extent) + self.geometry().length(extent);
+        if end > self.present_bytes.load(Ordering::Relaxed) { Err(DeviceError::OutOfRange) } else { Ok(()) }
     }
 
     fn check_length(&self, extent: Extent, bytes: usize) -> Result<(), DeviceError> {
@@ -161,11 +169,14 @@ impl RbdDevice {
     /// Has the library carry a request out that begins at this block.
     async fn perform(&self, request: Request, verb: Verb, lba: Lba) -> Result<Option<Request>, DeviceError> {
         let at = lba.0 << self.options.block_size.shift();
+        let read_bytes = if let Request::Read(buffer) = &request { buffer.len() } else { 0 };
         let permit = self.permits.take().await;
         let told = |error| self.latest_error.told(&error, verb, lba);
         let running = self.image.submit(request, at, permit, &self.orphans).map_err(told)?;
         let (result, request) = running.await;
         match result {
+            // The image has become shorter: the rest of the buffer is as it was.
+            0.. if (result as usize) < read_bytes => Err(DeviceError::Unreadable(lba)),
             0.. => Ok(request),
             error => Err(told(self.image.error(error as i32))),
         }
@@ -311,12 +322,13 @@ impl BlockDevice for RbdDevice {
     /// The library hears of a resize by its watch of the image; this asks it.
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(async {
-            if self.options.bytes.is_some() {
-                return Ok(());
-            }
             let image = Arc::clone(&self.image);
             let size = self.lane.run(move || image.size()).await;
             let size = size.map_err(|error| self.latest_error.told(&error, Verb::Inspect, Lba(0)))?;
+            self.present_bytes.store(size, Ordering::Relaxed);
+            if self.options.bytes.is_some() {
+                return Ok(());
+            }
             self.blocks.fetch_max(size >> self.options.block_size.shift(), Ordering::Relaxed);
             Ok(())
         })
@@ -335,6 +347,7 @@ impl BlockDevice for RbdDevice {
             });
             let at_end = Lba(self.geometry().blocks.0);
             grown.await.map_err(|error| self.latest_error.told(&error, Verb::Write, at_end))?;
+            self.present_bytes.fetch_max(bytes, Ordering::Relaxed);
             self.blocks.fetch_max(blocks.0, Ordering::Relaxed);
             Ok(())
         })
