@@ -201,10 +201,13 @@ fn compare<'a>(
     Box::pin(async move {
         match &kept.content {
             _ if !is_settled => Ok(true),
-            Content::Unmap => Ok(true),
+            Content::Unmap if !device.profile().thin => Ok(true),
             Content::Write(data) => Ok(read(device, range).await?[..] == data[..]),
-            Content::Zeroes { .. } if range.end - range.start > COMPARED_BYTES_MAX => Ok(is_same_start),
-            Content::Zeroes { .. } => {
+            // Of a thin device what was unmapped is zeros.
+            Content::Zeroes { .. } | Content::Unmap if range.end - range.start > COMPARED_BYTES_MAX => {
+                Ok(is_same_start)
+            }
+            Content::Zeroes { .. } | Content::Unmap => {
                 for piece in range.clone().step_by(PIECE_BYTES as usize) {
                     let piece = piece..(piece + PIECE_BYTES).min(range.end);
                     if read(device, &piece).await?.iter().any(|byte| *byte != 0) {
