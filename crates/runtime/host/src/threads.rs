@@ -30,9 +30,11 @@ where
 {
     let threads = (0..count.get()).map(|number| {
         let main = main.clone();
-        thread::Builder::new()
-            .name(format!("reactor-{number}"))
-            .spawn(move || Ok(reactor::block_on(Epoll::shared(options)?, main(number))))
+        thread::Builder::new().name(format!("reactor-{number}")).spawn(move || {
+            // What it holds ends with this thread, also where there is no world.
+            let future = main(number);
+            Ok(reactor::block_on(Epoll::shared(options)?, future))
+        })
     });
     Ok(Reactors { threads: threads.collect::<io::Result<_>>()? })
 }
