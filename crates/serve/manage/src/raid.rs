@@ -99,7 +99,11 @@ impl Now {
         let named = |known: &Volume| known.name.as_str() == volume;
         let Some(at) = self.config.volumes.iter().position(named) else { return };
         let rewritten = |spec: &Spec| {
-            parse(&spec.to_string().replacen(before, after, 1)).map_err(|error| error.to_string())
+            let text = spec.to_string();
+            match text.contains(before) {
+                true => parse(&text.replacen(before, after, 1)).map_err(|error| error.to_string()),
+                false => Err("the set is written otherwise there".to_owned()),
+            }
         };
         let outcome = rewritten(&self.config.volumes[at].spec).and_then(|spec| {
             let name = self.config.volumes[at].name.clone();

@@ -375,7 +375,7 @@ impl Members {
                 slots[index].state = MemberState::Failed;
                 self.changed.fetch_add(1, Ordering::AcqRel);
             }
-            slots[index].device = None;
+            (slots[index].device, slots[index].summed) = (None, None);
         }
         self.recorded().await.map(|()| true)
     }

@@ -12,7 +12,7 @@ use volume::backend::{Backend, OpenError, Opening};
 use volume::spec::Spec;
 
 use super::overlay::Overlay;
-use super::running::{Facts, Names, Running};
+use super::running::{self, Facts, Names, Running};
 use super::upkeep::{self, Spare, Upkeep};
 use super::{LOST, REBUILD_RATE, Raid, STRIP};
 use crate::Failure;
@@ -110,6 +110,9 @@ impl Raid {
             return Ok(Assembled { set, records: None, spares: Vec::new(), names });
         }
         let (parts, found, disks) = self.found(opening).await?;
+        if !opening.read_only {
+            running::unused(&parts.records.set().uuid.to_string()).await?;
+        }
         let name = |disk: &usize| disks[*disk].name.clone();
         let was = |member: usize| {
             let of = |(disk, why): &(usize, LeftOut)| {

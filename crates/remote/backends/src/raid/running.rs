@@ -46,6 +46,31 @@ pub async fn closed() {
     }
 }
 
+/// Waits until a set that nobody uses any more is closed. Members on other machines have no locks that would keep a second user
+/// in this process away.
+///
+/// # Errors
+/// It is in use.
+pub(super) async fn unused(uuid: &str) -> Result<(), Failure> {
+    loop {
+        let found = {
+            let sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_it =
+                |set: &Arc<Running>| set.facts.uuid.as_deref() == Some(uuid) && !set.state().has_ended;
+            sets.iter().filter_map(Weak::upgrade).find(is_it)
+        };
+        match found {
+            None => return Ok(()),
+            Some(set) if set.is_used() => {
+                return Err(Failure::refused(format_args!(
+                    "the set {uuid} is in use by another volume of this process"
+                )));
+            }
+            Some(set) => set.ended().await,
+        }
+    }
+}
+
 /// Opens a set that nobody else uses, and has it do something.
 ///
 /// # Errors
@@ -334,6 +359,7 @@ impl Running {
             }
             state.orders.push_back(ordered);
         }
+        let _given_up = GivenUp(self, Arc::clone(&outcome));
         self.wake();
         poll_fn(|cx| {
             let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
@@ -445,4 +471,13 @@ impl Drop for InUse {
 
 impl BlockDevice for InUse {
     forward!(self => self.set; geometry, profile, memory, memory_to_write, read_nowait, write_nowait, read, write, flush, losses, unmap, write_zeroes, allocation, space, allocated_bytes, refresh, grow, take_os_error, quiesced);
+}
+
+/// Who waits no longer takes an order back that has not begun.
+struct GivenUp<'a>(&'a Running, Arc<Mutex<Outcome>>);
+
+impl Drop for GivenUp<'_> {
+    fn drop(&mut self) {
+        self.0.state().orders.retain(|ordered| !Arc::ptr_eq(&ordered.outcome, &self.1));
+    }
 }

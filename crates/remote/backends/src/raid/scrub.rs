@@ -87,8 +87,11 @@ pub async fn scrub(spec: &Spec, repairs: bool, tells: &mut dyn FnMut(u64, u64)) 
     scrub.wrong_blocks = assembled.set.status().wrong_blocks;
     if let Some(records) = assembled.records.filter(|_| repairs) {
         let failed = |error| Failure::device("closing the set", error);
+        let is_synchronised = assembled.set.status().unsynced_regions == 0;
         assembled.set.close().await.map_err(failed)?;
-        records.close().await.map_err(failed)?;
+        if is_synchronised {
+            records.close().await.map_err(failed)?;
+        }
     }
     Ok(scrub)
 }

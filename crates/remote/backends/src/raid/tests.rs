@@ -289,3 +289,53 @@ fn assert_rebuilt(spec: &Spec) {
         .unwrap_or_else(|failure| panic!("{failure}"));
     }
 }
+
+#[test]
+fn a_set_does_not_grow_while_a_member_is_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    made(&set(folder.path(), "raid5:64KiB", &[0, 1, 2]), &Creation::default()).expect("a set");
+    let path = |disk: usize| folder.path().join(format!("disk{disk}"));
+    for disk in 0..4 {
+        let file = std::fs::File::options().create(true).truncate(false).write(true).open(path(disk));
+        file.expect("a disk").set_len(160 << 20).expect("a larger disk");
+    }
+    let members = |disks: [usize; 3]| {
+        let disks = disks.map(|disk| format!("file:{}", path(disk).display()));
+        parse(&format!("raid5:64KiB:[{}]?rebuild=64MiB", disks.join(", "))).expect("a specification")
+    };
+    let before = members([0, 1, 2]);
+    fill(&before, 0x21);
+    remote::run(async {
+        let device = open(&before).await.map_err(Failure::from)?;
+        let bytes = device.geometry().bytes();
+        let running = opened(&before).into_iter().next().expect("the set");
+        running.ask(Order::Grow).await?;
+        running.ask(Order::Fail { member: 1 }).await?;
+        let replace = |file: &str| Order::Replace {
+            member: 1,
+            with: parse(&format!("file:{}", folder.path().join(file).display())).expect("a volume"),
+            overwrites: true,
+        };
+        running.ask(replace("disk3")).await?;
+        while running.status().state != Condition::Healthy {
+            reactor::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        assert_eq!(device.geometry().bytes(), bytes, "it has grown with a disk that it no longer has");
+        let data = Buffer::zeroed(512);
+        let write = device.write(Extent::new(0, 1), data.share(), Durability::Stable);
+        write.await.map_err(|error| Failure::device("write", error))?;
+        let mut again = Buffer::zeroed(512);
+        again.fill(0x21);
+        let write = device.write(Extent::new(0, 1), again.share(), Durability::Stable);
+        write.await.map_err(|error| Failure::device("write", error))?;
+        // Members on other machines have no locks: the set is not opened twice here, whatever they are.
+        assert!(super::running::unused(&running.status().uuid.expect("it has one")).await.is_err());
+        Ok(())
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+    std::fs::remove_file(path(1)).expect("what was taken out");
+    let after = members([0, 3, 2]);
+    assert_filled(&after, 0x21);
+    let found = remote::run(async { scrub(&after, false, &mut |_, _| {}).await }).expect("scrubbed");
+    assert!(found.is_right() && found.degraded == 0, "{found}");
+}

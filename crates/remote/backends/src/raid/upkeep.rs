@@ -8,7 +8,7 @@ use std::time::Duration;
 use block::{BlockDevice, DeviceError, Extent};
 use contents::Consent;
 use raid::disks::{MemberParts, Records};
-use raid::superblock::{Areas, Uuid};
+use raid::superblock::{self, Areas, MemberRecord, Uuid};
 use raid::{Layout, MemberState, Progress, RaidDevice};
 use volume::backend::{Opening, Undo};
 use volume::spec::{Bytes, Spec};
@@ -254,26 +254,38 @@ impl Upkeep {
     async fn use_spares(&mut self) -> Result<(), DeviceError> {
         let failed = |state: &MemberState| *state == MemberState::Failed;
         while let Some(member) = self.set.status().states.members.iter().position(failed) {
-            let Some(Spare { uuid, name, disk }) = self.spares.pop() else { return Ok(()) };
-            self.running.state().names.spares.retain(|spare| *spare != name);
+            let needed = self.records.as_ref().map_or(0, |records| records.set().areas.end());
+            let fits = |spare: &Spare| spare.disk.geometry().bytes() >= needed;
+            let Some(at) = self.spares.iter().rposition(fits) else { return Ok(()) };
+            let Spare { uuid, name, disk } = self.spares[at].clone();
             tracing::info!(
                 set = self.running.label(),
                 member,
                 spare = name,
                 "a spare replaces a member of a RAID set"
             );
-            self.put_in_place(member, uuid, disk, name).await?;
+            self.put_in_place(member, uuid, disk, name.clone()).await?;
+            self.spares.remove(at);
+            self.running.state().names.spares.retain(|spare| *spare != name);
         }
         Ok(())
     }
 
     async fn put_in_place(
-        &self,
+        &mut self,
         member: usize,
         uuid: Uuid,
         disk: Arc<dyn BlockDevice>,
         name: String,
     ) -> Result<(), DeviceError> {
+        // It has the devices of the members that there were, and of this one nothing is zeroed.
+        if self.growing.take().is_some() {
+            self.running.state().is_growing = false;
+            tracing::error!(
+                set = self.running.label(),
+                "a RAID set does not grow: a member is replaced; it stays as it is"
+            );
+        }
         match &self.records {
             Some(records) => {
                 records.replace(member, uuid, Arc::clone(&disk)).await?;
@@ -351,7 +363,7 @@ impl Upkeep {
         Ok(format!("member {member} ({disk}) is out of the set"))
     }
 
-    async fn replace(&self, member: usize, with: &Spec, overwrites: bool) -> Result<String, Failure> {
+    async fn replace(&mut self, member: usize, with: &Spec, overwrites: bool) -> Result<String, Failure> {
         match self.check_member(member)? {
             MemberState::Failed => {}
             MemberState::InSync => {
@@ -399,7 +411,21 @@ impl Upkeep {
             Some(records) => new_member(spec, &records.set(), consent, &opening).await,
             None => spec.open(&opening).await.map_err(Failure::from),
         };
-        opened.inspect_err(|_| opening.undo.take_back())
+        let device = opened.inspect_err(|_| opening.undo.take_back())?;
+        // Exports and LUNs have no locks: a disk may have two names.
+        if let Some(records) = &self.records
+            && let Ok((found, _)) = superblock::read(device.as_ref()).await
+        {
+            let set = records.set();
+            let is_used =
+                |member: &MemberRecord| member.uuid == found.member && member.state != MemberState::Failed;
+            if found.set.uuid == set.uuid
+                && (set.members.iter().any(is_used) || set.spares.contains(&found.member))
+            {
+                return Err(Failure::refused(format_args!("{spec} is a disk of the set already")));
+            }
+        }
+        Ok(device)
     }
 
     fn scrub(&self, repairs: bool) -> Result<String, Failure> {
@@ -439,6 +465,15 @@ impl Upkeep {
                 "there is no new space that the set could use: the smallest member says how much of each is used",
             ));
         };
+        for spare in &self.spares {
+            spare.disk.refresh().await.map_err(failed)?;
+            if spare.disk.geometry().bytes() < grown.areas.end() {
+                return Err(Failure::refused(format_args!(
+                    "the spare {} is too small for the larger set",
+                    spare.name
+                )));
+            }
+        }
         let layout = grown.layout().map_err(Failure::refused)?;
         let parts = disks.iter().enumerate().map(|(member, disk)| MemberParts::new(&grown, member, disk));
         let devices =
@@ -491,8 +526,9 @@ impl Upkeep {
         let failed = |error| Failure::device("closing the set", error);
         self.set.close().await.map_err(failed)?;
         match &self.records {
-            Some(records) => records.close().await.map_err(failed),
-            None => Ok(()),
+            Some(records) if self.set.status().unsynced_regions == 0 => records.close().await.map_err(failed),
+            // The bitmap says what may differ yet.
+            Some(_) | None => Ok(()),
         }
     }
 }
