@@ -56,6 +56,9 @@ fn a_suite_takes_no_workload_but_less_time() {
     let short = ["--suite", "quick", "--seconds", "0.05", "--repeats", "1", "--span", "8MiB", "--out", &out];
     bench(&[&["ram:16MiB"], &short[..]].concat()).expect_success();
     let record = record(&scene.path("out"));
-    assert!(runs(&record).iter().all(|run| number(&run["clients"][0]["run"]["seconds"]) < 0.2));
+    // What was asked for: how long a run takes is also the machine's.
+    let steps = record["suite"]["steps"].as_array().expect("steps");
+    let most = |step: &serde_json::Value| number(&step["measure"]["stop"]["max_s"]);
+    assert!(steps.iter().map(most).all(|seconds| seconds == 0.05) && !runs(&record).is_empty());
     assert!(record["suite"]["assumed"].to_string().contains("0.05 s"), "{}", record["suite"]["assumed"]);
 }
