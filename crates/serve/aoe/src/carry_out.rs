@@ -18,16 +18,16 @@ use reactor::{DatagramAddress, MacAddress};
 use server::{Charge, Operation, Span, Ticket, Traffic, Unserved};
 use volume::{Access, Denied, RequestKind};
 
-use crate::core::{CoreShelves, CoreSlot, Interface, Station};
+use crate::core::{CoreShelves, CoreSlot, Station};
 use crate::done::Verdict;
-use crate::outgoing::OutFrame;
+use crate::outgoing::{Interface, OutFrame};
 
 /// The model that IDENTIFY DEVICE says.
 const MODEL: &str = "LINERATE VIRTUAL-DISK";
 /// Sectors of ranges that one DATA SET MANAGEMENT may have.
 const TRIM_SECTORS_MAX: u16 = 1;
 
-/// Keys of the fingerprints of writes: no host can make two that have the same.
+/// Keys of the fingerprints of changes: no host can make two that have the same.
 static FINGERPRINTS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// A command that is being carried out.
@@ -38,7 +38,7 @@ struct Command {
     header: Header,
     ata: Ata,
     begin: Instant,
-    /// Of a write.
+    /// Of a change.
     fingerprint: Option<u64>,
 }
 
@@ -112,8 +112,9 @@ impl CoreShelves {
                 self.spawn(command, None, async |command, ticket| command.flush(ticket).await)
             }
             AtaOperation::Trim { sectors } => {
-                let ranges: Vec<(u64, u64)> =
-                    TrimRanges::new(&data[..sectors as usize * SECTOR_BYTES]).collect();
+                let data = &data[..sectors as usize * SECTOR_BYTES];
+                let Some(command) = command.first(data) else { return };
+                let ranges: Vec<(u64, u64)> = TrimRanges::new(data).collect();
                 self.spawn(command, None, async move |command, ticket| command.trim(&ranges, ticket).await);
             }
             AtaOperation::Unsupported => command.end(self, Err(Failed::Ata(AtaError::Aborted)), &[], None),
@@ -146,7 +147,7 @@ impl CoreShelves {
         }));
     }
 
-    fn write(self: &Rc<Self>, mut command: Command, lba: u64, data: &[u8], is_durable: bool) {
+    fn write(self: &Rc<Self>, command: Command, lba: u64, data: &[u8], is_durable: bool) {
         let sectors = data.len() as u64 / SECTOR_BYTES as u64;
         let Some(range) = command.slot.range(lba, sectors) else {
             return command.end(self, Err(Failed::Ata(AtaError::NoSector)), &[], None);
@@ -154,15 +155,7 @@ impl CoreShelves {
         if command.slot.slot.read_only {
             return command.end(self, Err(Failed::Ata(AtaError::Aborted)), &[], None);
         }
-        let registers = (command.ata.lba, command.ata.count, command.ata.command_or_status);
-        let fingerprint = FINGERPRINTS.hash_one((registers, data));
-        let verdict =
-            command.station.writes.borrow_mut().begin(command.begin, command.header.tag, fingerprint);
-        match verdict {
-            Verdict::Running => return,
-            Verdict::Done(answer) => return command.by.answer(command.station.address, answer),
-            Verdict::New => command.fingerprint = Some(fingerprint),
-        }
+        let Some(command) = command.first(data) else { return };
         if !is_durable && command.write_now(&range, data) {
             return command.end(self, Ok(()), &[], None);
         }
@@ -191,6 +184,22 @@ impl CoreShelves {
 }
 
 impl Command {
+    /// The change, unless it is a copy of one that was sent before, which is answered as that one was.
+    fn first(mut self, data: &[u8]) -> Option<Command> {
+        let registers = (self.ata.lba, self.ata.count, self.ata.command_or_status);
+        let fingerprint = FINGERPRINTS.hash_one((registers, data));
+        let verdict = self.station.writes.borrow_mut().begin(self.begin, self.header.tag, fingerprint);
+        match verdict {
+            Verdict::Running => return None,
+            Verdict::Done(answer) => {
+                self.by.answer(self.station.address, answer);
+                return None;
+            }
+            Verdict::New => self.fingerprint = Some(fingerprint),
+        }
+        Some(self)
+    }
+
     /// It has a task from now on. `None` if the station has too many already: it is not answered.
     fn start(&self, core: &CoreShelves) -> Option<Ticket> {
         if self.station.running.get() >= usize::from(core.commands_max()) {
@@ -220,7 +229,7 @@ impl Command {
         self.forget_write(core, Some(answer));
     }
 
-    /// The write counts as carried out with this answer, or as never begun.
+    /// The change counts as carried out with this answer, or as never begun.
     fn forget_write(&self, core: &CoreShelves, answer: Option<Vec<u8>>) {
         if let Some(fingerprint) = self.fingerprint {
             let most = core.answers_max();
@@ -354,12 +363,11 @@ impl Command {
     async fn flush(&self, ticket: Ticket) -> Result<(), Failed> {
         let volume = &self.slot.slot.volume;
         let flushed = self.slot.requests.ask(ticket, RequestKind::Flush, None, || volume.flush()).await;
-        // A loss counts as told by this answer, whatever the device says of this flush.
-        let losses = volume.lost_writes();
-        if self.station.losses_told.replace(losses) != losses {
-            return Err(Failed::Fault);
-        }
-        Ok(flushed?)
+        // A loss counts as told by this answer and those to its copies, whatever the device says of this flush.
+        let mut told = self.station.told.get();
+        let is_told = told.tell(reactor::now(), self.header.tag, volume.lost_writes());
+        self.station.told.set(told);
+        if is_told { Err(Failed::Fault) } else { Ok(flushed?) }
     }
 
     /// Whole blocks are deallocated; what is left at their edges is zeroed, as IDENTIFY DEVICE promises.

@@ -22,8 +22,9 @@ use volume::{AttachmentId, HostPath, HostPort, Requester, ServicePort};
 use crate::config::Slot;
 use crate::done::Writes;
 use crate::front_end::{AOE, Aoe};
-use crate::outgoing::{OutFrame, Outgoing};
+use crate::outgoing::{Interface, Outgoing, open_again};
 use crate::slot::SlotState;
+use crate::told::{Departed, Told};
 
 /// Frames taken in before those on their way out are sent.
 const BATCH: usize = 64;
@@ -31,8 +32,6 @@ const BATCH: usize = 64;
 const IDLE: Duration = Duration::from_secs(60);
 /// The stations that are known at one slot; of more, the one that has been silent longest is forgotten.
 const STATIONS_MAX: usize = 256;
-/// After an error of an interface nothing is tried for so long.
-const PAUSE: Duration = Duration::from_millis(100);
 /// What a server says of its firmware: the release of AoE that it follows.
 const FIRMWARE: u16 = 11;
 
@@ -55,6 +54,7 @@ pub(crate) struct CoreSlot {
     state: Arc<Lock<SlotState>>,
     pub(crate) tally: Rc<VolumeTally>,
     stations: RefCell<BTreeMap<MacAddress, Rc<Station>>>,
+    departed: RefCell<Departed>,
 }
 
 /// A host that sends commands to a slot.
@@ -63,19 +63,10 @@ pub(crate) struct Station {
     counted_as: Arc<str>,
     pub(crate) running: Cell<usize>,
     pub(crate) writes: RefCell<Writes>,
-    /// The lost writes that it has been told of, or that were lost before it came.
-    pub(crate) losses_told: Cell<u64>,
+    pub(crate) told: Cell<Told>,
     pub(crate) traffic: Cell<Traffic>,
     since: Instant,
     heard: Cell<Instant>,
-}
-
-/// An interface, as commands that came by it know it.
-#[derive(Clone)]
-pub(crate) struct Interface {
-    pub(crate) outgoing: Rc<Outgoing>,
-    /// The sectors that one of its frames carries.
-    pub(crate) sectors_max: u8,
 }
 
 /// What is known of a station.
@@ -140,6 +131,7 @@ impl CoreShelves {
             state: self.front_end.state(slot.address),
             tally: self.tally.volume(&slot.volume),
             stations: RefCell::default(),
+            departed: RefCell::default(),
         }
     }
 
@@ -163,11 +155,25 @@ impl CoreShelves {
         self.front_end.config().limits.commands
     }
 
-    async fn serve(self: Rc<Self>, portal: Portal, datagrams: Box<dyn Datagrams>) {
+    async fn serve(self: Rc<Self>, portal: Portal, mut datagrams: Box<dyn Datagrams>) {
         let outgoing = Rc::new(Outgoing::default());
+        loop {
+            let error = self.serve_while_up(&*datagrams, &outgoing).await;
+            tracing::warn!(portal = %portal.listen, %error, "an interface has failed");
+            datagrams = open_again(&portal, datagrams).await;
+            tracing::info!(portal = %portal.listen, "the interface is served again");
+        }
+    }
+
+    /// Serves an interface until it fails: why.
+    async fn serve_while_up(
+        self: &Rc<Self>,
+        datagrams: &dyn Datagrams,
+        outgoing: &Rc<Outgoing>,
+    ) -> io::Error {
         let mtu = datagrams.payload_bytes_max();
         let sectors_max = u8::try_from(aoe::sectors_of(mtu)).unwrap_or(u8::MAX);
-        let interface = Interface { outgoing: Rc::clone(&outgoing), sectors_max };
+        let interface = Interface { outgoing: Rc::clone(outgoing), sectors_max };
         let mut batch = DatagramBatch::new(BATCH, mtu.max(aoe::ATA_BYTES));
         loop {
             let received = datagrams.try_receive(&mut batch);
@@ -178,7 +184,7 @@ impl CoreShelves {
                     }
                 }
             }
-            let sent = outgoing.send(&*datagrams);
+            let sent = outgoing.send(datagrams);
             match received.and(sent) {
                 Ok(()) => reactor::yield_now().await,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -190,11 +196,7 @@ impl CoreShelves {
                     })
                     .await;
                 }
-                Err(error) => {
-                    // Down, most likely: it goes on when the interface is up again.
-                    tracing::warn!(portal = %portal.listen, %error, "an interface has failed");
-                    reactor::sleep(PAUSE).await;
-                }
+                Err(error) => return error,
             }
         }
     }
@@ -261,7 +263,7 @@ impl CoreShelves {
             counted_as: self.front_end.names.label(&address.to_string()),
             running: Cell::new(0),
             writes: RefCell::default(),
-            losses_told: Cell::new(slot.slot.volume.lost_writes()),
+            told: Cell::new(slot.departed.borrow_mut().take(address, slot.slot.volume.lost_writes())),
             traffic: Cell::default(),
             since: now,
             heard: Cell::new(now),
@@ -271,10 +273,29 @@ impl CoreShelves {
     }
 
     fn see_off(&self, slot: &CoreSlot, station: &Station) {
+        slot.departed.borrow_mut().note(station.address, station.told.get());
         self.tally.session_ended(&slot.name, &station.counted_as, station.traffic.get());
     }
 
-    /// How many answers of writes one station may have kept.
+    /// Ends a slot's reservation. If only settings have changed, the slot in its place takes over that, and what stations know.
+    fn bequeath(&self, gone: &CoreSlot) {
+        let (volume, attachment) = (&gone.slot.volume, gone.requests.attachment());
+        let is_reserved = volume.reserved_by() == Some(attachment);
+        volume.end_reservation(Some(attachment));
+        let is_heir = |slot: &&Rc<CoreSlot>| {
+            slot.slot.address == gone.slot.address && Arc::ptr_eq(&slot.slot.volume, volume)
+        };
+        let slots = self.slots.borrow();
+        let Some(heir) = slots.iter().find(is_heir) else { return };
+        heir.departed.replace(gone.departed.take());
+        if is_reserved {
+            let requester = Requester { attachment: heir.requests.attachment(), path: &heir.path };
+            // If another front end was faster, the slot sees that its reservation is lost.
+            let _ = volume.reserve(&requester);
+        }
+    }
+
+    /// How many answers of changes one station may have kept.
     pub(crate) fn answers_max(&self) -> usize {
         let slots = self.slots.borrow();
         let stations: usize = slots.iter().map(|slot| slot.stations.borrow().len()).sum();
@@ -282,14 +303,8 @@ impl CoreShelves {
     }
 }
 
-/// Answers of writes that are kept of all stations together.
-const ANSWERS_MAX: usize = 65_536;
-
-impl Interface {
-    pub(crate) fn answer(&self, to: MacAddress, payload: Vec<u8>) {
-        self.outgoing.push(OutFrame { to: DatagramAddress::Ethernet(to), payload, _charge: None });
-    }
-}
+/// Answers of changes that are kept of all stations together, each with about 150 bytes.
+const ANSWERS_MAX: usize = 1 << 19;
 
 impl CoreSlot {
     fn hears(&self, station: MacAddress) -> bool {
@@ -389,9 +404,9 @@ impl CoreFrontEnd for CoreShelves {
         self.tally.keep_served(|target| self.slots.borrow().iter().any(|slot| slot.name == target));
         for slot in gone {
             slot.requests.abort();
-            slot.slot.volume.end_reservation(Some(slot.requests.attachment()));
             let stations = slot.stations.take();
             stations.values().for_each(|station| self.see_off(&slot, station));
+            self.bequeath(&slot);
             let (done, server) = (Sender::clone(done), Arc::clone(&self.handle.server));
             drop(reactor::spawn(async move {
                 while stations.values().any(|station| station.running.get() > 0) {

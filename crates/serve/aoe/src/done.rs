@@ -1,4 +1,4 @@
-//! The writes that a station has had carried out, so that a copy of one that comes late is answered as the first was, and not
+//! The writes and deallocations that a station has had carried out, so that a copy of one that comes late is answered as the first was, and not
 //! carried out over a newer write.
 //!
 //! A copy has the tag, the registers and the data of the first. A client that gives a write that it sends again another tag, as
@@ -7,8 +7,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// For so long a copy may come.
-const LIFETIME: Duration = Duration::from_secs(10);
+/// For so long a copy may come: longer than the pauses and the quarantine of Linerate's client.
+const LIFETIME: Duration = Duration::from_secs(3);
 
 /// What is to be done about a write.
 #[derive(Debug, PartialEq, Eq)]

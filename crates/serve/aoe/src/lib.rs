@@ -11,6 +11,7 @@
 //!   writes it has had carried out.
 //! - `done` is why a write that was sent again is not carried out again: the network may have kept the copy until after a newer
 //!   write of the same sectors.
+//! - `told` is which lost writes a station knows of.
 //! - `carry_out` is what a command does to a volume.
 //!
 //! AoE has neither sessions nor proof of who sends: a station is its MAC address, which any host of the Ethernet can assume. What cannot be
@@ -23,6 +24,7 @@ mod done;
 mod front_end;
 mod outgoing;
 mod slot;
+mod told;
 
 pub use config::{Config, Limits, Slot};
 pub use core::StationStatus;

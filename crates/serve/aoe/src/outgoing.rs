@@ -1,12 +1,22 @@
-//! Frames on their way out by one interface.
+//! An interface, and frames on their way out by it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-use reactor::{DatagramAddress, Datagrams, OutDatagram, OutSlice};
-use server::Charge;
+use reactor::{DatagramAddress, Datagrams, MacAddress, OutDatagram, OutSlice};
+use server::{Charge, ListenAddress, Portal};
+
+/// An interface, as commands that came by it know it.
+#[derive(Clone)]
+pub(crate) struct Interface {
+    pub(crate) outgoing: Rc<Outgoing>,
+    /// The sectors that one of its frames carries.
+    pub(crate) sectors_max: u8,
+}
 
 /// Frames that wait; tasks add to them, and who receives sends them.
 #[derive(Default)]
@@ -22,6 +32,8 @@ pub(crate) struct OutFrame {
     pub(crate) _charge: Option<Charge>,
 }
 
+/// After an error of an interface nothing is tried for so long.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Frames of one call.
 const CALL_MAX: usize = 64;
 
@@ -50,7 +62,8 @@ impl Outgoing {
         Poll::Pending
     }
 
-    /// Sends as many as the interface takes; the error of one that it does not take, which is dropped.
+    /// Sends as many as the interface takes; the error of one that it does not take, which is dropped. So is one that is too long for
+    /// it, without an error.
     pub(crate) fn send(&self, by: &dyn Datagrams) -> io::Result<()> {
         let mut frames = self.frames.borrow_mut();
         while !frames.is_empty() {
@@ -64,10 +77,32 @@ impl Outgoing {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => {
                     frames.pop_front();
-                    return Err(error);
+                    if error.kind() != io::ErrorKind::InvalidInput {
+                        return Err(error);
+                    }
                 }
             }
         }
         Ok(())
+    }
+}
+
+impl Interface {
+    pub(crate) fn answer(&self, to: MacAddress, payload: Vec<u8>) {
+        self.outgoing.push(OutFrame { to: DatagramAddress::Ethernet(to), payload, _charge: None });
+    }
+}
+
+/// The interface of a portal, which has failed, once it is up again. One that was removed and made anew is another.
+pub(crate) async fn open_again(portal: &Portal, before: Box<dyn Datagrams>) -> Box<dyn Datagrams> {
+    let ListenAddress::Datagrams(options) = &portal.listen else { return before };
+    loop {
+        reactor::sleep(PAUSE).await;
+        match reactor::world().datagrams(options) {
+            Ok(datagrams) => return datagrams,
+            // The right to open one was given up since the start.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return before,
+            Err(_) => {}
+        }
     }
 }

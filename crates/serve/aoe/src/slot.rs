@@ -15,8 +15,8 @@ pub(crate) struct SlotState {
     holders: MacList,
 }
 
-/// The stations that a list may have, since a frame counts them in a byte.
-const STATIONS_MAX: usize = 255;
+/// The stations that a list may have, so that a usual frame has room for all of them.
+const STATIONS_MAX: usize = 185;
 
 impl SlotState {
     pub(crate) fn hears(&self, station: MacAddress) -> bool {
@@ -107,6 +107,8 @@ impl SlotState {
 
 #[cfg(test)]
 mod tests {
+    use aoe::{Address, Body, Frame, Header};
+
     use super::*;
 
     const ONE: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
@@ -146,6 +148,15 @@ mod tests {
         let many: Vec<_> = (0..=255).map(|last| (1, MacAddress([4, 0, 0, 0, 0, last]))).collect();
         assert_eq!(edit(&many), (Some(MaskError::Full), 1));
         assert!(state.hears(ONE) && !state.hears(TWO));
+        for add in many.chunks(STATIONS_MAX - 1).take(1).flatten() {
+            let directive = MaskDirective { command: add.0, station: add.1.0 };
+            let asked = Mask { command: 1, error: None, directives: vec![directive] };
+            assert_eq!(state.mask(&asked).map(|answer| answer.error), Ok(None));
+        }
+        let header = Header { is_response: true, error: None, address: Address::ALL, tag: 1 };
+        let all = state.mask(&Mask { command: 0, error: None, directives: Vec::new() }).expect("the list");
+        assert_eq!(all.directives.len(), STATIONS_MAX);
+        assert!(Frame { header, body: Body::Mask(all) }.write().len() <= 1500, "a usual frame has room");
         assert_eq!(
             state.mask(&Mask { command: 9, error: None, directives: Vec::new() }),
             Err(ErrorCode::BadArgument)
