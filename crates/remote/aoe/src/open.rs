@@ -191,6 +191,7 @@ async fn query(
             reactor::sleep(AGAIN).await;
             continue;
         }
+        reactor::yield_now().await; // whatever arrives, the time runs out
         for (from, payload) in batch.iter() {
             let (DatagramAddress::Ethernet(station), Ok(frame)) = (from, Frame::parse(payload)) else {
                 continue;

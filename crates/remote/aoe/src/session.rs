@@ -4,11 +4,13 @@
 //!   ask ──► waiting ── the window has room ──► sent ── answered ──────────────► its future
 //!                                              │  ▲                               └ sent once: a round trip
 //!                                              └──┘ not in time: sent again, and the window begins anew
-//!                                              └─── its deadline passes, or it is dropped: given up
+//!                                              └─── its deadline passes, or it is dropped: given up;
+//!                                                   a change is kept, and sent, until it is answered
 //! ```
 //!
 //! A change that was sent has a claim of its sectors. If no copy of it can be left, the claim ends with the answer; otherwise, a quarantine
-//! later.
+//! later. Without an answer the server may be at it still: the claim of a change that nobody waits for any more stays until one
+//! comes, or for a minute.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -32,6 +34,10 @@ const BATCH: usize = 64;
 const SLOW: Duration = Duration::from_secs(1);
 /// After an error of the interface nothing is tried for so long.
 const PAUSE: Duration = Duration::from_millis(50);
+/// A change that was given up is kept for so long if it gets no answer.
+const KEPT: Duration = Duration::from_secs(60);
+/// Batches that are received in one turn.
+const ROUNDS: usize = 16;
 
 /// How a device answers.
 pub(crate) struct Session {
@@ -78,6 +84,8 @@ struct Task {
     claim: Option<Claim>,
     is_slow: bool,
     deadline: Instant,
+    /// Nobody waits for it.
+    is_given_up: bool,
     /// When it was sent last, and how often.
     sent: Option<Instant>,
     times: u32,
@@ -188,6 +196,7 @@ impl Session {
             claim,
             is_slow,
             deadline,
+            is_given_up: false,
             sent: None,
             times: 0,
             is_queued: false,
@@ -211,7 +220,12 @@ impl Session {
         let inner = &mut *self.inner.borrow_mut();
         inner.waker = Some(cx.waker().clone());
         let now = reactor::now();
+        let mut rounds = 0..ROUNDS;
         while self.datagrams.poll_receivable(cx).is_ready() {
+            if rounds.next().is_none() {
+                cx.waker().wake_by_ref();
+                break;
+            }
             match self.datagrams.try_receive(batch) {
                 Ok(_) => batch.iter().for_each(|(from, payload)| self.take(inner, now, from, payload)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -222,10 +236,10 @@ impl Session {
                 }
             }
         }
-        if inner.is_leaving && inner.tasks.is_empty() {
+        if inner.is_leaving && inner.tasks.values().all(|task| task.is_given_up) {
             return Poll::Ready(());
         }
-        inner.look_for_late_ones(now);
+        inner.look_for_late_ones(now, self.quarantine);
         let mut pause = None;
         while !inner.fill_window(now) {
             if self.datagrams.poll_sendable(cx).is_pending() {
@@ -284,15 +298,23 @@ impl Session {
                 return;
             }
         };
+        let is_done = answer.is_ok();
         task.answer = Some(answer);
+        if std::mem::take(&mut task.is_queued) {
+            inner.sending.retain(|tag| *tag != header.tag);
+        }
         let (times, is_slow, sent) = (task.times, task.is_slow, task.sent);
         if let Some(claim) = task.claim.take() {
-            match times == 1 || self.remembers.get() {
+            // Nobody remembers what was refused.
+            match is_done && (times == 1 || self.remembers.get()) {
                 true => drop(claim),
                 false => hold(claim, self.quarantine),
             }
         }
         task.waker.take().into_iter().for_each(Waker::wake);
+        if task.is_given_up {
+            inner.tasks.remove(&header.tag);
+        }
         inner.counters.answered += 1;
         inner.outstanding -= 1;
         if let Some(sent) = sent.filter(|_| times == 1 && !is_slow) {
@@ -326,14 +348,11 @@ impl Session {
 
     fn give_up(&self, tag: u32) {
         let mut inner = self.inner.borrow_mut();
-        let Some(task) = inner.tasks.remove(&tag) else { return };
-        inner.waiting.retain(|waiting| *waiting != tag);
-        inner.sending.retain(|sending| *sending != tag);
-        if task.times > 0 && task.answer.is_none() {
-            inner.outstanding -= 1;
-            if let Some(claim) = task.claim {
-                hold(claim, self.quarantine);
-            }
+        let Some(task) = inner.tasks.get_mut(&tag) else { return };
+        if task.times > 0 && task.answer.is_none() && task.claim.is_some() {
+            (task.is_given_up, task.deadline) = (true, reactor::now() + KEPT);
+        } else {
+            inner.forget(tag);
         }
         inner.wake();
     }
@@ -374,6 +393,17 @@ impl Inner {
         }
     }
 
+    /// It is neither sent nor waited for any more.
+    fn forget(&mut self, tag: u32) -> Option<Task> {
+        let task = self.tasks.remove(&tag)?;
+        self.waiting.retain(|waiting| *waiting != tag);
+        self.sending.retain(|sending| *sending != tag);
+        if task.times > 0 && task.answer.is_none() {
+            self.outstanding -= 1;
+        }
+        Some(task)
+    }
+
     /// The interface takes nothing.
     fn sending_failed(&mut self, now: Instant) {
         for tag in std::mem::take(&mut self.sending) {
@@ -383,15 +413,20 @@ impl Inner {
         }
     }
 
-    /// Sends again what is not answered, and wakes those whose deadline has passed.
-    fn look_for_late_ones(&mut self, now: Instant) {
-        let mut late = Vec::new();
+    /// Sends again what is not answered, and wakes those whose deadline has passed; of those that were given up, it ends.
+    fn look_for_late_ones(&mut self, now: Instant, quarantine: Duration) {
+        let (mut late, mut over) = (Vec::new(), Vec::new());
         for (tag, task) in self.tasks.iter_mut().filter(|(_, task)| task.answer.is_none()) {
-            if task.deadline <= now {
+            if task.deadline <= now && task.is_given_up {
+                over.push(*tag);
+            } else if task.deadline <= now {
                 task.waker.take().into_iter().for_each(Waker::wake);
             } else if task.due(&self.flow).is_some_and(|due| due <= now) {
                 late.push((*tag, task.is_slow));
             }
+        }
+        for claim in over.into_iter().filter_map(|tag| self.forget(tag)?.claim) {
+            hold(claim, quarantine);
         }
         for (tag, is_slow) in late {
             if !is_slow {

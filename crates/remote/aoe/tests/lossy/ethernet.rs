@@ -47,7 +47,15 @@ struct Segment {
     now: Cell<Instant>,
     random: RefCell<Random>,
     conditions: Cell<Conditions>,
-    mtu: usize,
+    /// What stations were told when they came, and what is carried now.
+    told_mtu: usize,
+    mtu: Cell<usize>,
+    /// The client's interface takes nothing.
+    is_clogged: Cell<bool>,
+    /// Nonsense arrives at the client all the time: so many frames in this turn.
+    flood: Cell<Option<u32>>,
+    /// An interface that is not there.
+    unplugged: RefCell<Option<String>>,
     stations: RefCell<Vec<Rc<Station>>>,
     /// By the time of their arrival.
     flying: RefCell<BTreeMap<(Instant, u64), Frame>>,
@@ -61,6 +69,9 @@ struct Station {
     address: MacAddress,
     inbox: RefCell<VecDeque<(MacAddress, Vec<u8>)>>,
     waker: RefCell<Option<Waker>>,
+    sender: RefCell<Option<Waker>>,
+    /// It has yet to be told that its interface is gone.
+    is_gone: Cell<bool>,
 }
 
 impl Ethernet {
@@ -69,7 +80,11 @@ impl Ethernet {
             now: Cell::new(Instant::now()),
             random: RefCell::new(Random(seed)),
             conditions: Cell::new(conditions),
-            mtu,
+            told_mtu: mtu,
+            mtu: Cell::new(mtu),
+            is_clogged: Cell::new(false),
+            flood: Cell::new(None),
+            unplugged: RefCell::default(),
             stations: RefCell::default(),
             flying: RefCell::default(),
             sent: Cell::new(0),
@@ -82,6 +97,38 @@ impl Ethernet {
 
     pub(crate) fn set(&self, conditions: Conditions) {
         self.0.conditions.set(conditions);
+    }
+
+    pub(crate) fn set_mtu(&self, mtu: usize) {
+        self.0.mtu.set(mtu);
+    }
+
+    pub(crate) fn clog(&self, is_clogged: bool) {
+        self.0.is_clogged.set(is_clogged);
+        for station in self.0.stations.borrow().iter() {
+            station.sender.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    pub(crate) fn flood(&self) {
+        self.0.flood.set(Some(0));
+    }
+
+    /// Removes an interface: what was open there hears nothing any more, even if there is another of this name.
+    pub(crate) fn unplug(&self, interface: &str) {
+        *self.0.unplugged.borrow_mut() = Some(interface.to_owned());
+        self.0.stations.borrow_mut().retain(|station| {
+            let is_other = station.address != address_of(interface);
+            if !is_other {
+                station.is_gone.set(true);
+                station.waker.take().into_iter().for_each(Waker::wake);
+            }
+            is_other
+        });
+    }
+
+    pub(crate) fn plug(&self) {
+        self.0.unplugged.take();
     }
 
     pub(crate) fn below(&self, end: u64) -> u64 {
@@ -144,8 +191,16 @@ impl World for Ethernet {
         let DatagramEndpoint::Ethernet { interface, .. } = &options.endpoint else {
             return Err(io::ErrorKind::Unsupported.into());
         };
-        let address = MacAddress([2, 0, 0, 0, 0, interface.bytes().last().unwrap_or(0)]);
-        let station = Rc::new(Station { address, inbox: RefCell::default(), waker: RefCell::default() });
+        if self.0.unplugged.borrow().as_ref() == Some(interface) {
+            return Err(io::ErrorKind::NetworkDown.into());
+        }
+        let station = Rc::new(Station {
+            address: address_of(interface),
+            inbox: RefCell::default(),
+            waker: RefCell::default(),
+            sender: RefCell::default(),
+            is_gone: Cell::new(false),
+        });
         self.0.stations.borrow_mut().push(Rc::clone(&station));
         Ok(Box::new(Endpoint { ethernet: self.clone(), station }))
     }
@@ -159,12 +214,17 @@ impl World for Ethernet {
             Park::Forever => arrival.expect("somebody is waited for"),
         };
         self.0.now.set(next.max(now));
+        self.0.flood.set(self.0.flood.get().map(|_| 0));
         self.deliver();
     }
 
     fn unpark(&self) -> Arc<dyn Unpark> {
         Arc::new(Alone)
     }
+}
+
+fn address_of(interface: &str) -> MacAddress {
+    MacAddress([2, 0, 0, 0, 0, interface.bytes().last().unwrap_or(0)])
 }
 
 /// There is one thread.
@@ -185,9 +245,32 @@ impl Drop for Endpoint {
     }
 }
 
+impl Endpoint {
+    fn is_clogged(&self) -> bool {
+        self.ethernet.0.is_clogged.get() && self.is_client()
+    }
+
+    fn is_flooded(&self) -> bool {
+        self.ethernet.0.flood.get().is_some() && self.is_client()
+    }
+
+    fn is_client(&self) -> bool {
+        self.station.address == address_of("client")
+    }
+}
+
 impl Datagrams for Endpoint {
     fn try_receive(&self, into: &mut DatagramBatch) -> io::Result<usize> {
+        if self.station.is_gone.take() {
+            return Err(io::ErrorKind::NetworkDown.into());
+        }
         let mut inbox = self.station.inbox.borrow_mut();
+        if inbox.is_empty() && self.is_flooded() {
+            let frames = self.ethernet.0.flood.get().map(|frames| frames + 1);
+            assert!(frames < Some(10_000), "others have their turns");
+            self.ethernet.0.flood.set(frames);
+            inbox.push_back((MacAddress::BROADCAST, vec![0; 46]));
+        }
         if inbox.is_empty() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -207,7 +290,11 @@ impl Datagrams for Endpoint {
     }
 
     fn try_send(&self, datagrams: &[OutDatagram<'_>]) -> io::Result<usize> {
-        for datagram in datagrams {
+        assert!(!datagrams.is_empty(), "there is something to send");
+        if self.is_clogged() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        for (sent, datagram) in datagrams.iter().enumerate() {
             let DatagramAddress::Ethernet(to) = datagram.to else {
                 return Err(io::ErrorKind::InvalidInput.into());
             };
@@ -218,21 +305,29 @@ impl Datagrams for Endpoint {
                     OutSlice::Shared(_) => return Err(io::ErrorKind::Unsupported.into()),
                 }
             }
-            assert!(payload.len() <= self.ethernet.0.mtu, "no longer than the MTU");
+            assert!(payload.len() <= self.ethernet.0.told_mtu, "no longer than the MTU");
+            if payload.len() > self.ethernet.0.mtu.get() {
+                return if sent > 0 { Ok(sent) } else { Err(io::ErrorKind::InvalidInput.into()) };
+            }
             self.ethernet.send(self.station.address, to, &payload);
         }
         Ok(datagrams.len())
     }
 
     fn poll_receivable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.station.inbox.borrow().is_empty() {
+        let is_filled = !self.station.inbox.borrow().is_empty() || self.is_flooded();
+        if is_filled || self.station.is_gone.get() {
             return Poll::Ready(Ok(()));
         }
         *self.station.waker.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
     }
 
-    fn poll_sendable(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_sendable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_clogged() {
+            *self.station.sender.borrow_mut() = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
         Poll::Ready(Ok(()))
     }
 
@@ -241,7 +336,7 @@ impl Datagrams for Endpoint {
     }
 
     fn payload_bytes_max(&self) -> usize {
-        self.ethernet.0.mtu
+        self.ethernet.0.mtu.get()
     }
 
     fn drops(&self) -> DatagramDrops {

@@ -2,10 +2,12 @@
 //! what was acknowledged is read, and no older write comes back, however late its copies arrive.
 
 mod ethernet;
+mod frames;
 mod servers;
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aoe_client::{RemoteAoe, Url, discover, open};
@@ -172,6 +174,79 @@ fn a_server_that_dies_fails_requests_at_their_deadline_and_one_that_comes_back_g
         let _ = timeout(Duration::from_secs(2), pending).await;
         ethernet.set(GOOD);
         device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await.expect("it is back");
+    });
+}
+
+#[test]
+fn an_answer_that_comes_while_a_copy_waits_to_be_sent_ends_it() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let disk = Disk::new(1, SECTORS, BlockSize::B512);
+        let _server = ours(Arc::clone(&disk), "server");
+        let device = Rc::new(opened("?timeout=5s").await);
+        disk.delay_next(Duration::from_millis(400));
+        let reader = Rc::clone(&device);
+        let reading = spawn(async move { reader.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await });
+        sleep(Duration::from_millis(5)).await;
+        ethernet.clog(true);
+        sleep(Duration::from_secs(1)).await;
+        ethernet.clog(false);
+        sleep(Duration::from_millis(1)).await;
+        let counters = device.counters().await.expect("its thread runs");
+        assert_eq!((counters.answered, counters.retransmissions), (2, 1), "while the copy waited");
+        reading.await.expect("its answer has come");
+        device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await.expect("it goes on");
+    });
+}
+
+#[test]
+fn a_write_that_was_given_up_does_not_come_after_a_newer_one() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let disk = Disk::new(1, SECTORS, BlockSize::B512);
+        let _server = ours(Arc::clone(&disk), "server");
+        let device = opened("?timeout=3s").await;
+        let write = async |version| {
+            let mut data = Buffer::zeroed(SECTOR);
+            data.fill(version);
+            device.write(Extent::new(0, 1), data.share(), Durability::Cached).await
+        };
+        disk.delay_next(Duration::from_secs(8));
+        assert_eq!(write(1).await, Err(DeviceError::NotReady));
+        let mut refusals = 0;
+        while write(2).await.is_err() {
+            refusals += 1;
+        }
+        assert_eq!(refusals, 1, "the server is at the first one for 5 s more");
+        sleep(Duration::from_secs(10)).await;
+        let read = device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await.expect("read");
+        assert!(read.iter().all(|byte| *byte == 2), "{}", read[0]);
+        device.quiesced().await.expect("nothing is left");
+    });
+}
+
+#[test]
+fn an_interface_that_is_made_anew_is_served_again() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let _server = ours(Disk::new(1, SECTORS, BlockSize::B512), "server");
+        let device = opened("?timeout=5s").await;
+        ethernet.unplug("server");
+        sleep(Duration::from_secs(1)).await;
+        ethernet.plug();
+        device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await.expect("it is back");
+    });
+}
+
+#[test]
+fn a_flood_of_nonsense_leaves_others_their_turns() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let _server = ours(Disk::new(1, SECTORS, BlockSize::B512), "server");
+        ethernet.flood();
+        let found = discover("client", Duration::from_millis(1)).await.expect("an interface");
+        assert_eq!(found.len(), 1);
+        opened("").await;
     });
 }
 

@@ -34,17 +34,30 @@ pub(crate) struct Disk {
     bytes: Mutex<Vec<u8>>,
     random: Mutex<Random>,
     block_size: BlockSize,
+    /// What befalls the next request: it takes longer, and if it is a flush, writes are lost.
+    next: Mutex<(Duration, bool)>,
 }
 
 impl Disk {
     pub(crate) fn new(seed: u64, sectors: usize, block_size: BlockSize) -> Arc<Disk> {
         let bytes = Mutex::new(vec![0; sectors * SECTOR_BYTES]);
-        Arc::new(Disk { bytes, random: Mutex::new(Random(seed)), block_size })
+        Arc::new(Disk { bytes, random: Mutex::new(Random(seed)), block_size, next: Mutex::default() })
     }
 
-    async fn work(&self) {
+    pub(crate) fn delay_next(&self, time: Duration) {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner).0 = time;
+    }
+
+    pub(crate) fn lose_next(&self) {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
+    }
+
+    /// Whether writes are lost.
+    async fn work(&self) -> bool {
+        let (delay, is_lost) = std::mem::take(&mut *self.next.lock().unwrap_or_else(PoisonError::into_inner));
         let time = self.random.lock().unwrap_or_else(PoisonError::into_inner).below(3000);
-        reactor::sleep(Duration::from_micros(time)).await;
+        reactor::sleep(Duration::from_micros(time) + delay).await;
+        is_lost
     }
 
     fn range(&self, extent: Extent) -> std::ops::Range<usize> {
@@ -74,7 +87,7 @@ impl BlockDevice for Disk {
 
     fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
         Box::pin(async move {
-            self.work().await;
+            let _ = self.work().await;
             let range = self.range(extent);
             let all = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
             buffer.copy_from_slice(&all[range]);
@@ -84,7 +97,7 @@ impl BlockDevice for Disk {
 
     fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
         Box::pin(async move {
-            self.work().await;
+            let _ = self.work().await;
             let range = self.range(extent);
             self.bytes.lock().unwrap_or_else(PoisonError::into_inner)[range].copy_from_slice(&data);
             Ok(())
@@ -92,10 +105,7 @@ impl BlockDevice for Disk {
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        Box::pin(async {
-            self.work().await;
-            Ok(())
-        })
+        Box::pin(async { if self.work().await { Err(DeviceError::WritesLost) } else { Ok(()) } })
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
@@ -118,15 +128,20 @@ impl BlockDevice for Disk {
 
 /// Ours, as a task.
 pub(crate) fn ours(disk: Arc<Disk>, interface: &str) -> Arc<Server> {
+    served(disk, interface).0
+}
+
+/// What it serves: a device with this deadline.
+pub(crate) fn slots(volume: &Arc<Volume>, deadline: Duration) -> aoe_server::Config {
+    let volume = Arc::clone(volume);
+    let slot = Slot { address: DEVICE, volume, read_only: false, stations: None, deadline };
+    aoe_server::Config { slots: vec![Arc::new(slot)], limits: Limits::default() }
+}
+
+/// The same, to be reconfigured.
+pub(crate) fn served(disk: Arc<Disk>, interface: &str) -> (Arc<Server>, Arc<Aoe>, server::Config) {
     let volume = Volume::new(disk, VolumeOptions::default()).expect("nothing was saved");
-    let slot = Slot {
-        address: DEVICE,
-        volume: Arc::clone(&volume),
-        read_only: false,
-        stations: None,
-        deadline: Duration::from_secs(30),
-    };
-    let front_end = Aoe::new(aoe_server::Config { slots: vec![Arc::new(slot)], limits: Limits::default() });
+    let front_end = Aoe::new(slots(&volume, Duration::from_secs(30)));
     let portal = Portal {
         front_end: AOE,
         listen: ListenAddress::Datagrams(endpoint(interface)),
@@ -139,7 +154,7 @@ pub(crate) fn ours(disk: Arc<Disk>, interface: &str) -> Arc<Server> {
         portals: vec![portal],
         limits: server::Limits::default(),
     };
-    let (server, cores) = Server::new(config, 1, vec![front_end]);
+    let (server, cores) = Server::new(config.clone(), 1, vec![Arc::clone(&front_end) as _]);
     for core in cores {
         drop(reactor::spawn(async move {
             let (bound, _heard) = mpsc::channel();
@@ -147,7 +162,7 @@ pub(crate) fn ours(disk: Arc<Disk>, interface: &str) -> Arc<Server> {
         }));
     }
     server.open();
-    server
+    (server, front_end, config)
 }
 
 /// The other, as a task.

@@ -1,0 +1,162 @@
+//! Our server, asked frame by frame.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aoe::{
+    Ata, Body, Config, ConfigCommand, ErrorCode, Frame, Header, MacList, Reserve, ReserveCommand,
+    write_trim_ranges,
+};
+use block::{BlockDevice as _, BlockSize, Buffer, DeviceError, Durability, Extent};
+use reactor::{
+    DatagramAddress, DatagramBatch, Datagrams, MacAddress, OutDatagram, OutSlice, block_on, now, sleep,
+};
+
+use crate::ethernet::Ethernet;
+use crate::servers::{DEVICE, Disk, endpoint, ours, served, slots};
+use crate::{GOOD, SECTOR, SECTORS, opened};
+
+/// A host, with a tag and a frame of its own for each command.
+struct Host(Box<dyn Datagrams>);
+
+/// The answer to an ATA command: the data of a read.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Done(Vec<u8>),
+    Failed,
+    Error(ErrorCode),
+}
+
+impl Host {
+    fn new(interface: &str) -> Host {
+        Host(reactor::world().datagrams(&endpoint(interface)).expect("an endpoint"))
+    }
+
+    fn address(&self) -> [u8; 6] {
+        let DatagramAddress::Ethernet(address) = self.0.local() else { panic!("a station") };
+        address.0
+    }
+
+    fn send(&self, tag: u32, body: Body<'_>) {
+        let header = Header { is_response: false, error: None, address: DEVICE, tag };
+        let frame = Frame { header, body }.write();
+        let to = DatagramAddress::Ethernet(MacAddress::BROADCAST);
+        self.0.try_send(&[OutDatagram { to, payload: &[OutSlice::Bytes(&frame)] }]).expect("room");
+    }
+
+    /// The payload of the answer with this tag.
+    async fn answer(&self, tag: u32) -> Vec<u8> {
+        let mut batch = DatagramBatch::new(16, 9000);
+        loop {
+            self.0.receive(&mut batch).await.expect("it is up");
+            for (_, payload) in batch.iter() {
+                let header = Frame::parse(payload).expect("a frame").header;
+                if header.is_response && header.tag == tag {
+                    return payload.to_vec();
+                }
+            }
+        }
+    }
+
+    async fn ask(&self, tag: u32, ata: Ata, data: &[u8]) -> Answer {
+        self.send(tag, Body::Ata(ata, data));
+        let answer = self.answer(tag).await;
+        let frame = Frame::parse(&answer).expect("a frame");
+        match (frame.header.error, frame.body) {
+            (Some(error), _) => Answer::Error(error),
+            (None, Body::Ata(ata, data)) if !ata.has_failed() => Answer::Done(data.to_vec()),
+            _ => Answer::Failed,
+        }
+    }
+
+    async fn has_flushed(&self, tag: u32) -> bool {
+        matches!(self.ask(tag, Ata::flush(true), &[]).await, Answer::Done(_))
+    }
+
+    async fn reserve(&self, tag: u32, stations: MacList) {
+        self.send(tag, Body::Reserve(Reserve { command: ReserveCommand::Set, stations }));
+        let answer = self.answer(tag).await;
+        assert_eq!(Frame::parse(&answer).expect("a frame").header.error, None);
+    }
+}
+
+fn disk() -> Arc<Disk> {
+    Disk::new(1, SECTORS, BlockSize::B512)
+}
+
+#[test]
+fn a_copy_of_a_trim_does_not_undo_a_newer_write() {
+    block_on(Ethernet::new(1, GOOD, 1500).world(), async {
+        let (_server, host) = (ours(disk(), "server"), Host::new("1"));
+        let mut ranges = [0; SECTOR];
+        write_trim_ranges(0, 8, &mut ranges);
+        assert!(matches!(host.ask(1, Ata::trim(1), &ranges).await, Answer::Done(_)));
+        assert!(matches!(host.ask(2, Ata::write_sectors(0, 1), &[7; SECTOR]).await, Answer::Done(_)));
+        assert!(matches!(host.ask(1, Ata::trim(1), &ranges).await, Answer::Done(_)), "it is answered again");
+        assert_eq!(host.ask(3, Ata::read(0, 1), &[]).await, Answer::Done(vec![7; SECTOR]));
+    });
+}
+
+#[test]
+fn each_station_is_told_of_lost_writes_however_often_it_asks_and_wherever_it_was() {
+    block_on(Ethernet::new(1, GOOD, 1500).world(), async {
+        let disk = disk();
+        let _server = ours(Arc::clone(&disk), "server");
+        let (host, other) = (Host::new("1"), Host::new("2"));
+        assert!(host.has_flushed(1).await && other.has_flushed(1).await);
+        disk.lose_next();
+        assert!(!host.has_flushed(2).await);
+        assert!(!host.has_flushed(2).await, "the answer may have been lost");
+        assert!(host.has_flushed(3).await);
+        for tag in 4..20 {
+            sleep(Duration::from_secs(10)).await;
+            assert!(host.has_flushed(tag).await);
+        }
+        assert!(!other.has_flushed(2).await, "it was away");
+        assert!(Host::new("3").has_flushed(1).await, "it had nothing to lose");
+    });
+}
+
+#[test]
+fn a_reservation_outlives_a_change_of_settings() {
+    block_on(Ethernet::new(1, GOOD, 1500).world(), async {
+        let (server, front_end, config) = served(disk(), "server");
+        let (host, other) = (Host::new("1"), Host::new("2"));
+        host.reserve(1, vec![host.address()]).await;
+        let refused = Answer::Error(ErrorCode::Reserved);
+        assert_eq!(other.ask(1, Ata::read(0, 1), &[]).await, refused);
+        let changed = slots(&config.volumes[0].1, Duration::from_secs(20));
+        server.reconfigure(config, || front_end.adopt(changed)).await.expect("the same portals");
+        assert_eq!(other.ask(2, Ata::read(0, 1), &[]).await, refused);
+        assert_eq!(host.ask(2, Ata::read(0, 1), &[]).await, Answer::Done(vec![0; SECTOR]));
+    });
+}
+
+#[test]
+fn sectors_of_a_refused_write_wait_for_its_copies() {
+    block_on(Ethernet::new(1, GOOD, 1500).world(), async {
+        let (_server, host) = (ours(disk(), "server"), Host::new("1"));
+        let device = opened("").await;
+        host.reserve(1, vec![host.address()]).await;
+        let write = || device.write(Extent::new(0, 1), Buffer::zeroed(SECTOR).share(), Durability::Cached);
+        assert_eq!(write().await, Err(DeviceError::Reserved));
+        let begin = now();
+        assert_eq!(write().await, Err(DeviceError::Reserved));
+        assert!(now() - begin >= Duration::from_secs(2), "a server does not remember what it refused");
+    });
+}
+
+#[test]
+fn an_answer_that_is_too_long_for_the_interface_stops_no_other() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let (_server, host) = (ours(disk(), "server"), Host::new("1"));
+        host.send(1, Body::Config(Config::query(ConfigCommand::Set, &[b'a'; 1024])));
+        host.answer(1).await;
+        ethernet.set_mtu(600);
+        let begin = now();
+        host.send(2, Body::Config(Config::query(ConfigCommand::Read, &[])));
+        assert_eq!(host.ask(3, Ata::read(0, 1), &[]).await, Answer::Done(vec![0; SECTOR]));
+        assert!(now() - begin < Duration::from_millis(50), "{:?}", now() - begin);
+    });
+}
