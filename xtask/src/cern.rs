@@ -190,9 +190,11 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     print!("{table}\n{ratios}");
     if !options.dry && options.only.is_empty() {
         let page = format!(
-            "# `cargo xtask cern`\n\n{INTRODUCTION}{table}\n## Levels beside each other\n\n{ratios}\nMachine: {}, Linux {}.\n",
+            "# `cargo xtask cern`\n\n{INTRODUCTION}{table}\n## Levels beside each other\n\n{ratios}\nMachine: {}, Linux {}; {} rounds of {} s.\n",
             machine::machine(),
-            machine::kernel()
+            machine::kernel(),
+            options.rounds,
+            options.seconds
         );
         document::write("cern", &page)?;
     }

@@ -129,9 +129,11 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     print!("{table}{cut}");
     if !options.dry {
         let page = format!(
-            "# `cargo xtask gateway`\n\n{INTRODUCTION}{table}\n## A back-end link is cut\n\n{cut}\nMachine: {}, Linux {}.\n",
+            "# `cargo xtask gateway`\n\n{INTRODUCTION}{table}\n## A back-end link is cut\n\n{cut}\nMachine: {}, Linux {}; {} rounds of {} s.\n",
             machine::machine(),
-            machine::kernel()
+            machine::kernel(),
+            options.rounds,
+            options.seconds
         );
         document::write("gateway", &page)?;
     }
