@@ -199,10 +199,10 @@ const FAMILIES: &[&str] = &[
 
 #[test]
 fn the_conformance_suite_passes_as_over_memory() {
-    let Some(ceph) = Ceph::shared() else { return };
-    if !installed(&["iscsi-test-cu"]) {
+    if !Ceph::is_asked_for_all() || !installed(&["iscsi-test-cu"]) {
         return;
     }
+    let Some(ceph) = Ceph::shared() else { return };
     let image = format!("image={}", ceph.volume("suite", "&size=128MiB"));
     let mut server = Server::serving(&[&image, "memory=ram:128MiB"]);
     if !server.is_ours() {
@@ -224,6 +224,9 @@ fn the_conformance_suite_passes_as_over_memory() {
 /// A stall, and no error: the requests wait for the object server, and what was acknowledged before its end is there.
 #[test]
 fn a_verified_load_goes_on_when_the_object_server_was_killed() {
+    if !Ceph::is_asked_for_all() {
+        return;
+    }
     let Some(mut ceph) = Ceph::start() else { return };
     let spec = ceph.volume("killed", "&size=32MiB");
     let text = format!(
