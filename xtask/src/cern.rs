@@ -112,11 +112,11 @@ fn of_disks(level: &str, disks: usize) -> String {
     set(level, (0..disks).map(|_| DISK.to_owned()))
 }
 
-/// A volume of each store.
+/// A volume of each store. Each protocol has disks of its own: one that was written to at random is at it for some time yet.
 fn urls(protocol: &'static str, volume: &'static str) -> impl Iterator<Item = String> {
     (0..STORES.len()).map(move |store| match protocol {
-        "iscsi" => format!("iscsi://10.88.{store}.2/iqn.2026-01.io.linerate:{volume}/0"),
-        _ => format!("nbd://10.88.{store}.2/{volume}"),
+        "iscsi" => format!("iscsi://10.88.{store}.2/iqn.2026-01.io.linerate:{volume}-iscsi/0"),
+        _ => format!("nbd://10.88.{store}.2/{volume}-nbd"),
     })
 }
 
@@ -233,7 +233,10 @@ impl World<'_> {
                 "--listen",
                 "nbd://0.0.0.0:10809",
             ]);
-            for volume in ["plain", "raid0", "raid5"] {
+            for volume in ["plain", "raid0", "raid5"]
+                .iter()
+                .flat_map(|kind| [format!("{kind}-iscsi"), format!("{kind}-nbd")])
+            {
                 command.arg("--volume").arg(format!("{volume}={DISK}"));
             }
             command.arg("--state").arg(&state).arg("--control").arg(state.join("control"));
@@ -243,9 +246,11 @@ impl World<'_> {
             );
         }
         let world = World { binary, network, stores, folder };
-        for level in ["raid0", "raid5"] {
+        for (level, protocol) in
+            ["raid0", "raid5"].into_iter().flat_map(|level| [(level, "iscsi"), (level, "nbd")])
+        {
             let mut command = world.network.place("client", CLIENT_CORE)?.command(binary);
-            command.args(["raid", "create", &set(&format!("{level}:64KiB"), urls("iscsi", level)), "--yes"]);
+            command.args(["raid", "create", &set(&format!("{level}:64KiB"), urls(protocol, level)), "--yes"]);
             process::capture(command)?;
         }
         Ok(world)
