@@ -461,7 +461,7 @@ impl CoreFrontEnd for CoreShelves {
         is_busy
     }
 
-    /// Answers go as fast as the interface takes them, whoever receives.
+    /// Answers are sent as fast as the interface takes them: no station can hold them up.
     fn slowest_holder(&self, _: Instant) -> Option<SlowHolder> {
         None
     }

@@ -41,7 +41,7 @@ impl Told {
 #[derive(Default)]
 pub(crate) struct Departed {
     stations: BTreeMap<MacAddress, Told>,
-    /// The fewest losses that one had been told of that has no place any more: whoever is not known may be it.
+    /// The lowest number of losses that a forgotten station had been told of. An unknown station may be that one.
     least: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! A request of librbd under way: it owns its memory until the library is done with it, whoever waits for it.
+//! A request of librbd under way. It owns its memory until the library is done with it, also if nobody waits for the request any more.
 
 #![allow(unsafe_code)]
 
