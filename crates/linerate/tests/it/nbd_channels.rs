@@ -42,16 +42,24 @@ pub(crate) async fn write_all(device: &Arc<dyn BlockDevice>, version: u8) {
     }
 }
 
-/// The versions of all pages.
-pub(crate) async fn versions(device: &Arc<dyn BlockDevice>) -> Vec<u8> {
+/// The versions of all pages; none for a page that a write is changing.
+pub(crate) async fn versions_seen(device: &Arc<dyn BlockDevice>) -> Vec<Option<u8>> {
     let mut versions = Vec::new();
     for number in 0..PAGES {
         let read =
             device.read(page(device, number), Buffer::zeroed(PAGE as usize)).await.expect("it is there");
-        assert!(read.iter().all(|byte| *byte == read[0]), "page {number} is mixed");
-        versions.push(read[0]);
+        versions.push(read.iter().all(|byte| *byte == read[0]).then_some(read[0]));
     }
     versions
+}
+
+/// The versions of all pages of a disk at rest.
+pub(crate) async fn versions(device: &Arc<dyn BlockDevice>) -> Vec<u8> {
+    let seen = versions_seen(device).await;
+    seen.iter()
+        .enumerate()
+        .map(|(number, seen)| seen.unwrap_or_else(|| panic!("page {number} is mixed")))
+        .collect()
 }
 
 pub(crate) fn all(version: u8) -> Vec<u8> {
