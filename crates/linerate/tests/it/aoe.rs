@@ -10,6 +10,7 @@ use host::namespace::Namespace;
 use host::rtnetlink::{InterfaceSettings, Rtnetlink};
 use tempfile::TempDir;
 
+use crate::json::{INFO, check};
 use crate::program::{end_of, installed, run, run_command, signal, until};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
@@ -145,6 +146,8 @@ fn our_client_reads_and_writes_what_vblade_serves() {
     let _server = site.vblade(&disk);
     let info = site.client(LINERATE, &["info", "aoe://eth0/7.1"]);
     assert!(info.contains("8MiB (8,388,608 bytes)") && info.contains("2 sectors"), "{info}");
+    let told = site.client(LINERATE, &["info", "aoe://eth0/7.1", "--json"]);
+    check(INFO, &serde_json::from_str(&told).expect("JSON"));
     site.client(LINERATE, &["copy", "aoe://eth0/7.1", &copy]);
     assert!(fs::read(&disk).expect("there") == fs::read(&copy).expect("there"), "the copy is the disk");
     site.client(LINERATE, &[&["bench", "aoe://eth0/7.1"][..], VERIFY].concat());

@@ -13,6 +13,7 @@ const COPY: &str = include_str!("../../../../docs/schemas/copy.schema.json");
 const DISCOVER: &str = include_str!("../../../../docs/schemas/discover.schema.json");
 const DONE: &str = include_str!("../../../../docs/schemas/done.schema.json");
 const ERROR: &str = include_str!("../../../../docs/schemas/error.schema.json");
+pub(crate) const INFO: &str = include_str!("../../../../docs/schemas/info.schema.json");
 const PROGRESS: &str = include_str!("../../../../docs/schemas/progress.schema.json");
 const SCSI: &str = include_str!("../../../../docs/schemas/scsi.schema.json");
 const SELFTEST: &str = include_str!("../../../../docs/schemas/selftest.schema.json");
@@ -160,11 +161,28 @@ fn a_portal_with_several_targets_is_one_document() {
     }
     let told = run(LINERATE, &["info", &server.portal(), "--json"]).expect_success();
     let told: Value = serde_json::from_str(&told).expect("one document");
+    check(INFO, &told);
     assert_eq!((told["version"].as_u64(), told["portal"].as_str()), (Some(1), Some(&*server.portal())));
     let names = told["targets"].as_array().expect("a list").iter().map(|one| &one["session"]["target"]);
     let [one, two] = ["one", "two"].map(|volume| Value::from(server.target_name(volume)));
     assert_eq!(names.collect::<Vec<_>>(), [&one, &two]);
     assert!(told["targets"].as_array().expect("a list").iter().all(|one| one["luns"].is_array()));
+}
+
+#[test]
+fn what_is_known_of_a_disk_is_as_its_schema_says() {
+    let server = Server::serving(&["disk=ram:1MiB"]);
+    let url = server.url("disk");
+    for words in ["register --key abc", "reserve --key abc"] {
+        let words: Vec<&str> = words.split(' ').collect();
+        run(LINERATE, &[&["scsi", words[0], &url], &words[1..]].concat()).expect_success();
+    }
+    let told = run(LINERATE, &["info", &url, "--vpd", "83", "--vpd", "0", "--json"]).expect_success();
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    check(INFO, &told);
+    let lun = &told["luns"][0];
+    assert!(lun["reservation"].is_object() && lun["registrations"][0]["key"].is_string(), "{told}");
+    assert_eq!(lun["vpd"].as_array().map(Vec::len), Some(2));
 }
 
 #[test]

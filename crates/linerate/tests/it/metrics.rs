@@ -48,7 +48,10 @@ fn monitored() -> Option<Monitored> {
     Some(Monitored { server, address: SocketAddr::from(([127, 0, 0, 1], port)) })
 }
 
-/// What a connection is answered.
+/// A header of a request that is its connection's last.
+const CLOSE: &str = "Host: test\r\nConnection: close";
+
+/// What a connection is answered until its end.
 fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).expect("a server of metrics");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time");
@@ -61,7 +64,7 @@ fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
 
 /// The status and the body of a page.
 fn get(address: SocketAddr, path: &str) -> (u16, String) {
-    let answer = exchange(address, format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes());
+    let answer = exchange(address, format!("GET {path} HTTP/1.1\r\n{CLOSE}\r\n\r\n").as_bytes());
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no reply: {answer}"));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
     (status, body.to_owned())
@@ -199,22 +202,54 @@ fn check_by_promtool(text: &str) {
     assert!(ended.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
 }
 
-/// Ten thousand scrapes, by clients that want to keep their connection and by others that do not. Cores are asked for few of
+/// A reply of a connection that stays: its head and its body.
+fn reply_of(stream: &mut TcpStream) -> (String, String) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("a head");
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).expect("text").to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).expect("a length");
+    let mut body = vec![0; length.parse().expect("a number")];
+    stream.read_exact(&mut body).expect("a body");
+    (head, String::from_utf8(body).expect("text"))
+}
+
+/// Ten thousand scrapes, by clients that keep their connection and by others that do not. Cores are asked for few of
 /// these pages, whatever the rate is.
 #[test]
 fn ten_thousand_scrapes_leave_memory_and_descriptors_as_they_were() {
     let Some(mut monitored) = monitored() else { return };
-    let requests = ["HTTP/1.1\r\nConnection: keep-alive", "HTTP/1.1\r\nConnection: close", "HTTP/1.0"];
     let mut latest = String::new();
+    let mut kept = None;
     let mut scrape = |number: usize| {
-        let request = format!("GET /metrics {}\r\nHost: x\r\n\r\n", requests[number % requests.len()]);
-        let answer = exchange(monitored.address, request.as_bytes());
-        let (head, text) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no reply: {answer}"));
+        let connected = || TcpStream::connect(monitored.address).expect("a server of metrics");
+        let (version, header) = match number % 3 {
+            0 => ("1.1", "Connection: keep-alive"),
+            1 => ("1.1", "Connection: close"),
+            _ => ("1.0", "Accept: */*"),
+        };
+        let request = format!("GET /metrics HTTP/{version}\r\nHost: x\r\n{header}\r\n\r\n");
+        let (head, text) = if number % 3 == 0 {
+            // Some a connection.
+            let stream = match number % 90 {
+                0 => kept.insert(connected()),
+                _ => kept.get_or_insert_with(connected),
+            };
+            stream.write_all(request.as_bytes()).expect("it was kept");
+            reply_of(stream)
+        } else {
+            let answer = exchange(monitored.address, request.as_bytes());
+            let (head, text) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no reply: {answer}"));
+            (head.to_owned(), text.to_owned())
+        };
         assert!(head.split(' ').nth(1) == Some("200"), "{head}");
         let is_new = text != latest;
         if is_new {
-            Exposition::read(text).unwrap_or_else(|mistake| panic!("{mistake}\n{text}"));
-            text.clone_into(&mut latest);
+            Exposition::read(&text).unwrap_or_else(|mistake| panic!("{mistake}\n{text}"));
+            latest = text;
         }
         usize::from(is_new)
     };
@@ -392,9 +427,12 @@ fn what_is_no_request_costs_nobody_else_anything() {
     let Some(mut monitored) = monitored() else { return };
     let address = monitored.address;
     for (bytes, status) in [
-        (b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".to_vec(), Some("405")),
-        (b"GET /secret HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(), Some("404")),
-        (b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(), Some("404")),
+        (
+            b"POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".to_vec(),
+            Some("405"),
+        ),
+        (b"GET /secret HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".to_vec(), Some("404")),
+        (b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".to_vec(), Some("404")),
         (b"\x00\xff\r\n\r\n".to_vec(), None),
         ([b"GET / HTTP/1.1\r\nA: ".to_vec(), vec![b'x'; 1 << 20]].concat(), None),
         ([b"GET / HTTP/1.1\r\n".to_vec(), b"A: b\r\n".repeat(100_000)].concat(), None),
@@ -405,7 +443,10 @@ fn what_is_no_request_costs_nobody_else_anything() {
             None => assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}"),
         }
     }
-    assert!(exchange(address, b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n").ends_with("\r\n\r\n"));
+    assert!(
+        exchange(address, b"HEAD /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .ends_with("\r\n\r\n")
+    );
 
     // Connections of this host that send nothing: more than eight are closed at once, and their places are free when they
     // have been cut for that, which is waited for.
@@ -414,7 +455,7 @@ fn what_is_no_request_costs_nobody_else_anything() {
     until("a scrape after the silent ones were cut", || {
         let Ok(mut stream) = TcpStream::connect(other) else { return false };
         let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
-        let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+        let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         let mut answer = String::new();
         let _ = stream.read_to_string(&mut answer);
         answer.starts_with("HTTP/1.1 200")

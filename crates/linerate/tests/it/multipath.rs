@@ -11,7 +11,8 @@ use block::{BlockDevice, DeviceError, Durability};
 use iscsi::pdu::Opcode;
 
 use crate::diagnose::meddler::{Fate, Meddle, Meddler, Pdu};
-use crate::nbd_channels::{PAGE, PAGES, all, data, ghosts, page, versions, write_all};
+use crate::json::{INFO, check};
+use crate::nbd_channels::{PAGE, PAGES, all, data, ghosts, page, versions, versions_seen, write_all};
 use crate::nbd_client::opened;
 use crate::program::{run, until};
 use crate::proxy::{Proxy, Towards};
@@ -332,6 +333,7 @@ fn info_shows_each_path() {
     let url = format!("{}&address=127.0.0.1:{dead}&address={}", san.direct(""), other.portal());
     let told = run(LINERATE, &["info", &url, "--json"]).expect_success();
     let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    check(INFO, &told);
     let paths = told["paths"].as_array().expect("a list");
     let group = |path: &serde_json::Value| (path["usable"].as_bool(), path["port_group"].as_u64());
     assert_eq!(

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use block::{Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent};
 use stats::Random;
 
+use crate::json::{INFO, check};
 use crate::nbd::tls::Pki;
 use crate::program::{Ended, PATIENCE, ended_within, installed, run, until, write_patterned_file};
 use crate::remote::in_a_world;
@@ -270,6 +271,7 @@ fn what_is_refused_is_told_with_its_exit_code() {
     }
     let info = run(binary, &["info", &foreign.url(), "--json"]).expect_success();
     let info: serde_json::Value = serde_json::from_str(&info).expect("JSON");
+    check(INFO, &info);
     assert_eq!((&info["bytes"], &info["replies"]), (&(8 << 20).into(), &"structured".into()));
 }
 

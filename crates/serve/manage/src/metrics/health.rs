@@ -72,7 +72,7 @@ mod tests {
 
     fn healthz(address: SocketAddr) -> (String, serde_json::Value) {
         let mut stream = TcpStream::connect(address).expect("a server of metrics");
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("an answer");
         let (head, body) = answer.split_once("\r\n\r\n").expect("a reply");

@@ -1,12 +1,16 @@
 //! `[metrics] listen`: `/metrics` and `/healthz` over HTTP, on a thread aside.
 //!
 //! There is no access control, so the cost of a client is bounded: connections in total, by address and by second, the time of
-//! each, one request per connection, the size of its header. Cores are asked for one page at a time and for a few pages a
-//! second ([`Pages`]), however many scrapes there are.
+//! each, requests by second, the size of their headers. Cores are asked for one page at a time and for a few pages a
+//! second ([`Pages`]), however many scrapes there are. A connection may be kept, as Prometheus does: a request on it takes a
+//! fraction of the time that another connection takes.
 
 use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,6 +25,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use server::{AddressBlock, Counts};
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex as AsyncMutex, oneshot};
+use tokio::time::timeout;
 
 use super::bucket::Bucket;
 use crate::live::Live;
@@ -35,10 +40,17 @@ const CONNECTIONS_BURST: u32 = 100;
 /// Pages a second for which cores are asked, and at once; other scrapes have the latest page.
 const PAGES_PER_SECOND: u32 = 5;
 const PAGES_BURST: u32 = 10;
-/// For a request's header to arrive.
-const HEADER_TIME: Duration = Duration::from_secs(5);
-/// For a connection, from its first byte to the last of the reply.
-const CONNECTION_TIME: Duration = Duration::from_secs(30);
+/// Requests a second, of all connections, and at once; others wait.
+const REQUESTS_PER_SECOND: u32 = 1000;
+const REQUESTS_BURST: u32 = 100;
+/// For the first request of a connection to arrive.
+const FIRST_TIME: Duration = Duration::from_secs(5);
+/// For the next one, from the reply before it: Prometheus asks once a minute or more often.
+const NEXT_TIME: Duration = Duration::from_secs(75);
+/// After this time a connection ends with the reply that is under way.
+const CONNECTION_TIME: Duration = Duration::from_secs(300);
+/// For that reply to be read.
+const LAST_TIME: Duration = Duration::from_secs(30);
 /// A request's header, and what is sent at a time.
 const BUFFER_BYTES: usize = 16 << 10;
 /// Lines of a header.
@@ -157,17 +169,29 @@ async fn accept(listener: TcpListener, live: Weak<Live>) {
     }
 }
 
-/// One request, and its reply.
+/// A connection with its requests, one after the other.
 async fn attend(stream: TcpStream, pages: Arc<Pages>, slot: ConnectionSlot) {
-    let service = service_fn(move |request| answer(Arc::clone(&pages), request));
+    let has_asked = AtomicBool::new(false);
+    let service = service_fn(|request| {
+        has_asked.store(true, Relaxed);
+        answer(Arc::clone(&pages), request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIME)
+        .header_read_timeout(NEXT_TIME)
         .max_buf_size(BUFFER_BYTES)
         .max_headers(HEADERS_MAX)
-        .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    match tokio::time::timeout(CONNECTION_TIME, connection).await {
+    let mut connection = pin!(connection);
+    let mut ended = timeout(FIRST_TIME, connection.as_mut()).await;
+    if ended.is_err() && has_asked.load(Relaxed) {
+        ended = timeout(CONNECTION_TIME, connection.as_mut()).await;
+        if ended.is_err() {
+            connection.as_mut().graceful_shutdown();
+            ended = timeout(LAST_TIME, connection).await;
+        }
+    }
+    match ended {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "a client of the metrics"),
         Err(_) => tracing::debug!("a client of the metrics took too long"),
@@ -181,6 +205,7 @@ type Reply = Response<Full<Bytes>>;
 struct Pages {
     live: Weak<Live>,
     latest: AsyncMutex<Latest>,
+    requests: AsyncMutex<Bucket>,
 }
 
 struct Latest {
@@ -191,7 +216,17 @@ struct Latest {
 impl Pages {
     fn new(live: Weak<Live>) -> Pages {
         let bucket = Bucket::new(Instant::now(), PAGES_BURST, PAGES_PER_SECOND);
-        Pages { live, latest: AsyncMutex::new(Latest { page: None, bucket }) }
+        let requests = Bucket::new(Instant::now(), REQUESTS_BURST, REQUESTS_PER_SECOND);
+        let latest = Latest { page: None, bucket };
+        Pages { live, latest: AsyncMutex::new(latest), requests: AsyncMutex::new(requests) }
+    }
+
+    /// A request's turn. Who waits longest has the next one.
+    async fn turn(&self) {
+        let mut requests = self.requests.lock().await;
+        while let Err(wait) = requests.take(Instant::now()) {
+            tokio::time::sleep(wait).await;
+        }
     }
 
     /// A new page, or the latest one if there have been many; nothing if the server ends.
@@ -210,6 +245,7 @@ impl Pages {
 }
 
 async fn answer(pages: Arc<Pages>, request: Request<Incoming>) -> Result<Reply, Infallible> {
+    pages.turn().await;
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut reply = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
         reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
