@@ -95,6 +95,9 @@ enum RaidCommand {
         /// Make strips fit each other: data count, parity and later copies are written anew
         #[arg(long)]
         repair: bool,
+        /// End the scrub that a server has begun, which else resumes when it is started again
+        #[arg(long, conflicts_with = "repair")]
+        cancel: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -169,11 +172,13 @@ pub(crate) fn run(arguments: &RaidArguments) -> Result<ExitCode, Failure> {
         RaidCommand::Status { set: Set::Served(set), json } => {
             return served_status(&set.states(&socket()?)?, *json);
         }
-        RaidCommand::Scrub { set: Set::Unused(set), repair, json } => {
+        RaidCommand::Scrub { set: Set::Unused(set), cancel: true, .. } => alone(set, Order::CancelScrub)?,
+        RaidCommand::Scrub { set: Set::Served(set), cancel: true, .. } => order(set, RaidOrder::CancelScrub)?,
+        RaidCommand::Scrub { set: Set::Unused(set), repair, json, .. } => {
             let mut tells = teller();
             scrubbed(remote::run(async { raid::scrub(set, *repair, &mut tells).await })?, *json)?;
         }
-        RaidCommand::Scrub { set: Set::Served(set), repair, json } => {
+        RaidCommand::Scrub { set: Set::Served(set), repair, json, .. } => {
             scrubbed(set.scrub(&socket()?, *repair, &mut teller())?, *json)?;
         }
         RaidCommand::Replace { set: Set::Unused(set), member, volume, yes } => {

@@ -347,6 +347,42 @@ fn a_set_whose_members_have_become_larger_grows_in_use_and_alone() {
     }
 }
 
+#[test]
+fn a_scrub_survives_its_server() {
+    let Some(mut local) = Local::new("raid5:64KiB", &["a", "b", "c"]) else { return };
+    local.until_healthy();
+    let control = local.server.state().join("linerate.toml");
+    let text = std::fs::read_to_string(&control).expect("its file");
+    local.server.stop();
+    std::fs::write(&control, text.replace("rebuild=1GiB", "rebuild=8MiB")).expect("its file");
+    local.server.restart();
+    let words = local.with_control(&["raid", "scrub", "disk", "--repair"]);
+    let mut asking = Command::new(LINERATE).args(&words).stderr(Stdio::null()).spawn().expect("a command");
+    let stripes = |local: &Local| local.status().0["scrub"]["found"]["stripes"].as_u64();
+    until("it is under way", || stripes(&local).is_some_and(|stripes| stripes > 2));
+    // Who waits for it may go.
+    asking.kill().expect("killed");
+    asking.wait().expect("its end");
+    let metric = |local: &Local, name: &str| local.tell(&["server", "metrics"]).contains(name);
+    until("its time left is known", || metric(&local, "linerate_raid_scrub_seconds_left{volume=\"disk\""));
+    let before = stripes(&local).expect("a scrub");
+    local.server.stop();
+    assert!(linerate(&["raid", "status", &local.specification()]).contains("resumes when the set is opened"));
+    local.server.restart();
+    assert!(stripes(&local).is_some_and(|now| now >= before), "{:?} {before}", stripes(&local));
+    assert!(local.refused(&["raid", "scrub", "disk"]).contains("already"));
+    // After a kill it resumes behind what was recorded.
+    local.server.kill();
+    local.server.restart();
+    until("it has resumed", || stripes(&local).is_some_and(|now| now >= before));
+    assert!(local.server.log().contains("a scrub of a RAID set resumes"));
+    assert!(local.tell(&["raid", "scrub", "disk", "--cancel"]).contains("before its end"));
+    assert!(local.refused(&["raid", "scrub", "disk", "--cancel"]).contains("not being scrubbed"));
+    local.server.kill();
+    local.server.restart();
+    assert_eq!(stripes(&local), None);
+}
+
 /// Members fail, are replaced, spares come, scrubs run and the server is killed, in an order that the seed says, under writers
 /// who know what was promised to be kept.
 #[test]

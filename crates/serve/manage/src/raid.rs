@@ -152,6 +152,7 @@ fn order_of(order: &RaidOrder) -> Result<Order, String> {
         }
         RaidOrder::Add { spare, overwrite } => Order::Add { spare: read(spare)?, overwrites: *overwrite },
         RaidOrder::Scrub { repair } => Order::Scrub { repairs: *repair },
+        RaidOrder::CancelScrub => Order::CancelScrub,
         RaidOrder::Grow => Order::Grow,
     })
 }

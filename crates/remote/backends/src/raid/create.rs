@@ -172,6 +172,7 @@ async fn record(
         clean: are_zero || layout.has_parity(),
         members: states.members.into_iter().map(member).collect(),
         spares: creation.spares.iter().map(|_| uuid()).collect(),
+        scrub: None,
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use raid::superblock::ScrubRecord;
 use serde::{Deserialize, Serialize};
 
 use super::scrub::Scrub;
@@ -84,6 +85,10 @@ pub(super) struct Scrubbing {
     pub(super) found: Scrub,
     pub(super) pace: Pace,
     pub(super) has_ended: bool,
+    /// Of each member, its blocks that did not fit when that was last looked at: those since then are added to what is found.
+    pub(super) known_wrong: Vec<u64>,
+    /// When it was recorded, and what.
+    pub(super) recorded: (Instant, ScrubRecord),
 }
 
 /// A scrub of a set in use.
@@ -99,9 +104,77 @@ pub struct ScrubStatus {
     pub found: Scrub,
 }
 
+impl ScrubStatus {
+    /// One of a set that nobody uses, as it is recorded.
+    pub(super) fn recorded(record: &ScrubRecord, stripes: u64) -> ScrubStatus {
+        let (done, total) = (record.stripes.min(stripes), stripes);
+        ScrubStatus {
+            repairs: record.repairs,
+            has_ended: record.has_ended,
+            progress: Progress { done, total, bytes_per_s: 0, seconds_left: None },
+            found: Scrub::from(record),
+        }
+    }
+}
+
+/// How often a scrub is recorded. A set that is not closed repeats as much of it.
+const RECORD_EVERY: Duration = Duration::from_secs(10);
+/// What it finds is found once only if it repairs, so that is recorded sooner.
+const RECORD_FOUND_EVERY: Duration = Duration::from_secs(1);
+
 impl Scrubbing {
+    /// Begins, or resumes behind what is recorded.
+    pub(super) fn new(record: ScrubRecord, now: Instant, stripes: u64, stripe_bytes: u64) -> Scrubbing {
+        Scrubbing {
+            repairs: record.repairs,
+            found: Scrub::from(&record),
+            pace: Pace::new(now, record.stripes.min(stripes), stripes, stripe_bytes),
+            has_ended: record.has_ended,
+            known_wrong: Vec::new(),
+            recorded: (now, record),
+        }
+    }
+
+    /// Adds blocks that did not fit their checksums, by the count of each member since it is one here.
+    pub(super) fn add_wrong(&mut self, counts: Vec<u64>) {
+        self.found.wrong_blocks.resize(counts.len(), 0);
+        for (member, (total, count)) in self.found.wrong_blocks.iter_mut().zip(&counts).enumerate() {
+            // One that was replaced counts anew.
+            *total += count.saturating_sub(self.known_wrong.get(member).copied().unwrap_or(0));
+        }
+        self.known_wrong = counts;
+    }
+
+    pub(super) fn record(&self) -> ScrubRecord {
+        let Scrub { stripes, degraded, unreadable, mismatches, repaired, ref wrong_blocks } = self.found;
+        let wrong = |blocks: &u64| u32::try_from(*blocks).unwrap_or(u32::MAX);
+        ScrubRecord {
+            repairs: self.repairs,
+            has_ended: self.has_ended,
+            stripes,
+            degraded,
+            unreadable,
+            mismatches,
+            repaired,
+            wrong_blocks: wrong_blocks.iter().map(wrong).collect(),
+        }
+    }
+
+    /// What is to be recorded now, if something is.
+    pub(super) fn to_record(&self, now: Instant) -> Option<ScrubRecord> {
+        let (at, known) = &self.recorded;
+        let record = self.record();
+        let found_more = ScrubRecord { stripes: known.stripes, ..record.clone() } != *known;
+        let every = match (record.has_ended, found_more) {
+            (true, _) => Duration::ZERO,
+            (false, true) => RECORD_FOUND_EVERY,
+            (false, false) => RECORD_EVERY,
+        };
+        (record != *known && now.saturating_duration_since(*at) >= every).then_some(record)
+    }
+
     pub(super) fn status(&self) -> ScrubStatus {
-        let Scrubbing { repairs, found, pace, has_ended } = self;
+        let Scrubbing { repairs, found, pace, has_ended, .. } = self;
         ScrubStatus {
             repairs: *repairs,
             has_ended: *has_ended,
@@ -127,5 +200,33 @@ mod tests {
         // It becomes slower, and what was fast is forgotten.
         (11..=30).for_each(|second| pace.done(at(second), 200 + (second - 10)));
         assert_eq!(pace.progress().bytes_per_s, 1 << 20);
+    }
+
+    #[test]
+    fn a_scrub_is_recorded_from_time_to_time_and_sooner_if_it_finds_something() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let record =
+            ScrubRecord { repairs: true, stripes: 40, wrong_blocks: vec![0, 2], ..ScrubRecord::default() };
+        let mut scrubbing = Scrubbing::new(record.clone(), start, 100, 1 << 20);
+        assert_eq!((scrubbing.record(), scrubbing.status().progress.done), (record, 40));
+        scrubbing.add_wrong(vec![0, 0]);
+        scrubbing.found.add(raid::Scrubbed::Right);
+        assert_eq!(
+            (scrubbing.to_record(at(9)), scrubbing.to_record(at(10)).map(|record| record.stripes)),
+            (None, Some(41))
+        );
+        scrubbing.found.add(raid::Scrubbed::Mismatch { is_repaired: true });
+        scrubbing.add_wrong(vec![3, 1]);
+        let found = scrubbing.to_record(at(1)).expect("it has found something");
+        assert_eq!((found.mismatches, found.repaired, &found.wrong_blocks[..]), (1, 1, &[3, 3][..]));
+        scrubbing.recorded = (at(1), found);
+        assert_eq!(scrubbing.to_record(at(60)), None, "nothing is new");
+        // A member is replaced, and counts from 0.
+        scrubbing.add_wrong(vec![3, 0]);
+        scrubbing.add_wrong(vec![3, 1]);
+        assert_eq!(scrubbing.record().wrong_blocks, [3, 4]);
+        scrubbing.has_ended = true;
+        assert!(scrubbing.to_record(at(1)).is_some_and(|record| record.has_ended));
     }
 }

@@ -136,6 +136,8 @@ pub enum Order {
         /// What does not fit is made to.
         repairs: bool,
     },
+    /// End the scrub that has begun.
+    CancelScrub,
     /// Take new space of the members into use.
     Grow,
     /// End it: what is recorded says that no stripe is incomplete. Requests fail from then on.

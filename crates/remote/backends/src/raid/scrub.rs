@@ -3,6 +3,7 @@
 use std::fmt;
 
 use raid::Scrubbed;
+use raid::superblock::ScrubRecord;
 use serde::{Deserialize, Serialize};
 use volume::backend::Opening;
 use volume::spec::Spec;
@@ -25,6 +26,19 @@ pub struct Scrub {
     pub repaired: u64,
     /// Of a set with checksums: of each member, how often a block was not what its checksum says.
     pub wrong_blocks: Vec<u64>,
+}
+
+impl From<&ScrubRecord> for Scrub {
+    fn from(record: &ScrubRecord) -> Scrub {
+        Scrub {
+            stripes: record.stripes,
+            degraded: record.degraded,
+            unreadable: record.unreadable,
+            mismatches: record.mismatches,
+            repaired: record.repaired,
+            wrong_blocks: record.wrong_blocks.iter().map(|blocks| u64::from(*blocks)).collect(),
+        }
+    }
 }
 
 impl Scrub {

@@ -36,6 +36,8 @@ pub struct SetStatus {
     pub spares: Vec<String>,
     /// Volumes that were of it, each with the reason for which they are not used.
     pub left_out: Vec<String>,
+    /// The latest scrub of the set in use, as it is recorded.
+    pub scrub: Option<ScrubStatus>,
     /// Why it does not start; `None` if it does.
     pub refusal: Option<String>,
     /// What opens it, as far as its volumes are known.
@@ -215,6 +217,7 @@ fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String) -> SetStatus {
         members,
         spares,
         left_out: set.left_out.iter().map(|(disk, why)| format!("{}: {why}", name(*disk))).collect(),
+        scrub: set.record.scrub.as_ref().map(|scrub| ScrubStatus::recorded(scrub, stripes)),
         refusal: set.refusal.as_ref().map(ToString::to_string),
     }
 }
@@ -228,6 +231,13 @@ impl fmt::Display for SetStatus {
         }
         write_members(f, &self.members, &self.spares)?;
         self.left_out.iter().try_for_each(|left_out| write!(f, "\n  left out: {left_out}"))?;
+        match &self.scrub {
+            Some(ScrubStatus { has_ended: false, progress, found, .. }) => {
+                write!(f, "\n  scrub: {progress}, resumes when the set is opened; {found}")?;
+            }
+            Some(ScrubStatus { found, .. }) => write!(f, "\n  scrubbed: {found}")?,
+            None => {}
+        }
         match &self.refusal {
             Some(refusal) => write!(f, "\n  does not start: {refusal}"),
             None => Ok(()),

@@ -221,6 +221,68 @@ fn a_scrub_finds_what_was_changed_behind_the_set_and_repairs_it() {
 }
 
 #[test]
+fn a_scrub_in_use_resumes_where_it_was_and_can_be_cancelled() {
+    use std::os::unix::fs::FileExt as _;
+    let folder = tempfile::tempdir().expect("a folder");
+    let spec = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);
+    made(&spec, &Creation::default()).expect("a set");
+    fill(&spec, 0x77);
+    let disk = std::fs::File::options().write(true).open(folder.path().join("disk2")).expect("a disk");
+    // In one of the first stripes.
+    disk.write_all_at(b"what nobody wrote", 34 << 20).expect("written");
+    let at_rate = |rate: &str| parse(&format!("{spec}?rebuild={rate}")).expect("a specification");
+    // What it has found, where it has reached `stripes` or the end.
+    let used = |spec: &Spec, order: Option<Order>, stripes: u64| {
+        remote::run(async {
+            let _device = open(spec).await.map_err(Failure::from)?;
+            let running = opened(spec).into_iter().next().expect("the set");
+            let said = match order {
+                Some(order) => Some(running.ask(order).await?),
+                None => None,
+            };
+            loop {
+                match running.status().scrub {
+                    Some(scrub) if scrub.has_ended || scrub.found.stripes >= stripes => {
+                        return Ok((Some(scrub), said));
+                    }
+                    None if said.is_some() => return Ok((None, said)),
+                    _ => reactor::sleep(std::time::Duration::from_millis(5)).await,
+                }
+            }
+        })
+    };
+    let recorded = || remote::run(status(&spec)).expect("a set").0[0].scrub.clone();
+    assert_eq!(recorded(), None);
+    let (begun, _) = used(&at_rate("32MiB"), Some(Order::Scrub { repairs: true }), 60).expect("begun");
+    let begun = begun.expect("a scrub");
+    assert!(!begun.has_ended && begun.found.repaired == 1, "{begun:?}");
+    let kept = recorded().expect("a scrub");
+    assert!(!kept.has_ended && kept.repairs && kept.found.stripes >= 60, "{kept:?}");
+    assert_eq!(kept.found.repaired, 1);
+    // It resumes behind those stripes: what is changed there now is not found.
+    disk.write_all_at(b"what nobody wrote", 34 << 20).expect("written");
+    let (ended, _) = used(&at_rate("4GiB"), None, u64::MAX).expect("resumed");
+    let ended = ended.expect("a scrub");
+    assert!(ended.has_ended && ended.found.repaired == 1, "{ended:?}");
+    assert_eq!(ended.progress.done, ended.progress.total);
+    assert_eq!(recorded().map(|scrub| (scrub.has_ended, scrub.found)), Some((true, ended.found)));
+    assert_eq!(
+        remote::run(async { scrub(&spec, false, &mut |_, _| {}).await }).expect("scrubbed").mismatches,
+        1
+    );
+
+    let slow = at_rate("1MiB");
+    used(&slow, Some(Order::Scrub { repairs: false }), 0).expect("begun");
+    assert!(recorded().is_some_and(|scrub| !scrub.has_ended && !scrub.repairs));
+    let refused = used(&slow, Some(Order::Scrub { repairs: false }), 0).expect_err("it resumes");
+    assert!(refused.to_string().contains("already"), "{refused}");
+    let (cancelled, said) = used(&slow, Some(Order::CancelScrub), 0).expect("cancelled");
+    assert_eq!((cancelled, said.is_some_and(|said| said.contains("before its end"))), (None, true));
+    assert_eq!(recorded(), None);
+    assert!(used(&slow, Some(Order::CancelScrub), 0).is_err());
+}
+
+#[test]
 fn with_checksums_data_stay_right_and_a_scrub_says_which_member_was_wrong() {
     use std::os::unix::fs::FileExt as _;
     for level in ["raid1", "raid5:64KiB"] {

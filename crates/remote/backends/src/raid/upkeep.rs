@@ -8,7 +8,7 @@ use std::time::Duration;
 use block::{BlockDevice, DeviceError, Extent};
 use contents::Consent;
 use raid::disks::{MemberParts, Records};
-use raid::superblock::{self, Areas, MemberRecord, Uuid};
+use raid::superblock::{self, Areas, MemberRecord, ScrubRecord, Uuid};
 use raid::{Layout, MemberState, Progress, RaidDevice};
 use volume::backend::{Opening, Undo};
 use volume::spec::{Bytes, Spec};
@@ -16,7 +16,6 @@ use volume::spec::{Bytes, Spec};
 use super::create::{new_member, uuid};
 use super::progress::{Pace, Scrubbing, Working};
 use super::running::{Order, Running};
-use super::scrub::Scrub;
 use crate::Failure;
 
 /// How often it looks whether there is something to do.
@@ -62,6 +61,7 @@ pub(super) struct Spare {
 pub(super) async fn run(mut upkeep: Upkeep) {
     let (mut known, mut written): (Vec<MemberState>, u64) = (Vec::new(), 0);
     let mut wrong = Vec::new();
+    upkeep.resume_scrub();
     loop {
         while let Some(ordered) = upkeep.running.next_order() {
             let is_last = matches!(ordered.order, Order::Close);
@@ -318,7 +318,10 @@ impl Upkeep {
             scrubbing.pace.done(self.opening.sleeper.now(), scrubbing.found.stripes);
         }
         scrubbing.has_ended = scrubbing.found.stripes >= layout.stripes();
-        scrubbing.found.wrong_blocks = self.set.status().wrong_blocks;
+        scrubbing.add_wrong(self.set.status().wrong_blocks);
+        if let Some(record) = scrubbing.to_record(self.opening.sleeper.now()) {
+            self.record_scrub(&mut scrubbing, record).await?;
+        }
         self.running.state().scrubbing = Some(scrubbing.clone());
         if scrubbing.has_ended {
             let (set, found) = (self.running.label(), &scrubbing.found);
@@ -330,12 +333,37 @@ impl Upkeep {
         Ok(!scrubbing.has_ended)
     }
 
+    /// What is recorded as repaired is so after a crash, too.
+    async fn record_scrub(&self, scrubbing: &mut Scrubbing, record: ScrubRecord) -> Result<(), DeviceError> {
+        let Some(records) = &self.records else { return Ok(()) };
+        if record.repaired > scrubbing.recorded.1.repaired {
+            self.set.flush().await?;
+        }
+        records.scrubbed(Some(record.clone())).await?;
+        scrubbing.recorded = (self.opening.sleeper.now(), record);
+        Ok(())
+    }
+
+    /// A scrub that had not ended when the set was used last resumes behind what was recorded of it.
+    fn resume_scrub(&self) {
+        let Some(record) = self.records.as_ref().and_then(|records| records.set().scrub) else { return };
+        let (now, stripes) = (self.opening.sleeper.now(), self.set.layout().stripes());
+        let mut scrubbing = Scrubbing::new(record, now, stripes, self.stripe_bytes());
+        scrubbing.known_wrong = self.set.status().wrong_blocks;
+        if !scrubbing.has_ended {
+            let (set, percent) = (self.running.label(), scrubbing.status().progress.percent());
+            tracing::info!(set, percent, "a scrub of a RAID set resumes");
+        }
+        self.running.state().scrubbing = Some(scrubbing);
+    }
+
     async fn carry_out(&mut self, order: &Order) -> Result<String, Failure> {
         match order {
             Order::Fail { member } => self.fail(*member).await,
             Order::Replace { member, with, overwrites } => self.replace(*member, with, *overwrites).await,
             Order::Add { spare, overwrites } => self.add(spare, *overwrites).await,
-            Order::Scrub { repairs } => self.scrub(*repairs),
+            Order::Scrub { repairs } => self.scrub(*repairs).await,
+            Order::CancelScrub => self.cancel_scrub().await,
             Order::Grow => self.grow().await,
             Order::Close => self.close().await.map(|()| "the set is closed".to_owned()),
         }
@@ -428,15 +456,37 @@ impl Upkeep {
         Ok(device)
     }
 
-    fn scrub(&self, repairs: bool) -> Result<String, Failure> {
-        let (now, stripe_bytes) = (self.opening.sleeper.now(), self.stripe_bytes());
-        let mut state = self.running.state();
-        if state.scrubbing.as_ref().is_some_and(|scrubbing| !scrubbing.has_ended) {
+    async fn scrub(&self, repairs: bool) -> Result<String, Failure> {
+        if self.is_scrubbing() {
             return Err(Failure::refused("the set is being scrubbed already"));
         }
-        let pace = Pace::new(now, 0, self.set.layout().stripes(), stripe_bytes);
-        state.scrubbing = Some(Scrubbing { repairs, found: Scrub::default(), pace, has_ended: false });
+        let record = ScrubRecord { repairs, ..ScrubRecord::default() };
+        if let Some(records) = &self.records {
+            let failed = |error| Failure::device("recording that the set is scrubbed", error);
+            records.scrubbed(Some(record.clone())).await.map_err(failed)?;
+        }
+        let (now, stripes) = (self.opening.sleeper.now(), self.set.layout().stripes());
+        let mut scrubbing = Scrubbing::new(record, now, stripes, self.stripe_bytes());
+        scrubbing.known_wrong = self.set.status().wrong_blocks;
+        self.running.state().scrubbing = Some(scrubbing);
         Ok("the set is being scrubbed".to_owned())
+    }
+
+    fn is_scrubbing(&self) -> bool {
+        self.running.state().scrubbing.as_ref().is_some_and(|scrubbing| !scrubbing.has_ended)
+    }
+
+    async fn cancel_scrub(&self) -> Result<String, Failure> {
+        if !self.is_scrubbing() {
+            return Err(Failure::refused("the set is not being scrubbed"));
+        }
+        if let Some(records) = &self.records {
+            let failed = |error| Failure::device("recording that the set is not scrubbed", error);
+            records.scrubbed(None).await.map_err(failed)?;
+        }
+        let cancelled = self.running.state().scrubbing.take();
+        let found = cancelled.map(|scrubbing| scrubbing.found).unwrap_or_default();
+        Ok(format!("the scrub has ended before its end: {found}"))
     }
 
     /// Begins to take new space of the members into use.
@@ -525,6 +575,13 @@ impl Upkeep {
     async fn close(&self) -> Result<(), Failure> {
         let failed = |error| Failure::device("closing the set", error);
         self.set.close().await.map_err(failed)?;
+        // What was repaired is on stable storage now.
+        let scrubbing = self.running.state().scrubbing.clone();
+        if let (Some(records), Some(scrubbing)) = (&self.records, scrubbing)
+            && scrubbing.record() != scrubbing.recorded.1
+        {
+            records.scrubbed(Some(scrubbing.record())).await.map_err(failed)?;
+        }
         match &self.records {
             Some(records) if self.set.status().unsynced_regions == 0 => records.close().await.map_err(failed),
             // The bitmap says what may differ yet.

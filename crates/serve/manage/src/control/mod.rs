@@ -131,6 +131,8 @@ pub enum RaidOrder {
         #[serde(default)]
         repair: bool,
     },
+    /// End the scrub that has begun.
+    CancelScrub,
     /// Take new space of its members into use.
     Grow,
 }

@@ -87,7 +87,7 @@ impl ServedSet {
             let scrub = self.states(socket)?.into_iter().find_map(|set| set.scrub);
             match scrub {
                 None => {
-                    return Err(Failure::failed("the set was opened again, and its scrub has ended with it"));
+                    return Err(Failure::failed("the scrub was cancelled"));
                 }
                 Some(scrub) if scrub.has_ended => return Ok(scrub.found),
                 Some(scrub) => tells(scrub.progress.done, scrub.progress.total),

@@ -49,6 +49,8 @@ families! {
     RAID_RATE = Gauge "linerate_raid_work_bytes_per_second" ["volume", "set"] "How fast a set rebuilds or synchronises, of each member.";
     RAID_LEFT = Gauge "linerate_raid_work_seconds_left" ["volume", "set"] "For how long yet, at that rate.";
     RAID_SCRUB = Gauge "linerate_raid_scrub_ratio" ["volume", "set"] "How far the latest scrub is.";
+    RAID_SCRUB_RATE = Gauge "linerate_raid_scrub_bytes_per_second" ["volume", "set"] "How fast a set is scrubbed, of each member, while it is.";
+    RAID_SCRUB_LEFT = Gauge "linerate_raid_scrub_seconds_left" ["volume", "set"] "For how long yet, at that rate.";
     RAID_SCRUB_WRONG = Gauge "linerate_raid_scrub_wrong_stripes" ["volume", "set"] "Stripes that it has found with strips that do not fit or cannot be read, and has not repaired.";
 
     TARGET_LUNS = Gauge "linerate_target_luns" ["protocol", "target"] "LUNs of a target.";

@@ -203,11 +203,15 @@ fn sets(out: &mut Exposition, volumes: &[VolumeSample]) {
         }
     }
     let scrub = |set: &SetState| set.scrub.as_ref().map(|scrub| scrub.progress);
-    let families: [Column<SetValue<'_>>; 5] = [
+    let scrubbing =
+        |set: &SetState| set.scrub.as_ref().filter(|scrub| !scrub.has_ended).map(|scrub| scrub.progress);
+    let families: [Column<SetValue<'_>>; 7] = [
         (&all::RAID_UNSYNCED, &|set| is(set, Condition::Synchronising)),
         (&all::RAID_RATE, &|set| set.work.map(|work| work.bytes_per_s as f64)),
         (&all::RAID_LEFT, &|set| set.work?.seconds_left.map(|seconds| seconds as f64)),
         (&all::RAID_SCRUB, &|set| scrub(set).map(|scrub| scrub.done as f64 / scrub.total.max(1) as f64)),
+        (&all::RAID_SCRUB_RATE, &|set| scrubbing(set).map(|scrub| scrub.bytes_per_s as f64)),
+        (&all::RAID_SCRUB_LEFT, &|set| scrubbing(set)?.seconds_left.map(|seconds| seconds as f64)),
         (&all::RAID_SCRUB_WRONG, &|set| {
             let found = &set.scrub.as_ref()?.found;
             Some((found.unreadable + found.mismatches).saturating_sub(found.repaired) as f64)

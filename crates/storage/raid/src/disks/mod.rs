@@ -9,8 +9,8 @@ use crate::choose::{Candidate, FoundSet};
 use crate::intent::Intent;
 use crate::locks::{ExtentLocks, Locked};
 use crate::superblock::{
-    Area, Areas, BadRecord, MemberRecord, NoSuperblock, SLOT_BYTES, SLOTS_END, SetRecord, Slot, Superblock,
-    Uuid, read,
+    Area, Areas, BadRecord, MemberRecord, NoSuperblock, SLOT_BYTES, SLOTS_END, ScrubRecord, SetRecord, Slot,
+    Superblock, Uuid, read,
 };
 use crate::{
     AreaCopy, Layout, Level, MemberDevice, MemberState, MemberStates, MetadataStore, ProtectionAreas, Summed,
@@ -419,6 +419,17 @@ impl Records {
             self.set.lock().areas = set.areas;
         }
         result
+    }
+
+    /// Records how far a scrub is, or that there is none any more. What it has repaired is on stable storage before.
+    ///
+    /// # Errors
+    /// As [`MetadataStore::record`].
+    pub async fn scrubbed(&self, scrub: Option<ScrubRecord>) -> Result<(), DeviceError> {
+        let _turn = self.turn().await;
+        let set = self.set();
+        let next = SetRecord { scrub, ..set.next(&set.states(), false) };
+        self.write(next).await.map(drop)
     }
 
     /// Lets go of the disk of a member that has failed: nothing is recorded on it any more.

@@ -224,6 +224,34 @@ fn a_record_of_more_space_that_was_torn_is_taken_back_by_the_next_one() {
 }
 
 #[test]
+fn how_far_a_scrub_is_stays_in_all_later_records() {
+    let scene = Scene::new(Level::Raid5, 3);
+    let records = scene.opened().records;
+    let states = MemberStates::in_sync(3);
+    ready(records.start(&states)).expect("started");
+    let scrub = |stripes| ScrubRecord {
+        repairs: true,
+        stripes,
+        wrong_blocks: vec![0, 7, 0],
+        ..ScrubRecord::default()
+    };
+    ready(records.scrubbed(Some(scrub(3)))).expect("recorded");
+    assert!(!scene.found().expect("a set").record.clean);
+    ready(records.record(&states)).expect("recorded");
+    ready(records.close()).expect("closed");
+    assert_eq!(scene.found().expect("a set").record.scrub, Some(scrub(3)));
+    // A record that is torn anywhere on all disks leaves the one before it.
+    for after in [0, 12, 256, 400] {
+        scene.memory.iter().for_each(|memory| memory.tear_after(Some(after)));
+        assert!(ready(records.scrubbed(Some(scrub(4)))).is_err());
+        scene.memory.iter().for_each(|memory| memory.tear_after(None));
+        assert_eq!(scene.found().expect("a set").record.scrub, Some(scrub(3)), "{after}");
+    }
+    ready(records.scrubbed(None)).expect("recorded");
+    assert_eq!(scene.found().expect("a set").record.scrub, None);
+}
+
+#[test]
 fn records_that_are_made_at_the_same_time_follow_each_other() {
     let scene = Scene::new(Level::Raid5, 3);
     let records = scene.opened().records;

@@ -3,7 +3,10 @@
 use block::BlockSize;
 use crc_fast::crc32_iscsi;
 
-use super::{Area, Areas, BadRecord, MemberRecord, NAME_BYTES_MAX, SPARES_MAX, SetRecord, Superblock, Uuid};
+use super::{
+    Area, Areas, BadRecord, MemberRecord, NAME_BYTES_MAX, SPARES_MAX, ScrubRecord, SetRecord, Superblock,
+    Uuid,
+};
 use crate::{Level, MEMBERS_MAX, MemberState};
 
 /// The first bytes.
@@ -19,6 +22,14 @@ const HEADER_BYTES: usize = 320;
 const ENTRY_BYTES: usize = 32;
 
 const CLEAN: u32 = 1;
+
+/// Where the latest scrub is described: flags, and behind them its numbers.
+const SCRUB_AT: usize = 248;
+const SCRUB_KNOWN: u32 = 1;
+const SCRUB_REPAIRS: u32 = 2;
+const SCRUB_ENDED: u32 = 4;
+/// In an entry of a member: its blocks that the scrub found not to fit their checksums.
+const WRONG_BLOCKS_AT: usize = 20;
 
 /// The length of the longest superblock.
 pub(super) const fn bytes_max() -> usize {
@@ -79,6 +90,18 @@ impl Superblock {
         }
         for (index, spare) in set.spares.iter().enumerate() {
             put(HEADER_BYTES + (set.members.len() + index) * ENTRY_BYTES, &spare.0);
+        }
+        if let Some(scrub) = &set.scrub {
+            let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+            let flags = SCRUB_KNOWN | flag(scrub.repairs, SCRUB_REPAIRS) | flag(scrub.has_ended, SCRUB_ENDED);
+            put(SCRUB_AT, &flags.to_le_bytes());
+            let ScrubRecord { stripes, degraded, unreadable, mismatches, repaired, .. } = scrub;
+            for (index, number) in [stripes, degraded, unreadable, mismatches, repaired].iter().enumerate() {
+                put(SCRUB_AT + 8 + index * 8, &number.to_le_bytes());
+            }
+            for (index, wrong) in scrub.wrong_blocks.iter().take(set.members.len()).enumerate() {
+                put(HEADER_BYTES + index * ENTRY_BYTES + WRONG_BLOCKS_AT, &wrong.to_le_bytes());
+            }
         }
         let sum = crc32_iscsi(&bytes);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
@@ -178,7 +201,31 @@ impl Fields<'_> {
             spares: (members..members + spares)
                 .map(|index| self.array(entry(index)).map(Uuid))
                 .collect::<Result<_, _>>()?,
+            scrub: self.scrub(members)?,
         })
+    }
+
+    /// Of a set that was written before there was such a record, nothing.
+    fn scrub(&self, members: usize) -> Result<Option<ScrubRecord>, BadBytes> {
+        let flags = self.u32(SCRUB_AT)?;
+        if flags & !(SCRUB_KNOWN | SCRUB_REPAIRS | SCRUB_ENDED) != 0 {
+            return Err(BadBytes::Value(SCRUB_AT));
+        }
+        if flags & SCRUB_KNOWN == 0 {
+            return Ok(None);
+        }
+        let number = |index: usize| self.u64(SCRUB_AT + 8 + index * 8);
+        let wrong = |member: usize| self.u32(HEADER_BYTES + member * ENTRY_BYTES + WRONG_BLOCKS_AT);
+        Ok(Some(ScrubRecord {
+            repairs: flags & SCRUB_REPAIRS != 0,
+            has_ended: flags & SCRUB_ENDED != 0,
+            stripes: number(0)?,
+            degraded: number(1)?,
+            unreadable: number(2)?,
+            mismatches: number(3)?,
+            repaired: number(4)?,
+            wrong_blocks: (0..members).map(wrong).collect::<Result<_, _>>()?,
+        }))
     }
 
     fn member(&self, at: usize) -> Result<MemberRecord, BadBytes> {

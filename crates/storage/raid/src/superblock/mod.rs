@@ -128,6 +128,27 @@ pub struct MemberRecord {
     pub state: MemberState,
 }
 
+/// The latest scrub, as far as it was recorded: one that has not ended resumes behind its stripes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubRecord {
+    /// What does not fit is written anew.
+    pub repairs: bool,
+    /// All of the set was compared.
+    pub has_ended: bool,
+    /// Stripes that were compared, from the first on.
+    pub stripes: u64,
+    /// Of these, stripes with nothing to compare: a member lacks its strip.
+    pub degraded: u64,
+    /// Stripes with strips that could not be read.
+    pub unreadable: u64,
+    /// Stripes whose strips did not fit each other.
+    pub mismatches: u64,
+    /// Of the last two, those that were repaired.
+    pub repaired: u64,
+    /// Of each member, blocks that did not fit their checksums.
+    pub wrong_blocks: Vec<u32>,
+}
+
 /// What all members of a set have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetRecord {
@@ -160,6 +181,8 @@ pub struct SetRecord {
     pub members: Vec<MemberRecord>,
     /// Disks that can replace a member.
     pub spares: Vec<Uuid>,
+    /// The latest scrub of the set in use.
+    pub scrub: Option<ScrubRecord>,
 }
 
 /// A superblock: the set's record, on one of its members.

@@ -27,6 +27,7 @@ pub(crate) fn set(level: Level, members: u8) -> SetRecord {
         clean: true,
         members: (1..=members).map(record).collect(),
         spares: Vec::new(),
+        scrub: None,
     }
 }
 
@@ -55,6 +56,16 @@ fn the_bytes_are_those_of_the_document() {
     let mut record = set(Level::Raid6, 4);
     record.members[2].state = MemberState::Rebuilding { done: 0x0102 };
     record.spares.push(uuid(9));
+    record.scrub = Some(ScrubRecord {
+        repairs: true,
+        has_ended: false,
+        stripes: 0x0203,
+        degraded: 1,
+        unreadable: 2,
+        mismatches: 3,
+        repaired: 4,
+        wrong_blocks: vec![0, 0, 0x0405, 0],
+    });
     let bytes = superblock(&record, 3).emit();
     assert_eq!(bytes.len(), 320 + 5 * 32);
     assert_eq!(&bytes[..12], b"LNRTRAID\x01\0\0\0");
@@ -77,8 +88,20 @@ fn the_bytes_are_those_of_the_document() {
     let third = &bytes[320 + 64..320 + 96];
     assert_eq!(
         (&third[..16], &third[16..32]),
-        (&[3; 16][..], &[2, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0][..])
+        (&[3; 16][..], &[2, 0, 0, 0, 5, 4, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0][..])
     );
+    assert_eq!(bytes[248..264], [3, 0, 0, 0, 0, 0, 0, 0, 3, 2, 0, 0, 0, 0, 0, 0]);
+    for (at, number) in [(264, 1), (272, 2), (280, 3), (288, 4)] {
+        assert_eq!(bytes[at..at + 8], u64::to_le_bytes(number));
+    }
+    // As a program writes it that knows no scrubs.
+    let mut old = bytes.clone();
+    old[248..296].fill(0);
+    old[320 + 64 + 20..320 + 64 + 24].fill(0);
+    let (read, _) = newer(&slot(&summed(old)), &slot(&[])).expect("a superblock");
+    assert_eq!(read.set, SetRecord { scrub: None, ..record.clone() });
+    record.scrub = record.scrub.map(|scrub| ScrubRecord { has_ended: true, repairs: false, ..scrub });
+    assert_eq!(superblock(&record, 3).emit()[248], 5);
     assert_eq!(&bytes[320 + 128..320 + 144], [9; 16]);
 }
 
@@ -122,7 +145,8 @@ fn what_is_not_certain_is_no_superblock() {
     assert_eq!(newer(&slot(&summed(newer_version)), &good), Err(NoSuperblock::NewerVersion(2)));
     let stranger = slot(&superblock(&record, 77).emit());
     assert_eq!(newer(&stranger, &good), Err(NoSuperblock::Wrong(BadRecord::NotInSet(uuid(77)))));
-    for (at, name) in [(20, "flags"), (80, "level"), (84, "block size"), (320 + 16, "state")] {
+    let numbers = [(20, "flags"), (80, "level"), (84, "block size"), (248, "scrub"), (320 + 16, "state")];
+    for (at, name) in numbers {
         let mut bytes = superblock(&record, 1).emit();
         bytes[at] = 0x77;
         assert_eq!(newer(&slot(&summed(bytes)), &good), Err(NoSuperblock::WrongValue(at)), "{name}");
@@ -170,18 +194,32 @@ fn records() -> impl Strategy<Value = Superblock> {
         proptest::sample::select(levels.to_vec()),
         members,
         0..8u8,
-        any::<(bool, bool)>(),
+        (any::<(bool, bool)>(), prop::option::of(any::<((bool, bool), [u64; 5], u32)>())),
         1..u64::MAX,
         "[a-zäß]{0,16}",
         (0..1u64 << 30, 0..1u64 << 20, 0..1u64 << 20),
     )
-        .prop_map(|(level, members, spares, (clean, has_journal), generation, name, areas)| {
+        .prop_map(|(level, members, spares, ((clean, has_journal), scrub), generation, name, areas)| {
             let count = members.len() as u8;
             let mut record = set(level, count);
             record.members.iter_mut().zip(members).for_each(|(member, state)| member.state = state);
             record.spares = (0..spares).map(|spare| uuid(100 + spare)).collect();
             record.areas = Areas::plan(8 << 30, areas.0, areas.1, areas.2).expect("room");
             record.journal_device = has_journal.then(|| uuid(99));
+            record.scrub = scrub.map(|((repairs, has_ended), numbers, wrong)| {
+                let [stripes, degraded, unreadable, mismatches, repaired] = numbers;
+                let wrong_blocks = (0..u32::from(count)).map(|member| wrong ^ member).collect();
+                ScrubRecord {
+                    repairs,
+                    has_ended,
+                    stripes,
+                    degraded,
+                    unreadable,
+                    mismatches,
+                    repaired,
+                    wrong_blocks,
+                }
+            });
             Superblock { set: SetRecord { generation, clean, name, ..record }, member: uuid(count) }
         })
 }

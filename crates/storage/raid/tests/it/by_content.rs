@@ -53,6 +53,7 @@ fn record(level: Level, members: u8) -> SetRecord {
         clean: false,
         members: (1..=members).map(member).collect(),
         spares: Vec::new(),
+        scrub: None,
     }
 }
 
