@@ -114,6 +114,11 @@ impl Area {
         if is_kept.contains(&true) { Ok(()) } else { Err(DeviceError::NotReady) }
     }
 
+    /// Drops the copies of members that have failed, and their devices with them.
+    pub(crate) fn release_failed(&self) {
+        self.current();
+    }
+
     fn current(&self) -> Vec<Copy> {
         let mut copies = self.copies.lock();
         copies.retain(|copy| copy.member.as_ref().is_none_or(|member| self.members.is_present(member)));

@@ -73,10 +73,15 @@ impl RaidDevice {
     pub fn fail(&self, member: usize) -> Pending<'_, ()> {
         Box::pin(async move {
             self.check_member(member)?;
-            match self.set.members.fail_by_hand(member).await? {
-                true => Ok(()),
-                false => Err(DeviceError::Unsupported),
+            if !self.set.members.fail_by_hand(member).await? {
+                return Err(DeviceError::Unsupported);
             }
+            match &self.set.protection {
+                Protection::Journal(journal) => journal.area().release_failed(),
+                Protection::Intent(intent) => intent.area().release_failed(),
+                Protection::Nothing => {}
+            }
+            Ok(())
         })
     }
 

@@ -260,7 +260,7 @@ fn a_scrub_in_use_resumes_where_it_was_and_can_be_cancelled() {
     assert!(!kept.has_ended && kept.repairs && kept.found.stripes >= 60, "{kept:?}");
     assert_eq!(kept.found.repaired, 1);
     // It resumes behind those stripes: what is changed there now is not found.
-    disk.write_all_at(b"what nobody wrote", 34 << 20).expect("written");
+    disk.write_all_at(b"something else", 34 << 20).expect("written");
     let (ended, _) = used(&at_rate("4GiB"), None, u64::MAX).expect("resumed");
     let ended = ended.expect("a scrub");
     assert!(ended.has_ended && ended.found.repaired == 1, "{ended:?}");
@@ -280,6 +280,28 @@ fn a_scrub_in_use_resumes_where_it_was_and_can_be_cancelled() {
     assert_eq!((cancelled, said.is_some_and(|said| said.contains("before its end"))), (None, true));
     assert_eq!(recorded(), None);
     assert!(used(&slow, Some(Order::CancelScrub), 0).is_err());
+}
+
+#[test]
+fn a_member_that_is_taken_out_of_a_set_at_rest_has_no_user_any_more() {
+    let sets = [("raid1", 2), ("raid10:64KiB", 4), ("raid5:64KiB", 3), ("raid6:64KiB", 4)];
+    for (level, members) in sets {
+        let folder = tempfile::tempdir().expect("a folder");
+        let spec = set(folder.path(), level, &(0..members).collect::<Vec<_>>());
+        made(&spec, &Creation::default()).expect("a set");
+        fill(&spec, 0x21);
+        remote::run(async {
+            let device = open(&spec).await.map_err(Failure::from)?;
+            let disk = parse(&member_of(folder.path(), 1)).expect("a volume");
+            assert!(open(&disk).await.is_err(), "{level}: it is in use");
+            let running = opened(&spec).into_iter().next().expect("the set");
+            running.ask(Order::Fail { member: 1 }).await?;
+            drop(open(&disk).await.map_err(Failure::from)?);
+            drop(device);
+            Ok(())
+        })
+        .unwrap_or_else(|failure| panic!("{level}: {failure}"));
+    }
 }
 
 #[test]

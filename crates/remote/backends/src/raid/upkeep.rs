@@ -278,14 +278,8 @@ impl Upkeep {
         disk: Arc<dyn BlockDevice>,
         name: String,
     ) -> Result<(), DeviceError> {
-        // It has the devices of the members that there were, and of this one nothing is zeroed.
-        if self.growing.take().is_some() {
-            self.running.state().is_growing = false;
-            tracing::error!(
-                set = self.running.label(),
-                "a RAID set does not grow: a member is replaced; it stays as it is"
-            );
-        }
+        // Nothing of the new member is zeroed.
+        self.stop_growing("a member is replaced");
         match &self.records {
             Some(records) => {
                 records.replace(member, uuid, Arc::clone(&disk)).await?;
@@ -296,6 +290,15 @@ impl Upkeep {
         }
         self.running.state().names.put_in_place(member, name);
         Ok(())
+    }
+
+    /// A set that grows has the devices of the members that there were when it began.
+    fn stop_growing(&mut self, why: &str) {
+        if self.growing.take().is_some() {
+            self.running.state().is_growing = false;
+            let set = self.running.label();
+            tracing::error!(set, "a RAID set does not grow: {why}; it stays as it is");
+        }
     }
 
     /// Looks at a stripe, if a scrub was asked for; false if there is none to look at.
@@ -376,7 +379,7 @@ impl Upkeep {
         })
     }
 
-    async fn fail(&self, member: usize) -> Result<String, Failure> {
+    async fn fail(&mut self, member: usize) -> Result<String, Failure> {
         self.check_member(member)?;
         let disk = self.running.disk(member);
         self.set.fail(member).await.map_err(|error| match error {
@@ -385,6 +388,7 @@ impl Upkeep {
             }
             error => Failure::device(format_args!("cannot take member {member} out"), error),
         })?;
+        self.stop_growing("a member was taken out");
         if let Some(records) = &self.records {
             records.release(member);
         }
