@@ -288,7 +288,9 @@ fn status_of(set: &str) -> Value {
 
 #[test]
 fn a_set_whose_members_have_become_larger_grows_in_use_and_alone() {
-    for (level, count) in [("raid1", 2), ("raid5:64KiB", 3), ("raid10:64KiB", 3)] {
+    let sets =
+        [("raid1", 2, false), ("raid5:64KiB", 3, false), ("raid10:64KiB", 3, true), ("raid5:64KiB", 3, true)];
+    for (level, count, has_sums) in sets {
         let names = &["a", "b", "c"][..count];
         // Without a size of their own: files as long as they are.
         let disks = TempDir::new().expect("a folder");
@@ -310,9 +312,12 @@ fn a_set_whose_members_have_become_larger_grows_in_use_and_alone() {
         let paths: Vec<_> =
             names.iter().map(|name| format!("file:{}", disks.path().join(name).display())).collect();
         let set = format!("{level}:[{}]", paths.join(", "));
-        linerate(&["raid", "create", &set]);
+        linerate(&[&["raid", "create", &set][..], if has_sums { &["--checksums"] } else { &[] }].concat());
         let refused = run(LINERATE, &["raid", "grow", &set]).expect_failure();
-        assert!(refused.contains("no new space"), "{refused}");
+        assert!(
+            refused.contains(if has_sums { "too little new space" } else { "no new space" }),
+            "{refused}"
+        );
         let image = disks.path().join("image");
         write_patterned_file(&image, 32 << 20);
         linerate(&["copy", &image.display().to_string(), &set, "--yes"]);

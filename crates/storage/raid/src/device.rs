@@ -10,7 +10,7 @@ use crate::assembly::{Assembly, AssemblyError, assemble};
 use crate::members::Cause;
 use crate::repair::{Progress, Scrubbed};
 use crate::set::{Protection, Set};
-use crate::{Layout, MemberDevice, MemberStates};
+use crate::{Layout, MemberDevice, MemberStates, Summed};
 
 /// Pieces of a request that are looked at for one answer about allocation.
 const PIECES_OF_ALLOCATION: usize = 64;
@@ -149,7 +149,7 @@ impl RaidDevice {
 
     /// Grows the set to `layout`, which differs by longer members. `devices` are the same members with as many blocks; behind
     /// [`Layout::free_from`] of the layout until now they read as zeros, so that strips fit each other.
-    /// [`DeviceError::OutOfRange`] if a member or the bitmap is too short for that, [`DeviceError::Unsupported`] if it is
+    /// If blocks have checksums, those of new blocks are 0. [`DeviceError::OutOfRange`] if a member, its checksums or the bitmap are too short for that, [`DeviceError::Unsupported`] if it is
     /// another layout.
     pub fn grow_to(&self, layout: Layout, devices: Vec<Arc<dyn BlockDevice>>) -> Pending<'_, ()> {
         Box::pin(async move {
@@ -164,6 +164,10 @@ impl RaidDevice {
             let set = Arc::clone(&self.set);
             self.set.operations.run(set.grow(layout, devices)).await
         })
+    }
+
+    pub(crate) fn summed(&self, member: usize) -> Result<Arc<Summed>, DeviceError> {
+        self.set.members.summed(member).ok_or(DeviceError::NotReady)
     }
 
     /// Ends the set: once no request is under way, members are flushed and the journal or bitmap says that no stripe is

@@ -118,13 +118,31 @@ impl Members {
         self.layout.with_rows(self.rows.load(Ordering::Acquire))
     }
 
-    /// The same members on devices that are longer, by as much as the layout is.
-    pub(crate) fn grow(&self, layout: &Layout, devices: Vec<Arc<dyn BlockDevice>>) {
+    /// The same members on devices that are longer, by as much as the layout is. [`DeviceError::OutOfRange`] if one has no room
+    /// for more checksums.
+    pub(crate) fn grow(
+        &self,
+        layout: &Layout,
+        devices: Vec<Arc<dyn BlockDevice>>,
+    ) -> Result<(), DeviceError> {
         let mut slots = self.slots.lock();
+        let blocks = layout.member_blocks().0;
+        if slots.iter().filter_map(|slot| slot.summed.as_ref()).any(|summed| !summed.has_room(blocks)) {
+            return Err(DeviceError::OutOfRange);
+        }
         for (slot, device) in slots.iter_mut().zip(devices).filter(|(slot, _)| slot.device.is_some()) {
-            slot.device = Some(device);
+            match &slot.summed {
+                Some(summed) => summed.lengthen(device),
+                None => slot.device = Some(device),
+            }
         }
         self.rows.store(layout.rows(), Ordering::Release);
+        Ok(())
+    }
+
+    /// The checksums of a member, unless it has failed.
+    pub(crate) fn summed(&self, index: usize) -> Option<Arc<Summed>> {
+        self.present(index).and_then(|member| member.summed)
     }
 
     /// The states, as they are in memory.

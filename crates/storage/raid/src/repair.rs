@@ -118,8 +118,7 @@ impl Set {
         if let Protection::Intent(intent) = &self.protection {
             intent.grow(layout.stripes())?;
         }
-        self.members.grow(&layout, devices);
-        Ok(())
+        self.members.grow(&layout, devices)
     }
 
     /// Ends the set; see [`RaidDevice::close`](crate::RaidDevice::close).

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lba, Lock, Pending, Slice};
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lba, Lock, Pending, Run, Slice, Space};
 use crc_fast::crc32_iscsi;
 
 use crate::locks::{ExtentLocks, Locked};
@@ -36,8 +36,7 @@ const UNKNOWN: u32 = u32::MAX;
 
 /// A member's blocks with their checksums.
 pub struct Summed {
-    data: Arc<dyn BlockDevice>,
-    area: Arc<dyn BlockDevice>,
+    places: Lock<Places>,
     block_bytes: usize,
     chunk_bytes: usize,
     /// The CRC32C of a block of zeros.
@@ -51,6 +50,14 @@ pub struct Summed {
     state: Lock<State>,
     /// Blocks that did not fit.
     wrong: AtomicU64,
+}
+
+/// Where a member has its blocks and their checksums; both become longer when the set grows.
+struct Places {
+    data: Arc<dyn BlockDevice>,
+    area: Arc<dyn BlockDevice>,
+    /// A copy of the checksums that is being made, and will be the area. What is written there is written here, too.
+    copy: Option<Arc<dyn BlockDevice>>,
 }
 
 #[derive(Default)]
@@ -88,8 +95,7 @@ impl Summed {
         }
         let block_bytes = geometry.block_size.bytes() as usize;
         Ok(Summed {
-            data,
-            area,
+            places: Lock::new(Places { data, area, copy: None }),
             block_bytes,
             chunk_bytes: block_bytes.max(CHUNK_BYTES),
             zero: crc32_iscsi(&vec![0; block_bytes]),
@@ -99,6 +105,112 @@ impl Summed {
             state: Lock::default(),
             wrong: AtomicU64::new(0),
         })
+    }
+
+    fn data(&self) -> Arc<dyn BlockDevice> {
+        Arc::clone(&self.places.lock().data)
+    }
+
+    fn area(&self) -> Arc<dyn BlockDevice> {
+        Arc::clone(&self.places.lock().area)
+    }
+
+    /// The area, and the copy of it that is being made.
+    fn areas(&self) -> impl Iterator<Item = Arc<dyn BlockDevice>> + use<> {
+        let places = self.places.lock();
+        std::iter::once(Arc::clone(&places.area)).chain(places.copy.clone())
+    }
+
+    /// Begins a copy of the checksums in `area`; [`Summed::copy_chunks`] makes it. [`DeviceError::OutOfRange`] if it is too small,
+    /// [`DeviceError::Unsupported`] if its blocks have another size.
+    pub(crate) fn begin_copy(&self, area: Arc<dyn BlockDevice>) -> Result<(), DeviceError> {
+        let (geometry, of_area) = (self.geometry(), area.geometry());
+        if of_area.block_size != geometry.block_size {
+            return Err(DeviceError::Unsupported);
+        }
+        if of_area.bytes() < Summed::area_bytes(geometry.blocks.0) {
+            return Err(DeviceError::OutOfRange);
+        }
+        self.places.lock().copy = Some(area);
+        Ok(())
+    }
+
+    /// Bytes of a chunk.
+    pub(crate) fn chunk_bytes(&self) -> u64 {
+        self.chunk_bytes as u64
+    }
+
+    /// Chunks that have the checksums of all blocks.
+    pub(crate) fn chunks(&self) -> u64 {
+        self.geometry().blocks.0.div_ceil(self.chunk_sums())
+    }
+
+    /// The blocks of an area behind those of all chunks.
+    pub(crate) fn area_behind(&self, area_blocks: u64) -> Extent {
+        let used = self.area_of(0..self.chunks()).blocks.0;
+        Extent::new(used, area_blocks.saturating_sub(used))
+    }
+
+    /// Copies the next chunks from this one on, and returns which one is next; all are copied when that is none of
+    /// [`Summed::chunks`]. No chunk is written meanwhile, so the copy has what the area has from then on.
+    pub(crate) async fn copy_chunks(&self, from: u64) -> Result<u64, DeviceError> {
+        let _turn = self.turn().await;
+        let (area, copy) = {
+            let places = self.places.lock();
+            (Arc::clone(&places.area), places.copy.clone().ok_or(DeviceError::Unsupported)?)
+        };
+        let end = (from + CHUNKS_AT_ONCE).min(self.chunks());
+        let read = |chunks: Range<u64>| {
+            let extent = self.area_of(chunks);
+            let buffer = Buffer::recycled(extent.blocks.0 as usize * self.block_bytes);
+            (extent, area.read(extent, buffer))
+        };
+        let (extent, together) = read(from..end);
+        match together.await {
+            Ok(bytes) => copy.write(extent, bytes.share(), Durability::Cached).await?,
+            Err(DeviceError::Unreadable(_)) => {
+                for chunk in from..end {
+                    let (extent, one) = read(chunk..chunk + 1);
+                    let bytes = match one.await {
+                        Ok(bytes) => bytes,
+                        // Those of the chunk are not known, as when it is loaded.
+                        Err(DeviceError::Unreadable(_)) => {
+                            let mut unknown = Buffer::recycled(self.chunk_bytes);
+                            unknown.fill(0xff);
+                            unknown
+                        }
+                        Err(error) => return Err(error),
+                    };
+                    copy.write(extent, bytes.share(), Durability::Cached).await?;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(end)
+    }
+
+    /// The copy is the area from now on. It is complete, and that is recorded.
+    pub(crate) async fn use_copy(&self) {
+        let _turn = self.turn().await;
+        let mut places = self.places.lock();
+        if let Some(copy) = places.copy.take() {
+            places.area = copy;
+        }
+    }
+
+    /// There is no copy any more.
+    pub(crate) fn drop_copy(&self) {
+        self.places.lock().copy = None;
+    }
+
+    /// Whether the area has room for the checksums of so many blocks.
+    pub(crate) fn has_room(&self, blocks: u64) -> bool {
+        self.area().geometry().bytes() >= Summed::area_bytes(blocks)
+    }
+
+    /// The same blocks on a device that is longer. Checksums of those that are new are 0.
+    pub(crate) fn lengthen(&self, data: Arc<dyn BlockDevice>) {
+        self.places.lock().data = data;
     }
 
     /// Blocks that did not fit their checksum when they were read.
@@ -113,7 +225,7 @@ impl Summed {
         buffer: Buffer,
     ) -> Result<(Buffer, Vec<bool>), DeviceError> {
         let _locked = self.blocks.share(extent).await;
-        let buffer = self.data.read(extent, buffer).await?;
+        let buffer = self.data().read(extent, buffer).await?;
         let mut sums = Vec::with_capacity(extent.blocks.0 as usize);
         for (chunk, part) in self.chunks_of(extent) {
             self.copy_sums(chunk, part, &mut sums).await?;
@@ -200,7 +312,7 @@ impl Summed {
             return Ok(());
         }
         let extent = self.area_of(chunk..chunk + 1);
-        let sums = match self.area.read(extent, Buffer::recycled(self.chunk_bytes)).await {
+        let sums = match self.area().read(extent, Buffer::recycled(self.chunk_bytes)).await {
             Ok(bytes) => {
                 let sum = |bytes: &[u8]| bytes.first_chunk().map_or(UNKNOWN, |sum| u32::from_le_bytes(*sum));
                 bytes.chunks_exact(SUM_BYTES).map(sum).collect()
@@ -229,7 +341,11 @@ impl Summed {
     /// Writes those of some chunks that were changed. It is the caller's turn.
     async fn write_chunks(&self, within: Range<u64>, durability: Durability) -> Result<(), DeviceError> {
         while let Some((chunks, bytes)) = self.next_dirty(&within) {
-            let result = self.area.write(self.area_of(chunks.clone()), bytes, durability).await;
+            let mut result = Ok(());
+            for area in self.areas() {
+                let written = area.write(self.area_of(chunks.clone()), bytes.clone(), durability).await;
+                result = result.and(written);
+            }
             let mut state = self.state.lock();
             let state = &mut *state;
             for (number, chunk) in state.chunks.range_mut(chunks) {
@@ -298,14 +414,19 @@ impl Summed {
             state.dirty.retain(|number| !chunks.contains(number));
         }
         let extent = self.area_of(chunks);
-        match self.area.write_zeroes(extent, true).await {
-            Err(DeviceError::Unsupported) => {}
-            result => return result,
-        }
         let at_once = self.area_of(0..CHUNKS_AT_ONCE).blocks.0;
-        for part in extent.chunks(at_once) {
-            let zeros = Buffer::zeroed(part.blocks.0 as usize * self.block_bytes).share();
-            self.area.write(part, zeros, Durability::Cached).await?;
+        for area in self.areas() {
+            match area.write_zeroes(extent, true).await {
+                Err(DeviceError::Unsupported) => {}
+                result => {
+                    result?;
+                    continue;
+                }
+            }
+            for part in extent.chunks(at_once) {
+                let zeros = Buffer::zeroed(part.blocks.0 as usize * self.block_bytes).share();
+                area.write(part, zeros, Durability::Cached).await?;
+            }
         }
         Ok(())
     }
@@ -316,13 +437,14 @@ impl Summed {
         data: Slice,
         durability: Durability,
     ) -> Result<(), DeviceError> {
-        let geometry = self.data.geometry();
+        let device = self.data();
+        let geometry = device.geometry();
         if !geometry.contains(extent) || geometry.length(extent) != data.len() as u64 {
             return Err(DeviceError::OutOfRange);
         }
         self.keep_few_dirty().await?;
         let _locked = self.blocks.exclude(extent).await;
-        let result = self.data.write(extent, data.clone(), durability).await;
+        let result = device.write(extent, data.clone(), durability).await;
         let turn = if durability == Durability::Stable { Some(self.turn().await) } else { None };
         for (chunk, part) in self.chunks_of(extent) {
             let blocks = self.bytes_of(extent, &part, &data).chunks_exact(self.block_bytes);
@@ -367,13 +489,28 @@ impl State {
 }
 
 impl BlockDevice for Summed {
-    block::forward!(self => self.data; geometry, profile, losses, allocation, space, allocated_bytes, take_os_error, quiesced);
+    block::forward!(self => self.data(); geometry, profile, losses, allocated_bytes, take_os_error);
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        let data = self.data();
+        Box::pin(async move { data.allocation(extent, runs_max).await })
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        let data = self.data();
+        Box::pin(async move { data.space().await })
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        let data = self.data();
+        Box::pin(async move { data.quiesced().await })
+    }
 
     fn read_nowait(&self, extent: Extent, buffer: &mut [u8]) -> bool {
         let mut sums = Vec::with_capacity(extent.blocks.0 as usize);
-        self.data.geometry().contains(extent)
+        self.geometry().contains(extent)
             && self.chunks_of(extent).all(|(chunk, part)| self.copy_known(chunk, &part, &mut sums))
-            && self.data.read_nowait(extent, buffer)
+            && self.data().read_nowait(extent, buffer)
             && self.each_fits(&sums, buffer).all(|fits| fits)
     }
 
@@ -395,15 +532,17 @@ impl BlockDevice for Summed {
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             self.write_dirty().await?;
-            self.data.flush().await
+            self.data().flush().await
         })
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
-        Box::pin(self.zeroed(extent, self.data.unmap(extent)))
+        let data = self.data();
+        Box::pin(self.zeroed(extent, Box::pin(async move { data.unmap(extent).await })))
     }
 
     fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
-        Box::pin(self.zeroed(extent, self.data.write_zeroes(extent, may_unmap)))
+        let data = self.data();
+        Box::pin(self.zeroed(extent, Box::pin(async move { data.write_zeroes(extent, may_unmap).await })))
     }
 }

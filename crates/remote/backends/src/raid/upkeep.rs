@@ -1,15 +1,14 @@
 //! What a set does beside its users: it rebuilds members, synchronises what a crash has left different, puts a spare in the
 //! place of a member that fails, scrubs, and carries orders out. When nobody uses it any more, it is closed.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::{BlockDevice, DeviceError, Extent};
+use block::{BlockDevice, DeviceError};
 use contents::Consent;
-use raid::disks::{MemberParts, Records};
-use raid::superblock::{self, Areas, MemberRecord, ScrubRecord, Uuid};
-use raid::{Layout, MemberState, Progress, RaidDevice};
+use raid::disks::{Growth, MemberParts, Records};
+use raid::superblock::{self, MemberRecord, ScrubRecord, Uuid};
+use raid::{MemberState, Progress, RaidDevice};
 use volume::backend::{Opening, Undo};
 use volume::spec::{Bytes, Spec};
 
@@ -23,8 +22,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Behind an error, so that a failing set is not asked all the time.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// New space is zeroed in so many bytes at once.
-const ZEROED_BYTES: u64 = 8 << 20;
+/// What a step of growing zeroes of a member, mostly.
+const GROWN_BYTES: u64 = 8 << 20;
 
 /// A set and what it takes to keep it up.
 pub(super) struct Upkeep {
@@ -36,17 +35,7 @@ pub(super) struct Upkeep {
     /// Of what rebuilding reads and writes.
     pub(super) bytes_per_s: u64,
     pub(super) opening: Opening,
-    pub(super) growing: Option<Growing>,
-}
-
-/// A set that takes new space into use.
-pub(super) struct Growing {
-    areas: Areas,
-    layout: Layout,
-    devices: Vec<Arc<dyn BlockDevice>>,
-    /// What is to be zeroed yet, by member, and in how many parts in all.
-    zeroed: VecDeque<(usize, Extent)>,
-    total: u64,
+    pub(super) growing: Option<Growth>,
 }
 
 /// A disk that can replace a member.
@@ -198,11 +187,7 @@ impl Upkeep {
             }
         };
         if let Err(error) = grown {
-            tracing::error!(
-                set = self.running.label(),
-                "a RAID set does not grow: {error}; it stays as it is"
-            );
-            self.growing = None;
+            self.stop_growing(&error.to_string()).await;
         }
         {
             let mut state = self.running.state();
@@ -279,7 +264,7 @@ impl Upkeep {
         name: String,
     ) -> Result<(), DeviceError> {
         // Nothing of the new member is zeroed.
-        self.stop_growing("a member is replaced");
+        self.stop_growing("a member is replaced").await;
         match &self.records {
             Some(records) => {
                 records.replace(member, uuid, Arc::clone(&disk)).await?;
@@ -293,12 +278,12 @@ impl Upkeep {
     }
 
     /// A set that grows has the devices of the members that there were when it began.
-    fn stop_growing(&mut self, why: &str) {
-        if self.growing.take().is_some() {
-            self.running.state().is_growing = false;
-            let set = self.running.label();
-            tracing::error!(set, "a RAID set does not grow: {why}; it stays as it is");
-        }
+    async fn stop_growing(&mut self, why: &str) {
+        let (Some(growing), Some(records)) = (self.growing.take(), &self.records) else { return };
+        growing.cancel(records, &self.set).await;
+        self.running.state().is_growing = false;
+        let set = self.running.label();
+        tracing::error!(set, "a RAID set does not grow: {why}; it stays as it is");
     }
 
     /// Looks at a stripe, if a scrub was asked for; false if there is none to look at.
@@ -388,7 +373,7 @@ impl Upkeep {
             }
             error => Failure::device(format_args!("cannot take member {member} out"), error),
         })?;
-        self.stop_growing("a member was taken out");
+        self.stop_growing("a member was taken out").await;
         if let Some(records) = &self.records {
             records.release(member);
         }
@@ -498,10 +483,8 @@ impl Upkeep {
         let Some(records) = &self.records else {
             return Err(Failure::refused("a set of volumes that forget does not grow"));
         };
-        if records.set().areas.checksums.bytes > 0 {
-            return Err(Failure::refused(
-                "a set with checksums does not grow: they have no room for new blocks",
-            ));
+        if self.growing.is_some() {
+            return Err(Failure::refused("the set is growing already"));
         }
         let status = self.set.status();
         if status.states.lacking().contains(&true) || status.is_out_of_service {
@@ -515,9 +498,15 @@ impl Upkeep {
             disk.refresh().await.map_err(failed)?;
         }
         let Some(grown) = records.grown() else {
-            return Err(Failure::refused(
-                "there is no new space that the set could use: the smallest member says how much of each is used",
-            ));
+            return Err(Failure::refused(match records.set().areas.checksums.bytes {
+                0 => {
+                    "there is no new space that the set could use: the smallest member says how much of each is used"
+                }
+                _ => {
+                    "there is too little new space: the smallest member says how much of each is used, and new checksums must \
+                     fit behind all that it has now, 4 bytes for each block"
+                }
+            }));
         };
         for spare in &self.spares {
             spare.disk.refresh().await.map_err(failed)?;
@@ -528,51 +517,31 @@ impl Upkeep {
                 )));
             }
         }
-        let layout = grown.layout().map_err(Failure::refused)?;
-        let parts = disks.iter().enumerate().map(|(member, disk)| MemberParts::new(&grown, member, disk));
-        let devices =
-            parts.map(|parts| parts.map(|parts| parts.data.device())).collect::<Result<Vec<_>, _>>();
-        let mut zeroed = VecDeque::new();
-        for member in 0..layout.members() {
-            let from = self.set.layout().free_from(member);
-            let new = Extent::new(from, layout.member_blocks().0.saturating_sub(from));
-            let chunk = (ZEROED_BYTES >> layout.block_size().shift()).max(1);
-            zeroed.extend(new.chunks(chunk).map(|part| (member, part)));
-        }
-        let total = zeroed.len() as u64;
-        self.growing =
-            Some(Growing { areas: grown.areas, layout, devices: devices.map_err(failed)?, zeroed, total });
+        let growth = Growth::begin(records, &self.set, &grown).map_err(failed)?;
+        let layout = growth.layout();
+        self.growing = Some(growth);
         self.running.state().is_growing = true;
         let bytes = Bytes(layout.blocks().0 << layout.block_size().shift());
         Ok(format!("the set is growing to {bytes}"))
     }
 
-    /// Zeroes a part of what is new of each member, so that strips fit each other, and takes it into use after the last one;
-    /// false if there is nothing to do.
+    /// A step of growing; false if there is nothing to do, or no more.
     async fn grow_step(&mut self) -> Result<bool, DeviceError> {
-        let (Some(growing), Some(records)) = (&mut self.growing, &self.records) else { return Ok(false) };
-        let layout = growing.layout;
-        if let Some((member, part)) = growing.zeroed.pop_front() {
-            let (device, total) = (Arc::clone(&growing.devices[member]), growing.total);
-            let done = total - growing.zeroed.len() as u64;
-            let step = async {
-                device.write_zeroes(part, true).await?;
-                let moved_bytes = part.blocks.0 << layout.block_size().shift();
-                Ok(Some(Progress { done, total, moved_bytes }))
-            };
-            self.paced(step).await?;
-            self.works(None, done, total, ZEROED_BYTES / layout.members() as u64);
-            return Ok(true);
-        }
-        for device in &growing.devices {
-            device.flush().await?;
-        }
-        records.grow(growing.areas).await?;
-        self.set.grow_to(layout, growing.devices.clone()).await?;
-        let bytes = Bytes(layout.blocks().0 << layout.block_size().shift());
-        tracing::info!(set = self.running.label(), %bytes, "a RAID set has grown");
-        self.growing = None;
-        Ok(false)
+        let (Some(mut growing), Some(records)) = (self.growing.take(), self.records.clone()) else {
+            return Ok(false);
+        };
+        let step = self.paced(growing.step(&records, &self.set)).await;
+        let layout = growing.layout();
+        self.growing = Some(growing);
+        let Some(progress) = step? else {
+            let bytes = Bytes(layout.blocks().0 << layout.block_size().shift());
+            tracing::info!(set = self.running.label(), %bytes, "a RAID set has grown");
+            self.growing = None;
+            return Ok(false);
+        };
+        let step_bytes = GROWN_BYTES / layout.members() as u64;
+        self.works(None, progress.done, progress.total, step_bytes);
+        Ok(true)
     }
 
     /// The set was used for the last time.

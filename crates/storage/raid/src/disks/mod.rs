@@ -1,4 +1,6 @@
-//! From disks to the parts of a set, and the records that its members keep.
+//! From disks to the parts of a set, and the records that its members keep; `growth`: taking new space of the disks into use.
+
+mod growth;
 
 use std::sync::Arc;
 
@@ -12,6 +14,8 @@ use crate::superblock::{
     Area, Areas, BadRecord, MemberRecord, NoSuperblock, SLOT_BYTES, SLOTS_END, ScrubRecord, SetRecord, Slot,
     Superblock, Uuid, read,
 };
+pub use growth::Growth;
+
 use crate::{
     AreaCopy, Layout, Level, MemberDevice, MemberState, MemberStates, MetadataStore, ProtectionAreas, Summed,
 };
@@ -375,13 +379,7 @@ impl Records {
             .iter()
             .map(|member| Some(self.disk(member.uuid)?.geometry().bytes()))
             .collect::<Option<_>>()?;
-        let mut grown = set.clone();
-        let data = &mut grown.areas.data;
-        // It is the last area, or another one is behind it.
-        if data.end() != Some(set.areas.end()) {
-            return None;
-        }
-        data.bytes = disks.into_iter().min()?.checked_sub(data.offset)? & !(SLOT_BYTES - 1);
+        let grown = SetRecord { areas: growth::areas(&set, disks.into_iter().min()?)?, ..set.clone() };
         let bitmap_blocks = set.areas.bitmap.bytes >> set.block_size.shift();
         let stripes = grown.layout().ok()?.stripes();
         let block_bytes = set.block_size.bytes() as usize;
@@ -396,7 +394,7 @@ impl Records {
         writers.iter().find(|writer| writer.uuid == uuid).map(|writer| Arc::clone(&writer.device))
     }
 
-    /// Records that the set has these areas, which differ by longer data.
+    /// Records that the set has these areas, which differ by longer data or another place of the checksums.
     ///
     /// # Errors
     /// As [`MetadataStore::record`]; [`DeviceError::OutOfRange`] if a member has not all of its data, or is too short.

@@ -13,7 +13,7 @@ use crate::disk::Disk;
 use crate::world::{HereSpawner, StepClock, draw, end, once_in, seed};
 
 /// 1 MiB in front of the data, and a quarter behind.
-const DISK_BLOCKS: u64 = 2560;
+pub(crate) const DISK_BLOCKS: u64 = 2560;
 
 struct Scene {
     /// All disks that may be found: those of the set, and those that were lost.
@@ -35,8 +35,8 @@ fn named(disks: &[Disk]) -> Vec<NamedDisk> {
     disks.iter().enumerate().map(named).collect()
 }
 
-fn record(level: Level, members: u8) -> SetRecord {
-    let areas = Areas::plan(DISK_BLOCKS * 512, 128 << 10, 4096, 0).expect("room");
+pub(crate) fn record(level: Level, members: u8, checksums_bytes: u64) -> SetRecord {
+    let areas = Areas::plan(DISK_BLOCKS * 512, 128 << 10, 4096, checksums_bytes).expect("room");
     let member = |number| MemberRecord { uuid: Uuid([number; 16]), state: MemberState::InSync };
     SetRecord {
         uuid: Uuid([0xaa; 16]),
@@ -68,9 +68,8 @@ fn found(disks: &[NamedDisk]) -> FoundSet {
     set
 }
 
-fn started(disks: &[Disk], origin: Origin) -> (OpenSet, Arc<RaidDevice>) {
-    let disks = named(disks);
-    let set = open(&found(&disks), &disks).expect("the parts of a set");
+pub(crate) fn started(disks: &[NamedDisk], origin: Origin) -> (OpenSet, Arc<RaidDevice>) {
+    let set = open(&found(disks), disks).expect("the parts of a set");
     let (records, states) = (Arc::clone(&set.records), set.states.clone());
     assert_eq!(set.is_new(), origin != Origin::Existing);
     let start = move || end(async move { records.start(&states).await }).expect("recorded");
@@ -102,9 +101,9 @@ fn started(disks: &[Disk], origin: Origin) -> (OpenSet, Arc<RaidDevice>) {
 impl Scene {
     fn new(level: Level, members: u8) -> Scene {
         let disks: Vec<Disk> = (0..members).map(|_| Disk::new(DISK_BLOCKS)).collect();
-        let (record, created) = (record(level, members), named(&disks));
+        let (record, created) = (record(level, members, 0), named(&disks));
         end(async move { create(&record, &created).await }).expect("created");
-        let (set, device) = started(&disks, Origin::NewOfZeros);
+        let (set, device) = started(&named(&disks), Origin::NewOfZeros);
         let model = vec![0; device.geometry().blocks.0 as usize];
         Scene { pile: disks.clone(), members: disks, set, device, model, uuids: members }
     }
@@ -182,7 +181,7 @@ impl Scene {
         for last in (1..self.pile.len()).rev() {
             self.pile.swap(last, draw(last as u64 + 1) as usize);
         }
-        (self.set, self.device) = started(&self.pile, Origin::Existing);
+        (self.set, self.device) = started(&named(&self.pile), Origin::Existing);
     }
 
     fn states(&self) -> MemberStates {

@@ -46,6 +46,11 @@ impl Disk {
         Disk::filled(blocks, |_| draw(256) as u8)
     }
 
+    /// A disk of zeros, with anything behind the first blocks.
+    pub(crate) fn of_zeros_until(zeros: u64, blocks: u64) -> Disk {
+        Disk::filled(blocks, |lba| if lba < zeros { 0 } else { draw(256) as u8 })
+    }
+
     fn filled(blocks: u64, content: impl Fn(u64) -> u8) -> Disk {
         let block = |lba| vec![(0, Arc::from(vec![content(lba); BLOCK]))];
         Disk(Arc::new(Mutex::new(State {
@@ -310,6 +315,7 @@ impl BlockDevice for Disk {
 }
 
 /// Adjacent blocks of a disk as a device.
+#[derive(Clone)]
 pub(crate) struct Part {
     pub(crate) disk: Disk,
     pub(crate) start: u64,

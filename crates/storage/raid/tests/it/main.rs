@@ -6,6 +6,7 @@
 mod by_content;
 mod crash;
 mod disk;
+mod growth;
 mod model;
 mod rig;
 mod scenes;

@@ -1,0 +1,191 @@
+//! Taking new space of the disks into use, beside the users of the set.
+//!
+//! ```text
+//!   without checksums   | … | data      |   new    |      new space is zeroed, so that strips fit; a record of longer data
+//!
+//!   with checksums      | … | sums | data | new          |
+//!   1  copied           | … | sums | data |       | sums' |   what is written to one is written to both
+//!   2  recorded         | … |      | data |       | sums' |   from here on sums' counts
+//!   3  zeroed           | … |      | data   0 0 0 | sums' |   their checksums are 0
+//!   4  recorded         | … |      | data         | sums' |
+//! ```
+//!
+//! A crash leaves one of the records, which is right with what is on the disks then. Behind the second one the space for data grows when
+//! the growth begins anew. When such a set grows again, its checksums move on to the new end, and data to where they were.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use block::{BlockDevice, DeviceError, Extent};
+
+use super::{Records, part};
+use crate::superblock::{Area, Areas, SLOT_BYTES, SetRecord};
+use crate::{Layout, Progress, RaidDevice, Summed};
+
+/// New space is zeroed in so many bytes at once.
+const ZEROED_BYTES: u64 = 8 << 20;
+
+/// The areas of a set whose smallest disk has so many bytes; `None` if its data cannot be longer.
+pub(super) fn areas(set: &SetRecord, disk_bytes: u64) -> Option<Areas> {
+    let Areas { data, journal, bitmap, checksums } = set.areas;
+    // Whatever is behind the data stays there.
+    let is_in_front = |area: &Area| area.bytes == 0 || area.end().is_some_and(|end| end <= data.offset);
+    if !is_in_front(&journal) || !is_in_front(&bitmap) {
+        return None;
+    }
+    let room = disk_bytes.checked_sub(data.offset)? & !(SLOT_BYTES - 1);
+    if checksums.bytes == 0 {
+        return Some(Areas { data: Area { bytes: room, ..data }, ..set.areas });
+    }
+    let block_bytes = u64::from(set.block_size.bytes());
+    let sums_bytes = |data_bytes: u64| Summed::area_bytes(data_bytes >> set.block_size.shift());
+    // A checksum has 4 bytes; areas are whole slots.
+    let most = room / (block_bytes + 4) * block_bytes;
+    let fits = |bytes: &u64| bytes + sums_bytes(*bytes) <= room;
+    let mut lengths =
+        (0..4).map(|less| (most.next_multiple_of(SLOT_BYTES)).saturating_sub(less * SLOT_BYTES));
+    let bytes = lengths.find(fits)?;
+    let (grown, moved) =
+        (Area { bytes, ..data }, Area { offset: data.offset + bytes, bytes: sums_bytes(bytes) });
+    // Both are needed until the new one is recorded.
+    let is_free = moved == checksums || moved.offset >= data.end()?.max(checksums.end()?);
+    is_free.then_some(Areas { data: grown, checksums: moved, ..set.areas })
+}
+
+/// A set that takes new space of its disks into use, a step at a time.
+pub struct Growth {
+    areas: Areas,
+    layout: Layout,
+    /// The space for data of each member, as long as it will be.
+    devices: Vec<Arc<dyn BlockDevice>>,
+    steps: VecDeque<Step>,
+    total: u64,
+}
+
+enum Step {
+    Zero(Arc<dyn BlockDevice>, Extent),
+    /// Copies checksums of a member, from this chunk on.
+    Copy {
+        member: usize,
+        chunk: u64,
+    },
+    /// Has the copies count, with data as long as they are.
+    UseCopies,
+}
+
+impl Growth {
+    /// Begins to grow to `grown` ([`Records::grown`]). Nothing is recorded yet.
+    ///
+    /// # Errors
+    /// A disk is missing or too short.
+    pub fn begin(records: &Records, set: &RaidDevice, grown: &SetRecord) -> Result<Growth, DeviceError> {
+        let (now, areas) = (records.set(), grown.areas);
+        let layout = grown.layout().map_err(|_| DeviceError::OutOfRange)?;
+        let disks = now.members.iter().map(|member| records.disk(member.uuid).ok_or(DeviceError::NotReady));
+        let disks = disks.collect::<Result<Vec<_>, _>>()?;
+        let devices = disks.iter().map(|disk| part(disk, areas.data)).collect::<Result<Vec<_>, _>>()?;
+        let at_once = (ZEROED_BYTES >> layout.block_size().shift()).max(1);
+        let mut steps = VecDeque::new();
+        if areas.checksums != now.areas.checksums {
+            for (member, disk) in disks.iter().enumerate() {
+                let (summed, copy) = (set.summed(member)?, part(disk, areas.checksums)?);
+                let behind = summed.area_behind(copy.geometry().blocks.0);
+                steps.extend(behind.chunks(at_once).map(|part| Step::Zero(Arc::clone(&copy), part)));
+                steps.push_back(Step::Copy { member, chunk: 0 });
+            }
+            // Writes of checksums go to both from here on, before the first one is copied.
+            for (member, disk) in disks.iter().enumerate() {
+                let begun = part(disk, areas.checksums)
+                    .and_then(|copy| set.summed(member).and_then(|summed| summed.begin_copy(copy)));
+                if let Err(error) = begun {
+                    drop_copies(set);
+                    return Err(error);
+                }
+            }
+            steps.push_back(Step::UseCopies);
+        }
+        for (member, device) in devices.iter().enumerate() {
+            let from = set.layout().free_from(member);
+            let new = Extent::new(from, layout.member_blocks().0.saturating_sub(from));
+            steps.extend(new.chunks(at_once).map(|part| Step::Zero(Arc::clone(device), part)));
+        }
+        let total = steps.len() as u64;
+        Ok(Growth { areas, layout, devices, steps, total })
+    }
+
+    /// The layout that the set will have.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The next step; `None` when the set has grown.
+    ///
+    /// # Errors
+    /// It does not grow: it stays as it was, and [`Growth::cancel`] is to be called.
+    pub async fn step(
+        &mut self,
+        records: &Records,
+        set: &RaidDevice,
+    ) -> Result<Option<Progress>, DeviceError> {
+        let Some(step) = self.steps.pop_front() else {
+            self.flush().await?;
+            records.grow(self.areas).await?;
+            set.grow_to(self.layout, self.devices.clone()).await?;
+            return Ok(None);
+        };
+        let mut moved_bytes = 0;
+        match step {
+            Step::Zero(device, extent) => {
+                device.write_zeroes(extent, true).await?;
+                moved_bytes = device.geometry().length(extent);
+            }
+            Step::Copy { member, chunk } => {
+                let summed = set.summed(member)?;
+                let next = summed.copy_chunks(chunk).await?;
+                if next < summed.chunks() {
+                    self.steps.push_front(Step::Copy { member, chunk: next });
+                }
+                moved_bytes = 2 * summed.chunk_bytes() * (next - chunk);
+            }
+            Step::UseCopies => self.use_copies(records, set).await?,
+        }
+        let done = self.total.saturating_sub(self.steps.len() as u64);
+        Ok(Some(Progress { done, total: self.total, moved_bytes }))
+    }
+
+    async fn use_copies(&self, records: &Records, set: &RaidDevice) -> Result<(), DeviceError> {
+        self.flush().await?;
+        let now = records.set().areas;
+        records.grow(Areas { data: now.data, ..self.areas }).await?;
+        for member in 0..self.devices.len() {
+            // One that has failed meanwhile is not read again.
+            if let Ok(summed) = set.summed(member) {
+                summed.use_copy().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is copied and zeroed is on stable storage. A flush of the set with a journal would not flush its disks.
+    async fn flush(&self) -> Result<(), DeviceError> {
+        for device in &self.devices {
+            device.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// The set stays as it is recorded. A record of the new areas that has failed may be on some disks nevertheless: until a newer one is on
+    /// all that count, copies are written on.
+    pub async fn cancel(self, records: &Records, set: &RaidDevice) {
+        let states = set.status().states;
+        if crate::MetadataStore::record(records, &states).await.is_ok() {
+            drop_copies(set);
+        }
+    }
+}
+
+fn drop_copies(set: &RaidDevice) {
+    for summed in (0..set.layout().members()).filter_map(|member| set.summed(member).ok()) {
+        summed.drop_copy();
+    }
+}
