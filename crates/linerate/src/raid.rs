@@ -75,6 +75,14 @@ enum RaidCommand {
         /// Volumes, in any order
         #[arg(value_name = "VOLUME", value_parser = parse, required = true)]
         volumes: Vec<Spec>,
+        /// Start a set whose journal is destroyed without it, and write parity anew
+        ///
+        /// Writes of the last moments before the set ended may be lost or garbled.
+        #[arg(long)]
+        discard_journal: bool,
+        /// Accept that
+        #[arg(long, requires = "discard_journal")]
+        yes: bool,
     },
     /// Show sets and their members
     ///
@@ -167,7 +175,8 @@ pub(crate) fn run(arguments: &RaidArguments) -> Result<ExitCode, Failure> {
             // It is degraded until parity is there.
             status(set, false)?;
         }
-        RaidCommand::Assemble { volumes } => return assemble(volumes),
+        RaidCommand::Assemble { volumes, discard_journal: false, .. } => return assemble(volumes),
+        RaidCommand::Assemble { volumes, discard_journal: true, yes } => discard_journal(volumes, *yes)?,
         RaidCommand::Status { set: Set::Unused(set), json } => return status(set, *json),
         RaidCommand::Status { set: Set::Served(set), json } => {
             return served_status(&set.states(&socket()?)?, *json);
@@ -261,6 +270,19 @@ fn assemble(volumes: &[Spec]) -> Result<ExitCode, Failure> {
     }
     shown.others.iter().for_each(|other| say(&format!("{other}\n")));
     Ok(shown.code())
+}
+
+fn discard_journal(volumes: &[Spec], yes: bool) -> Result<(), Failure> {
+    let (sets, _) = remote::run(async { raid::look(volumes).await })?;
+    let [set] = &sets[..] else {
+        return Err(Failure::refused(format_args!(
+            "the volumes are of {} sets: name those of one",
+            sets.len()
+        )));
+    };
+    let spec = parse(&set.specification).map_err(Failure::refused)?;
+    let mut tells = teller();
+    scrubbed(remote::run(async { raid::discard_journal(&spec, yes, &mut tells).await })?, false)
 }
 
 /// Tells how far a scrub is, from time to time.

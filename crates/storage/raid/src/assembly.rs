@@ -37,6 +37,9 @@ pub enum ProtectionAreas {
 pub enum Origin {
     /// They are those of a set that was in use: its journal is replayed, or its bitmap read.
     Existing,
+    /// The same, whose journal is lost: nothing is replayed, and another one begins. Parity may not fit, and what was acknowledged and
+    /// is not on the members may be lost. What has a bitmap is assembled as [`Origin::Existing`].
+    WithoutJournal,
     /// A new set of members that may hold anything. With a bitmap all of it is synchronised; with a journal the states
     /// are [`MemberStates::of_new_set`].
     New,
@@ -317,7 +320,10 @@ async fn open_journal(
     if area.blocks() < needed {
         return Err(AssemblyError::AreaTooSmall { protection: "journal", found: area.blocks(), needed });
     }
-    let old = Log::newest(&area.devices()).await?;
+    let old = match origin {
+        Origin::WithoutJournal => None,
+        _ => Log::newest(&area.devices()).await?,
+    };
     let (generation, key) = old.as_ref().map_or((0, 0), |log| (log.generation(), log.key()));
     if origin == Origin::Existing {
         let mut log = old.ok_or(AssemblyError::NoJournal)?;
@@ -331,6 +337,12 @@ async fn open_journal(
     let key = if nonce == key { nonce.wrapping_add(1) } else { nonce };
     let (members, operations) = (Arc::clone(&set.members), Arc::clone(&set.operations));
     Ok(Arc::new(Journal::begin(area, members, operations, generation, key).await?))
+}
+
+/// Whether a copy of a journal can be replayed.
+pub async fn has_journal(copies: &[AreaCopy]) -> bool {
+    let devices: Vec<_> = copies.iter().map(|copy| Arc::clone(&copy.device)).collect();
+    matches!(Log::newest(&devices).await, Ok(Some(_)))
 }
 
 /// The least size of a journal, in blocks: for two writes of a whole stripe.
@@ -356,7 +368,7 @@ async fn open_bitmap(
     }
     let intent = Intent::new(area, region_stripes, set.layout.stripes());
     match origin {
-        Origin::Existing => intent.load().await?,
+        Origin::Existing | Origin::WithoutJournal => intent.load().await?,
         Origin::New => intent.format(true).await?,
         Origin::NewOfZeros => intent.format(false).await?,
     }

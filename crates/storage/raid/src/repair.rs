@@ -265,11 +265,16 @@ impl Set {
         }
         let bad: Vec<usize> = (0..count).filter(|strip| results[*strip].is_err()).collect();
         if !bad.is_empty() {
+            let mut is_repaired = repairs;
             for strip in bad.into_iter().filter(|_| repairs) {
-                let content = self.content_of(stripe, strip).await?;
-                self.rewrite(stripe, strip, content.share()).await?;
+                match self.content_of(stripe, strip).await {
+                    Ok(content) => self.rewrite(stripe, strip, content.share()).await?,
+                    // Too many strips of it: the stripe is lost, and the others are looked at.
+                    Err(DeviceError::Unreadable(_)) => is_repaired = false,
+                    Err(error) => return Err(error),
+                }
             }
-            return Ok(Scrubbed::Unreadable { is_repaired: repairs });
+            return Ok(Scrubbed::Unreadable { is_repaired });
         }
         let strips: Vec<Buffer> = results.into_iter().flatten().collect();
         let wrong = if self.layout.has_parity() { self.wrong_strips(&strips) } else { wrong_copies(&strips) };

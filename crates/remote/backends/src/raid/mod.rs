@@ -27,7 +27,7 @@ use crate::Failure;
 pub use create::{Creation, create, replace};
 pub use progress::{Progress, ScrubStatus};
 pub use running::{Order, Running, alone, closed, opened};
-pub use scrub::{Scrub, scrub};
+pub use scrub::{Scrub, discard_journal, scrub};
 pub use status::{Condition, MemberCondition, MemberStatus, SetState, SetStatus, look, status};
 
 /// The strip of a set that is created without saying.

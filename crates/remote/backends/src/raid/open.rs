@@ -1,12 +1,14 @@
 //! From a specification to a set in use.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use block::{BlockDevice, BlockSize, Blocks};
 use raid::choose::{FoundSet, LeftOut, Refusal, Trust, only_set};
 use raid::disks::{self, Disk, OpenSet, Records};
 use raid::{
-    Assembly, Layout, MemberDevice, MemberStates, MetadataStore, Origin, ProtectionAreas, RaidDevice,
+    Assembly, AssemblyError, Layout, MemberDevice, MemberStates, MetadataStore, Origin, ProtectionAreas,
+    RaidDevice,
 };
 use volume::backend::{Backend, OpenError, Opening};
 use volume::spec::Spec;
@@ -62,6 +64,9 @@ fn is_in_use(error: &OpenError) -> bool {
     matches!(error.downcast_ref(), Some(host::OpenError::AlreadyInUse { .. }))
 }
 
+/// What is done with the parts of a set whose journal is lost.
+pub(super) type LostJournal = dyn Fn(&OpenSet) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + '_>>;
+
 /// A set, and what it takes to keep it up.
 pub(super) struct Assembled {
     pub(super) set: Arc<RaidDevice>,
@@ -102,6 +107,15 @@ impl Raid {
 
     /// The set, of members that keep data or made anew.
     pub(super) async fn assembled(&self, opening: &Opening) -> Result<Assembled, Failure> {
+        self.assembled_with(opening, None).await
+    }
+
+    /// The same; `lost_journal` says what is to be known of a set whose journal is lost before it starts with another one.
+    pub(super) async fn assembled_with(
+        &self,
+        opening: &Opening,
+        lost_journal: Option<&LostJournal>,
+    ) -> Result<Assembled, Failure> {
         let mut names =
             Names { written: self.members.iter().map(ToString::to_string).collect(), ..Names::default() };
         if !self.members.iter().any(Spec::keeps_data) {
@@ -129,8 +143,12 @@ impl Raid {
         let origin = match (is_new, fits) {
             (true, true) => Origin::NewOfZeros,
             (true, false) => Origin::New,
+            (false, _) if lost_journal.is_some() => Origin::WithoutJournal,
             (false, _) => Origin::Existing,
         };
+        if let Some(lost_journal) = lost_journal {
+            lost_journal(&parts).await?;
+        }
         let metadata: Arc<dyn MetadataStore> = match opening.read_only {
             true => Arc::new(Forgetful),
             false => Arc::clone(&parts.records) as _,
@@ -148,7 +166,13 @@ impl Raid {
         if !opening.read_only && !is_new {
             start(&parts).await?;
         }
-        let set = Arc::new(RaidDevice::assemble(assembly).await.map_err(Failure::refused)?);
+        let refused = |error| match error {
+            AssemblyError::NoJournal => Failure::refused(format_args!(
+                "{error}; `linerate raid assemble --discard-journal` with its volumes starts the set without it"
+            )),
+            error => Failure::refused(error),
+        };
+        let set = Arc::new(RaidDevice::assemble(assembly).await.map_err(refused)?);
         if !opening.read_only && is_new {
             start(&parts).await?;
         }

@@ -146,18 +146,7 @@ impl Scrubbing {
     }
 
     pub(super) fn record(&self) -> ScrubRecord {
-        let Scrub { stripes, degraded, unreadable, mismatches, repaired, ref wrong_blocks } = self.found;
-        let wrong = |blocks: &u64| u32::try_from(*blocks).unwrap_or(u32::MAX);
-        ScrubRecord {
-            repairs: self.repairs,
-            has_ended: self.has_ended,
-            stripes,
-            degraded,
-            unreadable,
-            mismatches,
-            repaired,
-            wrong_blocks: wrong_blocks.iter().map(wrong).collect(),
-        }
+        ScrubRecord { repairs: self.repairs, has_ended: self.has_ended, ..self.found.record() }
     }
 
     /// What is to be recorded now, if something is.

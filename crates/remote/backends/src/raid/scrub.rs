@@ -2,13 +2,14 @@
 
 use std::fmt;
 
-use raid::Scrubbed;
 use raid::superblock::ScrubRecord;
+use raid::{ProtectionAreas, Scrubbed, has_journal};
 use serde::{Deserialize, Serialize};
 use volume::backend::Opening;
 use volume::spec::Spec;
 
 use super::named;
+use super::open::{Assembled, LostJournal};
 use crate::{Failure, opening};
 
 /// What a scrub has found, in stripes.
@@ -42,6 +43,22 @@ impl From<&ScrubRecord> for Scrub {
 }
 
 impl Scrub {
+    /// As it is recorded, of one that has not ended and does not repair.
+    pub(super) fn record(&self) -> ScrubRecord {
+        let Scrub { stripes, degraded, unreadable, mismatches, repaired, ref wrong_blocks } = *self;
+        let wrong = |blocks: &u64| u32::try_from(*blocks).unwrap_or(u32::MAX);
+        ScrubRecord {
+            repairs: false,
+            has_ended: false,
+            stripes,
+            degraded,
+            unreadable,
+            mismatches,
+            repaired,
+            wrong_blocks: wrong_blocks.iter().map(wrong).collect(),
+        }
+    }
+
     /// Whether something is left that is not right.
     pub fn is_right(&self) -> bool {
         self.unreadable + self.mismatches == self.repaired
@@ -91,6 +108,59 @@ pub async fn scrub(spec: &Spec, repairs: bool, tells: &mut dyn FnMut(u64, u64)) 
     // Nothing else repairs it meanwhile, and nothing is written where that is not asked for.
     let opening = Opening { read_only: !repairs, ..opening() };
     let assembled = named(spec)?.assembled(&opening).await?;
+    scrubbed(assembled, repairs, tells).await
+}
+
+/// What is lost with a journal that both of its headers are lost of.
+const LOST_WITH_JOURNAL: &str = "the journal is not replayed: writes that were acknowledged shortly before the set ended, and blocks that \
+     were being written then, may be as they were before or garbled; of a member that lacks, other blocks of these \
+     stripes, too. All else is whole";
+
+/// Starts a set whose journal cannot be replayed with a new one, and writes parity anew wherever it does not fit its data. That
+/// resumes when the set is opened next, if it is interrupted. Without consent nothing is done.
+///
+/// # Errors
+/// It has a journal, or does not start for another reason; or a request fails.
+pub async fn discard_journal(
+    spec: &Spec,
+    has_consent: bool,
+    tells: &mut dyn FnMut(u64, u64),
+) -> Result<Scrub, Failure> {
+    if !has_consent {
+        return Err(Failure::refused(format_args!("say --yes if that is accepted: {LOST_WITH_JOURNAL}")));
+    }
+    let lost_journal: &LostJournal = &|parts| {
+        Box::pin(async {
+            let ProtectionAreas::Journal(copies) = parts.protection() else {
+                return Err(Failure::refused("the set has no journal"));
+            };
+            if parts.is_new() || has_journal(&copies).await {
+                return Err(Failure::refused(
+                    "the set has a journal that can be replayed: it starts as it is",
+                ));
+            }
+            let failed = |error| Failure::device("recording that the set is scrubbed", error);
+            let all_of_it = ScrubRecord { repairs: true, ..ScrubRecord::default() };
+            parts.records.scrubbed(Some(all_of_it)).await.map_err(failed)
+        })
+    };
+    let assembled = named(spec)?.assembled_with(&opening(), Some(lost_journal)).await?;
+    let records = assembled.records.clone();
+    let scrub = scrubbed(assembled, true, tells).await?;
+    if let Some(records) = records {
+        let record = ScrubRecord { repairs: true, has_ended: true, ..scrub.record() };
+        let failed = |error| Failure::device("recording that the set was scrubbed", error);
+        records.scrubbed(Some(record)).await.map_err(failed)?;
+        records.close().await.map_err(failed)?;
+    }
+    Ok(scrub)
+}
+
+async fn scrubbed(
+    assembled: Assembled,
+    repairs: bool,
+    tells: &mut dyn FnMut(u64, u64),
+) -> Result<Scrub, Failure> {
     let (mut scrub, stripes) = (Scrub::default(), assembled.set.layout().stripes());
     for stripe in 0..stripes {
         let found = assembled.set.scrub_step(stripe, repairs).await;

@@ -305,6 +305,52 @@ fn a_member_that_is_taken_out_of_a_set_at_rest_has_no_user_any_more() {
 }
 
 #[test]
+fn a_set_whose_journal_is_destroyed_starts_without_it_when_that_is_accepted() {
+    use std::os::unix::fs::FileExt as _;
+    for checksums in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let spec = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);
+        made(&spec, &Creation { checksums, ..Creation::default() }).expect("a set");
+        fill(&spec, 0x77);
+        let discarded = |yes: bool| remote::run(async { discard_journal(&spec, yes, &mut |_, _| {}).await });
+        let refused = discarded(true).expect_err("it has a journal").to_string();
+        assert!(refused.contains("can be replayed"), "{refused}");
+        let disk = |member: usize| {
+            let path = folder.path().join(format!("disk{member}"));
+            std::fs::File::options().write(true).open(path).expect("a disk")
+        };
+        // The headers are at the start of the area, of both members that have one; parity of a stripe is stale.
+        for member in 0..2 {
+            disk(member).write_all_at(&[0x5a; 8192], raid::superblock::SLOTS_END).expect("written");
+        }
+        if !checksums {
+            disk(2).write_all_at(b"stale parity of the first stripe", 33 << 20).expect("written");
+        }
+        let refused = refusal(&spec);
+        assert!(refused.contains("--discard-journal"), "{refused}");
+        let refused = discarded(false).expect_err("without consent").to_string();
+        assert!(refused.contains("--yes") && refused.contains("may be as they were before"), "{refused}");
+        assert!(refusal(&spec).contains("--discard-journal"), "nothing was done");
+        let found = discarded(true).expect("discarded");
+        assert!(found.is_right(), "{found}");
+        assert_eq!(found.mismatches, u64::from(!checksums), "{found}");
+        assert_filled(&spec, 0x77);
+        let (sets, _) = remote::run(status(&spec)).expect("a set");
+        assert!(sets[0].is_healthy() && sets[0].closed);
+        assert!(sets[0].scrub.as_ref().is_some_and(|scrub| scrub.has_ended));
+        fill(&spec, 0x3c);
+        std::fs::remove_file(folder.path().join("disk0")).expect("a dead disk");
+        assert_filled(&spec, 0x3c);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mirror = set(folder.path(), "raid1", &[0, 1]);
+    made(&mirror, &Creation::default()).expect("a set");
+    fill(&mirror, 1);
+    let refused = remote::run(async { discard_journal(&mirror, true, &mut |_, _| {}).await });
+    assert!(refused.expect_err("it has none").to_string().contains("no journal"));
+}
+
+#[test]
 fn with_checksums_data_stay_right_and_a_scrub_says_which_member_was_wrong() {
     use std::os::unix::fs::FileExt as _;
     for level in ["raid1", "raid5:64KiB"] {

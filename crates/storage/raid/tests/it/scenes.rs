@@ -107,6 +107,71 @@ fn writes_of_one_stripe_that_wait_for_each_other_are_one_write() {
 }
 
 #[test]
+fn a_scrub_goes_on_behind_a_stripe_that_nothing_repairs() {
+    seed(21);
+    let mut rig = Rig::new(Level::Raid5, 3, 4, Guard::Journal);
+    let device = rig.created();
+    write(&device, 0, 16 * 4, 7);
+    let layout = rig.layout;
+    for (stripe, strips) in [(1, 2), (2, 1)] {
+        for strip in 0..strips {
+            let place = layout.strip(stripe, strip);
+            rig.disks[place.member].spoil(rig.data_lba(place.lba));
+        }
+    }
+    assert_eq!(scrub(&device, 1, true), Scrubbed::Unreadable { is_repaired: false });
+    assert_eq!(scrub(&device, 2, true), Scrubbed::Unreadable { is_repaired: true });
+    assert_eq!(scrub(&device, 2, true), Scrubbed::Right);
+    assert_eq!(read(&device, 32, 16), vec![7; 16 * 512]);
+}
+
+#[test]
+fn a_set_without_its_journal_has_what_its_members_have() {
+    for (seed_number, has_sums) in [(22, false), (23, true)] {
+        seed(seed_number);
+        let mut rig = match has_sums {
+            true => Rig::with_sums(Level::Raid5, 3, 4, Guard::Journal),
+            false => Rig::new(Level::Raid5, 3, 4, Guard::Journal),
+        };
+        let device = rig.created();
+        write(&device, 0, 16 * 4, 7);
+        // What the journal had is on the members, as after the set was closed.
+        let closing = Arc::clone(&device);
+        end(async move { closing.close().await }).expect("closed");
+        for disk in &rig.disks[..rig.areas()] {
+            let area = rig.area(disk);
+            let garbage = Buffer::from(&[0x5a; 1024][..]).share();
+            end(async move { area.write(Extent::new(0, 2), garbage, Durability::Stable).await })
+                .expect("written");
+        }
+        // Stale parity, of a write that was cut in two.
+        if !has_sums {
+            let place = layout_parity(&rig);
+            let disk = rig.disks[place.member].clone();
+            let (lba, garbage) = (rig.data_lba(place.lba), Buffer::from(&[1; 512][..]).share());
+            end(async move { disk.write(Extent::new(lba, 1), garbage, Durability::Stable).await })
+                .expect("written");
+        }
+        assert_eq!(rig.assemble(Origin::Existing, &[]).err(), Some(AssemblyError::NoJournal));
+        let device = Arc::new(rig.assemble(Origin::WithoutJournal, &[]).expect("assembled"));
+        let found: Vec<Scrubbed> = (0..4).map(|stripe| scrub(&device, stripe, true)).collect();
+        let first = if has_sums { Scrubbed::Right } else { Scrubbed::Mismatch { is_repaired: true } };
+        assert_eq!(found, [first, Scrubbed::Right, Scrubbed::Right, Scrubbed::Right]);
+        assert_eq!(read(&device, 0, 64), vec![7; 64 * 512]);
+        // The new journal is one: what it has is replayed, and a member may lack then.
+        write(&device, 0, 64, 9);
+        rig.disks.iter().for_each(|disk| disk.crash());
+        let device = Arc::new(rig.assemble(Origin::Existing, &[1]).expect("assembled"));
+        assert_eq!(read(&device, 0, 64), vec![9; 64 * 512]);
+    }
+}
+
+/// Where the parity of the first stripe lies.
+fn layout_parity(rig: &Rig) -> raid::Strip {
+    rig.layout.strip(0, rig.layout.data_strips())
+}
+
+#[test]
 fn a_slow_copy_is_avoided_and_tried_again_when_it_is_fast() {
     seed(2);
     let mut rig = Rig::new(Level::Raid1, 2, 4, Guard::Bitmap);
