@@ -64,6 +64,7 @@ mod prove;
 mod proxy;
 mod qemu;
 mod raid;
+mod raid_lan;
 mod raw_command;
 mod rbd;
 mod recorder;
