@@ -22,8 +22,10 @@ const ARROWS: &[(&str, &str)] = &[
     ("host", "block reactor"),
     // What front ends share knows none of them, and no protocol.
     ("server", "block volume reactor"),
+    // What front ends that carry SCSI share.
+    ("luns", "volume unit server"),
     // Neither host (the binary joins them) nor each other: a gateway is a target over a device that is a remote LUN.
-    ("target", "block volume unit iscsi reactor server"),
+    ("target", "block volume unit iscsi reactor server luns"),
     ("nbd-server", "block volume nbd reactor tls server"),
     ("aoe-server", "block volume aoe reactor server"),
     ("channels", "block reactor"),

@@ -1,8 +1,8 @@
-//! Access control of targets and LUNs: initiator name patterns and networks.
+//! Access control of targets: initiator name patterns and networks.
 
-use std::fmt;
 use std::net::IpAddr;
 
+use luns::NamePattern;
 use server::Network;
 
 /// Access control of a target: both lists must admit the initiator.
@@ -34,46 +34,12 @@ impl Access {
     }
 }
 
-/// An iSCSI name, or the beginning of one followed by `*`. Names compare without regard to case (RFC 7143
-/// section 4.2.7.1 asks for normalised, lower-case names).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamePattern {
-    stem: String,
-    open_ended: bool,
-}
-
-impl fmt::Display for NamePattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.stem, if self.open_ended { "*" } else { "" })
-    }
-}
-
-impl NamePattern {
-    /// `iqn.1993-08.org.debian:01:abc` or `iqn.1993-08.org.debian:*`.
-    pub fn new(pattern: &str) -> NamePattern {
-        let stem = pattern.strip_suffix('*');
-        NamePattern { stem: stem.unwrap_or(pattern).to_ascii_lowercase(), open_ended: stem.is_some() }
-    }
-
-    /// Whether `name` matches.
-    pub fn matches(&self, name: &str) -> bool {
-        let name = name.to_ascii_lowercase();
-        if self.open_ended { name.starts_with(&self.stem) } else { name == self.stem }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn net(text: &str) -> Network {
         text.parse().expect("a network")
-    }
-
-    #[test]
-    fn a_pattern_with_a_star_matches_what_begins_so() {
-        assert!(NamePattern::new("iqn.1993-08.org.debian:*").matches("iqn.1993-08.ORG.debian:01:ab"));
-        assert!(!NamePattern::new("iqn.1993-08.org.debian:01").matches("iqn.1993-08.org.debian:012"));
     }
 
     #[test]

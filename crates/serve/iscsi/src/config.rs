@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use iscsi::chap::{Algorithm, Credentials};
 use iscsi::negotiate::Offers;
-use unit::LogicalUnit;
+use luns::{Export, NamePattern};
 
-use crate::access::{Access, NamePattern};
+use crate::access::Access;
 
 /// The configuration of the front end. [`Iscsi::adopt`](crate::Iscsi::adopt) replaces it, except `random`.
 #[derive(Clone)]
@@ -87,29 +87,6 @@ impl Target {
         };
         proved && self.redirect.is_none() && self.is_reached_by(tag) && self.access.admits(initiator, address)
     }
-}
-
-impl Export {
-    /// Whether it is visible to this initiator.
-    pub(crate) fn is_seen_by(&self, initiator: &str) -> bool {
-        self.initiators.as_ref().is_none_or(|names| names.iter().any(|name| name.matches(initiator)))
-    }
-}
-
-/// A LUN of a target.
-#[derive(Clone)]
-pub struct Export {
-    /// 0 to 16,383 (SAM-5 4.7: what flat space addressing can say).
-    pub lun: u16,
-    /// The name of the volume.
-    pub volume: String,
-    /// The logical unit.
-    pub unit: Arc<LogicalUnit>,
-    /// The initiators that it is visible to; `None` for all that may log in.
-    pub initiators: Option<Vec<NamePattern>>,
-    /// The deadline of a device request. When it has passed, the command fails and the volume is fenced until
-    /// the device answers again.
-    pub deadline: Duration,
 }
 
 /// CHAP (RFC 7143 section 12.1).

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use iscsi::pdu::{Cid, Tsih};
 use iscsi::serial::Sn;
+use luns::quiesce;
 use reactor::Sender;
 use server::{
     AbortOrder, Accepted, Budget, ConnectionPermit, CoreFrontEnd, CoreHandle, CoreStatistics, CoreTally,
@@ -20,7 +21,7 @@ use volume::Volume;
 use crate::admission::{Admitted, LoginDriver};
 use crate::config::Target;
 use crate::connection::Connection;
-use crate::front_end::{Context, Iscsi, quiesce};
+use crate::front_end::{Context, Iscsi};
 use crate::inbox::{SCRATCH_BYTES, Scratch};
 use crate::refusal::Refusal;
 use crate::registry::SessionSlot;

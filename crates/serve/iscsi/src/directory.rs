@@ -83,7 +83,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::access::{Access, NamePattern};
+    use luns::NamePattern;
+
+    use crate::access::Access;
     use crate::config::Limits;
     use crate::front_end::ISCSI;
 

@@ -150,8 +150,3 @@ impl Context {
         });
     }
 }
-
-/// Waits until the devices of these units have quiesced what was aborted, or are fenced until then.
-pub(crate) async fn quiesce(server: &Arc<Server>, units: Vec<Arc<LogicalUnit>>) {
-    server.quiesce(units.iter().map(|unit| Arc::clone(unit.volume())).collect()).await;
-}

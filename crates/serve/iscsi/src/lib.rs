@@ -6,9 +6,8 @@
 //!
 //! Reading order: [`Config`] (targets, LUN maps, limits), `front_end` and `core` (shared by all cores, and
 //! per core), `admission` (login; `refusal` and `backoff` for logins that fail), `registry` (all sessions),
-//! `connection`, `inbox` and `outbox` (bytes), `session` and `luns` (commands), `management` (task
-//! management), `loss` (sessions that a configuration change would affect), `tally` (what monitoring
-//! calls commands and answers).
+//! `connection`, `inbox` and `outbox` (bytes), `session` (commands; its LUNs are those of the crate `luns`),
+//! `management` (task management), `loss` (sessions that a configuration change would affect).
 
 mod access;
 mod admission;
@@ -24,18 +23,17 @@ mod front_end;
 mod inbox;
 mod link;
 mod loss;
-mod luns;
 mod management;
 mod outbox;
 mod refusal;
 mod registry;
 mod session;
 mod status;
-mod tally;
 
-pub use access::{Access, NamePattern};
+pub use access::Access;
 pub use admission::{DISCOVERY_MEMORY_BYTES_MAX, LOGIN_MEMORY_BYTES_MAX};
-pub use config::{Authentication, Config, Export, Limits, Redirect, Target};
+pub use config::{Authentication, Config, Limits, Redirect, Target};
 pub use front_end::{ISCSI, Iscsi};
 pub use loss::{Loss, Lost};
+pub use luns::{Export, NamePattern};
 pub use status::{ConnectionStatus, SessionStatus};

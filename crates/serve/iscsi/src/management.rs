@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use iscsi::pdu::{TaskManagementFunction as Function, TaskManagementResult as Outcome};
 use iscsi::target::{LogoutId, TaskId, TmfRequest};
+use luns::{abort_everybodys, add_units, quiesce};
 use server::{AbortOrder, Owners, Server};
 use unit::{Effect, LogicalUnit};
 
-use crate::front_end::{Context, quiesce};
+use crate::front_end::Context;
 use crate::session::Session;
 
 /// Carries out a function and sends its response. The session's own commands are aborted at once, since
@@ -78,15 +79,6 @@ fn end_own(session: &mut Session, request: &TmfRequest) -> (Vec<Arc<LogicalUnit>
         }
         // Queries, what is not supported, and LUNs that do not exist.
         _ => (Vec::new(), Vec::new()),
-    }
-}
-
-/// Adds the units that are not in the list yet.
-pub(crate) fn add_units(units: &mut Vec<Arc<LogicalUnit>>, more: &[Arc<LogicalUnit>]) {
-    for unit in more {
-        if !units.iter().any(|known| Arc::ptr_eq(known, unit)) {
-            units.push(Arc::clone(unit));
-        }
     }
 }
 
@@ -175,7 +167,7 @@ fn close_others(context: &Context, session: &Weak<RefCell<Session>>) {
 /// and its later ones are carried out.
 async fn end_everybodys(server: &Server, session: &Weak<RefCell<Session>>, unit: &Arc<LogicalUnit>) {
     let spared = with(session, |session| session.nexus_of(unit)).flatten();
-    server.abort(AbortOrder { volume: Arc::clone(unit.volume()), owners: Owners::All, spared }).await;
+    abort_everybodys(server, unit, spared).await;
 }
 
 /// Calls `what` with the session if it still exists.

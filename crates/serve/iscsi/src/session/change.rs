@@ -36,7 +36,8 @@ impl Session {
         // Of a target that is gone the name is left: its volumes are to be closed.
         let nothing = || Arc::new(Target { exports: Vec::new(), ..Target::clone(before) });
         self.identity.target = Some(target.clone().unwrap_or_else(nothing));
-        let gone = self.luns.remove_gone(target.as_deref());
+        let exports = target.as_ref().map_or(&[][..], |target| &target.exports);
+        let gone = self.luns.remove_gone(exports);
         let mut removed = Removed::default();
         for place in gone {
             let unit = self.luns.unit(place);
@@ -45,9 +46,9 @@ impl Session {
                 false => self.clear_unit(&unit, &mut removed.units),
             };
             removed.tasks.extend(cleared);
-            crate::management::add_units(&mut removed.units, &[unit]);
+            luns::add_units(&mut removed.units, &[unit]);
         }
-        if self.luns.add_missing(target.as_deref()) > 0 || !removed.is_empty() {
+        if self.luns.add_missing(exports) > 0 || !removed.is_empty() {
             self.luns.tell_changed();
         }
         self.sweep_luns();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use block::Buffer;
 use iscsi::pdu::TaskAttribute;
 use iscsi::target::{Command, DataFault, Receipt, Response, TaskId};
+use luns::Turn;
 use reactor::JoinHandle;
 use unit::{
     CommandIn, Data, DataIn, Job, Misdeclared, Plan, Receive, Reply, Running, SiblingUnits, Status, Step,
@@ -19,16 +20,15 @@ use unit::{
 use super::{Outgoing, Session, Task, TaskState, Waiting, Work};
 use crate::inbox::Landing;
 use crate::management;
-use crate::tally;
 use reactor::Payload;
 
 impl Session {
     pub(super) fn arrive(&mut self, now: Instant, command: Command) {
         self.traffic.commands += 1;
-        let Some(index) = self.luns.find(command.lun) else { return self.answer_absent(now, &command) };
-        let attribute = command.attribute;
+        let Some(index) = self.luns.find(command.lun.0) else { return self.answer_absent(now, &command) };
+        let turn = turn(command.attribute);
         let slot = self.luns.slot(index);
-        if slot.enter(attribute) {
+        if slot.enter(turn) {
             self.open_task(now, Some(index), &command, true);
             self.begin_command(index, &command, false);
         } else if command.write {
@@ -105,8 +105,8 @@ impl Session {
         self.tasks[index] = Some(Task {
             id: command.task,
             slot,
-            attribute: command.attribute,
-            operation: tally::operation(command.cdb()[0]),
+            turn: turn(command.attribute),
+            operation: luns::operation(command.cdb()[0]),
             entered,
             started,
             state: TaskState::Held,
@@ -186,10 +186,10 @@ impl Session {
         let TaskState::Receiving(job, landing) = std::mem::replace(&mut task.state, TaskState::Held) else {
             return;
         };
-        let (slot, attribute, entered) = (task.slot, task.attribute, task.entered);
+        let (slot, turn, entered) = (task.slot, task.turn, task.entered);
         let data = self.unstage(landing, job.writes_blocks());
         let Some(index) = slot else { return };
-        if entered || self.enter(id, index, attribute) {
+        if entered || self.enter(id, index, turn) {
             self.finish(id, job, data);
         } else {
             self.luns.slot(index).waiting.push_back(Waiting::Finish(id, job, data));
@@ -383,6 +383,15 @@ impl Session {
     pub(super) fn take(&mut self, id: TaskId) -> Option<Task> {
         self.task(id)?;
         self.tasks[id.index()].take()
+    }
+}
+
+/// When a command may begin.
+fn turn(attribute: TaskAttribute) -> Turn {
+    match attribute {
+        TaskAttribute::Ordered => Turn::Ordered,
+        TaskAttribute::HeadOfQueue => Turn::HeadOfQueue,
+        TaskAttribute::Simple | TaskAttribute::Untagged | TaskAttribute::Aca => Turn::Simple,
     }
 }
 

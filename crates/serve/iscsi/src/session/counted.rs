@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use iscsi::pdu::TaskManagementFunction as Function;
 use iscsi::target::{Fatal, TaskId};
+use luns::{Failure, failure};
 use server::Traffic;
 use unit::Reply;
 
 use super::{Session, TaskState};
 use crate::connection::ConnectionEnd;
-use crate::tally::{Failure, failure};
 
 impl Session {
     /// The target's name; none for a discovery session.

@@ -9,7 +9,6 @@ use unit::{LogicalUnit, NexusId, Reply, Status};
 use volume::Volume;
 
 use super::{Session, Task, TaskState};
-use crate::management;
 
 impl Task {
     /// A part of it is begun, and the rest is not wanted. Returns the units it uses besides its LUN's.
@@ -42,8 +41,8 @@ impl Session {
 
     pub(super) fn add_aborted_units(&mut self, slot: Option<usize>, others: &[Arc<LogicalUnit>]) {
         let own = slot.map(|index| self.luns.unit(index));
-        management::add_units(&mut self.aborted_units, own.as_slice());
-        management::add_units(&mut self.aborted_units, others);
+        luns::add_units(&mut self.aborted_units, own.as_slice());
+        luns::add_units(&mut self.aborted_units, others);
     }
 
     /// Takes the units whose devices may still carry out aborted commands.
@@ -79,13 +78,13 @@ impl Session {
         for id in doomed {
             let index = self.task(id).and_then(|task| task.slot);
             let received = index.map(|index| self.luns.unit(index));
-            management::add_units(&mut units, received.as_slice());
+            luns::add_units(&mut units, received.as_slice());
             match received {
                 Some(received) if !Arc::ptr_eq(&received, unit) => {
                     self.clear(id, &mut units);
                     untold.push(id);
                 }
-                _ => management::add_units(&mut units, &self.abort(id)),
+                _ => luns::add_units(&mut units, &self.abort(id)),
             }
         }
         (units, untold)
@@ -121,8 +120,8 @@ impl Session {
         if let Some(others) = task.give_up(TaskState::Cleared) {
             self.add_aborted_units(slot, &others);
             let received = slot.map(|index| self.luns.unit(index));
-            management::add_units(units, received.as_slice());
-            management::add_units(units, &others);
+            luns::add_units(units, received.as_slice());
+            luns::add_units(units, &others);
         }
     }
 
@@ -138,7 +137,7 @@ impl Session {
 
     /// The unit behind a LUN field, if this session sees one there.
     pub(crate) fn unit(&self, lun: Lun) -> Option<Arc<LogicalUnit>> {
-        self.luns.find(lun).map(|index| self.luns.unit(index))
+        self.luns.find(lun.0).map(|index| self.luns.unit(index))
     }
 
     /// Whether any command for `unit` is under way.

@@ -41,8 +41,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use iscsi::negotiate::DigestKind;
-use iscsi::pdu::{TaskAttribute, TaskManagementResult};
+use iscsi::pdu::TaskManagementResult;
 use iscsi::target::{Command, ConnectionId, Event, NopPolicy, SessionConfig, TaskId};
+use luns::{Luns, Turn};
 use reactor::{JoinHandle, Sender};
 use server::{Budget, Charge, CoreTally, Operation, Span, Traffic};
 use unit::{Data, InitiatorPort, Job, LogicalUnit, TargetPort, Watch};
@@ -58,7 +59,6 @@ use crate::core::CoreSessions;
 use crate::front_end::Context;
 use crate::inbox::Landing;
 use crate::link::Link;
-use crate::luns::Luns;
 use crate::management;
 use crate::registry::SessionSlot;
 use reactor::Payload;
@@ -69,7 +69,7 @@ pub(crate) type SharedSession = Rc<RefCell<Session>>;
 /// A session.
 pub(crate) struct Session {
     pub(crate) machine: iscsi::target::Session,
-    pub(crate) luns: Luns,
+    pub(crate) luns: Luns<Waiting>,
     pub(crate) traffic: Traffic,
     pub(crate) identity: Identity,
     this: Weak<RefCell<Session>>,
@@ -118,7 +118,7 @@ struct Task {
     id: TaskId,
     /// `None`: addressed to a LUN that does not exist.
     slot: Option<usize>,
-    attribute: TaskAttribute,
+    turn: Turn,
     operation: Operation,
     /// It has begun and is counted at its LUN.
     entered: bool,
@@ -176,6 +176,16 @@ pub(crate) enum Waiting {
     Finish(TaskId, Job, Data),
 }
 
+impl Waiting {
+    /// Which command it is.
+    fn task(&self) -> TaskId {
+        match self {
+            Waiting::Begin(command) => command.task,
+            Waiting::Finish(task, ..) => *task,
+        }
+    }
+}
+
 impl Session {
     /// The session of a leading login. Its connections join it one by one.
     pub(crate) fn begin(core: &CoreSessions, admitted: &Admitted) -> SharedSession {
@@ -210,7 +220,12 @@ impl Session {
         Rc::new_cyclic(|this| {
             RefCell::new(Session {
                 machine: iscsi::target::Session::new(config),
-                luns: Luns::new(target, port, target_port, Rc::clone(&core.tally)),
+                luns: Luns::new(
+                    target.map_or(&[], |target| &target.exports),
+                    port,
+                    target_port,
+                    Rc::clone(&core.tally),
+                ),
                 traffic: Traffic::default(),
                 identity: Identity {
                     counted_as: context.initiator_names().label(&initiator),

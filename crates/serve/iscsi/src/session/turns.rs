@@ -1,13 +1,13 @@
 //! Order of the commands of a LUN by task attribute (SAM-5 section 8.6).
 
-use iscsi::pdu::TaskAttribute;
 use iscsi::target::TaskId;
+use luns::Turn;
 
 use super::{Session, Waiting};
 
 impl Session {
-    pub(super) fn enter(&mut self, id: TaskId, index: usize, attribute: TaskAttribute) -> bool {
-        let entered = self.luns.slot(index).enter(attribute);
+    pub(super) fn enter(&mut self, id: TaskId, index: usize, turn: Turn) -> bool {
+        let entered = self.luns.slot(index).enter(turn);
         if let Some(task) = self.task(id) {
             task.entered = entered;
         }
@@ -20,12 +20,12 @@ impl Session {
         while let Some(next) = self.luns.slot(index).waiting.pop_front() {
             let id = next.task();
             // One that was ended while it waited never begins.
-            let Some(attribute) = self.waiting_task(id).map(|task| task.attribute) else { continue };
+            let Some(turn) = self.waiting_task(id).map(|task| task.turn) else { continue };
             let slot = self.luns.slot(index);
-            if !slot.may_enter(attribute) {
+            if !slot.may_enter(turn) {
                 return slot.waiting.push_front(next);
             }
-            slot.take_turn(attribute);
+            slot.take_turn(turn);
             if let Some(task) = self.task(id) {
                 task.entered = true;
             }

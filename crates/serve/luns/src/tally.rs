@@ -4,7 +4,7 @@ use server::Operation;
 use unit::{Reply, SenseKey, Status, asc};
 
 /// What a command of this operation code does.
-pub(crate) fn operation(code: u8) -> Operation {
+pub fn operation(code: u8) -> Operation {
     BY_CODE[usize::from(code)]
 }
 
@@ -29,13 +29,17 @@ const BY_CODE: [Operation; 256] = {
 };
 
 /// What a reply says, as it is counted.
-pub(crate) enum Failure {
+pub enum Failure {
+    /// GOOD.
     None,
+    /// A unit attention of this kind.
     UnitAttention(&'static str),
+    /// Any other failure, of this kind.
     Of(&'static str),
 }
 
-pub(crate) fn failure(reply: &Reply) -> Failure {
+/// What this reply says.
+pub fn failure(reply: &Reply) -> Failure {
     match (reply.status, &reply.sense) {
         (Status::Good | Status::ConditionMet, _) => Failure::None,
         (Status::Busy, _) => Failure::Of("busy"),

@@ -5,8 +5,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use iscsi::pdu::{Lun, TaskAttribute};
-use iscsi::target::TaskId;
 use server::{CoreTally, VolumeTally};
 use unit::{
     InitiatorPort, InquiryFacts, LogicalUnit, LunAddress, Nexus, NexusId, SiblingUnits, TargetPort,
@@ -14,73 +12,77 @@ use unit::{
 };
 use volume::Volume;
 
-use crate::config::Target;
-use crate::session::Waiting;
+use crate::export::Export;
 
-/// A LUN of a session.
-pub(crate) struct Slot {
-    pub(crate) lun: u16,
-    pub(crate) unit: Arc<LogicalUnit>,
-    pub(crate) nexus: Nexus,
-    pub(crate) deadline: Duration,
-    /// What is counted of its volume on this core.
-    pub(crate) tally: Rc<VolumeTally>,
-    /// Commands begun and not yet answered.
-    pub(crate) active: usize,
-    /// One of them is ORDERED: nothing overtakes it.
-    pub(crate) ordered: bool,
-    /// Commands that wait for their turn (SAM-5 section 8.6, task attributes).
-    pub(crate) waiting: VecDeque<Waiting>,
+/// When a command may begin among those of its LUN, as its task attribute asks (SAM-5 section 8.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// In any order among others: SIMPLE, untagged, and ACA, of which there is none here.
+    Simple,
+    /// After all that came before, and before all that come later.
+    Ordered,
+    /// At once.
+    HeadOfQueue,
 }
 
-impl Slot {
-    /// Whether a command with this attribute may start now (SAM-5 section 8.6): HEAD OF QUEUE always, ORDERED
+/// A LUN of a session. `W` is what waits for its turn there.
+pub struct Slot<W> {
+    /// Its number.
+    pub lun: u16,
+    /// The logical unit.
+    pub unit: Arc<LogicalUnit>,
+    /// The session's nexus there.
+    pub nexus: Nexus,
+    /// The deadline of a request to its device.
+    pub deadline: Duration,
+    /// What is counted of its volume on this core.
+    pub tally: Rc<VolumeTally>,
+    /// Commands begun and not yet answered.
+    pub active: usize,
+    /// One of them is ORDERED: nothing overtakes it.
+    pub ordered: bool,
+    /// Commands that wait for their turn (SAM-5 section 8.6, task attributes).
+    pub waiting: VecDeque<W>,
+}
+
+impl<W> Slot<W> {
+    /// Whether a command with this turn may start now (SAM-5 section 8.6): HEAD OF QUEUE always, ORDERED
     /// if no other command is active, others unless an ORDERED command is active or waits.
-    pub(crate) fn may_enter(&self, attribute: TaskAttribute) -> bool {
-        match attribute {
-            TaskAttribute::HeadOfQueue => true,
-            TaskAttribute::Ordered => self.active == 0,
-            TaskAttribute::Simple | TaskAttribute::Untagged | TaskAttribute::Aca => !self.ordered,
+    pub fn may_enter(&self, turn: Turn) -> bool {
+        match turn {
+            Turn::HeadOfQueue => true,
+            Turn::Ordered => self.active == 0,
+            Turn::Simple => !self.ordered,
         }
     }
 
     /// Starts a new command, unless it or an earlier one must wait.
-    pub(crate) fn enter(&mut self, attribute: TaskAttribute) -> bool {
-        let overtakes = !self.waiting.is_empty() && attribute != TaskAttribute::HeadOfQueue;
-        let enters = !overtakes && self.may_enter(attribute);
+    pub fn enter(&mut self, turn: Turn) -> bool {
+        let overtakes = !self.waiting.is_empty() && turn != Turn::HeadOfQueue;
+        let enters = !overtakes && self.may_enter(turn);
         if enters {
-            self.take_turn(attribute);
+            self.take_turn(turn);
         }
         enters
     }
 
     /// Counts a command that starts.
-    pub(crate) fn take_turn(&mut self, attribute: TaskAttribute) {
+    pub fn take_turn(&mut self, turn: Turn) {
         self.active += 1;
-        self.ordered |= attribute == TaskAttribute::Ordered;
+        self.ordered |= turn == Turn::Ordered;
     }
 
     /// A command was answered or aborted. An ORDERED one was the only active one.
-    pub(crate) fn leave(&mut self) {
+    pub fn leave(&mut self) {
         self.active -= 1;
         self.ordered &= self.active > 0;
     }
 }
 
-impl Waiting {
-    /// Which command it is.
-    pub(crate) fn task(&self) -> TaskId {
-        match self {
-            Waiting::Begin(command) => command.task,
-            Waiting::Finish(task, ..) => *task,
-        }
-    }
-}
-
 /// All LUNs of a session. A command refers to its LUN by index, which stays valid as long as the LUN has
 /// commands.
-pub(crate) struct Luns {
-    places: Vec<Option<Slot>>,
+pub struct Luns<W> {
+    places: Vec<Option<Slot<W>>>,
     /// Indices of the LUNs, in the order of their numbers. A removed LUN keeps its slot for a while and is
     /// not among them.
     by_number: Vec<(u16, usize)>,
@@ -108,25 +110,24 @@ impl SiblingUnits for Visible {
     }
 }
 
-impl Luns {
-    /// The LUNs of `target` that `initiator` may see; none for a discovery session.
-    pub(crate) fn new(
-        target: Option<&Target>,
+impl<W> Luns<W> {
+    /// Those of `exports` that `initiator` may see.
+    pub fn new(
+        exports: &[Export],
         initiator: InitiatorPort,
         port: TargetPort,
         tally: Rc<CoreTally>,
-    ) -> Luns {
+    ) -> Luns<W> {
         let visible = Arc::new(Visible { units: Vec::new() });
         let (places, by_number, told) = (Vec::new(), Vec::new(), BTreeMap::new());
         let mut luns = Luns { places, by_number, told, visible, initiator, port, tally };
-        luns.add_missing(target);
+        luns.add_missing(exports);
         luns
     }
 
-    /// Takes out of the numbers what `target` does not show any more, and adopts the deadlines of the rest. Returns the
+    /// Takes out of the numbers what `exports` does not show any more, and adopts the deadlines of the rest. Returns the
     /// places of what was taken out; [`Luns::sweep`] frees them.
-    pub(crate) fn remove_gone(&mut self, target: Option<&Target>) -> Vec<usize> {
-        let exports = target.map_or(&[][..], |target| &target.exports);
+    pub fn remove_gone(&mut self, exports: &[Export]) -> Vec<usize> {
         let (mut gone, told) = (Vec::new(), &mut self.told);
         self.by_number.retain(|&(lun, place)| {
             let Some(slot) = &mut self.places[place] else { return false };
@@ -146,10 +147,10 @@ impl Luns {
         gone
     }
 
-    /// Adds the LUNs of `target` that are missing. Returns their number.
-    pub(crate) fn add_missing(&mut self, target: Option<&Target>) -> usize {
+    /// Adds the LUNs of `exports` that are missing. Returns their number.
+    pub fn add_missing(&mut self, exports: &[Export]) -> usize {
         let before = self.by_number.len();
-        for export in target.into_iter().flat_map(|target| &target.exports) {
+        for export in exports {
             let Err(at) = self.by_number.binary_search_by_key(&export.lun, |(lun, _)| *lun) else { continue };
             if !export.is_seen_by(&self.initiator.name) {
                 continue;
@@ -181,22 +182,22 @@ impl Luns {
     }
 
     /// Reports REPORTED LUNS DATA HAS CHANGED at the next command for each LUN.
-    pub(crate) fn tell_changed(&self) {
+    pub fn tell_changed(&self) {
         self.iter().for_each(|slot| slot.unit.luns_changed(slot.nexus.id()));
     }
 
     /// Whether a LUN that was not removed is this unit.
-    pub(crate) fn shows(&self, unit: &Arc<LogicalUnit>) -> bool {
+    pub fn shows(&self, unit: &Arc<LogicalUnit>) -> bool {
         self.iter().any(|slot| Arc::ptr_eq(&slot.unit, unit))
     }
 
     /// Whether a LUN that was removed has its place still.
-    pub(crate) fn are_some_gone(&self) -> bool {
+    pub fn are_some_gone(&self) -> bool {
         self.places.iter().flatten().count() > self.by_number.len()
     }
 
     /// Frees the slots of removed LUNs that no command needs.
-    pub(crate) fn sweep(&mut self, is_needed: impl Fn(usize) -> bool) {
+    pub fn sweep(&mut self, is_needed: impl Fn(usize) -> bool) {
         let Luns { places, by_number, .. } = self;
         for (place, slot) in places.iter_mut().enumerate() {
             let is_there = by_number.iter().any(|(_, there)| *there == place);
@@ -204,9 +205,9 @@ impl Luns {
         }
     }
 
-    /// The index of the LUN that a LUN field addresses.
-    pub(crate) fn find(&self, lun: Lun) -> Option<usize> {
-        let number = flat_number(lun.0)?;
+    /// The index of the LUN that the eight bytes of a LUN field address.
+    pub fn find(&self, lun: u64) -> Option<usize> {
+        let number = flat_number(lun)?;
         // LUNs mostly count up from 0: look there first.
         match self.by_number.get(usize::from(number)) {
             Some((lun, place)) if *lun == number => Some(*place),
@@ -218,53 +219,58 @@ impl Luns {
     }
 
     /// What is counted of the volume at a place.
-    pub(crate) fn tally(&self, place: usize) -> &VolumeTally {
+    pub fn tally(&self, place: usize) -> &VolumeTally {
         &self.kept(place).tally
     }
 
-    pub(crate) fn slot(&mut self, place: usize) -> &mut Slot {
+    /// The LUN at a place.
+    pub fn slot(&mut self, place: usize) -> &mut Slot<W> {
         self.places[place].as_mut().expect(KEPT)
     }
 
     /// A slot, and the units that are visible to its commands.
-    pub(crate) fn slot_among(&mut self, place: usize) -> (&mut Slot, &Arc<dyn SiblingUnits>) {
+    pub fn slot_among(&mut self, place: usize) -> (&mut Slot<W>, &Arc<dyn SiblingUnits>) {
         (self.places[place].as_mut().expect(KEPT), &self.visible)
     }
 
-    pub(crate) fn unit(&self, place: usize) -> Arc<LogicalUnit> {
+    /// The unit at a place.
+    pub fn unit(&self, place: usize) -> Arc<LogicalUnit> {
         Arc::clone(self.unit_at(place))
     }
 
-    pub(crate) fn unit_at(&self, place: usize) -> &Arc<LogicalUnit> {
+    /// The same, borrowed.
+    pub fn unit_at(&self, place: usize) -> &Arc<LogicalUnit> {
         &self.kept(place).unit
     }
 
-    pub(crate) fn deadline(&self, place: usize) -> Duration {
+    /// The deadline of the LUN at a place.
+    pub fn deadline(&self, place: usize) -> Duration {
         self.kept(place).deadline
     }
 
-    fn kept(&self, place: usize) -> &Slot {
+    fn kept(&self, place: usize) -> &Slot<W> {
         self.places[place].as_ref().expect(KEPT)
     }
 
     /// The LUNs in the order of their numbers, without removed ones.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
+    pub fn iter(&self) -> impl Iterator<Item = &Slot<W>> {
         self.by_number.iter().filter_map(|(_, place)| self.places[*place].as_ref())
     }
 
     /// The unit of `volume` and the nexus there; also of a removed LUN that still has commands.
-    pub(crate) fn user_of(&self, volume: &Arc<Volume>) -> Option<(Arc<LogicalUnit>, NexusId)> {
+    pub fn user_of(&self, volume: &Arc<Volume>) -> Option<(Arc<LogicalUnit>, NexusId)> {
         let mut slots = self.iter().chain(self.places.iter().flatten());
         let slot = slots.find(|slot| Arc::ptr_eq(slot.unit.volume(), volume))?;
         Some((Arc::clone(&slot.unit), slot.nexus.id()))
     }
 
     /// The nexus with this id, if its LUN still exists.
-    pub(crate) fn nexus(&self, id: u64) -> Option<&Nexus> {
+    pub fn nexus(&self, id: u64) -> Option<&Nexus> {
         self.places.iter().flatten().map(|slot| &slot.nexus).find(|nexus| nexus.id().number() == id)
     }
 
-    pub(crate) fn visible(&self) -> Arc<dyn SiblingUnits> {
+    /// What commands of a LUN see of the others.
+    pub fn visible(&self) -> Arc<dyn SiblingUnits> {
         Arc::clone(&self.visible)
     }
 }
