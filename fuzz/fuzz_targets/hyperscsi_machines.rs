@@ -58,7 +58,7 @@ fuzz_target!(|bytes: &[u8]| {
                 }
                 Event::Function { task, .. } => assert!(target.function_done(task, FunctionResult::Complete)),
                 Event::SessionEnded { session, .. } => target.quiesced(session),
-                Event::SessionBegan { .. } => {}
+                Event::SessionBegan { .. } | Event::LoginRefused { .. } | Event::Received { .. } => {}
             }
         }
         while initiator.poll_event().is_some() {}

@@ -210,7 +210,7 @@ impl Request {
             }
         };
         head.shrink_to_fit();
-        Message { opcode: Opcode::Request, control, head, data }
+        Message { opcode: Opcode::Request, control, head, data, receipt: None }
     }
 }
 
@@ -253,7 +253,7 @@ impl Reply {
                 (head, Vec::new(), true)
             }
         };
-        Message { opcode: Opcode::Reply, control, head, data }
+        Message { opcode: Opcode::Reply, control, head, data, receipt: None }
     }
 }
 

@@ -48,6 +48,8 @@ pub(crate) struct Message {
     pub(crate) control: bool,
     pub(crate) head: Vec<u8>,
     pub(crate) data: Vec<u8>,
+    /// Told by [`Transport::take_receipts`] when it is acknowledged.
+    pub(crate) receipt: Option<u64>,
 }
 
 impl Message {
@@ -104,6 +106,8 @@ pub(crate) struct Transport {
     told: u64,
     /// Bytes of the messages that are not acknowledged.
     unacknowledged_bytes: usize,
+    /// Of messages that were acknowledged.
+    receipts: Vec<u64>,
     /// Since when nothing is acknowledged though something should be.
     stalled: Option<Instant>,
     last_heard: Instant,
@@ -127,6 +131,7 @@ impl Transport {
             reassembly: Reassembly::new(fragment_bytes, agreed.message_bytes_max, agreed.our_credit),
             told: agreed.our_credit,
             unacknowledged_bytes: 0,
+            receipts: Vec::new(),
             stalled: None,
             last_heard: now,
             last_asked: now,
@@ -206,6 +211,11 @@ impl Transport {
     pub(crate) fn send(&mut self, message: Message) {
         self.unacknowledged_bytes += message.bytes();
         if message.control { self.urgent.push_back(message) } else { self.waiting.push_back(message) }
+    }
+
+    /// The receipts of messages that were acknowledged since the last call.
+    pub(crate) fn take_receipts(&mut self) -> impl Iterator<Item = u64> + use<> {
+        std::mem::take(&mut self.receipts).into_iter()
     }
 
     /// A delivered message is done with.
@@ -292,6 +302,7 @@ impl Transport {
                 && let Some(open) = self.open.remove(&piece.message)
             {
                 self.unacknowledged_bytes -= open.message.bytes();
+                self.receipts.extend(open.message.receipt);
             }
         }
         self.counters.fragments_lost += settled.lost.len() as u64;

@@ -353,5 +353,5 @@ fn suspect_at(config: &Config, session: &Session) -> Option<Instant> {
 
 /// The message that ends a session.
 pub(crate) fn disconnect() -> Message {
-    Message { opcode: Opcode::Disconnect, control: true, head: vec![0], data: Vec::new() }
+    Message { opcode: Opcode::Disconnect, control: true, head: vec![0], data: Vec::new(), receipt: None }
 }

@@ -1,5 +1,6 @@
 //! Events from the machine to its driver.
 
+use crate::login::Refusal;
 use crate::pdu::{Command, Function};
 
 /// A session of a target. No two of one machine are the same within any relevant time.
@@ -24,10 +25,21 @@ pub enum Event {
         session: SessionId,
         /// Its name, proven if `is_encrypted`.
         initiator: String,
+        /// The initiator's port: sessions of one name with different ports are different I_T nexuses.
+        port: u32,
         /// The target.
         target: String,
         /// Whether it has proven to know the key.
         is_encrypted: bool,
+    },
+    /// The frame that was handled last asked for a login, which was refused.
+    LoginRefused {
+        /// The name that it gave.
+        initiator: String,
+        /// The target that it named.
+        target: String,
+        /// Why.
+        refusal: Refusal,
     },
     /// A session has ended. The driver aborts its commands, and calls [`super::Target::quiesced`] when none of them
     /// can reach the medium any more: until then the initiator's next session waits.
@@ -55,6 +67,11 @@ pub enum Event {
         lun: [u8; 8],
         /// The running command, for ABORT TASK.
         referenced: Option<TaskId>,
+    },
+    /// The initiator has the response that [`super::Target::respond_with_receipt`] sent.
+    Received {
+        /// The command.
+        task: TaskId,
     },
 }
 

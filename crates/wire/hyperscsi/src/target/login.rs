@@ -55,7 +55,11 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         let content = match answered {
             Ok(Some(content)) => Ok(content),
             Ok(None) => return,
-            Err(refusal) => Err(refusal),
+            Err(refusal) => {
+                let (initiator, target) = (request.initiator.clone(), request.target.clone());
+                self.events.push_back(Event::LoginRefused { initiator, target, refusal });
+                Err(refusal)
+            }
         };
         let padded = usize::from(request.frame_bytes.min(self.config.frame_bytes));
         let reply = LoginReply { nonce: request.nonce, content };
@@ -221,6 +225,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         self.events.push_back(Event::SessionBegan {
             session: id,
             initiator: nexus.initiator.clone(),
+            port: nexus.port,
             target: nexus.target.clone(),
             is_encrypted: transport.is_encrypted(),
         });

@@ -113,6 +113,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             return self.handle_first_frame(now, from, header, frame);
         };
         let Some(delivered) = session.transport.handle_frame(now, header, frame) else { return };
+        session.note_receipts(&mut self.events);
         self.ready.insert(header.session);
         let address = &mut session.addresses[usize::from(header.path)];
         if address.as_ref() != Some(from) {
@@ -159,6 +160,16 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         let Some(session) = self.sessions.get_mut(&task.session.0) else { return false };
         self.ready.insert(task.session.0);
         session.respond(task.number, response, &mut self.events)
+    }
+
+    /// The same, and [`Event::Received`] follows when the initiator has the response, unless the session ends before.
+    pub fn respond_with_receipt(&mut self, task: TaskId, response: Response) -> bool {
+        let Some(session) = self.sessions.get_mut(&task.session.0) else { return false };
+        self.ready.insert(task.session.0);
+        session.wants_receipt = true;
+        let is_there = session.respond(task.number, response, &mut self.events);
+        session.wants_receipt = false;
+        is_there
     }
 
     /// A function has ended, and none of the commands that it ended can reach the medium any more. False if there is no
@@ -249,6 +260,15 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             sum += session.transport.counters;
             sum
         })
+    }
+
+    /// Bytes of partial messages, of commands, and of replies that are not acknowledged.
+    pub fn memory_bytes(&self) -> usize {
+        let of_session = |session: &Session<A>| {
+            let transport = &session.transport;
+            transport.held_bytes() + transport.unacknowledged_bytes() + session.charged() as usize
+        };
+        self.sessions.values().map(of_session).sum()
     }
 
     /// Requests without a reply, messages without an acknowledgement, and bytes of partial messages and of commands.

@@ -17,7 +17,7 @@ use crate::counters::Counters;
 use crate::frame::{MESSAGES_OPEN_MAX, PATHS_MAX};
 use crate::pdu::{Command, Everywhere, Function, FunctionResult, Reply, Request, Response, SENSE_BYTES_MAX};
 use crate::seen::Seen;
-use crate::transport::Transport;
+use crate::transport::{Message, Transport};
 
 /// Resets whose earlier commands may still arrive. Beyond so many they are taken together.
 const RESETS_MAX: usize = 32;
@@ -61,6 +61,8 @@ pub(super) struct Session<A> {
     pub(super) closing: Option<Instant>,
     /// Counters of earlier epochs.
     pub(super) counters: Counters,
+    /// The response that is being sent is one whose arrival is to be told.
+    pub(super) wants_receipt: bool,
     queue_depth: u64,
     send_bytes_max: usize,
     seen: Seen,
@@ -95,6 +97,7 @@ impl<A> Session<A> {
             on_hold: false,
             closing: None,
             counters: Counters::default(),
+            wants_receipt: false,
             queue_depth: u64::from(config.queue_depth),
             send_bytes_max: config.send_bytes_max,
             seen: Seen::default(),
@@ -141,7 +144,15 @@ impl<A> Session<A> {
     }
 
     fn reply(&mut self, number: u64, response: Response) {
-        self.transport.send(Reply::Response { number, response }.message());
+        let receipt = self.wants_receipt.then_some(number);
+        self.transport.send(Message { receipt, ..Reply::Response { number, response }.message() });
+    }
+
+    /// Tells of responses that have arrived.
+    pub(super) fn note_receipts(&mut self, events: &mut VecDeque<Event>) {
+        let id = self.id;
+        let received = self.transport.take_receipts();
+        events.extend(received.map(|number| Event::Received { task: TaskId { session: id, number } }));
     }
 
     fn done(&mut self, number: u64, result: FunctionResult) {
@@ -357,7 +368,10 @@ impl<A> Session<A> {
         self.waiting.clear();
         events.retain(|event| match event {
             Event::Command { task, .. } | Event::Function { task, .. } => task.session != self.id,
-            Event::SessionBegan { .. } | Event::SessionEnded { .. } => true,
+            Event::Received { .. }
+            | Event::LoginRefused { .. }
+            | Event::SessionBegan { .. }
+            | Event::SessionEnded { .. } => true,
         });
         events.push_back(Event::SessionEnded { session: self.id, reason });
     }

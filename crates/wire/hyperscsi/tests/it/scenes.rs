@@ -2,7 +2,9 @@ use std::time::Duration;
 
 use hyperscsi::initiator::{Config, EndReason, Event, Times};
 use hyperscsi::target::{self, SessionEnd};
-use hyperscsi::{Function, FunctionResult, Header, Initiator, Opcode, Psk, Refusal, Target, discovery};
+use hyperscsi::{
+    Function, FunctionResult, Header, Initiator, Opcode, Psk, Refusal, Response, Target, discovery,
+};
 
 use super::pair::{One, Pair, command, config, key};
 
@@ -61,6 +63,12 @@ fn who_does_not_know_the_key_is_refused() {
         pair.target.directory_mut().0 = ours.map(|(key, _)| key);
         pair.settle();
         assert_eq!(pair.events, [Event::Ended(EndReason::Refused(Refusal::Authentication))]);
+        let refused = target::Event::LoginRefused {
+            initiator: "host".to_owned(),
+            target: "disk".to_owned(),
+            refusal: Refusal::Authentication,
+        };
+        assert!(pair.target_events.contains(&refused), "{:?}", pair.target_events);
         assert_eq!(pair.target.sessions(), 0);
     }
     let mut pair = Pair::new(Config::new("host", "other"));
@@ -196,6 +204,23 @@ fn a_target_that_restarted_loses_requests_and_says_so() {
         "{:?}",
         pair.events
     );
+}
+
+#[test]
+fn a_receipt_comes_when_the_initiator_has_the_response() {
+    let mut pair = Pair::logged_in(with_key());
+    pair.answers = false;
+    pair.initiator.submit(command(1, 0, vec![1])).unwrap();
+    pair.settle();
+    let Some(target::Event::Command { task, .. }) = pair.target_events.pop() else { panic!("a command") };
+    pair.passes = |_, _| false;
+    assert!(pair.target.respond_with_receipt(task, Response::default()));
+    pair.pass(SECOND / 10);
+    assert!(!pair.target_events.contains(&target::Event::Received { task }), "it was lost");
+    pair.passes = |_, _| true;
+    pair.pass(SECOND * 5);
+    let receipts = pair.target_events.iter().filter(|event| **event == target::Event::Received { task });
+    assert_eq!(receipts.count(), 1);
 }
 
 #[test]

@@ -92,7 +92,7 @@ impl Server {
 
     fn handle(&mut self, event: Event, now_us: u64, chance: &mut Chance) {
         match event {
-            Event::SessionBegan { .. } => {}
+            Event::SessionBegan { .. } | Event::LoginRefused { .. } | Event::Received { .. } => {}
             Event::SessionEnded { session, reason } => {
                 assert_ne!(
                     reason,
