@@ -23,11 +23,12 @@ const ARROWS: &[(&str, &str)] = &[
     // What front ends share knows none of them, and no protocol.
     ("server", "block volume reactor"),
     // What front ends that carry SCSI share.
-    ("luns", "volume unit server"),
+    ("luns", "volume unit reactor server"),
     // Neither host (the binary joins them) nor each other: a gateway is a target over a device that is a remote LUN.
     ("target", "block volume unit iscsi reactor server luns"),
     ("nbd-server", "block volume nbd reactor tls server"),
     ("aoe-server", "block volume aoe reactor server"),
+    ("hyperscsi-server", "block volume unit hyperscsi reactor server luns"),
     ("channels", "block reactor"),
     // Volumes for how times are written; channels for LUNs by several sessions.
     ("initiator", "scsi block volume channels iscsi reactor"),
@@ -47,7 +48,8 @@ const ARROWS: &[(&str, &str)] = &[
     // neither.
     (
         "manage",
-        "block volume unit iscsi nbd aoe reactor host tls server target nbd-server aoe-server backends stats",
+        "block volume unit iscsi nbd aoe hyperscsi reactor host tls server luns target nbd-server aoe-server \
+         hyperscsi-server backends stats",
     ),
     // It offloads to a target that has both ends, and makes files with holes.
     ("copy", "block volume contents reactor host initiator backends"),

@@ -205,7 +205,7 @@ impl CoreEchoes {
         let requests = Requests::new(Arc::clone(&volume), AttachmentId::next(), session.path.clone());
         *session.used.borrow_mut() = Some((name.to_owned(), Rc::new(requests)));
         let (info, peer) = (session.info(name), session.stream.peer());
-        self.handle.server.tell(|observer| observer.session_began(info, peer));
+        self.handle.server.tell(|observer| observer.session_began(info, peer.into()));
         Ok(volume)
     }
 

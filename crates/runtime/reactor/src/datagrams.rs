@@ -205,6 +205,13 @@ impl DatagramBatch {
         })
     }
 
+    /// What was received as number `index`, to be changed in place: protocols decrypt so.
+    pub fn get_mut(&mut self, index: usize) -> Option<(DatagramAddress, &mut [u8])> {
+        let datagram = self.received.get(index)?;
+        let start = datagram.place * self.place_bytes;
+        Some((datagram.from, &mut self.memory[start..start + datagram.bytes]))
+    }
+
     /// For those who fill it: removes all, and gives the places.
     pub fn clear(&mut self) -> impl ExactSizeIterator<Item = &mut [u8]> {
         self.received.clear();
@@ -253,6 +260,9 @@ mod tests {
         batch.clear().nth(1).expect("a place").copy_from_slice(b"abcd");
         batch.note(1, from, 3);
         assert_eq!(batch.iter().collect::<Vec<_>>(), [(from, &b"abc"[..])]);
+        batch.get_mut(0).expect("one").1[0] = b'x';
+        assert_eq!(batch.iter().collect::<Vec<_>>(), [(from, &b"xbc"[..])]);
+        assert!(batch.get_mut(1).is_none());
         batch.clear().for_each(drop);
         assert_eq!(batch.iter().count(), 0);
     }

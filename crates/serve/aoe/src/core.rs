@@ -22,7 +22,7 @@ use volume::{AttachmentId, HostPath, HostPort, Requester, ServicePort};
 use crate::config::Slot;
 use crate::done::Writes;
 use crate::front_end::{AOE, Aoe};
-use crate::outgoing::{Interface, Outgoing, open_again};
+use crate::outgoing::{Interface, Outgoing};
 use crate::slot::SlotState;
 use crate::told::{Departed, Told};
 
@@ -160,7 +160,9 @@ impl CoreShelves {
         loop {
             let error = self.serve_while_up(&*datagrams, &outgoing).await;
             tracing::warn!(portal = %portal.listen, %error, "an interface has failed");
-            datagrams = open_again(&portal, datagrams).await;
+            if let Some(again) = portal.open_again().await {
+                datagrams = again;
+            }
             tracing::info!(portal = %portal.listen, "the interface is served again");
         }
     }

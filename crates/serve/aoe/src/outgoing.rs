@@ -5,10 +5,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use reactor::{DatagramAddress, Datagrams, MacAddress, OutDatagram, OutSlice};
-use server::{Charge, ListenAddress, Portal};
+use server::Charge;
 
 /// An interface, as commands that came by it know it.
 #[derive(Clone)]
@@ -32,8 +31,6 @@ pub(crate) struct OutFrame {
     pub(crate) _charge: Option<Charge>,
 }
 
-/// After an error of an interface nothing is tried for so long.
-const PAUSE: Duration = Duration::from_millis(100);
 /// Frames of one call.
 const CALL_MAX: usize = 64;
 
@@ -90,19 +87,5 @@ impl Outgoing {
 impl Interface {
     pub(crate) fn answer(&self, to: MacAddress, payload: Vec<u8>) {
         self.outgoing.push(OutFrame { to: DatagramAddress::Ethernet(to), payload, _charge: None });
-    }
-}
-
-/// The interface of a portal, which has failed, once it is up again. One that was removed and made anew is another.
-pub(crate) async fn open_again(portal: &Portal, before: Box<dyn Datagrams>) -> Box<dyn Datagrams> {
-    let ListenAddress::Datagrams(options) = &portal.listen else { return before };
-    loop {
-        reactor::sleep(PAUSE).await;
-        match reactor::world().datagrams(options) {
-            Ok(datagrams) => return datagrams,
-            // The right to open one was given up since the start.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return before,
-            Err(_) => {}
-        }
     }
 }

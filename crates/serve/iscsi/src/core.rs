@@ -117,7 +117,9 @@ impl CoreSessions {
     fn begin_session(self: &Rc<Self>, admitted: &Admitted) -> SharedSession {
         let session = Session::begin(self, admitted);
         self.sessions.borrow_mut().insert(admitted.login.request.tsih.0, Rc::clone(&session));
-        self.context.server.tell(|observer| observer.session_began(session.borrow().info(), admitted.peer));
+        self.context
+            .server
+            .tell(|observer| observer.session_began(session.borrow().info(), admitted.peer.into()));
         session
     }
 

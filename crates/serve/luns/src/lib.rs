@@ -8,8 +8,10 @@ mod export;
 mod luns;
 mod tally;
 mod units;
+mod work;
 
 pub use export::{Export, NamePattern};
 pub use luns::{Luns, Slot, Turn};
 pub use tally::{Failure, failure, operation};
 pub use units::{abort_everybodys, add_units, quiesce};
+pub use work::Work;

@@ -104,7 +104,7 @@ impl CoreClients {
         client.log_in();
         self.tally.login(Some(&client.export.name), "accepted");
         let host = client.host();
-        self.handle.server.tell(|observer| observer.session_began(client.info(&host), client.peer));
+        self.handle.server.tell(|observer| observer.session_began(client.info(&host), client.peer.into()));
     }
 
     fn see_off(&self, client: &Client, end: &ConnectionEnd) {

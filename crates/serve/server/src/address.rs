@@ -2,20 +2,39 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+use reactor::{DatagramAddress, MacAddress};
+
 /// Addresses that count as one where the connections or mistakes of an address are counted: an IPv4 address,
-/// or the 2^64 addresses of an IPv6 network, any of which a host in it can take.
+/// or the 2^64 addresses of an IPv6 network, any of which a host in it can take. A station of the Ethernet counts by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AddressBlock(IpAddr);
+pub struct AddressBlock(Block);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Block {
+    Network(IpAddr),
+    Station(MacAddress),
+}
 
 impl AddressBlock {
     /// The block that contains `address`.
     pub fn containing(address: IpAddr) -> AddressBlock {
         match address.to_canonical() {
-            IpAddr::V6(v6) => AddressBlock(Ipv6Addr::from_bits(v6.to_bits() & !0 << 64).into()),
-            v4 => AddressBlock(v4),
+            IpAddr::V6(v6) => {
+                AddressBlock(Block::Network(Ipv6Addr::from_bits(v6.to_bits() & !0 << 64).into()))
+            }
+            v4 => AddressBlock(Block::Network(v4)),
+        }
+    }
+}
+
+impl From<HostAddress> for AddressBlock {
+    fn from(address: HostAddress) -> AddressBlock {
+        match address {
+            HostAddress::Inet(address) => AddressBlock::containing(address.ip()),
+            HostAddress::Station(station) => AddressBlock(Block::Station(station)),
         }
     }
 }
@@ -23,8 +42,73 @@ impl AddressBlock {
 impl fmt::Display for AddressBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            IpAddr::V4(v4) => v4.fmt(f),
-            IpAddr::V6(v6) => write!(f, "{v6}/64"),
+            Block::Network(IpAddr::V4(v4)) => v4.fmt(f),
+            Block::Network(IpAddr::V6(v6)) => write!(f, "{v6}/64"),
+            Block::Station(station) => station.fmt(f),
+        }
+    }
+}
+
+/// Where a host is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostAddress {
+    /// At a port of an address. Who comes by a Unix socket has port 0 of 127.0.0.1.
+    Inet(SocketAddr),
+    /// A station of the Ethernet.
+    Station(MacAddress),
+}
+
+impl HostAddress {
+    /// Without the port, which is another one the next time.
+    pub fn without_port(self) -> String {
+        match self {
+            HostAddress::Inet(address) => address.ip().to_canonical().to_string(),
+            HostAddress::Station(station) => station.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for HostAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostAddress::Inet(address) => address.fmt(f),
+            HostAddress::Station(station) => station.fmt(f),
+        }
+    }
+}
+
+impl FromStr for HostAddress {
+    type Err = NotAHostAddress;
+
+    fn from_str(text: &str) -> Result<HostAddress, NotAHostAddress> {
+        let inet = text.parse().map(HostAddress::Inet);
+        inet.or_else(|_| text.parse().map(HostAddress::Station)).map_err(|_| NotAHostAddress)
+    }
+}
+
+/// The text is neither an address with a port nor a MAC address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAHostAddress;
+
+impl fmt::Display for NotAHostAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("neither an address with a port nor a MAC address")
+    }
+}
+
+impl std::error::Error for NotAHostAddress {}
+
+impl From<SocketAddr> for HostAddress {
+    fn from(address: SocketAddr) -> HostAddress {
+        HostAddress::Inet(address)
+    }
+}
+
+impl From<DatagramAddress> for HostAddress {
+    fn from(address: DatagramAddress) -> HostAddress {
+        match address {
+            DatagramAddress::Ethernet(station) => HostAddress::Station(station),
+            DatagramAddress::Udp(address) => HostAddress::Inet(address),
         }
     }
 }
@@ -150,6 +234,17 @@ mod tests {
         assert_eq!(block("2001:db8:1:2:3:4:5:6").to_string(), "2001:db8:1:2::/64");
         assert_eq!(block("::ffff:192.0.2.7"), block("192.0.2.7"));
         assert_eq!(block("192.0.2.7").to_string(), "192.0.2.7");
+    }
+
+    #[test]
+    fn an_address_of_a_host_is_read_as_it_is_written() {
+        for text in ["192.0.2.7:51000", "[2001:db8::1]:7", "02:00:00:00:00:01"] {
+            assert_eq!(text.parse().map(|host: HostAddress| host.to_string()).as_deref(), Ok(text));
+        }
+        assert_eq!("192.0.2.7".parse::<HostAddress>(), Err(NotAHostAddress));
+        let block = |text: &str| text.parse::<HostAddress>().map(AddressBlock::from).expect("an address");
+        assert_eq!(block("192.0.2.7:1"), block("192.0.2.7:2"));
+        assert_ne!(block("02:00:00:00:00:01"), block("02:00:00:00:00:02"));
     }
 
     #[test]

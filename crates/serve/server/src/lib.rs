@@ -39,7 +39,7 @@ mod storage;
 mod tally;
 mod watched;
 
-pub use address::{AddressBlock, Counts, Network, NotANetwork};
+pub use address::{AddressBlock, Counts, HostAddress, Network, NotAHostAddress, NotANetwork};
 pub use budget::{Budget, Charge};
 pub use core::{Core, CoreHandle, RunningCore};
 pub use front_end::{AbortOrder, Accepted, CoreFrontEnd, FrontEnd, Owners, SlowHolder};

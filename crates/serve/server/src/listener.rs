@@ -10,7 +10,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use reactor::{
-    DatagramEndpoint, DatagramOptions, JoinHandle, ListenOptions, Listener, Stream, StreamOptions,
+    DatagramAddress, DatagramEndpoint, DatagramOptions, Datagrams, JoinHandle, ListenOptions, Listener, Stream,
+    StreamOptions,
 };
 
 use crate::address::AddressBlock;
@@ -104,6 +105,23 @@ impl Portal {
     }
 }
 
+impl Portal {
+    /// Other datagrams of a portal whose interface has failed, once it is up again: one that was removed and made anew is another.
+    /// `None` if the old ones are to be tried again.
+    pub async fn open_again(&self) -> Option<Box<dyn Datagrams>> {
+        let ListenAddress::Datagrams(options) = &self.listen else { return None };
+        loop {
+            reactor::sleep(OPEN_PAUSE).await;
+            match reactor::world().datagrams(options) {
+                Ok(datagrams) => return Some(datagrams),
+                // The right to open one was given up since the start.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
+                Err(_) => {}
+            }
+        }
+    }
+}
+
 /// The listening portals, and their connections that have not logged in.
 pub(crate) struct Listeners {
     listening: Vec<Listening>,
@@ -192,17 +210,19 @@ impl Listeners {
                 // Its sentences have their remedies.
                 let datagrams =
                     reactor::world().datagrams(options).map_err(io::Error::other).map_err(named)?;
-                let (taken, front_end) = (wanted.clone(), local.front_end_of(wanted).map(Rc::clone));
+                let (mut taken, front_end) = (wanted.clone(), local.front_end_of(wanted).map(Rc::clone));
+                if let (ListenAddress::Datagrams(options), DatagramAddress::Udp(at)) =
+                    (&mut taken.listen, datagrams.local())
+                {
+                    options.endpoint = DatagramEndpoint::Udp(at);
+                }
+                let portal = taken.clone();
                 let task = async move {
                     if let Some(front_end) = front_end {
-                        front_end.receive(taken, datagrams).await;
+                        front_end.receive(portal, datagrams).await;
                     }
                 };
-                return Ok(Listening {
-                    wanted: wanted.clone(),
-                    taken: wanted.clone(),
-                    task: reactor::spawn(task),
-                });
+                return Ok(Listening { wanted: wanted.clone(), taken, task: reactor::spawn(task) });
             }
         };
         let listener = listener.map_err(named)?;
@@ -311,4 +331,6 @@ type SharedLogins = Rc<RefCell<Logins<Login>>>;
 
 /// Connections accepted in a row before other tasks run.
 const BURST: u32 = 16;
+/// After an error of an interface nothing is tried for so long.
+const OPEN_PAUSE: Duration = Duration::from_millis(100);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -1,10 +1,10 @@
 //! What a server tells whoever follows what happens in it: sessions that begin and end, volumes that fail, recover, grow and
 //! are fenced. Nothing of it depends on there being an observer.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::address::HostAddress;
 use crate::server::Server;
 
 /// A session of a host, in any protocol.
@@ -25,7 +25,7 @@ pub struct SessionInfo<'a> {
 /// Follows what happens. Its methods are called on reactor threads and must not block.
 pub trait Observer: Send + Sync {
     /// A host has logged in, from this address.
-    fn session_began(&self, session: SessionInfo<'_>, peer: SocketAddr);
+    fn session_began(&self, session: SessionInfo<'_>, peer: HostAddress);
 
     /// Its last connection has ended.
     fn session_ended(&self, session: SessionInfo<'_>);

@@ -311,8 +311,12 @@ impl Server {
     /// Whether a log line about a peer at this address that has not logged in may be written. A suppressed
     /// line is counted.
     pub fn may_log(&self, from: IpAddr) -> bool {
-        let mut limit = self.log_limit.lock();
-        limit.admits(reactor::now(), AddressBlock::containing(from))
+        self.may_log_of(AddressBlock::containing(from))
+    }
+
+    /// The same, of a peer of this block.
+    pub fn may_log_of(&self, from: AddressBlock) -> bool {
+        self.log_limit.lock().admits(reactor::now(), from)
     }
 
     /// Logs how many lines were suppressed.

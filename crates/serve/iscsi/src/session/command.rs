@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use block::Buffer;
 use iscsi::pdu::TaskAttribute;
 use iscsi::target::{Command, DataFault, Receipt, Response, TaskId};
-use luns::Turn;
+use luns::{Turn, Work};
 use reactor::JoinHandle;
 use unit::{
     CommandIn, Data, DataIn, Job, Misdeclared, Plan, Receive, Reply, Running, SiblingUnits, Status, Step,
     TransferFault,
 };
 
-use super::{Outgoing, Session, Task, TaskState, Waiting, Work};
+use super::{Outgoing, Session, Task, TaskState, Waiting};
 use crate::inbox::Landing;
 use crate::management;
 use reactor::Payload;

@@ -43,10 +43,10 @@ use std::time::Instant;
 use iscsi::negotiate::DigestKind;
 use iscsi::pdu::TaskManagementResult;
 use iscsi::target::{Command, ConnectionId, Event, NopPolicy, SessionConfig, TaskId};
-use luns::{Luns, Turn};
+use luns::{Luns, Turn, Work};
 use reactor::{JoinHandle, Sender};
 use server::{Budget, Charge, CoreTally, Operation, Span, Traffic};
-use unit::{Data, InitiatorPort, Job, LogicalUnit, TargetPort, Watch};
+use unit::{Data, InitiatorPort, Job, LogicalUnit, TargetPort};
 
 pub(crate) use self::change::Removed;
 use self::late::Observed;
@@ -149,23 +149,6 @@ pub(crate) struct Outgoing {
     pub(crate) payload: Payload,
     /// Keeps overlapping atomic commands out until the payload is sent.
     pub(crate) lock: Option<block::Shared>,
-}
-
-/// A running command.
-struct Work {
-    task: JoinHandle<()>,
-    watch: Rc<Watch>,
-}
-
-impl Work {
-    /// Aborts it; work that must run to its end continues by itself. Returns the units, besides that of its
-    /// LUN, whose devices may still carry it out.
-    fn give_up(self) -> Vec<Arc<LogicalUnit>> {
-        if !self.watch.is_committed() {
-            self.task.abort();
-        }
-        self.watch.others().to_vec()
-    }
 }
 
 /// What waits for its turn at a LUN.

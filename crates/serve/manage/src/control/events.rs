@@ -4,12 +4,11 @@
 //! subscriber receives [`Event::Missed`] in place of the events that did not fit.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use server::{Observer, SessionInfo};
+use server::{HostAddress, Observer, SessionInfo};
 
 use super::message::VERSION;
 
@@ -31,7 +30,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tsih: Option<u16>,
         /// The initiator's end of its first connection.
-        peer: SocketAddr,
+        #[serde(with = "super::text")]
+        peer: HostAddress,
     },
     /// The last connection of a session has ended.
     SessionEnded {
@@ -238,7 +238,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Observer for Events {
-    fn session_began(&self, session: SessionInfo<'_>, peer: SocketAddr) {
+    fn session_began(&self, session: SessionInfo<'_>, peer: HostAddress) {
         self.publish(Event::SessionBegan {
             front_end: session.front_end.to_owned(),
             initiator: session.initiator.to_owned(),

@@ -15,13 +15,14 @@ mod message;
 mod server;
 mod sets;
 pub mod tables;
+mod text;
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use server::HostAddress;
 
 pub use client::{AskError, Subscription, ask, subscribe, unexpected};
 pub use events::{Event, Events, Occurrence};
@@ -350,7 +351,8 @@ pub struct Connection {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cid: Option<u16>,
     /// The initiator's end. Who came by a Unix socket has port 0 of 127.0.0.1.
-    pub peer: SocketAddr,
+    #[serde(with = "text")]
+    pub peer: HostAddress,
     /// Our end: an address with its port, or `unix:PATH`.
     pub local: String,
 }

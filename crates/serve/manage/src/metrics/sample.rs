@@ -91,7 +91,7 @@ impl LoggedIn {
         self.now.clear();
         for session in sessions {
             let (Some(target), Some(first)) = (session.target, session.connections.first()) else { continue };
-            let address = first.peer.ip().to_canonical().to_string();
+            let address = first.peer.without_port();
             let user = session.user.unwrap_or_default();
             let labels = [session.front_end, target, session.initiator, user, address];
             if self.known.len() < SESSION_LABELS_MAX || self.known.contains(&labels) {
@@ -268,7 +268,7 @@ mod tests {
     use crate::control::Connection;
 
     fn session(initiator: String, port: u16) -> Session {
-        let peer = ([192, 0, 2, 7], port).into();
+        let peer = server::HostAddress::Inet(([192, 0, 2, 7], port).into());
         Session {
             front_end: "iscsi".to_owned(),
             initiator,

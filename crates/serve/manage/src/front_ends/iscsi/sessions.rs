@@ -24,5 +24,5 @@ pub(super) fn session(status: SessionStatus) -> Session {
 }
 
 fn connection(status: &ConnectionStatus) -> Connection {
-    Connection { cid: Some(status.cid), peer: status.peer, local: status.local.to_string() }
+    Connection { cid: Some(status.cid), peer: status.peer.into(), local: status.local.to_string() }
 }

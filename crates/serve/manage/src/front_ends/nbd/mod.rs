@@ -245,7 +245,7 @@ fn session(status: ClientStatus) -> control::Session {
         core: status.core,
         connections: vec![control::Connection {
             cid: None,
-            peer: status.peer,
+            peer: status.peer.into(),
             local: status.local.to_string(),
         }],
         parameters: status.parameters.iter().map(|(key, value)| format!("{key}={value}")).collect(),

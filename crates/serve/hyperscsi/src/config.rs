@@ -1,0 +1,82 @@
+//! The configuration of the front end as values. The caller reads files and arguments.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hyperscsi::Psk;
+use luns::{Export, NamePattern};
+use reactor::MacAddress;
+use server::{HostAddress, Network};
+
+/// The configuration of the front end. [`HyperScsi::adopt`](crate::HyperScsi::adopt) replaces it, except `random`.
+#[derive(Clone)]
+pub struct Config {
+    /// The targets; their names differ.
+    pub targets: Vec<Arc<Target>>,
+    /// Fills a slice from the operating system's random source: for keys and numbers of sessions.
+    pub random: fn(&mut [u8]),
+}
+
+/// A target: its name, LUNs and access control.
+#[derive(Clone)]
+pub struct Target {
+    /// Its name ([`hyperscsi::is_name`]).
+    pub name: String,
+    /// Its LUNs.
+    pub exports: Vec<Export>,
+    /// Who may log in.
+    pub access: Access,
+    /// The keys of initiators, by their names. If there is any, an initiator without one is refused.
+    pub keys: BTreeMap<String, Psk>,
+}
+
+/// Access control of a target: every list that applies must admit the initiator.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// Names that it may have; `None` is any.
+    pub initiators: Option<Vec<NamePattern>>,
+    /// Stations of the Ethernet that it may come from; `None` is any. Any host can assume another one's address.
+    pub stations: Option<Vec<MacAddress>>,
+    /// Networks that it may come from, over UDP; `None` is any.
+    pub networks: Option<Vec<Network>>,
+}
+
+impl Access {
+    /// Whether any initiator may log in from here.
+    pub(crate) fn admits_address(&self, from: HostAddress) -> bool {
+        match from {
+            HostAddress::Station(station) => {
+                self.stations.as_ref().is_none_or(|stations| stations.contains(&station))
+            }
+            HostAddress::Inet(address) => self
+                .networks
+                .as_ref()
+                .is_none_or(|networks| networks.iter().any(|network| network.contains(address.ip()))),
+        }
+    }
+
+    fn admits_name(&self, initiator: &str) -> bool {
+        self.initiators.as_ref().is_none_or(|names| names.iter().any(|name| name.matches(initiator)))
+    }
+}
+
+impl Config {
+    /// The target of this name.
+    pub(crate) fn target(&self, name: &str) -> Option<&Arc<Target>> {
+        self.targets.iter().find(|target| target.name == name)
+    }
+}
+
+impl Target {
+    /// Whether the lists let this initiator in.
+    pub(crate) fn admits(&self, initiator: &str, from: HostAddress) -> bool {
+        self.access.admits_name(initiator) && self.access.admits_address(from)
+    }
+
+    /// Whether an initiator that has logged in, with a key or without, still has access.
+    pub(crate) fn keeps(&self, initiator: &str, from: HostAddress, is_proven: bool) -> bool {
+        let may =
+            if self.keys.is_empty() { !is_proven } else { is_proven && self.keys.contains_key(initiator) };
+        may && self.admits(initiator, from)
+    }
+}

@@ -1,0 +1,575 @@
+//! The front end's part of a core: the protocol machine with its clock, interfaces and sessions.
+//!
+//! Whoever has changed the machine has [`CoreSessions::run`] called: what receives frames does so behind each batch, and the task
+//! [`drive`] for everybody else, behind all that ended in the same turn of the executor.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use hyperscsi::target::{Event, SessionEnd, SessionId, TaskId};
+use hyperscsi::{FRAME_BYTES_MAX, Header, Opcode, Refusal, Response};
+use luns::quiesce;
+use reactor::{DatagramBatch, Datagrams, Sender};
+use server::{
+    AUDIT, AbortOrder, Accepted, AddressBlock, Budget, Charge, CoreFrontEnd, CoreHandle, CoreStatistics,
+    CoreTally, HostAddress, Phase, Portal, Server, SessionCounts, SlowHolder,
+};
+use unit::LogicalUnit;
+
+use crate::config::Config;
+use crate::door::Door;
+use crate::front_end::{HYPERSCSI, HyperScsi};
+use crate::interface::{Interface, Place, Spare};
+use crate::management;
+use crate::session::{Began, Session, SharedSession};
+use crate::status::SessionStatus;
+
+/// Frames taken in before those on their way out are sent.
+const BATCH: usize = 64;
+/// Frames sent before other tasks run.
+const ROUND: usize = 512;
+/// Sessions at once, if there is memory for them.
+const SESSIONS_MAX: usize = 128;
+/// Memory of a session for its commands, and as much for its replies: one command of 1 MiB at least.
+const SESSION_BYTES_MIN: usize = 1 << 21;
+const SESSION_BYTES_MAX: usize = 8 << 20;
+/// Requests to log in that are looked at in a second: each may cost 0.1 ms of arithmetic, which a flood must not
+/// take from sessions.
+const LOGINS_PER_SECOND: u32 = 1000;
+
+type Machine = hyperscsi::Target<Place, Door>;
+
+/// State shared by the tasks of a core.
+pub(crate) struct CoreSessions {
+    index: usize,
+    pub(crate) server: Arc<Server>,
+    front_end: Arc<HyperScsi>,
+    machine: RefCell<Machine>,
+    sessions: RefCell<BTreeMap<SessionId, SharedSession>>,
+    interfaces: RefCell<BTreeMap<u32, Rc<Interface>>>,
+    last_interface: Cell<u32>,
+    last_handle: Cell<u16>,
+    spare: Spare,
+    /// Memory that the commands of this core may hold.
+    pub(crate) memory: Rc<Budget>,
+    /// What the machine held at the last tick.
+    kept: RefCell<Charge>,
+    pub(crate) tally: Rc<CoreTally>,
+    pace: Pace,
+    /// Requests to log in since the beginning of this second.
+    logins: Cell<(Instant, u32)>,
+    /// The server ends: nothing begins any more.
+    is_leaving: Cell<bool>,
+}
+
+/// When [`drive`] has something to do.
+#[derive(Default)]
+struct Pace {
+    /// Somebody has changed the machine.
+    is_wanted: Cell<bool>,
+    /// The machine is being run, which will see what is changed.
+    is_running: Cell<bool>,
+    due: Cell<Option<Instant>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// Takes an interface away when its portal goes.
+struct Listed {
+    core: Rc<CoreSessions>,
+    number: u32,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.core.interfaces.borrow_mut().remove(&self.number);
+    }
+}
+
+impl CoreSessions {
+    pub(crate) fn begin(front_end: Arc<HyperScsi>, handle: CoreHandle) -> Rc<CoreSessions> {
+        let CoreHandle { core: index, server, memory } = handle;
+        let config = front_end.config();
+        let mut seed = [0; 32];
+        (config.random)(&mut seed);
+        let session_bytes = (memory.limit() / (2 * SESSIONS_MAX)).clamp(SESSION_BYTES_MIN, SESSION_BYTES_MAX);
+        let limits = hyperscsi::target::Config {
+            credit: session_bytes as u32,
+            send_bytes_max: session_bytes,
+            sessions_max: (memory.limit() / (2 * session_bytes)).clamp(1, SESSIONS_MAX),
+            ..hyperscsi::target::Config::default()
+        };
+        let now = reactor::now();
+        let core = Rc::new(CoreSessions {
+            index,
+            machine: RefCell::new(Machine::new(limits, Door { config }, seed)),
+            sessions: RefCell::default(),
+            interfaces: RefCell::default(),
+            last_interface: Cell::new(0),
+            last_handle: Cell::new(0),
+            spare: Spare::default(),
+            kept: RefCell::new(memory.hold(0)),
+            memory,
+            tally: Rc::default(),
+            pace: Pace::default(),
+            logins: Cell::new((now, 0)),
+            is_leaving: Cell::new(false),
+            server,
+            front_end,
+        });
+        drop(reactor::spawn(drive(Rc::clone(&core))));
+        core
+    }
+
+    fn all(&self) -> Vec<SharedSession> {
+        self.sessions.borrow().values().cloned().collect()
+    }
+
+    /// Answers a command.
+    pub(crate) fn respond(&self, task: TaskId, response: Response, wants_receipt: bool) {
+        let mut machine = self.machine.borrow_mut();
+        // False says that the session has ended.
+        let _ = match wants_receipt {
+            true => machine.respond_with_receipt(task, response),
+            false => machine.respond(task, response),
+        };
+        drop(machine);
+        self.want_run();
+    }
+
+    /// Answers a function.
+    pub(crate) fn function_done(&self, task: TaskId, result: hyperscsi::FunctionResult) {
+        let _ = self.machine.borrow_mut().function_done(task, result);
+        self.want_run();
+    }
+
+    fn disconnect(&self, session: SessionId) {
+        self.machine.borrow_mut().disconnect(reactor::now(), session);
+        self.want_run();
+    }
+
+    /// The machine has been changed.
+    fn want_run(&self) {
+        if !self.pace.is_running.get() && !self.pace.is_wanted.replace(true) {
+            self.pace.wake();
+        }
+    }
+
+    /// Does what the machine wants to be done: events, frames, its next deadline.
+    fn run(self: &Rc<Self>) {
+        self.pace.is_running.set(true);
+        self.pace.is_wanted.set(false);
+        self.handle_events(None);
+        self.pace.is_running.set(false);
+        self.transmit();
+        let due = self.machine.borrow().poll_timeout();
+        if let Some(due) = due
+            && self.pace.due.get().is_none_or(|before| due < before)
+        {
+            self.pace.due.set(Some(due));
+            self.pace.wake();
+        }
+    }
+
+    fn transmit(&self) {
+        let mut machine = self.machine.borrow_mut();
+        let interfaces = self.interfaces.borrow();
+        let now = reactor::now();
+        let mut has_more = true;
+        for _ in 0..ROUND {
+            let mut frame = self.spare.take();
+            let Some(to) = machine.poll_transmit(now, &mut frame) else {
+                self.spare.give_back(frame);
+                has_more = false;
+                break;
+            };
+            match interfaces.get(&to.interface) {
+                Some(interface) => interface.push(to.address, frame, &self.spare),
+                None => self.spare.give_back(frame), // its portal is gone: lost
+            }
+        }
+        drop(machine);
+        interfaces.values().for_each(|interface| interface.send(&self.spare));
+        if has_more {
+            self.want_run();
+        }
+    }
+
+    /// Serves a portal, until it is dropped.
+    async fn serve(self: Rc<Self>, portal: Portal, datagrams: Box<dyn Datagrams>) {
+        let number = self.last_interface.get() + 1;
+        self.last_interface.set(number);
+        let url = portal.listen.url(HYPERSCSI);
+        let interface = Rc::new(Interface::new(Rc::from(datagrams), url));
+        self.interfaces.borrow_mut().insert(number, Rc::clone(&interface));
+        let _listed = Listed { core: Rc::clone(&self), number };
+        loop {
+            let error = self.serve_while_up(number, &interface).await;
+            tracing::warn!(portal = %portal.listen, %error, "an interface has failed");
+            let again = portal.open_again().await;
+            if let Some(datagrams) = again {
+                interface.replace(Rc::from(datagrams));
+            }
+            tracing::info!(portal = %portal.listen, "the interface is served again");
+        }
+    }
+
+    /// Serves an interface until it fails: why.
+    async fn serve_while_up(self: &Rc<Self>, number: u32, interface: &Interface) -> io::Error {
+        let datagrams = interface.datagrams();
+        // As long as any may be: a MTU can grow.
+        let mut batch = DatagramBatch::new(BATCH, FRAME_BYTES_MAX);
+        loop {
+            match datagrams.try_receive(&mut batch) {
+                Ok(count) => {
+                    self.pace.is_running.set(true);
+                    for index in 0..count {
+                        if let Some((address, frame)) = batch.get_mut(index) {
+                            self.take(&Place { interface: number, address }, frame);
+                        }
+                    }
+                    self.run();
+                    reactor::yield_now().await;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    poll_fn(|cx| interface.poll_receivable(&self.spare, cx)).await;
+                }
+                Err(error) => return error,
+            }
+        }
+    }
+
+    /// A frame has come.
+    fn take(self: &Rc<Self>, from: &Place, frame: &mut [u8]) {
+        let Ok(header) = Header::parse(frame) else { return };
+        let now = reactor::now();
+        let is_heard = match self.server.phase() {
+            Phase::Starting => false, // initiators ask again
+            _ if !header.opcode.is_outside_sessions() => true,
+            Phase::Draining => false,
+            Phase::Open => header.opcode != Opcode::LoginRequest || self.has_room_for_login(now),
+        };
+        if is_heard {
+            self.machine.borrow_mut().handle_frame(now, from, frame);
+            self.handle_events(Some(from));
+        }
+    }
+
+    fn has_room_for_login(&self, now: Instant) -> bool {
+        let (since, count) = self.logins.get();
+        let (since, count) = match now.saturating_duration_since(since) < Duration::from_secs(1) {
+            true => (since, count + 1),
+            false => (now, 1),
+        };
+        self.logins.set((since, count));
+        count <= LOGINS_PER_SECOND
+    }
+
+    /// Handles the machine's events; `from` is where the frame came from that has caused them.
+    fn handle_events(self: &Rc<Self>, from: Option<&Place>) {
+        loop {
+            let event = self.machine.borrow_mut().poll_event();
+            let Some(event) = event else { return };
+            match event {
+                Event::SessionBegan { session, initiator, port, target, is_encrypted } => {
+                    self.begin_session(session, initiator, port, &target, is_encrypted, from);
+                }
+                Event::LoginRefused { initiator, target, refusal } => {
+                    self.note_refusal(&initiator, &target, refusal, from);
+                }
+                Event::SessionEnded { session, reason } => self.end_session(session, reason),
+                Event::Command { task, command } => match self.session(task.session) {
+                    // The initiator is told that its session has ended, and asks again another time.
+                    Some(session) if !self.is_leaving.get() => {
+                        session.borrow_mut().arrive(reactor::now(), task.number, command);
+                    }
+                    _ => {}
+                },
+                Event::Function { task, function, lun, referenced } => {
+                    if let Some(session) = self.session(task.session) {
+                        management::start(&mut session.borrow_mut(), task, function, lun, referenced);
+                    }
+                }
+                Event::Received { task } => {
+                    if let Some(session) = self.session(task.session) {
+                        session.borrow_mut().note_told(task.number);
+                    }
+                }
+            }
+        }
+    }
+
+    fn session(&self, id: SessionId) -> Option<SharedSession> {
+        self.sessions.borrow().get(&id).cloned()
+    }
+
+    fn begin_session(
+        self: &Rc<Self>,
+        id: SessionId,
+        initiator: String,
+        port: u32,
+        target: &str,
+        is_encrypted: bool,
+        from: Option<&Place>,
+    ) {
+        let config = self.front_end.config();
+        let (Some(target), Some(from)) = (config.target(target), from) else {
+            return self.disconnect(id); // the target has gone since the login was answered
+        };
+        let peer = HostAddress::from(from.address);
+        let interfaces = self.interfaces.borrow();
+        let portal = interfaces.get(&from.interface).map(|interface| interface.portal.clone());
+        drop(interfaces);
+        let began = Began {
+            id,
+            handle: self.free_handle(),
+            counted_as: self.front_end.names.label(&initiator),
+            initiator,
+            port,
+            target: Arc::clone(target),
+            is_encrypted,
+            peer,
+            portal: portal.unwrap_or_default(),
+        };
+        let keeps = target.keeps(&began.initiator, peer, is_encrypted);
+        let session = Session::begin(self, began);
+        self.tally.login(Some(&target.name), "ok");
+        session.borrow().log_in();
+        self.server.tell(|observer| observer.session_began(session.borrow().info(), peer));
+        self.sessions.borrow_mut().insert(id, session);
+        if !keeps {
+            self.disconnect(id); // nor may it any more
+        }
+    }
+
+    /// The next number that no session has: there are fewer sessions than numbers.
+    fn free_handle(&self) -> u16 {
+        loop {
+            let handle = self.last_handle.get().wrapping_add(1).max(1);
+            self.last_handle.set(handle);
+            if self.all().iter().all(|session| session.borrow().handle() != handle) {
+                return handle;
+            }
+        }
+    }
+
+    fn note_refusal(&self, initiator: &str, target: &str, refusal: Refusal, from: Option<&Place>) {
+        let config = self.front_end.config();
+        let served = config.target(target).map(|target| target.name.as_str());
+        let result = match refusal {
+            Refusal::UnknownTarget => "not_found",
+            Refusal::Authentication => "authentication",
+            Refusal::Full => "full",
+            Refusal::Malformed => "malformed",
+        };
+        self.tally.login(served, result);
+        let Some(peer) = from.map(|from| HostAddress::from(from.address)) else { return };
+        if self.server.may_log_of(AddressBlock::from(peer)) {
+            tracing::warn!(target: AUDIT, %peer, initiator, target, why = %refusal, "login refused");
+        }
+    }
+
+    fn end_session(self: &Rc<Self>, id: SessionId, reason: SessionEnd) {
+        let Some(session) = self.sessions.borrow_mut().remove(&id) else {
+            self.machine.borrow_mut().quiesced(id);
+            return self.want_run();
+        };
+        let why = match reason {
+            SessionEnd::Disconnected => "logout",
+            SessionEnd::Closed => "closed",
+            SessionEnd::Replaced => "reinstated",
+            SessionEnd::Silent => "silent",
+            SessionEnd::Misbehaved => "violation",
+        };
+        let units = session.borrow_mut().end();
+        self.tally.connection_closed(Some(session.borrow().target()), why);
+        session.borrow().log_out(why);
+        self.server.tell(|observer| observer.session_ended(session.borrow().info()));
+        // Its nexuses end with it, at the latest when a task lets it go that is ending just now.
+        drop(session);
+        let core = Rc::clone(self);
+        drop(reactor::spawn(async move {
+            // The nexus' next session must not begin while commands of this one can still reach the medium.
+            quiesce(&core.server, units).await;
+            core.machine.borrow_mut().quiesced(id);
+            core.want_run();
+        }));
+    }
+
+    pub(crate) fn status(&self) -> Vec<SessionStatus> {
+        self.all().iter().map(|session| session.borrow().status(self.index)).collect()
+    }
+
+    /// Ends the sessions with this number, or of this initiator; how many.
+    pub(crate) fn end_sessions(&self, handle: Option<u16>, initiator: &str) -> usize {
+        let is_meant = |session: &SharedSession| session.borrow().is_called(handle, initiator);
+        let meant: Vec<SharedSession> = self.all().into_iter().filter(is_meant).collect();
+        meant.iter().for_each(|session| self.disconnect(session.borrow().id()));
+        meant.len()
+    }
+
+    /// Adapts a session: what is left of it is the same nexus with other LUNs.
+    fn adapt_session(self: &Rc<Self>, session: &SharedSession, config: &Config, done: &Sender<()>) {
+        let (removed, may_stay) = session.borrow_mut().adapt(config);
+        if !may_stay {
+            self.disconnect(session.borrow().id());
+        }
+        if removed.units.is_empty() {
+            return;
+        }
+        let (session, core, done) = (Rc::downgrade(session), Rc::clone(self), Sender::clone(done));
+        drop(reactor::spawn(async move {
+            quiesce(&core.server, removed.units).await;
+            if let Some(session) = session.upgrade() {
+                let mut session = session.borrow_mut();
+                session.tell_aborted(&removed.tasks);
+                session.sweep_luns();
+            }
+            drop(done);
+        }));
+    }
+}
+
+impl Pace {
+    fn wake(&self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// Runs the machine when it was changed by anything but a frame, and at its deadlines.
+async fn drive(core: Rc<CoreSessions>) {
+    loop {
+        let due = core.pace.due.get();
+        // No deadline is so far away.
+        let sleep = reactor::sleep_until(due.unwrap_or_else(|| reactor::now() + Duration::from_secs(3600)));
+        let mut sleep = pin!(sleep);
+        poll_fn(|cx| {
+            *core.pace.waker.borrow_mut() = Some(cx.waker().clone());
+            let is_changed = core.pace.is_wanted.get() || core.pace.due.get() != due;
+            if is_changed { Poll::Ready(()) } else { sleep.as_mut().poll(cx) }
+        })
+        .await;
+        let now = reactor::now();
+        let is_due = core.pace.due.get().is_some_and(|due| due <= now);
+        if is_due {
+            core.pace.due.set(None);
+            core.machine.borrow_mut().handle_timeout(now);
+        }
+        if is_due || core.pace.is_wanted.get() {
+            core.run();
+        }
+    }
+}
+
+impl CoreFrontEnd for CoreSessions {
+    /// There are no connections.
+    fn accept(self: Rc<Self>, _: Accepted) -> Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(async {})
+    }
+
+    fn receive(
+        self: Rc<Self>,
+        portal: Portal,
+        datagrams: Box<dyn Datagrams>,
+    ) -> Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(self.serve(portal, datagrams))
+    }
+
+    /// Those of other initiators are told, once the devices have quiesced and the commands may be sent again.
+    fn abort(self: Rc<Self>, order: &AbortOrder, done: &Sender<()>) {
+        let (mut cleared, mut others) = (Vec::new(), Vec::new());
+        for session in self.all() {
+            let mut session = session.borrow_mut();
+            let Some((unit, nexus)) = session.user_of(&order.volume) else { continue };
+            if order.is_about(nexus) {
+                cleared.push((session.weak(), session.clear_unit(&unit, None, &mut others)));
+            }
+        }
+        cleared.retain(|(_, tasks)| !tasks.is_empty());
+        others.retain(|other| !Arc::ptr_eq(other.volume(), &order.volume));
+        if !cleared.is_empty() || !others.is_empty() {
+            let (server, done) = (Arc::clone(&self.server), Sender::clone(done));
+            let volume = Arc::clone(&order.volume);
+            drop(reactor::spawn(async move {
+                quiesce(&server, others).await;
+                drop(done);
+                server.quiesce(vec![volume]).await;
+                for (session, tasks) in cleared {
+                    if let Some(session) = session.upgrade() {
+                        session.borrow_mut().tell_aborted(&tasks);
+                    }
+                }
+            }));
+        }
+    }
+
+    fn adapt(self: Rc<Self>, done: &Sender<()>) {
+        let config = self.front_end.config();
+        self.machine.borrow_mut().directory_mut().config = Arc::clone(&config);
+        self.tally.keep_served(|target| config.target(target).is_some());
+        for session in self.all() {
+            self.adapt_session(&session, &config, done);
+        }
+    }
+
+    fn statistics(&self) -> CoreStatistics {
+        let (all, mut in_flight) = (self.all(), BTreeMap::new());
+        let sessions = all.iter().map(|session| {
+            let session = session.borrow();
+            session.count_in_flight(&mut in_flight);
+            SessionCounts {
+                target: Some(session.target().to_owned()),
+                host: session.counted_as(),
+                connections: 1,
+                traffic: session.traffic(),
+            }
+        });
+        let mut statistics = self.tally.statistics(sessions);
+        for volume in &mut statistics.volumes {
+            let address = volume.volume.as_ptr() as usize;
+            volume.in_flight = in_flight.get(&address).copied().unwrap_or(0);
+        }
+        statistics
+    }
+
+    fn tick(&self, now: Instant) -> bool {
+        let mut is_busy = false;
+        self.kept.borrow_mut().set(self.machine.borrow().memory_bytes());
+        for session in self.all() {
+            let mut session = session.borrow_mut();
+            let hung: Vec<(Arc<LogicalUnit>, Duration)> = session.expire(now);
+            hung.iter().for_each(|(unit, time)| self.server.fence(unit.volume(), *time));
+            session.sweep_luns();
+            session.resume_waiting_for_memory();
+            is_busy |= session.in_flight() > 0;
+        }
+        is_busy
+    }
+
+    /// What one session can hold is bounded, and all of them have room beside each other.
+    fn slowest_holder(&self, _: Instant) -> Option<SlowHolder> {
+        None
+    }
+
+    /// The protocol has no such question. Nothing begins any more, what runs is answered, and then sessions are closed.
+    fn ask_to_leave(&self, _: Duration) {
+        self.is_leaving.set(true);
+    }
+
+    fn is_idle(&self) -> bool {
+        let (_, unacknowledged, _) = self.machine.borrow().holds();
+        unacknowledged == 0 && self.all().iter().all(|session| session.borrow().in_flight() == 0)
+    }
+
+    fn close_all(&self) {
+        self.all().iter().for_each(|session| self.disconnect(session.borrow().id()));
+    }
+}

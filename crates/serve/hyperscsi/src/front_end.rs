@@ -1,0 +1,92 @@
+//! HyperSCSI as a front end: the part that all cores share.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use block::Lock;
+use server::{AddressBlock, CoreFrontEnd, CoreHandle, FrontEnd, HostNames, RunningCore, Server};
+use unit::LogicalUnit;
+use volume::Volume;
+
+use crate::config::Config;
+use crate::core::CoreSessions;
+use crate::loss::losses;
+use crate::status::SessionStatus;
+
+/// The name of this front end in [`Portal::front_end`](server::Portal::front_end).
+pub const HYPERSCSI: &str = "hyperscsi";
+
+/// The HyperSCSI front end: targets, LUN maps, access control and sessions.
+pub struct HyperScsi {
+    /// The current configuration. A change replaces it; sessions hold what they use of it by `Arc`.
+    config: Lock<Arc<Config>>,
+    pub(crate) names: HostNames,
+}
+
+impl HyperScsi {
+    /// A front end that serves these targets.
+    pub fn new(config: Config) -> Arc<HyperScsi> {
+        Arc::new(HyperScsi { config: Lock::new(Arc::new(config)), names: HostNames::default() })
+    }
+
+    /// What is served now.
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.lock())
+    }
+
+    /// Replaces the configuration. To be called from within [`Server::reconfigure`], which lets sessions adapt: initiators are
+    /// told of LUNs that come and go (REPORTED LUNS DATA HAS CHANGED), and sessions end that have lost their target, or access
+    /// to it. A key that is another now is asked for at the next login. `random` stays.
+    pub fn adopt(&self, config: Config) {
+        *self.config.lock() = Arc::new(config);
+    }
+
+    /// What current sessions would lose if `wanted` were served, a sentence each. Blocks as [`HyperScsi::sessions`] does.
+    pub fn losses(&self, server: &Server, wanted: &Config) -> Vec<String> {
+        losses(&self.sessions(server), &self.config(), wanted)
+    }
+
+    /// The status of all sessions. Blocks for at most a second; not for reactor threads.
+    pub fn sessions(&self, server: &Server) -> Vec<SessionStatus> {
+        let status = |local: &Rc<RunningCore>| local.front_end::<CoreSessions>().map(|core| core.status());
+        let by_core = server.ask_cores(Duration::from_secs(1), status);
+        let mut sessions: Vec<SessionStatus> = by_core.into_iter().flatten().flatten().flatten().collect();
+        sessions.sort_by_key(|session| session.handle);
+        sessions
+    }
+
+    /// Ends the sessions with this number, or of this initiator, and returns how many there are. Their initiators are told,
+    /// and may log in again. Blocks as [`HyperScsi::sessions`] does.
+    pub fn drop_sessions(&self, server: &Server, which: &str) -> usize {
+        let (handle, name) = (which.parse::<u16>().ok(), which.to_owned());
+        let end = move |local: &Rc<RunningCore>| {
+            local.front_end::<CoreSessions>().map_or(0, |core| core.end_sessions(handle, &name))
+        };
+        server.ask_cores(Duration::from_secs(1), end).into_iter().flatten().sum()
+    }
+}
+
+impl FrontEnd for HyperScsi {
+    fn name(&self) -> &'static str {
+        HYPERSCSI
+    }
+
+    fn begin(self: Arc<Self>, handle: CoreHandle) -> Rc<dyn CoreFrontEnd> {
+        CoreSessions::begin(self, handle)
+    }
+
+    /// There are no connections that could be evicted.
+    fn has_sessions(&self, _: AddressBlock) -> bool {
+        false
+    }
+
+    fn volume_grew(&self, volume: &Arc<Volume>) {
+        let config = self.config();
+        let exports = config.targets.iter().flat_map(|target| &target.exports);
+        let presents = |unit: &&Arc<LogicalUnit>| Arc::ptr_eq(unit.volume(), volume);
+        for unit in exports.map(|export| &export.unit).filter(presents) {
+            unit.tell_growth();
+        }
+    }
+}

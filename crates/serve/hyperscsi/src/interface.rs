@@ -1,0 +1,133 @@
+//! An interface, or a UDP socket: frames that are received and sent by it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use reactor::{DatagramAddress, Datagrams, OutDatagram, OutSlice};
+
+/// Frames of one call.
+const CALL_MAX: usize = 64;
+/// Frames that wait for an interface that takes none. More are dropped, as a full queue of a network would: they count as lost,
+/// and are sent again more slowly.
+const WAITING_MAX: usize = 1024;
+/// What an Ethernet frame has room for at least: cards fill it up, and we do it ourselves so that nothing of the kernel's gets there.
+const ETHERNET_BYTES_MIN: usize = 46;
+/// Buffers of frames that are kept for the next ones.
+const SPARE_MAX: usize = 512;
+
+/// Where the other end of a path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The number of the interface.
+    pub(crate) interface: u32,
+    /// The address there.
+    pub(crate) address: DatagramAddress,
+}
+
+/// An interface.
+pub(crate) struct Interface {
+    /// Another one after each failure.
+    datagrams: RefCell<Rc<dyn Datagrams>>,
+    queue: RefCell<VecDeque<(DatagramAddress, Vec<u8>)>>,
+    waker: RefCell<Option<Waker>>,
+    /// The portal, as people know it.
+    pub(crate) portal: String,
+    /// Frames that were dropped because the interface took none.
+    pub(crate) dropped: Cell<u64>,
+}
+
+/// Buffers for frames.
+#[derive(Default)]
+pub(crate) struct Spare(RefCell<Vec<Vec<u8>>>);
+
+impl Spare {
+    pub(crate) fn take(&self) -> Vec<u8> {
+        self.0.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(crate) fn give_back(&self, frame: Vec<u8>) {
+        let mut spare = self.0.borrow_mut();
+        if spare.len() < SPARE_MAX {
+            spare.push(frame);
+        }
+    }
+}
+
+impl Interface {
+    pub(crate) fn new(datagrams: Rc<dyn Datagrams>, portal: String) -> Interface {
+        Interface {
+            datagrams: RefCell::new(datagrams),
+            queue: RefCell::default(),
+            waker: RefCell::default(),
+            portal,
+            dropped: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn datagrams(&self) -> Rc<dyn Datagrams> {
+        Rc::clone(&self.datagrams.borrow())
+    }
+
+    /// It has failed, and this is it now.
+    pub(crate) fn replace(&self, datagrams: Rc<dyn Datagrams>) {
+        self.queue.borrow_mut().clear();
+        *self.datagrams.borrow_mut() = datagrams;
+    }
+
+    /// Queues a frame; [`Interface::send`] sends it.
+    pub(crate) fn push(&self, to: DatagramAddress, mut frame: Vec<u8>, spare: &Spare) {
+        let mut queue = self.queue.borrow_mut();
+        if queue.len() >= WAITING_MAX {
+            self.dropped.set(self.dropped.get() + 1);
+            return spare.give_back(frame);
+        }
+        if matches!(to, DatagramAddress::Ethernet(_)) && frame.len() < ETHERNET_BYTES_MIN {
+            frame.resize(ETHERNET_BYTES_MIN, 0);
+        }
+        queue.push_back((to, frame));
+    }
+
+    /// Sends as many as it takes. One that is too long for it is dropped; so are all when it has failed, which receiving tells.
+    pub(crate) fn send(&self, spare: &Spare) {
+        let datagrams = self.datagrams();
+        let mut queue = self.queue.borrow_mut();
+        while !queue.is_empty() {
+            let payloads: Vec<[OutSlice<'_>; 1]> =
+                queue.iter().take(CALL_MAX).map(|(_, frame)| [OutSlice::Bytes(frame)]).collect();
+            let out: Vec<OutDatagram<'_>> = queue
+                .iter()
+                .zip(&payloads)
+                .map(|((to, _), payload)| OutDatagram { to: *to, payload })
+                .collect();
+            let gone = match datagrams.try_send(&out) {
+                Ok(sent) => sent,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if let Some(waker) = self.waker.take() {
+                        waker.wake(); // which waits for room
+                    }
+                    return;
+                }
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => 1,
+                Err(_) => queue.len(),
+            };
+            queue.drain(..gone).for_each(|(_, frame)| spare.give_back(frame));
+        }
+    }
+
+    /// Waits until something can be received. Sends meanwhile what waits.
+    pub(crate) fn poll_receivable(&self, spare: &Spare, cx: &mut Context<'_>) -> Poll<()> {
+        let datagrams = self.datagrams();
+        *self.waker.borrow_mut() = Some(cx.waker().clone());
+        while !self.queue.borrow().is_empty() && datagrams.poll_sendable(cx).is_ready() {
+            let before = self.queue.borrow().len();
+            self.send(spare);
+            if self.queue.borrow().len() == before {
+                break;
+            }
+        }
+        datagrams.poll_receivable(cx).map(drop)
+    }
+}

@@ -1,0 +1,33 @@
+//! HyperSCSI as a front end: targets, LUN maps, access control and sessions over raw Ethernet and UDP, joined to logical
+//! units.
+//!
+//! ```text
+//!   interface ──► core: one batch of frames ──► hyperscsi::Target ──► session ──► LogicalUnit::begin, finish
+//!       ▲                                            │    ▲                           │ at once, or as a task
+//!       └────────── one batch of frames ◄────────────┘    └──────── respond ◄─────────┘ that awaits the device
+//! ```
+//!
+//! - [`HyperScsi`] is what all cores share: the configuration.
+//! - `core` has the protocol machine, its clock, and all sessions; `interface` receives and sends. Portals are on the first
+//!   core, and so are all sessions.
+//! - `door` says who may log in.
+//! - `session` carries out commands, as iSCSI's sessions do: the LUNs are those of the crate `luns`. `late` has their deadlines,
+//!   `management` the functions that end them.
+//!
+//! Not here: numbers, credit, retransmission, which commands were met before: all of that is `hyperscsi`'s.
+
+mod config;
+mod core;
+mod door;
+mod front_end;
+mod interface;
+mod late;
+mod loss;
+mod management;
+mod session;
+mod status;
+
+pub use config::{Access, Config, Target};
+pub use front_end::{HYPERSCSI, HyperScsi};
+pub use luns::{Export, NamePattern};
+pub use status::SessionStatus;
