@@ -50,7 +50,7 @@ pub struct NamedSpec {
 }
 
 /// An address, and the front end that listens there: `[SCHEME://]ADDR:PORT`, where the scheme is the front end's name. The
-/// first front end needs none. Some listen on Unix sockets, too: `SCHEME+unix://PATH`.
+/// first front end needs none. Some listen on Unix sockets, too (`SCHEME+unix://PATH`), or on interfaces and UDP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
     front_end: &'static str,
@@ -63,7 +63,7 @@ impl FromStr for Listen {
     fn from_str(text: &str) -> Result<Listen, Unfit> {
         let kinds = FrontEnds::default().0;
         let scheme = text.split_once("://").map(|(scheme, _)| scheme);
-        let name = scheme.map(|scheme| scheme.strip_suffix("+unix").unwrap_or(scheme));
+        let name = scheme.map(|scheme| scheme.split_once('+').map_or(scheme, |(name, _)| name));
         let named = |kind: &&Kind| name.is_none_or(|name| kind.name == name);
         let Some(kind) = kinds.iter().find(named) else {
             let schemes: Vec<String> = kinds.iter().map(|kind| format!("{}://…", kind.name)).collect();

@@ -22,7 +22,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use server::HostAddress;
+use ::server::HostAddress;
 
 pub use client::{AskError, Subscription, ask, subscribe, unexpected};
 pub use events::{Event, Events, Occurrence};

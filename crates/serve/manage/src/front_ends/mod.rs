@@ -10,9 +10,11 @@
 //! A program, or a test, may have a table of its own ([`Desired::front_ends`]).
 
 pub mod aoe;
+pub mod hyperscsi;
 pub mod iscsi;
 pub mod nbd;
 mod portals;
+mod secret;
 mod typed;
 
 use std::any::Any;
@@ -31,7 +33,7 @@ use crate::volumes::Volumes;
 pub use portals::{listen_address, listen_address_or_path, portal_changes};
 
 /// All front ends. `server add` means the first one unless it names another.
-pub const ALL: &[Kind] = &[iscsi::KIND, nbd::KIND, aoe::KIND];
+pub const ALL: &[Kind] = &[iscsi::KIND, nbd::KIND, aoe::KIND, hyperscsi::KIND];
 
 /// A front end, before anything is known of a configuration.
 #[derive(Clone, Copy)]

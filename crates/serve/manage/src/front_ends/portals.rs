@@ -45,6 +45,28 @@ pub fn listen_address_or_path(text: &str, own_scheme: &str, own_port: u16) -> Re
     }
 }
 
+/// An interface of this machine: `[SCHEME://]NAME`.
+pub(super) fn interface<'a>(text: &'a str, own_scheme: &str) -> Result<&'a str, Unfit> {
+    let name = match text.split_once("://") {
+        None => text,
+        Some((scheme, name)) if scheme == own_scheme => name,
+        Some((scheme, _)) => {
+            return Err(Unfit(format!("`{scheme}://` is not served here; write {own_scheme}://…")));
+        }
+    };
+    // What the kernel takes (dev_valid_name).
+    let is_name = (1..16).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b':');
+    match is_name {
+        true => Ok(name),
+        false => {
+            let sentence =
+                format!("`{name}` is not the name of an interface; write one such as {own_scheme}://eth0");
+            Err(Unfit(sentence))
+        }
+    }
+}
+
 /// What is different between two lists of portals, for people, a line each; `describe` says which portal it is.
 pub fn portal_changes(
     now: &[Portal],

@@ -17,6 +17,7 @@ use server::{ListenAddress, Portal, Server};
 use volume::spec::Bytes;
 
 use self::slot::Slot;
+use super::portals::interface;
 use super::{Configured, Document, Kind, Running, Serving, portal_changes};
 use crate::config::{Config, Unfit, VolumeName};
 use crate::control;
@@ -48,23 +49,9 @@ struct Listen(ListenAddress);
 
 /// `[aoe://]INTERFACE`.
 fn listen(text: &str) -> Result<ListenAddress, Unfit> {
-    let interface = match text.split_once("://") {
-        None => text,
-        Some((AOE, interface)) => interface,
-        Some((scheme, _)) => return Err(Unfit(format!("`{scheme}://` is not served here; write {AOE}://…"))),
-    };
-    // What the kernel takes (dev_valid_name).
-    let is_name = |name: &str| {
-        (1..16).contains(&name.len())
-            && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b':')
-    };
-    if !is_name(interface) {
-        return Err(Unfit(format!(
-            "`{interface}` is not the name of an interface; write one such as {AOE}://eth0"
-        )));
-    }
+    let interface = interface(text, AOE)?.to_owned();
     Ok(ListenAddress::Datagrams(DatagramOptions {
-        endpoint: DatagramEndpoint::Ethernet { interface: interface.to_owned(), ether_type: ETHER_TYPE },
+        endpoint: DatagramEndpoint::Ethernet { interface, ether_type: ETHER_TYPE },
         receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES),
         payload_bytes_min: aoe::ATA_BYTES + aoe::SECTOR_BYTES,
         share: None,

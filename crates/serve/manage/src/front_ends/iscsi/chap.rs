@@ -1,6 +1,5 @@
 //! `[target.chap]` and `[discovery.chap]`: CHAP authentication (RFC 7143 sections 9.2.1 and 12.1.3).
 
-use std::path::Path;
 use std::str::FromStr;
 
 use iscsi::chap::{Algorithm, Credentials, Secret};
@@ -10,7 +9,7 @@ use target::NamePattern;
 use super::names::patterns;
 use crate::config::{Placed, Section};
 use crate::config::{Unfit, one_of};
-use backends::secrets;
+use crate::front_ends::secret;
 
 /// CHAP for a target or for discovery.
 #[derive(Clone, Debug, PartialEq)]
@@ -153,19 +152,8 @@ fn mutual<'a>(section: &Section<'a>) -> Option<UserAndSecret<'a>> {
 
 fn found<'a>(section: &Section<'a>) -> Option<UserAndSecret<'a>> {
     let user = section.required("user", section.text("user"), "\"alice\"");
-    let secret = match (section.text("secret"), section.text("secret-file")) {
-        (Some(_), Some(file)) => {
-            refuse(section, &file, "there are two secrets; keep `secret` or `secret-file`")
-        }
-        (None, Some(file)) => secret_in(section, &file),
-        (secret, None) => {
-            let inline = section.required("secret", secret, "\"12 to 16 letters\"");
-            inline.and_then(|text| {
-                section.mistakes.found_secret(&text.at);
-                checked(section, &text, text.value.as_bytes())
-            })
-        }
-    };
+    let secret = secret::read(section, "12 to 16 letters");
+    let secret = secret.and_then(|(place, bytes)| checked(section, &place, &bytes));
     let (user, secret) = (user?, secret?);
     if user.value.is_empty() {
         return refuse(section, &user, "a user needs a name; write one such as \"alice\"");
@@ -177,14 +165,6 @@ fn found<'a>(section: &Section<'a>) -> Option<UserAndSecret<'a>> {
 fn refuse<T>(section: &Section<'_>, place: &Placed<&str>, sentence: impl Into<String>) -> Option<T> {
     section.mistakes.add(place.at.clone(), sentence);
     None
-}
-
-fn secret_in(section: &Section<'_>, file: &Placed<&str>) -> Option<Secret> {
-    match secrets::read(Path::new(file.value)) {
-        // Editors end a file with a newline, which is not part of the secret.
-        Ok(bytes) => checked(section, file, bytes.trim_ascii_end()),
-        Err(error) => refuse(section, file, format!("cannot read the secret in {}: {error}", file.value)),
-    }
 }
 
 fn checked(section: &Section<'_>, place: &Placed<&str>, bytes: &[u8]) -> Option<Secret> {
