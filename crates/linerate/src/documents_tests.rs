@@ -15,6 +15,7 @@ const COPY: &str = include_str!("../../../docs/copy.md");
 const COMPARE: &str = include_str!("../../../docs/compare.md");
 const LIMITS: &str = include_str!("../../../docs/limits.md");
 const AOE: &str = include_str!("../../../docs/aoe.md");
+const HYPERSCSI: &str = include_str!("../../../docs/hyperscsi.md");
 const RAID: &str = include_str!("../../../docs/raid.md");
 const RBD: &str = include_str!("../../../docs/rbd.md");
 const RECORDER: &str = include_str!("../../../docs/recorder.md");
@@ -61,6 +62,7 @@ fn every_example_of_a_command_line_is_understood() {
         COMPARE,
         LIMITS,
         AOE,
+        HYPERSCSI,
         RAID,
         RBD,
         RECORDER,

@@ -87,7 +87,7 @@ const ARROWS: &[(&str, &str)] = &[
     ),
     (
         "linerate",
-        "block volume contents unit iscsi aoe reactor host server target manage initiator threaded backends \
+        "block volume contents unit iscsi aoe hyperscsi reactor host server target manage initiator threaded backends \
          inspect copy attach stats published model bench agent environment diagnose report lab conduct wan",
     ),
     // A whole world: never shipped.

@@ -33,14 +33,14 @@ const VERIFY: &[&str] = &[
 ];
 
 /// Two hosts on one Ethernet: the interface of the server is `san0`, that of the client `eth0`.
-struct Site {
-    server: Namespace,
-    client: Namespace,
+pub(crate) struct Site {
+    pub(crate) server: Namespace,
+    pub(crate) client: Namespace,
     folder: TempDir,
 }
 
 /// What runs on a host, until this is dropped.
-struct Running(Child);
+pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -51,7 +51,7 @@ impl Drop for Running {
 
 impl Site {
     /// None where there are no namespaces.
-    fn new(mtu: u32) -> Option<Site> {
+    pub(crate) fn new(mtu: u32) -> Option<Site> {
         let made = Namespace::new().and_then(|server| Ok((server, Namespace::new()?)));
         let (server, client) = match made {
             Ok(both) => both,
@@ -78,12 +78,12 @@ impl Site {
         Some(Site { server, client, folder: TempDir::new().expect("a temporary folder") })
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }
 
     /// Our server, once it serves; these options say what.
-    fn serve(&self, options: &[&str]) -> Running {
+    pub(crate) fn serve(&self, options: &[&str]) -> Running {
         let mut command = self.server.command(LINERATE);
         command.args(["--log", "error", "serve", "--state", &self.path("state")]).args(options);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("started");
@@ -92,6 +92,13 @@ impl Site {
         let is_ready = said.lines().map_while(Result::ok).any(|line| line == "ready");
         assert!(is_ready, "it ended before it served");
         running
+    }
+
+    /// The address of the server's interface.
+    pub(crate) fn client_sees_server(&self) -> reactor::MacAddress {
+        let mut command = self.server.command("cat");
+        let address = run_command(command.arg("/sys/class/net/san0/address")).expect_success();
+        address.trim().parse().expect("a MAC address")
     }
 
     fn vblade(&self, file: &str) -> Running {
@@ -191,7 +198,7 @@ fn tshark_decodes_a_session_as_we_do() {
 }
 
 /// The lines that are not tshark's about itself.
-fn complaints(said: &str) -> Vec<String> {
+pub(crate) fn complaints(said: &str) -> Vec<String> {
     said.lines()
         .filter(|line| !line.is_empty() && !line.starts_with("Running as user"))
         .map(str::to_owned)
@@ -199,7 +206,7 @@ fn complaints(said: &str) -> Vec<String> {
 }
 
 /// The payloads of the frames in a file of libpcap's first format, in this machine's byte order.
-fn frames(path: &Path) -> Vec<Vec<u8>> {
+pub(crate) fn frames(path: &Path) -> Vec<Vec<u8>> {
     let file = fs::read(path).expect("there");
     let mut rest = &file[24..];
     let mut frames = Vec::new();

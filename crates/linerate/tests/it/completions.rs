@@ -47,7 +47,7 @@ fn bash_completes_the_words_that_are_known() {
         bash(&["linerate", "scsi", "reserve", "--type", "exclusive-access-r"]),
         ["exclusive-access-registrants-only"]
     );
-    assert_eq!(bash(&["linerate", "server", "add", "--front-end", ""]), ["iscsi", "nbd", "aoe"]);
+    assert_eq!(bash(&["linerate", "server", "add", "--front-end", ""]), ["iscsi", "nbd", "aoe", "hyperscsi"]);
     assert_eq!(bash(&["linerate", "--log", "de"]), ["debug"]);
 }
 

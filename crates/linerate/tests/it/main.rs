@@ -36,6 +36,7 @@ mod growth;
 mod hangup;
 mod hostile;
 mod hung;
+mod hyperscsi;
 mod identity;
 mod import;
 mod info;

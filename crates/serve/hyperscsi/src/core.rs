@@ -19,7 +19,7 @@ use luns::quiesce;
 use reactor::{DatagramBatch, Datagrams, Sender};
 use server::{
     AUDIT, AbortOrder, Accepted, AddressBlock, Budget, Charge, CoreFrontEnd, CoreHandle, CoreStatistics,
-    CoreTally, HostAddress, Phase, Portal, Server, SessionCounts, SlowHolder,
+    CoreTally, Count, HostAddress, Phase, Portal, Server, SessionCounts, SlowHolder,
 };
 use unit::LogicalUnit;
 
@@ -55,6 +55,8 @@ pub(crate) struct CoreSessions {
     sessions: RefCell<BTreeMap<SessionId, SharedSession>>,
     interfaces: RefCell<BTreeMap<u32, Rc<Interface>>>,
     last_interface: Cell<u32>,
+    /// Frames that interfaces dropped which are gone.
+    dropped_before: Cell<u64>,
     last_handle: Cell<u16>,
     spare: Spare,
     /// Memory that the commands of this core may hold.
@@ -88,7 +90,10 @@ struct Listed {
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        self.core.interfaces.borrow_mut().remove(&self.number);
+        if let Some(interface) = self.core.interfaces.borrow_mut().remove(&self.number) {
+            let before = &self.core.dropped_before;
+            before.set(before.get() + interface.dropped());
+        }
     }
 }
 
@@ -112,6 +117,7 @@ impl CoreSessions {
             sessions: RefCell::default(),
             interfaces: RefCell::default(),
             last_interface: Cell::new(0),
+            dropped_before: Cell::new(0),
             last_handle: Cell::new(0),
             spare: Spare::default(),
             kept: RefCell::new(memory.hold(0)),
@@ -339,7 +345,7 @@ impl CoreSessions {
         };
         let keeps = target.keeps(&began.initiator, peer, is_encrypted);
         let session = Session::begin(self, began);
-        self.tally.login(Some(&target.name), "ok");
+        self.tally.login(Some(&target.name), "accepted");
         session.borrow().log_in();
         self.server.tell(|observer| observer.session_began(session.borrow().info(), peer));
         self.sessions.borrow_mut().insert(id, session);
@@ -363,9 +369,9 @@ impl CoreSessions {
         let config = self.front_end.config();
         let served = config.target(target).map(|target| target.name.as_str());
         let result = match refusal {
-            Refusal::UnknownTarget => "not_found",
-            Refusal::Authentication => "authentication",
-            Refusal::Full => "full",
+            Refusal::UnknownTarget => "no_such_target",
+            Refusal::Authentication => "wrong_key",
+            Refusal::Full => "server_full",
             Refusal::Malformed => "malformed",
         };
         self.tally.login(served, result);
@@ -404,6 +410,26 @@ impl CoreSessions {
 
     pub(crate) fn status(&self) -> Vec<SessionStatus> {
         self.all().iter().map(|session| session.borrow().status(self.index)).collect()
+    }
+
+    /// What has become of frames.
+    fn frames(&self) -> Vec<Count> {
+        let counters = self.machine.borrow().counters();
+        let interfaces = self.interfaces.borrow();
+        let dropped = interfaces.values().map(|interface| interface.dropped());
+        let counts = [
+            ("sent", counters.frames_sent),
+            ("received", counters.frames_received),
+            ("repeated", counters.frames_repeated),
+            ("damaged", counters.frames_damaged),
+            ("refused", counters.fragments_refused),
+            ("lost", counters.fragments_lost),
+            ("dropped", self.dropped_before.get() + dropped.sum::<u64>()),
+        ];
+        // Before the first frame there is nothing to tell, and other cores have none.
+        let has_any = counts.iter().any(|(_, count)| *count > 0);
+        let count = |(what, count)| Count { target: String::new(), what, count };
+        if has_any { counts.map(count).into() } else { Vec::new() }
     }
 
     /// Ends the sessions with this number, or of this initiator; how many.
@@ -465,6 +491,7 @@ async fn drive(core: Rc<CoreSessions>) {
         }
         if is_due || core.pace.is_wanted.get() {
             core.run();
+            reactor::yield_now().await; // more may be wanted at once
         }
     }
 }
@@ -537,6 +564,7 @@ impl CoreFrontEnd for CoreSessions {
             let address = volume.volume.as_ptr() as usize;
             volume.in_flight = in_flight.get(&address).copied().unwrap_or(0);
         }
+        statistics.frames = self.frames();
         statistics
     }
 

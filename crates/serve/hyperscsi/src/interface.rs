@@ -36,7 +36,7 @@ pub(crate) struct Interface {
     /// The portal, as people know it.
     pub(crate) portal: String,
     /// Frames that were dropped because the interface took none.
-    pub(crate) dropped: Cell<u64>,
+    dropped: Cell<u64>,
 }
 
 /// Buffers for frames.
@@ -67,12 +67,19 @@ impl Interface {
         }
     }
 
+    /// Frames that were dropped here: in our queue, and in the kernel's.
+    pub(crate) fn dropped(&self) -> u64 {
+        let drops = self.datagrams().drops();
+        self.dropped.get() + drops.receive_buffer_full + drops.too_long + drops.send_queue_full
+    }
+
     pub(crate) fn datagrams(&self) -> Rc<dyn Datagrams> {
         Rc::clone(&self.datagrams.borrow())
     }
 
     /// It has failed, and this is it now.
     pub(crate) fn replace(&self, datagrams: Rc<dyn Datagrams>) {
+        self.dropped.set(self.dropped());
         self.queue.borrow_mut().clear();
         *self.datagrams.borrow_mut() = datagrams;
     }

@@ -396,6 +396,11 @@ impl Session {
     /// The same with a reply that reports so many losses of acknowledged writes.
     fn answer_reporting(&mut self, number: u64, mut reply: Reply, losses: u64) {
         let Some(task) = self.tasks.remove(&number) else { return };
+        // What waits for its turn has its data there, which are not to outlive it: their credit is given back.
+        if let (Some(index), false) = (task.slot, task.entered) {
+            self.luns.slot(index).waiting.retain(|waiting| waiting.number != number);
+        }
+        self.waiting_for_memory.retain(|(waiting, _)| *waiting != number);
         let asked = task.data_in_bytes.max(task.data_out_bytes);
         let data = bytes(std::mem::take(&mut reply.data));
         self.traffic.read_bytes += data.len() as u64;

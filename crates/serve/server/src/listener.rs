@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use reactor::{
-    DatagramAddress, DatagramEndpoint, DatagramOptions, Datagrams, JoinHandle, ListenOptions, Listener, Stream,
-    StreamOptions,
+    DatagramAddress, DatagramEndpoint, DatagramOptions, Datagrams, JoinHandle, ListenOptions, Listener,
+    Stream, StreamOptions,
 };
 
 use crate::address::AddressBlock;

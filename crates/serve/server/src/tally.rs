@@ -355,6 +355,8 @@ pub struct CoreStatistics {
     pub unit_attentions: Vec<Count>,
     /// Digests that did not match, by target and what they were of.
     pub digest_errors: Vec<Count>,
+    /// Frames of a protocol of datagrams, by what became of them, without targets. Not counted by a [`CoreTally`].
+    pub frames: Vec<Count>,
     /// By target and host.
     pub hosts: Vec<HostStatistics>,
     /// Sessions now that only ask what there is.
@@ -447,6 +449,7 @@ impl CoreTally {
             task_management: words(&self.task_management),
             unit_attentions: words(&self.unit_attentions),
             digest_errors: words(&self.digest_errors),
+            frames: Vec::new(),
             hosts: hosts.into_iter().map(host).collect(),
             discovery_sessions,
         }

@@ -58,6 +58,8 @@ const KNOWN: &[&str] = &[
     "host::files::ring",
     "host::ram::memory",
     "host::rbd::image",
+    "hyperscsi_server::core",
+    "hyperscsi_server::management",
     "initiator::caches",
     "initiator::inner::commands",
     "initiator::inner::events",

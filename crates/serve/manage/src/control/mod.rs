@@ -21,8 +21,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use ::server::HostAddress;
+use serde::{Deserialize, Serialize};
 
 pub use client::{AskError, Subscription, ask, subscribe, unexpected};
 pub use events::{Event, Events, Occurrence};

@@ -12,6 +12,7 @@
 pub mod aoe;
 pub mod hyperscsi;
 pub mod iscsi;
+mod lun_edit;
 pub mod nbd;
 mod portals;
 mod secret;

@@ -67,6 +67,7 @@ families! {
     TASK_MANAGEMENT = Counter "linerate_task_management_total" ["protocol", "target", "function"] "Task management functions that initiators asked for.";
     UNIT_ATTENTIONS = Counter "linerate_unit_attentions_total" ["protocol", "target", "kind"] "Unit attentions that were reported.";
     DIGEST_ERRORS = Counter "linerate_digest_errors_total" ["protocol", "target", "kind"] "Digests that did not match: of a header, which ends the connection, or of data.";
+    FRAMES = Counter "linerate_frames_total" ["protocol", "kind"] "Frames of a protocol of datagrams: sent; received, received again (repeated), damaged or refused; not taken by an interface (dropped); fragments sent again (lost).";
 
     STAGING = Gauge "linerate_staging_bytes" ["reactor"] "Memory that commands hold.";
     STAGING_LIMIT = Gauge "linerate_staging_limit_bytes" ["reactor"] "Memory that they may hold.";

@@ -285,6 +285,10 @@ fn targets(out: &mut Exposition, sample: &Sample) {
             family.add(&[protocol, target, what], count);
         }
     }
+    let mut family = out.family(&all::FRAMES);
+    for ((protocol, _, what), count) in words(sample, |core| &core.frames) {
+        family.add(&[protocol, what], count);
+    }
 }
 
 fn hosts(out: &mut Exposition, sample: &Sample) {

@@ -1,49 +1,18 @@
 //! LUNs that are written into, and taken out of, the text of a configuration file.
 
-use toml_edit::{Table, TableLike, Value};
+use toml_edit::Table;
 
 use super::own_target;
-use crate::config::{Addition, Tables, VolumeName, not_editable, text_of};
+use crate::config::{Addition, VolumeName};
+use crate::front_ends::lun_edit;
 
 /// A LUN more, of a target that is made if it is not in the file.
 pub(super) fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     let own = own_target(addition.volume);
-    let name = addition.target.unwrap_or(own.as_str());
-    let mut targets = Tables::under(root, "target")?;
-    let is_it = |target: &dyn TableLike| text_of(target, "name") == Some(name);
-    if !targets.any(is_it) {
-        targets.push([("name", name.into())]);
-    }
-    let target = targets.tables().into_iter().find(|target| is_it(&**target)).ok_or_else(not_editable)?;
-    let mut luns = Tables::under(target, "lun")?;
-    let taken: Vec<i64> = luns.tables().iter().filter_map(|lun| lun.get("lun")?.as_integer()).collect();
-    let free = (0..).find(|number| !taken.contains(number)).unwrap_or_default();
-    let lun = addition.lun.map_or(free, i64::from);
-    if taken.contains(&lun) {
-        return Err(format!("LUN {lun} of {name} is taken; LUN {free} is free"));
-    }
-    let mut entry = vec![("lun", lun.into()), ("volume", addition.volume.as_str().into())];
-    if !addition.initiators.is_empty() {
-        entry.push(("initiators", Value::Array(addition.initiators.iter().map(String::as_str).collect())));
-    }
-    luns.push(entry);
-    Ok(())
+    lun_edit::add(root, addition.target.unwrap_or(own.as_str()), addition)
 }
 
-/// Without the LUNs that are this volume, and the targets that have no LUN then.
+/// Without the LUNs that are this volume, and the targets that have no LUN then and send no initiators elsewhere.
 pub(super) fn remove(root: &mut Table, volume: &VolumeName) -> Result<(), String> {
-    let is_it = |lun: &dyn TableLike| text_of(lun, "volume") == Some(volume.as_str());
-    let mut targets = Tables::under(root, "target")?;
-    targets.retain(|target| {
-        if !target.contains_key("lun") {
-            return true; // it sends initiators elsewhere
-        }
-        let Ok(mut luns) = Tables::under(target, "lun") else { return true };
-        luns.retain(|lun| !is_it(&*lun));
-        luns.any(|_| true) || target.contains_key("redirect")
-    });
-    if !targets.any(|_| true) {
-        root.remove("target"); // an empty list would be a mistake of its own
-    }
-    Ok(())
+    lun_edit::remove(root, volume, |target| target.contains_key("redirect"))
 }
