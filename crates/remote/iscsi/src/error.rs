@@ -39,7 +39,7 @@ pub enum CommandError {
     #[display("the session has moved to another portal group, and the command may still be carried out")]
     Unsettled,
     /// The data exceed the limit of a command.
-    #[display("a command moves less than 4 GiB")]
+    #[display("the protocol does not move so much data with a command")]
     TooLong,
 }
 

@@ -11,12 +11,14 @@
 //!
 //! Reading order: [`Url`] and [`Settings`], [`open`], `login`, [`RemoteLun`], [`RemoteTarget`] (how a LUN
 //! reaches its session), `session` and `inner` (outstanding commands), `connection`, `receive` and `send`
-//! (the wire); [`Statistics`] and [`FlightRecorder`] (observation). [`Unit`] and [`verbs`] are apart: SCSI
+//! (the wire); [`Statistics`] and [`FlightRecorder`] (observation). [`carrier`] is for sessions by another
+//! protocol. [`Unit`] and [`verbs`] are apart: SCSI
 //! commands by name, for users who need more than a block device.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod caches;
+pub mod carrier;
 mod connection;
 mod discovery;
 mod effect;
@@ -53,7 +55,7 @@ mod verdict;
 pub use discovery::{Discovered, discover};
 pub use effect::only_asks;
 pub use error::{CommandError, Ending, OpenError};
-pub use iscsi::pdu::{Lun, TaskManagementResult};
+pub use iscsi::pdu::{Isid, Lun, Residual, TaskManagementResult, Tsih};
 pub use login::Random;
 pub use lun::RemoteLun;
 pub use management::Management;
@@ -64,11 +66,13 @@ pub use pings::Pong;
 pub use recorder::{FlightRecorder, pcapng};
 pub use remote_target::RemoteTarget;
 pub use scsi::{Sense, cdb, status, status_words};
+pub use session::CommandSpec;
 pub use settings::{SettingError, Settings};
 pub use statistics::{
     Calls, Class, ClassStatistics, ConnectionStatistics, Counters, DigestTime, Incidents, Latency, Phase,
     RoundTrips, Statistics,
 };
-pub use tasks::Transfer;
+pub use tasks::{Ended, Status, Transfer};
+pub use timeouts::{EscalationStep, Timeouts};
 pub use unit::{CommandResult, Unit};
 pub use url::{PORT, Portal, Url, UrlError, UrlProblem};

@@ -42,6 +42,14 @@ pub(crate) struct Limits {
     pub(crate) block: BlockLimits,
 }
 
+impl Limits {
+    /// Of a protocol that carries no more data than so many bytes with a command.
+    fn within(self, data_bytes: Option<usize>, geometry: Geometry) -> Limits {
+        let most = data_bytes.map_or(u32::MAX, |bytes| (bytes >> geometry.block_size.shift()).max(1) as u32);
+        Limits { transfer_blocks: self.transfer_blocks.min(most), ..self }
+    }
+}
+
 /// How blocks are deallocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deallocation {
@@ -90,7 +98,8 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
         force_unit_access: modes.as_ref().is_some_and(|modes| modes.force_unit_access),
         deallocation,
         ..limits(block, &capacity, geometry)
-    };
+    }
+    .within(unit.target().data_bytes_max(), geometry);
     let write_cache = modes.as_ref().and_then(write_cache);
     let profile = Profile {
         read_only: modes.as_ref().is_some_and(|modes| modes.write_protected),

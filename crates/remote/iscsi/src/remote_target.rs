@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use iscsi::negotiate::Parameters;
+use iscsi::negotiate::SessionType;
 use iscsi::pdu::{Cid, Lun, TaskManagementResult};
 use reactor::Resident;
 use scsi::{LunAddress, cdb::Cdb};
 
-use crate::caches::CachedWrites;
+use crate::caches::{CachedWrites, Caches};
+use crate::carrier::{Carrier, CommandRecord};
 use crate::error::{CommandError, OpenError};
 use crate::lun::RemoteLun;
 use crate::management::Management;
@@ -27,13 +29,18 @@ use crate::unsettled_extents::WriteOutcome;
 /// A session with a target, usable from any thread. When the last holder drops it, LUNs included, it logs
 /// out.
 pub struct RemoteTarget {
-    session: Resident<Session>,
-    shared: Arc<Shared>,
+    link: Link,
+    caches: Arc<Caches>,
     timeouts: Timeouts,
-    recorder: FlightRecorder,
 }
 
-/// A command, sent directly or through the session's thread.
+/// What commands travel by.
+enum Link {
+    Iscsi { session: Resident<Session>, shared: Arc<Shared>, recorder: FlightRecorder },
+    Other(Box<dyn Carrier>),
+}
+
+/// A command, sent directly, or through the session's thread or another protocol.
 pub(crate) enum Attempt<'a> {
     Local(Request),
     Remote(Pin<Box<dyn Future<Output = Ended> + 'a>>),
@@ -59,46 +66,79 @@ impl RemoteTarget {
     ) -> Arc<RemoteTarget> {
         let shared = Arc::clone(session.shared());
         let session = Resident::new(session, async |session: Rc<Session>| session.close().await);
-        Arc::new(RemoteTarget { session, shared, timeouts, recorder })
+        let caches = Arc::clone(shared.caches());
+        Arc::new(RemoteTarget { link: Link::Iscsi { session, shared, recorder }, caches, timeouts })
     }
 
-    /// What the last leading login agreed on.
+    /// The target that a session by another protocol has reached; the session records its commands in `record`.
+    pub fn carried(
+        carrier: impl Carrier + 'static,
+        record: &CommandRecord,
+        timeouts: Timeouts,
+    ) -> Arc<RemoteTarget> {
+        let (link, caches) = (Link::Other(Box::new(carrier)), Arc::clone(&record.0));
+        Arc::new(RemoteTarget { link, caches, timeouts })
+    }
+
+    /// What the last leading login agreed on; iSCSI's defaults for a session by another protocol.
     pub fn parameters(&self) -> Parameters {
-        self.shared.parameters().clone()
+        match &self.link {
+            Link::Iscsi { shared, .. } => shared.parameters().clone(),
+            Link::Other(_) => Parameters::defaults(SessionType::Normal),
+        }
     }
 
     /// The I_T nexus of the last leading login.
     pub fn nexus(&self) -> Nexus {
-        self.shared.nexus().clone()
+        match &self.link {
+            Link::Iscsi { shared, .. } => shared.nexus().clone(),
+            Link::Other(carrier) => carrier.nexus(),
+        }
     }
 
     /// Number of reinstatements.
     pub fn reinstatements(&self) -> u64 {
-        self.shared.epoch()
+        match &self.link {
+            Link::Iscsi { shared, .. } => shared.epoch(),
+            Link::Other(carrier) => carrier.reinstatements(),
+        }
     }
 
-    /// The session's statistics, from any thread; `None` if the session's thread is gone.
+    /// The session's statistics, from any thread; `None` if the session's thread is gone, or the session is not iSCSI's.
     pub async fn statistics(&self) -> Option<Statistics> {
-        match self.session.here() {
+        let Link::Iscsi { session, .. } = &self.link else { return None };
+        match session.here() {
             Some(session) => Some(session.statistics()),
-            None => self.session.ask(async |session| session.statistics()).await,
+            None => session.ask(async |session| session.statistics()).await,
         }
     }
 
     /// Adds a ledger of a device's writes to one of the target's LUNs.
     pub(crate) fn watch_cache(&self, lun: Lun) -> CachedWrites {
-        self.shared.caches().watch(lun)
+        self.caches.watch(lun)
     }
 
     /// Counts a command that is sent again with an unknown outcome.
     pub(crate) fn replayed(&self) {
-        self.shared.replayed();
+        match &self.link {
+            Link::Iscsi { shared, .. } => shared.replayed(),
+            Link::Other(carrier) => carrier.replayed(),
+        }
+    }
+
+    /// The data of a command, at most, if the protocol has a limit of its own.
+    pub(crate) fn data_bytes_max(&self) -> Option<usize> {
+        match &self.link {
+            Link::Iscsi { .. } => None,
+            Link::Other(carrier) => Some(carrier.data_bytes_max()),
+        }
     }
 
     /// The last PDUs of the session's connections, ended ones included, as a pcapng file; `None` if recording
     /// is disabled. May be called from any thread, in any state of the session.
     pub fn flight_record(&self) -> Option<Vec<u8>> {
-        (self.recorder.pdus() > 0).then(|| self.recorder.pcapng())
+        let Link::Iscsi { recorder, .. } = &self.link else { return None };
+        (recorder.pdus() > 0).then(|| recorder.pcapng())
     }
 
     /// Reads identity, capacity and features of one of the target's LUNs.
@@ -130,23 +170,28 @@ impl RemoteTarget {
     /// Sends a task management function. The commands that it ends fail with [`CommandError::Aborted`]; block
     /// devices send theirs again.
     pub async fn manage(&self, management: Management) -> Result<TaskManagementResult, CommandError> {
-        match self.session.here() {
+        let session = match &self.link {
+            Link::Iscsi { session, .. } => session,
+            Link::Other(carrier) => return carrier.manage(management).await,
+        };
+        match session.here() {
             Some(session) => session.manage(management).await,
             None => {
-                let answer = self.session.ask(async move |session| session.manage(management).await).await;
+                let answer = session.ask(async move |session| session.manage(management).await).await;
                 answer.ok_or(CommandError::ConnectionLost)?
             }
         }
     }
 
     /// Sends a NOP-Out with data, as much as the target accepts in one PDU, by the connection with this CID
-    /// or by any. It is not repeated if the connection is lost.
+    /// or by any. It is not repeated if the connection is lost. Only iSCSI has it.
     pub async fn ping(&self, cid: Option<Cid>, data: &[u8]) -> Result<Pong, CommandError> {
-        match self.session.here() {
+        let Link::Iscsi { session, .. } = &self.link else { return Err(CommandError::Rejected) };
+        match session.here() {
             Some(session) => session.ping(cid, data).await,
             None => {
                 let data = data.to_vec();
-                let answer = self.session.ask(async move |session| session.ping(cid, &data).await).await;
+                let answer = session.ask(async move |session| session.ping(cid, &data).await).await;
                 answer.ok_or(CommandError::ConnectionLost)?
             }
         }
@@ -154,10 +199,14 @@ impl RemoteTarget {
 
     /// Sends a command and returns its result, with its data if the command has ended.
     pub(crate) fn attempt(&self, spec: CommandSpec) -> Attempt<'_> {
-        match self.session.here() {
+        let session = match &self.link {
+            Link::Iscsi { session, .. } => session,
+            Link::Other(carrier) => return Attempt::Remote(carrier.carry(spec)),
+        };
+        match session.here() {
             Some(session) => Attempt::Local(session.request(spec)),
             None => Attempt::Remote(Box::pin(async {
-                let ended = self.session.ask(|session| session.request(spec)).await;
+                let ended = session.ask(|session| session.request(spec)).await;
                 ended.unwrap_or(Ended::unfinished(CommandError::ConnectionLost))
             })),
         }
@@ -166,10 +215,14 @@ impl RemoteTarget {
     /// Ends when a command lost in the session `sent_in` may be sent again, or one that is harmless when
     /// executed late; an error if it must not be sent, or there is no session to send it in.
     pub(crate) async fn usable(&self, sent_in: Option<u64>) -> Result<(), CommandError> {
-        match self.session.here() {
+        let session = match &self.link {
+            Link::Iscsi { session, .. } => session,
+            Link::Other(carrier) => return carrier.usable().await,
+        };
+        match session.here() {
             Some(session) => session.usable(sent_in).await,
             None => {
-                let answer = self.session.ask(async move |session| session.usable(sent_in).await).await;
+                let answer = session.ask(async move |session| session.usable(sent_in).await).await;
                 answer.ok_or(CommandError::ConnectionLost)?
             }
         }
@@ -177,7 +230,10 @@ impl RemoteTarget {
 
     /// Whether the target may still execute commands lost in a session.
     pub(crate) fn is_unsettled(&self, epoch: u64) -> bool {
-        self.shared.unsettled().contains(epoch)
+        match &self.link {
+            Link::Iscsi { shared, .. } => shared.unsettled().contains(epoch),
+            Link::Other(carrier) => carrier.is_lost() && epoch >= carrier.reinstatements(),
+        }
     }
 
     /// The outcome of a write that failed in a session before it was certain to have ended.
@@ -194,16 +250,22 @@ impl RemoteTarget {
     /// Whether a key was registered with this logical unit in another portal group, before the session moved.
     /// A registration belongs to one I_T nexus, so reservations exclude this session.
     pub fn has_orphaned_registration(&self, lun: Lun) -> bool {
-        self.shared.registrations().is_orphaned(lun)
+        match &self.link {
+            Link::Iscsi { shared, .. } => shared.registrations().is_orphaned(lun),
+            Link::Other(_) => false,
+        }
     }
 
     /// Ends when no request dropped before can reach the target any more; an error if that will never be
     /// known.
     pub(crate) async fn quiesced(&self) -> Result<(), CommandError> {
-        match self.session.here() {
+        let session = match &self.link {
+            Link::Iscsi { session, .. } => session,
+            Link::Other(carrier) => return carrier.quiesced().await,
+        };
+        match session.here() {
             Some(session) => session.quiesced().await,
-            None => self
-                .session
+            None => session
                 .ask(async |session| session.quiesced().await)
                 .await
                 .ok_or(CommandError::ConnectionLost)?,
@@ -212,10 +274,14 @@ impl RemoteTarget {
 
     /// Logs out, and ends when the session has.
     pub async fn close(&self) {
-        match self.session.here() {
+        let session = match &self.link {
+            Link::Iscsi { session, .. } => session,
+            Link::Other(carrier) => return carrier.close().await,
+        };
+        match session.here() {
             Some(session) => session.close().await,
             // A session that does not respond has ended.
-            None => drop(self.session.ask(async |session| session.close().await).await),
+            None => drop(session.ask(async |session| session.close().await).await),
         }
     }
 }

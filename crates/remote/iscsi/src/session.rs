@@ -34,14 +34,17 @@ use crate::tasks::{Ended, Ticket, Transfer};
 use crate::timeouts::Timeouts;
 
 /// A command to send.
-pub(crate) struct CommandSpec {
-    pub(crate) lun: Lun,
-    pub(crate) cdb: Cdb,
-    pub(crate) transfer: Transfer,
+pub struct CommandSpec {
+    /// The address of its logical unit.
+    pub lun: Lun,
+    /// The command.
+    pub cdb: Cdb,
+    /// Its data.
+    pub transfer: Transfer,
     /// The session it is meant for, by number of reinstatements; `None` for any.
-    pub(crate) epoch: Option<u64>,
+    pub epoch: Option<u64>,
     /// Timeouts are not reported: the requester waits for the end, to send it again.
-    pub(crate) waits_for_end: bool,
+    pub waits_for_end: bool,
 }
 
 /// A session, shared by its connections' tasks and by the requests on its thread. It outlives its

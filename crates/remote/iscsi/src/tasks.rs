@@ -40,7 +40,7 @@ impl Transfer {
     }
 
     /// Bytes expected from the target.
-    pub(crate) fn in_bytes(&self) -> usize {
+    pub fn in_bytes(&self) -> usize {
         match self {
             Transfer::In { range, .. } => range.len(),
             Transfer::None | Transfer::Out(_) => 0,
@@ -48,7 +48,7 @@ impl Transfer {
     }
 
     /// The data to send.
-    pub(crate) fn sent(&self) -> &[u8] {
+    pub fn sent(&self) -> &[u8] {
         match self {
             Transfer::Out(data) => data,
             Transfer::None | Transfer::In { .. } => &[],
@@ -56,42 +56,45 @@ impl Transfer {
     }
 
     /// Bytes to send.
-    pub(crate) fn out_bytes(&self) -> usize {
+    pub fn out_bytes(&self) -> usize {
         self.sent().len()
     }
 }
 
 /// The result of a command.
 #[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) outcome: Result<Status, CommandError>,
+pub struct Ended {
+    /// Its status, or why it has none.
+    pub outcome: Result<Status, CommandError>,
     /// The data, returned.
-    pub(crate) transfer: Transfer,
+    pub transfer: Transfer,
     /// The target may have received it.
-    pub(crate) was_sent: bool,
+    pub was_sent: bool,
 }
 
 impl Ended {
     /// A command that was not sent.
-    pub(crate) fn unsent(transfer: Transfer, error: CommandError) -> Ended {
+    pub fn unsent(transfer: Transfer, error: CommandError) -> Ended {
         Ended { outcome: Err(error), transfer, was_sent: false }
     }
 
     /// A command that has not ended, as far as is known; its data stay with it.
-    pub(crate) fn unfinished(error: CommandError) -> Ended {
+    pub fn unfinished(error: CommandError) -> Ended {
         Ended { outcome: Err(error), transfer: Transfer::None, was_sent: true }
     }
 }
 
 /// The status of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Status {
-    pub(crate) status: u8,
-    /// As received; empty without CHECK CONDITION.
-    pub(crate) sense: Box<[u8]>,
+pub struct Status {
+    /// The status (SAM-5 table 45).
+    pub status: u8,
+    /// The sense data as received; empty without CHECK CONDITION.
+    pub sense: Box<[u8]>,
     /// Bytes received.
-    pub(crate) in_bytes: usize,
-    pub(crate) residual: iscsi::pdu::Residual,
+    pub in_bytes: usize,
+    /// The difference between the expected and the transferred length.
+    pub residual: iscsi::pdu::Residual,
 }
 
 struct Task {

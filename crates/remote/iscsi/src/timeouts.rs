@@ -11,25 +11,38 @@ use crate::settings::Settings;
 
 /// The timeouts of a session.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Timeouts {
-    pub(crate) command: Duration,
+pub struct Timeouts {
+    /// Of a command.
+    pub command: Duration,
     /// How often a block device sends a command that does not end in time.
-    pub(crate) tries: u32,
-    pub(crate) abort: Duration,
-    pub(crate) reset: Duration,
+    pub tries: u32,
+    /// Of its abortion.
+    pub abort: Duration,
+    /// Of a reset.
+    pub reset: Duration,
     /// How long requests wait for a lost session.
-    pub(crate) reconnect: Duration,
+    pub reconnect: Duration,
 }
 
 /// Steps of the escalation for a command that does not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EscalationStep {
+pub enum EscalationStep {
     /// None: its timeout has not expired.
     Wait,
+    /// ABORT TASK.
     AbortTask,
+    /// LOGICAL UNIT RESET.
     LogicalUnitReset,
+    /// TARGET WARM RESET.
     TargetReset,
+    /// The session is begun again.
     LeaveSession,
+}
+
+impl Default for Timeouts {
+    fn default() -> Timeouts {
+        Timeouts::new(&Settings::default())
+    }
 }
 
 impl Timeouts {
@@ -44,7 +57,7 @@ impl Timeouts {
     }
 
     /// The timeout of a step.
-    pub(crate) fn time_limit(&self, step: EscalationStep) -> Duration {
+    pub fn time_limit(&self, step: EscalationStep) -> Duration {
         match step {
             EscalationStep::Wait => self.command,
             EscalationStep::AbortTask => self.abort,
@@ -57,7 +70,7 @@ impl Timeouts {
 
 impl EscalationStep {
     /// The next step. The last is repeated: a session that does not end when dropped is dropped again.
-    pub(crate) fn next(self) -> EscalationStep {
+    pub fn next(self) -> EscalationStep {
         match self {
             EscalationStep::Wait => EscalationStep::AbortTask,
             EscalationStep::AbortTask => EscalationStep::LogicalUnitReset,
