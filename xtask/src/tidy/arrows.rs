@@ -35,6 +35,8 @@ const ARROWS: &[(&str, &str)] = &[
     ("nbd-client", "block volume channels nbd reactor tls"),
     // The server is for its tests: both ends on one simulated Ethernet.
     ("aoe-client", "block volume channels aoe reactor server aoe-server"),
+    // Its LUNs are the initiator's, over another protocol. Its tests serve one of memory.
+    ("hyperscsi-client", "block volume hyperscsi scsi unit reactor host initiator"),
     // It gives a session a thread and a world of its own, for programs that have another runtime.
     ("threaded", "block reactor host initiator"),
     // The one place where specifications meet a system and a network: `volume` knows neither.

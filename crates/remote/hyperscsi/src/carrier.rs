@@ -1,0 +1,109 @@
+//! A session as `initiator` sees it: what carries SCSI commands.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use hyperscsi::{DATA_BYTES_MAX, Function, FunctionResult};
+use initiator::carrier::{Answer, Carrier};
+use initiator::{CommandError, CommandSpec, Ended, Lun, Management, Nexus, TaskManagementResult};
+use reactor::Resident;
+
+use crate::session::{Session, Shared};
+
+pub(crate) struct HyperScsi {
+    pub(crate) session: Resident<Session>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) nexus: Nexus,
+}
+
+impl Carrier for HyperScsi {
+    fn carry(&self, command: CommandSpec) -> Answer<'_, Ended> {
+        match self.session.here() {
+            Some(session) => Box::pin(session.request(command)),
+            None => Box::pin(async {
+                let ended = self.session.ask(|session| session.request(command)).await;
+                ended.unwrap_or(Ended::unfinished(CommandError::ConnectionLost))
+            }),
+        }
+    }
+
+    fn manage(&self, management: Management) -> Answer<'_, Result<TaskManagementResult, CommandError>> {
+        let (function, lun) = function(management);
+        Box::pin(async move {
+            let managed = self.session.with(async move |session| {
+                let mut answer = session.manage(function, lun)?;
+                let answered = reactor::timeout(session.reset_time(), answer.recv()).await;
+                let result =
+                    answered.map_err(|_| CommandError::TimedOut)?.ok_or(CommandError::ConnectionLost)?;
+                Ok(meaning(result))
+            });
+            managed.await.unwrap_or(Err(CommandError::ConnectionLost))
+        })
+    }
+
+    fn usable(&self) -> Answer<'_, Result<(), CommandError>> {
+        Box::pin(async {
+            let usable = self.session.with(async |session| session.usable().await).await;
+            usable.unwrap_or(Err(CommandError::ConnectionLost))
+        })
+    }
+
+    fn quiesced(&self) -> Answer<'_, Result<(), CommandError>> {
+        Box::pin(async {
+            let quiesced = self.session.with(async |session| session.quiesced().await).await;
+            quiesced.unwrap_or(Err(CommandError::ConnectionLost))
+        })
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        // A thread that does not respond has ended, with the session.
+        Box::pin(async {
+            let _ = self.session.with(async |session| session.close().await).await;
+        })
+    }
+
+    fn reinstatements(&self) -> u64 {
+        self.shared.reinstatements()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.shared.is_lost()
+    }
+
+    fn replayed(&self) {
+        self.shared.replays.fetch_add(1, Relaxed);
+    }
+
+    fn data_bytes_max(&self) -> usize {
+        DATA_BYTES_MAX
+    }
+
+    fn nexus(&self) -> Nexus {
+        self.nexus.clone()
+    }
+}
+
+/// The protocol has the functions of iSCSI under iSCSI's numbers.
+fn function(management: Management) -> (Function, Lun) {
+    let (code, lun) = match management {
+        Management::AbortTaskSet(lun) => (2, lun),
+        Management::ClearAca(lun) => (3, lun),
+        Management::ClearTaskSet(lun) => (4, lun),
+        Management::LogicalUnitReset(lun) => (5, lun),
+        Management::TargetWarmReset => (6, Lun(0)),
+        Management::TargetColdReset => (7, Lun(0)),
+        Management::QueryTaskSet(lun) => (10, lun),
+        Management::ITNexusReset(lun) => (11, lun),
+        Management::QueryAsynchronousEvent(lun) => (12, lun),
+    };
+    (Function::from(code), lun)
+}
+
+fn meaning(result: FunctionResult) -> TaskManagementResult {
+    match result {
+        FunctionResult::Complete => TaskManagementResult::FunctionComplete,
+        FunctionResult::Succeeded => TaskManagementResult::FunctionSucceeded,
+        FunctionResult::Rejected => TaskManagementResult::FunctionRejected,
+        FunctionResult::IncorrectLun => TaskManagementResult::LunDoesNotExist,
+    }
+}

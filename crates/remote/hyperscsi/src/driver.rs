@@ -1,0 +1,151 @@
+//! The datagrams of a machine: what arrives goes into it, and what it has to send goes out, by the endpoints of its paths.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::pin::Pin;
+use std::task::Context;
+use std::time::Instant;
+
+use hyperscsi::{FRAME_BYTES_MIN, Initiator};
+use reactor::{DatagramBatch, OutDatagram, OutSlice, Sleep};
+
+use crate::link::{BATCH, Link};
+
+/// Batches that are received or sent in one turn.
+const ROUNDS: usize = 16;
+
+/// The datagrams of a machine.
+pub(crate) struct Driver {
+    link: Link,
+    batch: DatagramBatch,
+    /// To be sent, with the numbers of their paths.
+    outgoing: VecDeque<(u8, Vec<u8>)>,
+    spare: Vec<Vec<u8>>,
+    timer: Option<Sleep>,
+    /// Endpoints whose failure was told.
+    has_failed: Vec<bool>,
+}
+
+impl Driver {
+    pub(crate) fn new(link: Link) -> Driver {
+        let longest = link.sizes.iter().copied().max().unwrap_or(FRAME_BYTES_MIN as u16);
+        Driver {
+            batch: DatagramBatch::new(BATCH, usize::from(longest)),
+            outgoing: VecDeque::new(),
+            spare: Vec::new(),
+            timer: None,
+            has_failed: vec![false; link.endpoints.len()],
+            link,
+        }
+    }
+
+    /// Gives the machine what has arrived.
+    pub(crate) fn receive(&mut self, machine: &mut Initiator, now: Instant, cx: &mut Context<'_>) {
+        for endpoint in 0..self.link.endpoints.len() {
+            let mut rounds = 0..ROUNDS;
+            while self.link.endpoints[endpoint].poll_receivable(cx).is_ready() {
+                if rounds.next().is_none() {
+                    cx.waker().wake_by_ref();
+                    break;
+                }
+                match self.link.endpoints[endpoint].try_receive(&mut self.batch) {
+                    Ok(received) => {
+                        for position in 0..received {
+                            let Some((from, frame)) = self.batch.get_mut(position) else { break };
+                            let mut routes = self.link.routes.iter();
+                            if routes.any(|route| route.endpoint == endpoint && route.to == from) {
+                                machine.handle_frame(now, frame);
+                            }
+                        }
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => {
+                        self.note_failure(endpoint, &error);
+                        cx.waker().wake_by_ref();
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends what the machine has to send, as much as there is room for.
+    pub(crate) fn transmit(&mut self, machine: &mut Initiator, now: Instant, cx: &mut Context<'_>) {
+        for _ in 0..ROUNDS {
+            while self.outgoing.len() < BATCH {
+                let mut frame = self.spare.pop().unwrap_or_default();
+                match machine.poll_transmit(now, &mut frame) {
+                    Some(path) if usize::from(path) < self.link.routes.len() => {
+                        self.outgoing.push_back((path, frame))
+                    }
+                    other => {
+                        self.spare.push(frame);
+                        if other.is_none() {
+                            break;
+                        }
+                    }
+                }
+            }
+            if self.outgoing.is_empty() || !self.send(cx) {
+                return;
+            }
+        }
+        cx.waker().wake_by_ref();
+    }
+
+    /// Sends the first frames that go by the same endpoint; false if it takes none for now.
+    fn send(&mut self, cx: &mut Context<'_>) -> bool {
+        let routes = &self.link.routes;
+        let route = |path: u8| routes[usize::from(path)];
+        let Some(endpoint) = self.outgoing.front().map(|(path, _)| route(*path).endpoint) else {
+            return true;
+        };
+        let first = self.outgoing.iter().take_while(|(path, _)| route(*path).endpoint == endpoint);
+        let payloads: Vec<(u8, [OutSlice<'_>; 1])> =
+            first.map(|(path, frame)| (*path, [OutSlice::Bytes(frame)])).collect();
+        let datagrams: Vec<OutDatagram<'_>> =
+            payloads.iter().map(|(path, payload)| OutDatagram { to: route(*path).to, payload }).collect();
+        let gone = match self.link.endpoints[endpoint].try_send(&datagrams) {
+            Ok(sent) => {
+                self.has_failed[endpoint] = false;
+                sent
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return self.link.endpoints[endpoint].poll_sendable(cx).is_ready();
+            }
+            // They count as lost on their way, which is the machine's matter.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => 1,
+            Err(error) => {
+                let all = datagrams.len();
+                self.note_failure(endpoint, &error);
+                all
+            }
+        };
+        for (_, frame) in self.outgoing.drain(..gone) {
+            if self.spare.len() < BATCH {
+                self.spare.push(frame);
+            }
+        }
+        true
+    }
+
+    fn note_failure(&mut self, endpoint: usize, error: &io::Error) {
+        if !mem::replace(&mut self.has_failed[endpoint], true) {
+            tracing::warn!(local = %self.link.endpoints[endpoint].local(), %error, "a path has failed");
+        }
+    }
+
+    /// Has the task woken at this time, or somewhat before.
+    pub(crate) fn wait_until(&mut self, at: Option<Instant>, cx: &mut Context<'_>) {
+        let Some(at) = at else { return };
+        let timer = match self.timer.take() {
+            Some(timer) if timer.deadline() <= at => timer,
+            _ => reactor::sleep_until(at),
+        };
+        if Pin::new(self.timer.insert(timer)).poll(cx).is_ready() {
+            self.timer = None;
+            cx.waker().wake_by_ref();
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! HyperSCSI clients: a URL in, a block device out.
+//!
+//! ```text
+//!   Url ── open ──► initiator::RemoteLun ── RemoteTarget ── Carrier (carrier)
+//!                                                              │
+//!                                     Session (session) ◄──────┘   one task, on the thread that opened it
+//!                                        │ hyperscsi::Initiator
+//!                                        ▼
+//!                                     Link (link): endpoints of datagrams, and the paths over them
+//! ```
+//!
+//! - [`Url`] is `hyperscsi://INTERFACE/TARGET/LUN` or `hyperscsi+udp://HOST/TARGET/LUN`, with options.
+//! - [`discover`] asks who is there; [`open`] and [`open_target`] log in.
+//! - `link` finds the stations of a target and how long frames may be; `session` gives commands to the protocol's machine, and begins
+//!   another session when one is lost; `driver` joins the machine to datagrams.
+//!
+//! What a LUN is, and how its requests become commands, is `initiator`'s, for iSCSI and for this protocol alike. Paths, failover and
+//! exactly-once execution are the machine's.
+
+mod carrier;
+mod driver;
+mod link;
+mod open;
+mod session;
+mod url;
+
+pub use link::{Found, discover};
+pub use open::{OpenError, Random, closed, open, open_target};
+pub use url::{KEYS, Options, Place, SCHEME, SCHEME_UDP, SCHEMES, UdpHost, Url, UrlError};

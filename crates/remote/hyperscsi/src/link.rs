@@ -1,0 +1,375 @@
+//! Where a target is: endpoints of datagrams of this machine, its stations behind them, and how long frames may be.
+//!
+//! A login is sent to one station, since another one on the same Ethernet would refuse a name that it does not have. So a question of
+//! discovery is broadcast first, in all lengths of frames that the interface carries: answers tell the stations, and which lengths
+//! arrive there. That they also come back is proven by the login.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::task::Poll;
+use std::time::Duration;
+
+use hyperscsi::{ETHERTYPE, FRAME_BYTES_MAX, FRAME_BYTES_MIN, PATHS_MAX, discovery};
+use reactor::{
+    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, Datagrams, MacAddress, OutDatagram,
+    OutSlice,
+};
+
+use crate::open::{OpenError, Random};
+use crate::url::{Options, Place, UdpHost};
+
+/// What is not answered is asked again after this time.
+const AGAIN: Duration = Duration::from_millis(250);
+/// After a first answer others are waited for so long: further stations of the target, and answers to longer frames.
+const GATHER: Duration = Duration::from_millis(50);
+/// A host need not tell us that it has the target: after this time without an answer, a login is tried.
+const SILENCE: Duration = Duration::from_secs(1);
+/// If others answer for so long, and none has the target, it is not there.
+const ELSEWHERE: Duration = Duration::from_secs(2);
+/// Whole windows of all paths wait here.
+const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
+/// Frames of one call.
+pub(crate) const BATCH: usize = 64;
+/// A question is answered by so many stations, at most, that are remembered.
+const STATIONS_MAX: usize = 256;
+
+/// The payload of an Ethernet frame that every card carries.
+const ETHERNET: u16 = 1500;
+
+/// Endpoints, and the paths of a session over them.
+pub(crate) struct Link {
+    pub(crate) endpoints: Vec<Box<dyn Datagrams>>,
+    /// By the number of the path.
+    pub(crate) routes: Vec<Route>,
+    /// Bytes of frames to try in a login, in this order.
+    pub(crate) sizes: Vec<u16>,
+}
+
+/// A path: from an endpoint to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Route {
+    pub(crate) endpoint: usize,
+    pub(crate) to: DatagramAddress,
+}
+
+/// Targets that have answered from one address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Found {
+    /// Where they were asked: an interface, or a host with its port.
+    pub asked: String,
+    /// Who answered.
+    pub from: DatagramAddress,
+    /// Their names.
+    pub targets: Vec<String>,
+}
+
+/// Asks who is there; those that answer within `time`, in order.
+///
+/// # Errors
+/// An interface cannot be used, or a host has no address.
+pub async fn discover(place: &Place, time: Duration, random: Random) -> Result<Vec<Found>, OpenError> {
+    let mut search = Search::open(place, &Options::default(), random).await?;
+    search.run(time, |_, _| false).await;
+    let asked = |endpoint: usize| match place {
+        Place::Ethernet(interfaces) => interfaces.get(endpoint).cloned(),
+        Place::Udp(hosts) => hosts.get(endpoint).map(UdpHost::to_string),
+    };
+    let found = search.stations.into_iter().map(|station| Found {
+        asked: asked(search.places[station.route.endpoint]).unwrap_or_default(),
+        from: station.route.to,
+        targets: station.targets,
+    });
+    let mut found: Vec<Found> = found.collect();
+    found.sort();
+    Ok(found)
+}
+
+/// Finds a target.
+///
+/// # Errors
+/// Why not.
+pub(crate) async fn find(
+    place: &Place,
+    target: &str,
+    options: &Options,
+    time: Duration,
+    random: Random,
+) -> Result<Link, OpenError> {
+    let mut search = Search::open(place, options, random).await?;
+    let is_named = matches!(place, Place::Udp(_)) || !options.stations.is_empty();
+    let begun = reactor::now();
+    // Who was addressed by name may be silent about the target, and even about itself.
+    let silence = if is_named { SILENCE.min(time) } else { time };
+    let mut first = None;
+    search
+        .run(time, |search, now| {
+            let found = search.of(target).count();
+            if found > 0 || is_named && !search.stations.is_empty() {
+                let since = *first.get_or_insert(now);
+                return search.is_complete(target, is_named) || now >= since + GATHER;
+            }
+            let is_elsewhere = !search.stations.is_empty() && now >= begun + ELSEWHERE;
+            is_elsewhere || now >= begun + silence
+        })
+        .await;
+    search.link(place, target, is_named, time)
+}
+
+/// A question that is being asked.
+struct Search {
+    endpoints: Vec<Box<dyn Datagrams>>,
+    /// Which interface or host of the place each endpoint is of.
+    places: Vec<usize>,
+    /// Where to ask.
+    asked: Vec<Route>,
+    /// Bytes of frames, the longest first.
+    sizes: Vec<u16>,
+    /// Of the question of each size.
+    nonces: Vec<u64>,
+    stations: Vec<Station>,
+}
+
+/// An address that has answered.
+struct Station {
+    route: Route,
+    targets: Vec<String>,
+    /// Which of the sizes it has received.
+    sizes: Vec<bool>,
+}
+
+impl Search {
+    async fn open(place: &Place, options: &Options, random: Random) -> Result<Search, OpenError> {
+        let (mut endpoints, mut places, mut asked) = (Vec::new(), Vec::new(), Vec::new());
+        let mut longest = u16::MAX;
+        let mut sizes = Vec::new();
+        match place {
+            Place::Ethernet(interfaces) => {
+                let mut failure = None;
+                for (index, interface) in interfaces.iter().enumerate() {
+                    let interface = interface.clone();
+                    let endpoint = DatagramEndpoint::Ethernet { interface, ether_type: ETHERTYPE };
+                    match open(endpoint) {
+                        Ok(endpoint) => {
+                            longest =
+                                longest.min(u16::try_from(endpoint.payload_bytes_max()).unwrap_or(u16::MAX));
+                            let stations = options.stations.iter().copied();
+                            let stations: Vec<MacAddress> = match options.stations.is_empty() {
+                                true => vec![MacAddress::BROADCAST],
+                                false => stations.collect(),
+                            };
+                            let to = |station| Route {
+                                endpoint: endpoints.len(),
+                                to: DatagramAddress::Ethernet(station),
+                            };
+                            asked.extend(stations.into_iter().map(to));
+                            places.push(index);
+                            endpoints.push(endpoint);
+                        }
+                        Err(error) => failure = Some(error),
+                    }
+                }
+                match failure {
+                    Some(error) if endpoints.is_empty() => return Err(OpenError::Interface(error)),
+                    Some(error) => tracing::warn!("a path is left out: {error}"),
+                    None => {}
+                }
+                sizes.extend([longest.min(FRAME_BYTES_MAX as u16), ETHERNET]);
+            }
+            Place::Udp(hosts) => {
+                for (index, host) in hosts.iter().enumerate() {
+                    let to = resolve(host).await?;
+                    let any: IpAddr = match to {
+                        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+                    };
+                    let endpoint =
+                        open(DatagramEndpoint::Udp(SocketAddr::new(any, 0))).map_err(OpenError::Interface)?;
+                    // Without the headers of UDP and of IP.
+                    let headers = if to.is_ipv4() { 28 } else { 48 };
+                    // This machine itself, jumbo frames, and what every Ethernet carries.
+                    sizes.extend([FRAME_BYTES_MAX as u16, 9000 - headers, ETHERNET - headers]);
+                    asked.push(Route { endpoint: endpoints.len(), to: DatagramAddress::Udp(to) });
+                    places.push(index);
+                    endpoints.push(endpoint);
+                }
+            }
+        }
+        sizes.push(FRAME_BYTES_MIN as u16);
+        sizes.extend(options.frame);
+        let longest = longest.min(options.frame.unwrap_or(u16::MAX));
+        sizes.retain(|size| *size <= longest);
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        sizes.dedup();
+        let mut bytes = [0; 8];
+        random(&mut bytes);
+        let nonce = u64::from_be_bytes(bytes);
+        let nonces = (0..sizes.len() as u64).map(|index| nonce.wrapping_add(index)).collect();
+        Ok(Search { endpoints, places, asked, sizes, nonces, stations: Vec::new() })
+    }
+
+    /// Asks until `is_enough` says so, or the time is over.
+    async fn run(&mut self, time: Duration, mut is_enough: impl FnMut(&Search, std::time::Instant) -> bool) {
+        let end = reactor::now() + time;
+        let longest = self.sizes.first().map_or(FRAME_BYTES_MIN, |size| usize::from(*size));
+        let mut batch = DatagramBatch::new(BATCH, longest);
+        let mut ask_at = reactor::now();
+        loop {
+            let now = reactor::now();
+            if now >= end || is_enough(self, now) {
+                return;
+            }
+            if now >= ask_at {
+                self.ask();
+                ask_at = now + AGAIN;
+            }
+            let wait = ask_at.min(now + GATHER).min(end).saturating_duration_since(now);
+            let arrived = poll_fn(|cx| {
+                let mut is_ready = false;
+                for endpoint in &self.endpoints {
+                    is_ready |= endpoint.poll_receivable(cx).is_ready(); // each keeps the waker
+                }
+                if is_ready { Poll::Ready(()) } else { Poll::Pending }
+            });
+            if reactor::timeout(wait, arrived).await.is_ok() {
+                self.receive(&mut batch);
+                reactor::yield_now().await; // whatever arrives, the time runs out
+            }
+        }
+    }
+
+    /// Asks in all sizes. One that an endpoint refuses is tried no more.
+    fn ask(&mut self) {
+        let mut refused = vec![false; self.sizes.len()];
+        for route in &self.asked {
+            for (index, (size, nonce)) in self.sizes.iter().zip(&self.nonces).enumerate() {
+                let mut frame = discovery::question(*nonce);
+                frame.resize(usize::from(*size), 0);
+                let payload = [OutSlice::Bytes(&frame)];
+                let sent = self.endpoints[route.endpoint]
+                    .try_send(&[OutDatagram { to: route.to, payload: &payload }]);
+                // What is not sent otherwise is not answered, and asked again.
+                refused[index] |= sent.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput);
+            }
+        }
+        if refused.iter().all(|refused| *refused) {
+            return; // the smallest must do
+        }
+        let mut refused = refused.iter();
+        let keep: Vec<bool> = std::iter::from_fn(|| refused.next().map(|refused| !refused)).collect();
+        retain(&mut self.sizes, &keep);
+        retain(&mut self.nonces, &keep);
+        self.stations.iter_mut().for_each(|station| retain(&mut station.sizes, &keep));
+    }
+
+    fn receive(&mut self, batch: &mut DatagramBatch) {
+        for endpoint in 0..self.endpoints.len() {
+            let Ok(received) = self.endpoints[endpoint].try_receive(batch) else { continue };
+            for index in 0..received {
+                if let Some((to, frame)) = batch.get_mut(index) {
+                    self.take(Route { endpoint, to }, frame);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, route: Route, frame: &mut [u8]) {
+        let is_asked = |asked: &Route| {
+            asked.endpoint == route.endpoint && (asked.to == route.to || is_broadcast(asked.to))
+        };
+        if !self.asked.iter().any(is_asked) {
+            return;
+        }
+        let answered = self.nonces.iter().enumerate();
+        let answered =
+            answered.filter_map(|(index, nonce)| Some((index, discovery::answered(*nonce, frame)?))).next();
+        let Some((size, targets)) = answered else { return };
+        let has_room = self.stations.len() < STATIONS_MAX;
+        match self.stations.iter_mut().find(|station| station.route == route) {
+            Some(station) => {
+                station.sizes[size] = true;
+                let new = targets.into_iter().filter(|name| !station.targets.contains(name));
+                let new: Vec<String> = new.collect();
+                station.targets.extend(new);
+            }
+            None if has_room => {
+                let mut sizes = vec![false; self.sizes.len()];
+                sizes[size] = true;
+                self.stations.push(Station { route, targets, sizes });
+            }
+            None => {}
+        }
+    }
+
+    fn of<'a>(&'a self, target: &'a str) -> impl Iterator<Item = &'a Station> {
+        self.stations.iter().filter(move |station| station.targets.iter().any(|name| name == target))
+    }
+
+    /// Whether nothing more can come: every endpoint has the target behind it, and every size has arrived there.
+    fn is_complete(&self, target: &str, is_named: bool) -> bool {
+        let all = |station: &&Station| station.sizes.iter().all(|arrived| *arrived);
+        let of_endpoint = |endpoint: usize| {
+            let mut stations = self.stations.iter().filter(|station| {
+                station.route.endpoint == endpoint
+                    && (is_named || station.targets.iter().any(|name| name == target))
+            });
+            stations.any(|station| all(&station))
+        };
+        (0..self.endpoints.len()).all(of_endpoint)
+    }
+
+    fn link(self, place: &Place, target: &str, is_named: bool, time: Duration) -> Result<Link, OpenError> {
+        let found: Vec<&Station> = self.of(target).collect();
+        let routes: Vec<Route> = match is_named {
+            true => self.asked.clone(),
+            false => found.iter().map(|station| station.route).collect(),
+        };
+        if routes.is_empty() {
+            let place = format!("{}://{place}", place.scheme());
+            let mut names: Vec<String> =
+                self.stations.into_iter().flat_map(|station| station.targets).collect();
+            names.sort();
+            names.dedup();
+            return Err(match names.is_empty() {
+                true => OpenError::Silent { place, time },
+                false => OpenError::Elsewhere { target: target.to_owned(), place, names },
+            });
+        }
+        let answered: Vec<&Station> = match found.is_empty() {
+            true => self.stations.iter().collect(),
+            false => found,
+        };
+        // The longest that has arrived everywhere where anything has.
+        let arrived = |size: &usize| answered.iter().all(|station| station.sizes[*size]);
+        let best = (0..self.sizes.len()).find(|size| !answered.is_empty() && arrived(size)).unwrap_or(0);
+        let sizes = self.sizes[best..].to_vec();
+        let routes = routes.into_iter().take(PATHS_MAX).collect();
+        Ok(Link { endpoints: self.endpoints, routes, sizes })
+    }
+}
+
+fn retain<T>(values: &mut Vec<T>, keep: &[bool]) {
+    let mut keep = keep.iter();
+    values.retain(|_| keep.next().copied().unwrap_or(true));
+}
+
+fn is_broadcast(address: DatagramAddress) -> bool {
+    address == DatagramAddress::Ethernet(MacAddress::BROADCAST)
+}
+
+fn open(endpoint: DatagramEndpoint) -> io::Result<Box<dyn Datagrams>> {
+    let options = DatagramOptions {
+        endpoint,
+        receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES),
+        payload_bytes_min: FRAME_BYTES_MIN,
+        share: None,
+    };
+    reactor::world().datagrams(&options)
+}
+
+/// The first address of a host. Resolving a name blocks the thread; addresses do not.
+async fn resolve(host: &UdpHost) -> Result<SocketAddr, OpenError> {
+    let addresses = reactor::resolve(&host.host, host.port).await;
+    let addresses = addresses.map_err(|error| OpenError::Resolve { host: host.host.clone(), error })?;
+    addresses.first().copied().ok_or_else(|| OpenError::NoAddress(host.host.clone()))
+}

@@ -1,0 +1,346 @@
+//! The URL of a LUN: `hyperscsi://INTERFACE[+INTERFACE…]/TARGET/LUN[?KEY=VALUE&…]`, or
+//! `hyperscsi+udp://HOST[:PORT][+HOST[:PORT]…]/TARGET/LUN[?…]`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use derive_more::{Display, Error};
+use hyperscsi::{Cipher, FRAME_BYTES_MAX, FRAME_BYTES_MIN, PATHS_MAX, UDP_PORT, is_name};
+use reactor::{MacAddress, NotAMacAddress};
+use volume::spec::Time;
+
+/// What the URL of a LUN on an Ethernet begins with, in front of `://`.
+pub const SCHEME: &str = "hyperscsi";
+/// The same over UDP.
+pub const SCHEME_UDP: &str = "hyperscsi+udp";
+/// Both.
+pub const SCHEMES: [&str; 2] = [SCHEME, SCHEME_UDP];
+/// The keys behind the question mark.
+pub const KEYS: [&str; 7] = ["cipher", "frame", "key", "name", "reconnect-time", "station", "timeout"];
+
+/// As in URLs of iSCSI: what flat space addressing can say (SAM-5 4.7.7.4).
+const LUN_MAX: u16 = 16_383;
+const RECONNECT_MAX: Duration = Duration::from_secs(168 * 3600);
+
+/// A LUN of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    /// Where the target is.
+    pub place: Place,
+    /// Its name.
+    pub target: String,
+    /// The LUN.
+    pub lun: u16,
+    /// How it is reached.
+    pub options: Options,
+}
+
+/// Where targets are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On the Ethernets of these interfaces.
+    Ethernet(Vec<String>),
+    /// At these hosts.
+    Udp(Vec<UdpHost>),
+}
+
+/// A host, and the UDP port of the target there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpHost {
+    /// Its name or address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+/// How a LUN is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The name of this initiator.
+    pub name: String,
+    /// A file with the key that the target knows it by; `None`: frames are not sealed, and nothing is proven.
+    pub key_file: Option<PathBuf>,
+    /// How frames are sealed if there is a key.
+    pub cipher: Cipher,
+    /// Bytes of the longest frame to try; `None` is what the network carries.
+    pub frame: Option<u16>,
+    /// The target's stations on the Ethernet, if they are not to be asked for: a target need not tell everybody that it is there.
+    pub stations: Vec<MacAddress>,
+    /// How long a login and a command may take.
+    pub timeout: Duration,
+    /// How long requests wait for a lost session to come back. Zero: a lost session is over.
+    pub reconnect: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            name: "iqn.2026-01.io.linerate:initiator".to_owned(),
+            key_file: None,
+            cipher: Cipher::Aes256Gcm,
+            frame: None,
+            stations: Vec::new(),
+            timeout: Duration::from_secs(30),
+            reconnect: Duration::from_secs(120),
+        }
+    }
+}
+
+/// Why a text is no URL of a LUN.
+#[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
+pub enum UrlError {
+    /// It does not begin as one.
+    #[display(
+        "the URL of a HyperSCSI LUN is hyperscsi://INTERFACE/TARGET/LUN or hyperscsi+udp://HOST[:PORT]/TARGET/LUN, such as \
+         hyperscsi://eth0/iqn.2026-01.io.linerate:san/0"
+    )]
+    Form,
+    /// It names no LUN.
+    #[display("the URL names no LUN: add one, as in {_0}/0")]
+    NoLun(#[error(not(source))] String),
+    /// Its LUN is none.
+    #[display("a LUN is a number from 0 to {LUN_MAX}, not {_0:?}")]
+    Lun(#[error(not(source))] String),
+    /// An interface or host is none.
+    #[display("{_0:?} is no {_1}")]
+    Place(#[error(not(source))] String, &'static str),
+    /// More places than paths.
+    #[display("a session has at most {PATHS_MAX} paths")]
+    Paths,
+    /// Not a name that a target may have.
+    #[display("{_0:?} is no name of a target: it has letters, digits and .:-_ only")]
+    Target(#[error(not(source))] String),
+    /// There is no such key.
+    #[display("`{_0}` is no key of a HyperSCSI URL; there are {}", KEYS.join(", "))]
+    UnknownKey(#[error(not(source))] String),
+    /// A value does not fit its key.
+    #[display("{key}={value}: {why}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// The value.
+        value: String,
+        /// What it should be.
+        why: &'static str,
+    },
+}
+
+impl Place {
+    /// Reads what stands between `://` and the slash: `INTERFACE[+INTERFACE…]`, or `HOST[:PORT][+HOST[:PORT]…]` over UDP.
+    ///
+    /// # Errors
+    /// The first mistake in it.
+    pub fn parse(text: &str, is_udp: bool) -> Result<Place, UrlError> {
+        let parts: Vec<&str> = text.split('+').collect();
+        if parts.len() > PATHS_MAX {
+            return Err(UrlError::Paths);
+        }
+        if is_udp {
+            return Ok(Place::Udp(parts.into_iter().map(UdpHost::parse).collect::<Result<_, _>>()?));
+        }
+        // IFNAMSIZ is 16, with a zero at the end.
+        let is_interface = |name: &str| {
+            (1..=15).contains(&name.len()) && !name.contains(|c: char| c == '/' || c.is_whitespace())
+        };
+        match parts.iter().find(|name| !is_interface(name)) {
+            Some(wrong) => Err(UrlError::Place((*wrong).to_owned(), "name of an interface")),
+            None => Ok(Place::Ethernet(parts.into_iter().map(str::to_owned).collect())),
+        }
+    }
+
+    /// The scheme of its URLs.
+    pub fn scheme(&self) -> &'static str {
+        match self {
+            Place::Ethernet(_) => SCHEME,
+            Place::Udp(_) => SCHEME_UDP,
+        }
+    }
+}
+
+/// As in a URL, in front of the first slash behind `://`.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> = match self {
+            Place::Ethernet(interfaces) => interfaces.clone(),
+            Place::Udp(hosts) => hosts.iter().map(UdpHost::to_string).collect(),
+        };
+        f.write_str(&parts.join("+"))
+    }
+}
+
+impl UdpHost {
+    fn parse(text: &str) -> Result<UdpHost, UrlError> {
+        let wrong = || UrlError::Place(text.to_owned(), "host with a port from 1 to 65535");
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (host, port) = rest.split_once(']').ok_or_else(wrong)?;
+                (host, if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or_else(wrong)?) })
+            }
+            None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+        };
+        let port = port.map_or(Some(UDP_PORT), |port| port.parse().ok().filter(|port| *port > 0));
+        let is_host = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "/@?".contains(c));
+        match port.filter(|_| is_host) {
+            Some(port) => Ok(UdpHost { host: host.to_owned(), port }),
+            None => Err(wrong()),
+        }
+    }
+}
+
+impl fmt::Display for UdpHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+impl Url {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    /// The first mistake in it.
+    pub fn parse(text: &str) -> Result<Url, UrlError> {
+        let (url, lun) = Url::of_target(text)?;
+        if lun.is_none() {
+            return Err(UrlError::NoLun(url.to_string().trim_end_matches("/0").to_owned()));
+        }
+        Ok(url)
+    }
+
+    /// Reads a URL that may end with the target, and the LUN if it names one; the LUN in the URL is 0 if it does not.
+    ///
+    /// # Errors
+    /// The first mistake in it.
+    pub fn of_target(text: &str) -> Result<(Url, Option<u16>), UrlError> {
+        let (scheme, rest) = text.split_once("://").ok_or(UrlError::Form)?;
+        if !SCHEMES.contains(&scheme) {
+            return Err(UrlError::Form);
+        }
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut parts = path.split('/');
+        let (Some(place), Some(target)) = (parts.next(), parts.next()) else { return Err(UrlError::Form) };
+        let (lun, None) = (parts.next().filter(|lun| !lun.is_empty()), parts.next()) else {
+            return Err(UrlError::Form);
+        };
+        let place = Place::parse(place, scheme == SCHEME_UDP)?;
+        if !is_name(target) {
+            return Err(UrlError::Target(target.to_owned()));
+        }
+        let number =
+            |lun: &str| lun.parse().ok().filter(|lun| *lun <= LUN_MAX).ok_or(UrlError::Lun(lun.to_owned()));
+        let lun = lun.map(number).transpose()?;
+        let mut options = Options::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            options.set(key, value)?;
+        }
+        let target = target.to_owned();
+        Ok((Url { place, target, lun: lun.unwrap_or(0), options }, lun))
+    }
+}
+
+impl Options {
+    fn set(&mut self, key: &str, value: &str) -> Result<(), UrlError> {
+        let spelt = key.replace('_', "-");
+        let key =
+            KEYS.into_iter().find(|known| *known == spelt).ok_or(UrlError::UnknownKey(key.to_owned()))?;
+        let wrong = |why| UrlError::Value { key, value: value.to_owned(), why };
+        let time = |least: Duration, most: Duration, why| {
+            let time = value.parse::<Time>().ok().map(|time| time.0);
+            time.filter(|time| (least..=most).contains(time)).ok_or(wrong(why))
+        };
+        match key {
+            "cipher" => {
+                self.cipher = match value {
+                    "aes256-gcm" => Cipher::Aes256Gcm,
+                    "chacha20-poly1305" => Cipher::ChaCha20Poly1305,
+                    _ => return Err(wrong("aes256-gcm or chacha20-poly1305")),
+                }
+            }
+            "frame" => {
+                let range = FRAME_BYTES_MIN as u16..=FRAME_BYTES_MAX as u16;
+                let frame = value.parse().ok().filter(|frame| range.contains(frame));
+                self.frame = Some(frame.ok_or(wrong("1232 to 9216 bytes of a frame"))?);
+            }
+            "key" => {
+                let path = Some(value).filter(|value| !value.is_empty());
+                self.key_file = Some(path.ok_or(wrong("a file with the key"))?.into());
+            }
+            "name" => {
+                let name = Some(value).filter(|name| is_name(name));
+                name.ok_or(wrong("the initiator's name, of letters, digits and .:-_"))?
+                    .clone_into(&mut self.name);
+            }
+            "reconnect-time" => {
+                self.reconnect = time(Duration::ZERO, RECONNECT_MAX, "a time from 0 to 168h, such as 2min")?;
+            }
+            "station" => {
+                let stations: Result<Vec<MacAddress>, NotAMacAddress> =
+                    value.split(',').map(str::parse).collect();
+                let stations = stations.ok().filter(|stations| stations.len() <= PATHS_MAX);
+                self.stations =
+                    stations.ok_or(wrong("MAC addresses such as 02:00:00:00:00:01, with commas between"))?;
+            }
+            _ => {
+                let (least, most) = (Duration::from_secs(1), Duration::from_secs(3600));
+                self.timeout = time(least, most, "a time from 1s to 1h, such as 30s")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Without options.
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Url { place, target, lun, .. } = self;
+        write!(f, "{}://{place}/{target}/{lun}", place.scheme())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_interfaces_or_hosts() {
+        let url = Url::parse("hyperscsi://eth0+eth1/iqn.x:san/3?timeout=5s&reconnect_time=0&frame=4000")
+            .expect("a URL");
+        assert_eq!(url.place, Place::Ethernet(vec!["eth0".to_owned(), "eth1".to_owned()]));
+        assert_eq!((url.to_string().as_str(), url.lun), ("hyperscsi://eth0+eth1/iqn.x:san/3", 3));
+        assert_eq!((url.options.timeout, url.options.reconnect), (Duration::from_secs(5), Duration::ZERO));
+        assert_eq!(url.options.frame, Some(4000));
+
+        let url = Url::parse("hyperscsi+udp://san1+[::1]:99/x/0?key=/k&cipher=chacha20-poly1305&name=me")
+            .expect("a URL");
+        assert_eq!(url.to_string(), "hyperscsi+udp://san1:5674+[::1]:99/x/0");
+        assert_eq!(url.options.key_file.as_deref(), Some("/k".as_ref()));
+        assert_eq!((url.options.cipher, url.options.name.as_str()), (Cipher::ChaCha20Poly1305, "me"));
+        assert_eq!(Url::of_target("hyperscsi://eth0/x").expect("a target").1, None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let error = |text| Url::parse(text).expect_err(text).to_string();
+        for text in ["hyperscsi://eth0", "iscsi://eth0/x/0", "hyperscsi:eth0/x/0", "hyperscsi://eth0/x/0/1"] {
+            assert!(error(text).starts_with("the URL of a HyperSCSI LUN is"), "{text}");
+        }
+        assert_eq!(error("hyperscsi://eth0/x"), "the URL names no LUN: add one, as in hyperscsi://eth0/x/0");
+        assert_eq!(error("hyperscsi://eth0+/x/0"), "\"\" is no name of an interface");
+        assert_eq!(error("hyperscsi+udp://h:0/x/0"), "\"h:0\" is no host with a port from 1 to 65535");
+        assert_eq!(
+            error("hyperscsi://e/x y/0"),
+            "\"x y\" is no name of a target: it has letters, digits and .:-_ only"
+        );
+        assert_eq!(error("hyperscsi://e/x/99999"), "a LUN is a number from 0 to 16383, not \"99999\"");
+        assert_eq!(
+            error("hyperscsi://e/x/0?mtu=9000"),
+            "`mtu` is no key of a HyperSCSI URL; there are cipher, frame, key, name, reconnect-time, station, timeout"
+        );
+        assert_eq!(error("hyperscsi://e/x/0?cipher=rot13"), "cipher=rot13: aes256-gcm or chacha20-poly1305");
+        assert_eq!(error("hyperscsi://a+b+c+d+e+f+g+h+i/x/0"), "a session has at most 8 paths");
+    }
+}

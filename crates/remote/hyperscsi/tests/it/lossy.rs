@@ -1,0 +1,416 @@
+//! In virtual time, on an Ethernet that loses, doubles, delays and reorders frames.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use block::{BlockDevice as _, Buffer, DeviceError, Durability, Extent};
+use hyperscsi_client::{OpenError, Url, discover, open, open_target};
+use initiator::verbs::{Compared, LunSelection};
+use initiator::{Management, RemoteLun, TaskManagementResult};
+use reactor::{block_on, now, sleep, spawn, timeout};
+
+use crate::disk::{BLOCK, Disk};
+use crate::ethernet::{Conditions, Ethernet};
+use crate::load::{BLOCKS, work};
+use crate::server::{Rules, TARGET, on_interface, unit};
+
+const BAD: Conditions = Conditions {
+    lost_percent: 15,
+    doubled_percent: 15,
+    delay: Duration::from_millis(40),
+    carried_bytes: usize::MAX,
+};
+const GOOD: Conditions = Conditions {
+    lost_percent: 0,
+    doubled_percent: 0,
+    delay: Duration::from_micros(50),
+    carried_bytes: usize::MAX,
+};
+
+thread_local! {
+    static SEED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Of a seed, so that a run can be repeated.
+fn random(bytes: &mut [u8]) {
+    for byte in bytes {
+        let seed = SEED.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        SEED.set(seed);
+        *byte = (seed.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 56) as u8;
+    }
+}
+
+fn url(options: &str) -> Url {
+    Url::parse(&format!("hyperscsi://client/{TARGET}/0{options}")).expect("a URL")
+}
+
+async fn opened(options: &str) -> RemoteLun {
+    open(&url(options), random).await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+async fn refused(url: &Url) -> String {
+    let error = open(url, random).await.err();
+    error.expect("it cannot be opened").to_string()
+}
+
+async fn write(lun: &RemoteLun, lba: u64, version: u8) -> Result<(), DeviceError> {
+    let mut data = Buffer::zeroed(BLOCK);
+    data.fill(version);
+    lun.write(Extent::new(lba, 1), data.share(), Durability::Cached).await
+}
+
+async fn read(lun: &RemoteLun, lba: u64) -> Result<u8, DeviceError> {
+    let block = lun.read(Extent::new(lba, 1), Buffer::zeroed(BLOCK)).await?;
+    assert!(block.iter().all(|byte| *byte == block[0]), "one write filled it");
+    Ok(block[0])
+}
+
+#[test]
+fn what_was_acknowledged_is_read_whatever_befalls_frames() {
+    for seed in 0..4 {
+        let ethernet = Ethernet::new(seed, BAD, if seed % 2 == 0 { 1500 } else { 9000 });
+        block_on(ethernet.world(), async {
+            let disk = Disk::new(seed, BLOCKS);
+            let _server = on_interface("server", unit(&disk, 1), Rules::default());
+            let lun = Rc::new(opened("").await);
+            work(&lun, seed, 6, 40).await;
+            assert_eq!(lun.target().reinstatements(), 0, "no frame's fate ends a session");
+        });
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let run = |seed| {
+        SEED.set(seed);
+        let ethernet = Ethernet::new(seed, BAD, 1500);
+        block_on(ethernet.world(), async {
+            let (begin, disk) = (now(), Disk::new(seed, BLOCKS));
+            let _server = on_interface("server", unit(&disk, 1), Rules::default());
+            let lun = Rc::new(opened("").await);
+            work(&lun, seed, 4, 20).await;
+            (now() - begin, disk.writes())
+        })
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}
+
+#[test]
+fn a_lun_is_the_disk_that_it_says_it_is() {
+    let ethernet = Ethernet::new(1, GOOD, 9000);
+    block_on(ethernet.world(), async {
+        let _server = on_interface("server", unit(&Disk::fast(8192), 1), Rules::default());
+        let lun = opened("").await;
+        assert_eq!((lun.geometry().blocks.0, lun.geometry().block_size.bytes()), (8192, 512));
+        assert!(lun.profile().thin && lun.profile().volatile_cache && lun.profile().solid_state);
+        // Longer than a command may be.
+        let mut data = Buffer::zeroed(3 << 20);
+        data.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 777) as u8);
+        let (whole, expected) = (Extent::new(8, (3 << 20) / 512), data.to_vec());
+        lun.write(whole, data.share(), Durability::Stable).await.expect("written");
+        let read = lun.read(whole, Buffer::zeroed(3 << 20)).await.expect("read");
+        assert!(read[..] == expected[..]);
+        lun.unmap(Extent::new(8, 1)).await.expect("unmapped");
+        let zeros = lun.read(Extent::new(8, 1), Buffer::zeroed(512)).await.expect("read");
+        assert!(zeros.iter().all(|byte| *byte == 0));
+
+        let of = |byte: u8| {
+            let mut block = Buffer::zeroed(512);
+            block.fill(byte);
+            block.share()
+        };
+        let unit = lun.unit();
+        let swap = unit.compare_and_write(8, 1, &of(0), &of(7)).await;
+        assert_eq!(swap, Ok(Compared::Written));
+        let swap = unit.compare_and_write(8, 1, &of(0), &of(8)).await;
+        assert_eq!(swap, Ok(Compared::Differs { offset_bytes: Some(0) }));
+        assert_eq!(self::read(&lun, 8).await, Ok(7));
+        let luns = unit.report_luns(LunSelection::Ordinary).await.expect("a list");
+        assert_eq!(luns, [unit.lun()]);
+        let reset = unit.target().manage(Management::LogicalUnitReset(unit.lun())).await;
+        assert_eq!(reset, Ok(TaskManagementResult::FunctionComplete));
+        lun.close().await;
+    });
+}
+
+#[test]
+fn keys_must_match() {
+    let directory = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, text: &str| {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("a file of ours");
+        path.to_str().expect("UTF-8").to_owned()
+    };
+    let (right, wrong) = (file("right", "a long secret\n"), file("wrong", "another one\n"));
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let rules = Rules { secret: Some("a long secret"), ..Rules::default() };
+        let server = on_interface("server", unit(&Disk::new(1, BLOCKS), 1), rules);
+        let lun = Rc::new(opened(&format!("?key={right}")).await);
+        work(&lun, 1, 2, 20).await;
+        let lun = opened(&format!("?key={right}&cipher=chacha20-poly1305")).await;
+        write(&lun, 0, 1).await.expect("written");
+        assert_eq!(read(&lun, 0).await, Ok(1));
+        let name = "iqn.2026-01.io.linerate:initiator";
+        assert_eq!(
+            refused(&url(&format!("?key={wrong}"))).await,
+            format!(
+                "{TARGET}: the target refuses the key of {name}: it has another one for this name, or none (key=FILE, name=NAME)"
+            )
+        );
+        assert_eq!(
+            refused(&url("?name=me")).await,
+            format!("{TARGET}: the target wants a key of me: name a file that holds it (key=FILE)")
+        );
+        assert!(refused(&url("?key=/none")).await.starts_with("the key in /none cannot be used: "));
+        drop(server);
+        // Who wants proof takes no target that gives none.
+        let _open = on_interface("server", unit(&Disk::new(1, BLOCKS), 1), Rules::default());
+        assert!(refused(&url(&format!("?key={right}"))).await.contains("the target refuses the key of"));
+    });
+}
+
+#[test]
+fn who_is_not_there_is_told_from_others() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let begin = now();
+        assert_eq!(
+            refused(&url("?timeout=3s")).await,
+            "no HyperSCSI target answers at hyperscsi://client within 3 s"
+        );
+        assert!(now() - begin >= Duration::from_secs(3) && now() - begin < Duration::from_secs(4));
+        let _server = on_interface("server", unit(&Disk::new(1, BLOCKS), 1), Rules::default());
+        let other = Url::parse("hyperscsi://client/iqn.x:other/0").expect("a URL");
+        let expected = format!("no target iqn.x:other answers at hyperscsi://client; there is {TARGET}");
+        assert_eq!(refused(&other).await, expected);
+        let other = Url::parse(&format!("hyperscsi://client/{TARGET}/7")).expect("a URL");
+        assert_eq!(refused(&other).await, "the target has no LUN 7");
+        let found = discover(&url("").place, Duration::from_secs(1), random).await.expect("an interface");
+        let [found] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((found.asked.as_str(), &found.targets[..]), ("client", &[TARGET.to_owned()][..]));
+    });
+}
+
+/// A target need not tell of itself; who knows its station reaches it.
+#[test]
+fn a_hidden_target_is_reached_by_its_station() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let rules = Rules { is_hidden: true, ..Rules::default() };
+        let _server = on_interface("server", unit(&Disk::new(1, BLOCKS), 1), rules);
+        let error = open(&url("?timeout=2s"), random).await.err();
+        assert!(matches!(error, Some(OpenError::Silent { .. })), "{error:?}");
+        let station = "02:00:00:00:00:72"; // the last letter of its interface
+        let lun = opened(&format!("?station={station}")).await;
+        write(&lun, 0, 1).await.expect("written");
+    });
+}
+
+#[test]
+fn long_frames_are_used_if_they_arrive() {
+    for carried in [usize::MAX, 8000, 1400] {
+        let ethernet = Ethernet::new(1, Conditions { carried_bytes: carried, ..GOOD }, 9000);
+        block_on(ethernet.world(), async {
+            let begin = now();
+            let _server = on_interface("server", unit(&Disk::new(1, BLOCKS), 1), Rules::default());
+            let lun = Rc::new(opened("").await);
+            assert!(
+                now() - begin < Duration::from_millis(500),
+                "nothing is tried in vain: {:?}",
+                now() - begin
+            );
+            work(&lun, 1, 4, 40).await;
+        });
+    }
+}
+
+#[test]
+fn a_server_that_is_started_again_under_load_loses_and_repeats_nothing() {
+    for seed in 0..2 {
+        let ethernet = Ethernet::new(seed, Conditions { lost_percent: 5, ..GOOD }, 1500);
+        block_on(ethernet.world(), async {
+            let disk = Disk::new(seed, BLOCKS);
+            let mut server = on_interface("server", unit(&disk, 1), Rules::default());
+            let lun = Rc::new(opened("").await);
+            let working = Rc::clone(&lun);
+            let load = spawn(async move { work(&working, seed, 6, 500).await });
+            for restarts in 1..=3 {
+                sleep(Duration::from_millis(100)).await;
+                assert!(!load.is_finished(), "it has work left");
+                drop(server);
+                sleep(Duration::from_millis(700)).await;
+                // The same cache: what was acknowledged is there.
+                server = on_interface("server", unit(&disk, 1), Rules::default());
+                while lun.target().reinstatements() < restarts {
+                    sleep(Duration::from_millis(10)).await;
+                }
+            }
+            load.await;
+            assert_eq!(lun.target().reinstatements(), 3);
+        });
+    }
+}
+
+#[test]
+fn a_flush_after_a_restart_that_lost_the_cache_says_so() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let disk = Disk::new(1, BLOCKS);
+        let server = on_interface("server", unit(&disk, 1), Rules::default());
+        let lun = opened("").await;
+        write(&lun, 0, 1).await.expect("written");
+        lun.flush().await.expect("flushed");
+        write(&lun, 0, 2).await.expect("written");
+        drop(server);
+        disk.lose_cache();
+        let _server = on_interface("server", unit(&disk, 2), Rules::default());
+        assert_eq!(lun.flush().await, Err(DeviceError::WritesLost));
+        assert_eq!((lun.flush().await, read(&lun, 0).await), (Ok(()), Ok(1)));
+    });
+}
+
+#[test]
+fn requests_wait_for_a_lost_session_as_long_as_they_are_told() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let disk = Disk::new(1, BLOCKS);
+        let server = on_interface("server", unit(&disk, 1), Rules::default());
+        let lun = opened("?reconnect-time=20s").await;
+        drop(server);
+        let begin = now();
+        assert_eq!(write(&lun, 0, 1).await, Err(DeviceError::NotReady));
+        let took = now() - begin;
+        assert!(took >= Duration::from_secs(20) && took < Duration::from_secs(24), "{took:?}");
+        let begin = now();
+        assert_eq!(read(&lun, 5).await, Err(DeviceError::NotReady));
+        assert!(now() - begin < Duration::from_secs(1), "it is known to be lost");
+        // Logins go on all the same.
+        let _server = on_interface("server", unit(&disk, 1), Rules::default());
+        sleep(Duration::from_secs(10)).await;
+        write(&lun, 0, 2).await.expect("it is back");
+        assert_eq!(read(&lun, 0).await, Ok(2));
+    });
+}
+
+#[test]
+fn a_session_that_is_not_to_come_back_fails_at_once() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let disk = Disk::new(1, BLOCKS);
+        let server = on_interface("server", unit(&disk, 1), Rules::default());
+        let lun = opened("?reconnect-time=0").await;
+        drop(server);
+        let _server = on_interface("server", unit(&disk, 1), Rules::default());
+        let begin = now();
+        assert_eq!(write(&lun, 0, 1).await, Err(DeviceError::NotReady));
+        assert!(now() - begin < Duration::from_secs(5), "{:?}", now() - begin);
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(read(&lun, 5).await, Err(DeviceError::NotReady), "it stays lost");
+        assert_eq!(read(&lun, 0).await, Err(DeviceError::Unsettled), "the write may still be carried out");
+    });
+}
+
+#[test]
+fn a_command_that_takes_too_long_is_aborted_and_never_comes_late() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let disk = Disk::new(1, BLOCKS);
+        let _server = on_interface("server", unit(&disk, 1), Rules::default());
+        let lun = opened("?timeout=3s").await;
+        disk.delay_next(Duration::from_secs(8));
+        let begin = now();
+        assert_eq!(write(&lun, 0, 1).await, Err(DeviceError::TimedOut));
+        assert!(now() - begin >= Duration::from_secs(3) && now() - begin < Duration::from_secs(4));
+        write(&lun, 0, 2).await.expect("the first one has ended");
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(read(&lun, 0).await, Ok(2));
+        lun.quiesced().await.expect("nothing is left");
+    });
+}
+
+#[test]
+fn a_dropped_request_is_aborted() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let disk = Disk::new(1, BLOCKS);
+        let _server = on_interface("server", unit(&disk, 1), Rules::default());
+        let lun = opened("").await;
+        let before = disk.writes();
+        disk.delay_next(Duration::from_secs(8));
+        assert!(timeout(Duration::from_millis(100), write(&lun, 0, 1)).await.is_err());
+        lun.quiesced().await.expect("nothing is left");
+        write(&lun, 0, 2).await.expect("written");
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!((read(&lun, 0).await, disk.writes()), (Ok(2), before + 1));
+    });
+}
+
+#[test]
+fn two_interfaces_are_two_paths_and_one_may_fail() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let disk = Disk::new(1, BLOCKS);
+        let _server = on_interface("server", unit(&disk, 1), Rules::default());
+        let url = Url::parse(&format!("hyperscsi://client+second/{TARGET}/0")).expect("a URL");
+        let lun = Rc::new(open(&url, random).await.unwrap_or_else(|error| panic!("{error}")));
+        let working = Rc::clone(&lun);
+        let load = spawn(async move { work(&working, 1, 6, 200).await });
+        sleep(Duration::from_millis(100)).await;
+        ethernet.unplug("second");
+        timeout(Duration::from_secs(300), load).await.expect("it goes on by the other one");
+        assert_eq!(lun.target().reinstatements(), 0);
+    });
+}
+
+#[test]
+fn an_interface_that_is_made_anew_is_used_again() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let disk = Disk::new(1, BLOCKS);
+        let _server = on_interface("server", unit(&disk, 1), Rules::default());
+        let lun = opened("").await;
+        ethernet.unplug("client");
+        sleep(Duration::from_secs(1)).await;
+        ethernet.plug();
+        let begin = now();
+        write(&lun, 0, 1).await.expect("it is back");
+        assert!(now() - begin < Duration::from_secs(100), "{:?}", now() - begin);
+        assert_eq!(read(&lun, 0).await, Ok(1));
+    });
+}
+
+#[test]
+fn a_flood_of_nonsense_leaves_others_their_turns() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let _server = on_interface("server", unit(&Disk::fast(BLOCKS), 1), Rules::default());
+        ethernet.flood();
+        let lun = opened("").await;
+        write(&lun, 0, 1).await.expect("written");
+        assert_eq!(read(&lun, 0).await, Ok(1));
+    });
+}
+
+#[test]
+fn a_session_that_is_closed_is_closed_at_the_server_too() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let unit = unit(&Disk::new(1, BLOCKS), 1);
+        let before = Arc::strong_count(&unit);
+        let _server = on_interface("server", Arc::clone(&unit), Rules::default());
+        let serving = Arc::strong_count(&unit);
+        let target = open_target(&url(""), random).await.unwrap_or_else(|error| panic!("{error}"));
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!(Arc::strong_count(&unit), serving + 1, "its nexus");
+        drop(target);
+        hyperscsi_client::closed().await;
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!((Arc::strong_count(&unit), serving), (serving, before + 1));
+    });
+}
