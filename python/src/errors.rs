@@ -45,7 +45,7 @@ pub(crate) fn device(py: Python<'_>, error: DeviceError) -> PyErr {
         DeviceError::Unsupported => ("UnsupportedError", None),
         DeviceError::NoSpace => ("NoSpaceError", None),
         DeviceError::Unreadable(lba) | DeviceError::Unwritable(lba) => ("MediumError", Some(lba.0)),
-        DeviceError::NotReady => ("NotReadyError", None),
+        DeviceError::NotReady | DeviceError::Fenced => ("NotReadyError", None),
         DeviceError::Reserved => ("ReservedError", None),
         DeviceError::TimedOut => ("TimedOutError", None),
         DeviceError::Cancelled => ("CancelledError", None),

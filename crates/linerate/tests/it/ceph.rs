@@ -141,6 +141,13 @@ impl Ceph {
         run_command(Command::new(program).args(arguments).env("CEPH_CONF", self.configuration()))
     }
 
+    /// The same, while the test goes on.
+    pub(crate) fn start_program(&self, program: &str, arguments: &[&str]) -> Child {
+        let mut command = Command::new(program);
+        command.args(arguments).env("CEPH_CONF", self.configuration()).stdin(Stdio::null());
+        command.spawn().unwrap_or_else(|error| panic!("{program}: {error}"))
+    }
+
     /// What a successful `rbd …` says.
     pub(crate) fn rbd(&self, arguments: &[&str]) -> String {
         self.run("rbd", arguments).expect_success()

@@ -1,9 +1,11 @@
 //! Images of a Ceph cluster of one node, served, and looked at by Ceph's own commands.
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 use block::{BlockDevice, Blocks, Buffer, Durability, Extent};
+use initiator::verbs::Compared;
 
 use crate::ceph::Ceph;
 use crate::program::{installed, run, run_command, until, write_patterned_file};
@@ -157,6 +159,109 @@ fn a_second_gateway_is_refused_and_told_who_has_the_image() {
     let mut second = Server::serving(&[&format!("disk={again}")]);
     second.stop();
     assert!(!ceph.rbd(&["status", "one"]).contains("watcher="), "it is closed");
+}
+
+/// Two gateways of one image. The first is stopped with writes under way, the cluster takes it for dead, and the second takes its
+/// lock and writes. When the first goes on, nothing of it reaches the image; its hosts are told that waiting does not help.
+#[test]
+fn a_gateway_that_was_stopped_writes_nothing_after_another_one_took_over() {
+    let Some(ceph) = Ceph::shared() else { return };
+    let volumes = ["stale", "idle"].map(|image| format!("{image}={}", ceph.volume(image, "&size=16MiB")));
+    let volumes = [volumes[0].as_str(), volumes[1].as_str()];
+    let mut first = Server::serving(&volumes);
+    if !first.is_ours() {
+        return;
+    }
+    let log = first.state().join("writes");
+    let mut load = Command::new(LINERATE);
+    load.args(["bench", &first.url("stale"), "--block", "4KiB", "--read", "0", "--depth", "16", "--json"]);
+    load.args(["--allow-write", "--yes", "--progress", "none", "--seconds", "5", "--verify", "--verify-log"]);
+    load.arg(&log);
+    let load = std::thread::spawn(move || run_command(&mut load));
+    until("a write is acknowledged", || {
+        std::fs::read(&log).is_ok_and(|bytes| bytes.len() > 64 && bytes[64..].iter().any(|byte| *byte != 0))
+    });
+    first.signal("STOP");
+    // It waits until the cluster has taken the first for dead.
+    let mut second = Server::serving(&volumes);
+    let written = second.state().join("written");
+    write_patterned_file(&written, 16 << 20);
+    let text = written.display().to_string();
+    run(LINERATE, &["copy", "--yes", &text, &second.url("stale")]).expect_success();
+    first.signal("CONT");
+
+    let told = load.join().expect("a load").said;
+    assert!(told.contains("\"errors\":") && !told.contains("\"errors\":0,"), "{told}");
+    let lost = |image: &str| {
+        let is_its = |line: &&str| line.contains("shut this client out") && line.contains(image);
+        first.log().lines().filter(is_its).count()
+    };
+    until("both volumes are fenced, the one without requests, too", || lost("rbd/idle") == 1);
+    assert_eq!(lost("rbd/stale"), 1, "one line: {}", first.log());
+    assert!(holds(&ceph, "stale", &written), "a write of the first one landed");
+    for volume in ["stale", "idle"] {
+        let said = run(LINERATE, &["copy", "--yes", &text, &first.url(volume)]);
+        assert_eq!(said.status.code(), Some(9), "{}", said.said);
+        assert!(said.said.contains("02/04/03") || said.said.contains("not ready"), "{}", said.said);
+    }
+    assert!(holds(&ceph, "stale", &written));
+    // What was acknowledged is in the image, or was another one's to change.
+    first.end();
+    second.stop();
+}
+
+/// The object server compares and writes in one step: a client of the cluster that knows nothing of our locks does not come between.
+#[test]
+fn compare_and_write_is_one_step_for_every_client_of_the_cluster() {
+    const LBA: u64 = 9;
+    let Some((ceph, mut server)) = serving("swapped") else { return };
+    let prefix = ceph.rbd(&["info", "--format", "json", "swapped"]);
+    let prefix: serde_json::Value = serde_json::from_str(&prefix).expect("JSON");
+    let object = format!("{}.{:016x}", prefix["block_name_prefix"].as_str().expect("a prefix"), 0);
+    let foreign = server.state().join("foreign").display().to_string();
+    std::fs::write(&foreign, [0xbb; 512]).expect("a temporary file");
+    let offset = (LBA * 512).to_string();
+    in_a_world(async {
+        let lun = attached(&server.url("disk")).await;
+        let swap = async |old, new| {
+            let [old, new] = [old, new].map(block_of);
+            lun.unit().compare_and_write(LBA, 1, &old, &new).await.expect("an answer")
+        };
+        // Of an object that is not there yet the blocks are zeros.
+        assert_eq!(swap(1, 0xaa).await, Compared::Differs { offset_bytes: Some(0) });
+        assert_eq!(swap(0, 0xaa).await, Compared::Written);
+        let (mut half, found) = (block_of(0xaa), block_of(0xaa));
+        half[100..].fill(0x55);
+        let differs = lun.unit().compare_and_write(LBA, 1, &half, &found).await.expect("an answer");
+        assert_eq!(differs, Compared::Differs { offset_bytes: Some(100) });
+        // Longer ones are compared under our own lock.
+        let long = Buffer::zeroed(2 * 512);
+        let written = lun.unit().compare_and_write(LBA + 1, 2, &long, &long).await.expect("an answer");
+        assert_eq!(written, Compared::Written);
+        let mut held = 0xaa;
+        for _ in 0..8 {
+            let mut other =
+                ceph.start_program("rados", &["-p", "rbd", "put", "--offset", &offset, &object, &foreign]);
+            loop {
+                let (next, is_over) = (held ^ 0x66, other.try_wait().expect("a child").is_some());
+                if swap(held, next).await != Compared::Written {
+                    break;
+                }
+                assert!(!is_over, "the other client's write was lost between our comparison and our write");
+                held = next;
+            }
+            assert!(other.wait().expect("a child").success());
+            assert_eq!(swap(0xbb, held).await, Compared::Written, "its write is what is there");
+        }
+        lun.close().await;
+    });
+    server.stop();
+}
+
+fn block_of(byte: u8) -> Buffer {
+    let mut buffer = Buffer::zeroed(512);
+    buffer.fill(byte);
+    buffer
 }
 
 #[test]

@@ -163,6 +163,7 @@ fn errno(error: DeviceError) -> Errno {
         DeviceError::Unreadable(_)
         | DeviceError::Unwritable(_)
         | DeviceError::NotReady
+        | DeviceError::Fenced
         | DeviceError::TimedOut
         | DeviceError::Cancelled
         | DeviceError::WritesLost

@@ -350,6 +350,7 @@ fn of_device(error: DeviceError) -> Kind {
         DeviceError::Unreadable(_)
         | DeviceError::Unwritable(_)
         | DeviceError::NotReady
+        | DeviceError::Fenced
         | DeviceError::WritesLost
         | DeviceError::Unsettled => Kind::Device,
         DeviceError::OutOfRange | DeviceError::Unsupported | DeviceError::Cancelled => Kind::Failed,

@@ -282,6 +282,11 @@ impl RemoteLun {
                     tracing::error!(lun = self.number, "another device answers at the LUN: it is left alone");
                     self.is_another.store(true, Relaxed);
                 }
+                // "Manual intervention required": waiting does not help, and its hosts may have another path.
+                Err(OpenError::Refused { sense: Some(sense), .. }) if sense.is_out_of_service() => {
+                    tracing::warn!(lun = self.number, "the LUN is out of service ({sense})");
+                    break;
+                }
                 Err(error) if reactor::now() < until => {
                     // A restarted target that adds its LUNs one by one may never report a reset of this one.
                     if matches!(error, OpenError::NoSuchLun(_) | OpenError::Refused { .. }) {

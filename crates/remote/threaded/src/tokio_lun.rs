@@ -158,7 +158,7 @@ fn io_error(error: DeviceError) -> io::Error {
         DeviceError::ReadOnly => ErrorKind::ReadOnlyFilesystem,
         DeviceError::Unsupported => ErrorKind::Unsupported,
         DeviceError::NoSpace => ErrorKind::StorageFull,
-        DeviceError::NotReady => ErrorKind::NotConnected,
+        DeviceError::NotReady | DeviceError::Fenced => ErrorKind::NotConnected,
         DeviceError::Reserved => ErrorKind::ResourceBusy,
         DeviceError::TimedOut => ErrorKind::TimedOut,
         DeviceError::Cancelled => ErrorKind::Interrupted,

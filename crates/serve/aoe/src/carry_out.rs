@@ -454,7 +454,7 @@ impl From<DeviceError> for Failed {
             | DeviceError::Unwritable(_)
             | DeviceError::WritesLost
             | DeviceError::Unsettled => Failed::Fault,
-            DeviceError::NotReady | DeviceError::TimedOut | DeviceError::Cancelled => {
+            DeviceError::NotReady | DeviceError::Fenced | DeviceError::TimedOut | DeviceError::Cancelled => {
                 Failed::Aoe(ErrorCode::Unavailable)
             }
         }

@@ -413,6 +413,7 @@ impl From<DeviceError> for Failed {
             DeviceError::Unreadable(_) => Failed(Errno::Eio, "a block could not be read"),
             DeviceError::Unwritable(_) => Failed(Errno::Eio, "a block could not be written"),
             DeviceError::NotReady => Failed(Errno::Eio, "the device is not ready"),
+            DeviceError::Fenced => Failed(Errno::Eio, "the device is fenced: another host has taken it over"),
             DeviceError::TimedOut => Failed(Errno::Eio, "the device did not answer in time"),
             DeviceError::Cancelled => Failed(Errno::Eio, "the request was cancelled"),
             DeviceError::WritesLost => Failed(Errno::Eio, "acknowledged writes may be lost"),

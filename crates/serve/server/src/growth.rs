@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use volume::Volume;
+use block::DeviceError;
+use volume::{RequestKind, Volume};
 
 use crate::server::Server;
 use crate::watched::Name;
@@ -27,6 +28,10 @@ pub(crate) async fn watch(server: Arc<Server>, name: Rc<Name>, volume: Weak<Volu
         if let Err(error) = volume.device().refresh().await {
             // What uses the volume will fail, and say so; its size stays what it was.
             tracing::debug!(volume = name.now(), %error, "cannot look at the size");
+            // No request need be under way when another host takes the device over.
+            if error == DeviceError::Fenced {
+                volume.record_end(RequestKind::Inspect, &Err::<(), _>(error));
+            }
         }
         let blocks = volume.device().geometry().blocks;
         if known < blocks {

@@ -54,6 +54,8 @@ pub(crate) fn condition(error: DeviceError) -> Condition {
         DeviceError::NotReady | DeviceError::Reserved => {
             Condition::new(SenseKey::NotReady, asc::BECOMING_READY)
         }
+        // No waiting helps: a host with another path uses that.
+        DeviceError::Fenced => Condition::new(SenseKey::NotReady, asc::MANUAL_INTERVENTION_REQUIRED),
         DeviceError::TimedOut => {
             Condition::new(SenseKey::AbortedCommand, asc::COMMAND_TIMEOUT_DURING_PROCESSING)
         }

@@ -69,6 +69,18 @@ pub struct Space {
     pub available_bytes: Option<u64>,
 }
 
+/// How a [`BlockDevice::compare_and_write`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// The blocks held what was expected, and are written, stably.
+    Written,
+    /// They did not, from this byte of the extent on; nothing is written.
+    Differs {
+        /// From the start of the extent.
+        offset_bytes: u64,
+    },
+}
+
 /// A store of numbered blocks.
 ///
 /// All methods take shared references: devices are used from several cores concurrently, and synchronize
@@ -110,6 +122,18 @@ pub trait BlockDevice: Send + Sync {
 
     /// Writes `data`, whose length is that of the extent.
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()>;
+
+    /// Writes `data` if the blocks hold `expected`; both are as long as the extent. The storage does it in one step, so that no
+    /// other host that uses it comes between. `None` where it cannot, or not for this extent: the caller reads and writes under a
+    /// lock of its own then, which holds for this host.
+    fn compare_and_write(
+        &self,
+        _extent: Extent,
+        _expected: &Slice,
+        _data: &Slice,
+    ) -> Option<Pending<'_, Compared>> {
+        None
+    }
 
     /// Brings all writes acknowledged before this call to stable storage. If it fails, any write acknowledged
     /// before its end that is not on stable storage may be lost: a later flush that succeeds does not cover
@@ -174,5 +198,5 @@ pub trait BlockDevice: Send + Sync {
 
 /// A shared device is a device: layers take either.
 impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
-    forward!(self => **self; geometry, profile, memory, memory_to_write, read_nowait, write_nowait, read, write, flush, losses, unmap, write_zeroes, allocation, space, allocated_bytes, refresh, grow, take_os_error, quiesced);
+    forward!(self => **self; geometry, profile, memory, memory_to_write, read_nowait, write_nowait, read, write, compare_and_write, flush, losses, unmap, write_zeroes, allocation, space, allocated_bytes, refresh, grow, take_os_error, quiesced);
 }

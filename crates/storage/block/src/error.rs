@@ -28,6 +28,10 @@ pub enum DeviceError {
     /// The device is missing, or out of service. A later retry may succeed.
     #[display("the device is not ready")]
     NotReady,
+    /// The storage carries out nothing of this host any more, because another one has taken the device over. It stays so until
+    /// the device is opened again.
+    #[display("the device is fenced: another host has taken it over")]
+    Fenced,
     /// Another host has reserved the device.
     #[display("the device is reserved by another initiator")]
     Reserved,

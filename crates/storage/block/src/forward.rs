@@ -70,6 +70,16 @@ macro_rules! forward {
             ($inner).write(extent, data, durability)
         }
     };
+    (@compare_and_write $self:ident, $inner:expr) => {
+        fn compare_and_write(
+            &$self,
+            extent: $crate::Extent,
+            expected: &$crate::Slice,
+            data: &$crate::Slice,
+        ) -> Option<$crate::Pending<'_, $crate::Compared>> {
+            ($inner).compare_and_write(extent, expected, data)
+        }
+    };
     (@losses $self:ident, $inner:expr) => {
         fn losses(&$self) -> u64 {
             ($inner).losses()

@@ -6,7 +6,7 @@
 //! state.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::Volume;
 
@@ -16,6 +16,8 @@ pub(crate) struct Gate {
     fences: AtomicUsize,
     /// Fences that there were.
     fenced: AtomicU64,
+    /// Its storage has fenced this server.
+    is_taken_over: AtomicBool,
 }
 
 /// Fences the volume until it is dropped. Several may exist at once; the volume is fenced while there is any.
@@ -56,8 +58,23 @@ impl Volume {
         self.gate.fenced.load(Ordering::Relaxed)
     }
 
-    /// Whether there is a [`Fence`].
+    /// Whether there is a [`Fence`], or another host has taken the device over.
     pub fn is_fenced(&self) -> bool {
         self.gate.fences.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether another host has taken the device over ([`DeviceError::Fenced`](block::DeviceError::Fenced)): no request of it
+    /// succeeds until it is opened again.
+    pub fn is_taken_over(&self) -> bool {
+        self.gate.is_taken_over.load(Ordering::Acquire)
+    }
+
+    /// The device has said so. The volume stays fenced.
+    pub(crate) fn fence_for_good(&self) {
+        if !self.gate.is_taken_over.swap(true, Ordering::AcqRel) {
+            self.gate.fences.fetch_add(1, Ordering::Release);
+            self.gate.fenced.fetch_add(1, Ordering::Relaxed);
+            self.advance_generation();
+        }
     }
 }

@@ -131,6 +131,7 @@ fn is_the_storages(error: DeviceError) -> bool {
         | DeviceError::Unreadable(_)
         | DeviceError::Unwritable(_)
         | DeviceError::NotReady
+        | DeviceError::Fenced
         | DeviceError::Reserved
         | DeviceError::TimedOut
         | DeviceError::WritesLost

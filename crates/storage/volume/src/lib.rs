@@ -156,6 +156,10 @@ impl Volume {
     /// A request of the device has ended.
     #[inline]
     pub fn record_end<T>(&self, kind: RequestKind, result: &Result<T, DeviceError>) {
-        self.health.ended(kind, result.as_ref().err().copied(), || self.device.take_os_error());
+        let error = result.as_ref().err().copied();
+        self.health.ended(kind, error, || self.device.take_os_error());
+        if error == Some(DeviceError::Fenced) {
+            self.fence_for_good();
+        }
     }
 }

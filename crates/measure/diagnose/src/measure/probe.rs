@@ -250,6 +250,7 @@ pub(super) fn of_device(error: DeviceError) -> NoTime {
         | DeviceError::TimedOut
         | DeviceError::Cancelled
         | DeviceError::WritesLost
+        | DeviceError::Fenced
         | DeviceError::Unsettled => NoTime::Failed(error.to_string()),
     }
 }

@@ -5,13 +5,14 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use block::Permit;
 
+use super::fence::{Fence, shut_out};
 use super::library::{
     FEATURE_EXCLUSIVE_LOCK, Handle, Info, LOCK_MODE_EXCLUSIVE, Library, Setting, Watcher, library,
 };
@@ -23,12 +24,14 @@ use crate::files::orphans::Orphans;
 pub(super) struct Image {
     library: &'static Library,
     handles: RwLock<Option<Handles>>,
-    /// The cluster has shut this client out, or its lock is gone: it sends nothing any more.
-    is_fenced: AtomicBool,
+    pub(super) fence: Arc<Fence>,
+    /// Looks in a row at which somebody else had the lock.
+    lost_looks: AtomicU32,
     /// Whether it has the exclusive lock.
     is_locked: bool,
-    name: String,
     pub(super) object_bytes: u64,
+    /// Bytes that lie in one object without a gap.
+    pub(super) stripe_bytes: u64,
 }
 
 /// What is open, each null until it is. Dropping closes them, which waits for the requests under way.
@@ -51,6 +54,9 @@ static UNCLOSED: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
 const KEPT_OUT_SECONDS: u64 = 365 * 24 * 60 * 60;
 
+/// Looks, a second apart, at which the lock is not this client's before it is taken for lost.
+const LOST_LOOKS: u32 = 5;
+
 /// Between two looks at whether the holder of a lock is still there.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -69,11 +75,20 @@ impl Image {
         if is_locked {
             handles.lock(options)?;
         }
-        let object_bytes = handles.info().map_err(|error| failed(options, "opening", error))?.object_size;
-        let is_fenced = AtomicBool::new(false);
-        let image =
-            Image { library, handles: RwLock::new(Some(handles)), is_fenced, is_locked, name, object_bytes };
-        let image = Arc::new(image);
+        let opening = |error| failed(options, "opening", error);
+        let object_bytes = handles.info().map_err(opening)?.object_size;
+        let mut stripe_bytes = 0;
+        // SAFETY: an open image, and a place for the number.
+        ended(unsafe { (library.rbd_get_stripe_unit)(handles.image, &mut stripe_bytes) }).map_err(opening)?;
+        let image = Arc::new(Image {
+            library,
+            handles: RwLock::new(Some(handles)),
+            fence: Fence::new(name, is_locked),
+            lost_looks: AtomicU32::new(0),
+            is_locked,
+            object_bytes,
+            stripe_bytes: stripe_bytes.max(1),
+        });
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|image| image.strong_count() > 0);
         open.push(Arc::downgrade(&image));
@@ -89,11 +104,11 @@ impl Image {
         orphans: &Arc<Orphans>,
     ) -> io::Result<Running> {
         let handles = self.handles();
-        let image = handles.as_ref().filter(|_| !self.is_fenced()).map(|handles| handles.image);
+        let image = handles.as_ref().filter(|_| !self.fence.is_set()).map(|handles| handles.image);
         let image = image.ok_or_else(shut_out)?;
         // SAFETY: the image is open, and it is closed by `rbd_close` alone, which waits for its requests.
-        let running = unsafe { submit(self.library, image, request, at, permit, orphans) };
-        running.map_err(|error| self.error(error))
+        let running = unsafe { submit(self.library, &self.fence, image, request, at, permit, orphans) };
+        running.map_err(|error| self.fence.error(error))
     }
 
     /// The size in bytes. It may wait for the cluster.
@@ -125,34 +140,33 @@ impl Image {
         }
     }
 
-    /// The error of a result. One that says that this client may not write any more fences the image for good: what would
-    /// follow could come after the writes of the one that has it now.
-    pub(super) fn error(&self, result: c_int) -> io::Error {
-        let errno = -result;
-        let is_lost = errno == libc::ESHUTDOWN || (self.is_locked && errno == libc::EROFS);
-        if !is_lost {
-            return io::Error::from_raw_os_error(errno);
+    /// Asks the object server of the image's header whether this client still has the lock; one that the cluster has shut out,
+    /// or whose lock another one has taken, is fenced although it has no requests.
+    pub(super) fn check_lock(&self) -> io::Result<()> {
+        if !self.is_locked {
+            return Ok(());
         }
-        if !self.is_fenced.swap(true, Ordering::AcqRel) {
-            tracing::error!(
-                image = self.name,
-                errno,
-                "the exclusive lock is lost, or the cluster has shut this client out (blocklist): nothing is sent to it any more"
-            );
+        let mut is_owner = 0;
+        // SAFETY: the image is open for as long as the call lasts.
+        self.call(|image| unsafe { (self.library.rbd_is_exclusive_lock_owner)(image, &mut is_owner) })?;
+        if is_owner != 0 {
+            self.lost_looks.store(0, Ordering::Relaxed);
+            return Ok(());
         }
-        shut_out()
-    }
-
-    pub(super) fn is_fenced(&self) -> bool {
-        self.is_fenced.load(Ordering::Acquire)
+        // The library renews its watch, and with it the lock's cookie, after the object server was away.
+        if self.lost_looks.fetch_add(1, Ordering::Relaxed) + 1 >= LOST_LOOKS {
+            self.fence.set(libc::EROFS);
+            return Err(shut_out());
+        }
+        Ok(())
     }
 
     fn call(&self, call: impl FnOnce(Handle) -> c_int) -> io::Result<()> {
         let handles = self.handles();
-        let image = handles.as_ref().filter(|_| !self.is_fenced()).map(|handles| handles.image);
+        let image = handles.as_ref().filter(|_| !self.fence.is_set()).map(|handles| handles.image);
         match call(image.ok_or_else(shut_out)?) {
             0.. => Ok(()),
-            error => Err(self.error(error)),
+            error => Err(self.fence.error(error)),
         }
     }
 
@@ -493,10 +507,6 @@ fn failed(options: &RbdOptions, doing: &str, source: io::Error) -> RbdError {
 /// The result of a call, as the libraries write it.
 fn ended(result: c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
-}
-
-fn shut_out() -> io::Error {
-    io::Error::from_raw_os_error(libc::ESHUTDOWN)
 }
 
 fn c_string(text: &str) -> Result<CString, RbdError> {

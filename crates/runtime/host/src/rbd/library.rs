@@ -115,8 +115,10 @@ libraries! {
         fn rbd_stat(Handle, *mut Info, usize) -> c_int;
         fn rbd_get_size(Handle, *mut u64) -> c_int;
         fn rbd_get_features(Handle, *mut u64) -> c_int;
+        fn rbd_get_stripe_unit(Handle, *mut u64) -> c_int;
         fn rbd_resize(Handle, u64) -> c_int;
         fn rbd_lock_acquire(Handle, c_int) -> c_int;
+        fn rbd_is_exclusive_lock_owner(Handle, *mut c_int) -> c_int;
         fn rbd_lock_get_owners(Handle, *mut c_int, *mut *mut c_char, *mut usize) -> c_int;
         fn rbd_lock_get_owners_cleanup(*mut *mut c_char, usize) -> ();
         fn rbd_watchers_list(Handle, *mut Watcher, *mut usize) -> c_int;
@@ -129,6 +131,7 @@ libraries! {
         fn rbd_aio_release(Handle) -> ();
         fn rbd_aio_read(Handle, u64, usize, *mut c_char, Handle) -> c_int;
         fn rbd_aio_write(Handle, u64, usize, *const c_char, Handle) -> c_int;
+        fn rbd_aio_compare_and_write(Handle, u64, usize, *const c_char, *const c_char, Handle, *mut u64, c_int) -> c_int;
         fn rbd_aio_flush(Handle, Handle) -> c_int;
         fn rbd_aio_write_zeroes(Handle, u64, usize, Handle, c_int, c_int) -> c_int;
     }

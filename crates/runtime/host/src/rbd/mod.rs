@@ -15,17 +15,19 @@
 //! it, or being shut out of the cluster, fences the device for good.
 
 mod error;
+mod fence;
 mod image;
 mod library;
 mod request;
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use block::{
-    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba,
-    Pending, Permits, Profile, Run, Slice,
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, Compared, DeviceError, Durability, Extent, Geometry,
+    Lba, Pending, Permits, Profile, Run, Slice,
 };
 
 use crate::file::failure::{LatestError, Verb};
@@ -103,6 +105,9 @@ pub struct RbdDevice {
 /// Calls that block and are under way at once: the look at the size, and allocation.
 const LANE_THREADS: usize = 4;
 
+/// What librbd compares and writes at once (`ImageCompareAndWriteRequest`).
+const SECTOR_BYTES: u64 = 512;
+
 /// Bytes that one request zeroes: 256 objects of the usual size. The library makes a request for each of them at once.
 const ZERO_BYTES_MAX: u64 = 1 << 30;
 
@@ -168,18 +173,31 @@ impl RbdDevice {
 
     /// Has the library carry a request out that begins at this block.
     async fn perform(&self, request: Request, verb: Verb, lba: Lba) -> Result<Option<Request>, DeviceError> {
-        let at = lba.0 << self.options.block_size.shift();
         let read_bytes = if let Request::Read(buffer) = &request { buffer.len() } else { 0 };
-        let permit = self.permits.take().await;
-        let told = |error| self.latest_error.told(&error, verb, lba);
-        let running = self.image.submit(request, at, permit, &self.orphans).map_err(told)?;
-        let (result, request) = running.await;
+        let (result, request) =
+            self.carry_out(request, lba).await.map_err(|error| self.told(&error, verb, lba))?;
         match result {
             // The image has become shorter: the rest of the buffer is as it was.
             0.. if (result as usize) < read_bytes => Err(DeviceError::Unreadable(lba)),
             0.. => Ok(request),
-            error => Err(told(self.image.error(error as i32))),
+            error => Err(self.told(&self.image.fence.error(error as i32), verb, lba)),
         }
+    }
+
+    /// The library's result, and the request with its memory.
+    async fn carry_out(&self, request: Request, lba: Lba) -> io::Result<(isize, Option<Request>)> {
+        let (image, at) = (&self.image, lba.0 << self.options.block_size.shift());
+        let work = async {
+            let permit = self.permits.take().await;
+            Ok(image.submit(request, at, permit, &self.orphans)?.await)
+        };
+        image.fence.unless_set(work).await
+    }
+
+    /// The error of a request that did not get past `lba`.
+    fn told(&self, error: &io::Error, verb: Verb, lba: Lba) -> DeviceError {
+        let told = self.latest_error.told(error, verb, lba);
+        if self.image.fence.is_set() { DeviceError::Fenced } else { told }
     }
 
     async fn load(&self, extent: Extent, buffer: Buffer) -> Result<Buffer, DeviceError> {
@@ -203,6 +221,29 @@ impl RbdDevice {
         self.perform(Request::Write(data), Verb::Write, extent.lba).await.map(drop)
     }
 
+    async fn compare_and_store(
+        &self,
+        extent: Extent,
+        expected: Slice,
+        data: Slice,
+    ) -> Result<Compared, DeviceError> {
+        self.check_change(extent)?;
+        self.check_length(extent, expected.len())?;
+        self.check_length(extent, data.len())?;
+        let differs_at = Box::new(AtomicU64::new(0));
+        let request = Request::CompareAndWrite { expected, data, differs_at };
+        let carried_out = self.carry_out(request, extent.lba).await;
+        let (result, request) = carried_out.map_err(|error| self.told(&error, Verb::Write, extent.lba))?;
+        match (result as i32, request) {
+            (0.., _) => Ok(Compared::Written),
+            // The library counts from the start of the object's part that it has compared, and adds where the object begins.
+            (error, Some(Request::CompareAndWrite { differs_at, .. })) if error == -libc::EILSEQ => {
+                Ok(Compared::Differs { offset_bytes: differs_at.into_inner() % SECTOR_BYTES })
+            }
+            (error, _) => Err(self.told(&self.image.fence.error(error), Verb::Write, extent.lba)),
+        }
+    }
+
     async fn zero(&self, extent: Extent, is_thick: bool) -> Result<(), DeviceError> {
         self.check_change(extent)?;
         for part in extent.chunks(ZERO_BYTES_MAX >> self.options.block_size.shift()) {
@@ -222,7 +263,7 @@ impl RbdDevice {
         let (geometry, image) = (self.geometry(), Arc::clone(&self.image));
         let (at, length) = (geometry.offset(extent), geometry.length(extent));
         let data = self.lane.run(move || image.data(at, length, runs_max)).await;
-        let data = data.map_err(|error| self.latest_error.told(&error, Verb::Inspect, extent.lba))?;
+        let data = data.map_err(|error| self.told(&error, Verb::Inspect, extent.lba))?;
         Ok(runs(self.options.block_size, extent, &data, runs_max))
     }
 }
@@ -298,6 +339,19 @@ impl BlockDevice for RbdDevice {
         Box::pin(self.store(extent, data))
     }
 
+    /// The library does so within one sector and one object; more blocks are the caller's to compare.
+    fn compare_and_write(
+        &self,
+        extent: Extent,
+        expected: &Slice,
+        data: &Slice,
+    ) -> Option<Pending<'_, Compared>> {
+        let (at, length) = (self.geometry().offset(extent), self.geometry().length(extent));
+        let is_within = |unit: u64| length > 0 && at / unit == (at + length - 1) / unit;
+        let can = is_within(SECTOR_BYTES) && is_within(self.image.stripe_bytes);
+        can.then(|| Box::pin(self.compare_and_store(extent, expected.clone(), data.clone())) as _)
+    }
+
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async {
             if self.options.is_read_only() {
@@ -319,12 +373,14 @@ impl BlockDevice for RbdDevice {
         Box::pin(self.runs(extent, runs_max))
     }
 
-    /// The library hears of a resize by its watch of the image; this asks it.
+    /// The library hears of a resize by its watch of the image; this asks it, and whether the lock is still this client's.
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(async {
             let image = Arc::clone(&self.image);
-            let size = self.lane.run(move || image.size()).await;
-            let size = size.map_err(|error| self.latest_error.told(&error, Verb::Inspect, Lba(0)))?;
+            let look = self.lane.run(move || image.check_lock().and_then(|()| image.size()));
+            // The library may wait for a lock that it cannot get.
+            let size = self.image.fence.unless_set(look).await;
+            let size = size.map_err(|error| self.told(&error, Verb::Inspect, Lba(0)))?;
             self.present_bytes.store(size, Ordering::Relaxed);
             if self.options.bytes.is_some() {
                 return Ok(());
@@ -346,7 +402,7 @@ impl BlockDevice for RbdDevice {
                 _ => Ok(()),
             });
             let at_end = Lba(self.geometry().blocks.0);
-            grown.await.map_err(|error| self.latest_error.told(&error, Verb::Write, at_end))?;
+            grown.await.map_err(|error| self.told(&error, Verb::Write, at_end))?;
             self.present_bytes.fetch_max(bytes, Ordering::Relaxed);
             self.blocks.fetch_max(blocks.0, Ordering::Relaxed);
             Ok(())

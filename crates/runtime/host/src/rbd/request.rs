@@ -5,11 +5,13 @@
 use std::ffi::{c_int, c_void};
 use std::pin::Pin;
 use std::ptr;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use block::{Buffer, Permit, Slice};
 
+use super::fence::Fence;
 use super::library::{Handle, Library, THICK_PROVISION};
 use crate::files::orphans::{Claim, Orphans, Ticket};
 
@@ -17,6 +19,13 @@ use crate::files::orphans::{Claim, Orphans, Ticket};
 pub(super) enum Request {
     Read(Buffer),
     Write(Slice),
+    /// Written if the image has what is expected, in one step of the object server. Where it has something else, the library
+    /// says from which byte on.
+    CompareAndWrite {
+        expected: Slice,
+        data: Slice,
+        differs_at: Box<AtomicU64>,
+    },
     /// The bytes read as zeros afterwards: deallocated where an object or a part of it can be, or, if `is_thick`, written.
     Zero {
         length: usize,
@@ -34,6 +43,7 @@ pub(super) struct Running {
 
 struct Operation {
     library: &'static Library,
+    fence: Arc<Fence>,
     state: Mutex<OperationState>,
 }
 
@@ -52,6 +62,7 @@ struct OperationState {
 /// `image` is an open image of `library`, and stays open until the request has ended: closing it waits for that.
 pub(super) unsafe fn submit(
     library: &'static Library,
+    fence: &Arc<Fence>,
     image: Handle,
     request: Request,
     at: u64,
@@ -61,7 +72,7 @@ pub(super) unsafe fn submit(
     let (claim, ticket) = orphans.ticket();
     let state =
         OperationState { request: Some(request), result: None, waker: None, held: Some((permit, ticket)) };
-    let operation = Arc::new(Operation { library, state: Mutex::new(state) });
+    let operation = Arc::new(Operation { library, fence: Arc::clone(fence), state: Mutex::new(state) });
     let given = Arc::into_raw(Arc::clone(&operation)).cast_mut();
     let mut completion = ptr::null_mut();
     // SAFETY: the callback has the type that the library calls, and takes over the reference `given`.
@@ -94,6 +105,10 @@ impl Operation {
         let (address, length, kind) = match &mut self.state().request {
             Some(Request::Read(buffer)) => (buffer.as_mut_ptr(), buffer.len(), Kind::Read),
             Some(Request::Write(data)) => (data.as_ptr().cast_mut(), data.len(), Kind::Write),
+            Some(Request::CompareAndWrite { expected, data, differs_at }) => {
+                let (expected, differs_at) = (expected.as_ptr(), differs_at.as_ptr());
+                (data.as_ptr().cast_mut(), data.len(), Kind::CompareAndWrite { expected, differs_at })
+            }
             Some(Request::Zero { length, is_thick }) => {
                 (ptr::null_mut(), *length, Kind::Zero { flags: if *is_thick { THICK_PROVISION } else { 0 } })
             }
@@ -101,11 +116,21 @@ impl Operation {
         };
         let (address, library) = (address.cast(), self.library);
         // SAFETY: image and completion by the caller; `length` bytes at `address` stay the operation's until the callback, and
-        // a write only reads them.
+        // a write only reads them. What is expected is as long as the data, and lives in the operation like `differs_at`.
         unsafe {
             match kind {
                 Kind::Read => (library.rbd_aio_read)(image, at, length, address, completion),
                 Kind::Write => (library.rbd_aio_write)(image, at, length, address, completion),
+                Kind::CompareAndWrite { expected, differs_at } => (library.rbd_aio_compare_and_write)(
+                    image,
+                    at,
+                    length,
+                    expected.cast(),
+                    address,
+                    completion,
+                    differs_at,
+                    0,
+                ),
                 Kind::Zero { flags } => {
                     (library.rbd_aio_write_zeroes)(image, at, length, completion, flags, 0)
                 }
@@ -119,6 +144,10 @@ impl Operation {
     }
 
     fn end(&self, result: isize) {
+        if result < 0 {
+            // Here, since nobody may wait for the result any more.
+            let _ = self.fence.error(result as c_int);
+        }
         let mut state = self.state();
         state.result = Some(result);
         let (held, waker) = (state.held.take(), state.waker.take());
@@ -132,6 +161,7 @@ impl Operation {
 enum Kind {
     Read,
     Write,
+    CompareAndWrite { expected: *const u8, differs_at: *mut u64 },
     Zero { flags: c_int },
     Flush,
 }

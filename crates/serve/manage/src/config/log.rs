@@ -57,6 +57,7 @@ const KNOWN: &[&str] = &[
     "host::files::lane",
     "host::files::ring",
     "host::ram::memory",
+    "host::rbd::fence",
     "host::rbd::image",
     "hyperscsi_server::core",
     "hyperscsi_server::management",

@@ -1,12 +1,13 @@
 //! Atomic commands: COMPARE AND WRITE, ORWRITE(16) and WRITE ATOMIC(16) (SBC-4 5.3, 5.16, 5.48). They hold an
 //! exclusive range lock, so overlapping commands neither see nor cause a mixture.
 
-use block::{Buffer, Extent};
+use block::{Buffer, Compared, Extent};
 use scsi::Condition;
 
 use super::{Call, transfer, vpd};
 use crate::failure::Failure;
 use crate::plan::{Outcome, Plan};
+use crate::unit::miscompare;
 
 /// Data-out are twice the blocks named: first what is expected, then what is to be written.
 pub(crate) fn plan_compare_and_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
@@ -29,8 +30,16 @@ pub(crate) fn plan_compare_and_write(call: &mut Call<'_>) -> Result<Plan, Failur
     call.receive(half * 2, working_bytes, move |access, data| async move {
         let (expected, written) = halves(data, half as usize)?;
         let _excluded = access.locks().exclude(extent).await;
+        let (expected, written) = (expected.share(), written.share());
+        // In one step of the storage where it has one: its other users do not see our lock.
+        if let Some(compared) = access.compare_and_store(extent, &expected, &written, durability) {
+            return match compared.await? {
+                Compared::Written => Ok(Outcome::default()),
+                Compared::Differs { offset_bytes } => Err(miscompare(offset_bytes).into()),
+            };
+        }
         access.compare(extent, &expected, 0).await?;
-        access.store(extent, written.share(), durability).await?;
+        access.store(extent, written, durability).await?;
         Ok(Outcome::default())
     })
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use block::{Buffer, DeviceError, Durability, Extent, Pending, Run, Slice, Space};
+use block::{Buffer, Compared, DeviceError, Durability, Extent, Pending, Run, Slice, Space};
 use scsi::{Condition, SenseKey, asc};
 use volume::RequestKind;
 
@@ -223,6 +223,28 @@ impl DeviceAccess {
         })
     }
 
+    /// Has the device write `data` if the blocks hold `expected`; `None` if it cannot. Stable writes that succeed are failed as in
+    /// [`DeviceAccess::store`].
+    pub(crate) fn compare_and_store(
+        &self,
+        extent: Extent,
+        expected: &Slice,
+        data: &Slice,
+        durability: Durability,
+    ) -> Option<OutstandingRequest<'_, Compared>> {
+        let request = self.device().compare_and_write(extent, expected, data)?;
+        Some(self.ask(RequestKind::Change, Some(extent), || {
+            Box::pin(async move {
+                let compared = request.await?;
+                if compared == Compared::Written && durability == Durability::Stable {
+                    self.unit.volume().record_lost_writes().await;
+                    self.report_losses()?;
+                }
+                Ok(compared)
+            })
+        }))
+    }
+
     /// Makes the blocks read as zeros ([`block::BlockDevice::write_zeroes`]).
     pub(crate) fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> OutstandingRequest<'_, ()> {
         self.ask(RequestKind::Change, Some(extent), || self.device().write_zeroes(extent, may_unmap))
@@ -340,6 +362,6 @@ fn first_difference(found: &[u8], expected: &[u8], at: usize) -> Option<usize> {
 
 /// MISCOMPARE DURING VERIFY OPERATION. INFORMATION is the offset of the first byte that differs, which ESXi
 /// looks at after a failed COMPARE AND WRITE (SBC-3 5.2).
-fn miscompare(offset: u64) -> Condition {
+pub(crate) fn miscompare(offset: u64) -> Condition {
     Condition::new(SenseKey::Miscompare, asc::MISCOMPARE_DURING_VERIFY).with_information(offset)
 }

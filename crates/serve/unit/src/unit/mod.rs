@@ -27,7 +27,7 @@ use crate::mode::{Facts, Pages};
 use crate::nexus::{Counters, InitiatorPort, Nexus, NexusId, TargetPort, Traffic, View};
 use crate::plan::{CommandIn, Plan, Reply};
 
-pub(crate) use access::DeviceAccess;
+pub(crate) use access::{DeviceAccess, miscompare};
 pub use access::{DeviceRequest, Watch};
 pub use finish::AT_ONCE_BYTES_MAX;
 pub use front_end::{Misdeclared, TransferFault};

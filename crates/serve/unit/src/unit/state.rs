@@ -9,13 +9,13 @@
 
 use std::sync::Arc;
 
-use block::{Blocks, Geometry};
+use block::{Blocks, DeviceError, Geometry};
 use scsi::{Condition, SenseFormat, SenseKey, asc};
 use volume::{Access, Requester, Volume, WriteProtection};
 
 use crate::attention::{Attention, Attentions};
 use crate::copy::results::Copies;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::medium_operation::Operations;
 use crate::mode::Pages;
 use crate::nexus::{Counters, InitiatorPort, NexusId, NexusName, TargetPort, Traffic, View};
@@ -176,6 +176,7 @@ impl UnitState {
     /// An error if the medium is stopped or ejected, or the volume is fenced.
     pub(crate) fn accessible(&self) -> Result<(), Condition> {
         match self.medium {
+            _ if self.volume.is_taken_over() => Err(failure::condition(DeviceError::Fenced)),
             _ if self.volume.is_fenced() => Err(Condition::new(SenseKey::NotReady, asc::BECOMING_READY)),
             Medium::Ejected => Err(Condition::new(SenseKey::NotReady, asc::MEDIUM_NOT_PRESENT)),
             Medium::Stopped => Err(Condition::new(SenseKey::NotReady, asc::INITIALIZING_COMMAND_REQUIRED)),

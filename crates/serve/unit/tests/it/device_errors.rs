@@ -27,6 +27,17 @@ fn each_error_has_its_sense_data() {
 }
 
 #[test]
+fn a_device_that_another_host_has_taken_over_is_out_of_service_for_good() {
+    let mut bench = Bench::new();
+    bench.disk.fail(DeviceError::Fenced);
+    bench.send(&sized(0x2a, 0, 0, 1), &[0; 512]).check(2, 0x0403);
+    // What the device itself would answer now is not asked any more; the path is known to be down, too.
+    bench.send(&sized(0x2a, 0, 0, 1), &[0; 512]).check(2, 0x0403);
+    bench.command(&[0; 6]).check(2, 0x0403);
+    bench.command(&[0x12, 0, 0, 0, 36, 0]).good();
+}
+
+#[test]
 fn a_block_that_cannot_be_read_is_named() {
     let mut bench = Bench::new();
     bench.disk.fail(DeviceError::Unreadable(Lba(0x234)));

@@ -246,6 +246,7 @@ pub mod asc {
     pub const OPERATION_IN_PROGRESS: u16 = 0x0016;
     pub const BECOMING_READY: u16 = 0x0401;
     pub const INITIALIZING_COMMAND_REQUIRED: u16 = 0x0402;
+    pub const MANUAL_INTERVENTION_REQUIRED: u16 = 0x0403;
     pub const FORMAT_IN_PROGRESS: u16 = 0x0404;
     pub const SANITIZE_IN_PROGRESS: u16 = 0x041b;
     pub const UNREACHABLE_COPY_TARGET: u16 = 0x0804;

@@ -70,6 +70,11 @@ impl Sense {
         }
     }
 
+    /// Whether the logical unit needs manual intervention before it is ready: trying again does not help.
+    pub fn is_out_of_service(self) -> bool {
+        (self.key, self.code, self.qualifier) == (0x2, 0x04, 0x03) && !self.deferred
+    }
+
     /// Whether it is an error of an earlier command, of which GOOD had been said.
     pub fn tells_of_lost_write(self) -> bool {
         self.deferred && !self.is_no_error()
