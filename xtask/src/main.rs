@@ -18,6 +18,7 @@ mod packages;
 mod process;
 mod python;
 mod raid;
+mod rbd;
 mod scale;
 mod serving;
 mod simulate;
@@ -82,6 +83,8 @@ enum Command {
     Instructions(instructions::Options),
     /// What the levels of RAID cost beside each other over members in memory, and their journals; writes its page
     Raid(raid::Options),
+    /// Requests to a Ceph image beside `rbd bench` and fio's rbd engine, in rounds that alternate; writes its page
+    Rbd(rbd::Options),
     /// Every fuzz target for a while
     Fuzz(fuzz::Options),
     /// Simulated worlds of a server, initiators, networks and disks, each from a seed; checks what is read in them
@@ -125,6 +128,7 @@ fn main() -> ExitCode {
         Command::Forward(options) => diagnosis::forward::run(&options),
         Command::Instructions(options) => instructions::run(&options),
         Command::Raid(options) => raid::run(&options),
+        Command::Rbd(options) => rbd::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Soak(options) => soak::run(&options),

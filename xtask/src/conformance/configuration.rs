@@ -11,7 +11,8 @@ pub(super) struct Configuration {
     pub(super) name: &'static str,
     /// What a reader of the page should know of it.
     pub(super) what: &'static str,
-    /// Its volume's specification; `{state}` is the server's own folder, `{far}` the URL of [`Configuration::far`]'s.
+    /// Its volume's specification; `{state}` is the server's own folder, `{far}` the URL of [`Configuration::far`]'s,
+    /// and `{rbd}` an image of a Ceph cluster that is started for it.
     pub(super) volume: &'static str,
     /// What another server of ours serves, to which this one is a gateway.
     pub(super) far: Option<&'static str>,
@@ -23,6 +24,8 @@ pub(super) struct Configuration {
     only_needed: bool,
     /// What the tool may do to the medium.
     medium: Medium,
+    /// Only where it is named (`--configuration`), since it takes minutes.
+    pub(super) is_long: bool,
 }
 
 /// What the tool may do to a configuration's medium.
@@ -54,6 +57,7 @@ const USUAL: Configuration = Configuration {
     needed_by: &[],
     only_needed: false,
     medium: Medium::Writable,
+    is_long: false,
 };
 
 /// The slow one first, because it takes longest and is mostly waiting.
@@ -134,6 +138,13 @@ pub(super) const ALL: &[Configuration] = &[
         volume: "{far}",
         far: Some("ram:100MiB?physical=512"),
         needed_by: &["Read16", "Write16", "CompareAndWrite", "Unmap", "WriteSame16", "Reserve6"],
+        ..USUAL
+    },
+    Configuration {
+        name: "rbd",
+        what: "an image of a Ceph cluster of one node, 512-byte logical and physical blocks",
+        volume: "{rbd}&size=100MiB&physical=512",
+        is_long: true,
         ..USUAL
     },
 ];

@@ -21,6 +21,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::measuring::document;
 use crate::process;
+use crate::serving::ceph::Ceph;
 use crate::serving::linerate::Linerate;
 use crate::serving::tgt::Tgt;
 use crate::serving::{Placement, Serving};
@@ -45,6 +46,9 @@ pub(crate) struct Options {
     /// Every test on the plain volume, and in other configurations only those that need them; of a debug build
     #[arg(long)]
     quick: bool,
+    /// Use this binary instead of building one
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
     /// Leave out the column for tgt
     #[arg(long)]
     no_tgt: bool,
@@ -53,7 +57,14 @@ pub(crate) struct Options {
 impl Options {
     /// What the whole test run asks for.
     pub(crate) fn quick() -> Options {
-        Options { target: Vec::new(), only: None, configuration: Vec::new(), quick: true, no_tgt: true }
+        Options {
+            target: Vec::new(),
+            only: None,
+            configuration: Vec::new(),
+            quick: true,
+            binary: None,
+            no_tgt: true,
+        }
     }
 
     /// Everything there is.
@@ -129,6 +140,9 @@ fn ours(options: &Options, tests: &[Test]) -> Result<Vec<Column>> {
 
 /// The server of ours, built if it is needed. A test run has one already.
 fn binary_for(jobs: &[Job], options: &Options) -> Result<PathBuf> {
+    if let Some(binary) = &options.binary {
+        return Ok(binary.clone());
+    }
     match jobs.iter().any(|job| matches!(job, Job::Ours(_))) {
         true if options.quick => workspace::test_binary(),
         true => workspace::release_binary(),
@@ -150,10 +164,13 @@ fn jobs(options: &Options) -> Result<Vec<Job>> {
         let known = configuration::ALL.iter().any(|configuration| configuration.name == name);
         ensure!(known || name == "tgt", "no configuration is called {name}: {}", configuration::names());
     }
-    let wanted =
-        |name: &str| options.configuration.is_empty() || options.configuration.iter().any(|one| one == name);
-    let mut jobs: Vec<Job> =
-        configuration::ALL.iter().filter(|configuration| wanted(configuration.name)).map(Job::Ours).collect();
+    let named = |name: &str| options.configuration.iter().any(|one| one == name);
+    let wanted = |name: &str| options.configuration.is_empty() || named(name);
+    let is_run = |configuration: &&Configuration| match configuration.is_long {
+        true => named(configuration.name),
+        false => wanted(configuration.name),
+    };
+    let mut jobs: Vec<Job> = configuration::ALL.iter().filter(is_run).map(Job::Ours).collect();
     if wanted("tgt") && !options.no_tgt && process::installed("tgtd") {
         jobs.push(Job::Tgt);
     }
@@ -168,7 +185,10 @@ fn one_column(job: Job, binary: &Path, tests: &[Test], options: &Options) -> Res
             };
             let far = configuration.far.map(|volume| start(volume, 1)).transpose()?;
             let url = far.as_ref().map(|far| far.url_of("disk", 0)).unwrap_or_default();
-            let server = start(&configuration.volume.replace("{far}", &url), configuration.listeners)
+            let ceph = configuration.volume.contains("{rbd}").then(Ceph::start).transpose()?;
+            let image = ceph.as_ref().map(|ceph| ceph.volume("conformance", "")).unwrap_or_default();
+            let volume = configuration.volume.replace("{far}", &url).replace("{rbd}", &image);
+            let server = start(&volume, configuration.listeners)
                 .with_context(|| format!("configuration {}", configuration.name))?;
             let urls: Vec<String> =
                 (0..configuration.listeners).map(|at| server.url_of("disk", at)).collect();

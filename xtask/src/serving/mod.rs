@@ -1,6 +1,7 @@
 //! Servers to test and to measure: ours, tgt, istgt and NBD's beside it, and the raw one that is the ceiling.
 
 pub(crate) mod attached;
+pub(crate) mod ceph;
 pub(crate) mod image;
 pub(crate) mod istgt;
 pub(crate) mod linerate;
