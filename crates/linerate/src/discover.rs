@@ -1,5 +1,5 @@
 //! `linerate discover`: which targets a portal has, where they can be reached, and with `--luns` what is on them; which exports
-//! an NBD server has; or which AoE devices an Ethernet has.
+//! an NBD server has; or which AoE devices or HyperSCSI targets an Ethernet has.
 
 use crate::failure::Failure;
 use crate::output::say;
@@ -8,11 +8,14 @@ use crate::remote;
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiscoverArguments {
     /// Portal to ask: HOST[:PORT], [IPv6]:PORT or iscsi://[USER@]HOST[:PORT][?KEY=VALUE&...]; nbd://HOST[:PORT] lists exports
-    #[arg(value_name = "PORTAL", value_hint = clap::ValueHint::Hostname, required_unless_present = "aoe")]
+    #[arg(value_name = "PORTAL", value_hint = clap::ValueHint::Hostname, required_unless_present_any = ["aoe", "hyperscsi"])]
     portal: Option<String>,
     /// List the ATA-over-Ethernet devices that answer on this interface instead
     #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["portal", "luns"])]
     aoe: Option<String>,
+    /// List the HyperSCSI targets that answer on this interface, or at hyperscsi+udp://HOST[:PORT], instead
+    #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["portal", "luns", "aoe"])]
+    hyperscsi: Option<String>,
     /// Log in to each target and list its LUNs
     #[arg(long)]
     luns: bool,
@@ -25,6 +28,10 @@ pub(crate) struct DiscoverArguments {
 pub(crate) fn run(arguments: &DiscoverArguments) -> Result<(), Failure> {
     if let Some(interface) = &arguments.aoe {
         say(remote::run(inspect::aoe::discover(interface))?.printed(arguments.json));
+        return Ok(());
+    }
+    if let Some(place) = &arguments.hyperscsi {
+        say(remote::run(inspect::hyperscsi::discover(place))?.printed(arguments.json));
         return Ok(());
     }
     let portal = arguments.portal.as_deref().unwrap_or_default();

@@ -7,7 +7,8 @@ use crate::remote;
 #[derive(Debug, clap::Args)]
 pub(crate) struct InfoArguments {
     /// LUN, target with all its LUNs, portal with all its targets, or NBD export or AoE device: iscsi://[USER@]HOST[:PORT]/IQN[/LUN][?KEY=VALUE&...],
-    /// HOST[:PORT], nbd://HOST[:PORT]/EXPORT or aoe://INTERFACE/SHELF.SLOT
+    /// HOST[:PORT], nbd://HOST[:PORT]/EXPORT, aoe://INTERFACE/SHELF.SLOT, hyperscsi://INTERFACE/TARGET[/LUN]
+    /// or hyperscsi+udp://HOST[:PORT]/TARGET[/LUN]
     #[arg(value_name = "URL|PORTAL", value_hint = clap::ValueHint::Url)]
     url: String,
     /// Show a page of vital product data in words and bytes, by its hexadecimal number such as b0; repeatable
@@ -27,6 +28,10 @@ pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Failure> {
     }
     if backends::aoe::is_url(text) {
         say(remote::run(inspect::aoe::info(text))?.printed(arguments.json));
+        return Ok(());
+    }
+    if backends::hyperscsi::is_url(text) {
+        say(remote::run(inspect::hyperscsi::info(text, &arguments.vpd))?.printed(arguments.json));
         return Ok(());
     }
     if remote::is_portal(text) {

@@ -42,7 +42,8 @@ const ARROWS: &[(&str, &str)] = &[
     // The one place where specifications meet a system and a network: `volume` knows neither.
     (
         "backends",
-        "block volume contents raid channels iscsi reactor host tls initiator nbd-client aoe-client",
+        "block volume contents raid channels iscsi reactor host tls initiator nbd-client aoe-client \
+         hyperscsi-client",
     ),
     // On nothing: when to stop a run is decided by it, so the workloads stand on it; tables for terminals, too.
     ("stats", ""),

@@ -73,12 +73,16 @@ impl KeyArguments {
         verb: &'static str,
         act: impl AsyncFnOnce(&Unit) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        self.unit.with_settings(reservations::stable_isid, async |unit| match act(unit).await {
-            Err(failure) if failure.is_conflict() => {
-                Err(reservations::explained(unit, self.key, failure).await)
-            }
-            done => done,
-        })?;
+        self.unit.with_settings(
+            reservations::stable_isid,
+            reservations::stable_port,
+            async |unit| match act(unit).await {
+                Err(failure) if failure.is_conflict() => {
+                    Err(reservations::explained(unit, self.key, failure).await)
+                }
+                done => done,
+            },
+        )?;
         self.unit.done(verb)
     }
 

@@ -1,5 +1,6 @@
 //! The logical unit that a verb is for.
 
+use backends::hyperscsi;
 use initiator::{Settings, Unit};
 use inspect::Answer;
 
@@ -10,7 +11,7 @@ use crate::remote;
 /// Where it is, and how the answer is to be printed.
 #[derive(Debug, clap::Args)]
 pub(super) struct UnitArguments {
-    /// LUN: iscsi://[USER@]HOST[:PORT]/IQN/LUN[?KEY=VALUE&...]
+    /// LUN: iscsi://[USER@]HOST[:PORT]/IQN/LUN[?KEY=VALUE&...], or hyperscsi://INTERFACE/TARGET/LUN
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     url: String,
     /// Print JSON
@@ -28,7 +29,7 @@ struct Done {
 impl UnitArguments {
     /// Logs in, does the work with whatever answers at the LUN, disk or not, and logs out.
     pub(super) fn with<T>(&self, work: impl AsyncFnOnce(&Unit) -> Result<T, Failure>) -> Result<T, Failure> {
-        self.with_settings(|_| {}, work)
+        self.with_settings(|_| {}, |_| {}, work)
     }
 
     /// The same for a verb, called so, that is answered with nothing but success.
@@ -46,12 +47,23 @@ impl UnitArguments {
         if self.json { say_json(&Done { verb, done: true }) } else { Ok(()) }
     }
 
-    /// The same on other terms.
+    /// The same on other terms, those of iSCSI or of HyperSCSI.
     pub(super) fn with_settings<T>(
         &self,
         change: impl FnOnce(&mut Settings),
+        change_options: impl FnOnce(&mut hyperscsi::UrlOptions),
         work: impl AsyncFnOnce(&Unit) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        if hyperscsi::is_url(&self.url) {
+            let mut url = hyperscsi::Url::parse(&self.url).map_err(Failure::refused)?;
+            change_options(&mut url.options);
+            return remote::run(async {
+                let opened = hyperscsi::open_target(&url).await?;
+                let result = work(&opened.target.unit(url.lun)).await;
+                opened.target.close().await;
+                result
+            });
+        }
         let mut url = remote::url(&self.url)?;
         change(&mut url.settings);
         remote::run(async {

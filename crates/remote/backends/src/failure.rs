@@ -230,6 +230,12 @@ impl From<aoe_client::OpenError> for Failure {
     }
 }
 
+impl From<hyperscsi_client::OpenError> for Failure {
+    fn from(error: hyperscsi_client::OpenError) -> Failure {
+        Failure::new(crate::hyperscsi::kind_of(&error), error)
+    }
+}
+
 impl From<VerbError> for Failure {
     fn from(error: VerbError) -> Failure {
         let kind = match &error {
@@ -249,7 +255,7 @@ impl From<CommandError> for Failure {
     }
 }
 
-fn of_open(error: &OpenError) -> Kind {
+pub(crate) fn of_open(error: &OpenError) -> Kind {
     match error {
         OpenError::Url(_)
         | OpenError::Name(_)

@@ -24,6 +24,7 @@ pub mod aoe;
 pub mod channelled;
 pub mod failure;
 mod file;
+pub mod hyperscsi;
 mod iscsi;
 pub mod location;
 pub mod nbd;
@@ -64,6 +65,8 @@ const OWN: &[&backend::Kind] = &[
     &nbd::NBDS_UNIX,
     &rbd::RBD,
     &aoe::AOE,
+    &hyperscsi::HYPERSCSI,
+    &hyperscsi::HYPERSCSI_UDP,
     &raid::RAID0,
     &raid::RAID1,
     &raid::RAID5,

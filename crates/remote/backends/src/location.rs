@@ -14,7 +14,7 @@ use volume::spec::Spec;
 
 use crate::channelled::{self, Channelled};
 use crate::failure::Failure;
-use crate::{nbd, remote};
+use crate::{hyperscsi, nbd, remote};
 
 /// The name of storage that is not opened yet.
 pub enum Location {
@@ -114,11 +114,15 @@ impl Location {
     }
 }
 
-/// Whether a text is the URL of a LUN, rather than a volume: it begins with a scheme, and not with NBD's or AoE's, whose
-/// devices are volumes only, as is a LUN by several sessions.
+/// Whether a text is the URL of a LUN, rather than a volume: it begins with a scheme, and not with NBD's, AoE's or HyperSCSI's,
+/// whose devices are volumes only, as is a LUN by several sessions.
 pub fn is_url(text: &str) -> bool {
     let has_scheme = text.split_once("://").is_some_and(|(scheme, _)| !scheme.contains(['[', ':', '/']));
-    has_scheme && !crate::nbd::is_url(text) && !crate::aoe::is_url(text) && !remote::has_paths(text)
+    let is_other = crate::nbd::is_url(text)
+        || crate::aoe::is_url(text)
+        || hyperscsi::is_url(text)
+        || remote::has_paths(text);
+    has_scheme && !is_other
 }
 
 /// Whether a text looks like `HOST:PORT`.
@@ -233,6 +237,8 @@ mod tests {
         assert!(matches!(Location::parse("iscsi://san1/iqn.x/3"), Ok(Location::Lun(_))));
         assert!(matches!(Location::parse("ram:1MiB"), Ok(Location::Volume(_))));
         assert!(matches!(Location::parse("nbd://san1/x"), Ok(Location::Volume(_))));
+        assert!(matches!(Location::parse("hyperscsi://eth0/x/0"), Ok(Location::Volume(_))));
+        assert!(matches!(Location::parse("hyperscsi+udp://san1/x/0?frame=1500"), Ok(Location::Volume(_))));
         let paths = Location::parse("iscsi://san1/iqn.x/3?address=san2&sessions=2");
         assert!(matches!(paths, Ok(Location::Volume(_))));
         assert!(matches!(Location::parse("disk.img"), Ok(Location::Path(_))));

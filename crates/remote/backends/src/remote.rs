@@ -21,7 +21,7 @@ use volume::nearest::hint;
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
-use crate::{location, raid, recorders, secrets, url_spec, waiting};
+use crate::{hyperscsi, location, raid, recorders, secrets, url_spec, waiting};
 
 /// Environment variable: the secret of the initiator.
 const SECRET: &str = "LINERATE_SECRET";
@@ -203,6 +203,8 @@ pub fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failu
     reactor::block_on(world, async {
         let result = work.await;
         let _ = reactor::timeout(CLOSE_TIME, raid::closed()).await;
+        // A target keeps a session that has not said farewell for a minute.
+        let _ = reactor::timeout(CLOSE_TIME, hyperscsi::closed()).await;
         result
     })
 }

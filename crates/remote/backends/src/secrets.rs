@@ -168,7 +168,10 @@ fn is_secret(key: &str) -> bool {
 }
 
 fn is_known(key: &str) -> bool {
-    Settings::keys().any(|(name, _)| name == key.replace('_', "-")) || nbd_client::KEYS.contains(&key)
+    let hyphened = key.replace('_', "-");
+    Settings::keys().any(|(name, _)| name == hyphened)
+        || nbd_client::KEYS.contains(&key)
+        || hyperscsi_client::KEYS.contains(&&*hyphened)
 }
 
 #[cfg(test)]

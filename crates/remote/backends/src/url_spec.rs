@@ -3,7 +3,7 @@
 use volume::spec::{Problem, Written};
 
 use crate::secrets::masked_url;
-use crate::{aoe, iscsi, nbd};
+use crate::{aoe, hyperscsi, iscsi, nbd};
 
 /// A URL behind the name of its back end.
 #[derive(Debug)]
@@ -37,7 +37,10 @@ impl UrlSpec {
 /// The sentence that says so, with the URL that was meant.
 pub(crate) fn require_slashes(text: &str) -> Result<(), String> {
     let Some((scheme, rest)) = text.split_once(':') else { return Ok(()) };
-    let is_scheme = scheme == iscsi::ISCSI.name || scheme == aoe::AOE.name || nbd::SCHEMES.contains(&scheme);
+    let is_scheme = scheme == iscsi::ISCSI.name
+        || scheme == aoe::AOE.name
+        || nbd::SCHEMES.contains(&scheme)
+        || hyperscsi::SCHEMES.contains(&scheme);
     if !is_scheme || rest.starts_with("//") {
         return Ok(());
     }

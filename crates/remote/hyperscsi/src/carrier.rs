@@ -1,7 +1,6 @@
 //! A session as `initiator` sees it: what carries SCSI commands.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use hyperscsi::{DATA_BYTES_MAX, Function, FunctionResult};
 use initiator::carrier::{Answer, Carrier};
@@ -10,18 +9,22 @@ use reactor::Resident;
 
 use crate::session::{Session, Shared};
 
+/// A session from any thread.
 pub(crate) struct HyperScsi {
     pub(crate) session: Resident<Session>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) nexus: Nexus,
 }
 
-impl Carrier for HyperScsi {
+/// The same, as [`initiator::RemoteTarget`] holds it.
+pub(crate) struct Carried(pub(crate) Arc<HyperScsi>);
+
+impl Carrier for Carried {
     fn carry(&self, command: CommandSpec) -> Answer<'_, Ended> {
-        match self.session.here() {
+        match self.0.session.here() {
             Some(session) => Box::pin(session.request(command)),
             None => Box::pin(async {
-                let ended = self.session.ask(|session| session.request(command)).await;
+                let ended = self.0.session.ask(|session| session.request(command)).await;
                 ended.unwrap_or(Ended::unfinished(CommandError::ConnectionLost))
             }),
         }
@@ -30,7 +33,7 @@ impl Carrier for HyperScsi {
     fn manage(&self, management: Management) -> Answer<'_, Result<TaskManagementResult, CommandError>> {
         let (function, lun) = function(management);
         Box::pin(async move {
-            let managed = self.session.with(async move |session| {
+            let managed = self.0.session.with(async move |session| {
                 let mut answer = session.manage(function, lun)?;
                 let answered = reactor::timeout(session.reset_time(), answer.recv()).await;
                 let result =
@@ -43,14 +46,14 @@ impl Carrier for HyperScsi {
 
     fn usable(&self) -> Answer<'_, Result<(), CommandError>> {
         Box::pin(async {
-            let usable = self.session.with(async |session| session.usable().await).await;
+            let usable = self.0.session.with(async |session| session.usable().await).await;
             usable.unwrap_or(Err(CommandError::ConnectionLost))
         })
     }
 
     fn quiesced(&self) -> Answer<'_, Result<(), CommandError>> {
         Box::pin(async {
-            let quiesced = self.session.with(async |session| session.quiesced().await).await;
+            let quiesced = self.0.session.with(async |session| session.quiesced().await).await;
             quiesced.unwrap_or(Err(CommandError::ConnectionLost))
         })
     }
@@ -58,20 +61,20 @@ impl Carrier for HyperScsi {
     fn close(&self) -> Answer<'_, ()> {
         // A thread that does not respond has ended, with the session.
         Box::pin(async {
-            let _ = self.session.with(async |session| session.close().await).await;
+            let _ = self.0.session.with(async |session| session.close().await).await;
         })
     }
 
     fn reinstatements(&self) -> u64 {
-        self.shared.reinstatements()
+        self.0.shared.reinstatements()
     }
 
     fn is_lost(&self) -> bool {
-        self.shared.is_lost()
+        self.0.shared.is_lost()
     }
 
     fn replayed(&self) {
-        self.shared.replays.fetch_add(1, Relaxed);
+        self.0.shared.replayed();
     }
 
     fn data_bytes_max(&self) -> usize {
@@ -79,7 +82,7 @@ impl Carrier for HyperScsi {
     }
 
     fn nexus(&self) -> Nexus {
-        self.nexus.clone()
+        self.0.nexus.clone()
     }
 }
 

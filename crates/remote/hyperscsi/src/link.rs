@@ -46,6 +46,13 @@ pub(crate) struct Link {
     pub(crate) sizes: Vec<u16>,
 }
 
+impl Link {
+    /// Both ends of each path.
+    pub(crate) fn ends(&self) -> Vec<(DatagramAddress, DatagramAddress)> {
+        self.routes.iter().map(|route| (self.endpoints[route.endpoint].local(), route.to)).collect()
+    }
+}
+
 /// A path: from an endpoint to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Route {

@@ -15,9 +15,9 @@ use initiator::carrier::CommandRecord;
 use initiator::{Isid, Nexus, RemoteLun, RemoteTarget, Timeouts, Tsih, secret_file};
 use reactor::{DatagramAddress, Resident};
 
-use crate::carrier::HyperScsi;
+use crate::carrier::{Carried, HyperScsi};
 use crate::link::{self, Link};
-use crate::session::Session;
+use crate::session::{Session, SessionStatus};
 use crate::url::{SCHEME, Url};
 
 /// Fills bytes with fresh random numbers.
@@ -120,7 +120,7 @@ fn refused(refusal: Refusal, has_key: bool, name: &str) -> String {
 /// # Errors
 /// Why not.
 pub async fn open(url: &Url, random: Random) -> Result<RemoteLun, OpenError> {
-    let target = open_target(url, random).await?;
+    let Opened { target, .. } = open_target(url, random).await?;
     match target.lun(url.lun).await {
         Ok(lun) => Ok(lun),
         Err(error) => {
@@ -134,11 +134,12 @@ pub async fn open(url: &Url, random: Random) -> Result<RemoteLun, OpenError> {
 ///
 /// # Errors
 /// Why not.
-pub async fn open_target(url: &Url, random: Random) -> Result<Arc<RemoteTarget>, OpenError> {
+pub async fn open_target(url: &Url, random: Random) -> Result<Opened, OpenError> {
+    let options = &url.options;
     let mut port = [0; 4];
     random(&mut port);
-    let connector = Connector { url: url.clone(), port: u32::from_be_bytes(port), random };
-    let options = &url.options;
+    let port = options.port.unwrap_or(u32::from_be_bytes(port));
+    let connector = Connector { url: url.clone(), port, random };
     let end = reactor::now() + options.timeout;
     let (link, machine) = connector.machine(options.timeout).await?;
     let nexus = connector.nexus(&link);
@@ -173,7 +174,27 @@ pub async fn open_target(url: &Url, random: Random) -> Result<Arc<RemoteTarget>,
     }
     let shared = Arc::clone(session.shared());
     let session = Resident::new(session, async |session: Rc<Session>| session.close().await);
-    Ok(RemoteTarget::carried(HyperScsi { session, shared, nexus }, &record, timeouts))
+    let session = Arc::new(HyperScsi { session, shared, nexus });
+    let target = RemoteTarget::carried(Carried(Arc::clone(&session)), &record, timeouts);
+    Ok(Opened { target, session: SessionHandle(session) })
+}
+
+/// A target that was logged in to.
+pub struct Opened {
+    /// The target, for its LUNs.
+    pub target: Arc<RemoteTarget>,
+    /// The session, to look at.
+    pub session: SessionHandle,
+}
+
+/// A session, to be looked at from any thread. It keeps the session alive.
+pub struct SessionHandle(Arc<HyperScsi>);
+
+impl SessionHandle {
+    /// How it is; `None` if its thread has ended, or it is not logged in now.
+    pub async fn status(&self) -> Option<SessionStatus> {
+        self.0.session.with(async |session| session.status()).await?
+    }
 }
 
 thread_local! {

@@ -25,12 +25,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use hyperscsi::initiator::{EndReason, Event, RequestId};
-use hyperscsi::{Command, DATA_BYTES_MAX, Function, FunctionResult, Initiator, Response, TaskAttribute};
+use hyperscsi::{
+    Command, Counters, DATA_BYTES_MAX, Function, FunctionResult, Initiator, Response, TaskAttribute,
+};
 use initiator::carrier::{CommandRecord, Recorded};
 use initiator::{
     CommandError, CommandSpec, Ended, EscalationStep, Lun, Residual, Status, Timeouts, Transfer, status,
 };
-use reactor::{Receiver, Sender, mailbox};
+use reactor::{DatagramAddress, Receiver, Sender, mailbox};
 use scsi::cdb::Cdb;
 
 use crate::driver::Driver;
@@ -59,7 +61,49 @@ pub(crate) struct Session {
 pub(crate) struct Shared {
     reinstatements: AtomicU64,
     is_lost: AtomicBool,
-    pub(crate) replays: AtomicU64,
+    replays: AtomicU64,
+}
+
+/// How a session is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionStatus {
+    /// Bytes of a frame.
+    pub frame_bytes: usize,
+    /// Commands that may be outstanding.
+    pub queue_depth: u32,
+    /// Whether frames are sealed, and the target has proven to know the key.
+    pub is_encrypted: bool,
+    /// Its paths.
+    pub paths: Vec<PathStatus>,
+    /// What its machine has counted.
+    pub counters: Counters,
+    /// Sessions that were lost and begun again.
+    pub reinstatements: u64,
+    /// Commands that were sent again because their outcome was unknown.
+    pub replays: u64,
+}
+
+/// How a path is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathStatus {
+    /// This end.
+    pub local: DatagramAddress,
+    /// The other one.
+    pub remote: DatagramAddress,
+    /// Whether it carries frames.
+    pub is_up: bool,
+    /// Its round trip, once it is measured.
+    pub round_trip: Option<Duration>,
+    /// Its window.
+    pub window_frames: u32,
+}
+
+/// What the last login agreed on.
+#[derive(Clone, Copy, Default)]
+struct Agreed {
+    frame_bytes: usize,
+    queue_depth: u32,
+    is_encrypted: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +121,9 @@ enum Phase {
 }
 
 struct Inner {
+    agreed: Agreed,
+    /// Both ends of each path.
+    ends: Vec<(DatagramAddress, DatagramAddress)>,
     /// `None` between one that has ended and the next.
     machine: Option<Initiator>,
     phase: Phase,
@@ -142,6 +189,14 @@ impl Shared {
     pub(crate) fn is_lost(&self) -> bool {
         self.is_lost.load(Relaxed)
     }
+
+    pub(crate) fn replayed(&self) {
+        self.replays.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn replays(&self) -> u64 {
+        self.replays.load(Relaxed)
+    }
 }
 
 impl Session {
@@ -154,6 +209,8 @@ impl Session {
         record: CommandRecord,
     ) -> Rc<Session> {
         let inner = Inner {
+            agreed: Agreed::default(),
+            ends: link.ends(),
             machine: Some(machine),
             phase: Phase::New,
             is_leaving: false,
@@ -221,6 +278,30 @@ impl Session {
         inner.functions.insert(id, sender);
         inner.wake_driver();
         Ok(receiver)
+    }
+
+    /// How it is, if it is logged in.
+    pub(crate) fn status(&self) -> Option<SessionStatus> {
+        let inner = self.inner.borrow();
+        let machine = inner.machine.as_ref().filter(|_| matches!(inner.phase, Phase::Up { .. }))?;
+        let paths = machine.paths().into_iter().zip(&inner.ends);
+        let path = |((is_up, round_trip, window_frames), &(local, remote))| PathStatus {
+            local,
+            remote,
+            is_up,
+            round_trip,
+            window_frames,
+        };
+        let Agreed { frame_bytes, queue_depth, is_encrypted } = inner.agreed;
+        Some(SessionStatus {
+            frame_bytes,
+            queue_depth,
+            is_encrypted,
+            paths: paths.map(path).collect(),
+            counters: machine.counters(),
+            reinstatements: self.shared.reinstatements(),
+            replays: self.shared.replays(),
+        })
     }
 
     /// Of a function.
@@ -347,6 +428,7 @@ async fn begin_again(session: &Session, connector: &Connector) -> Option<Link> {
         match found {
             Ok((link, machine)) if !inner.is_over() => {
                 inner.machine = Some(machine);
+                inner.ends = link.ends();
                 inner.frames = 0;
                 return Some(link);
             }
@@ -531,6 +613,7 @@ impl Inner {
             match event {
                 Event::LoggedIn { queue_depth, frame_bytes, is_encrypted } => {
                     tracing::debug!(queue_depth, frame_bytes, is_encrypted, "logged in");
+                    self.agreed = Agreed { frame_bytes, queue_depth, is_encrypted };
                     self.logged_in(now, shared);
                 }
                 Event::Resumed => tracing::debug!("the session goes on with new keys and numbers"),

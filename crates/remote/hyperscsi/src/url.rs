@@ -17,7 +17,8 @@ pub const SCHEME_UDP: &str = "hyperscsi+udp";
 /// Both.
 pub const SCHEMES: [&str; 2] = [SCHEME, SCHEME_UDP];
 /// The keys behind the question mark.
-pub const KEYS: [&str; 7] = ["cipher", "frame", "key", "name", "reconnect-time", "station", "timeout"];
+pub const KEYS: [&str; 8] =
+    ["cipher", "frame", "key", "name", "port", "reconnect-time", "station", "timeout"];
 
 /// As in URLs of iSCSI: what flat space addressing can say (SAM-5 4.7.7.4).
 const LUN_MAX: u16 = 16_383;
@@ -59,6 +60,9 @@ pub struct UdpHost {
 pub struct Options {
     /// The name of this initiator.
     pub name: String,
+    /// The port of this initiator; a random one if `None`. A target knows an I_T nexus by name and port: a second session with both
+    /// ends the first, and persistent reservations belong to them.
+    pub port: Option<u32>,
     /// A file with the key that the target knows it by; `None`: frames are not sealed, and nothing is proven.
     pub key_file: Option<PathBuf>,
     /// How frames are sealed if there is a key.
@@ -77,6 +81,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             name: "iqn.2026-01.io.linerate:initiator".to_owned(),
+            port: None,
             key_file: None,
             cipher: Cipher::Aes256Gcm,
             frame: None,
@@ -274,6 +279,7 @@ impl Options {
                 name.ok_or(wrong("the initiator's name, of letters, digits and .:-_"))?
                     .clone_into(&mut self.name);
             }
+            "port" => self.port = Some(value.parse().map_err(|_| wrong("a number from 0 to 4294967295"))?),
             "reconnect-time" => {
                 self.reconnect = time(Duration::ZERO, RECONNECT_MAX, "a time from 0 to 168h, such as 2min")?;
             }
@@ -338,7 +344,7 @@ mod tests {
         assert_eq!(error("hyperscsi://e/x/99999"), "a LUN is a number from 0 to 16383, not \"99999\"");
         assert_eq!(
             error("hyperscsi://e/x/0?mtu=9000"),
-            "`mtu` is no key of a HyperSCSI URL; there are cipher, frame, key, name, reconnect-time, station, timeout"
+            "`mtu` is no key of a HyperSCSI URL; there are cipher, frame, key, name, port, reconnect-time, station, timeout"
         );
         assert_eq!(error("hyperscsi://e/x/0?cipher=rot13"), "cipher=rot13: aes256-gcm or chacha20-poly1305");
         assert_eq!(error("hyperscsi://a+b+c+d+e+f+g+h+i/x/0"), "a session has at most 8 paths");

@@ -17,6 +17,7 @@ pub mod aoe;
 pub mod commands;
 mod discovery;
 pub mod disk;
+pub mod hyperscsi;
 mod login;
 pub mod nbd;
 pub mod negotiation;

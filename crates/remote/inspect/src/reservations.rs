@@ -9,6 +9,7 @@ use iscsi::pdu::Isid;
 use serde_json::{Value, json};
 
 use backends::Failure;
+use backends::hyperscsi::UrlOptions as Options;
 use stats::table::{Align, lines};
 
 use crate::Answer;
@@ -16,13 +17,23 @@ use crate::Answer;
 /// Gives settings without an ISID one that is always the same for the initiator's name: of the random format (RFC 7143
 /// section 11.12.5). FNV-1a spreads names enough; two names never share an I_T nexus anyway.
 pub fn stable_isid(settings: &mut Settings) {
-    const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0100_0000_01b3;
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(PRIME);
-    let [_, _, _, spread @ ..] = settings.initiator.bytes().fold(OFFSET_BASIS, step).to_be_bytes();
+    let [_, _, _, spread @ ..] = spread(&settings.initiator).to_be_bytes();
     let mut isid = [0x80; 6];
     isid[1..].copy_from_slice(&spread);
     settings.isid.get_or_insert(Isid(isid));
+}
+
+/// The same for HyperSCSI, where a port is a number.
+pub fn stable_port(options: &mut Options) {
+    let port = spread(&options.name) as u32;
+    options.port.get_or_insert(port);
+}
+
+fn spread(name: &str) -> u64 {
+    const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(PRIME);
+    name.bytes().fold(OFFSET_BASIS, step)
 }
 
 /// Why PERSISTENT RESERVE OUT with this key was answered with RESERVATION CONFLICT, if the registrations tell: the key is

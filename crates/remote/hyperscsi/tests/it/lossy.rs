@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{BlockDevice as _, Buffer, DeviceError, Durability, Extent};
-use hyperscsi_client::{OpenError, Url, discover, open, open_target};
+use hyperscsi_client::{OpenError, Opened, Url, discover, open, open_target};
 use initiator::verbs::{Compared, LunSelection};
 use initiator::{Management, RemoteLun, TaskManagementResult};
 use reactor::{block_on, now, sleep, spawn, timeout};
@@ -214,17 +214,20 @@ fn a_hidden_target_is_reached_by_its_station() {
 
 #[test]
 fn long_frames_are_used_if_they_arrive() {
-    for carried in [usize::MAX, 8000, 1400] {
+    for (carried, used) in [(usize::MAX, 9000), (8000, 1500), (1400, 1232)] {
         let ethernet = Ethernet::new(1, Conditions { carried_bytes: carried, ..GOOD }, 9000);
         block_on(ethernet.world(), async {
             let begin = now();
             let _server = on_interface("server", unit(&Disk::new(1, BLOCKS), 1), Rules::default());
-            let lun = Rc::new(opened("").await);
+            let Opened { target, session } =
+                open_target(&url(""), random).await.unwrap_or_else(|error| panic!("{error}"));
             assert!(
                 now() - begin < Duration::from_millis(500),
                 "nothing is tried in vain: {:?}",
                 now() - begin
             );
+            assert_eq!(session.status().await.expect("it is logged in").frame_bytes, used);
+            let lun = Rc::new(target.lun(0).await.expect("a disk"));
             work(&lun, 1, 4, 40).await;
         });
     }
@@ -408,8 +411,10 @@ fn a_session_that_is_closed_is_closed_at_the_server_too() {
         let target = open_target(&url(""), random).await.unwrap_or_else(|error| panic!("{error}"));
         sleep(Duration::from_millis(10)).await;
         assert_eq!(Arc::strong_count(&unit), serving + 1, "its nexus");
-        drop(target);
+        let status = target.session.status().await.expect("it is logged in");
+        assert_eq!((status.queue_depth, status.is_encrypted, status.paths.len()), (128, false, 1));
         hyperscsi_client::closed().await;
+        assert_eq!(target.session.status().await, None);
         sleep(Duration::from_millis(10)).await;
         assert_eq!((Arc::strong_count(&unit), serving), (serving, before + 1));
     });

@@ -1,0 +1,150 @@
+//! `hyperscsi://eth0/iqn.2026-01.io.linerate:san/0`, and `hyperscsi+udp://HOST/…`: a LUN of a HyperSCSI target, so that a server of it
+//! is a gateway.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use hyperscsi_client::SCHEMES;
+pub use hyperscsi_client::{
+    Found, Opened as Target, Options as UrlOptions, PathStatus, Place, SCHEME_UDP, SessionStatus, Url, closed,
+};
+use hyperscsi_client::{OpenError, Refusal, UrlError};
+use initiator::RemoteLun;
+use volume::backend::{Backend, Kind, Opened, Opening, Options};
+use volume::spec::{Problem, Written};
+
+use crate::failure::{self, Failure};
+use crate::remote::random;
+use crate::url_spec::UrlSpec;
+use crate::{secrets, waiting};
+
+/// A LUN on an Ethernet.
+pub(crate) static HYPERSCSI: Kind = kind(
+    SCHEMES[0],
+    "hyperscsi://INTERFACE/TARGET/LUN",
+    "a LUN of a HyperSCSI target on the Ethernet of an interface, so that this server is a gateway to it; several interfaces with + \
+     between ([hyperscsi.md](hyperscsi.md))",
+    |written| read(&HYPERSCSI, written),
+);
+
+/// The same over UDP.
+pub(crate) static HYPERSCSI_UDP: Kind =
+    kind(SCHEMES[1], "hyperscsi+udp://HOST[:PORT]/TARGET/LUN", "the same over UDP", |written| {
+        read(&HYPERSCSI_UDP, written)
+    });
+
+type Read = fn(&Written<'_>) -> Result<Arc<dyn Backend>, Problem>;
+
+const fn kind(name: &'static str, usage: &'static str, about: &'static str, read: Read) -> Kind {
+    Kind { name, usage, about, is_layer: false, options: Options::Own, read }
+}
+
+#[derive(Debug)]
+struct HyperScsi {
+    kind: &'static Kind,
+    written: UrlSpec,
+}
+
+fn read(kind: &'static Kind, written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
+    let lun = HyperScsi { kind, written: UrlSpec::new(kind.name, written)? };
+    lun.url().map_err(|error| Problem::new(written.argument().at.clone(), error.to_string()))?;
+    Ok(Arc::new(lun))
+}
+
+impl HyperScsi {
+    fn url(&self) -> Result<Url, UrlError> {
+        Url::parse(&self.written.text())
+    }
+}
+
+impl Backend for HyperScsi {
+    fn kind(&self) -> &'static Kind {
+        self.kind
+    }
+
+    fn argument(&self) -> String {
+        self.written.place.clone()
+    }
+
+    fn options(&self) -> Vec<String> {
+        self.written.options.clone()
+    }
+
+    fn keeps_data(&self) -> bool {
+        true
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn open<'a>(&'a self, _: &'a Opening) -> Opened<'a> {
+        Box::pin(async { Ok(Arc::new(open(&self.url()?).await?) as _) })
+    }
+}
+
+/// Whether a text is the URL of a LUN or a target.
+pub fn is_url(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
+}
+
+/// The URL of a target, and of one of its LUNs if it names one.
+///
+/// # Errors
+/// The mistake in it.
+pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
+    Url::of_target(text).map_err(|error| Failure::refused(format!("{}: {error}", secrets::masked_url(text))))
+}
+
+/// Opens a LUN, as [`hyperscsi_client::open`] does.
+///
+/// # Errors
+/// What kept it from being opened.
+pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
+    Ok(waiting::announced(url, ("timeout", url.options.timeout), hyperscsi_client::open(url, random)).await?)
+}
+
+/// Logs in, for any of the target's LUNs.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_target(url: &Url) -> Result<Target, Failure> {
+    let opened = hyperscsi_client::open_target(url, random);
+    Ok(waiting::announced(url, ("timeout", url.options.timeout), opened).await?)
+}
+
+/// The targets that answer at a place: `INTERFACE`, several with `+` between, or `hyperscsi+udp://HOST[:PORT]`.
+///
+/// # Errors
+/// The text, or the place cannot be used.
+pub async fn discover(text: &str) -> Result<(Place, Vec<Found>), Failure> {
+    let (is_udp, rest) = match text.split_once("://") {
+        Some((scheme, rest)) if SCHEMES.contains(&scheme) => (scheme == SCHEME_UDP, rest),
+        Some(_) => return Err(Failure::refused(UrlError::Form)),
+        None => (false, text),
+    };
+    let place = Place::parse(rest.trim_end_matches('/'), is_udp).map_err(Failure::refused)?;
+    let found = hyperscsi_client::discover(&place, LISTEN, random).await?;
+    Ok((place, found))
+}
+
+/// Targets answer at once, and a question that is lost is repeated.
+const LISTEN: Duration = Duration::from_secs(1);
+
+/// The kind of a failure to open a LUN.
+pub(crate) fn kind_of(error: &OpenError) -> failure::Kind {
+    match error {
+        OpenError::Interface(_) | OpenError::Key { .. } => failure::Kind::Refused,
+        OpenError::Resolve { .. } | OpenError::NoAddress(_) | OpenError::Silent { .. } => {
+            failure::Kind::Unreachable
+        }
+        OpenError::Elsewhere { .. } => failure::Kind::NotFound,
+        OpenError::Refused { refusal, .. } => match refusal {
+            Refusal::UnknownTarget => failure::Kind::NotFound,
+            Refusal::Authentication => failure::Kind::Authentication,
+            Refusal::Full | Refusal::Malformed => failure::Kind::LoginRefused,
+        },
+        OpenError::Login { .. } => failure::Kind::LoginRefused,
+        OpenError::Lun(error) => failure::of_open(error),
+    }
+}
