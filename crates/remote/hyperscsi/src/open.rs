@@ -226,8 +226,8 @@ impl Connector {
         let key = options.key_file.as_deref().map(|path| {
             let read =
                 secret_file::read(path).map_err(|error| OpenError::Key { path: path.to_owned(), error })?;
-            let secret =
-                read.strip_suffix(b"\n").map_or(&read[..], |line| line.strip_suffix(b"\r").unwrap_or(line));
+            // As the server reads it.
+            let secret = read.trim_ascii_end();
             if secret.is_empty() {
                 let error = io::Error::new(io::ErrorKind::InvalidData, "it is empty");
                 return Err(OpenError::Key { path: path.to_owned(), error });

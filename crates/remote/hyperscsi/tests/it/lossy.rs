@@ -1,20 +1,24 @@
 //! In virtual time, on an Ethernet that loses, doubles, delays and reorders frames.
 
 use std::cell::Cell;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::{BlockDevice as _, Buffer, DeviceError, Durability, Extent};
+use block::{BlockDevice as _, Buffer, DeviceError, Durability, Extent, Lba};
+use hyperscsi::ETHERTYPE;
 use hyperscsi_client::{OpenError, Opened, Url, discover, open, open_target};
 use initiator::verbs::{Compared, LunSelection};
 use initiator::{Management, RemoteLun, TaskManagementResult};
-use reactor::{block_on, now, sleep, spawn, timeout};
+use reactor::{DatagramBatch, DatagramEndpoint, OutDatagram, OutSlice, block_on, now, sleep, spawn, timeout};
 
 use crate::disk::{BLOCK, Disk};
-use crate::ethernet::{Conditions, Ethernet};
+use crate::ethernet::{Conditions, Ethernet, Random};
 use crate::load::{BLOCKS, work};
-use crate::server::{Rules, TARGET, on_interface, unit};
+use crate::server::{Rules, TARGET, on_interface, open as open_endpoint, unit};
 
 const BAD: Conditions = Conditions {
     lost_percent: 15,
@@ -136,17 +140,18 @@ fn a_lun_is_the_disk_that_it_says_it_is() {
     });
 }
 
+fn secret_file(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, text).expect("a file");
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a file of ours");
+    path.to_str().expect("UTF-8").to_owned()
+}
+
 #[test]
 fn keys_must_match() {
     let directory = tempfile::tempdir().expect("a folder");
-    let file = |name: &str, text: &str| {
-        use std::os::unix::fs::PermissionsExt as _;
-        let path = directory.path().join(name);
-        std::fs::write(&path, text).expect("a file");
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("a file of ours");
-        path.to_str().expect("UTF-8").to_owned()
-    };
-    let (right, wrong) = (file("right", "a long secret\n"), file("wrong", "another one\n"));
+    let right = secret_file(directory.path(), "right", "a long secret\n");
+    let wrong = secret_file(directory.path(), "wrong", "another one\n");
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
         let rules = Rules { secret: Some("a long secret"), ..Rules::default() };
@@ -172,6 +177,58 @@ fn keys_must_match() {
         // Who wants proof takes no target that gives none.
         let _open = on_interface("server", unit(&Disk::new(1, BLOCKS), 1), Rules::default());
         assert!(refused(&url(&format!("?key={right}"))).await.contains("the target refuses the key of"));
+    });
+}
+
+/// Every frame comes back to its sender from the server's address, once as it was and once damaged.
+#[test]
+fn frames_that_are_thrown_back_and_damaged_change_nothing() {
+    let directory = tempfile::tempdir().expect("a folder");
+    let key = secret_file(directory.path(), "key", "a long secret");
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let rules = Rules { secret: Some("a long secret"), ..Rules::default() };
+        let _server = on_interface("server", unit(&Disk::new(1, BLOCKS), 1), rules);
+        // The last letter of its name makes the address of an interface: it has the server's.
+        let mirror = open_endpoint(DatagramEndpoint::Ethernet {
+            interface: "mirror".to_owned(),
+            ether_type: ETHERTYPE,
+        });
+        let thrown = Rc::new(Cell::new(0));
+        let count = Rc::clone(&thrown);
+        let throwing = spawn(async move {
+            let (mut batch, mut random) = (DatagramBatch::new(64, 1500), Random(7));
+            loop {
+                let received = mirror.receive(&mut batch).await.expect("an interface");
+                for index in 0..received {
+                    let Some((to, frame)) = batch.get_mut(index) else { break };
+                    for _ in 0..2 {
+                        let payload = [OutSlice::Bytes(frame)];
+                        mirror.try_send(&[OutDatagram { to, payload: &payload }]).expect("it carries them");
+                        let at = random.below(frame.len() as u64) as usize;
+                        frame[at] ^= 1 << random.below(8);
+                    }
+                    count.set(count.get() + 2);
+                }
+            }
+        });
+        let lun = Rc::new(opened(&format!("?key={key}")).await);
+        work(&lun, 1, 4, 40).await;
+        throwing.abort();
+        assert_eq!(lun.target().reinstatements(), 0);
+        assert!(thrown.get() > 1000, "{}", thrown.get());
+    });
+}
+
+#[test]
+fn a_target_that_answers_with_too_few_bytes_is_not_believed() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let rules = Rules { shortens_reads: true, ..Rules::default() };
+        let _server = on_interface("server", unit(&Disk::fast(BLOCKS), 1), rules);
+        let lun = opened("").await;
+        let read = lun.read(Extent::new(3, 2), Buffer::zeroed(2 * BLOCK)).await;
+        assert_eq!(read.map(drop), Err(DeviceError::Unreadable(Lba(3))));
     });
 }
 

@@ -7,4 +7,5 @@ mod ethernet;
 mod disk;
 mod load;
 mod lossy;
+mod real;
 mod server;

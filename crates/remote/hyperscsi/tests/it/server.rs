@@ -30,6 +30,8 @@ pub(crate) const TARGET: &str = "iqn.2026-11.test:disk";
 pub(crate) struct Rules {
     pub(crate) secret: Option<&'static str>,
     pub(crate) is_hidden: bool,
+    /// READs end with GOOD and half of their data.
+    pub(crate) shortens_reads: bool,
 }
 
 impl Directory<DatagramAddress> for Rules {
@@ -85,6 +87,7 @@ pub(crate) fn on(endpoints: Vec<Box<dyn Datagrams>>, unit: Arc<LogicalUnit>, rul
     });
     let core = Core {
         endpoints,
+        shortens_reads: rules.shortens_reads,
         machine: Target::new(Config::default(), rules, seed),
         unit,
         sessions: BTreeMap::new(),
@@ -126,6 +129,7 @@ struct Core {
     endpoints: Vec<Box<dyn Datagrams>>,
     machine: Target<DatagramAddress, Rules>,
     unit: Arc<LogicalUnit>,
+    shortens_reads: bool,
     sessions: BTreeMap<SessionId, Rc<RefCell<Nexus>>>,
     running: BTreeMap<TaskId, JoinHandle<()>>,
     done: Rc<RefCell<Mailbox>>,
@@ -210,8 +214,12 @@ impl Core {
             Event::Command { task, command } => {
                 let Some(nexus) = self.sessions.get(&task.session).cloned() else { return };
                 let (unit, done) = (Arc::clone(&self.unit), Rc::clone(&self.done));
+                let is_shortened = self.shortens_reads && command.cdb[0] == 0x88;
                 let running = reactor::spawn(async move {
-                    let response = carry_out(&unit, &nexus, command).await;
+                    let mut response = carry_out(&unit, &nexus, command).await;
+                    if is_shortened {
+                        response.data.truncate(response.data.len() / 2);
+                    }
                     tell(&done, Done::Command(task, response));
                 });
                 self.running.insert(task, running);
