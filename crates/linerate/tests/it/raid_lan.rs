@@ -310,6 +310,8 @@ fn sets_of_six_and_of_four_disks_of_three_hosts_verify() {
                     }
                 }
                 network.here(&["raid", "create", &set, "--yes"]).expect_success();
+                // The disks have been used: copies fit from here on.
+                network.here(&["raid", "scrub", &set, "--repair"]).expect_success();
                 for random in ["0", "100"] {
                     let load = ["--block", "4KiB,64KiB", "--depth", "8", "--read", "50", "--seconds", "2"];
                     let rest = ["--verify", "--allow-write", "--yes", "--span", "96MiB", "--random", random];

@@ -215,7 +215,7 @@ pub async fn create(set: &SetRecord, disks: &[Disk]) -> Result<(), DiskError> {
         if device.geometry().bytes() < set.areas.end() || device.geometry().block_size != set.block_size {
             return Err(DeviceError::OutOfRange.into());
         }
-        zero_until_data(device.as_ref(), set).await?;
+        zero_until_data(device.as_ref(), 0, set).await?;
         let are_zeros = set.clean && !set.states().lacking().contains(&true);
         if set.areas.checksums.bytes > 0 && !are_zeros {
             forget_sums(device.as_ref(), set.areas.checksums).await?;
@@ -228,8 +228,8 @@ pub async fn create(set: &SetRecord, disks: &[Disk]) -> Result<(), DiskError> {
 }
 
 /// No superblock, boot sector, journal or bitmap of before is found afterwards.
-async fn zero_until_data(device: &dyn BlockDevice, set: &SetRecord) -> Result<(), DeviceError> {
-    bytewise::zero(device, 0..set.areas.data.offset).await?;
+async fn zero_until_data(device: &dyn BlockDevice, from: u64, set: &SetRecord) -> Result<(), DeviceError> {
+    bytewise::zero(device, from..set.areas.data.offset).await?;
     device.flush().await
 }
 
@@ -460,8 +460,10 @@ impl Records {
         if geometry.bytes() < next.areas.end() || geometry.block_size != next.block_size {
             return Err(DeviceError::OutOfRange);
         }
+        // A spare stays one until it is a member: a set that names it starts whenever this is interrupted.
+        let from = if self.set().spares.contains(&uuid) { SLOTS_END } else { 0 };
         // It takes long, and a member that fails meanwhile is recorded.
-        zero_until_data(disk.as_ref(), &next).await?;
+        zero_until_data(disk.as_ref(), from, &next).await?;
         let _turn = self.turn().await;
         let next = changed()?;
         {

@@ -197,6 +197,21 @@ fn a_spare_replaces_a_member_and_what_it_replaced_is_known() {
 }
 
 #[test]
+fn a_spare_stays_one_until_it_is_a_member() {
+    for torn in [0, 1000, 100 << 10, 300 << 10, (1 << 20) - (192 << 10) + 100] {
+        let mut record = set(Level::Raid1, 2);
+        record.spares.push(uuid(9));
+        let scene = Scene::with_record(&record);
+        let records = scene.opened().records;
+        scene.memory[2].tear_after(Some(torn));
+        let _ = ready(records.replace(1, uuid(9), Arc::clone(&scene.disks[2].device)));
+        scene.memory[2].tear_after(None);
+        // As after a crash there.
+        scene.found().unwrap_or_else(|refusal| panic!("torn after {torn}: {refusal}"));
+    }
+}
+
+#[test]
 fn a_record_of_more_space_that_was_torn_is_taken_back_by_the_next_one() {
     let mut record = set(Level::Raid5, 3);
     record.areas.data.bytes -= 1 << 20;
