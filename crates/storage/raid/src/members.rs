@@ -145,6 +145,12 @@ impl Members {
         self.present(index).and_then(|member| member.summed)
     }
 
+    /// Whether a member has a cache that a flush writes.
+    pub(crate) fn have_volatile_caches(&self) -> bool {
+        let slots = self.slots.lock();
+        slots.iter().filter_map(|slot| slot.device.as_ref()).any(|device| device.profile().volatile_cache)
+    }
+
     /// The states, as they are in memory.
     pub(crate) fn states(&self) -> MemberStates {
         MemberStates { members: self.slots.lock().iter().map(|slot| slot.state).collect() }

@@ -91,7 +91,8 @@ impl BlockDevice for Medium {
             read_only: false,
             thin: false,
             granularity: Blocks(1),
-            volatile_cache: true,
+            // Memory has none that a flush would write.
+            volatile_cache: matches!(self.store, Store::File(_)),
             durable: false,
             solid_state: true,
         }

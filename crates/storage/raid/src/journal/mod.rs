@@ -30,6 +30,10 @@ use crate::area::{Area, AreaCopy};
 use crate::members::Members;
 use crate::operations::Operations;
 
+/// So much of a journal is used mostly where a flush of the members costs little: it stays in a processor's caches. In a file in memory a
+/// record of 8.5 KiB costs half of the time that it costs all over 32 MiB.
+const ENOUGH_BYTES: u64 = 2 << 20;
+
 /// What is written to the journal at once at most, beyond the first record.
 const BATCH_BYTES: usize = 4 << 20;
 
@@ -75,7 +79,13 @@ impl Journal {
         generation: u64,
         key: u64,
     ) -> Result<Journal, DeviceError> {
-        let ring = Ring::new(area.blocks().saturating_sub(HEADERS), 0);
+        let blocks = area.blocks().saturating_sub(HEADERS);
+        // Members are flushed before records are overwritten.
+        let enough = match members.have_volatile_caches() {
+            true => blocks,
+            false => (ENOUGH_BYTES / area.block_bytes() as u64).min(blocks / 4),
+        };
+        let ring = Ring::new(blocks, enough, 0);
         let state = State {
             ring,
             generation,

@@ -6,13 +6,17 @@
 //! ```
 //!
 //! The reader of a ring looks for the next record where the last one ended, and then at block 0. So no record may
-//! begin at the tail or cross it, unless the header says that the ring begins elsewhere.
+//! begin at the tail or cross it, unless the header says that the ring begins elsewhere; and a record may begin at block 0
+//! although it would fit where the last one ended. A ring of which only a part is used as long as that suffices stays in the caches of
+//! a processor.
 
 use std::collections::VecDeque;
 
 #[derive(Debug)]
 pub(super) struct Ring {
     blocks: u64,
+    /// Records begin anew behind so many blocks, if the start is free.
+    enough: u64,
     /// Where the header says that the ring begins, with the sequence of the record there.
     tail: u64,
     head: u64,
@@ -35,9 +39,11 @@ pub(super) struct Start {
 }
 
 impl Ring {
-    /// An empty ring of so many blocks, whose header says that it begins at block 0 with record `sequence`.
-    pub(super) fn new(blocks: u64, sequence: u64) -> Ring {
-        Ring { blocks, tail: 0, head: 0, next: sequence, records: VecDeque::new() }
+    /// An empty ring of so many blocks, of which `enough` are used mostly, whose header says that it begins at block 0 with record
+    /// `sequence`.
+    pub(super) fn new(blocks: u64, enough: u64, sequence: u64) -> Ring {
+        let enough = enough.min(blocks);
+        Ring { blocks, enough, tail: 0, head: 0, next: sequence, records: VecDeque::new() }
     }
 
     /// Room for a record: its first block and its sequence. `None` if there is none.
@@ -55,10 +61,11 @@ impl Ring {
         // With records, head equal to tail says that the ring is full.
         let wrapped = self.head < self.tail || (self.head == self.tail && !self.records.is_empty());
         let limit = if wrapped { self.tail } else { self.blocks };
-        if self.head + blocks <= limit {
-            return Some(self.head);
+        let can_wrap = !wrapped && blocks <= self.tail;
+        if self.head + blocks > if can_wrap { self.enough } else { limit } {
+            return can_wrap.then_some(0);
         }
-        (!wrapped && blocks <= self.tail).then_some(0)
+        Some(self.head)
     }
 
     /// Whether the next record would begin at this block.
@@ -104,14 +111,14 @@ impl Ring {
         }
     }
 
-    /// Whether more than half is in use.
+    /// Whether more than half of what is used mostly is in use.
     pub(super) fn is_half_full(&self) -> bool {
         if self.records.is_empty() {
             return false;
         }
         let used =
             if self.head > self.tail { self.head - self.tail } else { self.blocks - self.tail + self.head };
-        used * 2 > self.blocks
+        used * 2 > self.enough
     }
 }
 
@@ -123,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_full_ring_takes_none_until_its_oldest_is_freed() {
-        let mut ring = Ring::new(10, 5);
+        let mut ring = Ring::new(10, 10, 5);
         assert_eq!(ring.take(6), Some(Start { block: 0, sequence: 5 }));
         assert_eq!(ring.take(4), Some(Start { block: 6, sequence: 6 }));
         assert_eq!(ring.take(1), None);
@@ -138,7 +145,7 @@ mod tests {
 
     #[test]
     fn an_empty_ring_that_begins_in_the_middle_can_begin_anew() {
-        let mut ring = Ring::new(10, 0);
+        let mut ring = Ring::new(10, 10, 0);
         ring.take(5);
         ring.applied(0);
         ring.begins(ring.next_start());
@@ -148,12 +155,31 @@ mod tests {
         assert_eq!(ring.take(8), Some(Start { block: 0, sequence: 1 }));
     }
 
+    #[test]
+    fn a_ring_is_used_no_further_than_it_must_be() {
+        let mut ring = Ring::new(1000, 10, 0);
+        let mut furthest = 0;
+        for sequence in 0..100 {
+            let start = ring.take(3).expect("room");
+            furthest = furthest.max(start.block + 3);
+            ring.applied(sequence);
+            if ring.is_half_full() {
+                ring.begins(ring.next_start());
+            }
+        }
+        assert!(furthest <= 10, "{furthest}");
+        // Where nothing is applied, all of the ring is there.
+        ring.begins(ring.next_start());
+        let starts: Vec<_> = (0..300).map(|_| ring.take(3).expect("room").block).collect();
+        assert!(starts.iter().any(|start| *start > 500));
+    }
+
     proptest! {
         #[test]
         fn records_in_use_never_overlap_and_are_found(
-            steps in proptest::collection::vec((1..9u64, 0..4usize), 1..200)
+            steps in proptest::collection::vec((1..9u64, 0..4usize), 1..200), enough in 1..22u64
         ) {
-            let mut ring = Ring::new(20, 0);
+            let mut ring = Ring::new(20, enough, 0);
             let mut used: Vec<(u64, u64, u64)> = Vec::new();
             let mut begins = Start { block: 0, sequence: 0 };
             for (blocks, frees) in steps {

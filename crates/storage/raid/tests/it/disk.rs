@@ -29,6 +29,8 @@ struct State {
     /// Writes that succeed before one fails.
     writes_left: Option<u64>,
     losses: u64,
+    /// What it says of its cache, which it has in any case: a set does not rely on it.
+    says_no_cache: bool,
     /// Polls that a read takes beyond the usual.
     slowness: u64,
     /// Reads, writes (with zeroes and unmap), flushes.
@@ -61,6 +63,7 @@ impl Disk {
             is_dead: false,
             writes_left: None,
             losses: 0,
+            says_no_cache: false,
             slowness: 0,
             requests: [0; 3],
         })))
@@ -69,6 +72,11 @@ impl Disk {
     /// Another disk with the same on it.
     pub(crate) fn copy(&self) -> Disk {
         Disk(Arc::new(Mutex::new(self.state().clone())))
+    }
+
+    /// It says from now on that it has no cache.
+    pub(crate) fn say_no_cache(&self) {
+        self.state().says_no_cache = true;
     }
 
     /// Every request fails from now on.
@@ -241,7 +249,7 @@ impl BlockDevice for Disk {
             read_only: false,
             thin: true,
             granularity: Blocks(1),
-            volatile_cache: true,
+            volatile_cache: !self.state().says_no_cache,
             durable: true,
             solid_state: true,
         }
