@@ -128,7 +128,8 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
 const INTRODUCTION: &str = "Random requests to an image of a Ceph cluster of one node on this machine, whose object server keeps its data in memory: \
 the same image, length and depth (32) for our back end, for `rbd bench` and for fio's rbd engine, which all use librbd, and for a server of ours with our \
 initiator beside it. Medians of all rounds, which alternate; *ratio* is that of the rate to the better one of `rbd bench` and fio. *CPU* is the time of the process \
-(of the server in the last row) for a request; most of it is librbd's, on its own threads. Cluster and clients share the machine's cores.\n\n";
+(of the server in the last row) for a request; most of it is librbd's, on its own threads. Cluster and clients share the machine's cores. `rbd bench` reads into buffers of the library's \
+own; fio and we have it copy what it has read, since its C interface fills the caller's memory.\n\n";
 
 struct World {
     ceph: Ceph,
