@@ -106,7 +106,7 @@ impl Host {
         server
     }
 
-    /// Two disks, by iSCSI and by NBD.
+    /// Two disks, by iSCSI, by NBD and by HyperSCSI.
     fn of_disks(network: &Network, number: u8, disks: &Path) -> Host {
         let address = format!("10.89.{number}.2");
         let disk = |name: &str| {
@@ -119,6 +119,7 @@ impl Host {
             disk("b"),
             listen(format!("{address}:3260")),
             listen(format!("nbd://{address}:10809")),
+            listen("hyperscsi://eth0".to_owned()),
         ];
         Host::start(&network.host(number), &words.concat())
     }
@@ -147,6 +148,7 @@ impl Drop for Host {
 enum Protocol {
     Nbd,
     Iscsi,
+    HyperScsi,
 }
 
 impl Protocol {
@@ -157,6 +159,9 @@ impl Protocol {
             Protocol::Iscsi => format!(
                 "iscsi://10.89.{number}.2/iqn.2026-01.io.linerate:{disk}/0?command-time=2&reconnect-time=2"
             ),
+            Protocol::HyperScsi => {
+                format!("hyperscsi://link{number}/{disk}/0?timeout=2s&reconnect-time=2s")
+            }
         }
     }
 }
@@ -285,6 +290,11 @@ fn ext4_over_three_iscsi_targets_outlives_one_that_dies_and_is_replaced() {
     a_host_dies_and_is_replaced_under_a_file_system(Protocol::Iscsi);
 }
 
+#[test]
+fn ext4_over_three_hyperscsi_targets_outlives_one_that_dies_and_is_replaced() {
+    a_host_dies_and_is_replaced_under_a_file_system(Protocol::HyperScsi);
+}
+
 /// Sets of six and of four disks of three hosts, each under a verified load, in order and at random.
 #[test]
 fn sets_of_six_and_of_four_disks_of_three_hosts_verify() {
@@ -295,7 +305,7 @@ fn sets_of_six_and_of_four_disks_of_three_hosts_verify() {
     let Some(network) = Network::of(3) else { return };
     let disks = TempDir::new().expect("a temporary folder");
     let _hosts: Vec<Host> = (0..3).map(|number| Host::of_disks(&network, number, disks.path())).collect();
-    for protocol in [Protocol::Nbd, Protocol::Iscsi] {
+    for protocol in [Protocol::Nbd, Protocol::Iscsi, Protocol::HyperScsi] {
         for count in [6, 4] {
             let of = |number: u8| protocol.member(number % 3, ["a", "b"][usize::from(number / 3)]);
             let members: Vec<String> = (0..count).map(of).collect();

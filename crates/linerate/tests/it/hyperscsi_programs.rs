@@ -1,0 +1,155 @@
+//! HyperSCSI as users meet it: `serve` and every command that takes a URL, over UDP and over raw Ethernet, and a gateway to iSCSI.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::Value;
+
+use crate::aoe::Site;
+use crate::json::{DISCOVER, INFO, check};
+use crate::program::{installed, run, run_command, until, write_patterned_file};
+use crate::server::{Server, free_port};
+
+const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+
+const SECRET: &str = "a secret of many letters";
+
+const TEXT: &str = r#"
+[[portal]]
+listen = "127.0.0.1:{port}"
+[volume.disk]
+spec = "file:{state}/disk?size=16MiB"
+[[target]]
+name = "iqn.2026-01.io.linerate:disk"
+lun = [{ lun = 0, volume = "disk" }]
+[hyperscsi]
+listen = ["hyperscsi+udp://127.0.0.1:{port}"]
+[[hyperscsi.target]]
+name = "open"
+lun = [{ lun = 0, volume = "disk" }]
+[[hyperscsi.target]]
+name = "sealed"
+lun = [{ lun = 0, volume = "disk" }]
+key = [{ initiator = "host1", secret = "a secret of many letters" }]
+"#;
+
+/// Random reads and writes, each read compared with what was written.
+const VERIFY: &[&str] =
+    &["--read", "50", "--block", "4KiB,64KiB", "--depth", "8", "--verify", "--allow-write", "--yes"];
+
+fn json(said: &str) -> Value {
+    serde_json::from_str(said).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+#[test]
+fn every_command_takes_the_url_in_clear_and_sealed() {
+    let Some(mut server) = Server::configured(TEXT) else { return };
+    let place = format!("hyperscsi+udp://127.0.0.1:{}", server.port());
+    let key = server.state().join("key");
+    fs::write(&key, SECRET).expect("a file");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("its mode");
+    let found = json(&run(LINERATE, &["discover", "--hyperscsi", &place, "--json"]).expect_success());
+    check(DISCOVER, &found);
+    let names = found["targets"].as_array().expect("a list").iter().map(|target| &target["name"]);
+    assert_eq!(names.collect::<Vec<_>>(), ["open", "sealed"]);
+    let at = |name: &str| server.state().join(name).display().to_string();
+    for (number, target, options) in
+        [(0, "open", String::new()), (1, "sealed", format!("?name=host1&key={}", key.display()))]
+    {
+        let url = format!("{place}/{target}/0{options}");
+        let told = json(&run(LINERATE, &["info", &url, "--json"]).expect_success());
+        check(INFO, &told);
+        assert_eq!(told["session"]["encrypted"], number == 1, "{told}");
+        assert_eq!(told["luns"][0]["disk"]["bytes"], 16 << 20, "{told}");
+        let (image, copy) = (at(&format!("image{number}")), at(&format!("copy{number}")));
+        write_patterned_file(std::path::Path::new(&image), 16 << 20);
+        run(LINERATE, &["copy", &image, &url, "--yes"]).expect_success();
+        run(LINERATE, &["copy", &url, &copy]).expect_success();
+        assert!(fs::read(&image).expect("there") == fs::read(&copy).expect("there"), "{target}");
+        // It is the disk that iSCSI has.
+        let iscsi = at(&format!("iscsi{number}"));
+        run(LINERATE, &["copy", &server.url("disk"), &iscsi]).expect_success();
+        assert!(fs::read(&image).expect("there") == fs::read(&iscsi).expect("there"), "{target}");
+        run(LINERATE, &[&["bench", &url, "--seconds", "1"], VERIFY].concat()).expect_success();
+        let inquiry = run(LINERATE, &["scsi", "inquiry", &url]).expect_success();
+        assert!(inquiry.contains("LINERATE"), "{inquiry}");
+    }
+    let without_key = run(LINERATE, &["info", &format!("{place}/sealed/0")]).expect_failure();
+    assert!(without_key.contains("key") || without_key.contains("refuse"), "{without_key}");
+    server.stop();
+}
+
+/// Reads and writes go on when the server is there again, and none fails.
+#[test]
+fn a_load_outlives_a_server_that_is_killed_and_started_again() {
+    let Some(mut server) = Server::configured(TEXT) else { return };
+    let url = format!("hyperscsi+udp://127.0.0.1:{}/open/0", server.port());
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log").display().to_string();
+    let words = ["bench", &url, "--seconds", "4", "--verify-log", &log];
+    let load = std::thread::scope(|scope| {
+        let load = scope.spawn(|| run(LINERATE, &[&words[..], VERIFY].concat()));
+        let grown = |bytes: u64| fs::metadata(&log).is_ok_and(|file| file.len() > bytes);
+        until("it has begun", || grown(1024));
+        server.kill();
+        server.restart();
+        load.join().expect("its end")
+    });
+    assert!(load.status.success() && load.said.contains("none failed"), "{}", load.said);
+    run(LINERATE, &["bench", "verify", &log, &url]).expect_success();
+    server.stop();
+}
+
+/// The frames of two hosts on one Ethernet.
+#[test]
+fn raw_frames_carry_a_verified_load_of_each_size() {
+    for mtu in [1500, 9000] {
+        let Some(site) = Site::new(mtu) else { return };
+        let _server = site.serve(&["--listen", "hyperscsi://san0", "--volume", "disk=ram:16MiB"]);
+        let on_client =
+            |words: &[&str]| run_command(site.client.command(LINERATE).args(words)).expect_success();
+        let found = json(&on_client(&["discover", "--hyperscsi", "eth0", "--json"]));
+        check(DISCOVER, &found);
+        let station = &found["targets"][0]["stations"][0]["address"];
+        assert_eq!(station.as_str(), Some(&*site.client_sees_server().to_string()), "{found}");
+        let told = json(&on_client(&["info", "hyperscsi://eth0/disk", "--json"]));
+        check(INFO, &told);
+        let frame = told["session"]["frame_bytes"].as_u64().expect("a number");
+        assert!((u64::from(mtu) - 100..=u64::from(mtu)).contains(&frame), "{told}");
+        on_client(&[&["bench", "hyperscsi://eth0/disk/0", "--seconds", "1"], VERIFY].concat());
+    }
+}
+
+/// The same logical unit, whichever protocol is in front of it: conditions of libiscsi's suite, by a gateway.
+#[test]
+fn conditions_of_libiscsis_suite_hold_through_a_gateway() {
+    if !installed(&["iscsi-test-cu"]) {
+        return;
+    }
+    let Some(mut back) = Server::configured(TEXT) else { return };
+    let volume = format!("disk=hyperscsi+udp://127.0.0.1:{}/open/0", back.port());
+    let mut gateway = Server::serving(&[&volume]);
+    for family in ["SCSI.Read16", "SCSI.Write16", "SCSI.WriteSame16", "SCSI.Unmap", "SCSI.CompareAndWrite"] {
+        let of = |server: &Server| {
+            let said = run("iscsi-test-cu", &["--dataloss", "-t", family, &server.url("disk")]).said;
+            let told = |line: &&str| line.trim_start().starts_with("Test: ");
+            said.lines().filter(told).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let (direct, through) = (of(&back), of(&gateway));
+        assert!(direct.iter().any(|test| test.ends_with("passed")), "{family}: {direct:?}");
+        assert_eq!(through, direct, "{family}");
+    }
+    gateway.stop();
+    back.stop();
+}
+
+#[test]
+fn what_cannot_be_reached_is_told_in_a_sentence() {
+    let nobody = format!("hyperscsi+udp://127.0.0.1:{}/disk/0?timeout=1s", free_port());
+    let ended = run(LINERATE, &["info", &nobody]);
+    assert_eq!(ended.status.code(), Some(3), "{}", ended.said);
+    let ended = run(LINERATE, &["info", "hyperscsi://nowhere0/disk/0"]);
+    assert!(!ended.status.success() && ended.said.contains("nowhere0"), "{}", ended.said);
+    let ended = run(LINERATE, &["info", "hyperscsi://lo/disk/0?timout=1s"]);
+    assert!(ended.status.code() == Some(2) && ended.said.contains("`timout`"), "{}", ended.said);
+}
