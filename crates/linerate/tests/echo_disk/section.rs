@@ -158,7 +158,11 @@ impl Running for EchoDisk {
                 target,
                 age_seconds: 0.0,
                 core,
-                connections: vec![control::Connection { cid: None, peer: peer.into(), local: local.to_string() }],
+                connections: vec![control::Connection {
+                    cid: None,
+                    peer: peer.into(),
+                    local: local.to_string(),
+                }],
                 parameters: Vec::new(),
                 in_flight: 0,
                 commands: traffic.commands,
