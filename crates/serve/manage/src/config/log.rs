@@ -64,6 +64,7 @@ const KNOWN: &[&str] = &[
     "hyperscsi_client::session",
     "hyperscsi_server::core",
     "hyperscsi_server::management",
+    "hyperscsi_server::session",
     "initiator::caches",
     "initiator::inner::commands",
     "initiator::inner::events",
