@@ -12,13 +12,14 @@
 //! - [`Url`] is `hyperscsi://INTERFACE/TARGET/LUN` or `hyperscsi+udp://HOST/TARGET/LUN`, with options.
 //! - [`discover`] asks who is there; [`open`] and [`open_target`] log in.
 //! - `link` finds the stations of a target and how long frames may be; `session` gives commands to the protocol's machine, and begins
-//!   another session when one is lost; `driver` joins the machine to datagrams.
+//!   another session when one is lost; `inner` has those commands; `driver` joins the machine to datagrams.
 //!
 //! What a LUN is, and how its requests become commands, is `initiator`'s, for iSCSI and for this protocol alike. Paths, failover and
 //! exactly-once execution are the machine's.
 
 mod carrier;
 mod driver;
+mod inner;
 mod link;
 mod open;
 mod session;

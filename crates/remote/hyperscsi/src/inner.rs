@@ -1,0 +1,542 @@
+//! What a session has: its phase, the machine, the commands with their requesters, and what happens to them.
+//!
+//! Each command has one ticket, from its submission until its requester has its end, or was dropped and it has ended. Data of
+//! writes are copied into the machine when there is room, and no more than [`OUT_BYTES_MAX`] of them are there.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::mem;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use hyperscsi::initiator::{EndReason, Event, RequestId};
+use hyperscsi::{Command, DATA_BYTES_MAX, Function, FunctionResult, Initiator, Response, TaskAttribute};
+use initiator::carrier::{CommandRecord, Recorded};
+use initiator::{
+    CommandError, CommandSpec, Ended, EscalationStep, Lun, Residual, Status, Timeouts, Transfer, status,
+};
+use reactor::{DatagramAddress, Sender};
+use scsi::cdb::Cdb;
+
+use crate::session::Shared;
+
+/// Data of writes in the machine. A target's credit is no more.
+const OUT_BYTES_MAX: usize = 8 << 20;
+/// A session in which nothing else is said asks for an acknowledgement every 5 s: after this time without any, it is not the command
+/// that takes long.
+const SILENT: Duration = Duration::from_secs(7);
+/// Between logins of a lost session. Short enough for a target that is back, long enough not to overload one that is not.
+pub(crate) const PAUSE_FIRST: Duration = Duration::from_millis(50);
+pub(crate) const PAUSE_LONGEST: Duration = Duration::from_secs(3);
+
+/// What the last login agreed on.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Agreed {
+    pub(crate) frame_bytes: usize,
+    pub(crate) queue_depth: u32,
+    pub(crate) is_encrypted: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    New,
+    Up {
+        since: Instant,
+    },
+    /// Requests wait, unless they fail by now.
+    Down {
+        since: Instant,
+        fails: bool,
+    },
+    Over(EndReason),
+}
+
+pub(crate) struct Inner {
+    pub(crate) agreed: Agreed,
+    /// Both ends of each path.
+    pub(crate) ends: Vec<(DatagramAddress, DatagramAddress)>,
+    /// `None` between one that has ended and the next.
+    pub(crate) machine: Option<Initiator>,
+    pub(crate) phase: Phase,
+    pub(crate) is_leaving: bool,
+    /// Until the next login of a lost session.
+    pub(crate) pause: Duration,
+    /// Of the last login that failed, which is told once.
+    pub(crate) said: String,
+    pub(crate) tasks: BTreeMap<u64, Task>,
+    pub(crate) next_ticket: u64,
+    /// Not given to the machine yet, in order.
+    pub(crate) waiting: VecDeque<u64>,
+    /// By the machine's number of it.
+    pub(crate) sent: HashMap<RequestId, u64>,
+    pub(crate) out_bytes: usize,
+    pub(crate) functions: HashMap<RequestId, Sender<FunctionResult>>,
+    /// Commands of the lost session may still be executed.
+    pub(crate) are_some_lost: bool,
+    /// When the target was last heard of, and the frames received by then.
+    pub(crate) heard: Instant,
+    pub(crate) frames: u64,
+    /// Of the last turn: a request may be dropped when there is no clock any more.
+    pub(crate) now: Instant,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) record: CommandRecord,
+    pub(crate) driver: Option<Waker>,
+    /// Woken when the phase changes or a dropped command ends.
+    pub(crate) waiters: Vec<Waker>,
+}
+
+pub(crate) struct Task {
+    pub(crate) lun: Lun,
+    pub(crate) cdb: Cdb,
+    pub(crate) transfer: Transfer,
+    pub(crate) epoch: Option<u64>,
+    pub(crate) waits_for_end: bool,
+    pub(crate) recorded: Recorded,
+    pub(crate) state: TaskState,
+    pub(crate) was_sent: bool,
+    pub(crate) step: EscalationStep,
+    /// Of the step.
+    pub(crate) until: Instant,
+    pub(crate) requester: Requester,
+}
+
+pub(crate) enum TaskState {
+    Waiting { since: Instant },
+    Sent(RequestId),
+    Ended(Result<Status, CommandError>),
+}
+
+pub(crate) enum Requester {
+    Waits(Option<Waker>),
+    /// The time is up, and the requester has not been told yet.
+    Expired,
+    /// Dropped, or told.
+    Gone,
+}
+
+impl Inner {
+    /// Of a session that logs in by this machine.
+    pub(crate) fn new(
+        machine: Initiator,
+        ends: Vec<(DatagramAddress, DatagramAddress)>,
+        timeouts: Timeouts,
+        record: CommandRecord,
+    ) -> Inner {
+        let now = reactor::now();
+        Inner {
+            agreed: Agreed::default(),
+            ends,
+            machine: Some(machine),
+            phase: Phase::New,
+            is_leaving: false,
+            pause: PAUSE_FIRST,
+            said: String::new(),
+            tasks: BTreeMap::new(),
+            next_ticket: 0,
+            waiting: VecDeque::new(),
+            sent: HashMap::new(),
+            out_bytes: 0,
+            functions: HashMap::new(),
+            are_some_lost: false,
+            heard: now,
+            frames: 0,
+            now,
+            timeouts,
+            record,
+            driver: None,
+            waiters: Vec::new(),
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Over(_))
+    }
+
+    pub(crate) fn wait<T>(&mut self, waker: &Waker) -> Poll<T> {
+        if !self.waiters.iter().any(|waiting| waiting.will_wake(waker)) {
+            self.waiters.push(waker.clone());
+        }
+        Poll::Pending
+    }
+
+    pub(crate) fn wake_waiters(&mut self) {
+        self.waiters.drain(..).for_each(Waker::wake);
+    }
+
+    pub(crate) fn wake_driver(&mut self) {
+        self.driver.take().into_iter().for_each(Waker::wake);
+    }
+
+    pub(crate) fn say(&mut self, error: &str) {
+        if self.said != error {
+            tracing::warn!("cannot log in again yet: {error}");
+            error.clone_into(&mut self.said);
+        }
+    }
+
+    /// A new command, which may have ended at once.
+    pub(crate) fn submit(&mut self, now: Instant, spec: CommandSpec, epoch: u64) -> u64 {
+        let CommandSpec { lun, cdb, transfer, epoch: meant, waits_for_end } = spec;
+        let is_long = transfer.in_bytes().max(transfer.out_bytes()) > DATA_BYTES_MAX;
+        let state = match self.phase {
+            _ if is_long => TaskState::Ended(Err(CommandError::TooLong)),
+            Phase::Over(_) | Phase::Down { fails: true, .. } => {
+                TaskState::Ended(Err(CommandError::ConnectionLost))
+            }
+            Phase::Up { .. } if meant.is_some_and(|meant| meant != epoch) => {
+                TaskState::Ended(Err(CommandError::Reinstated))
+            }
+            Phase::New | Phase::Up { .. } | Phase::Down { fails: false, .. } => {
+                TaskState::Waiting { since: now }
+            }
+        };
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        if matches!(state, TaskState::Waiting { .. }) {
+            self.waiting.push_back(ticket);
+        }
+        let recorded = self.record.begin(lun, &cdb, &transfer);
+        let task = Task {
+            lun,
+            cdb,
+            transfer,
+            epoch: meant,
+            waits_for_end,
+            recorded,
+            state,
+            was_sent: false,
+            step: EscalationStep::Wait,
+            until: now,
+            requester: Requester::Waits(None),
+        };
+        self.tasks.insert(ticket, task);
+        ticket
+    }
+
+    /// Gives waiting commands to the machine, as many as it has room for.
+    pub(crate) fn fill(&mut self, now: Instant, epoch: u64) {
+        let Phase::Up { .. } = self.phase else { return };
+        while let Some(&ticket) = self.waiting.front() {
+            let Some(machine) = self.machine.as_mut().filter(|machine| machine.room() > 0) else { return };
+            let Some(task) = self.tasks.get_mut(&ticket) else {
+                self.waiting.pop_front();
+                continue;
+            };
+            if task.epoch.is_some_and(|meant| meant != epoch) {
+                self.waiting.pop_front();
+                self.end(ticket, Err(CommandError::Reinstated));
+                continue;
+            }
+            let out_bytes = task.transfer.out_bytes();
+            if self.out_bytes > 0 && self.out_bytes + out_bytes > OUT_BYTES_MAX {
+                return;
+            }
+            self.waiting.pop_front();
+            let command = Command {
+                lun: task.lun.0.to_be_bytes(),
+                attribute: TaskAttribute::Simple,
+                cdb: task.cdb.to_vec(),
+                data_in_bytes: task.transfer.in_bytes() as u32,
+                data_out: task.transfer.sent().to_vec(),
+            };
+            match machine.submit(command) {
+                Ok(id) => {
+                    task.state = TaskState::Sent(id);
+                    (task.was_sent, task.until) = (true, now + self.timeouts.command);
+                    self.out_bytes += out_bytes;
+                    self.sent.insert(id, ticket);
+                }
+                // There is room, and its length was looked at: the session has just ended.
+                Err(_) => self.end(ticket, Err(CommandError::ConnectionLost)),
+            }
+        }
+    }
+
+    /// A command has ended.
+    pub(crate) fn end(&mut self, ticket: u64, outcome: Result<Status, CommandError>) {
+        let Some(task) = self.tasks.get_mut(&ticket) else { return };
+        match task.state {
+            TaskState::Ended(_) => return,
+            TaskState::Waiting { .. } => {}
+            TaskState::Sent(id) => {
+                self.sent.remove(&id);
+                self.out_bytes -= task.transfer.out_bytes();
+                self.record.end(task.recorded, &outcome);
+            }
+        }
+        match &mut task.requester {
+            Requester::Waits(waker) => {
+                let waker = waker.take();
+                task.state = TaskState::Ended(outcome);
+                waker.into_iter().for_each(Waker::wake);
+            }
+            Requester::Expired => task.state = TaskState::Ended(Err(CommandError::TimedOut)),
+            Requester::Gone => drop(self.tasks.remove(&ticket)),
+        }
+        self.wake_waiters();
+    }
+
+    /// A command was answered.
+    pub(crate) fn complete(&mut self, id: RequestId, response: Response) {
+        let Some(&ticket) = self.sent.get(&id) else { return };
+        let Some(task) = self.tasks.get_mut(&ticket) else { return };
+        if let Transfer::In { buffer, range } = &mut task.transfer
+            && let Some(place) =
+                buffer.get_mut(range.clone()).and_then(|room| room.get_mut(..response.data.len()))
+        {
+            place.copy_from_slice(&response.data);
+        }
+        let is_aborted = response.status == status::TASK_ABORTED && task.step != EscalationStep::Wait;
+        let outcome = match is_aborted {
+            true => Err(CommandError::Aborted),
+            false => Ok(Status {
+                status: response.status,
+                sense: response.sense.into_boxed_slice(),
+                in_bytes: response.data.len(),
+                residual: residual(response.residual),
+            }),
+        };
+        self.end(ticket, outcome);
+    }
+
+    /// Handles what the machine tells; whether that was anything.
+    pub(crate) fn take_events(&mut self, now: Instant, shared: &Shared) -> bool {
+        let mut is_any = false;
+        while let Some(event) = self.machine.as_mut().and_then(Initiator::poll_event) {
+            is_any = true;
+            match event {
+                Event::LoggedIn { queue_depth, frame_bytes, is_encrypted } => {
+                    tracing::debug!(queue_depth, frame_bytes, is_encrypted, "logged in");
+                    self.agreed = Agreed { frame_bytes, queue_depth, is_encrypted };
+                    self.logged_in(now, shared);
+                }
+                Event::Resumed => tracing::debug!("the session goes on with new keys and numbers"),
+                Event::Completed { id, response } => self.complete(id, response),
+                Event::FunctionDone { id, result } => {
+                    if let Some(asked) = self.functions.remove(&id) {
+                        let _ = asked.send(result); // who asked may be gone
+                    }
+                }
+                Event::Lost { id } => {
+                    self.functions.remove(&id);
+                    if let Some(&ticket) = self.sent.get(&id) {
+                        self.are_some_lost = true;
+                        self.end(ticket, Err(CommandError::ConnectionLost));
+                    }
+                }
+                Event::NexusLost => self.lose(now, now, "the target has no record of it", shared),
+                Event::Ended(reason) => {
+                    self.machine = None;
+                    let is_failed_login = matches!(self.phase, Phase::New);
+                    if self.is_leaving || is_failed_login {
+                        self.end_session(reason, shared);
+                    } else {
+                        // Nothing has answered for so long already.
+                        let since = if reason == EndReason::Unreachable { self.heard } else { now };
+                        self.lose(now, since, &reason.to_string(), shared);
+                    }
+                }
+            }
+        }
+        is_any
+    }
+
+    pub(crate) fn logged_in(&mut self, now: Instant, shared: &Shared) {
+        let before = mem::replace(&mut self.phase, Phase::Up { since: now });
+        self.are_some_lost = false;
+        (self.heard, self.pause) = (now, PAUSE_FIRST);
+        self.said.clear();
+        if let Phase::Down { since, .. } = before {
+            shared.is_lost.store(false, Relaxed);
+            shared.reinstatements.fetch_add(1, Relaxed);
+            let away = now.saturating_duration_since(since).as_secs_f64();
+            tracing::warn!("the session is back after {away:.1} s");
+        }
+        self.wake_waiters();
+    }
+
+    /// The session is lost, and is to be begun again. What it had was lost with it.
+    pub(crate) fn lose(&mut self, now: Instant, since: Instant, why: &str, shared: &Shared) {
+        match self.phase {
+            Phase::Up { .. } if self.timeouts.reconnect.is_zero() => {
+                tracing::warn!("the session is lost: {why}");
+                return self.end_session(EndReason::Unreachable, shared);
+            }
+            Phase::Up { .. } => {
+                tracing::warn!("the session is lost: {why}");
+                shared.is_lost.store(true, Relaxed);
+                self.phase = Phase::Down { since, fails: false };
+            }
+            Phase::Down { .. } => self.say(why),
+            Phase::New | Phase::Over(_) => {}
+        }
+        self.lose_sent();
+        self.fail_after_reconnect_time(now);
+        self.wake_waiters();
+    }
+
+    pub(crate) fn lose_sent(&mut self) {
+        self.functions.clear();
+        let lost: Vec<u64> = self.sent.values().copied().collect();
+        self.are_some_lost |= !lost.is_empty();
+        lost.into_iter().for_each(|ticket| self.end(ticket, Err(CommandError::ConnectionLost)));
+    }
+
+    /// There will be no session any more.
+    pub(crate) fn end_session(&mut self, reason: EndReason, shared: &Shared) {
+        if self.is_over() {
+            return;
+        }
+        shared.is_lost.store(true, Relaxed);
+        self.phase = Phase::Over(reason);
+        self.machine = None;
+        self.lose_sent();
+        self.fail_waiting();
+        self.wake_waiters();
+        self.wake_driver();
+    }
+
+    pub(crate) fn fail_waiting(&mut self) {
+        for ticket in mem::take(&mut self.waiting) {
+            self.end(ticket, Err(CommandError::ConnectionLost));
+        }
+    }
+
+    pub(crate) fn fail_after_reconnect_time(&mut self, now: Instant) {
+        if let Phase::Down { since, fails } = &mut self.phase
+            && !*fails
+            && now.saturating_duration_since(*since) >= self.timeouts.reconnect
+        {
+            *fails = true;
+            tracing::warn!("the session has been lost for too long: requests fail from now on");
+            self.fail_waiting();
+            self.wake_waiters();
+        }
+    }
+
+    pub(crate) fn pass_time(&mut self, now: Instant, shared: &Shared) {
+        let frames = self.machine.as_ref().map_or(0, |machine| machine.counters().frames_received);
+        if mem::replace(&mut self.frames, frames) != frames {
+            self.heard = now;
+        }
+        self.fail_after_reconnect_time(now);
+        let Phase::Up { since: up } = self.phase else { return };
+        let command = self.timeouts.command;
+        let mut late = Vec::new();
+        for (&ticket, task) in &self.tasks {
+            match task.state {
+                TaskState::Waiting { since } if now.saturating_duration_since(since.max(up)) >= command => {
+                    late.push((ticket, None));
+                }
+                TaskState::Sent(id) if task.until <= now => late.push((ticket, Some(id))),
+                _ => {}
+            }
+        }
+        let is_silent = now.saturating_duration_since(self.heard) >= SILENT;
+        for (ticket, id) in late {
+            match id {
+                None => {
+                    self.waiting.retain(|waiting| *waiting != ticket);
+                    self.end(ticket, Err(CommandError::TimedOut));
+                }
+                // The machine finds out whether the session is lost.
+                Some(_) if is_silent => {}
+                Some(id) => self.escalate(now, ticket, id, shared),
+            }
+        }
+    }
+
+    /// A command does not end: one step further.
+    pub(crate) fn escalate(&mut self, now: Instant, ticket: u64, id: RequestId, shared: &Shared) {
+        let Some(task) = self.tasks.get_mut(&ticket) else { return };
+        let (before, step) = (task.step, task.step.next());
+        if let Requester::Waits(waker) = &mut task.requester
+            && !task.waits_for_end
+        {
+            let waker = waker.take();
+            task.requester = Requester::Expired;
+            waker.into_iter().for_each(Waker::wake);
+        }
+        task.step = step;
+        task.until = now + self.timeouts.time_limit(step);
+        let (function, lun, of) = match step {
+            EscalationStep::Wait => return,
+            EscalationStep::AbortTask => (Function::AbortTask, task.lun, Some(id)),
+            EscalationStep::LogicalUnitReset => (Function::LogicalUnitReset, task.lun, None),
+            EscalationStep::TargetReset => (Function::TargetReset, Lun(0), None),
+            EscalationStep::LeaveSession => {
+                self.machine = None;
+                return self.lose(now, now, "the target neither carries out a command nor aborts it", shared);
+            }
+        };
+        let lun = lun.0.to_be_bytes();
+        let asked = self.machine.as_mut().map(|machine| machine.manage(function, lun, of));
+        if !matches!(asked, Some(Ok(_)))
+            && let Some(task) = self.tasks.get_mut(&ticket)
+        {
+            // Too many requests are outstanding: again at the next look.
+            (task.step, task.until) = (before, now);
+        }
+    }
+
+    pub(crate) fn poll_request(&mut self, ticket: u64, waker: &Waker) -> Option<Ended> {
+        let Some(task) = self.tasks.get_mut(&ticket) else {
+            return Some(Ended::unfinished(CommandError::ConnectionLost));
+        };
+        if let TaskState::Ended(_) = task.state {
+            let task = self.tasks.remove(&ticket)?;
+            let TaskState::Ended(outcome) = task.state else { return None };
+            return Some(Ended { outcome, transfer: task.transfer, was_sent: task.was_sent });
+        }
+        match &mut task.requester {
+            Requester::Waits(kept) => {
+                if !kept.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
+                    *kept = Some(waker.clone());
+                }
+                None
+            }
+            Requester::Expired | Requester::Gone => {
+                task.requester = Requester::Gone;
+                Some(Ended::unfinished(CommandError::TimedOut))
+            }
+        }
+    }
+
+    /// The requester is gone: what was not sent is not sent, and the rest is aborted.
+    pub(crate) fn abandon(&mut self, ticket: u64) {
+        let now = self.now;
+        let Some(task) = self.tasks.get_mut(&ticket) else { return };
+        match task.state {
+            TaskState::Sent(id) => {
+                task.requester = Requester::Gone;
+                if task.step == EscalationStep::Wait {
+                    let abort = Function::AbortTask;
+                    let lun = task.lun.0.to_be_bytes();
+                    let asked = self.machine.as_mut().map(|machine| machine.manage(abort, lun, Some(id)));
+                    match asked {
+                        Some(Ok(_)) => {
+                            task.step = EscalationStep::AbortTask;
+                            task.until = now + self.timeouts.abort;
+                        }
+                        _ => task.until = now,
+                    }
+                }
+                self.wake_driver();
+            }
+            TaskState::Waiting { .. } => {
+                self.waiting.retain(|waiting| *waiting != ticket);
+                self.tasks.remove(&ticket);
+            }
+            TaskState::Ended(_) => drop(self.tasks.remove(&ticket)),
+        }
+    }
+}
+
+fn residual(bytes: i64) -> Residual {
+    let count = u32::try_from(bytes.unsigned_abs()).unwrap_or(u32::MAX);
+    match bytes {
+        0 => Residual::None,
+        1.. => Residual::Overflow(count),
+        _ => Residual::Underflow(count),
+    }
+}
