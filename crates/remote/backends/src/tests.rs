@@ -64,7 +64,12 @@ fn mistakes_are_pointed_at_with_the_remedy() {
     refused("iscsi://user%secret@host/iqn.a/0", "//user%secret@host/iqn.a/0", "put it into a file");
     refused("delay:5ms:[iscsi://host/iqn.a/0?conections=4]", "//host/iqn.a/0", "did you mean `connections`?");
     refused("raid5:60KiB:[ram:1GiB, ram:1GiB]", "60KiB:", "write a power of two from 4KiB to 1MiB");
-    refused("hyperscsi://eth0/x/0", "hyperscsi", "not in this version");
+    refused("hyperscsi://eth0/iqn.a", "//eth0/iqn.a", "names no LUN");
+    refused(
+        "delay:5ms:[hyperscsi+udp:host/iqn.a/0]",
+        "host/iqn.a/0",
+        "did you mean hyperscsi+udp://host/iqn.a/0?",
+    );
     refused("rbd:image", "image", "such as rbd:rbd/vm1");
     refused("rbd:pool/space/image", "pool/space/image", "?namespace=NAME");
     refused("rbd:pool/image@", "pool/image@", "a name is missing");

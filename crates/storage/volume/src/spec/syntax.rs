@@ -54,9 +54,6 @@ pub struct Token {
     pub at: Range<usize>,
 }
 
-/// Kinds that are reserved for later versions.
-const LATER: &[&str] = &["hyperscsi"];
-
 /// The deepest nesting, which bounds the parser's stack.
 const DEPTH_MAX: usize = 16;
 
@@ -151,9 +148,6 @@ fn kind(grammar: Grammar, input: &mut Input<'_>) -> Parsed<&'static Kind> {
             true => Ok(kind),
             false => wrong(name.at, format!("`{0}` wants a colon behind it: `{0}:…`", name.text)),
         };
-    }
-    if LATER.contains(&name.text.as_str()) {
-        return wrong(name.at, format!("`{}:` volumes are not in this version", name.text));
     }
     if name.text.is_empty() {
         return wrong(name.at, "a volume is missing here; write one such as ram:1GiB or file:/data/vm1.img");
