@@ -120,7 +120,7 @@ fn serve(epoll: EpollOptions, congestion: Option<&str>) -> Result<OwnTarget, Fai
         listen: (Ipv4Addr::LOCALHOST, 0).into(),
         unit: own_target::memory(VOLUME_BYTES)?,
         stream: StreamOptions { congestion: congestion.map(str::to_owned), ..StreamOptions::default() },
-        nbd: true,
+        by_all_protocols: true,
         limits: Limits::default(),
         epoll,
     };
@@ -144,8 +144,8 @@ async fn prove(
     recording::keep(&url.settings);
     args.say("\nWhat is written comes back\n");
     let ways = RefCell::new(Vec::new());
-    let nbd = server.nbd_url();
-    let sound = integrity::check(&url, nbd.as_deref(), args.seconds.min(1.0), &|way, outcome| {
+    let others = integrity::Others { nbd: server.nbd_url(), hyperscsi: server.hyperscsi_url() };
+    let sound = integrity::check(&url, &others, args.seconds.min(1.0), &|way, outcome| {
         args.say(&match outcome {
             Ok(bytes) => format!("  ✓ {way:<58} {:>5.1} MiB\n", *bytes as f64 / f64::from(1 << 20)),
             Err(failure) => format!("  ✗ {way:<58} {failure}\n"),

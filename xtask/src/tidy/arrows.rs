@@ -85,8 +85,8 @@ const ARROWS: &[(&str, &str)] = &[
     // The only measurement that brings its own target: nothing of it leaves the process.
     (
         "wan",
-        "block volume unit iscsi reactor host server target nbd-server initiator backends model bench environment lab \
-         conduct",
+        "block volume unit iscsi hyperscsi reactor host server target nbd-server hyperscsi-server initiator backends \
+         model bench environment lab conduct",
     ),
     (
         "linerate",

@@ -298,7 +298,7 @@ fn proofs_are_as_their_schemas_say() {
     check(SELFTEST, &proof);
     assert_eq!(proof["proved"], true);
     let runs = proof["runs"].as_array().expect("a list");
-    assert_eq!((runs.len(), proof["ways"].as_array().map(Vec::len)), (45, Some(14)));
+    assert_eq!((runs.len(), proof["ways"].as_array().map(Vec::len)), (45, Some(15)));
     runs.iter().for_each(|run| check(BENCH, run));
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use backends::{Failure, nbd, remote};
+use backends::{Failure, hyperscsi, nbd, remote};
 use bench::{RoundTrip, read_back, round_trip};
 use block::{BlockDevice, Blocks, Extent};
 use initiator::{Settings, Url};
@@ -83,7 +83,16 @@ const NBD_WAYS: &[(&str, &str, bool)] = &[
     ("NBD over TLS 1.3, two connections", "?connections=2", true),
 ];
 
-/// Writes and reads back in every way, and by the URL of the same volume over NBD, on an [own target](nbd::open_over_loopback_tls), if it has one: this share of the data, at least a
+/// URLs of the same volume over other protocols, on an [own target](nbd::open_over_loopback_tls); `None` where it has none.
+#[derive(Clone, Debug, Default)]
+pub struct Others {
+    /// Over NBD.
+    pub nbd: Option<String>,
+    /// Over HyperSCSI.
+    pub hyperscsi: Option<String>,
+}
+
+/// Writes and reads back in every way, and by the other protocols: this share of the data, at least a
 /// request of each length, in (0, 1]. `tell` hears of each by its name: bytes that came back as they were written, or what
 /// was wrong with them. Gives whether all of it came back.
 ///
@@ -91,7 +100,7 @@ const NBD_WAYS: &[(&str, &str, bool)] = &[
 /// The LUN cannot be opened.
 pub async fn check(
     url: &Url,
-    export: Option<&str>,
+    others: &Others,
     share: f64,
     tell: &dyn Fn(&str, &Result<u64, bench::Failure>),
 ) -> Result<bool, Failure> {
@@ -102,10 +111,10 @@ pub async fn check(
         sound &= outcome.is_ok();
         tell(way.name, &outcome);
     }
-    for (name, options, is_encrypted) in NBD_WAYS.iter().filter(|_| export.is_some()) {
+    let nbd_ways = others.nbd.iter().flat_map(|export| NBD_WAYS.iter().map(move |way| (export, way)));
+    for (export, (name, options, is_encrypted)) in nbd_ways {
         generation += 1;
-        let url =
-            nbd::Url::parse(&format!("{}{options}", export.unwrap_or_default())).map_err(Failure::failed)?;
+        let url = nbd::Url::parse(&format!("{export}{options}")).map_err(Failure::failed)?;
         let device: Arc<dyn BlockDevice> = match is_encrypted {
             true => Arc::new(nbd::open_over_loopback_tls(&url).await?),
             false => Arc::new(nbd::open(&url).await?),
@@ -113,6 +122,14 @@ pub async fn check(
         let outcome = made(&device, share, generation, None).await;
         sound &= outcome.is_ok();
         tell(name, &outcome);
+    }
+    if let Some(url) = &others.hyperscsi {
+        generation += 1;
+        let url = hyperscsi::Url::parse(url).map_err(Failure::failed)?;
+        let device: Arc<dyn BlockDevice> = Arc::new(hyperscsi::open(&url).await?);
+        let outcome = made(&device, share, generation, None).await;
+        sound &= outcome.is_ok();
+        tell("HyperSCSI over UDP", &outcome);
     }
     // All that the last way wrote, by a session of another kind, in requests of another length.
     let outcome = travel(url, share, generation, Some(Blocks(100))).await?;

@@ -158,7 +158,7 @@ impl TestBed {
             listen,
             unit: Arc::clone(&self.unit),
             stream: stream(setting),
-            nbd: false,
+            by_all_protocols: false,
             limits: Limits { window: setting.command_window.unwrap_or(usual.window), ..usual },
             epoll: EpollOptions { spin: SPIN, ..EpollOptions::default() },
         };

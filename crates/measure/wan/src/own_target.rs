@@ -1,14 +1,17 @@
 //! A temporary target in this process for a measurement: one LUN, one reactor thread. `prove` uses one on
 //! loopback, the WAN matrix one in a host of a lab.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use ::hyperscsi::FRAME_BYTES_MIN;
 use host::{Epoll, EpollOptions, RamDevice, RamOptions};
+use hyperscsi_server::{HYPERSCSI, HyperScsi};
 use nbd_server::{NBD, Nbd};
-use reactor::StreamOptions;
+use reactor::{DatagramEndpoint, DatagramOptions, StreamOptions};
 use server::{FrontEnd, ListenAddress, Portal, Server};
 use target::{Config, Export, ISCSI, Iscsi, Limits, Target};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
@@ -35,8 +38,8 @@ pub struct OwnTargetOptions {
     pub unit: Arc<LogicalUnit>,
     /// How its sockets are set up.
     pub stream: StreamOptions,
-    /// It is an NBD export, too, on another port of the same address.
-    pub nbd: bool,
+    /// It is an NBD export and a HyperSCSI target, too, on other ports of the same address.
+    pub by_all_protocols: bool,
     /// Limits.
     pub limits: Limits,
     /// How its thread waits for events.
@@ -49,6 +52,8 @@ pub struct OwnTarget {
     pub address: SocketAddr,
     /// Where it listens for NBD.
     nbd: Option<SocketAddr>,
+    /// Where it listens for HyperSCSI, over UDP.
+    hyperscsi: Option<String>,
     /// The thread that serves, as the kernel numbers it.
     pub thread: u32,
     name: &'static str,
@@ -60,9 +65,10 @@ impl OwnTarget {
     /// Serves, on the network of this site.
     pub fn start(options: OwnTargetOptions, site: &Site) -> Result<OwnTarget, Failure> {
         let (name, epoll, listen) = (options.name, options.epoll, options.listen);
-        let exports = nbd(&options)?;
+        let (exports, disks) = (nbd(&options)?, hyperscsi(&options));
         let (served, config) = served(options);
-        let front_ends: Vec<Arc<dyn FrontEnd>> = vec![Iscsi::new(config, CORES), Nbd::new(exports, CORES)];
+        let front_ends: Vec<Arc<dyn FrontEnd>> =
+            vec![Iscsi::new(config, CORES), Nbd::new(exports, CORES), HyperScsi::new(disks)];
         let (server, cores) = Server::new(served, CORES, front_ends);
         let (report, bound) = mpsc::channel();
         let (number, numbered) = mpsc::channel();
@@ -84,12 +90,14 @@ impl OwnTarget {
         let addresses = bound.recv().map_err(|_| Failure::failed("the target did not start"))?;
         let addresses =
             addresses.map_err(|error| Failure::failed(format!("cannot listen on {listen}: {error}")))?;
+        let is_udp = |at: &&ListenAddress| matches!(at, ListenAddress::Datagrams(_));
+        let hyperscsi = addresses.iter().find(is_udp).map(|at| at.url(HYPERSCSI));
         let addresses: Vec<SocketAddr> = addresses.iter().filter_map(ListenAddress::inet).collect();
         let address = addresses.first().ok_or_else(|| Failure::failed("the target listens nowhere"))?;
         let thread = numbered.recv().map_err(|_| Failure::failed("the target did not start"))?;
         server.open();
         let nbd = addresses.get(1).copied();
-        Ok(OwnTarget { address: *address, nbd, thread, name, server, threads })
+        Ok(OwnTarget { address: *address, nbd, hyperscsi, thread, name, server, threads })
     }
 
     /// The URL of its LUN, for clients on the same network.
@@ -100,6 +108,11 @@ impl OwnTarget {
     /// The URL of its NBD export, if it has one.
     pub fn nbd_url(&self) -> Option<String> {
         self.nbd.map(|address| format!("nbd://{address}/"))
+    }
+
+    /// The URL of its HyperSCSI LUN, if it has one.
+    pub fn hyperscsi_url(&self) -> Option<String> {
+        self.hyperscsi.as_ref().map(|place| format!("{place}/{HYPERSCSI}/0"))
     }
 
     /// Ends its sessions and waits for its thread.
@@ -138,12 +151,36 @@ fn nbd(options: &OwnTargetOptions) -> Result<nbd_server::Config, Failure> {
     Ok(nbd_server::Config { exports: vec![Arc::new(export)], tls, ..nbd_server::Config::default() })
 }
 
+/// A target of the protocol's name, for anybody.
+fn hyperscsi(options: &OwnTargetOptions) -> hyperscsi_server::Config {
+    let (volume, unit) = (options.name.to_owned(), Arc::clone(&options.unit));
+    let target = hyperscsi_server::Target {
+        name: HYPERSCSI.to_owned(),
+        exports: vec![Export { lun: 0, volume, unit, initiators: None, deadline: DEADLINE }],
+        access: hyperscsi_server::Access::default(),
+        keys: BTreeMap::new(),
+    };
+    hyperscsi_server::Config { targets: vec![Arc::new(target)], random }
+}
+
+/// Where a protocol over UDP listens; bursts of a whole window wait in the receive buffer.
+fn datagrams(at: SocketAddr) -> ListenAddress {
+    ListenAddress::Datagrams(DatagramOptions {
+        endpoint: DatagramEndpoint::Udp(at),
+        receive_buffer_bytes: Some(8 << 20),
+        payload_bytes_min: FRAME_BYTES_MIN,
+        share: None,
+    })
+}
+
 fn served(options: OwnTargetOptions) -> (server::Config, Config) {
-    let OwnTargetOptions { name, listen, unit, stream, nbd, limits, .. } = options;
+    let OwnTargetOptions { name, listen, unit, stream, by_all_protocols, limits, .. } = options;
     let portal = Portal { front_end: ISCSI, listen: listen.into(), tag: 1, advertise: None, stream };
     let other = SocketAddr::new(listen.ip(), 0);
-    let by_nbd = nbd.then(|| Portal { front_end: NBD, listen: other.into(), ..portal.clone() });
-    let portals = std::iter::once(portal).chain(by_nbd).collect();
+    let by_nbd = Portal { front_end: NBD, listen: other.into(), ..portal.clone() };
+    let by_hyperscsi = Portal { front_end: HYPERSCSI, listen: datagrams(other), ..portal.clone() };
+    let others = [by_nbd, by_hyperscsi].into_iter().filter(|_| by_all_protocols);
+    let portals = std::iter::once(portal).chain(others).collect();
     let volumes = vec![(name.to_owned(), Arc::clone(unit.volume()))];
     let export = Export { lun: 0, volume: name.to_owned(), unit, initiators: None, deadline: DEADLINE };
     let target = Target::open(name, vec![export]);
