@@ -232,7 +232,7 @@ fn ten_thousand_scrapes_leave_memory_and_descriptors_as_they_were() {
             _ => ("1.0", "Accept: */*"),
         };
         let request = format!("GET /metrics HTTP/{version}\r\nHost: x\r\n{header}\r\n\r\n");
-        let (head, text) = if number % 3 == 0 {
+        let (head, text) = if number.is_multiple_of(3) {
             // Some a connection.
             let stream = match number % 90 {
                 0 => kept.insert(connected()),
