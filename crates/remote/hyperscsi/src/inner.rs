@@ -70,6 +70,9 @@ pub(crate) struct Inner {
     /// By the machine's number of it.
     pub(crate) sent: HashMap<RequestId, u64>,
     pub(crate) out_bytes: usize,
+    /// Changes that were sent, whose requester has been told an end or is gone, and that may still be carried out: messages arrive in
+    /// any order, so no newer change is sent before these have ended.
+    pub(crate) unsettled: usize,
     pub(crate) functions: HashMap<RequestId, Sender<FunctionResult>>,
     /// Commands of the lost session may still be executed.
     pub(crate) are_some_lost: bool,
@@ -114,6 +117,20 @@ pub(crate) enum Requester {
     Gone,
 }
 
+impl Task {
+    /// Whether it may change the medium: what returns no data counts as a change.
+    fn is_change(&self) -> bool {
+        self.transfer.in_bytes() == 0
+    }
+
+    /// Whether it may be carried out still, and nobody waits for its end.
+    fn is_unsettled(&self) -> bool {
+        self.is_change()
+            && matches!(self.state, TaskState::Sent(_))
+            && !matches!(self.requester, Requester::Waits(_))
+    }
+}
+
 impl Inner {
     /// Of a session that logs in by this machine.
     pub(crate) fn new(
@@ -136,6 +153,7 @@ impl Inner {
             waiting: VecDeque::new(),
             sent: HashMap::new(),
             out_bytes: 0,
+            unsettled: 0,
             functions: HashMap::new(),
             are_some_lost: false,
             heard: now,
@@ -216,14 +234,15 @@ impl Inner {
     /// Gives waiting commands to the machine, as many as it has room for.
     pub(crate) fn fill(&mut self, now: Instant, epoch: u64) {
         let Phase::Up { .. } = self.phase else { return };
-        while let Some(&ticket) = self.waiting.front() {
+        while let Some(position) = self.next_to_send() {
+            let ticket = self.waiting[position];
             let Some(machine) = self.machine.as_mut().filter(|machine| machine.room() > 0) else { return };
             let Some(task) = self.tasks.get_mut(&ticket) else {
-                self.waiting.pop_front();
+                self.waiting.remove(position);
                 continue;
             };
             if task.epoch.is_some_and(|meant| meant != epoch) {
-                self.waiting.pop_front();
+                self.waiting.remove(position);
                 self.end(ticket, Err(CommandError::Reinstated));
                 continue;
             }
@@ -231,7 +250,7 @@ impl Inner {
             if self.out_bytes > 0 && self.out_bytes + out_bytes > OUT_BYTES_MAX {
                 return;
             }
-            self.waiting.pop_front();
+            self.waiting.remove(position);
             let command = Command {
                 lun: task.lun.0.to_be_bytes(),
                 attribute: TaskAttribute::Simple,
@@ -252,6 +271,12 @@ impl Inner {
         }
     }
 
+    /// Where the first command waits that may be sent now.
+    fn next_to_send(&self) -> Option<usize> {
+        let may = |ticket: &u64| self.unsettled == 0 || !self.tasks.get(ticket).is_some_and(Task::is_change);
+        self.waiting.iter().position(may)
+    }
+
     /// A command has ended.
     pub(crate) fn end(&mut self, ticket: u64, outcome: Result<Status, CommandError>) {
         let Some(task) = self.tasks.get_mut(&ticket) else { return };
@@ -259,6 +284,7 @@ impl Inner {
             TaskState::Ended(_) => return,
             TaskState::Waiting { .. } => {}
             TaskState::Sent(id) => {
+                self.unsettled -= usize::from(task.is_unsettled());
                 self.sent.remove(&id);
                 self.out_bytes -= task.transfer.out_bytes();
                 self.record.end(task.recorded, &outcome);
@@ -455,6 +481,7 @@ impl Inner {
         {
             let waker = waker.take();
             task.requester = Requester::Expired;
+            self.unsettled += usize::from(task.is_unsettled());
             waker.into_iter().for_each(Waker::wake);
         }
         task.step = step;
@@ -508,7 +535,9 @@ impl Inner {
         let Some(task) = self.tasks.get_mut(&ticket) else { return };
         match task.state {
             TaskState::Sent(id) => {
+                let was_unsettled = task.is_unsettled();
                 task.requester = Requester::Gone;
+                self.unsettled += usize::from(task.is_unsettled() && !was_unsettled);
                 if task.step == EscalationStep::Wait {
                     let abort = Function::AbortTask;
                     let lun = task.lun.0.to_be_bytes();

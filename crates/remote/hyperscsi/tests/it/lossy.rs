@@ -394,6 +394,34 @@ fn a_command_that_takes_too_long_is_aborted_and_never_comes_late() {
     });
 }
 
+/// Messages of a session arrive in any order, so one that was given up must have ended before a newer change is sent.
+#[test]
+fn a_write_that_was_given_up_never_comes_behind_a_newer_one() {
+    for seed in 0..20 {
+        let ethernet = Ethernet::new(seed, GOOD, 1500);
+        block_on(ethernet.world(), async {
+            let disk = Disk::new(1, BLOCKS);
+            let _server = on_interface("server", unit(&disk, 1), Rules::default());
+            let lun = opened("?timeout=1s").await;
+            for version in (0..40).step_by(2) {
+                ethernet.set(Conditions { lost_percent: 100, ..GOOD });
+                assert_eq!(write(&lun, 0, version).await, Err(DeviceError::TimedOut));
+                ethernet.set(Conditions { lost_percent: 30, ..BAD });
+                let mut newer = write(&lun, 0, version + 1).await;
+                while newer.is_err() {
+                    newer = write(&lun, 0, version + 1).await;
+                }
+                sleep(Duration::from_secs(3)).await;
+                let mut found = read(&lun, 0).await;
+                while found.is_err() {
+                    found = read(&lun, 0).await;
+                }
+                assert_eq!(found, Ok(version + 1), "seed {seed}");
+            }
+        });
+    }
+}
+
 #[test]
 fn a_dropped_request_is_aborted() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
