@@ -97,7 +97,8 @@ impl Interface {
         queue.push_back((to, frame));
     }
 
-    /// Sends as many as it takes. One that is too long for it is dropped; so are all when it has failed, which receiving tells.
+    /// Sends as many as it takes. One that is too long for it is dropped, and over UDP one whose address cannot be reached; so are all when an
+    /// interface has failed, which receiving tells.
     pub(crate) fn send(&self, spare: &Spare) {
         let datagrams = self.datagrams();
         let mut queue = self.queue.borrow_mut();
@@ -118,6 +119,7 @@ impl Interface {
                     return;
                 }
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => 1,
+                Err(_) if queue.iter().all(|(to, _)| matches!(to, DatagramAddress::Udp(_))) => 1,
                 Err(_) => queue.len(),
             };
             queue.drain(..gone).for_each(|(_, frame)| spare.give_back(frame));

@@ -481,7 +481,13 @@ impl Session {
         let others = match std::mem::replace(&mut task.state, TaskState::Cleared) {
             TaskState::Running(work) => work.give_up(),
             TaskState::Lasting(reply) => return reply.abort(), // what goes on is the logical unit's
-            TaskState::Held | TaskState::Cleared => return,
+            TaskState::Held => return,
+            // Its requests may be at the devices still, whoever has aborted it before.
+            TaskState::Cleared => {
+                let own = task.slot.map(|index| self.luns.unit(index));
+                add_units(units, own.as_slice());
+                return add_units(units, &self.aborted_units);
+            }
         };
         let own = task.slot.map(|index| self.luns.unit(index));
         for more in [own.as_slice(), &others] {

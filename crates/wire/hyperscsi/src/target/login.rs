@@ -203,8 +203,13 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             None => return self.begin_session(now, half_open),
             Some(charged) => charged,
         };
-        // A session that ended in between is not brought back.
-        if let Some(session) = self.sessions.get_mut(&id).filter(|session| session.closing.is_none()) {
+        let granted = u64::from(self.config.credit).saturating_sub(charged_then);
+        let most = 2 * u64::from(self.config.credit);
+        // A session that ended in between is not brought back. Nor does one go on by a login of so long ago that what it granted
+        // comes on top of what other logins granted since: its initiator logs in anew.
+        let is_fit =
+            |session: &&mut Session<A>| session.closing.is_none() && session.charged() + granted <= most;
+        if let Some(session) = self.sessions.get_mut(&id).filter(is_fit) {
             session.begin_epoch(half_open.transport, charged_then);
             session.begin(&mut self.events);
         }
