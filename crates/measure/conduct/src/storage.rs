@@ -12,7 +12,7 @@ use initiator::RemoteLun;
 
 use super::ways::Source;
 use backends::location::{self, Location, Opened};
-use backends::{Failure, channelled, nbd};
+use backends::{Failure, channelled, hyperscsi, nbd};
 use environment::{self, server::Server};
 use volume::spec::{Bytes, Spec};
 
@@ -61,7 +61,10 @@ impl Storage {
                 let opened = place.open(!writable).await?;
                 let export = nbd::url_of(spec).map(Box::new);
                 let (device, channels) = (Arc::clone(&opened.device), channelled::opened(spec));
-                let source = Source::Local { export, device, channels, cached: None };
+                let source = match hyperscsi::url_of(spec) {
+                    Some(url) => Source::HyperScsi(Box::new(url)),
+                    None => Source::Local { export, device, channels, cached: None },
+                };
                 (opened, source)
             }
             Location::Lun(url) => (place.open(!writable).await?, Source::Lun(url.clone())),

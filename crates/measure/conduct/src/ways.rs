@@ -8,13 +8,15 @@ use host::{FileDevice, ReactorTasks};
 use initiator::{RemoteTarget, Statistics, Url};
 
 use backends::channelled::{self, Channelled};
-use backends::{Failure, nbd, remote};
+use backends::{Failure, hyperscsi, nbd, remote};
 
 /// What is measured, as each client opens it.
 #[derive(Clone)]
 pub enum Source {
     /// A LUN: every session logs in by itself.
     Lun(Box<Url>),
+    /// A LUN of a HyperSCSI target, likewise.
+    HyperScsi(Box<hyperscsi::Url>),
     /// A device of this machine, open once.
     Local {
         /// The export of an NBD server that it lies on, if it does.
@@ -49,6 +51,11 @@ impl StoragePaths {
                 Source::Local { device, .. } => Arc::clone(device),
                 Source::Lun(url) => {
                     let lun = remote::open(url).await?;
+                    self.targets.push(Arc::clone(lun.target()));
+                    Arc::new(lun)
+                }
+                Source::HyperScsi(url) => {
+                    let lun = hyperscsi::open(url).await?;
                     self.targets.push(Arc::clone(lun.target()));
                     Arc::new(lun)
                 }
@@ -96,7 +103,7 @@ impl StoragePaths {
             let lost = match &self.source {
                 Source::Local { export: Some(url), .. } => nbd::unreachable(url).await,
                 Source::Local { channels: Some(channels), .. } => channelled::unreachable(&**channels).await,
-                Source::Local { .. } | Source::Lun(_) => None,
+                Source::Local { .. } | Source::Lun(_) | Source::HyperScsi(_) => None,
             };
             return Err(match lost {
                 Some(lost) => failure.since(&lost),
@@ -110,7 +117,7 @@ impl StoragePaths {
     pub fn channels(&self) -> Option<&Arc<dyn Channelled>> {
         match &self.source {
             Source::Local { channels, .. } => channels.as_ref(),
-            Source::Lun(_) => None,
+            Source::Lun(_) | Source::HyperScsi(_) => None,
         }
     }
 

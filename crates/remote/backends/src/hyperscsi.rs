@@ -11,7 +11,7 @@ pub use hyperscsi_client::{
 use hyperscsi_client::{OpenError, Refusal, UrlError};
 use initiator::RemoteLun;
 use volume::backend::{Backend, Kind, Opened, Opening, Options};
-use volume::spec::{Problem, Written};
+use volume::spec::{Problem, Spec, Written};
 
 use crate::failure::{self, Failure};
 use crate::remote::random;
@@ -81,6 +81,15 @@ impl Backend for HyperScsi {
     fn open<'a>(&'a self, _: &'a Opening) -> Opened<'a> {
         Box::pin(async { Ok(Arc::new(open(&self.url()?).await?) as _) })
     }
+}
+
+/// The URL of a volume that is a LUN and nothing else: no layer over it, and not read-only.
+pub fn url_of(spec: &Spec) -> Option<Url> {
+    let (backend, readonly) = (&spec.backend, spec.readonly);
+    let kind = SCHEMES.contains(&backend.kind().name).then(|| backend.kind().name).filter(|_| !readonly)?;
+    let (argument, options) = (backend.argument(), backend.options());
+    let mark = if options.is_empty() { "" } else { "?" };
+    Url::parse(&format!("{kind}:{argument}{mark}{}", options.join("&"))).ok()
 }
 
 /// Whether a text is the URL of a LUN or a target.
