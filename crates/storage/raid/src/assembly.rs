@@ -339,10 +339,17 @@ async fn open_journal(
     Ok(Arc::new(Journal::begin(area, members, operations, generation, key).await?))
 }
 
-/// Whether a copy of a journal can be replayed.
-pub async fn has_journal(copies: &[AreaCopy]) -> bool {
+/// Whether a copy of a journal can be replayed. A copy that cannot be read cannot.
+///
+/// # Errors
+/// A copy that may be there when its device answers again, and no other that can be replayed.
+pub async fn has_journal(copies: &[AreaCopy]) -> Result<bool, DeviceError> {
     let devices: Vec<_> = copies.iter().map(|copy| Arc::clone(&copy.device)).collect();
-    matches!(Log::newest(&devices).await, Ok(Some(_)))
+    match Log::newest(&devices).await {
+        Ok(newest) => Ok(newest.is_some()),
+        Err(DeviceError::Unreadable(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// The least size of a journal, in blocks: for two writes of a whole stripe.

@@ -192,6 +192,8 @@ impl Summed {
     /// The copy is the area from now on. It is complete, and that is recorded.
     pub(crate) async fn use_copy(&self) {
         let _turn = self.turn().await;
+        // What is being read from the area is in memory before that is zeroed.
+        let _all = self.loading.exclude(Extent::new(0, u64::MAX)).await;
         let mut places = self.places.lock();
         if let Some(copy) = places.copy.take() {
             places.area = copy;

@@ -134,7 +134,8 @@ pub async fn discard_journal(
             let ProtectionAreas::Journal(copies) = parts.protection() else {
                 return Err(Failure::refused("the set has no journal"));
             };
-            if parts.is_new() || has_journal(&copies).await {
+            let unsure = |error| Failure::device("looking for the journal, which may be there later", error);
+            if parts.is_new() || has_journal(&copies).await.map_err(unsure)? {
                 return Err(Failure::refused(
                     "the set has a journal that can be replayed: it starts as it is",
                 ));

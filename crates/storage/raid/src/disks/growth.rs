@@ -177,8 +177,7 @@ impl Growth {
     /// The set stays as it is recorded. A record of the new areas that has failed may be on some disks nevertheless: until a newer one is on
     /// all that count, copies are written on.
     pub async fn cancel(self, records: &Records, set: &RaidDevice) {
-        let states = set.status().states;
-        if crate::MetadataStore::record(records, &states).await.is_ok() {
+        if records.repeat().await.is_ok() {
             drop_copies(set);
         }
     }

@@ -227,9 +227,14 @@ pub async fn create(set: &SetRecord, disks: &[Disk]) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// No superblock, boot sector, journal or bitmap of before is found afterwards.
+/// No superblock, boot sector, journal, bitmap or checksums of before are found afterwards. A set that has grown has its checksums behind
+/// the data.
 async fn zero_until_data(device: &dyn BlockDevice, from: u64, set: &SetRecord) -> Result<(), DeviceError> {
-    bytewise::zero(device, from..set.areas.data.offset).await?;
+    let Areas { data, checksums, .. } = set.areas;
+    bytewise::zero(device, from..data.offset).await?;
+    if checksums.offset >= data.offset {
+        bytewise::zero(device, checksums.offset..checksums.offset + checksums.bytes).await?;
+    }
     device.flush().await
 }
 
@@ -430,6 +435,14 @@ impl Records {
         self.write(next).await.map(drop)
     }
 
+    /// Records the same once more. The states are those of the latest record when its turn comes: a member that fails while this waits stays
+    /// failed.
+    pub(crate) async fn repeat(&self) -> Result<(), DeviceError> {
+        let _turn = self.turn().await;
+        let set = self.set();
+        self.write(set.next(&set.states(), false)).await.map(drop)
+    }
+
     /// Lets go of the disk of a member that has failed: nothing is recorded on it any more.
     pub fn release(&self, member: usize) {
         let set = self.set();
@@ -460,8 +473,9 @@ impl Records {
         if geometry.bytes() < next.areas.end() || geometry.block_size != next.block_size {
             return Err(DeviceError::OutOfRange);
         }
-        // A spare stays one until it is a member: a set that names it starts whenever this is interrupted.
-        let from = if self.set().spares.contains(&uuid) { SLOTS_END } else { 0 };
+        // A disk that the set names keeps its superblock, whether it is a spare or was made a member by an attempt that failed behind that:
+        // the set starts whenever this is interrupted.
+        let from = if self.set().uuids().any(|known| known == uuid) { SLOTS_END } else { 0 };
         // It takes long, and a member that fails meanwhile is recorded.
         zero_until_data(disk.as_ref(), from, &next).await?;
         let _turn = self.turn().await;
