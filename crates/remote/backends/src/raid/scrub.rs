@@ -113,7 +113,7 @@ pub async fn scrub(spec: &Spec, repairs: bool, tells: &mut dyn FnMut(u64, u64)) 
 
 /// What is lost with a journal that both of its headers are lost of.
 const LOST_WITH_JOURNAL: &str = "the journal is not replayed: writes that were acknowledged shortly before the set ended, and blocks that \
-     were being written then, may be as they were before or garbled; of a member that lacks, other blocks of these \
+     were being written then, may be as they were before, garbled, or with checksums unreadable; of a member that lacks, other blocks of these \
      stripes, too. All else is whole";
 
 /// Starts a set whose journal cannot be replayed with a new one, and writes parity anew wherever it does not fit its data. That
