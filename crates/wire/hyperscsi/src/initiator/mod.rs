@@ -232,8 +232,14 @@ impl Initiator {
         if self.ended {
             return;
         }
-        if self.login.as_ref().is_some_and(|login| login.began + self.config.times.give_up <= now) {
-            return self.end(EndReason::Unreachable);
+        let give_up = self.config.times.give_up;
+        if let Some(login) = self.login.as_mut().filter(|login| login.began + give_up <= now) {
+            let suspect = self.session.as_ref().map(|session| suspect_at(&self.config, session));
+            if suspect.is_none_or(|at| at.is_some_and(|at| at <= now)) {
+                return self.end(EndReason::Unreachable);
+            }
+            // New keys are not to be had, but the session works.
+            login.began = now;
         }
         if self.closing.is_some_and(|at| at <= now) {
             return self.end(EndReason::Disconnected);

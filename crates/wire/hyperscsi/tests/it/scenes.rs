@@ -323,6 +323,21 @@ fn keys_are_made_new_after_so_many_frames() {
     assert_eq!(pair.events.len() - resumed, 256, "and no command was lost");
 }
 
+/// The target's keys have been changed: the next login is refused, and a session that works goes on without new keys.
+#[test]
+fn a_session_outlives_a_login_for_new_keys_that_is_refused() {
+    let times = Times { rekey_frames: 100, ..Times::default() };
+    let give_up = times.give_up;
+    let mut pair = Pair::logged_in(Config { times, ..with_key() });
+    pair.target.directory_mut().0 = Some(Psk::from_secret(b"another secret"));
+    for cdb in 0..=255 {
+        pair.initiator.submit(command(cdb, 16, Vec::new())).unwrap();
+        pair.pass(give_up / 64);
+    }
+    assert_eq!(pair.events.len(), 256, "each was answered, in four times the time: {:?}", pair.events.last());
+    assert!(pair.events.iter().all(|event| matches!(event, Event::Completed { .. })));
+}
+
 #[test]
 fn who_asks_is_told_the_targets() {
     let mut pair = Pair::new(config());
