@@ -68,7 +68,8 @@ impl Initiator {
             self.login = Some(self.attempt(began, now, resume, size));
         }
         let login = self.login.as_mut()?;
-        let path = (login.sent % u32::from(self.config.paths)) as u8;
+        let path = (self.login_frames % u32::from(self.config.paths)) as u8;
+        self.login_frames = self.login_frames.wrapping_add(1);
         login.next_at = now + self.config.times.retry * (1 << login.sent.min(3));
         login.sent += 1;
         *into = frame(Opcode::LoginRequest, path, &login.frame, usize::from(login.frame_bytes));

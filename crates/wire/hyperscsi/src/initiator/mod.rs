@@ -55,6 +55,8 @@ pub struct Initiator {
     chance: Chance,
     session: Option<Session>,
     login: Option<Attempt>,
+    /// Requests to log in so far: each goes by the next path, over all attempts.
+    login_frames: u32,
     /// Of the session, for the target; drawn for each.
     instance: u64,
     /// Sessions so far, for [`RequestId`].
@@ -78,6 +80,7 @@ impl Initiator {
             chance,
             session: None,
             login: None,
+            login_frames: 0,
             instance,
             sessions: 0,
             requests: BTreeMap::new(),
