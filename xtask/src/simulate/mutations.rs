@@ -68,9 +68,9 @@ const MUTATIONS: &[Mutation] = &[
         what: "COMPARE AND WRITE does not have its blocks alone",
         file: "crates/serve/unit/src/command/atomic.rs",
         from: "let _excluded = access.locks().exclude(extent).await;
-        access.compare",
+        let (expected, written)",
         to: "let _excluded = access.locks().share(extent).await;
-        access.compare",
+        let (expected, written)",
     },
     Mutation {
         name: "late-write-behind-a-reset",
@@ -152,7 +152,7 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "abort-that-ends-nothing",
         what: "a command that is aborted runs on behind the answer",
-        file: "crates/serve/iscsi/src/session/mod.rs",
+        file: "crates/serve/luns/src/work.rs",
         from: "self.task.abort();",
         to: "drop(self.task);",
     },
