@@ -152,15 +152,15 @@ enum Protocol {
 }
 
 impl Protocol {
-    /// A disk of a host, which is given up after two seconds.
+    /// A disk of a host, which is given up after five seconds: a busy machine takes one or two now and then.
     fn member(self, number: u8, disk: &str) -> String {
         match self {
-            Protocol::Nbd => format!("nbd://10.89.{number}.2/{disk}?timeout=2"),
+            Protocol::Nbd => format!("nbd://10.89.{number}.2/{disk}?timeout=5"),
             Protocol::Iscsi => format!(
-                "iscsi://10.89.{number}.2/iqn.2026-01.io.linerate:{disk}/0?command-time=2&reconnect-time=2"
+                "iscsi://10.89.{number}.2/iqn.2026-01.io.linerate:{disk}/0?command-time=5&reconnect-time=5"
             ),
             Protocol::HyperScsi => {
-                format!("hyperscsi://link{number}/{disk}/0?timeout=2s&reconnect-time=2s")
+                format!("hyperscsi://link{number}/{disk}/0?timeout=5s&reconnect-time=5s")
             }
         }
     }
