@@ -9,7 +9,7 @@ use volume::backend::{Backend, Kind, Opened, Opening, Options};
 use volume::spec::{Problem, Written};
 
 use crate::failure::{self, Failure};
-use crate::url_spec::UrlSpec;
+use crate::url_spec::{UrlSpec, has_scheme};
 use crate::waiting;
 
 /// An AoE device.
@@ -65,7 +65,7 @@ impl Backend for Aoe {
 
 /// Whether a text is the URL of a device.
 pub fn is_url(text: &str) -> bool {
-    text.split_once("://").is_some_and(|(scheme, _)| scheme == SCHEME)
+    has_scheme(text, &[SCHEME])
 }
 
 /// Opens a device, as [`aoe_client::open`] does.

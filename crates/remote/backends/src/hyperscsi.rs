@@ -10,12 +10,12 @@ pub use hyperscsi_client::{
 };
 use hyperscsi_client::{OpenError, Refusal, UrlError};
 use initiator::RemoteLun;
-use volume::backend::{Backend, Kind, Opened, Opening, Options};
+use volume::backend::{Backend, Kind, Opened, Opening};
 use volume::spec::{Problem, Spec, Written};
 
 use crate::failure::{self, Failure};
 use crate::remote::random;
-use crate::url_spec::UrlSpec;
+use crate::url_spec::{self, UrlSpec, has_scheme, kind};
 use crate::{secrets, waiting};
 
 /// A LUN on an Ethernet.
@@ -32,12 +32,6 @@ pub(crate) static HYPERSCSI_UDP: Kind =
     kind(SCHEMES[1], "hyperscsi+udp://HOST[:PORT]/TARGET/LUN", "the same over UDP", |written| {
         read(&HYPERSCSI_UDP, written)
     });
-
-type Read = fn(&Written<'_>) -> Result<Arc<dyn Backend>, Problem>;
-
-const fn kind(name: &'static str, usage: &'static str, about: &'static str, read: Read) -> Kind {
-    Kind { name, usage, about, is_layer: false, options: Options::Own, read }
-}
 
 #[derive(Debug)]
 struct HyperScsi {
@@ -85,16 +79,13 @@ impl Backend for HyperScsi {
 
 /// The URL of a volume that is a LUN and nothing else: no layer over it, and not read-only.
 pub fn url_of(spec: &Spec) -> Option<Url> {
-    let (backend, readonly) = (&spec.backend, spec.readonly);
-    let kind = SCHEMES.contains(&backend.kind().name).then(|| backend.kind().name).filter(|_| !readonly)?;
-    let (argument, options) = (backend.argument(), backend.options());
-    let mark = if options.is_empty() { "" } else { "?" };
-    Url::parse(&format!("{kind}:{argument}{mark}{}", options.join("&"))).ok()
+    let text = url_spec::url_of(&*spec.backend, &SCHEMES).filter(|_| !spec.readonly)?;
+    Url::parse(&text).ok()
 }
 
 /// Whether a text is the URL of a LUN or a target.
 pub fn is_url(text: &str) -> bool {
-    text.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
+    has_scheme(text, &SCHEMES)
 }
 
 /// The URL of a target, and of one of its LUNs if it names one.

@@ -9,12 +9,12 @@ pub(crate) use nbd_client::SCHEMES;
 pub use nbd_client::Url;
 use nbd_client::{OpenError, RemoteExport, TlsFiles, UrlError};
 use tls::CredentialsError;
-use volume::backend::{Backend, Kind, Opened, Opening, Options};
+use volume::backend::{Backend, Kind, Opened, Opening};
 use volume::spec::{Problem, Spec, Written};
 
 use crate::channelled;
 use crate::failure::{self, Failure};
-use crate::url_spec::UrlSpec;
+use crate::url_spec::{self, UrlSpec, has_scheme, kind};
 use crate::{secrets, waiting};
 
 /// An export of an NBD server.
@@ -42,12 +42,6 @@ pub(crate) static NBDS_UNIX: Kind =
     kind(SCHEMES[3], "nbds+unix:///EXPORT?socket=PATH&tls-ca=FILE", "the same over TLS", |written| {
         read(&NBDS_UNIX, written)
     });
-
-type Read = fn(&Written<'_>) -> Result<Arc<dyn Backend>, Problem>;
-
-const fn kind(name: &'static str, usage: &'static str, about: &'static str, read: Read) -> Kind {
-    Kind { name, usage, about, is_layer: false, options: Options::Own, read }
-}
 
 #[derive(Debug)]
 struct Nbd {
@@ -102,16 +96,12 @@ impl Backend for Nbd {
 
 /// Whether a text is the URL of an export.
 pub fn is_url(text: &str) -> bool {
-    text.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
+    has_scheme(text, &SCHEMES)
 }
 
 /// The URL of the export below all layers of a volume, if there is one.
 pub fn url_of(spec: &Spec) -> Option<Url> {
-    let store = spec.store();
-    let kind = SCHEMES.contains(&store.kind().name).then(|| store.kind().name)?;
-    let (argument, options) = (store.argument(), store.options());
-    let mark = if options.is_empty() { "" } else { "?" };
-    Url::parse(&format!("{kind}:{argument}{mark}{}", options.join("&"))).ok()
+    Url::parse(&url_spec::url_of(spec.store(), &SCHEMES)?).ok()
 }
 
 /// Connects to an export, as [`nbd_client::open`] does, with the certificates of its URL.

@@ -1,5 +1,8 @@
 //! What back ends that are URLs have in common: the place and the options, as they were written.
 
+use std::sync::Arc;
+
+use volume::backend::{Backend, Kind, Options};
 use volume::spec::{Problem, Written};
 
 use crate::secrets::masked_url;
@@ -29,6 +32,25 @@ impl UrlSpec {
         let mark = if self.options.is_empty() { "" } else { "?" };
         format!("{}:{}{mark}{}", self.scheme, self.place, self.options.join("&"))
     }
+}
+
+/// Reads a back end that is a URL.
+pub(crate) type Read = fn(&Written<'_>) -> Result<Arc<dyn Backend>, Problem>;
+
+/// A kind of back end that is a URL: no layer, with options of its own.
+pub(crate) const fn kind(name: &'static str, usage: &'static str, about: &'static str, read: Read) -> Kind {
+    Kind { name, usage, about, is_layer: false, options: Options::Own, read }
+}
+
+/// Whether a text begins with one of these schemes.
+pub(crate) fn has_scheme(text: &str, schemes: &[&str]) -> bool {
+    text.split_once("://").is_some_and(|(scheme, _)| schemes.contains(&scheme))
+}
+
+/// The URL that a back end was written as, if it is one of these schemes.
+pub(crate) fn url_of(backend: &dyn Backend, schemes: &[&str]) -> Option<String> {
+    let scheme = schemes.contains(&backend.kind().name).then(|| backend.kind().name)?;
+    Some(UrlSpec { scheme, place: backend.argument(), options: backend.options() }.text())
 }
 
 /// Refuses a URL without its slashes, such as `iscsi:/HOST/IQN/0`.
