@@ -1,7 +1,7 @@
 //! The front end's part of a core: the protocol machine with its clock, interfaces and sessions.
 //!
-//! Whoever has changed the machine has [`CoreSessions::run`] called: what receives frames does so behind each batch, and the task
-//! [`drive`] for everybody else, behind all that ended in the same turn of the executor.
+//! After every change of the machine [`CoreSessions::run`] is called: behind each batch of frames by the task that received it; for all
+//! other changes by the task [`drive`], once for everything that ended in the same turn of the executor.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -582,7 +582,7 @@ impl CoreFrontEnd for CoreSessions {
         is_busy
     }
 
-    /// What one session can hold is bounded, and all of them have room beside each other.
+    /// What one session can hold is bounded, and one that acknowledges nothing is ended by the machine.
     fn slowest_holder(&self, _: Instant) -> Option<SlowHolder> {
         None
     }

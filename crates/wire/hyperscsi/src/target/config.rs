@@ -21,7 +21,7 @@ pub struct Config {
     pub paths: u8,
     /// Sessions at once.
     pub sessions_max: usize,
-    /// A session from which nothing comes for so long has ended.
+    /// A session from which nothing comes for so long, or no acknowledgement of what was sent, has ended.
     pub session_timeout: Duration,
 }
 

@@ -199,9 +199,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             self.ready.insert(id);
             match session.closing {
                 Some(until) if until <= now => gone.push(id),
-                None if session.transport.last_heard() + self.config.session_timeout <= now => {
-                    silent.push(id)
-                }
+                None if session.alive_at() + self.config.session_timeout <= now => silent.push(id),
                 _ => {}
             }
         }
@@ -212,7 +210,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
     /// When [`Target::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let sessions = self.sessions.values().flat_map(|session| {
-            let silent = session.transport.last_heard() + self.config.session_timeout;
+            let silent = session.alive_at() + self.config.session_timeout;
             [Some(session.closing.unwrap_or(silent)), session.transport.deadline()]
         });
         let half_open = self.half_open.front().map(|half_open| half_open.expires);

@@ -118,6 +118,13 @@ impl<A> Session<A> {
         charges.sum()
     }
 
+    /// When its initiator was last known to be there and to take what it is sent: one that sends and acknowledges nothing would keep
+    /// the memory of its replies.
+    pub(super) fn alive_at(&self) -> Instant {
+        let heard = self.transport.last_heard();
+        self.transport.stalled().map_or(heard, |stalled| stalled.min(heard))
+    }
+
     /// The number of requests without a reply.
     pub(super) fn live(&self) -> usize {
         self.live.len()

@@ -338,6 +338,32 @@ fn a_session_outlives_a_login_for_new_keys_that_is_refused() {
     assert!(pair.events.iter().all(|event| matches!(event, Event::Completed { .. })));
 }
 
+/// It is heard every second, and never takes its reply, whose memory would be held for as long as it likes.
+#[test]
+fn an_initiator_that_acknowledges_nothing_loses_its_session() {
+    let mut pair = Pair::logged_in(config());
+    pair.initiator.submit(command(1, 16, Vec::new())).unwrap();
+    let end = pair.now + target::Config::default().session_timeout + Duration::from_secs(3);
+    let mut frame = Vec::new();
+    let mut heard = pair.now;
+    while pair.now < end {
+        pair.now += Duration::from_millis(250);
+        pair.initiator.handle_timeout(pair.now);
+        pair.target.handle_timeout(pair.now);
+        while let Some(path) = pair.initiator.poll_transmit(pair.now, &mut frame) {
+            heard = pair.now;
+            pair.target.handle_frame(pair.now, &path, &mut frame);
+        }
+        pair.serve();
+        while pair.target.poll_transmit(pair.now, &mut frame).is_some() {}
+    }
+    assert!(heard + Duration::from_secs(10) > pair.now, "it was silent");
+    let has_ended = |event: &target::Event| {
+        matches!(event, target::Event::SessionEnded { reason: target::SessionEnd::Silent, .. })
+    };
+    assert!(pair.target_events.iter().any(has_ended), "{:?}", pair.target_events);
+}
+
 #[test]
 fn who_asks_is_told_the_targets() {
     let mut pair = Pair::new(config());
