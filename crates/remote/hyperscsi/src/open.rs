@@ -201,7 +201,7 @@ thread_local! {
     static OPEN: RefCell<Vec<Weak<Session>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Closes all sessions of this thread, so that their targets need not wait for them in vain.
+/// Closes all sessions of this thread, so that their targets do not keep them until they time out.
 pub async fn closed() {
     let open: Vec<Rc<Session>> = OPEN.take().iter().filter_map(Weak::upgrade).collect();
     let closing: Vec<_> =

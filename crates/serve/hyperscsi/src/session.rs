@@ -482,7 +482,7 @@ impl Session {
             TaskState::Running(work) => work.give_up(),
             TaskState::Lasting(reply) => return reply.abort(), // what goes on is the logical unit's
             TaskState::Held => return,
-            // Its requests may be at the devices still, whoever has aborted it before.
+            // An earlier function aborted it, but the devices may still have its requests.
             TaskState::Cleared => {
                 let own = task.slot.map(|index| self.luns.unit(index));
                 add_units(units, own.as_slice());

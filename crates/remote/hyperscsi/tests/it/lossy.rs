@@ -278,11 +278,7 @@ fn long_frames_are_used_if_they_arrive() {
             let _server = on_interface("server", unit(&Disk::new(1, BLOCKS), 1), Rules::default());
             let Opened { target, session } =
                 open_target(&url(""), random).await.unwrap_or_else(|error| panic!("{error}"));
-            assert!(
-                now() - begin < Duration::from_millis(500),
-                "nothing is tried in vain: {:?}",
-                now() - begin
-            );
+            assert!(now() - begin < Duration::from_millis(500), "no attempt is wasted: {:?}", now() - begin);
             assert_eq!(session.status().await.expect("it is logged in").frame_bytes, used);
             let lun = Rc::new(target.lun(0).await.expect("a disk"));
             work(&lun, 1, 4, 40).await;
