@@ -474,6 +474,11 @@ impl Session {
         }
     }
 
+    /// The devices of these units, which the session sees no more, have quiesced.
+    pub(crate) fn forget_aborted(&mut self, units: &[Arc<LogicalUnit>]) {
+        self.aborted_units.retain(|unit| !units.iter().any(|other| Arc::ptr_eq(unit, other)));
+    }
+
     /// Aborts a command's device requests and frees its memory. It is answered later.
     fn clear(&mut self, number: u64, units: &mut Vec<Arc<LogicalUnit>>) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
