@@ -91,11 +91,13 @@ fn multiply(number: &str, unit: u64) -> Result<u64, NotASize> {
         )));
     };
     let scale = 10u128.pow(fraction.len() as u32);
-    let parts = u128::from(unit) * (u128::from(whole) * scale + u128::from(fraction_value));
+    // At most 60 bits by 30.
+    let parts = u128::from(unit) * u128::from(fraction_value);
     if !parts.is_multiple_of(scale) {
         return Err(NotASize(format!("`{number}` of this unit is not a whole number of bytes")));
     }
-    u64::try_from(parts / scale).map_err(|_| {
+    let bytes = u128::from(unit) * u128::from(whole) + parts / scale;
+    u64::try_from(bytes).map_err(|_| {
         NotASize(format!("`{number}` of this unit is more than the 16 EiB that 64 bits can count"))
     })
 }
@@ -161,6 +163,10 @@ mod tests {
         assert!(bytes("0.3KiB").expect_err("a mistake").contains("not a whole number of bytes"));
         assert!(bytes("1.2.3GiB").expect_err("a mistake").contains("not a number"));
         assert!(bytes("99EiB").expect_err("a mistake").contains("more than the 16 EiB"));
+        // A case of the fuzzer: the longest number of the largest unit.
+        assert!(bytes("5005055050505050050.0502412e").expect_err("a mistake").contains("not a whole number"));
+        assert!(bytes("9999999999999999999.999999999EiB").expect_err("a mistake").contains("not a whole"));
+        assert!(bytes("9999999999999999999.5EiB").expect_err("a mistake").contains("more than the 16 EiB"));
     }
 
     proptest! {
@@ -171,6 +177,11 @@ mod tests {
 
         #[test]
         fn no_text_makes_it_panic(text in "[0-9.a-zA-Zµ]{0,24}") {
+            let _ = bytes(&text);
+        }
+
+        #[test]
+        fn no_number_makes_it_panic(text in "[0-9]{1,20}(\\.[0-9]{1,10})?[KMGTPE]") {
             let _ = bytes(&text);
         }
     }

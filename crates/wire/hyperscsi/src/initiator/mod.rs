@@ -214,7 +214,9 @@ impl Initiator {
         let id = RequestId { session: self.sessions, number };
         match (self.requests.remove(&number), reply) {
             // It was answered in an earlier epoch, whose acknowledgement was lost.
-            (None, _) => self.counters.messages_repeated += 1,
+            (None, _) if number < self.next_number => self.counters.messages_repeated += 1,
+            // An answer to a request that was never sent: the target took somebody else's frames for ours.
+            (None, _) => self.end(EndReason::TargetMisbehaved),
             (Some(Outstanding::Command { data_in_bytes }), Reply::Response { response, .. })
                 if response.data.len() <= data_in_bytes as usize =>
             {

@@ -34,7 +34,7 @@ pub(crate) struct Pair {
     pub(crate) to_initiator: Vec<Vec<u8>>,
     /// Whether a frame passes.
     pub(crate) passes: fn(path: u8, bytes: usize) -> bool,
-    /// Whether commands are answered at once.
+    /// Whether commands are answered at once, and sessions that ended have quiesced at once.
     pub(crate) answers: bool,
 }
 
@@ -115,6 +115,11 @@ impl Pair {
                 }
                 target::Event::Function { task, .. } if self.answers => {
                     self.target.function_done(task, FunctionResult::Complete);
+                }
+                // No command of this driver is on its way to a medium.
+                target::Event::SessionEnded { session, .. } if self.answers => {
+                    self.target.quiesced(session);
+                    self.target_events.push(event);
                 }
                 event => self.target_events.push(event),
             }
