@@ -1,10 +1,14 @@
 //! Every fuzz target for a while, with cargo-fuzz on stable Rust.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::process;
+use crate::process::{self, Ended};
 use crate::tally::{Tally, Verdict};
 
 #[derive(Debug, clap::Args)]
@@ -24,7 +28,7 @@ impl Options {
     }
 }
 
-/// Runs the targets one after the other; a finding is kept under fuzz/artifacts by cargo-fuzz.
+/// Runs the targets, one on each core; a finding is kept under fuzz/artifacts by cargo-fuzz.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     measure(options).map(Tally::verdict)
 }
@@ -37,27 +41,47 @@ pub(crate) fn measure(options: &Options) -> Result<Tally> {
     }
     let list = process::capture(cargo_fuzz(&["list"])).context("listing the fuzz targets")?;
     let chosen = |name: &&str| options.only.is_empty() || options.only.iter().any(|only| only == name);
-    let mut tally = Tally::default();
-    for target in list.lines().map(str::trim).filter(chosen) {
-        let limit = format!("-max_total_time={}", options.seconds);
-        println!("fuzz: {target} for {} s", options.seconds);
-        let outcome = process::succeed(cargo_fuzz(&[
-            "run",
-            "--sanitizer",
-            "none",
-            target,
-            "--",
-            &limit,
-            // Without a line for every input that is kept: what a finding prints is not drowned.
-            "-verbosity=0",
-            "-print_final_stats=1",
-        ]));
-        if let Err(error) = &outcome {
-            println!("fuzz: {target}: {error:#}");
+    let targets: Vec<&str> = list.lines().map(str::trim).filter(chosen).collect();
+    process::succeed(build()).context("building the fuzz targets")?;
+    let next = AtomicUsize::new(0);
+    let tally = Mutex::new(Tally::default());
+    // One thread of libFuzzer's keeps one core busy.
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..cores.min(targets.len()) {
+            scope.spawn(|| {
+                while let Some(target) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (verdict, told) = fuzz(target, options.seconds);
+                    let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+                    print!("fuzz: {target} for {} s\n{told}", options.seconds);
+                    *tally += Tally::of(verdict);
+                }
+            });
         }
-        tally += Tally::of(Verdict::of(outcome.is_ok()));
+    });
+    Ok(tally.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Runs one target, and returns what it printed.
+fn fuzz(target: &str, seconds: u64) -> (Verdict, String) {
+    let limit = format!("-max_total_time={seconds}");
+    // Without a line for every input that is kept: what a finding prints is not drowned.
+    let quiet = ["-verbosity=0", "-print_final_stats=1"];
+    let command = cargo_fuzz(&["run", "--sanitizer", "none", target, "--", &limit, quiet[0], quiet[1]]);
+    // Every single input has a limit of libFuzzer's own; this one is for a target that does not even start.
+    match process::within(Duration::from_secs(seconds) + SPARE, command) {
+        Ok((Ended::Exited(status), told)) => (Verdict::of(status.success()), told),
+        Ok((ended, told)) => (Verdict::Fails, format!("{told}fuzz: {target}: {ended:?}\n")),
+        Err(error) => (Verdict::Fails, format!("fuzz: {target}: {error:#}\n")),
     }
-    Ok(tally)
+}
+
+/// Beyond its time, for the start and the end of a target.
+const SPARE: Duration = Duration::from_mins(5);
+
+/// Builds all targets.
+pub(crate) fn build() -> Command {
+    cargo_fuzz(&["build", "--sanitizer", "none"])
 }
 
 /// Installs cargo-fuzz if it is missing.

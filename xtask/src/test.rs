@@ -115,6 +115,7 @@ const SILENCE_MAX: Duration = Duration::from_mins(8);
 fn cargo_test(failed: &mut String) -> Result<Tally> {
     // Built first: a build prints nothing that would be heard.
     process::succeed(process::cargo(&["test", "--workspace", "--no-run", "--quiet"]))?;
+    thread::spawn(build_ahead);
     let mut command = process::cargo(&["test", "--workspace", "--no-fail-fast"]);
     // Most tests wait for processes and clocks most of the time.
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -151,6 +152,18 @@ fn cargo_test(failed: &mut String) -> Result<Tally> {
     }
     *failed = failures.told();
     Ok(tally)
+}
+
+/// Builds what later steps run, in the time in which the tests wait. A step whose build is under way waits for it, and one whose
+/// build failed builds again and says why.
+fn build_ahead() {
+    // Of this thread alone, and of what it starts.
+    if rustix::process::nice(19).is_err() {
+        return;
+    }
+    for build in [simulate::build(), instructions::build(), fuzz::build()] {
+        let _ = process::capture(build);
+    }
 }
 
 /// What the tests that failed have printed: thousands of lines stand between it and the end, where people look.

@@ -25,11 +25,15 @@ const OUTSIDE: &str = "--toggle-collect=instructions::outside::Outside::*";
 const TUNABLES: &str =
     "glibc.cpu.x86_rep_movsb_threshold=268435456:glibc.cpu.x86_rep_stosb_threshold=268435456";
 
+/// Builds the program that is counted.
+pub(crate) fn build() -> Command {
+    process::cargo(&["build", "--release", "--package", "linerate-wan", "--example", "instructions"])
+}
+
 impl Callgrind {
     /// Builds the program.
     pub(super) fn new() -> Result<Callgrind> {
-        let build = ["build", "--release", "--package", "linerate-wan", "--example", "instructions"];
-        process::succeed(process::cargo(&build)).context("building the program that is counted")?;
+        process::succeed(build()).context("building the program that is counted")?;
         let target = workspace::target_directory();
         let folder = target.join(format!("xtask/instructions-{}", std::process::id()));
         Ok(Callgrind { program: target.join("release/examples/instructions"), folder })

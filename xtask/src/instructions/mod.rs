@@ -18,6 +18,7 @@ use anyhow::Result;
 
 use self::baseline::Baseline;
 use self::callgrind::Callgrind;
+pub(crate) use self::callgrind::build;
 use self::cell::{CELLS, Counts};
 use crate::measuring::document::write_section;
 use crate::process;

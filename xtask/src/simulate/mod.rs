@@ -117,12 +117,19 @@ enum Build {
     Debug,
 }
 
+const PACKAGE: [&str; 4] = ["--package", "linerate-sim", "--bin", "simulate"];
+
+/// Builds what [`measure`] plays the worlds with.
+pub(crate) fn build() -> Command {
+    process::cargo(&[&["build", "--profile", "simulation"], &PACKAGE[..]].concat())
+}
+
 fn simulate(build: Build) -> Command {
     let profile = match build {
         Build::Fast => "simulation",
         Build::Debug => "dev",
     };
-    process::cargo(&["run", "--profile", profile, "--package", "linerate-sim", "--bin", "simulate", "--"])
+    process::cargo(&[&["run", "--profile", profile], &PACKAGE[..], &["--"]].concat())
 }
 
 /// What the beginnings of these worlds come to.
