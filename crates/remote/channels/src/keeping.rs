@@ -35,7 +35,7 @@ impl<T: Transport> State<T> {
     /// No request of this lost connection can reach the medium any more: its claims.
     fn fenced(&mut self, number: u64) -> Option<Vec<Claim>> {
         self.quarantined.remove(&number);
-        self.broken_replays.remove(&number);
+        self.replay_after.remove(&number);
         self.unfenced.remove(&number)
     }
 }
@@ -114,6 +114,12 @@ impl<T: Transport> Shared<T> {
         }
         let turn = self.admission.take().await;
         let has_changed = self.state.borrow().has_changed;
+        let is_another = self.start.get().zip(start).is_some_and(|(before, now)| before != now);
+        if has_changed && is_another && self.part_from_all() {
+            return Err(
+                "the server has lost writes, and connections from before are to be ended first".to_owned()
+            );
+        }
         let is_usable = match has_changed {
             true => {
                 let is_as_before = match (self.start.get(), start) {
@@ -136,7 +142,7 @@ impl<T: Transport> Shared<T> {
         self.retire(in_use, &Loss::Ended(String::new()));
         // Nothing else may be sent while a part of the replay could still come.
         match fences {
-            true => drop(self.state.borrow_mut().broken_replays.insert(number)),
+            true => drop(self.state.borrow_mut().replay_after.insert(number)),
             false => reactor::sleep(self.settings.quarantine).await,
         }
         Err("lost while the journal was replayed".to_owned())
@@ -179,13 +185,31 @@ impl<T: Transport> Shared<T> {
         .await
     }
 
+    /// Ends all connections that are in use, before a replay: a server that has lost writes without a restart still carries out what was
+    /// sent by them, and the replay must not overtake that. False if there are none.
+    fn part_from_all(&self) -> bool {
+        let parted: Vec<InUse<T::Link>> = {
+            let mut state = self.state.borrow_mut();
+            let live: Vec<InUse<T::Link>> = state
+                .slots
+                .iter()
+                .filter_map(|slot| slot.live().cloned())
+                .chain(state.leaving.clone())
+                .collect();
+            state.replay_after.extend(live.iter().map(|in_use| in_use.number));
+            live
+        };
+        parted.iter().for_each(|in_use| in_use.link.reset());
+        !parted.is_empty()
+    }
+
     /// Writes again what a restarted server may have lost. False if the connection was lost meanwhile.
     async fn replay(self: &Rc<Self>, in_use: &InUse<T::Link>) -> bool {
         if self.ledger.borrow_mut().note_loss() {
             tracing::warn!("the server may have been restarted, and acknowledged writes may be lost");
         }
         // What they answer from now on is of the server as it was.
-        std::mem::take(&mut self.state.borrow_mut().leaving).iter().for_each(|link| link.reset());
+        std::mem::take(&mut self.state.borrow_mut().leaving).iter().for_each(|away| away.link.reset());
         let changes: Vec<(Range<u64>, RequestOf<T>)> = {
             let journal = self.journal.borrow();
             journal.changes().map(|(range, change)| (range, change.clone())).collect()
@@ -270,7 +294,7 @@ impl<T: Transport> Shared<T> {
                 drop(settled);
             }));
         }
-        let is_awaited = not_ended.iter().any(|number| self.state.borrow().broken_replays.contains(number));
+        let is_awaited = not_ended.iter().any(|number| self.state.borrow().replay_after.contains(number));
         if is_awaited {
             reactor::sleep(quarantine).await;
         }
@@ -327,11 +351,11 @@ impl<T: Transport> Shared<T> {
                     self.publish(slot, path, in_use.clone());
                     tracing::info!(path = self.transport.path_name(path), "a channel is back on its path");
                     away.link.leave();
-                    self.state.borrow_mut().leaving.push(Rc::clone(&away.link));
+                    self.state.borrow_mut().leaving.push(away.clone());
                     let shared = Rc::clone(self);
                     drop(reactor::spawn(async move {
                         let (loss, number) = (away.link.lost().await, away.number);
-                        shared.state.borrow_mut().leaving.retain(|link| !Rc::ptr_eq(link, &away.link));
+                        shared.state.borrow_mut().leaving.retain(|other| other.number != number);
                         shared.retire(away, &loss);
                         shared.fence(own, number).await;
                     }));

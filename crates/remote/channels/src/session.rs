@@ -78,15 +78,15 @@ pub(crate) struct State<T: Transport> {
     pub(crate) unfenced: BTreeMap<u64, Vec<Claim>>,
     /// Those of them whose claims end with a quarantine, unless they are fenced before.
     pub(crate) quarantined: BTreeSet<u64>,
-    /// Lost connections by which a part of a replay may still come.
-    pub(crate) broken_replays: BTreeSet<u64>,
+    /// Lost connections by which a part of a replay may still come, or what the next one must not overtake.
+    pub(crate) replay_after: BTreeSet<u64>,
     pub(crate) next_number: u64,
     /// Who waits for a channel, for room in the journal, or for the first attempts.
     pub(crate) waiters: Vec<Waker>,
     /// A change was sent.
     pub(crate) has_changed: bool,
     /// Connections that end once all is answered.
-    pub(crate) leaving: Vec<Rc<T::Link>>,
+    pub(crate) leaving: Vec<InUse<T::Link>>,
     pub(crate) tasks: Vec<JoinHandle<()>>,
     pub(crate) resends: u64,
     pub(crate) longest_stall: Duration,
@@ -150,7 +150,7 @@ impl<T: Transport> Channels<T> {
             slots: (0..settings.channels.max(1)).map(slot).collect(),
             unfenced: BTreeMap::new(),
             quarantined: BTreeSet::new(),
-            broken_replays: BTreeSet::new(),
+            replay_after: BTreeSet::new(),
             next_number: 1,
             waiters: Vec::new(),
             has_changed: false,
@@ -305,11 +305,12 @@ impl<T: Transport> Shared<T> {
             self.announce(range).await?;
             claim = Some(claimed);
         }
+        // A flush covers what was acknowledged before it was first sent, however often it is sent, and tells of what nobody was told of
+        // then.
+        let flush = (kind == Kind::Flush).then(|| (self.mark(), self.ledger.borrow_mut().begin_flush()));
         let mut first_sent = None;
         loop {
             let (link, sending) = self.usable(request.bytes(), deadline).await.ok_or(Failed::TimedOut)?;
-            // A flush covers what was acknowledged before it was sent, and it may be sent again.
-            let flush = (kind == Kind::Flush).then(|| (self.mark(), self.ledger.borrow_mut().begin_flush()));
             let answer = link.exchange(&request, claim.clone(), deadline).await;
             // A server that was restarted since may have lost what it has answered, and the journal may be replayed.
             let answer = if link.is_lost() && answer.is_ok() { Err(Failed::Lost) } else { answer };

@@ -127,7 +127,7 @@ pub struct Connected<L> {
     pub fences: bool,
     /// Those of them that it could not end by this path.
     pub not_ended: Vec<u64>,
-    /// A number of the server's start, if it tells: another one than before shows that it was restarted.
+    /// A number of the server, if it tells one: another one than before shows that it was restarted, or has lost acknowledged writes.
     pub start: Option<u128>,
 }
 

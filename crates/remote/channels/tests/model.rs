@@ -1,5 +1,5 @@
-//! Channels on a network that cuts, stalls, delays and delivers late, to a server that is restarted: in virtual time,
-//! beside a model of each block. Without fencing the same runs find what a ghost write does.
+//! Channels on a network that cuts, stalls, delays and delivers late, to a server that is restarted, or whose disk loses what no flush
+//! has covered: in virtual time, beside a model of each block. Without fencing the same runs find what a ghost write does.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
@@ -95,6 +95,8 @@ struct World {
     cache: RefCell<[u32; BLOCKS]>,
     durable: RefCell<[u32; BLOCKS]>,
     incarnation: Cell<u64>,
+    /// How often its disk has lost what was not durable, without a restart.
+    losses: Cell<u64>,
     is_up: Cell<bool>,
     dead: RefCell<HashSet<u64>>,
     links: RefCell<Vec<Rc<Wire>>>,
@@ -112,6 +114,7 @@ impl World {
             cache: RefCell::new([0; BLOCKS]),
             durable: RefCell::new([0; BLOCKS]),
             incarnation: Cell::new(0),
+            losses: Cell::new(0),
             is_up: Cell::new(true),
             dead: RefCell::default(),
             links: RefCell::default(),
@@ -144,6 +147,12 @@ impl World {
         self.incarnation.set(self.incarnation.get() + 1);
         *self.cache.borrow_mut() = *self.durable.borrow();
     }
+
+    /// A flush of somebody else fails.
+    fn lose_writes(&self) {
+        self.losses.set(self.losses.get() + 1);
+        *self.cache.borrow_mut() = *self.durable.borrow();
+    }
 }
 
 /// A connection.
@@ -152,6 +161,8 @@ struct Wire {
     number: u64,
     path: usize,
     incarnation: u64,
+    /// Losses that its client was told of by it.
+    losses_told: Cell<u64>,
     inner: RefCell<Inner>,
 }
 
@@ -169,7 +180,7 @@ struct Inner {
 #[derive(Default)]
 struct Task {
     claim: Option<Claim>,
-    reply: Option<Vec<u32>>,
+    reply: Option<Result<Vec<u32>, Failed<()>>>,
     is_abandoned: bool,
 }
 
@@ -216,11 +227,16 @@ impl Wire {
         if !is_there || world.dead.borrow().contains(&self.number) {
             return;
         }
-        let reply = world.carry_out(&asked);
+        let mut reply = Ok(world.carry_out(&asked));
         if matches!(asked, Asked::Write(..)) && self.inner.borrow().loss.is_some() {
             world.ghosts.set(world.ghosts.get() + 1);
         }
         sleep(world.time(Duration::from_millis(4))).await;
+        // Replies arrive in the order of this.
+        let is_flush = matches!(asked, Asked::Flush);
+        if is_flush && self.losses_told.replace(world.losses.get()) != world.losses.get() {
+            reply = Err(Failed::Server(()));
+        }
         let mut inner = self.inner.borrow_mut();
         if matches!(inner.loss, Some(Loss::Ended(_))) {
             return;
@@ -275,7 +291,7 @@ impl Link for Wire {
         async move {
             let answered = wire.watch(|inner| {
                 let reply = inner.tasks.get_mut(&number).and_then(|task| task.reply.clone());
-                reply.map(Ok).or(inner.loss.is_some().then_some(Err(Failed::Lost)))
+                reply.or(inner.loss.is_some().then_some(Err(Failed::Lost)))
             });
             let mut late = Box::pin(sleep_until(deadline));
             let mut answered = Box::pin(answered);
@@ -356,12 +372,14 @@ impl Transport for Network {
             number: name.number,
             path,
             incarnation,
+            losses_told: Cell::new(world.losses.get()),
             inner: RefCell::default(),
         });
+        let start = u128::from(incarnation) << 64 | u128::from(world.losses.get());
         world.links.borrow_mut().push(Rc::clone(&wire));
         sleep(world.time(Duration::from_millis(20))).await;
         let not_ended = if fences { not_ended } else { Vec::new() };
-        Ok(Connected { link: wire, fences, not_ended, start: fences.then_some(incarnation.into()) })
+        Ok(Connected { link: wire, fences, not_ended, start: fences.then_some(start) })
     }
 
     fn path_name(&self, path: usize) -> String {
@@ -383,15 +401,20 @@ struct Told {
     acknowledged: [u32; BLOCKS],
     /// Covered by a flush that succeeded, or durable from the beginning.
     durable: [u32; BLOCKS],
+    /// Acknowledged and lost, and no flush has failed since.
+    lost: [u32; BLOCKS],
     next: u32,
 }
 
+#[derive(Clone, Copy)]
 struct Run {
     fencing: Fencing,
     quarantine: Duration,
     channels: usize,
     is_coherent: bool,
     journal_bytes: usize,
+    /// Whether the disk loses writes.
+    has_losses: bool,
 }
 
 /// Channels by two paths, the first of which is connected.
@@ -434,12 +457,20 @@ fn run(seed: u64, run: &Run) -> (Option<String>, [u64; 3]) {
             }));
         }
         let chaos = spawn(trouble(Rc::clone(&world), ends));
+        let losses = spawn(losses(Rc::clone(&world), Rc::clone(&told), run.has_losses.then_some(ends)));
         for task in tasks {
             task.await;
         }
         chaos.await;
+        losses.await;
         if fault.borrow().is_none() {
-            let flushed = channels.ask(Asked::Flush).await;
+            let mut flushed = channels.ask(Asked::Flush).await;
+            // What was lost last is told of by each connection, once.
+            for _ in 0..if run.has_losses { run.channels } else { 0 } {
+                if flushed.is_err() {
+                    flushed = channels.ask(Asked::Flush).await;
+                }
+            }
             assert_eq!(flushed, Ok(Vec::new()), "seed {seed}");
             let durable = *world.durable.borrow();
             let acknowledged = told.borrow().acknowledged;
@@ -467,32 +498,43 @@ async fn step(world: &World, channels: &Channels<Network>, told: &RefCell<Told>)
         0..10 => {
             let is_durable = choice == 0;
             told.borrow_mut().next += 1;
-            let version = told.borrow().next;
+            let (version, losses) = (told.borrow().next, world.losses.get());
             let written = channels.ask(Asked::Write(range, version, is_durable)).await;
             assert_eq!(written, Ok(Vec::new()));
             let mut told = told.borrow_mut();
             for block in blocks {
-                told.acknowledged[block] = told.acknowledged[block].max(version);
+                // It may have been lost before it was acknowledged.
+                if is_durable || losses == world.losses.get() {
+                    told.acknowledged[block] = told.acknowledged[block].max(version);
+                }
                 if is_durable {
                     told.durable[block] = told.durable[block].max(version);
                 }
             }
         }
         10..18 => {
-            let least = told.borrow().acknowledged;
+            let (least, losses) = (told.borrow().acknowledged, world.losses.get());
             let read = channels.ask(Asked::Read(range)).await.expect("nothing fails");
             for (block, found) in blocks.zip(read) {
-                if found < least[block] {
+                if found < least[block] && losses == world.losses.get() {
                     wrong =
                         Some(format!("block {block} was {found} after {} was acknowledged", least[block]));
                 }
             }
         }
         _ => {
-            let covered = told.borrow().acknowledged;
+            let (covered, lost) = (told.borrow().acknowledged, told.borrow().lost);
             let flushed = channels.ask(Asked::Flush).await;
-            assert_eq!(flushed, Ok(Vec::new()));
             let mut told = told.borrow_mut();
+            if world.losses.get() > 0 && flushed.is_err() {
+                told.lost = [0; BLOCKS];
+                return None;
+            }
+            assert_eq!(flushed, Ok(Vec::new()));
+            let durable = world.durable.borrow();
+            if let Some(block) = (0..BLOCKS).find(|block| durable[*block] < lost[*block]) {
+                wrong = Some(format!("block {block}: {} is lost, and a flush says nothing", lost[block]));
+            }
             for (durable, covered) in told.durable.iter_mut().zip(covered) {
                 *durable = (*durable).max(covered);
             }
@@ -506,6 +548,22 @@ async fn step(world: &World, channels: &Channels<Network>, told: &RefCell<Told>)
             Some(format!("block {block}: {} on the medium, {} flushed", durable[block], told.durable[block]));
     }
     wrong
+}
+
+/// Losses, until then: of what is not durable, which a flush has to tell of, or which is written again.
+async fn losses(world: Rc<World>, told: Rc<RefCell<Told>>, ends: Option<Instant>) {
+    while ends.is_some_and(|ends| now() < ends) {
+        sleep(world.time(Duration::from_secs(4))).await;
+        world.lose_writes();
+        let mut told = told.borrow_mut();
+        let (durable, acknowledged) = (*world.durable.borrow(), told.acknowledged);
+        for block in 0..BLOCKS {
+            if durable[block] < acknowledged[block] {
+                told.lost[block] = acknowledged[block];
+                told.acknowledged[block] = durable[block];
+            }
+        }
+    }
 }
 
 /// Cuts, stalls and restarts.
@@ -559,7 +617,19 @@ fn runs() -> Vec<Run> {
     for fencing in [Fencing::ByAnyPath, Fencing::ByOwnPath, Fencing::None] {
         for (channels, is_coherent) in [(1, false), (1, true), (4, true)] {
             for journal_bytes in [12, 1 << 20] {
-                runs.push(Run { fencing, quarantine: QUARANTINE, channels, is_coherent, journal_bytes });
+                let run = Run {
+                    fencing,
+                    quarantine: QUARANTINE,
+                    channels,
+                    is_coherent,
+                    journal_bytes,
+                    has_losses: false,
+                };
+                // Others than those that fence do not tell of losses.
+                if fencing != Fencing::None && is_coherent {
+                    runs.push(Run { has_losses: true, ..run });
+                }
+                runs.push(run);
             }
         }
     }
@@ -588,6 +658,7 @@ fn without_fencing_a_ghost_is_found() {
             channels: 4,
             is_coherent: true,
             journal_bytes: 1 << 20,
+            has_losses: false,
         };
         let found = (1..=40).find_map(|seed| run(seed, &unfenced).0);
         assert!(found.is_some(), "no ghost did any harm: {fencing:?}");
@@ -604,6 +675,7 @@ fn a_connection_that_is_lost_at_once_is_followed_by_a_pause() {
         channels: 1,
         is_coherent: true,
         journal_bytes: 1 << 20,
+        has_losses: false,
     };
     block_on(Alone::exact_virtual_time(), async {
         let world = World::new(7, Fencing::ByAnyPath, Duration::ZERO);

@@ -10,7 +10,7 @@ use nbd::{Exports, Handshake, Step, Violation};
 use reactor::{Detached, InSlice, Stream};
 use server::{AUDIT, Accepted, AddressBlock, ConnectionPermit, ListenAddress, Phase, Portal};
 
-use crate::channels::Channel;
+use crate::channels::{Channel, Channels};
 use crate::config::{Config, Encryption, Export, Limits, Requester};
 use crate::core::CoreClients;
 use crate::front_end::Place;
@@ -55,7 +55,7 @@ impl Failure {
 struct Seen<'a> {
     config: &'a Config,
     from: &'a Requester,
-    start: u128,
+    channels: &'a Channels,
 }
 
 impl Exports for Seen<'_> {
@@ -68,8 +68,9 @@ impl Exports for Seen<'_> {
         self.config.find(name, self.from).map(|export| export.as_told())
     }
 
-    fn start(&self) -> u128 {
-        self.start
+    fn start(&self, export: &str) -> u128 {
+        let export = self.config.find(export, self.from);
+        self.channels.start(export.map_or(0, |export| export.volume.lost_writes()))
     }
 
     fn needs_tls(&self, name: &str) -> bool {
@@ -154,7 +155,7 @@ async fn shake_hands(
         replies.clear();
         received.resize(machine.wanted(), 0);
         stream.read_exact(&mut received).await.map_err(Failure::reading)?;
-        let exports = Seen { config, from: &requester, start: core.front_end.channels.start };
+        let exports = Seen { config, from: &requester, channels: &core.front_end.channels };
         match machine.take(&received, &exports, &mut replies).map_err(Failure::Violation)? {
             Step::Continue => {}
             Step::StartTls => {

@@ -20,8 +20,8 @@ type Key = (u128, u64);
 /// All named connections of a server.
 pub(crate) struct Channels {
     named: Lock<HashMap<Key, Entry>>,
-    /// A random number: clients see by it that the server was restarted.
-    pub(crate) start: u128,
+    /// A random number.
+    start: u128,
 }
 
 impl Default for Channels {
@@ -45,6 +45,16 @@ pub(crate) struct Channel {
 }
 
 impl Channels {
+    /// The number of an export that has lost writes so often: clients see by it that the server was restarted, or has lost more.
+    pub(crate) fn start(&self, losses: u64) -> u128 {
+        self.start.wrapping_add(losses.into())
+    }
+
+    /// The losses that such a number told of.
+    pub(crate) fn losses(&self, start: u128) -> u64 {
+        start.wrapping_sub(self.start) as u64
+    }
+
     /// Registers a connection. `None` if the name is taken.
     pub(crate) fn register(self: &Arc<Self>, name: &ChannelName) -> Option<Channel> {
         let (key, has_to_end) = ((name.session, name.number), Arc::<AtomicBool>::default());

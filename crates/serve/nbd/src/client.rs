@@ -135,6 +135,7 @@ pub(crate) struct Beginning {
     pub(crate) export: Arc<Export>,
     pub(crate) session: Session,
     pub(crate) limits: Limits,
+    pub(crate) losses_told: u64,
 }
 
 impl Closing {
@@ -169,14 +170,14 @@ impl Client {
         tally: Rc<VolumeTally>,
         core_memory: &Rc<Budget>,
     ) -> Client {
-        let Beginning { peer, requester, local, portal, export, session, limits } = beginning;
+        let Beginning { peer, requester, local, portal, export, session, limits, losses_told } = beginning;
         let volume = Arc::clone(&export.volume);
         Client {
             number: Number::next(),
             peer,
             requester,
             local,
-            losses_told: Cell::new(volume.lost_writes()),
+            losses_told: Cell::new(losses_told),
             requests: Requests::new(volume, AttachmentId::next(), path(&portal, peer, &export.name)),
             memory: Budget::new(limits.staging_bytes, Some(Rc::clone(core_memory))),
             export,

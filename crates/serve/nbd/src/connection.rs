@@ -92,7 +92,12 @@ impl Connection {
         let stream = tls::adopt(stream)?;
         let counted_as = core.front_end.names.label(&peer.ip().to_canonical().to_string());
         let tally = core.tally.volume(&export.volume);
-        let beginning = Beginning { peer, requester, local, portal, export, session, limits };
+        // A client with a name was told of earlier losses in the handshake, and another one begins with none.
+        let losses_told = match &session.channel {
+            Some(channel) => core.front_end.channels.losses(channel.start),
+            None => export.volume.lost_writes(),
+        };
+        let beginning = Beginning { peer, requester, local, portal, export, session, limits, losses_told };
         let client = Rc::new(Client::new(beginning, counted_as, tally, &core.handle.memory));
         let connection = Connection {
             client: Rc::clone(&client),

@@ -5,8 +5,8 @@
 //! ended has ended, and none of its requests will be carried out any more. So a client can be sure that a write which it sent
 //! over a connection that failed does not land after a newer one. Other servers ignore the query, as they have to.
 //!
-//! The server answers with the context `x-linerate:channel/START`, a random number of its start: another one than before tells the
-//! client that the server was restarted since.
+//! The server answers with the context `x-linerate:channel/START`: another START than before tells the client that the server was
+//! restarted since, or has lost acknowledged writes of the export.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub struct ChannelName {
     pub number: u64,
     /// Connections of this session that have to end: at most 64.
     pub ended: Vec<u64>,
-    /// The start of the server that has accepted the name; 0 before.
+    /// The number that the server has told with its acceptance ([`Exports::start`](crate::Exports::start)); 0 before.
     pub start: u128,
 }
 

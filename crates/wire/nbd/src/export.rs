@@ -39,8 +39,9 @@ pub trait Exports {
     /// The export of this name. The empty name is the default export, if there is one.
     fn find(&self, name: &str) -> Option<Export>;
 
-    /// A random number of the server's start, which clients with several connections are told.
-    fn start(&self) -> u128 {
+    /// A number of the server that clients with several connections are told: random, another one after each start, and after each
+    /// loss of acknowledged writes of this export.
+    fn start(&self, _export: &str) -> u128 {
         0
     }
 

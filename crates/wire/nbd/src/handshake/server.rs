@@ -362,9 +362,10 @@ impl Handshake {
             self.allocation_of = Some(export.name.clone());
             context(OptionCode::SetMetaContext, ALLOCATION_CONTEXT, ALLOCATION, out);
         }
-        if let Some(name) = queries.iter().find_map(|query| ChannelName::parse(query)) {
+        if let Some(mut name) = queries.iter().find_map(|query| ChannelName::parse(query)) {
+            name.start = exports.start(&export.name);
+            let accepted = ChannelName::accepted(name.start);
             self.channel_of = Some((export.name, name));
-            let accepted = ChannelName::accepted(exports.start());
             context(OptionCode::SetMetaContext, CHANNEL_CONTEXT, &accepted, out);
         }
         Ok(())
