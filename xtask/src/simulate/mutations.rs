@@ -222,9 +222,29 @@ const NBD_MUTATIONS: &[Mutation] = &[
     },
 ];
 
+/// Those that are looked for in worlds with our NBD client.
+const OUR_NBD_MUTATIONS: &[Mutation] = &[
+    Mutation {
+        name: "nbd-connection-that-lives-on",
+        what: "a lost connection that its client names is not ended",
+        file: "crates/serve/nbd/src/channels.rs",
+        from: "entry.has_to_end.store(true, SeqCst);
+                true",
+        to: "let _ = entry;
+                false",
+    },
+    Mutation {
+        name: "nbd-loss-that-is-not-noted",
+        what: "our NBD client has unflushed writes, and forgets that the server was restarted",
+        file: "crates/remote/channels/src/keeping.rs",
+        from: "if self.ledger.borrow_mut().note_loss() {",
+        to: "if self.ledger.borrow().has_unflushed() {",
+    },
+];
+
 /// All of them.
 pub(super) fn all() -> impl Iterator<Item = &'static Mutation> {
-    MUTATIONS.iter().chain(NBD_MUTATIONS)
+    MUTATIONS.iter().chain(NBD_MUTATIONS).chain(OUR_NBD_MUTATIONS)
 }
 
 pub(super) fn named(name: &str) -> Result<&'static Mutation> {
@@ -253,8 +273,10 @@ impl Mutation {
         process::succeed(command).context("building the mutant")?;
         let mut command = Command::new(target.join("simulation/simulate"));
         command.args(["find", &seed.to_string(), &seconds.to_string()]);
-        if NBD_MUTATIONS.iter().any(|other| other.name == self.name) {
-            command.args(["--with", "Nbd"]);
+        for (mutations, part) in [(NBD_MUTATIONS, "Nbd"), (OUR_NBD_MUTATIONS, "OurNbd")] {
+            if mutations.iter().any(|other| other.name == self.name) {
+                command.args(["--with", part]);
+            }
         }
         let status = command.status().context("the mutant")?;
         // It does not run because of its arguments: that is no fault that was found.

@@ -94,7 +94,7 @@ const ARROWS: &[(&str, &str)] = &[
          inspect copy attach stats published model bench agent environment diagnose report lab conduct wan",
     ),
     // A whole world: never shipped.
-    ("sim", "block volume scsi unit iscsi reactor host server target nbd-server initiator"),
+    ("sim", "block volume scsi unit iscsi reactor host server target nbd-server nbd-client initiator"),
     // It builds the paths of the diagnosis' matrix, reads what a diagnosis prints, and times a digest by itself.
     ("xtask", "lab stats model published bench diagnose iscsi"),
 ];

@@ -14,6 +14,7 @@ use volume::spec::{Problem, Spec, Written};
 
 use crate::channelled;
 use crate::failure::{self, Failure};
+use crate::remote::random;
 use crate::url_spec::{self, UrlSpec, has_scheme, kind};
 use crate::{secrets, waiting};
 
@@ -110,7 +111,7 @@ pub fn url_of(spec: &Spec) -> Option<Url> {
 /// What kept it from being opened.
 pub async fn open(url: &Url) -> Result<RemoteExport, Failure> {
     let credentials = url.tls.as_ref().map(credentials).transpose()?;
-    let opened = nbd_client::open(url, credentials.as_ref());
+    let opened = nbd_client::open(url, credentials.as_ref(), random);
     Ok(waiting::announced(url, timeout(url), opened).await?)
 }
 
@@ -120,7 +121,7 @@ pub async fn open(url: &Url) -> Result<RemoteExport, Failure> {
 /// As [`open`].
 pub async fn open_over_loopback_tls(url: &Url) -> Result<RemoteExport, Failure> {
     let credentials = tls::loopback::client().map_err(Failure::failed)?;
-    Ok(nbd_client::open(url, Some(&credentials)).await?)
+    Ok(nbd_client::open(url, Some(&credentials), random).await?)
 }
 
 /// The same export without its journal file: for who writes nothing, and beside who has the file.

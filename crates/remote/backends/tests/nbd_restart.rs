@@ -47,7 +47,7 @@ fn a_restarted_server_gets_back_what_it_has_acknowledged() {
             let url =
                 format!("nbd://127.0.0.1:{port}/?connections={connections}&timeout=600&journal={journal}");
             let url = nbd_client::Url::parse(&url).expect("a URL");
-            let export = nbd_client::open(&url, None).await.expect("it is served");
+            let export = nbd_client::open(&url, None, backends::remote::random).await.expect("it is served");
             let status = export.status().await.expect("on this thread");
             assert!(
                 status.channels.len() == connections && status.channels.iter().all(|one| one.is_connected)

@@ -24,5 +24,5 @@ mod url;
 pub use channels::{ChannelStatus, Status};
 pub use export::{ConnectionState, RemoteExport};
 pub use nbd::{Refused, ReplyForm, flags};
-pub use open::{Address, OpenError, list, open};
+pub use open::{Address, OpenError, Random, list, open};
 pub use url::{KEYS, Options, PORT, SCHEMES, TlsFiles, Url, UrlError};

@@ -1,7 +1,6 @@
 //! Opening an export: paths, connections, handshakes.
 
 use std::fmt;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -18,6 +17,9 @@ use crate::export::RemoteExport;
 use crate::link::Link;
 use crate::request::Asked;
 use crate::url::Url;
+
+/// Fills a slice with fresh random bytes, which must not be predictable.
+pub type Random = fn(&mut [u8]);
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,17 +103,25 @@ pub(crate) struct Export {
 }
 
 /// Connects to an export, by TLS with `credentials`, which are those of the URL's files. Its connections live on the reactor of
-/// this thread, which must run for as long as the device is in use.
+/// this thread, which must run for as long as the device is in use. `random` gives the session the name by which alone a server
+/// ends its connections, so others must not be able to guess it.
 ///
 /// # Errors
 /// Why not, for the address that came furthest.
-pub async fn open(url: &Url, credentials: Option<&tls::Client>) -> Result<RemoteExport, OpenError> {
+pub async fn open(
+    url: &Url,
+    credentials: Option<&tls::Client>,
+    random: Random,
+) -> Result<RemoteExport, OpenError> {
     let paths = paths(url, credentials).await?;
-    let id = Name { session: u128::from(random()) << 64 | u128::from(random()), number: 0 };
+    let (mut session, mut seed) = ([0; 16], [0; 8]);
+    random(&mut session);
+    random(&mut seed);
+    let (seed, id) = (u64::from_le_bytes(seed), Name { session: u128::from_le_bytes(session), number: 0 });
     let machine = || ClientHandshake::new(&url.export).named(channel(id, &[]));
     match first_of(&paths, url, machine).await? {
         (path, _, Reached::Export(stream, session)) => {
-            join(url, paths, path, stream, session, id.session).await
+            join(url, paths, path, stream, session, (id.session, seed)).await
         }
         (_, address, Reached::List(_)) => Err(OpenError::Refused(address, UNASKED)),
     }
@@ -161,7 +171,7 @@ async fn join(
     path: usize,
     stream: Box<dyn Stream>,
     session: Session,
-    id: u128,
+    (id, seed): (u128, u64),
 ) -> Result<RemoteExport, OpenError> {
     let (options, flags) = (&url.options, session.export.flags);
     let has = |flag| flags & flag != 0;
@@ -178,7 +188,7 @@ async fn join(
         is_volatile: has(transmission::SEND_FLUSH),
         is_coherent: has(transmission::CAN_MULTI_CONN),
         session: id,
-        seed: random(),
+        seed,
     };
     let session = Arc::new(session);
     let link = Link::begin(stream, Arc::clone(&session), options.stall());
@@ -191,12 +201,6 @@ async fn join(
     let export = RemoteExport::new(channels, &session)?;
     export.recover(url, start).await?;
     Ok(export)
-}
-
-/// Sixty-four bits that differ from run to run and that others cannot guess: the standard library's keys are the
-/// system's random numbers.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
 }
 
 fn channel(name: Name, ended: &[u64]) -> ChannelName {

@@ -32,7 +32,9 @@ pub(crate) async fn direct(simulation: Rc<Simulation>) {
         let is_young = universe::nanoseconds() < simulation.started.get() + life;
         match kind {
             11 if simulation.has(Feature::Changes) => {
-                let of_nbd = simulation.with(Addition::Nbd) && draw(|random| random.once_in(2));
+                // Our NBD client is told of an error when its export is gone, and on a calm day it is told of none.
+                let may_go = !(simulation.is_calm && simulation.with(Addition::OurNbd));
+                let of_nbd = simulation.has_nbd() && may_go && draw(|random| random.once_in(2));
                 universe::after(0, move || if of_nbd { later.change_exports() } else { later.change_luns() });
             }
             11 => {}

@@ -1,4 +1,5 @@
-//! The initiator of this project (`initiator`) with its recovery: a block device that survives its sessions.
+//! The initiator of this project (`initiator`) with its recovery, and its NBD client (`nbd_client`) with its channels: block devices
+//! that survive their connections.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -6,9 +7,11 @@ use std::time::Duration;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
 use initiator::{RemoteLun, Settings, Url};
+use nbd_client::RemoteExport;
 
 use crate::checker::{WriteKind, Writer};
 use crate::cores::Machine;
+use crate::nbd;
 use crate::redirector;
 use crate::scenario::{BLOCK, Feature, Simulation, TARGET, portal};
 use crate::universe::{self, draw, note};
@@ -18,29 +21,66 @@ use crate::writing;
 /// Writers with higher numbers are these.
 const FIRST_WRITER: Writer = 1_000;
 
-/// Whether it has written with this initiator.
+/// Of them, those from here on are NBD clients.
+const FIRST_NBD_WRITER: Writer = 1_500;
+
+/// Whether it has written with one of these.
 pub(crate) fn is_ours(writer: Writer) -> bool {
     writer >= FIRST_WRITER
 }
 
+/// How one reaches its volumes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Iscsi,
+    Nbd,
+}
+
+/// A volume, as one has it.
+enum Remote {
+    Lun(RemoteLun),
+    Export(RemoteExport),
+}
+
+impl Remote {
+    fn device(&self) -> &dyn BlockDevice {
+        match self {
+            Remote::Lun(lun) => lun,
+            Remote::Export(export) => export,
+        }
+    }
+
+    async fn close(self) {
+        match self {
+            Remote::Lun(lun) => lun.close().await,
+            Remote::Export(export) => drop(export),
+        }
+    }
+}
+
 /// Begins one that reads and writes until the simulation is over.
-pub(crate) fn begin(simulation: &Rc<Simulation>, number: u64) -> Machine {
-    let machine = Machine::new(format!("ours {number}"));
+pub(crate) fn begin(simulation: &Rc<Simulation>, protocol: Protocol, number: u64) -> Machine {
+    let name = if protocol == Protocol::Nbd { "our NBD client" } else { "ours" };
+    let machine = Machine::new(format!("{name} {number}"));
     let simulation = Rc::clone(simulation);
-    machine.run(move || live(simulation, number));
+    machine.run(move || live(simulation, protocol, number));
     machine
 }
 
-async fn live(simulation: Rc<Simulation>, number: u64) {
+async fn live(simulation: Rc<Simulation>, protocol: Protocol, number: u64) {
     let volumes: Vec<_> = simulation.volumes.iter().filter(|volume| !volume.is_fenced).cloned().collect();
     if volumes.is_empty() {
         return;
     }
     // Its requests may be sent again by another nexus: they belong to it, not to that.
-    let writer = FIRST_WRITER + number;
+    let writer = number + if protocol == Protocol::Nbd { FIRST_NBD_WRITER } else { FIRST_WRITER };
     while !simulation.is_over.get() {
         let volume = Rc::clone(draw(|random| random.pick(&volumes)));
-        let Some(lun) = open(&simulation, &volume, number).await else {
+        let lun = match protocol {
+            Protocol::Iscsi => open(&simulation, &volume, number).await.map(Remote::Lun),
+            Protocol::Nbd => open_export(&simulation, &volume, number).await.map(Remote::Export),
+        };
+        let Some(lun) = lun else {
             reactor::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -97,7 +137,28 @@ async fn open(simulation: &Simulation, volume: &Volume, number: u64) -> Option<R
     }
 }
 
-async fn work(simulation: Rc<Simulation>, volume: Rc<Volume>, lun: Arc<RemoteLun>, writer: u64) {
+async fn open_export(simulation: &Simulation, volume: &Volume, number: u64) -> Option<RemoteExport> {
+    let url = format!("nbd://{}/{}", nbd::portal(), nbd::export_name(volume.lun));
+    let mut url = nbd_client::Url::parse(&url).ok()?;
+    url.options = draw(|random| nbd_client::Options {
+        connections: random.between(1, 4) as usize,
+        timeout: Duration::from_secs(if simulation.is_calm { 300 } else { random.between(5, 120) }),
+        stall: *random.pick(&[None, Some(Duration::from_secs(1)), Some(Duration::from_secs(20))]),
+        // Others write the volume, too: what is replayed would come back over what they have written since.
+        journal_bytes: 0,
+        ..nbd_client::Options::default()
+    });
+    match nbd_client::open(&url, None, universe::fill_random).await {
+        Ok(export) => Some(export),
+        Err(error) => {
+            note(&[40, number], || format!("our NBD client {number} does not get in: {error}"));
+            None
+        }
+    }
+}
+
+async fn work(simulation: Rc<Simulation>, volume: Rc<Volume>, lun: Arc<Remote>, writer: u64) {
+    let lun = lun.device();
     for _ in 0..draw(|random| random.delay(10, 5_000)) {
         if simulation.is_over.get() {
             return;
@@ -107,12 +168,12 @@ async fn work(simulation: Rc<Simulation>, volume: Rc<Volume>, lun: Arc<RemoteLun
         let (lba, blocks) = volume.place();
         let extent = Extent::new(lba, blocks);
         let outcome = match draw(|random| random.below(10)) {
-            0..4 => write(&simulation, &volume, &lun, writer, extent).await,
+            0..4 => write(&simulation, &volume, lun, writer, extent).await,
             4 if !simulation.has(Feature::Zeros) => continue,
             5 if !simulation.has(Feature::Flushes) => continue,
-            4 => zero(&volume, &lun, writer, extent).await,
-            5 => flush(&volume, &lun, writer).await,
-            _ => read(&volume, &lun, writer, extent).await,
+            4 => zero(&volume, lun, writer, extent).await,
+            5 => flush(&volume, lun, writer).await,
+            _ => read(&volume, lun, writer, extent).await,
         };
         match outcome {
             Ok(())
@@ -133,7 +194,7 @@ async fn work(simulation: Rc<Simulation>, volume: Rc<Volume>, lun: Arc<RemoteLun
 async fn write(
     simulation: &Simulation,
     volume: &Volume,
-    lun: &RemoteLun,
+    lun: &dyn BlockDevice,
     writer: u64,
     extent: Extent,
 ) -> Result<(), DeviceError> {
@@ -162,7 +223,12 @@ async fn write(
     settle(volume, lun, id, outcome).await
 }
 
-async fn zero(volume: &Volume, lun: &RemoteLun, writer: u64, extent: Extent) -> Result<(), DeviceError> {
+async fn zero(
+    volume: &Volume,
+    lun: &dyn BlockDevice,
+    writer: u64,
+    extent: Extent,
+) -> Result<(), DeviceError> {
     let (lba, blocks) = (extent.lba.0, extent.blocks.0);
     let id = volume.check(|checker| {
         checker.begin_write(
@@ -182,7 +248,7 @@ async fn zero(volume: &Volume, lun: &RemoteLun, writer: u64, extent: Extent) -> 
 /// more.
 async fn settle(
     volume: &Volume,
-    lun: &RemoteLun,
+    lun: &dyn BlockDevice,
     id: crate::checker::WriteId,
     outcome: Result<(), DeviceError>,
 ) -> Result<(), DeviceError> {
@@ -197,7 +263,12 @@ async fn settle(
     outcome
 }
 
-async fn read(volume: &Volume, lun: &RemoteLun, writer: u64, extent: Extent) -> Result<(), DeviceError> {
+async fn read(
+    volume: &Volume,
+    lun: &dyn BlockDevice,
+    writer: u64,
+    extent: Extent,
+) -> Result<(), DeviceError> {
     let begun = volume.check(|checker| checker.begin_read(extent.lba.0, extent.blocks.0));
     let buffer = Buffer::zeroed(extent.blocks.0 as usize * BLOCK);
     let outcome = lun.read(extent, buffer).await;
@@ -210,7 +281,7 @@ async fn read(volume: &Volume, lun: &RemoteLun, writer: u64, extent: Extent) -> 
     Ok(())
 }
 
-async fn flush(volume: &Volume, lun: &RemoteLun, writer: u64) -> Result<(), DeviceError> {
+async fn flush(volume: &Volume, lun: &dyn BlockDevice, writer: u64) -> Result<(), DeviceError> {
     let begun = volume.check(|checker| checker.now());
     note(&[48, writer], || format!("writer {writer} begins to flush LUN {}", volume.lun));
     let outcome = lun.flush().await;

@@ -15,6 +15,7 @@ use crate::cores::{self, Machine};
 use crate::director::direct;
 use crate::disk::{Disk, DiskBehaviour};
 use crate::network::{self, NetworkConditions};
+use crate::ours::Protocol;
 use crate::server::Running;
 use crate::universe::{self, draw, note};
 use crate::volume::Volume;
@@ -185,15 +186,17 @@ impl FromStr for Feature {
 /// What a simulation can have that others do not have, and draw nothing for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addition {
-    /// NBD clients on the initiators' volumes.
+    /// NBD clients of the simulation's own on the initiators' volumes.
     Nbd,
+    /// Our NBD client.
+    OurNbd,
 }
 
 impl FromStr for Addition {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Addition, String> {
-        let all = [Addition::Nbd];
+        let all = [Addition::Nbd, Addition::OurNbd];
         let found = all.into_iter().find(|addition| format!("{addition:?}") == name);
         found.ok_or_else(|| format!("there are {all:?}"))
     }
@@ -298,7 +301,12 @@ fn begin_actors(simulation: &Rc<Simulation>) -> Vec<Machine> {
     let least = u64::from(simulation.redirects); // nobody else follows a redirection
     let ours = if simulation.has(Feature::Ours) { draw(|random| random.between(least, 2)) } else { 0 };
     for number in 0..ours {
-        actors.push(ours::begin(simulation, number + 1));
+        actors.push(ours::begin(simulation, Protocol::Iscsi, number + 1));
+    }
+    if simulation.with(Addition::OurNbd) {
+        for number in 0..draw(|random| random.between(1, 2)) {
+            actors.push(ours::begin(simulation, Protocol::Nbd, number + 1));
+        }
     }
     if simulation.volumes.iter().any(|volume| volume.is_fenced) {
         actors.push(fencing::begin(simulation));
@@ -331,6 +339,9 @@ fn finish(simulation: &Rc<Simulation>, actors: &[Machine]) {
         simulation.start_server();
     }
     let patience = universe::nanoseconds() + PATIENCE.as_nanos() as u64;
+    if simulation.with(Addition::OurNbd) {
+        cores::run_until(|| simulation.show_all_exports(), patience);
+    }
     cores::run_until(|| !actors.iter().any(|actor| actor.is_busy()), patience);
     for actor in actors {
         if actor.is_busy() && !universe::is_faulty() {
@@ -469,6 +480,11 @@ impl Simulation {
     /// Whether it has that besides.
     pub(crate) fn with(&self, addition: Addition) -> bool {
         self.with.contains(&addition)
+    }
+
+    /// Whether the volumes are exported over NBD.
+    pub(crate) fn has_nbd(&self) -> bool {
+        self.with(Addition::Nbd) || self.with(Addition::OurNbd)
     }
 
     /// No command waits for memory.

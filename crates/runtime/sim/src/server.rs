@@ -12,7 +12,7 @@ use unit::LogicalUnit;
 use volume::Volume;
 
 use crate::cores::{self, Machine};
-use crate::scenario::{Addition, GROUPS, Simulation, TARGET, portal};
+use crate::scenario::{GROUPS, Simulation, TARGET, portal};
 use crate::universe::{self, draw, note};
 use crate::{adversary, nbd};
 
@@ -50,7 +50,7 @@ impl Simulation {
             random: universe::fill_random,
         };
         let served = self.served(&config);
-        let nbd = self.with(Addition::Nbd).then(|| {
+        let nbd = self.has_nbd().then(|| {
             let exports = &config.targets[0].exports;
             Nbd::new(nbd::config(self, exports), self.core_count)
         });
@@ -93,11 +93,8 @@ impl Simulation {
             advertise: None,
             stream: Default::default(),
         };
-        let nbd = self.with(Addition::Nbd).then(|| Portal {
-            front_end: NBD,
-            listen: nbd::portal().into(),
-            ..portal(1)
-        });
+        let nbd =
+            self.has_nbd().then(|| Portal { front_end: NBD, listen: nbd::portal().into(), ..portal(1) });
         server::Config {
             volumes: config.targets.iter().flat_map(|target| &target.exports).map(named).collect(),
             portals: (1..=GROUPS).map(portal).chain(nbd).collect(),
@@ -138,6 +135,19 @@ impl Simulation {
         self.hidden.set(self.hidden.get() ^ 1 << lun);
         note(&[18, self.hidden.get()], || format!("the export of LUN {lun} goes, or comes"));
         running.change(self, config);
+    }
+
+    /// Gives NBD clients back what they do not find. False while another change is under way.
+    pub(crate) fn show_all_exports(&self) -> bool {
+        let mut server = self.server.borrow_mut();
+        let Some(running) = server.as_mut().filter(|running| !running.ends && !running.changes.get()) else {
+            return false;
+        };
+        if self.hidden.replace(0) != 0 {
+            let config = Config::clone(&running.iscsi.config());
+            running.change(self, config);
+        }
+        true
     }
 
     /// The server's process is killed, and with it what was in its memory; or its machine loses its power,

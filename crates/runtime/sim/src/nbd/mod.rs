@@ -30,7 +30,7 @@ pub(crate) fn is_client(writer: Writer) -> bool {
     (FIRST_WRITER..1_000).contains(&writer)
 }
 
-fn export_name(lun: u16) -> String {
+pub(crate) fn export_name(lun: u16) -> String {
     match lun {
         LUN => VICTIM.to_owned(),
         lun => format!("volume{lun}"),
