@@ -11,6 +11,11 @@
 //!
 //! A record is absolute, and stripes are locked until theirs is applied; so replaying all in order is right, whatever
 //! part of them the members have. Since a record is stable before its write is acknowledged, so is the write.
+//!
+//! Of RAID 5 whose members have no volatile cache, a write of one strip records partial parity only: what the other data strips give.
+//! From that and what the strip has, old or new, parity follows; and if the strip is lost, parity stands for it, old or new. What was
+//! applied is on stable storage there: so it is right, too, that a record which a later one of partial parity supersedes is not
+//! replayed, and it is necessary, since that one does not have the data ([`Superseded`]).
 
 mod record;
 mod replay;
@@ -23,9 +28,10 @@ use std::task::{Poll, Waker};
 
 use block::{Buffer, DeviceError, Lock};
 pub(crate) use record::{Change, HEADERS, Header, Part};
-pub(crate) use replay::Log;
+pub(crate) use replay::{Log, Superseded};
 use ring::{Ring, Start};
 
+use crate::Layout;
 use crate::area::{Area, AreaCopy};
 use crate::members::Members;
 use crate::operations::Operations;
@@ -33,6 +39,12 @@ use crate::operations::Operations;
 /// So much of a journal is used mostly where a flush of the members costs little: it stays in a processor's caches. In a file in memory a
 /// record of 8.5 KiB costs half of the time that it costs all over 32 MiB.
 const ENOUGH_BYTES: u64 = 2 << 20;
+
+/// Records between flushes at least, if they are as long as a stripe: with strips of a MiB, 2 MiB would be flushed after each.
+const LONGEST_RECORDS: u64 = 16;
+
+/// With checksums a flush writes a chunk of them for each few writes, so there are fewer.
+const ENOUGH_BYTES_WITH_SUMS: u64 = 8 << 20;
 
 /// What is written to the journal at once at most, beyond the first record.
 const BATCH_BYTES: usize = 4 << 20;
@@ -83,7 +95,7 @@ impl Journal {
         // Members are flushed before records are overwritten.
         let enough = match members.have_volatile_caches() {
             true => blocks,
-            false => (ENOUGH_BYTES / area.block_bytes() as u64).min(blocks / 4),
+            false => enough_blocks(&members.layout(), members.have_sums(), blocks),
         };
         let ring = Ring::new(blocks, enough, 0);
         let state = State {
@@ -303,6 +315,14 @@ impl Journal {
     }
 }
 
+/// How much of a ring of `blocks` is used mostly, where a flush of the members costs little: at most a quarter. It is 16 stripes of data
+/// at most, or 8 MiB, which processors' caches are to hold; no memory is taken for it.
+fn enough_blocks(layout: &Layout, has_sums: bool, blocks: u64) -> u64 {
+    let least = if has_sums { ENOUGH_BYTES_WITH_SUMS } else { ENOUGH_BYTES };
+    let least = least >> layout.block_size().shift();
+    least.max(LONGEST_RECORDS * layout.stripe_blocks()).min(blocks / 4)
+}
+
 async fn result_of(ticket: &Lock<Ticket>) -> Result<u64, DeviceError> {
     poll_fn(|cx| {
         let mut ticket = ticket.lock();
@@ -378,5 +398,26 @@ impl Drop for Recorded {
         if !self.is_applied {
             self.journal.fail();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use block::{BlockSize, Blocks};
+
+    use super::*;
+    use crate::Level;
+
+    #[test]
+    fn a_ring_is_used_as_far_as_its_records_are_long() {
+        let enough = |strip: u64, has_sums: bool, ring_mib: u64| {
+            let layout = Layout::new(Level::Raid5, 4, strip, BlockSize::B512, Blocks(1 << 20));
+            enough_blocks(&layout.expect("a layout"), has_sums, ring_mib << 11) >> 11
+        };
+        assert_eq!(enough(4 << 10, false, 1024), 2);
+        assert_eq!(enough(64 << 10, false, 1024), 3);
+        assert_eq!(enough(1 << 20, false, 1024), 48);
+        assert_eq!(enough(64 << 10, true, 1024), 8);
+        assert_eq!(enough(1 << 20, false, 32), 8);
     }
 }
