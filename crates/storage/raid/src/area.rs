@@ -92,6 +92,7 @@ impl Area {
     /// Writes whole blocks to stable storage, on all copies.
     pub(crate) async fn write(&self, lba: u64, data: &Slice) -> Result<(), DeviceError> {
         let extent = Extent::new(lba, (data.len() / self.block_bytes()) as u64);
+        self.members.check_ownership()?;
         let copies = self.current();
         let landing = self.members.landing();
         let written = all(copies.iter().map(|copy| async move {

@@ -111,6 +111,7 @@ impl Set {
 
     async fn clear_extent(&self, index: usize, extent: Extent, may_unmap: bool) -> Result<(), DeviceError> {
         let Some(member) = self.members.present(index) else { return Ok(()) };
+        self.members.check_ownership()?;
         let landing = self.members.landing();
         let result = zero(&member, extent, may_unmap).await;
         landing.end();

@@ -4,6 +4,10 @@
 //! missed is acknowledged, that is on stable storage ([`MetadataStore`]): after a restart it is not read. A member
 //! that has lost acknowledged writes ([`BlockDevice::losses`]) is treated alike, since its content is stale.
 //!
+//! A member that another host has taken over ([`DeviceError::Fenced`], [`DeviceError::Reserved`]) has not failed: that host may be
+//! running the set, and going on without the member would make two sets of it. The whole set leaves service, for reads too, and nothing is
+//! recorded.
+//!
 //! If data would lack without it, it stays, and its error is passed on. With parity a failed write then takes the set
 //! out of service: the stripe's parity may be wrong, and what it stands for with it. The next assembly replays the
 //! journal.
@@ -26,6 +30,8 @@ pub(crate) struct Members {
     operations: Arc<Operations>,
     sleeper: Arc<dyn Sleeper>,
     out_of_service: AtomicBool,
+    /// By another host, of a member at least.
+    is_taken_over: AtomicBool,
     /// Number of changes of the states, and how many of them are recorded.
     changed: AtomicU64,
     recorded: AtomicU64,
@@ -106,6 +112,7 @@ impl Members {
             operations,
             sleeper,
             out_of_service: AtomicBool::new(false),
+            is_taken_over: AtomicBool::new(false),
             changed: AtomicU64::new(changed.into()),
             recorded: AtomicU64::new(0),
             recording: Arc::default(),
@@ -163,7 +170,22 @@ impl Members {
 
     /// Fails if the set is out of service.
     pub(crate) fn check_service(&self) -> Result<(), DeviceError> {
+        self.check_ownership()?;
         if self.out_of_service.load(Ordering::Acquire) { Err(DeviceError::NotReady) } else { Ok(()) }
+    }
+
+    /// Fails if another host has taken a member over. Requests under way stop there, too.
+    pub(crate) fn check_ownership(&self) -> Result<(), DeviceError> {
+        if self.is_taken_over.load(Ordering::Acquire) { Err(DeviceError::Fenced) } else { Ok(()) }
+    }
+
+    /// The set ends if this error says that another host has taken a member over.
+    fn note_ownership(&self, error: DeviceError) -> Result<(), DeviceError> {
+        if matches!(error, DeviceError::Fenced | DeviceError::Reserved) {
+            self.is_taken_over.store(true, Ordering::Release);
+            self.leave_service();
+        }
+        self.check_ownership()
     }
 
     /// A change that begins now must be seen to its end.
@@ -230,6 +252,7 @@ impl Members {
         buffer: Buffer,
     ) -> Result<Buffer, Unread> {
         let member = self.holder(index, stripe).ok_or(Unread::Lacking)?;
+        self.check_ownership().map_err(Unread::Bad)?;
         let result = {
             let _timed = TimedRead::begin(self, &member);
             member.device.read(extent, buffer).await
@@ -246,6 +269,7 @@ impl Members {
         buffer: Buffer,
     ) -> Result<(Buffer, Vec<bool>), Unread> {
         let member = self.holder(index, stripe).ok_or(Unread::Lacking)?;
+        self.check_ownership().map_err(Unread::Bad)?;
         let result = match &member.summed {
             Some(summed) => summed.read_and_judge(extent, buffer).await,
             None => {
@@ -294,6 +318,7 @@ impl Members {
         durability: Durability,
     ) -> Result<(), DeviceError> {
         let Some(member) = self.holder(index, stripe) else { return Ok(()) };
+        self.check_ownership()?;
         let landing = self.landing();
         let result = member.device.write(extent, data, durability).await;
         landing.end();
@@ -364,6 +389,9 @@ impl Members {
             let mut slots = self.slots.lock();
             let slot = &slots[member.index];
             let is_news = slot.incarnation == member.incarnation && slot.state != MemberState::Failed;
+            if let (true, Cause::Read(error) | Cause::Write(error)) = (is_news, cause) {
+                self.note_ownership(error)?;
+            }
             if is_news && !self.survives_without(&slots, member.index) {
                 return self.not_survived(cause);
             }
@@ -475,7 +503,11 @@ impl Members {
     async fn secure_rebuilt(&self) {
         for member in self.all_present() {
             let MemberState::Rebuilding { done } = self.slots.lock()[member.index].state else { continue };
-            let is_secure = member.device.flush().await.is_ok() && member.has_lost_nothing();
+            let flushed = member.device.flush().await;
+            if flushed.is_err_and(|error| self.note_ownership(error).is_err()) {
+                return;
+            }
+            let is_secure = flushed.is_ok() && member.has_lost_nothing();
             let mut slots = self.slots.lock();
             let slot = &mut slots[member.index];
             match (slot.incarnation == member.incarnation, is_secure) {
@@ -502,6 +534,7 @@ impl Members {
             return Ok(());
         }
         self.secure_rebuilt().await;
+        self.check_ownership()?;
         let (states, number) = {
             let slots = self.slots.lock();
             let number = self.changed.load(Ordering::Acquire);
@@ -514,8 +547,9 @@ impl Members {
         let landing = self.landing();
         let result = self.metadata.record(&states).await;
         landing.end();
-        if result.is_err() {
+        if let Err(error) = result {
             self.leave_service();
+            self.note_ownership(error)?;
             return Err(DeviceError::NotReady);
         }
         self.recorded.fetch_max(number, Ordering::AcqRel);

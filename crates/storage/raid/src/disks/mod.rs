@@ -500,6 +500,10 @@ impl Records {
                 continue;
             }
             let written = writer.write(&next).await;
+            if let (Some(_), Err(error @ (DeviceError::Fenced | DeviceError::Reserved))) = (member, written) {
+                // Of another host now, with the set: no record goes on without it.
+                return Err(error);
+            }
             // Nothing depends on the records of others: a spare has no data, and a journal names the writes that it has.
             if let Some(member) = member {
                 lacking[member] = written.is_err() || state != Some(MemberState::InSync);

@@ -26,6 +26,8 @@ struct State {
     /// By block: a content that nobody wrote.
     corrupt: BTreeMap<u64, Arc<[u8]>>,
     is_dead: bool,
+    /// Another host has taken it over.
+    is_fenced: bool,
     /// Writes that succeed before one fails.
     writes_left: Option<u64>,
     losses: u64,
@@ -61,6 +63,7 @@ impl Disk {
             bad: BTreeSet::new(),
             corrupt: BTreeMap::new(),
             is_dead: false,
+            is_fenced: false,
             writes_left: None,
             losses: 0,
             has_no_cache: false,
@@ -82,6 +85,11 @@ impl Disk {
     /// Every request fails from now on.
     pub(crate) fn die(&self) {
         self.state().is_dead = true;
+    }
+
+    /// Another host takes it over.
+    pub(crate) fn fence(&self) {
+        self.state().is_fenced = true;
     }
 
     pub(crate) fn is_dead(&self) -> bool {
@@ -155,6 +163,9 @@ impl Disk {
         let state = self.state();
         if state.is_dead {
             return Err(DeviceError::NotReady);
+        }
+        if state.is_fenced {
+            return Err(DeviceError::Fenced);
         }
         let end = extent.end().ok_or(DeviceError::OutOfRange)?;
         if end.0 > state.versions.len() as u64 { Err(DeviceError::OutOfRange) } else { Ok(()) }

@@ -601,3 +601,43 @@ fn parity_that_may_not_fit_is_not_used_without_consent() {
     rig.accepts_wrong_data = true;
     assert!(rig.assemble(Origin::Existing, &[1]).is_ok());
 }
+
+/// The other host may run the set: going on without the member would make two of it.
+#[test]
+fn a_set_with_a_member_that_another_host_has_taken_over_stops() {
+    let cases = [
+        (Level::Raid1, 2, Guard::Bitmap),
+        (Level::Raid5, 3, Guard::Journal),
+        (Level::Raid6, 4, Guard::Nothing),
+        (Level::Raid10, 4, Guard::Nothing),
+    ];
+    for (level, members, guard) in cases {
+        for reads_first in [false, true] {
+            seed(31);
+            let mut rig = Rig::new(level, members, 4, guard);
+            let device = rig.created();
+            write(&device, 0, 32, 7);
+            rig.disks[1].fence();
+            if reads_first {
+                let all = device.geometry().blocks.0;
+                let device = Arc::clone(&device);
+                let buffer = Buffer::zeroed(all as usize * 512);
+                let read = end(async move { device.read(Extent::new(0, all), buffer).await.map(drop) });
+                // Of a mirror that member may not have been asked.
+                if level.parity_strips() > 0 {
+                    assert_eq!(read, Err(DeviceError::Fenced), "{level}");
+                }
+            }
+            assert_eq!(try_write(&device, 0, 32, 9), Err(DeviceError::Fenced), "{level}");
+            assert_eq!(rig.store.states(), MemberStates::in_sync(members), "{level}: nothing is recorded");
+            requests(&rig);
+            assert_eq!(try_write(&device, 0, 32, 9), Err(DeviceError::Fenced));
+            assert_eq!(flush(&device), Err(DeviceError::Fenced));
+            let (asked, buffer) = (Arc::clone(&device), Buffer::zeroed(512));
+            let read = end(async move { asked.read(Extent::new(0, 1), buffer).await.map(drop) });
+            assert_eq!(read, Err(DeviceError::Fenced));
+            assert_eq!(requests(&rig), [0; 3], "{level}: nothing reaches a member");
+            assert!(device.status().is_out_of_service);
+        }
+    }
+}
