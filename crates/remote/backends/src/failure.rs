@@ -20,6 +20,8 @@ use crate::secrets;
 pub struct Failure {
     kind: Kind,
     sentence: String,
+    /// Somebody else uses what was to be opened.
+    is_in_use: bool,
 }
 
 /// The kind of a failure, with its exit code.
@@ -117,6 +119,11 @@ impl Failure {
         Failure::new(Kind::Refused, why)
     }
 
+    /// What was asked for is refused because somebody else uses it.
+    pub fn in_use(why: impl Display) -> Failure {
+        Failure { is_in_use: true, ..Failure::refused(why) }
+    }
+
     /// It was tried, and failed in a way that has no exit code of its own.
     pub fn failed(why: impl Display) -> Failure {
         Failure::new(Kind::Failed, why)
@@ -124,7 +131,7 @@ impl Failure {
 
     /// The sentence repeats no secret, whoever made it of whatever text.
     pub fn new(kind: Kind, why: impl Display) -> Failure {
-        Failure { kind, sentence: secrets::masked(&why.to_string()) }
+        Failure { kind, sentence: secrets::masked(&why.to_string()), is_in_use: kind == Kind::Reserved }
     }
 
     /// Output could not be written: to standard output, or to a file that was asked for.
@@ -178,6 +185,11 @@ impl Failure {
         self.kind == Kind::Reserved
     }
 
+    /// Whether somebody else uses what was to be opened: a host that has locked or reserved it, or a process.
+    pub fn is_in_use(&self) -> bool {
+        self.is_in_use
+    }
+
     /// Whether the other side asked who we are, and did not like the answer.
     pub fn is_about_secrets(&self) -> bool {
         self.kind == Kind::Authentication
@@ -195,7 +207,11 @@ impl std::error::Error for Failure {}
 /// A back end's, which may have been one of ours.
 impl From<volume::backend::OpenError> for Failure {
     fn from(error: volume::backend::OpenError) -> Failure {
-        error.downcast().map_or_else(Failure::refused, |failure| *failure)
+        let is_in_use = matches!(error.downcast_ref(), Some(host::OpenError::AlreadyInUse { .. }));
+        match error.downcast::<Failure>() {
+            Ok(failure) => *failure,
+            Err(error) => Failure { is_in_use, ..Failure::refused(error) },
+        }
     }
 }
 

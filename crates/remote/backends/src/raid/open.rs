@@ -3,14 +3,15 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use block::{BlockDevice, BlockSize, Blocks};
-use raid::choose::{FoundSet, LeftOut, Refusal, Trust, only_set};
+use block::{BlockDevice, BlockSize, Blocks, DeviceError};
+use raid::choose::{Candidate, FoundSet, LeftOut, Refusal, Trust, only_set};
 use raid::disks::{self, Disk, OpenSet, Records};
+use raid::superblock::NoSuperblock;
 use raid::{
     Assembly, AssemblyError, Layout, MemberDevice, MemberStates, MetadataStore, Origin, ProtectionAreas,
     RaidDevice,
 };
-use volume::backend::{Backend, OpenError, Opening};
+use volume::backend::{Backend, Opening};
 use volume::spec::Spec;
 
 use super::overlay::Overlay;
@@ -31,7 +32,7 @@ pub(super) struct Members {
 
 impl Members {
     /// A member that cannot be opened is missing: the set may do without it. One that is there and cannot be written, or that
-    /// somebody else uses, is a mistake, and would be left out for good.
+    /// somebody else uses, is a mistake, and would be left out for good; that one may run the set.
     pub(super) async fn open(specs: &[Spec], opening: &Opening) -> Result<Members, Failure> {
         let mut members = Members { disks: Vec::new(), absent: Vec::new() };
         for spec in specs {
@@ -47,8 +48,12 @@ impl Members {
                     )));
                 }
                 Ok(device) => members.disks.push(Disk { name: spec.to_string(), device }),
-                Err(error) if is_in_use(&error) && !opening.read_only => return Err(Failure::from(error)),
-                Err(error) => members.absent.push(format!("{spec}: {error}")),
+                Err(error) => match Failure::from(error) {
+                    failure if failure.is_in_use() && !opening.read_only => {
+                        return Err(failure.and(WITHOUT_IT));
+                    }
+                    failure => members.absent.push(format!("{spec}: {failure}")),
+                },
             }
         }
         Ok(members)
@@ -60,8 +65,20 @@ impl Members {
     }
 }
 
-fn is_in_use(error: &OpenError) -> bool {
-    matches!(error.downcast_ref(), Some(host::OpenError::AlreadyInUse { .. }))
+/// How a set is started without a member that somebody else uses.
+const WITHOUT_IT: &str = "it is a member of the set, which is not started beside another user of it: end that use, or, if the member is to be \
+                          left out for good, leave it out of the brackets";
+
+/// Refuses a member that is open, and that another host has reserved or taken over.
+fn check_ownership(disks: &[Disk], candidates: &[Candidate]) -> Result<(), Failure> {
+    for (disk, candidate) in disks.iter().zip(candidates) {
+        if let Err(NoSuperblock::Unreadable(error @ (DeviceError::Reserved | DeviceError::Fenced))) =
+            candidate.superblock
+        {
+            return Err(Failure::device(&disk.name, error).and(WITHOUT_IT));
+        }
+    }
+    Ok(())
 }
 
 /// What is done with the parts of a set whose journal is lost.
@@ -195,7 +212,11 @@ impl Raid {
                 .for_each(|disk| disk.device = Arc::new(Overlay::new(Arc::clone(&disk.device))));
         }
         let trust = if self.missing_are_lost { Trust::MembersFound } else { Trust::CertainOnly };
-        let found = only_set(&disks::look_at(&members.disks).await, trust)
+        let candidates = disks::look_at(&members.disks).await;
+        if !opening.read_only {
+            check_ownership(&members.disks, &candidates)?;
+        }
+        let found = only_set(&candidates, trust)
             .map_err(|refusal| Failure::refused(members.and_absent(said(&refusal))))?;
         self.check(&found)?;
         let set = found.record.uuid;

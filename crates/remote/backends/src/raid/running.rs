@@ -62,7 +62,7 @@ pub(super) async fn unused(uuid: &str) -> Result<(), Failure> {
         match found {
             None => return Ok(()),
             Some(set) if set.is_used() => {
-                return Err(Failure::refused(format_args!(
+                return Err(Failure::in_use(format_args!(
                     "the set {uuid} is in use by another volume of this process"
                 )));
             }
@@ -144,6 +144,16 @@ pub enum Order {
     Close,
 }
 
+impl Order {
+    /// The member that it is about.
+    fn member(&self) -> Option<usize> {
+        match self {
+            Order::Fail { member } | Order::Replace { member, .. } => Some(*member),
+            Order::Add { .. } | Order::Scrub { .. } | Order::CancelScrub | Order::Grow | Order::Close => None,
+        }
+    }
+}
+
 /// A set in use.
 pub struct Running {
     pub(super) facts: Facts,
@@ -207,6 +217,8 @@ pub(super) struct State {
     /// The upkeep has something to look at.
     is_woken: bool,
     upkeep: Option<Waker>,
+    /// What takes members out, whatever the upkeep waits for.
+    taking_out: Option<Waker>,
     waiting_for_end: Vec<Waker>,
 }
 
@@ -269,6 +281,7 @@ impl Running {
                 orders: VecDeque::new(),
                 is_woken: false,
                 upkeep: None,
+                taking_out: None,
                 waiting_for_end: Vec::new(),
             }),
         });
@@ -413,9 +426,30 @@ impl Running {
     fn wake(&self) {
         let mut state = self.state();
         state.is_woken = true;
-        let upkeep = state.upkeep.take();
+        let waiting = [state.upkeep.take(), state.taking_out.take()];
         drop(state);
-        upkeep.into_iter().for_each(Waker::wake);
+        waiting.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    /// The next order to take a member out, as soon as there is one: before others, but for those about the same member.
+    pub(super) async fn next_to_take_out(&self) -> Ordered {
+        poll_fn(|cx| {
+            let mut state = self.state();
+            let at = state.orders.iter().enumerate().position(|(at, ordered)| {
+                let is_of = |before: &Ordered| {
+                    before.order.member().is_some_and(|of| ordered.order.member() == Some(of))
+                };
+                matches!(ordered.order, Order::Fail { .. }) && !state.orders.iter().take(at).any(is_of)
+            });
+            match at.and_then(|at| state.orders.remove(at)) {
+                Some(ordered) => Poll::Ready(ordered),
+                None => {
+                    state.taking_out = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
     }
 
     /// Ends after this time, or when there is an order, or no user any more.

@@ -1,6 +1,7 @@
 use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
 
-use block::{Buffer, DeviceError, Durability, Extent};
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
 use contents::Consent;
 
 use super::*;
@@ -468,4 +469,135 @@ fn a_set_does_not_grow_while_a_member_is_replaced() {
     assert_filled(&after, 0x21);
     let found = remote::run(async { scrub(&after, false, &mut |_, _| {}).await }).expect("scrubbed");
     assert!(found.is_right() && found.degraded == 0, "{found}");
+}
+
+/// A volume that does as a test says.
+#[derive(Debug)]
+struct Tampered {
+    inner: Spec,
+    trouble: Arc<AtomicU8>,
+}
+
+const NONE: u8 = 0;
+/// Another host has the lock of its image.
+const LOCKED: u8 = 1;
+/// Another host has reserved it.
+const RESERVED: u8 = 2;
+/// It answers nothing, until this changes.
+const HANGS: u8 = 3;
+/// The same, and it has been asked.
+const HANGS_ASKED: u8 = 4;
+
+struct TamperedDevice {
+    inner: Arc<dyn BlockDevice>,
+    trouble: Arc<AtomicU8>,
+}
+
+impl Backend for Tampered {
+    fn kind(&self) -> &'static Kind {
+        self.inner.backend.kind()
+    }
+
+    fn argument(&self) -> String {
+        self.inner.backend.argument()
+    }
+
+    fn keeps_data(&self) -> bool {
+        true
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
+        Box::pin(async {
+            if self.trouble.load(Ordering::Relaxed) == LOCKED {
+                let held = "images/a is in use: the client at 192.0.2.7 has its exclusive lock";
+                return Err(Failure::new(crate::failure::Kind::Reserved, held).into());
+            }
+            let (inner, trouble) = (self.inner.open(opening).await?, Arc::clone(&self.trouble));
+            Ok(Arc::new(TamperedDevice { inner, trouble }) as _)
+        })
+    }
+}
+
+impl BlockDevice for TamperedDevice {
+    block::forward!(self => self.inner; geometry, profile, write, flush, losses, unmap, write_zeroes, allocation, quiesced);
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> block::Pending<'_, Buffer> {
+        Box::pin(async move {
+            while let HANGS | HANGS_ASKED = self.trouble.load(Ordering::Relaxed) {
+                self.trouble.store(HANGS_ASKED, Ordering::Relaxed);
+                reactor::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            match self.trouble.load(Ordering::Relaxed) {
+                RESERVED => Err(DeviceError::Reserved),
+                _ => self.inner.read(extent, buffer).await,
+            }
+        })
+    }
+}
+
+/// A set of which the last member can be tampered with.
+fn tampered(spec: &Spec) -> (Spec, Arc<AtomicU8>) {
+    let trouble: Arc<AtomicU8> = Arc::default();
+    let mut raid = named(spec).expect("a set");
+    let inner = raid.members.pop().expect("a member");
+    let member = Tampered { inner: inner.clone(), trouble: Arc::clone(&trouble) };
+    raid.members.push(Spec { backend: Arc::new(member), ..inner });
+    (Spec { backend: Arc::new(raid), ..spec.clone() }, trouble)
+}
+
+/// The other user may run the set, and a set without that member would be another one.
+#[test]
+fn a_set_is_not_started_without_a_member_that_somebody_else_uses() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plain = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);
+    made(&plain, &Creation::default()).expect("a set");
+    fill(&plain, 0x2b);
+    let (spec, trouble) = tampered(&plain);
+    trouble.store(LOCKED, Ordering::Relaxed);
+    let refused = refusal(&spec);
+    assert!(refused.contains("192.0.2.7") && refused.contains("leave it out of the brackets"), "{refused}");
+    trouble.store(RESERVED, Ordering::Relaxed);
+    let refused = refusal(&spec);
+    assert!(refused.contains("disk2") && refused.contains("reserved by another initiator"), "{refused}");
+    // A set of which that one is a member is not started without it, either.
+    let backend = Arc::clone(&spec.backend);
+    let mut outer = named(&parse("raid1:[ram:8MiB, ram:8MiB]").expect("a set")).expect("a set");
+    outer.members = vec![Spec { backend, ..plain.clone() }, plain.clone()];
+    let refused = refusal(&Spec { backend: Arc::new(outer), ..plain.clone() });
+    assert!(refused.contains("reserved by another initiator"), "{refused}");
+    // Nothing was recorded, and who leaves it out has said so.
+    trouble.store(NONE, Ordering::Relaxed);
+    let (sets, _) = remote::run(status(&plain)).expect("a set");
+    assert!(sets[0].is_healthy(), "{}", sets[0]);
+    assert_filled(&set(folder.path(), "raid5:64KiB", &[0, 1]), 0x2b);
+}
+
+#[test]
+fn a_member_that_hangs_is_taken_out_while_a_scrub_waits_for_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plain = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);
+    made(&plain, &Creation::default()).expect("a set");
+    let (spec, trouble) = tampered(&plain);
+    remote::run(async {
+        let device = open(&spec).await.map_err(Failure::from)?;
+        let running = opened(&spec).into_iter().next().expect("the set");
+        trouble.store(HANGS, Ordering::Relaxed);
+        running.ask(Order::Scrub { repairs: false }).await?;
+        while trouble.load(Ordering::Relaxed) != HANGS_ASKED {
+            reactor::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        // Without an end if it waits for the scrub.
+        let said = running.ask(Order::Fail { member: 2 }).await?;
+        assert!(said.contains("out of the set"), "{said}");
+        assert_eq!(running.status().members[2].state, MemberCondition::Failed);
+        assert_eq!(trouble.load(Ordering::Relaxed), HANGS_ASKED, "it hangs still");
+        trouble.store(NONE, Ordering::Relaxed);
+        drop(device);
+        Ok(())
+    })
+    .expect("taken out");
 }

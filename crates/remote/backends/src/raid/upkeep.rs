@@ -1,6 +1,9 @@
 //! What a set does beside its users: it rebuilds members, synchronises what a crash has left different, puts a spare in the
 //! place of a member that fails, scrubs, and carries orders out. When nobody uses it any more, it is closed.
 
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,8 +49,59 @@ pub(super) struct Spare {
     pub(super) disk: Arc<dyn BlockDevice>,
 }
 
-/// Ends when nobody uses the set any more.
-pub(super) async fn run(mut upkeep: Upkeep) {
+/// Ends when nobody uses the set any more. A step can wait for a member that hangs: members are taken out beside it.
+pub(super) async fn run(upkeep: Upkeep) {
+    let exit = upkeep.exit();
+    let (mut keeping, mut taking_out) = (pin!(keep(upkeep)), pin!(take_out(exit)));
+    poll_fn(|cx| {
+        let _never = taking_out.as_mut().poll(cx);
+        keeping.as_mut().poll(cx)
+    })
+    .await;
+}
+
+/// What it takes to take a member out.
+struct Exit {
+    set: Arc<RaidDevice>,
+    running: Arc<Running>,
+    records: Option<Arc<Records>>,
+}
+
+async fn take_out(exit: Exit) -> Infallible {
+    loop {
+        let ordered = exit.running.next_to_take_out().await;
+        if let Order::Fail { member } = ordered.order {
+            let result = exit.fail(member).await;
+            ordered.end(result);
+        }
+    }
+}
+
+impl Exit {
+    async fn fail(&self, member: usize) -> Result<String, Failure> {
+        check_member(&self.set, member)?;
+        let disk = self.running.disk(member);
+        self.set.fail(member).await.map_err(|error| match error {
+            DeviceError::Unsupported => {
+                Failure::refused(format_args!("data would lack without member {member} ({disk})"))
+            }
+            error => Failure::device(format_args!("cannot take member {member} out"), error),
+        })?;
+        if let Some(records) = &self.records {
+            records.release(member);
+        }
+        Ok(format!("member {member} ({disk}) is out of the set"))
+    }
+}
+
+fn check_member(set: &RaidDevice, member: usize) -> Result<MemberState, Failure> {
+    let states = set.status().states.members;
+    states.get(member).copied().ok_or_else(|| {
+        Failure::refused(format_args!("the set has members 0 to {}", states.len().saturating_sub(1)))
+    })
+}
+
+async fn keep(mut upkeep: Upkeep) {
     let (mut known, mut written): (Vec<MemberState>, u64) = (Vec::new(), 0);
     let mut wrong = Vec::new();
     upkeep.resume_scrub();
@@ -137,6 +191,11 @@ impl Upkeep {
         }
     }
 
+    fn exit(&self) -> Exit {
+        let (set, running) = (Arc::clone(&self.set), Arc::clone(&self.running));
+        Exit { set, running, records: self.records.clone() }
+    }
+
     fn failed(&self) -> usize {
         self.set.status().states.members.iter().filter(|state| **state == MemberState::Failed).count()
     }
@@ -178,6 +237,9 @@ impl Upkeep {
             }
         }
         self.running.state().working = None;
+        if self.growing.is_some() && self.failed() > 0 {
+            self.stop_growing("a member has failed or was taken out").await;
+        }
         let grown = loop {
             match self.grow_step().await {
                 Ok(true) if is_to_stop(self) => return Ok(()),
@@ -347,7 +409,7 @@ impl Upkeep {
 
     async fn carry_out(&mut self, order: &Order) -> Result<String, Failure> {
         match order {
-            Order::Fail { member } => self.fail(*member).await,
+            Order::Fail { member } => self.exit().fail(*member).await,
             Order::Replace { member, with, overwrites } => self.replace(*member, with, *overwrites).await,
             Order::Add { spare, overwrites } => self.add(spare, *overwrites).await,
             Order::Scrub { repairs } => self.scrub(*repairs).await,
@@ -357,31 +419,8 @@ impl Upkeep {
         }
     }
 
-    fn check_member(&self, member: usize) -> Result<MemberState, Failure> {
-        let states = self.set.status().states.members;
-        states.get(member).copied().ok_or_else(|| {
-            Failure::refused(format_args!("the set has members 0 to {}", states.len().saturating_sub(1)))
-        })
-    }
-
-    async fn fail(&mut self, member: usize) -> Result<String, Failure> {
-        self.check_member(member)?;
-        let disk = self.running.disk(member);
-        self.set.fail(member).await.map_err(|error| match error {
-            DeviceError::Unsupported => {
-                Failure::refused(format_args!("data would lack without member {member} ({disk})"))
-            }
-            error => Failure::device(format_args!("cannot take member {member} out"), error),
-        })?;
-        self.stop_growing("a member was taken out").await;
-        if let Some(records) = &self.records {
-            records.release(member);
-        }
-        Ok(format!("member {member} ({disk}) is out of the set"))
-    }
-
     async fn replace(&mut self, member: usize, with: &Spec, overwrites: bool) -> Result<String, Failure> {
-        match self.check_member(member)? {
+        match check_member(&self.set, member)? {
             MemberState::Failed => {}
             MemberState::InSync => {
                 return Err(Failure::refused(format_args!(
