@@ -5,6 +5,9 @@
 //! channel answers late as soon as a queue has built up, and then gets a share in proportion to its rate: the
 //! expected times of all channels that are in use are equal, so their queues are as long as their rates allow.
 //!
+//! A channel that has stopped answering has a short queue, too. So the time that it is overdue counts: its silence with requests
+//! under way, beyond the time in which all of them were expected.
+//!
 //! Short requests stay together: a channel that has some under way gets the next as long as all of their data fit in a few
 //! segments. They are sent by one system call, and answered in one wake-up, where by turns each would have its own; no link is slow
 //! enough for that few bytes to matter.
@@ -34,6 +37,8 @@ pub struct Estimate {
     window: Option<Instant>,
     per_byte: f64,
     last: Option<Instant>,
+    /// The last answer, or the first request since there was none under way; `None` without one.
+    waiting_since: Option<Instant>,
 }
 
 /// A request on its way, as [`Estimate::begin`] has counted it.
@@ -49,6 +54,7 @@ impl Estimate {
     /// A request of `bytes` is sent.
     pub fn begin(&mut self, now: Instant, bytes: u64) -> Begun {
         let cost = bytes + REQUEST_BYTES;
+        self.waiting_since.get_or_insert(now);
         self.outstanding += cost;
         self.data += bytes;
         Begun { at: now, cost, queue: self.outstanding }
@@ -57,6 +63,7 @@ impl Estimate {
     /// It has been answered. Returns how long that has taken.
     pub fn complete(&mut self, now: Instant, begun: Begun) -> Duration {
         self.give_up(begun);
+        self.waiting_since = self.waiting_since.map(|_| now);
         let service_time = now.saturating_duration_since(begun.at);
         let elapsed = service_time.as_secs_f64();
         if self.window.is_none_or(|since| now.saturating_duration_since(since) > WINDOW) {
@@ -74,6 +81,9 @@ impl Estimate {
     pub fn give_up(&mut self, begun: Begun) {
         self.outstanding = self.outstanding.saturating_sub(begun.cost);
         self.data = self.data.saturating_sub(begun.cost - REQUEST_BYTES);
+        if self.outstanding == 0 {
+            self.waiting_since = None;
+        }
     }
 
     /// In how many seconds a request of `bytes` would be answered.
@@ -83,7 +93,14 @@ impl Estimate {
             .filter(|_| self.outstanding == 0)
             .map_or(0.0, |last| now.saturating_duration_since(last).as_secs_f64() / HALF_LIFE.as_secs_f64());
         let queue = (self.outstanding + bytes + REQUEST_BYTES) as f64;
-        (self.latency() + queue * self.per_byte) * (-idle).exp2()
+        (self.latency() + queue * self.per_byte) * (-idle).exp2() + self.overdue(now)
+    }
+
+    /// For how many seconds longer than all that is under way was to take the channel has answered nothing.
+    fn overdue(&self, now: Instant) -> f64 {
+        let silence =
+            self.waiting_since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64());
+        (silence - self.latency() - self.outstanding as f64 * self.per_byte).max(0.0)
     }
 
     /// The shortest time to an answer, in seconds; 0 before the first.
@@ -254,6 +271,39 @@ mod tests {
         }
         channels[0].begin(start, 512);
         assert_eq!(choose(channels.iter().enumerate(), start, 512), Some(1));
+    }
+
+    /// Channel 0 answers in 100 us, and channel 1 does until it falls silent: how many of 1,000 short requests it is given from then on.
+    #[test]
+    fn a_silent_channel_gets_no_more_short_requests() {
+        let start = Instant::now();
+        let at = |us: u64| start + Duration::from_micros(us);
+        let mut channels = vec![Estimate::default(); 2];
+        for channel in &mut channels {
+            for _ in 0..10 {
+                let begun = channel.begin(start, 512);
+                channel.complete(at(100), begun);
+            }
+        }
+        // It has one under way, as the one that short requests stay with.
+        channels[1].begin(at(100), 512);
+        let mut given = 0;
+        for step in 1..=1000 {
+            let now = 100 + step * 200;
+            match choose(channels.iter().enumerate(), at(now), 512) {
+                Some(0) => {
+                    let begun = channels[0].begin(at(now), 512);
+                    channels[0].complete(at(now + 100), begun);
+                }
+                _ => {
+                    channels[1].begin(at(now), 512);
+                    given += 1;
+                }
+            }
+        }
+        assert!(given <= 2, "{given} requests are given to a channel that answers nothing");
+        // Where no other one is there, it is used.
+        assert_eq!(choose(channels.iter().enumerate().skip(1), at(300_000), 512), Some(1));
     }
 
     #[test]
