@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::record::Outcome;
-use super::world::{SMALL, SMALL_BYTES, World};
+use super::world::{Protocol, SMALL, SMALL_BYTES, World};
 use crate::lot::Lot;
 use crate::process::{self, Ended};
 use crate::serving::attached::{Attached, Mounted};
@@ -39,8 +39,10 @@ pub(super) trait Load: Send {
 /// One of each kind.
 pub(super) fn all(world: &World, seed: u64) -> Result<Vec<Box<dyn Load + '_>>> {
     Ok(vec![
-        Box::new(Bench::new(world, "layers", seed)),
-        Box::new(Bench::new(world, SMALL, seed)),
+        Box::new(Bench::new(world, "layers", Protocol::Iscsi, seed)),
+        Box::new(Bench::new(world, SMALL, Protocol::Iscsi, seed)),
+        Box::new(Bench::new(world, "frames", Protocol::Frames, seed)),
+        Box::new(Bench::new(world, "datagrams", Protocol::Datagrams, seed)),
         Box::new(Qemu::new(world, seed)),
         Box::new(Files::new(world)?),
         Box::new(Files::alone()?),
@@ -54,6 +56,7 @@ const ROUND_MAX: Duration = Duration::from_secs(400);
 struct Bench<'a> {
     world: &'a World,
     volume: &'static str,
+    protocol: Protocol,
     log: PathBuf,
     lot: Lot,
 }
@@ -71,9 +74,13 @@ struct Latency {
 }
 
 impl Bench<'_> {
-    fn new<'a>(world: &'a World, volume: &'static str, seed: u64) -> Bench<'a> {
+    fn new<'a>(world: &'a World, volume: &'static str, protocol: Protocol, seed: u64) -> Bench<'a> {
         let log = world.folder.join(format!("{volume}.log"));
-        Bench { world, volume, log, lot: Lot::new(seed, volume, 0) }
+        Bench { world, volume, protocol, log, lot: Lot::new(seed, volume, 0) }
+    }
+
+    fn url(&self) -> String {
+        self.world.url(self.volume, self.protocol)
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -84,7 +91,7 @@ impl Bench<'_> {
 
     fn load(&mut self) -> Result<Outcome> {
         let seed = self.lot.number().to_string();
-        let url = self.world.url(self.volume);
+        let url = self.url();
         let _ = fs::remove_file(&self.log); // there is none in the first round
         if self.volume == SMALL {
             // Or it would be as large as it can be, and nobody could take its space.
@@ -119,7 +126,7 @@ impl Bench<'_> {
         let begun = Instant::now();
         loop {
             let mut command = self.command(&["bench", "verify"]);
-            command.arg(&self.log).arg(self.world.url(self.volume));
+            command.arg(&self.log).arg(self.url());
             let (ended, text) = process::within(ROUND_MAX, command)?;
             match exit_code(&ended) {
                 Some(0) => return Ok(None),
@@ -134,9 +141,11 @@ impl Bench<'_> {
 
 impl Load for Bench<'_> {
     fn name(&self) -> &'static str {
-        match self.volume {
-            SMALL => "linerate bench, a disk that fills up",
-            _ => "linerate bench, a write-behind volume",
+        match (self.protocol, self.volume) {
+            (Protocol::Iscsi, SMALL) => "linerate bench, a disk that fills up",
+            (Protocol::Iscsi, _) => "linerate bench, a write-behind volume",
+            (Protocol::Frames, _) => "linerate bench, HyperSCSI, a write-behind volume",
+            (Protocol::Datagrams, _) => "linerate bench, HyperSCSI over UDP",
         }
     }
 
@@ -177,7 +186,7 @@ impl Qemu<'_> {
         let new: Vec<usize> = (0..64).map(|_| self.draw()).collect();
         let mut command = self.world.client().command("qemu-io");
         command.args(["--image-opts", "-t", "writeback"]);
-        let url = self.world.url("qemu");
+        let url = self.world.url("qemu", Protocol::Iscsi);
         let (portal, path) = url.trim_start_matches("iscsi://").split_once('/').context("a URL")?;
         let target = path.trim_end_matches("/0");
         for (slot, pattern) in &old {
@@ -239,7 +248,7 @@ struct Files {
 
 impl Files {
     fn new(world: &World) -> Result<Files> {
-        let attached = Attached::to(&world.url("attached"), &world.binary, &world.client())?;
+        let attached = Attached::to(&world.url("attached", Protocol::Iscsi), &world.binary, &world.client())?;
         let pid = Some(attached.pid()?);
         Ok(Files { mounted: Mounted::on(attached)?, pid })
     }

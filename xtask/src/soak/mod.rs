@@ -4,7 +4,8 @@
 //!
 //! ```text
 //!   namespace of the clients                          namespace of the server
-//!     linerate bench, two of them ──┐                   ┌── buffered:fault:file
+//!     linerate bench: two by iSCSI, ┐                   ┌── buffered:fault:file, two of them
+//!       two by HyperSCSI            │                   │
 //!     qemu-io (libiscsi)            ├── veth ── serve ──┼── file in a small tmpfs
 //!     linerate attach, ext4, fio ───┘    ▲              └── files
 //!                                     trouble

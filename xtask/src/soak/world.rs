@@ -19,6 +19,19 @@ const CLIENT: &str = "10.77.0.2";
 pub(super) const SMALL: &str = "small";
 pub(super) const SMALL_BYTES: u64 = 64 << 20;
 
+/// How a load reaches its volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Iscsi,
+    /// HyperSCSI in raw Ethernet frames.
+    Frames,
+    /// HyperSCSI over UDP.
+    Datagrams,
+}
+
+/// Volumes with a fault layer.
+const FAULTY: [&str; 2] = ["layers", "frames"];
+
 /// What a process uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Usage {
@@ -88,8 +101,12 @@ impl World {
         Placement { namespace: Some(self.namespaces[1].clone()), core: None }
     }
 
-    pub(super) fn url(&self, volume: &str) -> String {
-        format!("iscsi://{SERVER}/iqn.2026-01.io.linerate:{volume}/0")
+    pub(super) fn url(&self, volume: &str, protocol: Protocol) -> String {
+        match protocol {
+            Protocol::Iscsi => format!("iscsi://{SERVER}/iqn.2026-01.io.linerate:{volume}/0"),
+            Protocol::Frames => format!("hyperscsi://link0/{volume}/0"),
+            Protocol::Datagrams => format!("hyperscsi+udp://{SERVER}/{volume}/0"),
+        }
     }
 
     /// Starts the server, which must not run.
@@ -97,6 +114,8 @@ impl World {
         let folder = self.folder.display();
         let volumes = [
             format!("layers=buffered:8MiB:[fault:[file:{folder}/layers.img?size=128MiB]]"),
+            format!("frames=buffered:8MiB:[fault:[file:{folder}/frames.img?size=128MiB]]"),
+            format!("datagrams=file:{folder}/datagrams.img?size=128MiB"),
             format!("{SMALL}=file:{folder}/small/small.img?size={SMALL_BYTES}"),
             format!("qemu=file:{folder}/qemu.img?size=128MiB"),
             format!("attached=file:{folder}/attached.img?size=512MiB"),
@@ -104,7 +123,8 @@ impl World {
         let log = OpenOptions::new().create(true).append(true).open(self.folder.join("server.log"))?;
         let place = Placement { namespace: Some(self.namespaces[0].clone()), core: None };
         let mut command = place.command(&self.binary);
-        command.args(["serve", "--listen", &format!("{SERVER}:3260")]);
+        command.args(["serve", "--listen", &format!("{SERVER}:3260"), "--listen", "hyperscsi://link0"]);
+        command.args(["--listen", &format!("hyperscsi+udp://{SERVER}:5674")]);
         command.arg("--state").arg(self.folder.join("state")).arg("--control").arg(self.control());
         command.args(volumes.iter().flat_map(|volume| ["--volume", volume]));
         *locked(&self.server) = Some(Background::start_ready(command.stderr(log))?);
@@ -141,10 +161,12 @@ impl World {
         run("ip", &["-n", &self.namespaces[0], "link", "set", "link0", state]).map(drop)
     }
 
-    /// Has the fault layer do this (`linerate server fault`).
+    /// Has the fault layers do this (`linerate server fault`).
     pub(super) fn set_fault(&self, mode: &str) -> Result<()> {
         let control = self.control().display().to_string();
-        run(&self.binary, &["server", "fault", "layers", mode, "--control", &control]).map(drop)
+        FAULTY.into_iter().try_for_each(|volume| {
+            run(&self.binary, &["server", "fault", volume, mode, "--control", &control]).map(drop)
+        })
     }
 
     /// Fills the tmpfs, until the file that is returned goes.
