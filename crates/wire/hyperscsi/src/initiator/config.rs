@@ -18,7 +18,8 @@ pub struct Times {
     pub keepalive: Duration,
     /// Nothing is answered for so long: the session has ended.
     pub give_up: Duration,
-    /// After so many frames a login makes new keys. The limit of AES-GCM is beyond 2^24.5 frames of 9 KiB (RFC 9001
+    /// After so many frames a login makes new keys. A message that is not acknowledged by then begins anew, so these must be many
+    /// more than the frames of the longest message. The limit of AES-GCM is beyond 2^24.5 frames of 9 KiB (RFC 9001
     /// appendix B.1 has the arithmetic).
     pub rekey_frames: u64,
 }

@@ -1,5 +1,6 @@
 //! Frames byte by byte, and scenes between both machines.
 
+mod fair;
 mod frames;
 mod hostile;
 mod pair;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use hyperscsi::initiator::{Config, Event, RequestId, SubmitError};
-use hyperscsi::{Command, Function, FunctionResult, Initiator};
+use hyperscsi::{Command, FRAGMENTS_MAX, Function, FunctionResult, Initiator};
 
 use super::chance::Chance;
 use super::ledger::Ledger;
@@ -96,8 +96,9 @@ impl Client {
         }
         let is_write = chance.per_mille(600);
         let longest = match (chance.per_mille(self.large_per_mille), chance.per_mille(100)) {
-            (true, true) => 1 << 20,
-            (true, false) => 40_000,
+            // A message that is longer than an epoch would begin anew for ever.
+            (true, true) if self.config.times.rekey_frames > 2 * FRAGMENTS_MAX as u64 => 1 << 20,
+            (true, _) => 40_000,
             (false, _) => 1500,
         };
         let bytes = chance.below(longest) as u32;
