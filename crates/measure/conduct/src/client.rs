@@ -242,13 +242,14 @@ async fn began(start: Instant) -> Instant {
 }
 
 fn part(options: &ClientOptions, role: &Role, run: Run, cost: Cost, started: Instant) -> RoleResult {
-    let Cost { cpu, statistics, channels } = cost;
+    let Cost { cpu, statistics, channels, frames } = cost;
     let tables = statistics.iter().map(ToString::to_string);
-    let tables = tables.chain(channels.iter().map(ToString::to_string)).collect();
+    let tables = tables.chain(channels.iter().map(ToString::to_string));
+    let tables = tables.chain(frames.iter().map(ToString::to_string)).collect();
     // Statistics are numbers and names: there is nothing in them that JSON cannot say.
     let sessions = statistics.iter().filter_map(|told| serde_json::to_value(told).ok());
-    let sessions =
-        sessions.chain(channels.iter().filter_map(|told| serde_json::to_value(told).ok())).collect();
+    let sessions = sessions.chain(channels.iter().filter_map(|told| serde_json::to_value(told).ok()));
+    let sessions = sessions.chain(frames.iter().filter_map(|told| serde_json::to_value(told).ok())).collect();
     let (role, client) = (role.name.clone(), options.name.clone());
     let run = ClientRun { role, client, run, cpu, late_us: 0.0, late_error_us: 0.0, sessions };
     RoleResult { run, tables, started }

@@ -11,6 +11,7 @@ use initiator::Statistics;
 use reactor::JoinHandle;
 
 use super::channels::ChannelFigures;
+use super::frames::FrameFigures;
 use super::ways::{StoragePaths, told};
 use backends::channelled::Channelled;
 
@@ -29,6 +30,7 @@ struct Before {
     clocks: Clocks,
     statistics: Vec<Statistics>,
     channels: Option<ChannelFigures>,
+    frames: Vec<Option<FrameFigures>>,
 }
 
 /// What it came to.
@@ -36,6 +38,8 @@ pub(crate) struct Cost {
     pub cpu: Cpu,
     pub statistics: Vec<Statistics>,
     pub channels: Option<ChannelFigures>,
+    /// Of each HyperSCSI session.
+    pub frames: Vec<FrameFigures>,
 }
 
 #[derive(Clone, Copy)]
@@ -55,14 +59,16 @@ impl Costs {
         channels: Option<&Arc<dyn Channelled>>,
         say: impl FnOnce() + 'static,
     ) -> Costs {
-        let (targets, channels) = (ways.targets().to_vec(), channels.cloned());
+        let (targets, sessions, channels) =
+            (ways.targets().to_vec(), ways.sessions().to_vec(), channels.cloned());
         let device = channels.clone();
         let before = reactor::spawn(async move {
             reactor::sleep_until(counting).await;
             say();
             let clocks = Clocks::now();
             let channels = ChannelFigures::of(device.as_ref()).await;
-            Before { clocks, statistics: told(&targets).await, channels }
+            let frames = FrameFigures::of(&sessions).await;
+            Before { clocks, statistics: told(&targets).await, channels, frames }
         });
         Costs { alone, before, last: Cell::new(None), channels }
     }
@@ -78,15 +84,18 @@ impl Costs {
         if !self.before.is_finished() {
             self.before.abort();
             let cpu = Cpu { cpus: cpus(), ..Cpu::default() };
-            return Cost { cpu, statistics: Vec::new(), channels: None };
+            return Cost { cpu, statistics: Vec::new(), channels: None, frames: Vec::new() };
         }
         let channels = ChannelFigures::of(self.channels.as_ref()).await;
         let statistics = told(ways.targets()).await;
+        let frames = FrameFigures::of(ways.sessions()).await;
         let before = self.before.await;
         let since = statistics.iter().zip(&before.statistics);
         let statistics = since.map(|(after, before)| after.since(before)).collect();
         let channels = channels.zip(before.channels).map(|(after, before)| after.since(&before));
-        Cost { cpu: after.since(&before.clocks, self.alone), statistics, channels }
+        let frames = frames.into_iter().zip(&before.frames);
+        let frames = frames.filter_map(|(after, before)| Some(after?.since(before.as_ref()?))).collect();
+        Cost { cpu: after.since(&before.clocks, self.alone), statistics, channels, frames }
     }
 }
 

@@ -60,6 +60,7 @@ mod costs;
 pub mod crew;
 pub mod fit;
 pub mod folder;
+mod frames;
 pub mod holes;
 pub mod integrity;
 pub mod journal;

@@ -35,12 +35,19 @@ pub struct StoragePaths {
     source: Source,
     devices: Vec<Arc<dyn BlockDevice>>,
     targets: Vec<Arc<RemoteTarget>>,
+    /// Of a HyperSCSI target.
+    sessions: Vec<hyperscsi::SessionHandle>,
 }
 
 impl StoragePaths {
     /// None yet.
     pub fn none(source: &Source) -> StoragePaths {
-        StoragePaths { source: source.clone(), devices: Vec::new(), targets: Vec::new() }
+        StoragePaths {
+            source: source.clone(),
+            devices: Vec::new(),
+            targets: Vec::new(),
+            sessions: Vec::new(),
+        }
     }
 
     /// Opens those that are missing. Sessions that are not needed this time stay: the next role may need
@@ -55,7 +62,8 @@ impl StoragePaths {
                     Arc::new(lun)
                 }
                 Source::HyperScsi(url) => {
-                    let lun = hyperscsi::open(url).await?;
+                    let (lun, session) = hyperscsi::open_with_session(url).await?;
+                    self.sessions.push(session);
                     self.targets.push(Arc::clone(lun.target()));
                     Arc::new(lun)
                 }
@@ -124,6 +132,11 @@ impl StoragePaths {
     /// Its sessions, if there are any.
     pub fn targets(&self) -> &[Arc<RemoteTarget>] {
         &self.targets
+    }
+
+    /// Its HyperSCSI sessions, if there are any.
+    pub fn sessions(&self) -> &[hyperscsi::SessionHandle] {
+        &self.sessions
     }
 
     /// Logs out of all sessions.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 pub(crate) use hyperscsi_client::SCHEMES;
 pub use hyperscsi_client::{
-    Found, Opened as Target, Options as UrlOptions, PathStatus, Place, SCHEME_UDP, SessionStatus, Url, closed,
+    Counters, Found, Opened as Target, Options as UrlOptions, PathStatus, Place, SCHEME_UDP, SessionHandle,
+    SessionStatus, Url, closed,
 };
 use hyperscsi_client::{OpenError, Refusal, UrlError};
 use initiator::RemoteLun;
@@ -101,7 +102,16 @@ pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
 /// # Errors
 /// What kept it from being opened.
 pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
-    Ok(waiting::announced(url, ("timeout", url.options.timeout), hyperscsi_client::open(url, random)).await?)
+    open_with_session(url).await.map(|(lun, _)| lun)
+}
+
+/// The same, with the session to look at.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_with_session(url: &Url) -> Result<(RemoteLun, SessionHandle), Failure> {
+    let opened = hyperscsi_client::open_with_session(url, random);
+    Ok(waiting::announced(url, ("timeout", url.options.timeout), opened).await?)
 }
 
 /// Logs in, for any of the target's LUNs.

@@ -10,7 +10,9 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use hyperscsi::initiator::{EndReason, Event, RequestId};
-use hyperscsi::{Command, DATA_BYTES_MAX, Function, FunctionResult, Initiator, Response, TaskAttribute};
+use hyperscsi::{
+    Command, Counters, DATA_BYTES_MAX, Function, FunctionResult, Initiator, Response, TaskAttribute,
+};
 use initiator::carrier::{CommandRecord, Recorded};
 use initiator::{
     CommandError, CommandSpec, Ended, EscalationStep, Lun, Residual, Status, Timeouts, Transfer, status,
@@ -57,6 +59,8 @@ pub(crate) struct Inner {
     pub(crate) ends: Vec<(DatagramAddress, DatagramAddress)>,
     /// `None` between one that has ended and the next.
     pub(crate) machine: Option<Initiator>,
+    /// What earlier machines have counted.
+    pub(crate) counted: Counters,
     pub(crate) phase: Phase,
     pub(crate) is_leaving: bool,
     /// Until the next login of a lost session.
@@ -144,6 +148,7 @@ impl Inner {
             agreed: Agreed::default(),
             ends,
             machine: Some(machine),
+            counted: Counters::default(),
             phase: Phase::New,
             is_leaving: false,
             pause: PAUSE_FIRST,
@@ -164,6 +169,18 @@ impl Inner {
             driver: None,
             waiters: Vec::new(),
         }
+    }
+
+    /// What was counted stays.
+    fn drop_machine(&mut self) {
+        self.counted += self.machine.take().map(|machine| machine.counters()).unwrap_or_default();
+    }
+
+    /// What all machines of the session have counted.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut counters = self.counted;
+        counters += self.machine.as_ref().map(Initiator::counters).unwrap_or_default();
+        counters
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -352,7 +369,7 @@ impl Inner {
                 }
                 Event::NexusLost => self.lose(now, now, "the target has no record of it", shared),
                 Event::Ended(reason) => {
-                    self.machine = None;
+                    self.drop_machine();
                     let is_failed_login = matches!(self.phase, Phase::New);
                     if self.is_leaving || is_failed_login {
                         self.end_session(reason, shared);
@@ -415,7 +432,7 @@ impl Inner {
         }
         shared.is_lost.store(true, Relaxed);
         self.phase = Phase::Over(reason);
-        self.machine = None;
+        self.drop_machine();
         self.lose_sent();
         self.fail_waiting();
         self.wake_waiters();
@@ -492,7 +509,7 @@ impl Inner {
             EscalationStep::LogicalUnitReset => (Function::LogicalUnitReset, task.lun, None),
             EscalationStep::TargetReset => (Function::TargetReset, Lun(0), None),
             EscalationStep::LeaveSession => {
-                self.machine = None;
+                self.drop_machine();
                 return self.lose(now, now, "the target neither carries out a command nor aborts it", shared);
             }
         };

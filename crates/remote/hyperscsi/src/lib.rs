@@ -25,8 +25,8 @@ mod open;
 mod session;
 mod url;
 
-pub use hyperscsi::Refusal;
+pub use hyperscsi::{Counters, Refusal};
 pub use link::{Found, discover};
-pub use open::{OpenError, Opened, Random, SessionHandle, closed, open, open_target};
+pub use open::{OpenError, Opened, Random, SessionHandle, closed, open, open_target, open_with_session};
 pub use session::{PathStatus, SessionStatus};
 pub use url::{KEYS, Options, Place, SCHEME, SCHEME_UDP, SCHEMES, UdpHost, Url, UrlError};

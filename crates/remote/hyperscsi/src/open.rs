@@ -120,9 +120,17 @@ fn refused(refusal: Refusal, has_key: bool, name: &str) -> String {
 /// # Errors
 /// Why not.
 pub async fn open(url: &Url, random: Random) -> Result<RemoteLun, OpenError> {
-    let Opened { target, .. } = open_target(url, random).await?;
+    open_with_session(url, random).await.map(|(lun, _)| lun)
+}
+
+/// The same, with the session to look at.
+///
+/// # Errors
+/// Why not.
+pub async fn open_with_session(url: &Url, random: Random) -> Result<(RemoteLun, SessionHandle), OpenError> {
+    let Opened { target, session } = open_target(url, random).await?;
     match target.lun(url.lun).await {
-        Ok(lun) => Ok(lun),
+        Ok(lun) => Ok((lun, session)),
         Err(error) => {
             target.close().await;
             Err(OpenError::Lun(error))
@@ -188,6 +196,7 @@ pub struct Opened {
 }
 
 /// A session, to be looked at from any thread. It keeps the session alive.
+#[derive(Clone)]
 pub struct SessionHandle(Arc<HyperScsi>);
 
 impl SessionHandle {

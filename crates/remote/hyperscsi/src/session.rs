@@ -177,7 +177,7 @@ impl Session {
             queue_depth,
             is_encrypted,
             paths: paths.map(path).collect(),
-            counters: machine.counters(),
+            counters: inner.counters(),
             reinstatements: self.shared.reinstatements(),
             replays: self.shared.replays(),
         })

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use hyperscsi::target::{Event, SessionEnd, SessionId, TaskId};
-use hyperscsi::{FRAME_BYTES_MAX, Header, Opcode, Refusal, Response};
+use hyperscsi::target::{Event, PathState, SessionEnd, SessionId, TaskId};
+use hyperscsi::{Counters, FRAME_BYTES_MAX, Header, Opcode, Refusal, Response};
 use luns::quiesce;
 use reactor::{DatagramBatch, Datagrams, Sender};
 use server::{
@@ -29,7 +29,7 @@ use crate::front_end::{HYPERSCSI, HyperScsi};
 use crate::interface::{Interface, Place, Spare};
 use crate::management;
 use crate::session::{Began, Session, SharedSession};
-use crate::status::SessionStatus;
+use crate::status::{PathStatus, SessionStatus};
 
 /// Frames taken in before those on their way out are sent.
 const BATCH: usize = 64;
@@ -409,7 +409,31 @@ impl CoreSessions {
     }
 
     pub(crate) fn status(&self) -> Vec<SessionStatus> {
-        self.all().iter().map(|session| session.borrow().status(self.index)).collect()
+        let status = |session: &SharedSession| {
+            let session = session.borrow();
+            let (frame_bytes, counters, paths) = self.transport_of(session.id());
+            session.status(self.index, frame_bytes, counters, paths)
+        };
+        self.all().iter().map(status).collect()
+    }
+
+    /// What the machine knows of a session; nothing, if it has just ended.
+    fn transport_of(&self, id: SessionId) -> (usize, Counters, Vec<PathStatus>) {
+        let machine = self.machine.borrow();
+        let Some(state) = machine.session(id) else { return Default::default() };
+        let interfaces = self.interfaces.borrow();
+        let path = |path: &PathState<Place>| {
+            let place = path.address?;
+            let interface = interfaces.get(&place.interface);
+            Some(PathStatus {
+                peer: HostAddress::from(place.address),
+                portal: interface.map(|interface| interface.portal.clone()).unwrap_or_default(),
+                is_up: path.is_up,
+                round_trip: path.round_trip,
+                window_frames: path.window_frames,
+            })
+        };
+        (state.frame_bytes, state.counters, state.paths.iter().filter_map(path).collect())
     }
 
     /// What has become of frames.

@@ -30,4 +30,4 @@ mod status;
 pub use config::{Access, Config, Target};
 pub use front_end::{HYPERSCSI, HyperScsi};
 pub use luns::{Export, NamePattern};
-pub use status::SessionStatus;
+pub use status::{PathStatus, SessionStatus};

@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use block::Buffer;
 use hyperscsi::target::{SessionId, TaskId};
-use hyperscsi::{Command, Response, TaskAttribute};
+use hyperscsi::{Command, Counters, Response, TaskAttribute};
 use luns::{Failure, Luns, Turn, Work, add_units, failure, operation};
 use reactor::JoinHandle;
 use server::{AUDIT, Budget, Charge, HostAddress, Operation, SessionInfo, Span, Traffic};
@@ -38,7 +38,7 @@ use crate::core::CoreSessions;
 use crate::front_end::HYPERSCSI;
 use crate::late::Waited;
 use crate::management;
-use crate::status::SessionStatus;
+use crate::status::{PathStatus, SessionStatus};
 
 /// A session, shared by its running commands.
 pub(crate) type SharedSession = Rc<RefCell<Session>>;
@@ -674,7 +674,13 @@ impl Session {
     }
 
     /// Itself as others see it.
-    pub(crate) fn status(&self, core: usize) -> SessionStatus {
+    pub(crate) fn status(
+        &self,
+        core: usize,
+        frame_bytes: usize,
+        counters: Counters,
+        paths: Vec<PathStatus>,
+    ) -> SessionStatus {
         SessionStatus {
             initiator: self.began.initiator.clone(),
             port: self.began.port,
@@ -688,6 +694,9 @@ impl Session {
             luns: self.luns.iter().map(|slot| slot.lun).collect(),
             in_flight: self.in_flight(),
             traffic: self.traffic,
+            frame_bytes,
+            counters,
+            paths,
         }
     }
 }

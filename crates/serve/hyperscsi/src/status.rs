@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hyperscsi::Counters;
 use server::{HostAddress, Traffic};
 
 /// A session.
@@ -31,4 +32,25 @@ pub struct SessionStatus {
     pub in_flight: usize,
     /// Its traffic so far.
     pub traffic: Traffic,
+    /// Bytes of a frame.
+    pub frame_bytes: usize,
+    /// What the protocol's machine has counted of it.
+    pub counters: Counters,
+    /// The paths that it has used.
+    pub paths: Vec<PathStatus>,
+}
+
+/// A path of a session.
+#[derive(Clone, Debug)]
+pub struct PathStatus {
+    /// The initiator's end.
+    pub peer: HostAddress,
+    /// The portal by which its last genuine frame came.
+    pub portal: String,
+    /// Whether it carries frames.
+    pub is_up: bool,
+    /// Its round trip, once it is measured.
+    pub round_trip: Option<Duration>,
+    /// Its window.
+    pub window_frames: u32,
 }

@@ -24,3 +24,21 @@ pub struct Counters {
     /// Messages that had been received in an earlier epoch, and were not executed again.
     pub messages_repeated: u64,
 }
+
+impl Counters {
+    /// What was counted since these.
+    #[must_use]
+    pub fn since(&self, earlier: &Counters) -> Counters {
+        Counters {
+            frames_sent: self.frames_sent.saturating_sub(earlier.frames_sent),
+            frames_received: self.frames_received.saturating_sub(earlier.frames_received),
+            frames_repeated: self.frames_repeated.saturating_sub(earlier.frames_repeated),
+            frames_damaged: self.frames_damaged.saturating_sub(earlier.frames_damaged),
+            fragments_refused: self.fragments_refused.saturating_sub(earlier.fragments_refused),
+            fragments_lost: self.fragments_lost.saturating_sub(earlier.fragments_lost),
+            messages_sent: self.messages_sent.saturating_sub(earlier.messages_sent),
+            messages_received: self.messages_received.saturating_sub(earlier.messages_received),
+            messages_repeated: self.messages_repeated.saturating_sub(earlier.messages_repeated),
+        }
+    }
+}

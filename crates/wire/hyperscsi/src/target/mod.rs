@@ -38,6 +38,30 @@ const CLOSING: Duration = Duration::from_secs(5);
 /// Frames outside sessions that wait to be sent. More are dropped: their receivers ask again.
 const OUTSIDE_MAX: usize = 64;
 
+/// How a session is.
+#[derive(Clone, Debug)]
+pub struct SessionState<A> {
+    /// Bytes of a frame, from its header to its trailer.
+    pub frame_bytes: usize,
+    /// What it has counted, over all its epochs.
+    pub counters: Counters,
+    /// Its paths.
+    pub paths: Vec<PathState<A>>,
+}
+
+/// How a path of a session is.
+#[derive(Clone, Debug)]
+pub struct PathState<A> {
+    /// Where its last genuine frame came from, if any has.
+    pub address: Option<A>,
+    /// Whether it carries fragments.
+    pub is_up: bool,
+    /// Its round trip, once it is measured.
+    pub round_trip: Option<Duration>,
+    /// Its window.
+    pub window_frames: u32,
+}
+
 /// A target, or several at one place.
 #[derive(Debug)]
 pub struct Target<A, D> {
@@ -257,6 +281,25 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             sum += session.counters;
             sum += session.transport.counters;
             sum
+        })
+    }
+
+    /// How a session is.
+    pub fn session(&self, id: SessionId) -> Option<SessionState<A>> {
+        let session = self.sessions.get(&id.0)?;
+        let mut counters = session.counters;
+        counters += session.transport.counters;
+        let paths = session.transport.paths().zip(&session.addresses);
+        let path = |((is_up, round_trip, window_frames), address): (_, &Option<A>)| PathState {
+            address: address.clone(),
+            is_up,
+            round_trip,
+            window_frames,
+        };
+        Some(SessionState {
+            frame_bytes: session.transport.frame_bytes(),
+            counters,
+            paths: paths.map(path).collect(),
         })
     }
 

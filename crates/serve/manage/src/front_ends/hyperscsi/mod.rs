@@ -10,10 +10,10 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use ::hyperscsi::{ETHERTYPE, FRAME_BYTES_MIN, UDP_PORT};
+use ::hyperscsi::{Counters, ETHERTYPE, FRAME_BYTES_MIN, UDP_PORT};
 use hyperscsi_server::{HYPERSCSI, HyperScsi, SessionStatus};
 use reactor::{DatagramEndpoint, DatagramOptions, StreamOptions};
-use server::{ListenAddress, Portal, Server};
+use server::{HostAddress, ListenAddress, Portal, Server};
 
 use self::target::Target;
 use super::portals::interface;
@@ -242,7 +242,12 @@ impl Running for HyperScsi {
 }
 
 fn session(status: SessionStatus) -> control::Session {
-    let protection = if status.is_encrypted { "sealed" } else { "crc32c" };
+    let parameters = parameters(&status);
+    let mut connections: Vec<control::Connection> =
+        status.paths.iter().map(|path| connection(path.peer, &path.portal)).collect();
+    if connections.is_empty() {
+        connections.push(connection(status.peer, &status.portal));
+    }
     control::Session {
         front_end: HYPERSCSI.to_owned(),
         user: status.is_encrypted.then(|| status.initiator.clone()),
@@ -252,13 +257,40 @@ fn session(status: SessionStatus) -> control::Session {
         target: Some(status.target),
         age_seconds: status.age.as_secs_f64(),
         core: status.core,
-        connections: vec![control::Connection { cid: None, peer: status.peer, local: status.portal }],
-        parameters: vec![format!("Frames={protection}")],
+        connections,
+        parameters,
         in_flight: status.in_flight,
         commands: status.traffic.commands,
         read_bytes: status.traffic.read_bytes,
         written_bytes: status.traffic.written_bytes,
     }
+}
+
+fn connection(peer: HostAddress, portal: &str) -> control::Connection {
+    control::Connection { cid: None, peer, local: portal.to_owned() }
+}
+
+/// What was agreed on, what has become of frames, and how each path is, in the order of the connections.
+fn parameters(status: &SessionStatus) -> Vec<String> {
+    let Counters { frames_sent, frames_received, frames_repeated, frames_damaged, .. } = status.counters;
+    let protection = if status.is_encrypted { "sealed" } else { "crc32c" };
+    let mut parameters = vec![
+        format!("Frames={protection}"),
+        format!("FrameBytes={}", status.frame_bytes),
+        format!("FramesSent={frames_sent}"),
+        format!("FramesReceived={frames_received}"),
+        format!("FramesRepeated={frames_repeated}"),
+        format!("FramesDamaged={frames_damaged}"),
+        format!("FragmentsLost={}", status.counters.fragments_lost),
+    ];
+    for (number, path) in status.paths.iter().enumerate() {
+        parameters.push(format!("Path{number}={}", if path.is_up { "up" } else { "down" }));
+        if let Some(trip) = path.round_trip {
+            parameters.push(format!("Path{number}RoundTripUs={}", trip.as_micros()));
+        }
+        parameters.push(format!("Path{number}WindowFrames={}", path.window_frames));
+    }
+    parameters
 }
 
 #[cfg(test)]
