@@ -42,6 +42,7 @@ pub const NUMBER_END: u64 = 1 << 48;
 const ACK: u8 = 0x80;
 const CONTROL: u8 = 0x40;
 const ASK: u8 = 0x20;
+const BUNDLE: u8 = 0x10;
 const PATH: u8 = 0x07;
 
 /// What a frame is (the dissector's table of opcodes).
@@ -103,6 +104,8 @@ pub struct Header {
     pub control: bool,
     /// The sender's window is full: it waits for an acknowledgement.
     pub ask: bool,
+    /// Whole messages with the next numbers follow the first one, each behind its length (u16).
+    pub bundle: bool,
     /// Number of the frame in its direction of its path, below [`NUMBER_END`]. No number is used twice in an epoch.
     pub number: u64,
     /// Number of the message; the tag is its lowest nine bits.
@@ -149,6 +152,7 @@ impl Header {
             has_ack: false,
             control: false,
             ask: false,
+            bundle: false,
             number: 0,
             message: 0,
             message_bytes: 0,
@@ -179,7 +183,7 @@ impl Header {
         let code = head[4] & 0x7f;
         let opcode = Opcode::try_from(code).map_err(|_| Malformed::Opcode(code))?;
         let word = u32_at(0) >> 8;
-        if word >> 20 != 0 || head[13] & !(ACK | CONTROL | ASK | PATH) != 0 {
+        if word >> 20 != 0 || head[13] & !(ACK | CONTROL | ASK | BUNDLE | PATH) != 0 {
             return Err(Malformed::Reserved);
         }
         let header = Header {
@@ -194,6 +198,7 @@ impl Header {
             has_ack: head[13] & ACK != 0,
             control: head[13] & CONTROL != 0,
             ask: head[13] & ASK != 0,
+            bundle: head[13] & BUNDLE != 0,
             number: u64::from(u16_at(14)) << 32 | u64::from(u32_at(16)),
             message: u32_at(20),
             message_bytes: u32_at(24),
@@ -212,10 +217,13 @@ impl Header {
     fn check(&self) -> Result<(), Malformed> {
         let is_whole = self.last && self.fragment == 0 && self.message == 0 && self.message_bytes == 0;
         let is_right = match self.opcode {
-            Opcode::Request | Opcode::Reply | Opcode::Disconnect => true,
-            Opcode::AckRequest | Opcode::Ack => is_whole && !self.control,
+            Opcode::Request | Opcode::Reply => {
+                !self.bundle || self.last && self.fragment == 0 && !self.control
+            }
+            Opcode::Disconnect => !self.bundle,
+            Opcode::AckRequest | Opcode::Ack => is_whole && !(self.control || self.bundle),
             Opcode::Discovery | Opcode::LoginRequest | Opcode::LoginReply => {
-                let is_bare = !(self.control || self.has_ack || self.ask || self.sealed);
+                let is_bare = !(self.control || self.has_ack || self.ask || self.bundle || self.sealed);
                 is_whole && is_bare && self.session == 0 && self.epoch == 0 && self.number == 0
             }
         };
@@ -234,8 +242,11 @@ impl Header {
         bytes[7..11].copy_from_slice(&self.session.to_be_bytes());
         bytes[11..13].copy_from_slice(&self.epoch.to_be_bytes());
         let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
-        bytes[13] =
-            self.path & PATH | flag(self.has_ack, ACK) | flag(self.control, CONTROL) | flag(self.ask, ASK);
+        bytes[13] = self.path & PATH
+            | flag(self.has_ack, ACK)
+            | flag(self.control, CONTROL)
+            | flag(self.ask, ASK)
+            | flag(self.bundle, BUNDLE);
         bytes[14..20].copy_from_slice(&self.number.to_be_bytes()[2..]);
         bytes[20..24].copy_from_slice(&self.message.to_be_bytes());
         bytes[24..28].copy_from_slice(&self.message_bytes.to_be_bytes());

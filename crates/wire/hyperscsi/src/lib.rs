@@ -17,6 +17,7 @@
 //! Commands and data pass through the machines, once each way: every byte is summed or encrypted anyway.
 
 mod ack;
+mod bundle;
 mod chance;
 mod congestion;
 mod counters;

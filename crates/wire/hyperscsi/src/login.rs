@@ -5,10 +5,11 @@
 //! later. What the initiator asks for in clear is in Noise's prologue. Without a key nothing is proven.
 //!
 //! ```text
-//!  request  0 flags │ 1 protection │ 2 frame bytes u16 │ 4 credit u32 │ 8 nonce u64 │ 16 instance u64 │ 24 port u32 │
+//!  request  0 flags (1 resume, 2 bundles) │ 1 protection │ 2 frame bytes u16 │ 4 credit u32 │ 8 nonce u64 │ 16 instance u64 │ 24 port u32 │
 //!           28 paths │ 29 name, target, Noise's message, each behind its length (u8)
 //!  reply    0 refusal │ 1 nonce u64 │ 9 Noise's message or the answer itself, behind its length (u8)
-//!  answer   0 outcome │ 1 frame bytes u16 │ 3 credit u32 │ 7 queue depth u16 │ 9 session u32 │ 13 epoch u16 │ 15 paths
+//!  answer   0 outcome │ 1 frame bytes u16 │ 3 credit u32 │ 7 queue depth u16 │ 9 session u32 │ 13 epoch u16 │ 15 paths │
+//!           [16 flags (1 bundles)]
 //! ```
 //!
 //! Both frames are padded to the frame size that they propose, which proves that the network carries it, and that a
@@ -33,7 +34,9 @@ pub const NAME_BYTES_MAX: usize = 223;
 
 const PROLOGUE: &[u8] = b"linerate hyperscsi 1";
 const RESUME: u8 = 1;
-const ANSWER_BYTES: usize = 16;
+const BUNDLES: u8 = 2;
+const ANSWER_BYTES: usize = 17;
+const ANSWER_BUNDLES: u8 = 1;
 /// Noise's messages: a public key and a code, and the second one with the answer.
 const NOISE_BYTES_MAX: usize = 96;
 
@@ -100,6 +103,8 @@ pub(crate) enum Outcome {
 pub(crate) struct LoginRequest {
     /// Of a session that there is.
     pub(crate) resume: bool,
+    /// A frame may carry several messages.
+    pub(crate) bundles: bool,
     pub(crate) cipher: Option<Cipher>,
     pub(crate) frame_bytes: u16,
     pub(crate) credit: u32,
@@ -126,6 +131,8 @@ pub(crate) struct Answer {
     pub(crate) session: u32,
     pub(crate) epoch: u16,
     pub(crate) paths: u8,
+    /// A frame may carry several messages. It takes a byte, which only those get who have asked for it.
+    pub(crate) bundles: bool,
 }
 
 /// The frame of a target.
@@ -205,16 +212,16 @@ impl LoginRequest {
         let (initiator, target) = (fields.name()?, fields.name()?);
         let clear = &body[..body.len() - fields.0.len()];
         let noise = fields.counted()?.to_vec();
-        let is_right = flags & !RESUME == 0
-            && (1..=PATHS_MAX).contains(&usize::from(paths))
+        let is_right = (1..=PATHS_MAX).contains(&usize::from(paths))
             && usize::from(frame_bytes) >= FRAME_BYTES_MIN
             && credit as usize >= crate::pdu::MESSAGE_BYTES_MAX
             && noise.is_empty() == cipher.is_none()
             && noise.len() <= NOISE_BYTES_MAX
             && fields.0.is_empty();
-        let resume = flags & RESUME != 0;
+        // Other flags are of later extensions: who asks for one is told by the answer that it is not there.
         let request = LoginRequest {
-            resume,
+            resume: flags & RESUME != 0,
+            bundles: flags & BUNDLES != 0,
             cipher,
             frame_bytes,
             credit,
@@ -236,7 +243,8 @@ impl LoginRequest {
             Some(Cipher::Aes256Gcm) => 1,
             Some(Cipher::ChaCha20Poly1305) => 2,
         };
-        let mut body = vec![if self.resume { RESUME } else { 0 }, protection];
+        let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
+        let mut body = vec![flag(self.resume, RESUME) | flag(self.bundles, BUNDLES), protection];
         body.extend_from_slice(&self.frame_bytes.to_be_bytes());
         body.extend_from_slice(&self.credit.to_be_bytes());
         body.extend_from_slice(&self.nonce.to_be_bytes());
@@ -267,6 +275,7 @@ impl Answer {
             session: fields.u32()?,
             epoch: fields.u16()?,
             paths: fields.u8()?,
+            bundles: !fields.0.is_empty() && fields.u8()? & ANSWER_BUNDLES != 0,
         };
         let is_right = usize::from(answer.frame_bytes) >= FRAME_BYTES_MIN
             && (1..=PATHS_MAX).contains(&usize::from(answer.paths))
@@ -284,6 +293,9 @@ impl Answer {
         bytes.extend_from_slice(&self.session.to_be_bytes());
         bytes.extend_from_slice(&self.epoch.to_be_bytes());
         bytes.push(self.paths);
+        if self.bundles {
+            bytes.push(ANSWER_BUNDLES);
+        }
         bytes
     }
 }

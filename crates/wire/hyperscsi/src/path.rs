@@ -1,6 +1,7 @@
 //! One path of an epoch: numbers of frames in both directions, what is under way, and when it counts as lost.
 
 use std::collections::VecDeque;
+use std::iter;
 use std::time::{Duration, Instant};
 
 use crate::ack::{ACK_SPAN, Ack, Received};
@@ -22,6 +23,21 @@ pub(crate) struct Piece {
     pub(crate) fragment: u16,
 }
 
+/// What a frame carries of messages: a fragment, or whole messages with consecutive numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) first: Piece,
+    /// Whole messages behind it.
+    pub(crate) more: u16,
+}
+
+impl Load {
+    fn pieces(self) -> impl Iterator<Item = Piece> {
+        let behind = (1..=u32::from(self.more)).map(move |distance| self.first.message + distance);
+        iter::once(self.first).chain(behind.map(|message| Piece { message, fragment: 0 }))
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     UnderWay,
@@ -34,7 +50,7 @@ enum Fate {
 struct Sent {
     number: u64,
     at: Instant,
-    piece: Option<Piece>,
+    load: Option<Load>,
     fate: Fate,
 }
 
@@ -43,7 +59,7 @@ struct Sent {
 pub(crate) struct Settled {
     pub(crate) acknowledged: Vec<Piece>,
     pub(crate) lost: Vec<Piece>,
-    /// Frames that were acknowledged, with or without a piece.
+    /// Frames that were acknowledged, with or without pieces.
     pub(crate) frames: u32,
 }
 
@@ -154,13 +170,13 @@ impl Path {
     }
 
     /// Takes a number for a frame that wants an acknowledgement.
-    pub(crate) fn send(&mut self, now: Instant, piece: Option<Piece>) -> u64 {
+    pub(crate) fn send(&mut self, now: Instant, load: Option<Load>) -> u64 {
         let number = self.take_number();
         self.extra = self.extra.saturating_sub(1);
         self.in_flight += 1;
         self.last_sent = Some(now);
         self.probe_at = None;
-        self.sent.push_back(Sent { number, at: now, piece, fate: Fate::UnderWay });
+        self.sent.push_back(Sent { number, at: now, load, fate: Fate::UnderWay });
         number
     }
 
@@ -185,7 +201,7 @@ impl Path {
             }
             sent.fate = Fate::Acknowledged;
             settled.frames += 1;
-            settled.acknowledged.extend(sent.piece);
+            settled.acknowledged.extend(sent.load.into_iter().flat_map(Load::pieces));
         }
         self.largest_acknowledged = self.largest_acknowledged.max(Some(ack.largest));
         if let Some(distance) = is_late {
@@ -212,7 +228,7 @@ impl Path {
             if largest - sent.number >= self.reordering || due <= now {
                 sent.fate = Fate::Lost;
                 self.in_flight -= 1;
-                settled.lost.extend(sent.piece);
+                settled.lost.extend(sent.load.into_iter().flat_map(Load::pieces));
                 self.congestion.on_loss(sent.number, self.next_number);
             } else {
                 self.loss_at = Some(self.loss_at.map_or(due, |before: Instant| before.min(due)));
@@ -263,7 +279,7 @@ impl Path {
         for sent in self.sent.iter_mut().filter(|sent| sent.fate == Fate::UnderWay).take(all) {
             sent.fate = Fate::Lost;
             self.in_flight -= 1;
-            settled.lost.extend(sent.piece);
+            settled.lost.extend(sent.load.into_iter().flat_map(Load::pieces));
             if all == 1 {
                 self.congestion.on_loss(sent.number, self.next_number);
             }

@@ -13,9 +13,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::ack::{ACK_BYTES, Ack};
+use crate::bundle::{self, LENGTH_BYTES};
 use crate::counters::Counters;
 use crate::frame::{FRAGMENTS_MAX, HEADER_BYTES, Header, MESSAGES_OPEN_MAX, NUMBER_END, Opcode, PATHS_MAX};
-use crate::path::{Path, Piece, Settled};
+use crate::path::{Load, Path, Piece, Settled};
 use crate::protection::Protection;
 use crate::reassembly::{Delivered, Fragment, Reassembly};
 
@@ -38,6 +39,8 @@ pub(crate) struct Agreed {
     pub(crate) their_credit: u64,
     /// Bytes of the longest message.
     pub(crate) message_bytes_max: usize,
+    /// A frame may carry several messages.
+    pub(crate) bundles: bool,
 }
 
 /// A message to send.
@@ -229,48 +232,62 @@ impl Transport {
         open.chain(self.urgent).chain(self.waiting)
     }
 
-    /// A frame of this session and epoch. `None` if it is not genuine or was met before.
+    /// A frame of this session and epoch. False if it is not genuine or was met before. The messages that it makes whole are
+    /// added to `arrived`.
     pub(crate) fn handle_frame(
         &mut self,
         now: Instant,
         header: &Header,
         frame: &mut [u8],
-    ) -> Option<Option<Delivered>> {
+        arrived: &mut Vec<Delivered>,
+    ) -> bool {
         let path = usize::from(header.path);
-        if !self.paths.get(path)?.received.is_new(header.number) {
-            self.counters.frames_repeated += 1;
-            return None;
+        if !self.paths.get(path).is_some_and(|path| path.received.is_new(header.number)) {
+            self.counters.frames_repeated += u64::from(path < self.paths.len());
+            return false;
         }
         let Some(mut body) = self.agreed.protection.open(header, frame) else {
             self.counters.frames_damaged += 1;
-            return None;
+            return false;
         };
         self.counters.frames_received += 1;
         self.last_heard = now;
         self.paths[path].heard();
         if header.has_ack || header.opcode == Opcode::Ack {
-            let Some(ack) = Ack::parse(body) else { return Some(None) };
+            let Some(ack) = Ack::parse(body) else { return true };
             self.acknowledge(now, path, &ack);
             body = &body[ACK_BYTES..];
         }
-        let fragment = match header.opcode {
-            opcode if opcode.carries_message() => self.reassembly.take(header, body),
-            _ => Fragment::Taken,
-        };
-        if fragment == Fragment::Refused {
+        if header.opcode.carries_message() && !self.take_messages(header, body, arrived) {
             // As if it had been lost: nothing depends on how a peer that keeps no rules is answered.
             self.counters.fragments_refused += 1;
-            return Some(None);
+            return true;
         }
         let wants_ack = header.opcode != Opcode::Ack;
         let at_once = header.ask || header.opcode == Opcode::AckRequest;
         self.paths[path].received.record(now, header.number, wants_ack, at_once);
-        match fragment {
+        true
+    }
+
+    /// Takes what a frame carries. False if that breaks a rule: the frame will not be acknowledged. Messages of it that were taken
+    /// before that was seen are not delivered again.
+    fn take_messages(&mut self, header: &Header, body: &[u8], arrived: &mut Vec<Delivered>) -> bool {
+        if header.bundle && !(self.agreed.bundles && bundle::is_right(header, body)) {
+            return false;
+        }
+        let mut take = |header: &Header, body: &[u8]| match self.reassembly.take(header, body) {
             Fragment::Complete(delivered) => {
                 self.counters.messages_received += 1;
-                Some(Some(delivered))
+                arrived.push(delivered);
+                true
             }
-            Fragment::Taken | Fragment::Refused => Some(None),
+            Fragment::Taken => true,
+            Fragment::Refused => false,
+        };
+        if header.bundle {
+            bundle::messages(header, body).all(|(header, body)| take(&header, body))
+        } else {
+            take(header, body)
         }
     }
 
@@ -416,14 +433,51 @@ impl Transport {
             ask: self.paths[path].fills_up(),
             ..Header::plain(open.message.opcode)
         };
+        let is_whole = open.count == 1 && !open.message.control;
         let tells = self.paths[path].received.is_pending() || self.owes_credit();
         let ack =
             if tells && end - start + ACK_BYTES <= fragment_bytes { self.take_ack(now, path) } else { None };
-        let number = self.paths[path].send(now, Some(piece));
+        let mut load = Load { first: piece, more: 0 };
+        if is_whole && self.agreed.bundles {
+            let ack_bytes = if ack.is_some() { ACK_BYTES } else { 0 };
+            let mut room = fragment_bytes - (end - start) - ack_bytes;
+            while let Some(bytes) = self.add_to_bundle(now, header.opcode, load, room) {
+                load.more += 1;
+                room -= LENGTH_BYTES + bytes;
+            }
+        }
+        let header = Header { bundle: load.more > 0, ..header };
+        let number = self.paths[path].send(now, Some(load));
         self.asked(now);
         self.write(path, number, header, ack, frame, |transport, frame| {
             transport.open[&piece.message].message.write(start, end, frame);
+            let behind = transport.open.range(piece.message + 1..).take(usize::from(load.more));
+            for (_, Open { message, .. }) in behind {
+                frame.extend_from_slice(&(message.bytes() as u16).to_be_bytes());
+                message.write(0, message.bytes(), frame);
+            }
         });
+    }
+
+    /// Adds the message with the next number to a frame, if it may be sent now and there is room for it: its bytes.
+    fn add_to_bundle(&mut self, now: Instant, opcode: Opcode, load: Load, room: usize) -> Option<usize> {
+        let next = load.first.message + u32::from(load.more) + 1;
+        let fits = |message: &Message| {
+            let has_room = message.bytes() + LENGTH_BYTES <= room;
+            has_room && message.opcode == opcode && !message.control
+        };
+        if let Some(lost) = self.resend.front() {
+            let open = self.open.get(&next).filter(|_| *lost == Piece { message: next, fragment: 0 })?;
+            let is_wanted = open.count == 1 && !open.is_acknowledged(0) && fits(&open.message);
+            let bytes = open.message.bytes();
+            return is_wanted.then(|| self.resend.pop_front()).map(|_| bytes);
+        }
+        let is_turn = self.current.is_none() && self.urgent.is_empty() && self.next_message == next;
+        let bytes = self.waiting.front().filter(|message| is_turn && fits(message))?.bytes();
+        let begun = self.begin(now)?;
+        let open = self.open.get_mut(&begun)?;
+        open.next = open.count;
+        Some(bytes)
     }
 
     fn asked(&mut self, now: Instant) {

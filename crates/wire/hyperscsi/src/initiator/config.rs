@@ -53,6 +53,8 @@ pub struct Config {
     pub paths: u8,
     /// Bytes of partial messages that it keeps; 1 MiB and some at least.
     pub credit: u32,
+    /// Whether a frame may carry several messages, if the target can do that, too.
+    pub bundles: bool,
     /// Times.
     pub times: Times,
 }
@@ -68,6 +70,7 @@ impl Config {
             frame_bytes: vec![crate::FRAME_BYTES_MIN as u16],
             paths: 1,
             credit: 4 << 20,
+            bundles: true,
             times: Times::default(),
         }
     }

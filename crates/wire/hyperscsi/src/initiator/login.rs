@@ -38,6 +38,7 @@ impl Initiator {
         let nonce = self.chance.u64();
         let mut request = LoginRequest {
             resume,
+            bundles: self.config.bundles,
             cipher: self.config.key.as_ref().map(|(_, cipher)| *cipher),
             frame_bytes,
             credit: self.config.credit,
@@ -118,6 +119,7 @@ impl Initiator {
             our_credit: u64::from(self.config.credit),
             their_credit: u64::from(answer.credit),
             message_bytes_max: MESSAGE_BYTES_MAX,
+            bundles: answer.bundles && self.config.bundles,
         };
         let mut transport = Transport::new(now, agreed);
         transport.prove(usize::from(path));

@@ -64,6 +64,8 @@ pub struct Initiator {
     requests: BTreeMap<u64, Outstanding>,
     next_number: u64,
     events: VecDeque<Event>,
+    /// Messages of the frame that is being handled; empty between frames.
+    arrived: Vec<Delivered>,
     closing: Option<Instant>,
     ended: bool,
     /// Counters of earlier epochs.
@@ -86,6 +88,7 @@ impl Initiator {
             requests: BTreeMap::new(),
             next_number: 0,
             events: VecDeque::new(),
+            arrived: Vec::new(),
             closing: None,
             ended: false,
             counters: Counters::default(),
@@ -194,10 +197,15 @@ impl Initiator {
         if session.id != header.session || session.transport.epoch() != header.epoch {
             return;
         }
-        if let Some(Some(delivered)) = session.transport.handle_frame(now, &header, frame) {
-            session.transport.release(delivered.charge);
-            self.handle_message(delivered);
+        let mut arrived = std::mem::take(&mut self.arrived);
+        session.transport.handle_frame(now, &header, frame, &mut arrived);
+        arrived.iter().for_each(|delivered| session.transport.release(delivered.charge));
+        for delivered in arrived.drain(..) {
+            if !self.ended {
+                self.handle_message(delivered);
+            }
         }
+        self.arrived = arrived;
         self.after(now);
     }
 

@@ -119,7 +119,8 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         let credit = u64::from(self.config.credit).saturating_sub(charged) as u32;
         let paths = request.paths.min(self.config.paths);
         let queue_depth = self.config.queue_depth;
-        let answer = Answer { outcome, frame_bytes, credit, queue_depth, session, epoch, paths };
+        let bundles = request.bundles;
+        let answer = Answer { outcome, frame_bytes, credit, queue_depth, session, epoch, paths, bundles };
         let content = match &mut handshake {
             None => answer.bytes(),
             Some(handshake) => handshake.write(&answer.bytes()),
@@ -136,6 +137,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             our_credit: u64::from(credit),
             their_credit: u64::from(request.credit),
             message_bytes_max: MESSAGE_BYTES_MAX,
+            bundles,
         };
         let mut transport = Transport::new(now, agreed);
         transport.prove(usize::from(path));
@@ -174,8 +176,10 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             half_open.session == header.session && half_open.transport.epoch() == header.epoch
         };
         let Some(index) = self.half_open.iter().position(is_of) else { return };
-        let taken = self.half_open[index].transport.handle_frame(now, header, bytes);
-        let Some(delivered) = taken else { return };
+        let mut arrived = Vec::new();
+        if !self.half_open[index].transport.handle_frame(now, header, bytes, &mut arrived) {
+            return;
+        }
         let Some(half_open) = self.half_open.remove(index) else { return };
         // Logins that came before are overtaken: their frames must not bring an older epoch back.
         let mut position = 0;
@@ -190,9 +194,8 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         let session = self.sessions.get_mut(&id).filter(|session| session.closing.is_none());
         let Some(session) = session else { return };
         session.addresses[path] = Some(from.clone());
-        if let Some(delivered) = delivered
-            && let Err(reason) = deliver(session, delivered, &mut self.events)
-        {
+        let mut delivered = arrived.into_iter().map(|message| deliver(session, message, &mut self.events));
+        if let Some(Err(reason)) = delivered.find(Result::is_err) {
             self.end(now, id, reason);
         }
     }

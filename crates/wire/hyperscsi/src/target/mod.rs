@@ -77,6 +77,8 @@ pub struct Target<A, D> {
     ready: BTreeSet<u32>,
     served: u32,
     events: VecDeque<Event>,
+    /// Messages of the frame that is being handled; empty between frames.
+    arrived: Vec<Delivered>,
     /// Counters of sessions that are gone.
     counters: Counters,
 }
@@ -95,6 +97,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             ready: BTreeSet::new(),
             served: 0,
             events: VecDeque::new(),
+            arrived: Vec::new(),
             counters: Counters::default(),
         }
     }
@@ -136,7 +139,9 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         let Some(session) = session.filter(|session| session.transport.epoch() == header.epoch) else {
             return self.handle_first_frame(now, from, header, frame);
         };
-        let Some(delivered) = session.transport.handle_frame(now, header, frame) else { return };
+        if !session.transport.handle_frame(now, header, frame, &mut self.arrived) {
+            return;
+        }
         session.note_receipts(&mut self.events);
         self.ready.insert(header.session);
         let address = &mut session.addresses[usize::from(header.path)];
@@ -144,10 +149,16 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             *address = Some(from.clone());
         }
         if session.closing.is_some() {
-            return;
+            return self.arrived.clear();
         }
-        let Some(delivered) = delivered else { return session.begin(&mut self.events) };
-        if let Err(reason) = deliver(session, delivered, &mut self.events) {
+        if self.arrived.is_empty() {
+            return session.begin(&mut self.events);
+        }
+        let messages = self.arrived.drain(..);
+        let mut delivered = messages.map(|message| deliver(session, message, &mut self.events));
+        let ended = delivered.find(Result::is_err);
+        drop(delivered); // with what is behind the one that broke a rule
+        if let Some(Err(reason)) = ended {
             self.end(now, header.session, reason);
         }
     }

@@ -58,6 +58,7 @@ fn what_is_no_frame_is_refused_and_says_why() {
     assert_eq!(Header::parse(&[]), Err(Malformed::Truncated));
     assert_eq!(with(0, 0x10), Err(Malformed::Reserved));
     assert_eq!(with(13, 0x08), Err(Malformed::Reserved));
+    assert_eq!(with(13, 0x10), Err(Malformed::Fields), "no bundle outside sessions");
     assert_eq!(with(3, 1), Err(Malformed::Version(1)), "a frame of 2002");
     assert_eq!(with(4, 0x30), Err(Malformed::Opcode(0x30)));
     assert_eq!(with(1, 0x0c), Err(Malformed::Tag));
@@ -75,7 +76,7 @@ proptest! {
             let tag = u32::from(bytes[22] & 1) << 8 | u32::from(bytes[23]);
             let word = tag << 11 | u32::from(bytes[1] & 7) << 8 | u32::from(bytes[2]);
             bytes[..3].copy_from_slice(&word.to_be_bytes()[1..]);
-            bytes[13] &= 0xe7;
+            bytes[13] &= 0xf7;
             (bytes[3], bytes[4], bytes[5]) = (0x52, opcode & 0x93, 0);
         }
         if let Ok(header) = Header::parse(&bytes) {

@@ -39,6 +39,50 @@ fn a_command_at_depth_one_costs_a_frame_each_way() {
     assert_eq!(pair.target.holds(), (0, 0, 0));
 }
 
+/// Twenty commands that return 512 bytes each, submitted at once; how many frames that takes each way, without acknowledgements.
+fn frames_of_twenty(config: Config) -> (usize, usize) {
+    let mut pair = Pair::logged_in(config);
+    pair.pass(SECOND);
+    pair.to_target.clear();
+    pair.to_initiator.clear();
+    for cdb in 0..20 {
+        pair.initiator.submit(command(cdb, 512, Vec::new())).unwrap();
+    }
+    pair.pass(SECOND);
+    assert_eq!(pair.events.len(), 20);
+    for event in pair.events {
+        assert!(matches!(event, Event::Completed { response, .. } if response.data.len() == 512));
+    }
+    assert_eq!(pair.target.holds(), (0, 0, 0), "all are acknowledged");
+    let messages =
+        |frames: &[Vec<u8>]| opcodes(frames).iter().filter(|opcode| opcode.carries_message()).count();
+    (messages(&pair.to_target), messages(&pair.to_initiator))
+}
+
+#[test]
+fn small_messages_that_wait_share_frames() {
+    // 40 bytes of a request, and 2 for its length, of 1,200 bytes; two replies of 532 bytes.
+    assert_eq!(frames_of_twenty(config()), (1, 10));
+    assert_eq!(frames_of_twenty(Config { frame_bytes: vec![9000], ..with_key() }), (1, 2));
+    assert_eq!(frames_of_twenty(Config { bundles: false, ..config() }), (20, 20), "if both sides can do it");
+}
+
+#[test]
+fn messages_of_a_lost_frame_are_sent_again_together() {
+    let mut pair = Pair::logged_in(config());
+    pair.pass(SECOND);
+    pair.to_target.clear();
+    for cdb in 0..20 {
+        pair.initiator.submit(command(cdb, 0, Vec::new())).unwrap();
+    }
+    pair.passes = |_, _| false;
+    pair.settle();
+    pair.passes = |_, _| true;
+    pair.pass(SECOND);
+    assert_eq!(pair.events.len(), 20);
+    assert_eq!(opcodes(&pair.to_target).iter().filter(|opcode| opcode.carries_message()).count(), 1);
+}
+
 #[test]
 fn a_mebibyte_goes_both_ways_in_fragments() {
     let mut pair = Pair::logged_in(config());

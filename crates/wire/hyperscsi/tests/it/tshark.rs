@@ -34,6 +34,12 @@ fn wireshark_reads_the_fields_that_were_written() {
             pair.initiator.submit(command(cdb, u32::from(cdb) * 40, vec![1; 6000])).expect("there is room");
             pair.pass(Duration::from_millis(20));
         }
+        for cdb in 0..20 {
+            pair.initiator.submit(command(cdb, 512, Vec::new())).expect("there is room");
+        }
+        pair.pass(Duration::from_secs(1));
+        let is_bundle = |frame: &Vec<u8>| Header::parse(frame).expect("a frame of ours").bundle;
+        assert!(pair.to_target.iter().any(is_bundle) && pair.to_initiator.iter().any(is_bundle));
         pair.initiator.manage(Function::LogicalUnitReset, [0; 8], None).expect("there is room");
         pair.pass(Duration::from_secs(10));
         pair.initiator.disconnect(pair.now);

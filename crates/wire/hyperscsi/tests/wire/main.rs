@@ -35,12 +35,14 @@ fn commands_take_effect_exactly_once_whatever_the_wire_does() {
         sum.client_restarts += met.client_restarts;
         sum.partitions += met.partitions;
         sum.frames += met.frames;
+        sum.bundles += met.bundles;
         sum.repeated += met.repeated;
         sum.held_bytes_max = sum.held_bytes_max.max(met.held_bytes_max);
     }
     println!("{sum:?}");
     if given("HYPERSCSI_SEEDS").is_none() {
-        let kinds = [sum.completed, sum.lost, sum.aborted, sum.resumed, sum.repeated, sum.partitions];
+        let outcomes = [sum.completed, sum.lost, sum.aborted, sum.resumed];
+        let kinds = [&outcomes[..], &[sum.repeated, sum.partitions, sum.bundles]].concat();
         assert!(kinds.iter().all(|count| *count > 0), "the seeds meet everything: {sum:?}");
     }
 }

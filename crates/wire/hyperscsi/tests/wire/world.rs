@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hyperscsi::initiator::{Config as ClientConfig, Times};
 use hyperscsi::target::Config as ServerConfig;
-use hyperscsi::{Cipher, Psk};
+use hyperscsi::{Cipher, Header, Psk};
 
 use super::chance::Chance;
 use super::client::Client;
@@ -61,6 +61,7 @@ pub(crate) struct Met {
     pub(crate) client_restarts: u64,
     pub(crate) partitions: u64,
     pub(crate) frames: u64,
+    pub(crate) bundles: u64,
     pub(crate) repeated: u64,
     pub(crate) held_bytes_max: usize,
     pub(crate) trace: u64,
@@ -115,6 +116,7 @@ impl World {
                     key: key.clone().map(|key| (key, cipher)),
                     frame_bytes: vec![[9000, 1500][chance.below(2) as usize], 1232],
                     paths: interfaces,
+                    bundles: chance.per_mille(800),
                     times: Times { rekey_frames, ..Times::default() },
                     ..ClientConfig::new(&format!("host-{host}"), "disk")
                 };
@@ -170,6 +172,7 @@ impl World {
     /// A frame goes out.
     fn transmit(&mut self, from: Address, to: Address, bytes: &[u8]) {
         self.met.frames += 1;
+        self.met.bundles += u64::from(Header::parse(bytes).is_ok_and(|header| header.bundle));
         (self.now, from, to, bytes.len()).hash(&mut self.trace);
         bytes[..28].hash(&mut self.trace);
         let faults = self.faults;
