@@ -8,7 +8,7 @@ use std::task::Context;
 use std::time::Instant;
 
 use hyperscsi::{FRAME_BYTES_MIN, Initiator};
-use reactor::{DatagramBatch, OutDatagram, OutSlice, Sleep};
+use reactor::{DatagramAddress, DatagramBatch, OutDatagram, OutSlice, Sleep};
 
 use crate::link::{BATCH, Link};
 
@@ -49,16 +49,14 @@ impl Driver {
                     cx.waker().wake_by_ref();
                     break;
                 }
-                match self.link.endpoints[endpoint].try_receive(&mut self.batch) {
-                    Ok(received) => {
-                        for position in 0..received {
-                            let Some((from, frame)) = self.batch.get_mut(position) else { break };
-                            let mut routes = self.link.routes.iter();
-                            if routes.any(|route| route.endpoint == endpoint && route.to == from) {
-                                machine.handle_frame(now, frame);
-                            }
-                        }
+                let routes = &self.link.routes;
+                let mut take = |from: DatagramAddress, frame: &mut [u8]| {
+                    if routes.iter().any(|route| route.endpoint == endpoint && route.to == from) {
+                        machine.handle_frame(now, frame);
                     }
+                };
+                match self.link.endpoints[endpoint].receive_each(&mut self.batch, &mut take) {
+                    Ok(_) => {}
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) => {
                         self.note_failure(endpoint, &error);

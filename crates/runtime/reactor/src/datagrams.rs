@@ -20,6 +20,17 @@ pub trait Datagrams {
     /// is there yet; 0 that what was there was for nobody here, and to try again. `NetworkDown` is told once when the interface
     /// goes down or away; after it has come back up, datagrams arrive as before.
     fn try_receive(&self, into: &mut DatagramBatch) -> io::Result<usize>;
+    /// The same, and hands each to `take`, to be changed in place: in memory shared with the system where it has a ring, else in the
+    /// batch. At most some dozens; how many. `take` must not receive from the same endpoint.
+    fn receive_each(
+        &self,
+        batch: &mut DatagramBatch,
+        take: &mut dyn FnMut(DatagramAddress, &mut [u8]),
+    ) -> io::Result<usize> {
+        let received = self.try_receive(batch)?;
+        batch.each_mut(take);
+        Ok(received)
+    }
     /// Sends the first of these, as many as fit; how many. `WouldBlock` means nothing fits now. An error is that of the first
     /// one, which is not sent; `InvalidInput` if it is longer than the path takes. That a datagram counts as sent says nothing of its
     /// arrival, not even that the interface's queue had room.
@@ -74,6 +85,9 @@ pub struct DatagramOptions {
     /// The receive buffer in bytes, beyond the system's limit (`net.core.rmem_max`) where the process may exceed it (CAP_NET_ADMIN).
     /// `None` is the system's usual size.
     pub receive_buffer_bytes: Option<usize>,
+    /// Frames of Ethernet are received into a ring of memory that is shared with the system, as large as the receive buffer, with places
+    /// for payloads of so many bytes; in the usual way where the system has no such ring. Longer ones are dropped.
+    pub ring_payload_bytes: Option<usize>,
     /// An interface with a smaller MTU is refused.
     pub payload_bytes_min: usize,
     /// With a number, several threads of this machine may open the same endpoint with it, and share what arrives: all from one
@@ -210,6 +224,23 @@ impl DatagramBatch {
         let datagram = self.received.get(index)?;
         let start = datagram.place * self.place_bytes;
         Some((datagram.from, &mut self.memory[start..start + datagram.bytes]))
+    }
+
+    /// Hands everything that was received to `take`, to be changed in place.
+    pub fn each_mut(&mut self, take: &mut dyn FnMut(DatagramAddress, &mut [u8])) {
+        for datagram in &self.received {
+            let start = datagram.place * self.place_bytes;
+            take(datagram.from, &mut self.memory[start..start + datagram.bytes]);
+        }
+    }
+
+    /// For those who fill it: copies a payload to `place`. False if it is too long, or there is no such place.
+    pub fn put(&mut self, place: usize, from: DatagramAddress, payload: &[u8]) -> bool {
+        let at = self.memory.chunks_exact_mut(self.place_bytes).nth(place);
+        let Some(at) = at.and_then(|at| at.get_mut(..payload.len())) else { return false };
+        at.copy_from_slice(payload);
+        self.received.push(Placed { place, from, bytes: payload.len() });
+        true
     }
 
     /// For those who fill it: removes all, and gives the places.

@@ -232,14 +232,13 @@ impl CoreSessions {
         // As long as any may be: a MTU can grow.
         let mut batch = DatagramBatch::new(BATCH, FRAME_BYTES_MAX);
         loop {
-            match datagrams.try_receive(&mut batch) {
-                Ok(count) => {
-                    self.pace.is_running.set(true);
-                    for index in 0..count {
-                        if let Some((address, frame)) = batch.get_mut(index) {
-                            self.take(&Place { interface: number, address }, frame);
-                        }
-                    }
+            self.pace.is_running.set(true);
+            let received = datagrams.receive_each(&mut batch, &mut |address, frame| {
+                self.take(&Place { interface: number, address }, frame);
+            });
+            self.pace.is_running.set(false);
+            match received {
+                Ok(_) => {
                     self.run();
                     reactor::yield_now().await;
                 }

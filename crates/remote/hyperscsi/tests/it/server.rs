@@ -73,7 +73,13 @@ pub(crate) fn on_interface(name: &str, unit: Arc<LogicalUnit>, rules: Rules) -> 
 }
 
 pub(crate) fn open(endpoint: DatagramEndpoint) -> Box<dyn Datagrams> {
-    let options = DatagramOptions { endpoint, receive_buffer_bytes: None, payload_bytes_min: 0, share: None };
+    let options = DatagramOptions {
+        endpoint,
+        receive_buffer_bytes: None,
+        ring_payload_bytes: None,
+        payload_bytes_min: 0,
+        share: None,
+    };
     reactor::world().datagrams(&options).expect("an endpoint")
 }
 

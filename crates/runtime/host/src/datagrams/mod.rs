@@ -1,12 +1,13 @@
 //! Datagrams over packet sockets (packet(7)) and UDP, many by one system call.
 //!
 //! Receiving asks for about twice as many as came last: one alone costs one call, since an answer that is shorter than asked for
-//! says that no more are there.
+//! says that no more are there. Where a ring is asked for (`ring`), receiving frames costs no call at all.
 
 #![allow(unsafe_code)]
 
 mod calls;
 mod packet;
+mod ring;
 mod udp;
 
 use std::cell::{Cell, RefCell};
@@ -23,6 +24,7 @@ use rustix::net::sockopt;
 
 use self::calls::Calls;
 use self::packet::Packet;
+use self::ring::ReceiveRing;
 use crate::epoll::{Poller, Source};
 
 /// Datagrams of one call at most.
@@ -67,6 +69,15 @@ pub(crate) fn open(poller: &Rc<Poller>, options: &DatagramOptions) -> io::Result
 
 impl Datagrams for HostDatagrams {
     fn try_receive(&self, into: &mut DatagramBatch) -> io::Result<usize> {
+        if let Some(ring) = self.ring() {
+            let mut noted = 0;
+            let most = into.clear().len();
+            self.receive_from(ring, most, &mut |from, payload| match into.put(noted, from, payload) {
+                true => noted += 1,
+                false => self.count(|drops| drops.too_long += 1),
+            })?;
+            return Ok(noted);
+        }
         let reading = &self.source.readiness.reading;
         reading.check()?;
         let mut calls = self.calls.borrow_mut();
@@ -104,6 +115,21 @@ impl Datagrams for HostDatagrams {
         Ok(noted)
     }
 
+    fn receive_each(
+        &self,
+        batch: &mut DatagramBatch,
+        take: &mut dyn FnMut(DatagramAddress, &mut [u8]),
+    ) -> io::Result<usize> {
+        match self.ring() {
+            Some(ring) => self.receive_from(ring, CALL_MAX, take),
+            None => {
+                let received = self.try_receive(batch)?;
+                batch.each_mut(take);
+                Ok(received)
+            }
+        }
+    }
+
     fn try_send(&self, datagrams: &[OutDatagram<'_>]) -> io::Result<usize> {
         let writing = &self.source.readiness.writing;
         writing.check()?;
@@ -132,6 +158,9 @@ impl Datagrams for HostDatagrams {
     }
 
     fn poll_receivable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.ring().is_some_and(ReceiveRing::has_any) {
+            return Poll::Ready(Ok(()));
+        }
         self.source.readiness.reading.poll(cx)
     }
 
@@ -156,6 +185,10 @@ impl Datagrams for HostDatagrams {
             Kind::Packet(_) => {
                 let new = packet::drops(self.source.socket());
                 self.count(|drops| drops.receive_buffer_full += new);
+                if let Some(ring) = self.ring() {
+                    let too_long = ring.too_long.take();
+                    self.count(|drops| drops.too_long += too_long);
+                }
             }
             Kind::Udp => {
                 let all = udp::drops(self.source.socket());
@@ -167,6 +200,39 @@ impl Datagrams for HostDatagrams {
 }
 
 impl HostDatagrams {
+    fn ring(&self) -> Option<&ReceiveRing> {
+        match &self.kind {
+            Kind::Packet(packet) => packet.ring.as_ref(),
+            Kind::Udp => None,
+        }
+    }
+
+    /// Hands what is in the ring to `take`, at most so many; how many that were.
+    fn receive_from(
+        &self,
+        ring: &ReceiveRing,
+        most: usize,
+        take: &mut dyn FnMut(DatagramAddress, &mut [u8]),
+    ) -> io::Result<usize> {
+        let reading = &self.source.readiness.reading;
+        let mut taken = 0;
+        let read = ring.receive(most, &mut |from, payload| {
+            taken += 1;
+            take(from, payload);
+        });
+        if read < most && reading.has_ended() {
+            reading.is_drained();
+            // A ring has no place for an error.
+            if let Err(errno) = sockopt::socket_error(self.source.socket())? {
+                return Err(errno.into());
+            }
+        }
+        if read < most {
+            reading.is_drained();
+        }
+        if read == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(taken) }
+    }
+
     fn count(&self, what: impl FnOnce(&mut DatagramDrops)) {
         let mut drops = self.drops.get();
         what(&mut drops);
