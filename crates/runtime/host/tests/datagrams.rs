@@ -338,3 +338,60 @@ fn udp_is_the_same_interface() {
         assert_eq!(refused.expect_err("no UDP port").kind(), io::ErrorKind::InvalidInput);
     });
 }
+
+/// The kernel joins those of equal lengths, both ways, and they come out as they went in.
+#[test]
+fn a_burst_over_udp_comes_in_order_whatever_its_lengths_are() {
+    run(async {
+        let options = DatagramOptions {
+            endpoint: DatagramEndpoint::Udp(LOOPBACK),
+            receive_buffer_bytes: Some(8 << 20),
+            ring_payload_bytes: None,
+            payload_bytes_min: 0,
+            share: None,
+        };
+        let (one, two, other) = (open(&options), open(&options), open(&options));
+        let lengths = (0..200).map(|at| match at {
+            0..100 => 1400,
+            100 => 700,
+            101..150 => 1400,
+            150..160 => 0,
+            160..170 => 9000,
+            _ => at,
+        });
+        let sent: Vec<Vec<u8>> = lengths.enumerate().map(|(at, length)| vec![at as u8; length]).collect();
+        let slices: Vec<[OutSlice<'_>; 2]> = sent
+            .iter()
+            .map(|bytes| bytes.split_at(bytes.len() / 3))
+            .map(|(head, tail)| [OutSlice::Bytes(head), OutSlice::Bytes(tail)])
+            .collect();
+        let to = |at: usize| if at == 20 { other.local() } else { two.local() };
+        let all: Vec<OutDatagram<'_>> =
+            slices.iter().enumerate().map(|(at, payload)| OutDatagram { to: to(at), payload }).collect();
+        for in_place in [true, false] {
+            let (mut batch, mut arrived) = (DatagramBatch::new(7, 9000), Vec::new());
+            let mut gone = 0;
+            while gone < all.len() {
+                gone += one.try_send(&all[gone..]).expect("room");
+            }
+            while arrived.len() < sent.len() - 1 {
+                if in_place {
+                    let taken = two.receive_each(&mut batch, &mut |from, payload| {
+                        assert_eq!(from, one.local());
+                        arrived.push(payload.to_vec());
+                    });
+                    assert!(taken.is_ok_and(|count| count <= 64));
+                } else {
+                    two.receive(&mut batch).await.expect("received");
+                    arrived.extend(batch.iter().map(|(_, payload)| payload.to_vec()));
+                }
+            }
+            let wanted = sent.iter().enumerate().filter(|(at, _)| *at != 20).map(|(_, bytes)| bytes);
+            assert!(arrived.iter().eq(wanted));
+            assert_eq!(received(&*other).await, [(one.local(), sent[20].clone())]);
+        }
+        let too_long = vec![OutSlice::Bytes(&[0; 65_507]), OutSlice::Bytes(&[0; 1])];
+        let refused = one.try_send(&[OutDatagram { to: two.local(), payload: &too_long }]);
+        assert_eq!(refused.expect_err("beyond what IP has room for").kind(), io::ErrorKind::InvalidInput);
+    });
+}

@@ -181,7 +181,7 @@ pub struct OutDatagram<'a> {
 
 impl OutDatagram<'_> {
     /// The pieces that one payload may have.
-    pub const PIECES_MAX: usize = 4;
+    pub const PIECES_MAX: usize = 8;
 }
 
 /// Places to receive datagrams into, and those that have been received.

@@ -32,6 +32,21 @@ pub enum OutSlice<'a> {
     Shared(&'a [AtomicU8]),
 }
 
+impl OutSlice<'_> {
+    /// Bytes of it.
+    pub fn len(&self) -> usize {
+        match self {
+            OutSlice::Bytes(bytes) => bytes.len(),
+            OutSlice::Shared(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// A connected byte stream that never blocks.
 pub trait Stream {
     /// Receives what is there into the slices, in order. `Ok(0)` is the peer's end of stream;

@@ -4,7 +4,7 @@ use std::io;
 use std::mem;
 use std::ptr;
 
-use libc::{iovec, mmsghdr, sockaddr_storage, socklen_t};
+use libc::{c_int, cmsghdr, iovec, mmsghdr, sockaddr_storage, socklen_t};
 use reactor::{DatagramAddress, OutDatagram, OutSlice};
 
 /// The address in a message, and how long it is.
@@ -16,7 +16,18 @@ pub(super) struct Calls {
     /// [`OutDatagram::PIECES_MAX`] for each message.
     pieces: Vec<iovec>,
     messages: Vec<mmsghdr>,
+    /// Of each message: how datagrams are joined.
+    controls: Vec<Control>,
+    /// Datagrams of each message to be sent.
+    joined: Vec<usize>,
 }
+
+/// Room for a control message of one number, aligned for its header.
+type Control = [u64; 4];
+
+/// Datagrams of a message at most, and its bytes (UDP_MAX_SEGMENTS of older kernels; what IPv6 has room for, too).
+const JOINED_MAX: usize = 64;
+const JOINED_BYTES_MAX: usize = 65_000;
 
 /// A message that was received.
 pub(super) struct ReceivedMessage<'a> {
@@ -24,6 +35,8 @@ pub(super) struct ReceivedMessage<'a> {
     pub(super) bytes: usize,
     /// It was longer than its place.
     pub(super) is_cut: bool,
+    /// It is several datagrams of so many bytes, joined.
+    pub(super) segment: Option<usize>,
 }
 
 impl Calls {
@@ -35,6 +48,8 @@ impl Calls {
             names: vec![name; most],
             pieces: vec![piece; most * OutDatagram::PIECES_MAX],
             messages: vec![message; most],
+            controls: vec![Control::default(); most],
+            joined: vec![0; most],
         }
     }
 
@@ -45,14 +60,17 @@ impl Calls {
         places: impl Iterator<Item = &'a mut [u8]>,
     ) -> io::Result<usize> {
         let mut count = 0;
-        for (place, (message, (name, piece))) in
-            places.zip(self.messages.iter_mut().zip(self.names.iter_mut().zip(self.pieces.iter_mut())))
+        let names = self.names.iter_mut().zip(&mut self.controls);
+        for (place, (message, ((name, control), piece))) in
+            places.zip(self.messages.iter_mut().zip(names.zip(self.pieces.iter_mut())))
         {
+            message.msg_hdr.msg_control = control.as_mut_ptr().cast();
+            message.msg_hdr.msg_controllen = size_of::<Control>() as _;
             *piece = iovec { iov_base: place.as_mut_ptr().cast(), iov_len: place.len() };
             describe(message, name, size_of::<sockaddr_storage>() as socklen_t, piece, 1);
             count += 1;
         }
-        // SAFETY: each of the first `count` messages names an address and a piece of this structure, and a place that the iterator
+        // SAFETY: each of the first `count` messages names an address, a control and a piece of this structure, and a place that the iterator
         // has borrowed mutably for longer than the call; no two are the same.
         let received = unsafe {
             libc::recvmmsg(
@@ -73,47 +91,140 @@ impl Calls {
             from: &self.names[at],
             bytes: message.msg_len as usize,
             is_cut: message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+            segment: segment(&message.msg_hdr),
         }
     }
 
-    /// Sends the first of these, by their names; how many.
+    /// Sends the first of these, by their names; how many. If it `joins`, the kernel is given consecutive ones to one address as one, of
+    /// which all but the last have the same length (UDP_SEGMENT, udp(7)).
     pub(super) fn send(
         &mut self,
         socket: i32,
         datagrams: &[OutDatagram<'_>],
+        joins: bool,
         name_of: impl Fn(DatagramAddress) -> Option<Name>,
     ) -> io::Result<usize> {
-        let mut count = 0;
+        let (mut count, mut piece_count) = (0, 0);
+        let mut open: Option<Open> = None;
         for (at, datagram) in datagrams.iter().enumerate().take(self.messages.len()) {
-            let pieces = &mut self.pieces[at * OutDatagram::PIECES_MAX..][..OutDatagram::PIECES_MAX];
-            let Some((name, length)) =
-                name_of(datagram.to).filter(|_| datagram.payload.len() <= pieces.len())
-            else {
-                // Those before it go; then it is the first.
-                if at == 0 {
-                    return Err(io::ErrorKind::InvalidInput.into());
+            let bytes = datagram.payload.iter().map(OutSlice::len).sum();
+            let place = match open.as_mut().filter(|open| joins && open.takes(datagram.to, bytes)) {
+                Some(_) => count - 1,
+                None => {
+                    let name = name_of(datagram.to);
+                    let Some(name) = name.filter(|_| datagram.payload.len() <= OutDatagram::PIECES_MAX)
+                    else {
+                        // Those before it go; then it is the first.
+                        if at == 0 {
+                            return Err(io::ErrorKind::InvalidInput.into());
+                        }
+                        break;
+                    };
+                    self.names[count] = name.0;
+                    let pieces = &mut self.pieces[piece_count];
+                    describe(&mut self.messages[count], &mut self.names[count], name.1, pieces, 0);
+                    self.messages[count].msg_hdr.msg_control = ptr::null_mut();
+                    self.messages[count].msg_hdr.msg_controllen = 0;
+                    self.joined[count] = 0;
+                    open = Some(Open {
+                        to: datagram.to,
+                        segment: bytes,
+                        bytes: 0,
+                        count: 0,
+                        pieces: 0,
+                        is_full: false,
+                    });
+                    count += 1;
+                    count - 1
                 }
-                break;
             };
-            self.names[at] = name;
-            for (piece, slice) in pieces.iter_mut().zip(datagram.payload) {
+            if datagram.payload.len() > OutDatagram::PIECES_MAX {
+                break; // it is the first of the next call, which refuses it
+            }
+            for slice in datagram.payload {
                 let (start, bytes) = match slice {
                     OutSlice::Bytes(bytes) => (bytes.as_ptr().cast_mut(), bytes.len()),
                     OutSlice::Shared(bytes) => (bytes.as_ptr().cast_mut().cast(), bytes.len()),
                 };
-                *piece = iovec { iov_base: start.cast(), iov_len: bytes };
+                self.pieces[piece_count] = iovec { iov_base: start.cast(), iov_len: bytes };
+                piece_count += 1;
             }
-            let count_of_pieces = datagram.payload.len();
-            describe(&mut self.messages[at], &mut self.names[at], length, &mut pieces[0], count_of_pieces);
-            count += 1;
+            let message = &mut self.messages[place];
+            self.joined[place] += 1;
+            if let Some(open) = &mut open {
+                open.add(bytes, datagram.payload.len());
+                message.msg_hdr.msg_iovlen = open.pieces as _;
+                if open.count > 1 {
+                    segment_to(&mut message.msg_hdr, &mut self.controls[place], open.segment as u16);
+                }
+            }
         }
-        // SAFETY: each of the first `count` messages names an address and pieces of this structure, and the pieces payloads that are
-        // borrowed for longer than the call, which only reads them.
+        // SAFETY: each of the first `count` messages names an address, pieces and perhaps a control of this structure, and the pieces
+        // payloads that are borrowed for longer than the call, which only reads them.
         let sent = unsafe {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            libc::sendmmsg(socket, self.messages.as_mut_ptr(), count, flags as _)
+            libc::sendmmsg(socket, self.messages.as_mut_ptr(), count as _, flags as _)
         };
-        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+        let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
+        Ok(self.joined[..sent].iter().sum())
+    }
+}
+
+/// A message to be sent that may get more datagrams.
+struct Open {
+    to: DatagramAddress,
+    segment: usize,
+    bytes: usize,
+    count: usize,
+    pieces: usize,
+    /// Its last datagram is shorter than the others.
+    is_full: bool,
+}
+
+impl Open {
+    fn takes(&self, to: DatagramAddress, bytes: usize) -> bool {
+        let has_room = self.count < JOINED_MAX && self.bytes + bytes <= JOINED_BYTES_MAX;
+        has_room && !self.is_full && self.to == to && (1..=self.segment).contains(&bytes)
+    }
+
+    fn add(&mut self, bytes: usize, pieces: usize) {
+        self.count += 1;
+        self.pieces += pieces;
+        self.bytes += bytes;
+        self.is_full = bytes < self.segment;
+    }
+}
+
+/// Tells the kernel where to cut a message.
+fn segment_to(header: &mut libc::msghdr, control: &mut Control, bytes: u16) {
+    *control = Control::default();
+    header.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: the control is aligned for and longer than a header with a number of 16 bits, which are written into it.
+    unsafe {
+        header.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as _) as _;
+        let head = control.as_mut_ptr().cast::<cmsghdr>();
+        (*head).cmsg_level = libc::SOL_UDP;
+        (*head).cmsg_type = libc::UDP_SEGMENT;
+        (*head).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as _) as _;
+        libc::CMSG_DATA(head).cast::<u16>().write_unaligned(bytes);
+    }
+}
+
+/// Of how many bytes the datagrams are that the kernel has joined.
+fn segment(header: &libc::msghdr) -> Option<usize> {
+    if header.msg_control.is_null() {
+        return None;
+    }
+    // SAFETY: the kernel has filled in as many bytes of the control as it says, and the macros look at no others; the number of
+    // UDP_GRO is an int.
+    unsafe {
+        let head = libc::CMSG_FIRSTHDR(header);
+        let is_it = !head.is_null()
+            && (*head).cmsg_level == libc::SOL_UDP
+            && (*head).cmsg_type == libc::UDP_GRO
+            && (*head).cmsg_len as usize >= libc::CMSG_LEN(size_of::<c_int>() as _) as usize;
+        let bytes = is_it.then(|| libc::CMSG_DATA(head).cast::<c_int>().read_unaligned());
+        bytes.and_then(|bytes| usize::try_from(bytes).ok())
     }
 }
 

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 mod calls;
+mod joined;
 mod packet;
 mod ring;
 mod udp;
@@ -23,6 +24,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::net::sockopt;
 
 use self::calls::Calls;
+use self::joined::Joined;
 use self::packet::Packet;
 use self::ring::ReceiveRing;
 use crate::epoll::{Poller, Source};
@@ -42,7 +44,14 @@ pub(crate) struct HostDatagrams {
 
 enum Kind {
     Packet(Packet),
-    Udp,
+    Udp(UdpSocket),
+}
+
+struct UdpSocket {
+    /// What is received, where the kernel joins datagrams.
+    joined: Option<RefCell<Joined>>,
+    /// Whether it takes joined ones.
+    joins: Cell<bool>,
 }
 
 pub(crate) fn open(poller: &Rc<Poller>, options: &DatagramOptions) -> io::Result<HostDatagrams> {
@@ -54,7 +63,8 @@ pub(crate) fn open(poller: &Rc<Poller>, options: &DatagramOptions) -> io::Result
         }
         DatagramEndpoint::Udp(at) => {
             let (socket, local) = udp::open(*at, options)?;
-            (socket, Kind::Udp, local)
+            let joined = Joined::open(&socket).map(RefCell::new);
+            (socket, Kind::Udp(UdpSocket { joined, joins: Cell::new(true) }), local)
         }
     };
     Ok(HostDatagrams {
@@ -69,14 +79,22 @@ pub(crate) fn open(poller: &Rc<Poller>, options: &DatagramOptions) -> io::Result
 
 impl Datagrams for HostDatagrams {
     fn try_receive(&self, into: &mut DatagramBatch) -> io::Result<usize> {
-        if let Some(ring) = self.ring() {
-            let mut noted = 0;
-            let most = into.clear().len();
-            self.receive_from(ring, most, &mut |from, payload| match into.put(noted, from, payload) {
-                true => noted += 1,
-                false => self.count(|drops| drops.too_long += 1),
-            })?;
-            return Ok(noted);
+        let most = into.clear().len();
+        let mut noted = 0;
+        let mut put = |from, payload: &mut [u8]| match into.put(noted, from, payload) {
+            true => noted += 1,
+            false => self.count(|drops| drops.too_long += 1),
+        };
+        match &self.kind {
+            Kind::Packet(Packet { ring: Some(ring), .. }) => {
+                self.receive_from(ring, most, &mut put)?;
+                return Ok(noted);
+            }
+            Kind::Udp(UdpSocket { joined: Some(joined), .. }) => {
+                self.receive_joined(joined, most, &mut put)?;
+                return Ok(noted);
+            }
+            Kind::Packet(_) | Kind::Udp(_) => {}
         }
         let reading = &self.source.readiness.reading;
         reading.check()?;
@@ -101,7 +119,7 @@ impl Datagrams for HostDatagrams {
             let datagram = calls.received(place);
             let from = match &self.kind {
                 Kind::Packet(_) => packet::sender(datagram.from),
-                Kind::Udp => udp::sender(datagram.from),
+                Kind::Udp(_) => udp::sender(datagram.from),
             };
             match from {
                 Some(_) if datagram.is_cut => self.count(|drops| drops.too_long += 1),
@@ -120,9 +138,10 @@ impl Datagrams for HostDatagrams {
         batch: &mut DatagramBatch,
         take: &mut dyn FnMut(DatagramAddress, &mut [u8]),
     ) -> io::Result<usize> {
-        match self.ring() {
-            Some(ring) => self.receive_from(ring, CALL_MAX, take),
-            None => {
+        match &self.kind {
+            Kind::Packet(Packet { ring: Some(ring), .. }) => self.receive_from(ring, CALL_MAX, take),
+            Kind::Udp(UdpSocket { joined: Some(joined), .. }) => self.receive_joined(joined, CALL_MAX, take),
+            Kind::Packet(_) | Kind::Udp(_) => {
                 let received = self.try_receive(batch)?;
                 batch.each_mut(take);
                 Ok(received)
@@ -138,10 +157,24 @@ impl Datagrams for HostDatagrams {
         }
         let name = |to| match (&self.kind, to) {
             (Kind::Packet(packet), DatagramAddress::Ethernet(to)) => Some(packet.name(to)),
-            (Kind::Udp, DatagramAddress::Udp(to)) => Some(udp::name(to)),
+            (Kind::Udp(_), DatagramAddress::Udp(to)) => Some(udp::name(to)),
             _ => None,
         };
-        match self.calls.borrow_mut().send(self.source.raw(), datagrams, name) {
+        let mut calls = self.calls.borrow_mut();
+        let joins = match &self.kind {
+            Kind::Udp(socket) => socket.joins.get(),
+            Kind::Packet(_) => false,
+        };
+        let mut sent = calls.send(self.source.raw(), datagrams, joins, name);
+        // Neither every interface nor every length can be sent joined.
+        if let (Kind::Udp(socket), Err(error)) = (&self.kind, &sent)
+            && joins
+            && matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE))
+        {
+            sent = calls.send(self.source.raw(), datagrams, false, name);
+            socket.joins.set(sent.is_err());
+        }
+        match sent {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 writing.is_drained();
                 Err(error)
@@ -158,7 +191,14 @@ impl Datagrams for HostDatagrams {
     }
 
     fn poll_receivable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.ring().is_some_and(ReceiveRing::has_any) {
+        let has_any = match &self.kind {
+            Kind::Packet(packet) => packet.ring.as_ref().is_some_and(ReceiveRing::has_any),
+            Kind::Udp(socket) => socket
+                .joined
+                .as_ref()
+                .is_some_and(|joined| joined.try_borrow().is_ok_and(|joined| joined.has_any())),
+        };
+        if has_any {
             return Poll::Ready(Ok(()));
         }
         self.source.readiness.reading.poll(cx)
@@ -175,7 +215,7 @@ impl Datagrams for HostDatagrams {
     fn payload_bytes_max(&self) -> usize {
         match &self.kind {
             Kind::Packet(packet) => packet.mtu(self.source.socket()),
-            Kind::Udp => udp::PAYLOAD_BYTES_MAX,
+            Kind::Udp(_) => udp::PAYLOAD_BYTES_MAX,
         }
     }
 
@@ -190,7 +230,7 @@ impl Datagrams for HostDatagrams {
                     self.count(|drops| drops.too_long += too_long);
                 }
             }
-            Kind::Udp => {
+            Kind::Udp(_) => {
                 let all = udp::drops(self.source.socket());
                 self.count(|drops| drops.receive_buffer_full = all);
             }
@@ -203,7 +243,37 @@ impl HostDatagrams {
     fn ring(&self) -> Option<&ReceiveRing> {
         match &self.kind {
             Kind::Packet(packet) => packet.ring.as_ref(),
-            Kind::Udp => None,
+            Kind::Udp(_) => None,
+        }
+    }
+
+    /// Hands what has been received joined to `take`, at most so many; how many that were.
+    fn receive_joined(
+        &self,
+        joined: &RefCell<Joined>,
+        most: usize,
+        take: &mut dyn FnMut(DatagramAddress, &mut [u8]),
+    ) -> io::Result<usize> {
+        let reading = &self.source.readiness.reading;
+        // Borrowed: by this call alone, while `take` has what was received.
+        let Ok(mut joined) = joined.try_borrow_mut() else { return Err(io::ErrorKind::WouldBlock.into()) };
+        if !joined.has_any() {
+            reading.check()?;
+        }
+        let found = joined.receive(self.source.raw(), most, take);
+        match found {
+            Ok(found) => {
+                if found.is_drained {
+                    reading.is_drained();
+                }
+                Ok(found.taken)
+            }
+            Err(error) => {
+                if error.kind() == io::ErrorKind::WouldBlock {
+                    reading.is_drained();
+                }
+                Err(error)
+            }
         }
     }
 
