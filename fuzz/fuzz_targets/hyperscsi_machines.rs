@@ -35,7 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
             0..3 => deliver(&mut script, &mut there, |frame| target.handle_frame(now, &0, frame)),
             3..6 => deliver(&mut script, &mut back, |frame| initiator.handle_frame(now, frame)),
             6 => {
-                let data_out = vec![7; usize::from(script.byte()) * usize::from(script.byte())];
+                let data_out = vec![7; usize::from(script.byte()) * usize::from(script.byte())].into();
                 let cdb = script.bytes(16).to_vec();
                 let data_in_bytes = u32::from(script.byte()) << 8;
                 match script.flag() {
@@ -53,7 +53,7 @@ fuzz_target!(|bytes: &[u8]| {
             match event {
                 Event::Command { task, command } => {
                     assert!(begun.insert(task), "a command begins once");
-                    let data = vec![0; command.data_in_bytes as usize];
+                    let data = vec![0; command.data_in_bytes as usize].into();
                     assert!(target.respond(task, Response { data, ..Response::default() }));
                 }
                 Event::Function { task, .. } => assert!(target.function_done(task, FunctionResult::Complete)),

@@ -165,7 +165,7 @@ impl Client {
             lun: [0, lun, 0, 0, 0, 0, 0, 0],
             cdb: cdb.to_vec(),
             data_in_bytes,
-            data_out,
+            data_out: data_out.into(),
             ..Command::default()
         };
         self.machine.submit(command).expect("there is room")

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::Context;
 use std::time::Instant;
 
-use hyperscsi::{FRAME_BYTES_MIN, Initiator};
+use hyperscsi::{FRAME_BYTES_MIN, Frame, Initiator};
 use reactor::{DatagramAddress, DatagramBatch, OutDatagram, OutSlice, Sleep};
 
 use crate::link::{BATCH, Link};
@@ -20,8 +20,8 @@ pub(crate) struct Driver {
     link: Link,
     batch: DatagramBatch,
     /// To be sent, with the numbers of their paths.
-    outgoing: VecDeque<(u8, Vec<u8>)>,
-    spare: Vec<Vec<u8>>,
+    outgoing: VecDeque<(u8, Frame)>,
+    spare: Vec<Frame>,
     timer: Option<Sleep>,
     /// Endpoints whose failure was told.
     has_failed: Vec<bool>,
@@ -73,7 +73,7 @@ impl Driver {
         for _ in 0..ROUNDS {
             while self.outgoing.len() < BATCH {
                 let mut frame = self.spare.pop().unwrap_or_default();
-                match machine.poll_transmit(now, &mut frame) {
+                match machine.poll_frame(now, &mut frame) {
                     Some(path) if usize::from(path) < self.link.routes.len() => {
                         self.outgoing.push_back((path, frame))
                     }
@@ -100,10 +100,16 @@ impl Driver {
             return true;
         };
         let first = self.outgoing.iter().take_while(|(path, _)| route(*path).endpoint == endpoint);
-        let payloads: Vec<(u8, [OutSlice<'_>; 1])> =
-            first.map(|(path, frame)| (*path, [OutSlice::Bytes(frame)])).collect();
-        let datagrams: Vec<OutDatagram<'_>> =
-            payloads.iter().map(|(path, payload)| OutDatagram { to: route(*path).to, payload }).collect();
+        let slices: Vec<OutSlice<'_>> =
+            first.clone().flat_map(|(_, frame)| frame.pieces()).map(OutSlice::Bytes).collect();
+        let mut rest = &slices[..];
+        let datagrams: Vec<OutDatagram<'_>> = first
+            .map(|(path, frame)| {
+                let (payload, behind) = rest.split_at(frame.pieces().count());
+                rest = behind;
+                OutDatagram { to: route(*path).to, payload }
+            })
+            .collect();
         let gone = match self.link.endpoints[endpoint].try_send(&datagrams) {
             Ok(sent) => {
                 self.has_failed[endpoint] = false;
@@ -120,7 +126,8 @@ impl Driver {
                 all
             }
         };
-        for (_, frame) in self.outgoing.drain(..gone) {
+        for (_, mut frame) in self.outgoing.drain(..gone) {
+            frame.clear(); // data of messages are not to outlive their messages
             if self.spare.len() < BATCH {
                 self.spare.push(frame);
             }

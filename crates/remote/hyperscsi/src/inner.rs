@@ -1,17 +1,18 @@
 //! What a session has: its phase, the machine, the commands with their requesters, and what happens to them.
 //!
-//! Each command has one ticket, from its submission until its requester has its end, or was dropped and it has ended. Data of
-//! writes are copied into the machine when there is room, and no more than [`OUT_BYTES_MAX`] of them are there.
+//! Each command has one ticket, from its submission until its requester has its end, or was dropped and it has ended. The machine
+//! sends data of writes from where they are, and no more than [`OUT_BYTES_MAX`] of them are under way.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem;
+use std::ops::Deref;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use hyperscsi::initiator::{EndReason, Event, RequestId};
 use hyperscsi::{
-    Command, Counters, DATA_BYTES_MAX, Function, FunctionResult, Initiator, Response, TaskAttribute,
+    Command, Counters, DATA_BYTES_MAX, Function, FunctionResult, Initiator, Payload, Response, TaskAttribute,
 };
 use initiator::carrier::{CommandRecord, Recorded};
 use initiator::{
@@ -273,7 +274,7 @@ impl Inner {
                 attribute: TaskAttribute::Simple,
                 cdb: task.cdb.to_vec(),
                 data_in_bytes: task.transfer.in_bytes() as u32,
-                data_out: task.transfer.sent().to_vec(),
+                data_out: sent(&task.transfer),
             };
             match machine.submit(command) {
                 Ok(id) => {
@@ -575,6 +576,22 @@ impl Inner {
             }
             TaskState::Ended(_) => drop(self.tasks.remove(&ticket)),
         }
+    }
+}
+
+/// The data of a write, which the machine sends from where they are.
+struct Sent<T>(T);
+
+impl<T: Deref<Target = [u8]>> AsRef<[u8]> for Sent<T> {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+fn sent(transfer: &Transfer) -> Payload {
+    match transfer {
+        Transfer::Out(data) => Payload::new(Sent(data.clone())),
+        Transfer::None | Transfer::In { .. } => Payload::default(),
     }
 }
 

@@ -190,7 +190,7 @@ impl CoreSessions {
         let mut has_more = true;
         for _ in 0..ROUND {
             let mut frame = self.spare.take();
-            let Some(to) = machine.poll_transmit(now, &mut frame) else {
+            let Some(to) = machine.poll_frame(now, &mut frame) else {
                 self.spare.give_back(frame);
                 has_more = false;
                 break;

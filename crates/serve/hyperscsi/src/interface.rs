@@ -6,6 +6,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use hyperscsi::Frame;
 use reactor::{DatagramAddress, Datagrams, OutDatagram, OutSlice};
 
 /// Frames of one call.
@@ -31,7 +32,7 @@ pub(crate) struct Place {
 pub(crate) struct Interface {
     /// Another one after each failure.
     datagrams: RefCell<Rc<dyn Datagrams>>,
-    queue: RefCell<VecDeque<(DatagramAddress, Vec<u8>)>>,
+    queue: RefCell<VecDeque<(DatagramAddress, Frame)>>,
     waker: RefCell<Option<Waker>>,
     /// The portal, as people know it.
     pub(crate) portal: String,
@@ -41,14 +42,15 @@ pub(crate) struct Interface {
 
 /// Buffers for frames.
 #[derive(Default)]
-pub(crate) struct Spare(RefCell<Vec<Vec<u8>>>);
+pub(crate) struct Spare(RefCell<Vec<Frame>>);
 
 impl Spare {
-    pub(crate) fn take(&self) -> Vec<u8> {
+    pub(crate) fn take(&self) -> Frame {
         self.0.borrow_mut().pop().unwrap_or_default()
     }
 
-    pub(crate) fn give_back(&self, frame: Vec<u8>) {
+    pub(crate) fn give_back(&self, mut frame: Frame) {
+        frame.clear(); // data of messages are not to outlive their messages
         let mut spare = self.0.borrow_mut();
         if spare.len() < SPARE_MAX {
             spare.push(frame);
@@ -85,14 +87,14 @@ impl Interface {
     }
 
     /// Queues a frame; [`Interface::send`] sends it.
-    pub(crate) fn push(&self, to: DatagramAddress, mut frame: Vec<u8>, spare: &Spare) {
+    pub(crate) fn push(&self, to: DatagramAddress, mut frame: Frame, spare: &Spare) {
         let mut queue = self.queue.borrow_mut();
         if queue.len() >= WAITING_MAX {
             self.dropped.set(self.dropped.get() + 1);
             return spare.give_back(frame);
         }
-        if matches!(to, DatagramAddress::Ethernet(_)) && frame.len() < ETHERNET_BYTES_MIN {
-            frame.resize(ETHERNET_BYTES_MIN, 0);
+        if matches!(to, DatagramAddress::Ethernet(_)) {
+            frame.pad(ETHERNET_BYTES_MIN);
         }
         queue.push_back((to, frame));
     }
@@ -103,12 +105,16 @@ impl Interface {
         let datagrams = self.datagrams();
         let mut queue = self.queue.borrow_mut();
         while !queue.is_empty() {
-            let payloads: Vec<[OutSlice<'_>; 1]> =
-                queue.iter().take(CALL_MAX).map(|(_, frame)| [OutSlice::Bytes(frame)]).collect();
-            let out: Vec<OutDatagram<'_>> = queue
-                .iter()
-                .zip(&payloads)
-                .map(|((to, _), payload)| OutDatagram { to: *to, payload })
+            let first = queue.iter().take(CALL_MAX);
+            let slices: Vec<OutSlice<'_>> =
+                first.clone().flat_map(|(_, frame)| frame.pieces()).map(OutSlice::Bytes).collect();
+            let mut rest = &slices[..];
+            let out: Vec<OutDatagram<'_>> = first
+                .map(|(to, frame)| {
+                    let (payload, behind) = rest.split_at(frame.pieces().count());
+                    rest = behind;
+                    OutDatagram { to: *to, payload }
+                })
                 .collect();
             let gone = match datagrams.try_send(&out) {
                 Ok(sent) => sent,

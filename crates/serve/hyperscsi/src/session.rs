@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use block::Buffer;
 use hyperscsi::target::{SessionId, TaskId};
-use hyperscsi::{Command, Counters, Response, TaskAttribute};
+use hyperscsi::{Command, Counters, Payload, Response, TaskAttribute};
 use luns::{Failure, Luns, Turn, Work, add_units, failure, operation};
 use reactor::JoinHandle;
 use server::{AUDIT, Budget, Charge, HostAddress, Operation, SessionInfo, Span, Traffic};
@@ -402,7 +402,7 @@ impl Session {
         }
         self.waiting_for_memory.retain(|(waiting, _)| *waiting != number);
         let asked = task.data_in_bytes.max(task.data_out_bytes);
-        let data = bytes(std::mem::take(&mut reply.data));
+        let data = payload(std::mem::take(&mut reply.data));
         self.traffic.read_bytes += data.len() as u64;
         if let Some(index) = task.slot {
             let tally = self.luns.tally(index);
@@ -729,16 +729,25 @@ fn misdeclared(command: &Command) -> Option<Misdeclared> {
     }
 }
 
+/// A buffer that the machine sends from.
+struct Sent(Buffer);
+
+impl AsRef<[u8]> for Sent {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// The data of a reply, for the machine.
-fn bytes(data: DataIn) -> Vec<u8> {
+fn payload(data: DataIn) -> Payload {
     match data {
-        DataIn::None => Vec::new(),
-        DataIn::Bytes(bytes) => bytes,
-        DataIn::Buffer(buffer) => buffer.to_vec(),
+        DataIn::None => Payload::default(),
+        DataIn::Bytes(bytes) => bytes.into(),
+        DataIn::Buffer(buffer) => Payload::new(Sent(buffer)),
         DataIn::Region(region, _lock) => {
             let mut bytes = vec![0; region.len()];
             region.load(0, &mut bytes);
-            bytes
+            bytes.into()
         }
     }
 }

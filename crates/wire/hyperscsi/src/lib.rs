@@ -14,7 +14,8 @@
 //! - [`discovery`] asks who is there.
 //! - [`Header`] is what every frame begins with.
 //!
-//! Commands and data pass through the machines, once each way: every byte is summed or encrypted anyway.
+//! Commands and data pass through the machines: every byte is summed or encrypted anyway. Data to be sent are copied by nobody but the
+//! kernel ([`Frame`]), unless they are encrypted; received ones once, into their message.
 
 mod ack;
 mod bundle;
@@ -25,7 +26,9 @@ pub mod discovery;
 mod frame;
 pub mod initiator;
 mod login;
+mod outgoing;
 mod path;
+mod payload;
 mod pdu;
 mod protection;
 mod reassembly;
@@ -40,6 +43,8 @@ pub use frame::{
 };
 pub use initiator::Initiator;
 pub use login::{NAME_BYTES_MAX, PATTERN, Psk, Refusal, is_name};
+pub use outgoing::Frame;
+pub use payload::Payload;
 pub use pdu::{
     CDB_BYTES_MAX, Command, DATA_BYTES_MAX, Function, FunctionResult, Response, SENSE_BYTES_MAX,
     TaskAttribute,

@@ -25,6 +25,7 @@ use snow::{Builder, HandshakeState};
 use zeroize::Zeroizing;
 
 use crate::frame::{FRAME_BYTES_MIN, HEADER_BYTES, Header, Opcode, PATHS_MAX};
+use crate::outgoing::Frame;
 use crate::protection::{Cipher, Protection};
 
 /// The Noise protocol.
@@ -324,11 +325,12 @@ impl LoginReply {
 /// A frame outside sessions, padded to so many bytes.
 pub(crate) fn frame(opcode: Opcode, path: u8, body: &[u8], frame_bytes: usize) -> Vec<u8> {
     let header = Header { length: body.len() as u16, path, ..Header::plain(opcode) };
-    let mut frame = header.bytes().to_vec();
-    frame.extend_from_slice(body);
+    let mut frame = Frame::default();
+    frame.put(&header.bytes());
+    frame.put(body);
     Protection::Crc.seal(&header, &mut frame);
-    frame.resize(frame.len().max(frame_bytes), 0);
-    frame
+    frame.pad(frame_bytes);
+    frame.bytes
 }
 
 /// The body of a frame outside sessions, if it is whole.

@@ -12,6 +12,7 @@
 use num_enum::{FromPrimitive, IntoPrimitive, TryFromPrimitive};
 
 use crate::frame::Opcode;
+use crate::payload::Payload;
 use crate::transport::Message;
 
 /// Bytes in front of the CDB of a command, and of the sense data of a reply.
@@ -119,7 +120,7 @@ pub struct Command {
     /// Bytes that the initiator has room for, at most [`DATA_BYTES_MAX`].
     pub data_in_bytes: u32,
     /// What the initiator sends, at most [`DATA_BYTES_MAX`] bytes.
-    pub data_out: Vec<u8>,
+    pub data_out: Payload,
 }
 
 /// How a command ended.
@@ -132,7 +133,7 @@ pub struct Response {
     /// Sense data, at most [`SENSE_BYTES_MAX`] bytes.
     pub sense: Vec<u8>,
     /// Data for the initiator, at most what it has room for.
-    pub data: Vec<u8>,
+    pub data: Payload,
 }
 
 impl Response {
@@ -156,13 +157,19 @@ pub(crate) enum Reply {
     Done { number: u64, result: FunctionResult },
 }
 
+/// What is behind the head of a message.
+fn behind(bytes: Vec<u8>, head: usize) -> Payload {
+    let end = bytes.len();
+    if head == end { Payload::default() } else { Payload::from(bytes).part(head..end) }
+}
+
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|chunk| u64::from_be_bytes(*chunk))
 }
 
 impl Request {
     /// Reads one. `None`: it breaks a rule.
-    pub(crate) fn parse(mut bytes: Vec<u8>) -> Option<Request> {
+    pub(crate) fn parse(bytes: Vec<u8>) -> Option<Request> {
         let [kind, flags, high, low] = *bytes.first_chunk()?;
         let (length, number) = (u16::from_be_bytes([high, low]), u64_at(&bytes, 4)?);
         let lun = *bytes.get(12..)?.first_chunk()?;
@@ -178,8 +185,8 @@ impl Request {
                     && room as usize <= DATA_BYTES_MAX;
                 let attribute = TaskAttribute::try_from(flags).ok().filter(|_| is_right)?;
                 let cdb = bytes[COMMAND_HEAD..data].to_vec();
-                bytes.drain(..data);
-                let command = Command { lun, attribute, cdb, data_in_bytes: room, data_out: bytes };
+                let data_out = behind(bytes, data);
+                let command = Command { lun, attribute, cdb, data_in_bytes: room, data_out };
                 Some(Request::Command { number, command })
             }
             TASK_MANAGEMENT if bytes.len() == FUNCTION_BYTES && length == 0 => {
@@ -206,7 +213,7 @@ impl Request {
                 head.extend_from_slice(&number.to_be_bytes());
                 head.extend_from_slice(&lun);
                 head.extend_from_slice(&referenced.to_be_bytes());
-                (head, Vec::new(), true)
+                (head, Payload::default(), true)
             }
         };
         head.shrink_to_fit();
@@ -216,7 +223,7 @@ impl Request {
 
 impl Reply {
     /// Reads one. `None`: it breaks a rule.
-    pub(crate) fn parse(mut bytes: Vec<u8>) -> Option<Reply> {
+    pub(crate) fn parse(bytes: Vec<u8>) -> Option<Reply> {
         let [kind, status, high, low] = *bytes.first_chunk()?;
         let (length, number) = (u16::from_be_bytes([high, low]), u64_at(&bytes, 4)?);
         match kind {
@@ -227,8 +234,8 @@ impl Reply {
                     return None;
                 }
                 let sense = bytes[REPLY_HEAD..data].to_vec();
-                bytes.drain(..data);
-                Some(Reply::Response { number, response: Response { status, residual, sense, data: bytes } })
+                let data = behind(bytes, data);
+                Some(Reply::Response { number, response: Response { status, residual, sense, data } })
             }
             TASK_MANAGEMENT if bytes.len() == DONE_BYTES && length == 0 => {
                 Some(Reply::Done { number, result: FunctionResult::try_from(status).ok()? })
@@ -250,7 +257,7 @@ impl Reply {
             Reply::Done { number, result } => {
                 let mut head = vec![TASK_MANAGEMENT, result.into(), 0, 0];
                 head.extend_from_slice(&number.to_be_bytes());
-                (head, Vec::new(), true)
+                (head, Payload::default(), true)
             }
         };
         Message { opcode: Opcode::Reply, control, head, data, receipt: None }
@@ -263,7 +270,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn written(message: Message) -> Vec<u8> {
-        [message.head, message.data].concat()
+        [&message.head[..], &message.data].concat()
     }
 
     /// By hand, from docs/hyperscsi.md.
@@ -274,7 +281,7 @@ mod tests {
             attribute: TaskAttribute::Ordered,
             cdb: vec![0x2a, 0, 0, 0, 0, 9, 0, 0, 1, 0],
             data_in_bytes: 0x0102,
-            data_out: vec![0xaa, 0xbb],
+            data_out: vec![0xaa, 0xbb].into(),
         };
         let bytes = [
             &[1, 2, 0, 10, 0, 0, 0, 0, 0, 0, 0, 7, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2][..],
@@ -291,7 +298,7 @@ mod tests {
         assert_eq!(Request::parse(bytes.clone()).as_ref(), Some(&abort));
         assert_eq!(written(abort.message()), bytes);
 
-        let response = Response { status: 2, residual: -3, sense: vec![0x70], data: vec![5] };
+        let response = Response { status: 2, residual: -3, sense: vec![0x70], data: vec![5].into() };
         let bytes = [
             &[1, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7][..],
             &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfd, 0x70, 5],

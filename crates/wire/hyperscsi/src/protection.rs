@@ -9,6 +9,7 @@ use crc_fast::crc32_iscsi;
 use ring::aead::{AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
 use crate::frame::{CRC_BYTES, HEADER_BYTES, Header, TAG_BYTES};
+use crate::outgoing::Frame;
 
 /// How the frames of a session are sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,13 +57,13 @@ impl Protection {
     }
 
     /// Ends a frame that consists of this header and the body behind it.
-    pub(crate) fn seal(&self, header: &Header, frame: &mut Vec<u8>) {
+    pub(crate) fn seal(&self, header: &Header, frame: &mut Frame) {
         match self {
-            Protection::Crc => frame.extend_from_slice(&crc32_iscsi(frame).to_be_bytes()),
+            Protection::Crc => frame.put(&frame.crc().to_be_bytes()),
             Protection::Aead { ours, .. } => {
-                let (head, body) = frame.split_at_mut(HEADER_BYTES);
+                let (head, body) = frame.bytes.split_at_mut(HEADER_BYTES);
                 let tag = ours.seal_in_place_separate_tag(nonce(header), Aad::from(&*head), body);
-                frame.extend_from_slice(tag.expect("a frame is shorter than a cipher's limit").as_ref());
+                frame.put(tag.expect("a frame is shorter than a cipher's limit").as_ref());
             }
         }
     }

@@ -11,6 +11,8 @@ use crate::seen::Seen;
 #[derive(Debug)]
 struct Partial {
     opcode: Opcode,
+    /// Bytes of the whole message, and those up to the last one that arrived.
+    total: usize,
     bytes: Vec<u8>,
     /// A bit for each fragment that arrived.
     arrived: [u64; FRAGMENTS_MAX / 64],
@@ -73,7 +75,7 @@ impl Reassembly {
 
     /// Bytes of memory that partial messages take.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.partial.values().map(|partial| partial.bytes.len()).sum()
+        self.partial.values().map(|partial| partial.total).sum()
     }
 
     /// A fragment; the frame was genuine and is new.
@@ -105,12 +107,12 @@ impl Reassembly {
             if !self.charge(total as u64) {
                 return Fragment::Refused;
             }
-            let bytes = vec![0; total];
-            let partial = Partial { opcode: header.opcode, bytes, arrived: [0; _], missing: count };
+            let bytes = Vec::with_capacity(total);
+            let partial = Partial { opcode: header.opcode, total, bytes, arrived: [0; _], missing: count };
             self.partial.insert(header.message, partial);
         }
         let Some(partial) = self.partial.get_mut(&header.message) else { return Fragment::Refused };
-        if partial.opcode != header.opcode || partial.bytes.len() != total {
+        if partial.opcode != header.opcode || partial.total != total {
             return Fragment::Refused;
         }
         let (word, bit) = (&mut partial.arrived[index / 64], 1 << (index % 64));
@@ -119,7 +121,13 @@ impl Reassembly {
         }
         *word |= bit;
         let start = index * self.fragment_bytes;
-        partial.bytes[start..start + expected].copy_from_slice(body);
+        // Nearly all come in order; what is left out before one that does not is filled in later.
+        if start >= partial.bytes.len() {
+            partial.bytes.resize(start, 0);
+            partial.bytes.extend_from_slice(body);
+        } else {
+            partial.bytes[start..start + expected].copy_from_slice(body);
+        }
         partial.missing -= 1;
         if partial.missing > 0 {
             return Fragment::Taken;

@@ -16,7 +16,9 @@ use crate::ack::{ACK_BYTES, Ack};
 use crate::bundle::{self, LENGTH_BYTES};
 use crate::counters::Counters;
 use crate::frame::{FRAGMENTS_MAX, HEADER_BYTES, Header, MESSAGES_OPEN_MAX, NUMBER_END, Opcode, PATHS_MAX};
+use crate::outgoing::Frame;
 use crate::path::{Load, Path, Piece, Settled};
+use crate::payload::Payload;
 use crate::protection::Protection;
 use crate::reassembly::{Delivered, Fragment, Reassembly};
 
@@ -50,7 +52,7 @@ pub(crate) struct Message {
     /// It overtakes others, is outside the credit, and fits into a frame.
     pub(crate) control: bool,
     pub(crate) head: Vec<u8>,
-    pub(crate) data: Vec<u8>,
+    pub(crate) data: Payload,
     /// Told by [`Transport::take_receipts`] when it is acknowledged.
     pub(crate) receipt: Option<u64>,
 }
@@ -65,10 +67,10 @@ impl Message {
     }
 
     /// Appends this range of it.
-    fn write(&self, start: usize, end: usize, into: &mut Vec<u8>) {
+    fn write(&self, start: usize, end: usize, into: &mut Frame) {
         let cut = self.head.len();
-        into.extend_from_slice(&self.head[start.min(cut)..end.min(cut)]);
-        into.extend_from_slice(&self.data[start.max(cut) - cut..end.max(cut) - cut]);
+        into.put(&self.head[start.min(cut)..end.min(cut)]);
+        into.put_data(&self.data, start.max(cut) - cut, end.max(cut) - cut);
     }
 }
 
@@ -346,8 +348,8 @@ impl Transport {
         self.paths.iter().filter_map(Path::deadline).min()
     }
 
-    /// Writes the next frame into `frame`, which is empty, and tells its path.
-    pub(crate) fn poll_transmit(&mut self, now: Instant, frame: &mut Vec<u8>) -> Option<u8> {
+    /// Writes the next frame into `frame`, and tells its path.
+    pub(crate) fn poll_transmit(&mut self, now: Instant, frame: &mut Frame) -> Option<u8> {
         let path = self.fragment_path().and_then(|path| Some((path, self.next_piece(now)?)));
         if let Some((path, piece)) = path {
             self.write_fragment(now, path, piece, frame);
@@ -418,7 +420,7 @@ impl Transport {
         }
     }
 
-    fn write_fragment(&mut self, now: Instant, path: usize, piece: Piece, frame: &mut Vec<u8>) {
+    fn write_fragment(&mut self, now: Instant, path: usize, piece: Piece, frame: &mut Frame) {
         let fragment_bytes = self.fragment_bytes();
         let open = &self.open[&piece.message];
         let total = open.message.bytes();
@@ -453,7 +455,7 @@ impl Transport {
             transport.open[&piece.message].message.write(start, end, frame);
             let behind = transport.open.range(piece.message + 1..).take(usize::from(load.more));
             for (_, Open { message, .. }) in behind {
-                frame.extend_from_slice(&(message.bytes() as u16).to_be_bytes());
+                frame.put(&(message.bytes() as u16).to_be_bytes());
                 message.write(0, message.bytes(), frame);
             }
         });
@@ -499,7 +501,7 @@ impl Transport {
     }
 
     /// An acknowledgement, or the question for one.
-    fn poll_control(&mut self, now: Instant, frame: &mut Vec<u8>) -> Option<u8> {
+    fn poll_control(&mut self, now: Instant, frame: &mut Frame) -> Option<u8> {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         let probed = self.paths.iter().position(|path| is_due(path.probe_at));
         if let Some(path) = probed {
@@ -527,12 +529,13 @@ impl Transport {
         number: u64,
         header: Header,
         ack: Option<Ack>,
-        frame: &mut Vec<u8>,
-        body: impl FnOnce(&Transport, &mut Vec<u8>),
+        frame: &mut Frame,
+        body: impl FnOnce(&Transport, &mut Frame),
     ) {
-        frame.resize(HEADER_BYTES, 0);
+        frame.begin(self.agreed.protection.is_aead());
+        frame.put(&[0; HEADER_BYTES]);
         if let Some(ack) = &ack {
-            frame.extend_from_slice(&ack.bytes());
+            frame.put(&ack.bytes());
         }
         body(self, frame);
         let header = Header {
@@ -545,7 +548,7 @@ impl Transport {
             number,
             ..header
         };
-        frame[..HEADER_BYTES].copy_from_slice(&header.bytes());
+        frame.bytes[..HEADER_BYTES].copy_from_slice(&header.bytes());
         self.agreed.protection.seal(&header, frame);
         self.counters.frames_sent += 1;
     }

@@ -278,7 +278,10 @@ async fn carry_out(unit: &Arc<LogicalUnit>, nexus: &RefCell<Nexus>, command: Com
     if lun != [0; 8] {
         // CHECK CONDITION, ILLEGAL REQUEST: LOGICAL UNIT NOT SUPPORTED; INQUIRY tells that nothing is there.
         return match cdb[0] {
-            0x12 => Response { data: [&[0x7f, 0, 6, 2, 31][..], &[0; 31]].concat(), ..Response::default() },
+            0x12 => {
+                let data = [&[0x7f, 0, 6, 2, 31][..], &[0; 31]].concat().into();
+                Response { data, ..Response::default() }
+            }
             _ => {
                 let sense = [&[0x70, 0, 5, 0, 0, 0, 0, 10][..], &[0, 0, 0, 0, 0x25, 0, 0, 0, 0, 0]].concat();
                 Response { status: 2, sense, ..Response::default() }
@@ -339,6 +342,6 @@ fn response(reply: Reply, room: u32, sent: usize) -> Response {
         status: reply.status as u8,
         residual: reply.expected_bytes as i64 - expected,
         sense: reply.sense.map(|sense| sense.bytes().to_vec()).unwrap_or_default(),
-        data,
+        data: data.into(),
     }
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::{EndReason, Event, Initiator, Session};
 use crate::frame::{Header, Opcode};
 use crate::login::{Answer, Handshake, LoginReply, LoginRequest, Outcome, body, frame};
+use crate::outgoing::Frame;
 use crate::pdu::MESSAGE_BYTES_MAX;
 use crate::protection::Protection;
 use crate::transport::{Agreed, Transport};
@@ -60,7 +61,7 @@ impl Initiator {
     }
 
     /// The login's next frame, if it is due.
-    pub(super) fn poll_login(&mut self, now: Instant, into: &mut Vec<u8>) -> Option<u8> {
+    pub(super) fn poll_login(&mut self, now: Instant, into: &mut Frame) -> Option<u8> {
         let due = self.login.as_ref().filter(|login| login.next_at <= now)?;
         if due.sent >= TRIES {
             // The network may drop frames of this size.
@@ -73,7 +74,7 @@ impl Initiator {
         self.login_frames = self.login_frames.wrapping_add(1);
         login.next_at = now + self.config.times.retry * (1 << login.sent.min(3));
         login.sent += 1;
-        *into = frame(Opcode::LoginRequest, path, &login.frame, usize::from(login.frame_bytes));
+        into.bytes = frame(Opcode::LoginRequest, path, &login.frame, usize::from(login.frame_bytes));
         Some(path)
     }
 

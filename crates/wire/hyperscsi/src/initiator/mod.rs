@@ -24,6 +24,8 @@ use self::login::Attempt;
 use crate::chance::Chance;
 use crate::counters::Counters;
 use crate::frame::{Header, Opcode};
+use crate::outgoing::Frame;
+use crate::payload::Payload;
 use crate::pdu::{CDB_BYTES_MAX, Command, DATA_BYTES_MAX, Function, Reply, Request};
 use crate::reassembly::Delivered;
 use crate::transport::{Message, Transport};
@@ -304,6 +306,14 @@ impl Initiator {
 
     /// The next frame, written into `frame`, and its path.
     pub fn poll_transmit(&mut self, now: Instant, frame: &mut Vec<u8>) -> Option<u8> {
+        let mut pieces = Frame::over(std::mem::take(frame));
+        let path = self.poll_frame(now, &mut pieces);
+        *frame = pieces.into_bytes();
+        path
+    }
+
+    /// The same with data where they are.
+    pub fn poll_frame(&mut self, now: Instant, frame: &mut Frame) -> Option<u8> {
         frame.clear();
         if self.ended {
             return None;
@@ -372,5 +382,11 @@ fn suspect_at(config: &Config, session: &Session) -> Option<Instant> {
 
 /// The message that ends a session.
 pub(crate) fn disconnect() -> Message {
-    Message { opcode: Opcode::Disconnect, control: true, head: vec![0], data: Vec::new(), receipt: None }
+    Message {
+        opcode: Opcode::Disconnect,
+        control: true,
+        head: vec![0],
+        data: Payload::default(),
+        receipt: None,
+    }
 }

@@ -30,6 +30,7 @@ use crate::chance::Chance;
 use crate::counters::Counters;
 use crate::discovery;
 use crate::frame::{Header, Opcode};
+use crate::outgoing::Frame;
 use crate::pdu::{FunctionResult, Response};
 use crate::reassembly::Delivered;
 
@@ -254,9 +255,17 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
 
     /// The next frame, written into `frame`, and where to send it.
     pub fn poll_transmit(&mut self, now: Instant, frame: &mut Vec<u8>) -> Option<A> {
+        let mut pieces = Frame::over(std::mem::take(frame));
+        let to = self.poll_frame(now, &mut pieces);
+        *frame = pieces.into_bytes();
+        to
+    }
+
+    /// The same with data where they are.
+    pub fn poll_frame(&mut self, now: Instant, frame: &mut Frame) -> Option<A> {
         frame.clear();
         if let Some((to, outside)) = self.outside.pop_front() {
-            *frame = outside;
+            frame.bytes = outside;
             return Some(to);
         }
         // One frame each in turn.

@@ -47,7 +47,7 @@ pub(crate) fn config() -> initiator::Config {
 }
 
 pub(crate) fn command(cdb: u8, data_in_bytes: u32, data_out: Vec<u8>) -> Command {
-    Command { cdb: vec![cdb; 16], data_in_bytes, data_out, ..Command::default() }
+    Command { cdb: vec![cdb; 16], data_in_bytes, data_out: data_out.into(), ..Command::default() }
 }
 
 impl Pair {
@@ -128,7 +128,7 @@ impl Pair {
 
     /// The data are the CDB's first byte.
     pub(crate) fn answer(&mut self, task: TaskId, command: &Command) {
-        let data = vec![command.cdb[0]; command.data_in_bytes as usize];
+        let data = vec![command.cdb[0]; command.data_in_bytes as usize].into();
         assert!(self.target.respond(task, Response { data, ..Response::default() }));
     }
 

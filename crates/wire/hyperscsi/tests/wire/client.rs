@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use hyperscsi::initiator::{Config, Event, RequestId, SubmitError};
-use hyperscsi::{Command, FRAGMENTS_MAX, Function, FunctionResult, Initiator};
+use hyperscsi::{Command, FRAGMENTS_MAX, Function, FunctionResult, Initiator, Payload};
 
 use super::chance::Chance;
 use super::ledger::Ledger;
@@ -109,7 +109,7 @@ impl Client {
             lun: [0, (block & 1) as u8, 0, 0, 0, 0, 0, 0],
             cdb,
             data_in_bytes: if is_write { 0 } else { bytes },
-            data_out: if is_write { super::ledger::pattern(id, bytes) } else { Vec::new() },
+            data_out: if is_write { super::ledger::pattern(id, bytes).into() } else { Payload::default() },
             ..Command::default()
         };
         let request = self.machine.submit(command).expect("there is room");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use hyperscsi::target::{Admission, Config, Directory, Event, SessionId, TaskId};
-use hyperscsi::{Function, FunctionResult, Psk, Refusal, Response, Target};
+use hyperscsi::{Function, FunctionResult, Payload, Psk, Refusal, Response, Target};
 
 use super::chance::Chance;
 use super::ledger::Ledger;
@@ -34,7 +34,7 @@ impl Directory<Address> for Everybody {
 struct Job {
     due: u64,
     id: u64,
-    data: Vec<u8>,
+    data: Payload,
     lun: [u8; 8],
 }
 
@@ -76,7 +76,7 @@ impl Server {
 
     fn carry_out(&mut self, task: TaskId, ledger: &mut Ledger) {
         let job = self.jobs.remove(&task).expect("it is there");
-        let data = ledger.execute(job.id, &job.data);
+        let data = ledger.execute(job.id, &job.data).into();
         self.machine.respond(task, Response { data, ..Response::default() });
         self.quiesce();
     }
