@@ -88,6 +88,15 @@ impl Received {
         *word = if is_set { *word | mask } else { *word & !mask };
     }
 
+    /// Whether this number and the 63 below it arrived, the highest first. Those below 0 have not.
+    fn down_from(&self, number: u64) -> u64 {
+        let words = self.bits.len() as u64;
+        let (word, shift) = (number / 64, number % 64);
+        let below =
+            if shift == 63 { 0 } else { self.bits[((word + words - 1) % words) as usize] >> (shift + 1) };
+        self.bits[(word % words) as usize] << (63 - shift) | below
+    }
+
     /// Whether a frame of this number may be taken: it was not met, and it is not too old to tell.
     pub(crate) fn is_new(&self, number: u64) -> bool {
         match self.largest {
@@ -128,10 +137,9 @@ impl Received {
         let (largest, at) = (self.largest?, self.largest_at?);
         (self.pending, self.due) = (0, None);
         let mut bitmap = [0; 32];
-        for below in 1..=ACK_SPAN.min(largest) {
-            let bit = (below - 1) as usize;
-            if self.bit(largest - below) {
-                bitmap[bit / 8] |= 0x80 >> (bit % 8);
+        for (eight, down) in bitmap.chunks_exact_mut(8).zip((1..).step_by(64)) {
+            if let Some(number) = largest.checked_sub(down) {
+                eight.copy_from_slice(&self.down_from(number).to_be_bytes());
             }
         }
         Some(Ack { largest, delay: now.saturating_duration_since(at), granted, bitmap })

@@ -26,6 +26,7 @@ pub mod discovery;
 mod frame;
 pub mod initiator;
 mod login;
+mod open;
 mod outgoing;
 mod path;
 mod payload;

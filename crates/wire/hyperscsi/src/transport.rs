@@ -9,13 +9,14 @@
 //! A message is begun when all before it have been sent once, so that those that hold credit can always become whole.
 //! What is unacknowledged when an epoch ends goes over to the next ([`Transport::into_messages`]).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::ack::{ACK_BYTES, Ack};
 use crate::bundle::{self, LENGTH_BYTES};
 use crate::counters::Counters;
 use crate::frame::{FRAGMENTS_MAX, HEADER_BYTES, Header, MESSAGES_OPEN_MAX, NUMBER_END, Opcode, PATHS_MAX};
+use crate::open::OpenMessages;
 use crate::outgoing::Frame;
 use crate::path::{Load, Path, Piece, Settled};
 use crate::payload::Payload;
@@ -98,7 +99,7 @@ pub(crate) struct Transport {
     paths: Vec<Path>,
     urgent: VecDeque<Message>,
     waiting: VecDeque<Message>,
-    open: BTreeMap<u32, Open>,
+    open: OpenMessages<Open>,
     next_message: u32,
     /// The message whose fragments are being sent for the first time.
     current: Option<u32>,
@@ -127,7 +128,7 @@ impl Transport {
             paths: (0..agreed.paths.min(PATHS_MAX)).map(|_| Path::new()).collect(),
             urgent: VecDeque::new(),
             waiting: VecDeque::new(),
-            open: BTreeMap::new(),
+            open: OpenMessages::new(),
             next_message: 0,
             current: None,
             resend: VecDeque::new(),
@@ -311,14 +312,14 @@ impl Transport {
 
     fn settle(&mut self, settled: &Settled) {
         for piece in &settled.acknowledged {
-            let Some(open) = self.open.get_mut(&piece.message) else { continue };
+            let Some(open) = self.open.get_mut(piece.message) else { continue };
             if open.is_acknowledged(piece.fragment) {
                 continue;
             }
             open.acknowledged[usize::from(piece.fragment / 64)] |= 1 << (piece.fragment % 64);
             open.missing -= 1;
             if open.missing == 0
-                && let Some(open) = self.open.remove(&piece.message)
+                && let Some(open) = self.open.remove(piece.message)
             {
                 self.unacknowledged_bytes -= open.message.bytes();
                 self.receipts.extend(open.message.receipt);
@@ -352,7 +353,7 @@ impl Transport {
     pub(crate) fn poll_transmit(&mut self, now: Instant, frame: &mut Frame) -> Option<u8> {
         let path = self.fragment_path().and_then(|path| Some((path, self.next_piece(now)?)));
         if let Some((path, piece)) = path {
-            self.write_fragment(now, path, piece, frame);
+            self.write_fragment(now, path, piece, frame)?;
             return Some(path as u8);
         }
         self.poll_control(now, frame)
@@ -368,7 +369,7 @@ impl Transport {
     /// The next fragment to send: a lost one, or the next one of the messages in their order.
     fn next_piece(&mut self, now: Instant) -> Option<Piece> {
         while let Some(piece) = self.resend.pop_front() {
-            let open = self.open.get(&piece.message);
+            let open = self.open.get(piece.message);
             if open.is_some_and(|open| !open.is_acknowledged(piece.fragment)) {
                 return Some(piece);
             }
@@ -377,7 +378,7 @@ impl Transport {
             self.current = self.begin(now);
         }
         let message = self.current?;
-        let open = self.open.get_mut(&message)?;
+        let open = self.open.get_mut(message)?;
         let fragment = open.next;
         open.next += 1;
         if open.next == open.count {
@@ -388,7 +389,7 @@ impl Transport {
 
     /// Opens the next message, if there is a tag and credit for it.
     fn begin(&mut self, now: Instant) -> Option<u32> {
-        let oldest = self.open.first_key_value().map_or(self.next_message, |(&oldest, _)| oldest);
+        let oldest = self.open.oldest().unwrap_or(self.next_message);
         if self.next_message - oldest >= MESSAGES_OPEN_MAX || self.next_message == u32::MAX {
             return None;
         }
@@ -406,7 +407,7 @@ impl Transport {
         self.next_message += 1;
         self.counters.messages_sent += 1;
         let open = Open { message, count, next: 0, acknowledged: [0; _], missing: count };
-        self.open.insert(serial, open);
+        self.open.push(serial, open);
         Some(serial)
     }
 
@@ -420,9 +421,10 @@ impl Transport {
         }
     }
 
-    fn write_fragment(&mut self, now: Instant, path: usize, piece: Piece, frame: &mut Frame) {
+    /// `None`: the piece's message is gone, which none is that was just looked up.
+    fn write_fragment(&mut self, now: Instant, path: usize, piece: Piece, frame: &mut Frame) -> Option<()> {
         let fragment_bytes = self.fragment_bytes();
-        let open = &self.open[&piece.message];
+        let open = self.open.get(piece.message)?;
         let total = open.message.bytes();
         let start = usize::from(piece.fragment) * fragment_bytes;
         let end = total.min(start + fragment_bytes);
@@ -452,13 +454,16 @@ impl Transport {
         let number = self.paths[path].send(now, Some(load));
         self.asked(now);
         self.write(path, number, header, ack, frame, |transport, frame| {
-            transport.open[&piece.message].message.write(start, end, frame);
-            let behind = transport.open.range(piece.message + 1..).take(usize::from(load.more));
-            for (_, Open { message, .. }) in behind {
+            if let Some(open) = transport.open.get(piece.message) {
+                open.message.write(start, end, frame);
+            }
+            for behind in 1..=u32::from(load.more) {
+                let Some(Open { message, .. }) = transport.open.get(piece.message + behind) else { continue };
                 frame.put(&(message.bytes() as u16).to_be_bytes());
                 message.write(0, message.bytes(), frame);
             }
         });
+        Some(())
     }
 
     /// Adds the message with the next number to a frame, if it may be sent now and there is room for it: its bytes.
@@ -469,7 +474,7 @@ impl Transport {
             has_room && message.opcode == opcode && !message.control
         };
         if let Some(lost) = self.resend.front() {
-            let open = self.open.get(&next).filter(|_| *lost == Piece { message: next, fragment: 0 })?;
+            let open = self.open.get(next).filter(|_| *lost == Piece { message: next, fragment: 0 })?;
             let is_wanted = open.count == 1 && !open.is_acknowledged(0) && fits(&open.message);
             let bytes = open.message.bytes();
             return is_wanted.then(|| self.resend.pop_front()).map(|_| bytes);
@@ -477,7 +482,7 @@ impl Transport {
         let is_turn = self.current.is_none() && self.urgent.is_empty() && self.next_message == next;
         let bytes = self.waiting.front().filter(|message| is_turn && fits(message))?.bytes();
         let begun = self.begin(now)?;
-        let open = self.open.get_mut(&begun)?;
+        let open = self.open.get_mut(begun)?;
         open.next = open.count;
         Some(bytes)
     }
