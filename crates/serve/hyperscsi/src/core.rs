@@ -35,6 +35,10 @@ use crate::status::{PathStatus, SessionStatus};
 const BATCH: usize = 64;
 /// Frames sent before other tasks run.
 const ROUND: usize = 512;
+/// Frames made before they are sent, and commands carried out before their replies are: the initiator works on what has arrived while
+/// the rest is made. With all of a window in one go either side waits for the other in turn.
+const SENT_TOGETHER: usize = 16;
+const CARRIED_OUT_TOGETHER: usize = 8;
 /// Sessions at once, if there is memory for them.
 const SESSIONS_MAX: usize = 128;
 /// Memory of a session for its commands, and as much for its replies: one command of 1 MiB at least.
@@ -188,7 +192,10 @@ impl CoreSessions {
         let interfaces = self.interfaces.borrow();
         let now = reactor::now();
         let mut has_more = true;
-        for _ in 0..ROUND {
+        for count in 0..ROUND {
+            if count % SENT_TOGETHER == 0 {
+                interfaces.values().for_each(|interface| interface.send(&self.spare));
+            }
             let mut frame = self.spare.take();
             let Some(to) = machine.poll_frame(now, &mut frame) else {
                 self.spare.give_back(frame);
@@ -278,9 +285,16 @@ impl CoreSessions {
 
     /// Handles the machine's events; `from` is where the frame came from that has caused them.
     fn handle_events(self: &Rc<Self>, from: Option<&Place>) {
+        let mut commands = 0;
         loop {
             let event = self.machine.borrow_mut().poll_event();
             let Some(event) = event else { return };
+            if matches!(event, Event::Command { .. }) {
+                commands += 1;
+                if commands % CARRIED_OUT_TOGETHER == 0 {
+                    self.transmit();
+                }
+            }
             match event {
                 Event::SessionBegan { session, initiator, port, target, is_encrypted } => {
                     self.begin_session(session, initiator, port, &target, is_encrypted, from);

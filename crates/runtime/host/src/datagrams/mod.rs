@@ -31,6 +31,8 @@ use crate::epoll::{Poller, Source};
 
 /// Datagrams of one call at most.
 const CALL_MAX: usize = 64;
+/// Frames that are handed out of a ring at once.
+const RING_MAX: usize = 32;
 
 pub(crate) struct HostDatagrams {
     source: Source,
@@ -139,7 +141,7 @@ impl Datagrams for HostDatagrams {
         take: &mut dyn FnMut(DatagramAddress, &mut [u8]),
     ) -> io::Result<usize> {
         match &self.kind {
-            Kind::Packet(Packet { ring: Some(ring), .. }) => self.receive_from(ring, CALL_MAX, take),
+            Kind::Packet(Packet { ring: Some(ring), .. }) => self.receive_from(ring, RING_MAX, take),
             Kind::Udp(UdpSocket { joined: Some(joined), .. }) => self.receive_joined(joined, CALL_MAX, take),
             Kind::Packet(_) | Kind::Udp(_) => {
                 let received = self.try_receive(batch)?;
