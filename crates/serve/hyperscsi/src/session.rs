@@ -745,9 +745,9 @@ fn payload(data: DataIn) -> Payload {
         DataIn::Bytes(bytes) => bytes.into(),
         DataIn::Buffer(buffer) => Payload::new(Sent(buffer)),
         DataIn::Region(region, _lock) => {
-            let mut bytes = vec![0; region.len()];
-            region.load(0, &mut bytes);
-            bytes.into()
+            let mut buffer = Buffer::recycled(region.len());
+            region.load(0, &mut buffer);
+            Payload::new(Sent(buffer))
         }
     }
 }
