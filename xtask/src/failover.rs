@@ -15,7 +15,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use lab::{Conditions, Direction, Host, HostPlan, Lab, LinkPlan, Plan};
 use serde_json::Value;
 
@@ -48,6 +48,8 @@ const STALL_S: u64 = 2;
 /// of 10 s, which a journal waits for with a server that cannot say that a connection has ended.
 const PAUSE_MAX: Duration = Duration::from_secs(STALL_S + 5 + 10);
 const KILLED: &str = "the server is killed";
+/// A server listens in this time, on a machine that has other work, too.
+const START_MAX: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Who serves.
@@ -185,9 +187,18 @@ impl World<'_> {
             }
             Contestant::Nbdkit => {
                 let mut command = host.command("nbdkit");
+                let listening = self.folder.join("nbdkit.pid");
+                let _ = fs::remove_file(&listening); // there is none before the first start
+                command.arg("--pidfile").arg(&listening);
                 // One thread: 1.32 aborts when a connection is reset while several answer.
                 command.args(["--foreground", "--threads=1", "--exportname=disk", "file"]).arg(disk);
-                Background::start(&mut command)?
+                let nbdkit = Background::start(&mut command)?;
+                let until = Instant::now() + START_MAX;
+                while !listening.exists() {
+                    ensure!(Instant::now() < until, "nbdkit does not listen after {} s", START_MAX.as_secs());
+                    thread::sleep(LOOK);
+                }
+                nbdkit
             }
         });
         Ok(())
