@@ -132,6 +132,11 @@ impl RaidDevice {
         })
     }
 
+    /// Whether the copies of a stripe, or its data and parity, may differ since a crash, or since the set was made: it is to be synchronised.
+    pub fn is_unsynced(&self, stripe: u64) -> bool {
+        self.set.is_unsynced(stripe)
+    }
+
     /// Clears the write-intent bitmap if nothing was written since the call that returned `known`, so that a set that was idle before
     /// its end has nothing to synchronise. Returns what the next call is to be given.
     pub fn settle(&self, known: u64) -> Pending<'_, u64> {
@@ -188,6 +193,18 @@ impl RaidDevice {
             }
             let set = Arc::clone(&self.set);
             self.set.operations.run(set.scrub_step(stripe, repairs)).await
+        })
+    }
+
+    /// The same as a repair of a set whose journal was discarded: where blocks do not fit their checksums, and nothing
+    /// tells what they were, data count as they are. Q of a degraded RAID 6 is made to fit, too.
+    pub fn accept_step(&self, stripe: u64) -> Pending<'_, Scrubbed> {
+        Box::pin(async move {
+            if stripe >= self.layout().stripes() {
+                return Err(DeviceError::OutOfRange);
+            }
+            let set = Arc::clone(&self.set);
+            self.set.operations.run(set.accept_step(stripe)).await
         })
     }
 

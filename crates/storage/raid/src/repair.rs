@@ -289,6 +289,39 @@ impl Set {
         Ok(Scrubbed::Mismatch { is_repaired: repairs })
     }
 
+    /// Repairs a stripe of a set whose journal was discarded, with the data as they are where nothing tells what they were:
+    /// of each column, what lacks or does not fit its checksum is recovered if it can be; otherwise data blocks are taken as they are, and
+    /// so is parity for those that lack. Parity is made to fit, Q of a degraded RAID 6 too, and all that is held has its checksum then.
+    pub(crate) async fn accept_step(self: Arc<Self>, stripe: u64) -> Result<Scrubbed, DeviceError> {
+        let found = Arc::clone(&self).scrub_step(stripe, true).await?;
+        let is_left = matches!(found, Scrubbed::Degraded | Scrubbed::Unreadable { is_repaired: false });
+        if !is_left || !self.layout.has_parity() {
+            return Ok(found);
+        }
+        let _locked = self.lock_stripe(stripe).await;
+        let columns = 0..self.layout.strip_blocks();
+        let mut strips: Vec<Option<(Buffer, Vec<bool>)>> = Vec::new();
+        for strip in 0..self.layout.strips() {
+            let (member, extent) = self.place(stripe, strip, &columns);
+            let buffer = Buffer::recycled(self.bytes(extent.blocks.0));
+            match self.members.read_and_judge(member, stripe, extent, buffer).await {
+                Ok(read) => strips.push(Some(read)),
+                Err(Unread::Lacking) => strips.push(None),
+                // A medium error is none that a crash has left.
+                Err(Unread::Bad(DeviceError::Unreadable(_))) => return Ok(found),
+                Err(Unread::Bad(error)) => return Err(error),
+            }
+        }
+        let is_changed = accept(&mut strips, self.layout.data_strips(), self.bytes(1));
+        let Some(is_changed) = is_changed else { return Ok(found) };
+        for (strip, (content, is_changed)) in strips.into_iter().zip(is_changed).enumerate() {
+            if let (Some((content, _)), true) = (content, is_changed) {
+                self.rewrite(stripe, strip, content.share()).await?;
+            }
+        }
+        Ok(if found == Scrubbed::Degraded { found } else { Scrubbed::Unreadable { is_repaired: true } })
+    }
+
     /// Protected as any write: a record of before, replayed over a strip that was changed beside the journal, would make
     /// the stripe unfit again.
     async fn rewrite(&self, stripe: u64, strip: usize, data: Slice) -> Result<(), DeviceError> {
@@ -339,6 +372,41 @@ fn wrong_copies(copies: &[Buffer]) -> Vec<(usize, Buffer)> {
     let Some(right) = right else { return Vec::new() };
     let wrong = copies.iter().enumerate().filter(|(_, copy)| copy[..] != right[..]);
     wrong.map(|(at, _)| (at, Buffer::from(&right[..]))).collect()
+}
+
+/// Makes the blocks of a stripe fit each other; those that lack are `None`, and of each block it is known whether it fits its checksum. Returns which
+/// strips are to be written; `None`, with nothing changed, if too much lacks. Pure.
+fn accept(strips: &mut [Option<(Buffer, Vec<bool>)>], data: usize, block_bytes: usize) -> Option<Vec<bool>> {
+    let columns = strips.iter().flatten().next()?.1.len();
+    let mut is_changed = vec![false; strips.len()];
+    let mut accepted: Vec<Vec<Buffer>> = Vec::new();
+    for column in 0..columns {
+        let bytes = column * block_bytes..(column + 1) * block_bytes;
+        let block = |strip: &Option<(Buffer, Vec<bool>)>, as_it_is: bool| {
+            let (content, fits) = strip.as_ref()?;
+            (as_it_is || fits[column]).then(|| Buffer::from(&content[bytes.clone()]))
+        };
+        let mut blocks: Vec<Option<Buffer>> = strips.iter().map(|strip| block(strip, false)).collect();
+        if !recover(&mut blocks, data, block_bytes) {
+            blocks = strips.iter().map(|strip| block(strip, true)).collect();
+            if !recover(&mut blocks, data, block_bytes) {
+                return None;
+            }
+        }
+        let content: Vec<&[u8]> = blocks[..data].iter().filter_map(Option::as_deref).collect();
+        let parity = parity_of(&content, strips.len() - data, block_bytes);
+        blocks.truncate(data);
+        accepted.push(blocks.into_iter().flatten().chain(parity).collect());
+    }
+    for (strip, held) in strips.iter_mut().enumerate() {
+        let Some((content, fits)) = held else { continue };
+        for (column, blocks) in accepted.iter().enumerate() {
+            let old = &mut content[column * block_bytes..(column + 1) * block_bytes];
+            is_changed[strip] |= !fits[column] || *old != blocks[strip][..];
+            old.copy_from_slice(&blocks[strip]);
+        }
+    }
+    Some(is_changed)
 }
 
 #[cfg(test)]

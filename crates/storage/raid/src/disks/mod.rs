@@ -201,7 +201,7 @@ fn optional_part(
 }
 
 /// That of a set which was created and not started.
-const FIRST_GENERATION: u64 = 1;
+pub const FIRST_GENERATION: u64 = 1;
 
 /// Makes disks the members of a new set, by writing its first record on them. `disks` are in the order of
 /// [`SetRecord::uuids`]. What was on them is lost: asking for consent is the caller's.

@@ -641,3 +641,55 @@ fn a_set_with_a_member_that_another_host_has_taken_over_stops() {
         }
     }
 }
+
+fn accept(device: &Arc<RaidDevice>, stripe: u64) -> Scrubbed {
+    let device = Arc::clone(device);
+    end(async move { device.accept_step(stripe).await }).expect("looked at")
+}
+
+fn without_journal(rig: &mut Rig, device: &Arc<RaidDevice>, missing: &[usize]) -> Arc<RaidDevice> {
+    let closing = Arc::clone(device);
+    end(async move { closing.close().await }).expect("closed");
+    Arc::new(rig.assemble(Origin::WithoutJournal, missing).expect("assembled"))
+}
+
+/// What the journal had to write again: blocks with their checksums.
+#[test]
+fn without_its_journal_data_whose_checksums_are_older_are_accepted() {
+    seed(33);
+    let mut rig = Rig::with_sums(Level::Raid5, 3, 4, Guard::Journal);
+    let device = rig.created();
+    write(&device, 0, 64, 7);
+    let layout = rig.layout;
+    // In columns of their own two strips, which recover each other's blocks; in another one both data and parity do not fit.
+    for (strip, column) in [(0, 1), (1, 2), (0, 5), (2, 5)] {
+        let place = layout.strip(0, strip);
+        rig.disks[place.member].corrupt(rig.data_lba(place.lba + column));
+    }
+    let device = without_journal(&mut rig, &device, &[]);
+    assert_eq!(scrub(&device, 0, true), Scrubbed::Unreadable { is_repaired: false });
+    assert_eq!(accept(&device, 0), Scrubbed::Unreadable { is_repaired: true });
+    assert_eq!(scrub(&device, 0, true), Scrubbed::Right);
+    let found = read(&device, 0, 64);
+    let as_it_was: Vec<bool> = found.chunks(512).map(|block| block.iter().all(|byte| *byte == 7)).collect();
+    assert_eq!((0..64).filter(|block| !as_it_was[*block]).collect::<Vec<_>>(), [5]);
+    assert_eq!(found[5 * 512], 7 ^ 0x5a);
+    assert_eq!(accept(&device, 1), Scrubbed::Right);
+}
+
+#[test]
+fn without_its_journal_q_of_a_degraded_set_is_made_to_fit() {
+    seed(34);
+    let mut rig = Rig::new(Level::Raid6, 5, 4, Guard::Journal);
+    let device = rig.created();
+    write(&device, 0, 24, 7);
+    let layout = rig.layout;
+    let (q, lacking, other) = (layout.strip(0, 4), layout.strip(0, 1).member, layout.strip(0, 0).member);
+    rig.disks[q.member].corrupt(rig.data_lba(q.lba + 3));
+    let device = without_journal(&mut rig, &device, &[lacking]);
+    assert_eq!(accept(&device, 0), Scrubbed::Degraded);
+    // Both are computed by P and Q.
+    let failing = Arc::clone(&device);
+    end(async move { failing.fail(other).await }).expect("failed");
+    assert_eq!(read(&device, 0, 24), vec![7; 24 * 512]);
+}
