@@ -25,6 +25,9 @@ pub struct Scrub {
     pub mismatches: u64,
     /// Of the last two, those that are right now.
     pub repaired: u64,
+    /// Of those that do not fit, those that are to be synchronised when the set is used, after a crash or since it was made.
+    #[serde(default)]
+    pub unsynchronised: u64,
     /// Of a set with checksums: of each member, how often a block was not what its checksum says.
     pub wrong_blocks: Vec<u64>,
 }
@@ -37,6 +40,7 @@ impl From<&ScrubRecord> for Scrub {
             unreadable: record.unreadable,
             mismatches: record.mismatches,
             repaired: record.repaired,
+            unsynchronised: 0,
             wrong_blocks: record.wrong_blocks.iter().map(|blocks| u64::from(*blocks)).collect(),
         }
     }
@@ -45,7 +49,7 @@ impl From<&ScrubRecord> for Scrub {
 impl Scrub {
     /// As it is recorded, of one that has not ended and does not repair.
     pub(super) fn record(&self) -> ScrubRecord {
-        let Scrub { stripes, degraded, unreadable, mismatches, repaired, ref wrong_blocks } = *self;
+        let Scrub { stripes, degraded, unreadable, mismatches, repaired, ref wrong_blocks, .. } = *self;
         let wrong = |blocks: &u64| u32::try_from(*blocks).unwrap_or(u32::MAX);
         ScrubRecord {
             repairs: false,
@@ -92,9 +96,22 @@ impl fmt::Display for Scrub {
         for (member, blocks) in wrong {
             write!(f, "; member {member} had blocks that do not fit their checksums ({blocks} times)")?;
         }
+        if self.unsynchronised > 0 {
+            write!(
+                f,
+                "; {} of those that do not fit were never synchronised, since a crash or since the set was made over used disks: that is \
+                 done when the set is used, or by --repair",
+                self.unsynchronised
+            )?;
+        }
         match self.degraded {
             0 => Ok(()),
-            degraded => write!(f, "; {degraded} could not be compared, since a member lacks them"),
+            degraded => {
+                write!(
+                    f,
+                    "; {degraded} could not be compared, since a member lacks them or is not rebuilt yet"
+                )
+            }
         }
     }
 }
@@ -108,13 +125,13 @@ pub async fn scrub(spec: &Spec, repairs: bool, tells: &mut dyn FnMut(u64, u64)) 
     // Nothing else repairs it meanwhile, and nothing is written where that is not asked for.
     let opening = Opening { read_only: !repairs, ..opening() };
     let assembled = named(spec)?.assembled(&opening).await?;
-    scrubbed(assembled, repairs, tells).await
+    scrubbed(assembled, repairs, false, tells).await
 }
 
 /// What is lost with a journal that both of its headers are lost of.
 const LOST_WITH_JOURNAL: &str = "the journal is not replayed: writes that were acknowledged shortly before the set ended, and blocks that \
-     were being written then, may be as they were before, garbled, or with checksums unreadable; of a member that lacks, other blocks of these \
-     stripes, too. All else is whole";
+     were being written then, may be as they were before, or garbled; of a member that lacks, other blocks of these stripes, too. With checksums, \
+     data that nothing else can tell are taken as they are. All else is whole";
 
 /// Starts a set whose journal cannot be replayed with a new one, and writes parity anew wherever it does not fit its data. That
 /// resumes when the set is opened next, if it is interrupted. Without consent nothing is done.
@@ -147,7 +164,7 @@ pub async fn discard_journal(
     };
     let assembled = named(spec)?.assembled_with(&opening(), Some(lost_journal)).await?;
     let records = assembled.records.clone();
-    let scrub = scrubbed(assembled, true, tells).await?;
+    let scrub = scrubbed(assembled, true, true, tells).await?;
     if let Some(records) = records {
         let record = ScrubRecord { repairs: true, has_ended: true, ..scrub.record() };
         let failed = |error| Failure::device("recording that the set was scrubbed", error);
@@ -160,13 +177,21 @@ pub async fn discard_journal(
 async fn scrubbed(
     assembled: Assembled,
     repairs: bool,
+    accepts: bool,
     tells: &mut dyn FnMut(u64, u64),
 ) -> Result<Scrub, Failure> {
     let (mut scrub, stripes) = (Scrub::default(), assembled.set.layout().stripes());
     for stripe in 0..stripes {
-        let found = assembled.set.scrub_step(stripe, repairs).await;
+        let found = match accepts {
+            true => assembled.set.accept_step(stripe).await,
+            false => assembled.set.scrub_step(stripe, repairs).await,
+        };
         let failed = |error| Failure::device(format_args!("cannot scrub stripe {stripe}"), error);
-        scrub.add(found.map_err(failed)?);
+        let found = found.map_err(failed)?;
+        let is_expected =
+            found == Scrubbed::Mismatch { is_repaired: false } && assembled.set.is_unsynced(stripe);
+        scrub.unsynchronised += u64::from(is_expected);
+        scrub.add(found);
         tells(scrub.stripes, stripes);
     }
     scrub.wrong_blocks = assembled.set.status().wrong_blocks;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use raid::choose::{Found, FoundSet, Trust, find};
+use raid::superblock::SetRecord;
 use raid::{Level, MemberState, disks};
 use serde::{Deserialize, Serialize};
 use volume::backend::Opening;
@@ -30,6 +31,8 @@ pub struct SetStatus {
     pub generation: u64,
     /// It was closed: no stripe is incomplete. Not while it is used, nor after a crash.
     pub closed: bool,
+    /// Its disks had content when it was made, so that copies differ, or parity lacks, until it is used for the first time.
+    pub unsynchronised: bool,
     /// In the order of the layout.
     pub members: Vec<MemberStatus>,
     /// Names of the volumes that can replace a member.
@@ -214,12 +217,23 @@ fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String) -> SetStatus {
         bytes: layout.map_or(0, |layout| layout.blocks().0 << layout.block_size().shift()),
         generation: set.record.generation,
         closed: set.record.clean,
+        unsynchronised: is_new(&set.record) && set.record.level != Level::Raid0 && !fits(&set.record),
         members,
         spares,
         left_out: set.left_out.iter().map(|(disk, why)| format!("{}: {why}", name(*disk))).collect(),
         scrub: set.record.scrub.as_ref().map(|scrub| ScrubStatus::recorded(scrub, stripes)),
         refusal: set.refusal.as_ref().map(ToString::to_string),
     }
+}
+
+/// Whether it was never started.
+fn is_new(record: &SetRecord) -> bool {
+    record.generation == disks::FIRST_GENERATION
+}
+
+/// Whether strips fit each other, as those of a set that was made of zeros.
+fn fits(record: &SetRecord) -> bool {
+    record.clean && record.members.iter().all(|member| member.state == MemberState::InSync)
 }
 
 impl fmt::Display for SetStatus {
@@ -230,6 +244,13 @@ impl fmt::Display for SetStatus {
             write!(f, ", strips of {}", Bytes(self.strip_bytes))?;
         }
         write_members(f, &self.members, &self.spares)?;
+        if self.unsynchronised {
+            write!(f, "\n  new, of disks that had content: ")?;
+            f.write_str(match self.members.iter().all(|member| member.state == MemberCondition::InSync) {
+                true => "copies differ until they are synchronised, which begins when the set is used; a scrub finds them until then",
+                false => "degraded until parity is computed, which begins when the set is used; until then no member may fail",
+            })?;
+        }
         self.left_out.iter().try_for_each(|left_out| write!(f, "\n  left out: {left_out}"))?;
         match &self.scrub {
             Some(ScrubStatus { has_ended: false, progress, found, .. }) => {

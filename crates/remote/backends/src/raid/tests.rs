@@ -130,6 +130,13 @@ fn members_with_old_data_are_made_to_fit() {
         }
         let spec = set(folder.path(), level, &all);
         remote::run(async { create(&spec, &Creation::default(), Consent::Given).await }).expect("a set");
+        let (sets, _) = remote::run(status(&spec)).expect("a set");
+        let (is_mirror, said) = (matches!(level, "raid1" | "raid10:64KiB"), sets[0].to_string());
+        assert!(sets[0].unsynchronised);
+        assert!(said.contains(if is_mirror { "copies differ until" } else { "degraded until" }), "{said}");
+        let found = remote::run(async { scrub(&spec, false, &mut |_, _| {}).await }).expect("scrubbed");
+        assert_eq!((found.unsynchronised > 0, found.degraded > 0), (is_mirror, !is_mirror), "{found}");
+        assert_eq!(found.to_string().contains("made over used disks"), is_mirror, "{found}");
         let fast = parse(&format!("{spec}?rebuild=4GiB")).expect("a specification");
         let is_right = || {
             let found = remote::run(async { scrub(&spec, false, &mut |_, _| {}).await }).expect("scrubbed");
@@ -326,6 +333,11 @@ fn a_set_whose_journal_is_destroyed_starts_without_it_when_that_is_accepted() {
         }
         if !checksums {
             disk(2).write_all_at(b"stale parity of the first stripe", 33 << 20).expect("written");
+        } else {
+            // Data and parity whose checksums were still in memory.
+            for member in [0, 2] {
+                disk(member).write_all_at(b"the last write", (33 << 20) + 512).expect("written");
+            }
         }
         let refused = refusal(&spec);
         assert!(refused.contains("--discard-journal"), "{refused}");
@@ -334,7 +346,11 @@ fn a_set_whose_journal_is_destroyed_starts_without_it_when_that_is_accepted() {
         assert!(refusal(&spec).contains("--discard-journal"), "nothing was done");
         let found = discarded(true).expect("discarded");
         assert!(found.is_right(), "{found}");
-        assert_eq!(found.mismatches, u64::from(!checksums), "{found}");
+        assert_eq!(
+            (found.mismatches, found.unreadable),
+            (u64::from(!checksums), u64::from(checksums)),
+            "{found}"
+        );
         assert_filled(&spec, 0x77);
         let (sets, _) = remote::run(status(&spec)).expect("a set");
         assert!(sets[0].is_healthy() && sets[0].closed);
