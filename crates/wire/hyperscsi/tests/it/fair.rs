@@ -98,7 +98,7 @@ impl Session {
         while let Some(event) = self.target.poll_event() {
             if let target::Event::Command { task, command } = event {
                 let data = vec![0; command.data_in_bytes as usize];
-                assert!(self.target.respond(task, Response { data, ..Response::default() }));
+                assert!(self.target.respond(task, Response { data: data.into(), ..Response::default() }));
             }
         }
         let mut may_ask = 0;
