@@ -168,7 +168,6 @@ fn datagrams(at: SocketAddr) -> ListenAddress {
     ListenAddress::Datagrams(DatagramOptions {
         endpoint: DatagramEndpoint::Udp(at),
         receive_buffer_bytes: Some(8 << 20),
-        ring_payload_bytes: None,
         payload_bytes_min: FRAME_BYTES_MIN,
         share: None,
     })

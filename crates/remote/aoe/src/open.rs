@@ -166,7 +166,6 @@ fn endpoint(interface: &str) -> Result<Box<dyn Datagrams>, OpenError> {
     let options = DatagramOptions {
         endpoint: DatagramEndpoint::Ethernet { interface: interface.to_owned(), ether_type: ETHER_TYPE },
         receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES),
-        ring_payload_bytes: None,
         payload_bytes_min: aoe::ATA_BYTES + SECTOR_BYTES,
         share: None,
     };

@@ -368,7 +368,6 @@ fn open(endpoint: DatagramEndpoint) -> io::Result<Box<dyn Datagrams>> {
     let options = DatagramOptions {
         endpoint,
         receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES),
-        ring_payload_bytes: Some(FRAME_BYTES_MAX),
         payload_bytes_min: FRAME_BYTES_MIN,
         share: None,
     };

@@ -36,8 +36,9 @@ const BATCH: usize = 64;
 /// Frames sent before other tasks run.
 const ROUND: usize = 512;
 /// Frames made before they are sent, and commands carried out before their replies are: the initiator works on what has arrived while
-/// the rest is made. With all of a window in one go either side waits for the other in turn.
-const SENT_TOGETHER: usize = 16;
+/// the rest is made. With all of a window in one go either side waits for the other in turn. 44 datagrams of 1,472 bytes are what UDP
+/// joins.
+const SENT_TOGETHER: usize = 44;
 const CARRIED_OUT_TOGETHER: usize = 8;
 /// Sessions at once, if there is memory for them.
 const SESSIONS_MAX: usize = 128;

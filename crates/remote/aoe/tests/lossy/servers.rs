@@ -24,7 +24,6 @@ pub(crate) fn endpoint(interface: &str) -> DatagramOptions {
     DatagramOptions {
         endpoint: DatagramEndpoint::Ethernet { interface: interface.to_owned(), ether_type: ETHER_TYPE },
         receive_buffer_bytes: None,
-        ring_payload_bytes: None,
         payload_bytes_min: 0,
         share: None,
     }

@@ -76,7 +76,6 @@ pub(crate) fn open(endpoint: DatagramEndpoint) -> Box<dyn Datagrams> {
     let options = DatagramOptions {
         endpoint,
         receive_buffer_bytes: None,
-        ring_payload_bytes: None,
         payload_bytes_min: 0,
         share: None,
     };

@@ -16,12 +16,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::calls::Name;
-use super::ring::ReceiveRing;
 use super::{get_option, set_option, set_receive_buffer};
 use crate::tap::request;
-
-/// A ring where no receive buffer is asked for.
-const RING_BYTES: usize = 4 << 20;
 
 /// What a packet socket is bound to.
 pub(super) struct Packet {
@@ -29,8 +25,6 @@ pub(super) struct Packet {
     bound: sockaddr_ll,
     /// As it was last seen.
     mtu: Cell<usize>,
-    /// What is received, unless the socket has a queue.
-    pub(super) ring: Option<ReceiveRing>,
 }
 
 impl Packet {
@@ -51,15 +45,7 @@ impl Packet {
             sll_ifindex: index as i32,
             ..zeroed()
         };
-        let ring = options.ring_payload_bytes.and_then(|payload_bytes| {
-            let bytes = options.receive_buffer_bytes.unwrap_or(RING_BYTES);
-            let ring = ReceiveRing::open(&socket, payload_bytes, bytes);
-            ring.inspect_err(|error| tracing::debug!(interface, %error, "frames are received without a ring"))
-                .ok()
-        });
-        if ring.is_none() {
-            set_receive_buffer(&socket, options.receive_buffer_bytes)?;
-        }
+        set_receive_buffer(&socket, options.receive_buffer_bytes)?;
         // What this machine sends is no news. A kernel before 4.20 has no such option; it marks those frames.
         let _ = set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32);
         let bound = bind(&socket, &asked)?;
@@ -71,7 +57,7 @@ impl Packet {
             let why = format!("interface {interface} is down: bring it up (ip link set {interface} up)");
             return Err(io::Error::new(io::ErrorKind::NetworkDown, why));
         }
-        let packet = Packet { interface: interface.to_owned(), bound, mtu: Cell::new(0), ring };
+        let packet = Packet { interface: interface.to_owned(), bound, mtu: Cell::new(0) };
         let (mtu, least) = (packet.mtu(&socket), options.payload_bytes_min);
         if mtu < least {
             let why = format!(
@@ -120,11 +106,7 @@ impl Packet {
 /// Who has sent a frame; `None` if it is not for this station.
 pub(super) fn sender(name: &sockaddr_storage) -> Option<DatagramAddress> {
     // SAFETY: the kernel gives a sockaddr_ll with each frame of a packet socket, and a storage has room for any address.
-    sender_of(unsafe { &*(&raw const *name).cast::<sockaddr_ll>() })
-}
-
-/// The same of an address that is known to be one of a packet socket.
-pub(super) fn sender_of(name: &sockaddr_ll) -> Option<DatagramAddress> {
+    let name = unsafe { &*(&raw const *name).cast::<sockaddr_ll>() };
     let is_ours =
         matches!(name.sll_pkttype, libc::PACKET_HOST | libc::PACKET_BROADCAST | libc::PACKET_MULTICAST);
     (is_ours && name.sll_halen == 6).then(|| address(name))

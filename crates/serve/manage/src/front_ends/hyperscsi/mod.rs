@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use ::hyperscsi::{Counters, ETHERTYPE, FRAME_BYTES_MAX, FRAME_BYTES_MIN, UDP_PORT};
+use ::hyperscsi::{Counters, ETHERTYPE, FRAME_BYTES_MIN, UDP_PORT};
 use hyperscsi_server::{HYPERSCSI, HyperScsi, SessionStatus};
 use reactor::{DatagramEndpoint, DatagramOptions, StreamOptions};
 use server::{HostAddress, ListenAddress, Portal, Server};
@@ -60,7 +60,6 @@ fn listen(text: &str) -> Result<ListenAddress, Unfit> {
     Ok(ListenAddress::Datagrams(DatagramOptions {
         endpoint,
         receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES),
-        ring_payload_bytes: Some(FRAME_BYTES_MAX),
         payload_bytes_min: FRAME_BYTES_MIN,
         share: None,
     }))
