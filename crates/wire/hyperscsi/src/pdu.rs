@@ -269,7 +269,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn written(message: Message) -> Vec<u8> {
+    fn written(message: &Message) -> Vec<u8> {
         [&message.head[..], &message.data].concat()
     }
 
@@ -289,14 +289,14 @@ mod tests {
         ];
         let request = Request::Command { number: 7, command };
         assert_eq!(Request::parse(bytes.concat()).as_ref(), Some(&request));
-        assert_eq!(written(request.message()), bytes.concat());
+        assert_eq!(written(&request.message()), bytes.concat());
 
         let lun = [0, 1, 0, 0, 0, 0, 0, 0];
         let abort = Request::TaskManagement { number: 8, function: Function::AbortTask, lun, referenced: 7 };
         let bytes =
             [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7].to_vec();
         assert_eq!(Request::parse(bytes.clone()).as_ref(), Some(&abort));
-        assert_eq!(written(abort.message()), bytes);
+        assert_eq!(written(&abort.message()), bytes);
 
         let response = Response { status: 2, residual: -3, sense: vec![0x70], data: vec![5].into() };
         let bytes = [
@@ -305,16 +305,16 @@ mod tests {
         ];
         let reply = Reply::Response { number: 7, response };
         assert_eq!(Reply::parse(bytes.concat()).as_ref(), Some(&reply));
-        assert_eq!(written(reply.message()), bytes.concat());
+        assert_eq!(written(&reply.message()), bytes.concat());
 
         let done = Reply::Done { number: 8, result: FunctionResult::Complete };
-        assert_eq!(written(done.message()), [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8]);
+        assert_eq!(written(&done.message()), [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8]);
     }
 
     #[test]
     fn what_breaks_a_rule_is_no_request() {
         let good = written(
-            Request::Command { number: 1, command: Command { cdb: vec![0; 6], ..Command::default() } }
+            &Request::Command { number: 1, command: Command { cdb: vec![0; 6], ..Command::default() } }
                 .message(),
         );
         assert!(Request::parse(good.clone()).is_some());
@@ -357,10 +357,10 @@ mod tests {
                 bytes[20..22].fill(0);
             }
             if let Some(request) = Request::parse(bytes.clone()) {
-                prop_assert_eq!(written(request.message()), bytes.clone());
+                prop_assert_eq!(written(&request.message()), bytes.clone());
             }
             if let Some(reply) = Reply::parse(bytes.clone()) {
-                prop_assert_eq!(written(reply.message()), bytes);
+                prop_assert_eq!(written(&reply.message()), bytes);
             }
         }
     }

@@ -46,7 +46,7 @@ fn frames_of_twenty(config: Config) -> (usize, usize) {
     pair.to_target.clear();
     pair.to_initiator.clear();
     for cdb in 0..20 {
-        pair.initiator.submit(command(cdb, 512, Vec::new())).unwrap();
+        pair.initiator.submit(command(cdb, 512, Vec::new())).expect("there is room");
     }
     pair.pass(SECOND);
     assert_eq!(pair.events.len(), 20);
@@ -73,7 +73,7 @@ fn messages_of_a_lost_frame_are_sent_again_together() {
     pair.pass(SECOND);
     pair.to_target.clear();
     for cdb in 0..20 {
-        pair.initiator.submit(command(cdb, 0, Vec::new())).unwrap();
+        pair.initiator.submit(command(cdb, 0, Vec::new())).expect("there is room");
     }
     pair.passes = |_, _| false;
     pair.settle();
