@@ -10,6 +10,7 @@ mod diagnosis;
 mod failover;
 mod fuzz;
 mod gateway;
+mod hyperscsi;
 mod instructions;
 mod lot;
 mod measuring;
@@ -95,6 +96,8 @@ enum Command {
     Failover(failover::Options),
     /// Document 004's tables: one disk, one server, three, and levels of RAID; writes its page
     Cern(cern::Options),
+    /// Several HyperSCSI servers at once, more sessions and cores, and a link shared with TCP; writes its page
+    Hyperscsi(hyperscsi::Options),
     /// Document 003's configuration: a gateway between two storage networks, at wire speed; writes its page
     Gateway(gateway::Options),
     /// The Python module: built, and tested by pytest where Python 3.11 with venv is installed
@@ -134,6 +137,7 @@ fn main() -> ExitCode {
         Command::Soak(options) => soak::run(&options),
         Command::Failover(options) => failover::run(&options),
         Command::Cern(options) => cern::run(&options),
+        Command::Hyperscsi(options) => hyperscsi::run(&options),
         Command::Gateway(options) => gateway::run(&options),
         Command::Python => python::run(),
         Command::Changes(options) => changes::run(&options),

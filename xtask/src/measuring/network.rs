@@ -63,6 +63,44 @@ impl Network {
         Ok(())
     }
 
+    /// How long packets of a link may be, at both ends.
+    pub(crate) fn set_mtu(&self, number: u8, ends: [&str; 2], mtu: u32) -> Result<()> {
+        for end in ends {
+            let name = &self.host(end)?.name;
+            let words = ["-n", name, "link", "set", &format!("link{number}"), "mtu", &mtu.to_string()];
+            process::run("ip", &words)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a host a switch between these links, which lose their addresses there.
+    pub(crate) fn bridge(&self, host: &str, links: &[u8]) -> Result<()> {
+        let name = &self.host(host)?.name;
+        let ip = |words: &[&str]| process::run("ip", &[&["-n", name], words].concat());
+        ip(&["link", "add", "bridge", "type", "bridge"])?;
+        ip(&["link", "set", "bridge", "up"])?;
+        for link in links {
+            let interface = format!("link{link}");
+            ip(&["address", "flush", "dev", &interface])?;
+            ip(&["link", "set", &interface, "master", "bridge"])?;
+        }
+        Ok(())
+    }
+
+    /// Gives a host one more address on a link.
+    pub(crate) fn address(&self, host: &str, link: u8, address: &str) -> Result<()> {
+        let name = &self.host(host)?.name;
+        let words = ["-n", name, "address", "add", address, "dev", &format!("link{link}")];
+        process::run("ip", &words).map(drop)
+    }
+
+    /// Has a host cut what it sends by a link into segments itself, so that a queue behind it sees them one by one.
+    pub(crate) fn send_segments_alone(&self, link: u8, host: &str) -> Result<()> {
+        let name = &self.host(host)?.name;
+        let words = ["-n", name, "link", "set", &format!("link{link}"), "gso_max_segs", "1"];
+        process::run("ip", &words).map(drop)
+    }
+
     /// Takes this host's end of a link down, or up again.
     pub(crate) fn set_up(&self, number: u8, host: &str, is_up: bool) -> Result<()> {
         let (name, state) = (&self.host(host)?.name, if is_up { "up" } else { "down" });
