@@ -24,12 +24,17 @@ pub(super) struct Loads<'a> {
 /// Storage that is reached over a network stands beside networks, and other storage beside disks.
 const OVER_A_NETWORK: &str = "3.";
 
+/// Whether storage of this kind, which a URL's scheme begins, is reached over a network.
+fn is_remote(kind: &str) -> bool {
+    let protocol = kind.split_once('+').map_or(kind, |(protocol, _)| protocol);
+    ["iscsi", "nbd", "nbds", "hyperscsi", "aoe", "rbd"].contains(&protocol)
+}
+
 impl<'a> Loads<'a> {
     /// Nothing if the document prints no CPU loads, or nothing of it was measured.
     pub(super) fn of(report: &'a Report<'_>) -> Option<Loads<'a>> {
         let document = report.record.suite.document.as_deref()?;
-        let kind = &report.record.subject.kind;
-        let is_remote = kind == "iscsi" || kind.starts_with("nbd");
+        let is_remote = is_remote(&report.record.subject.kind);
         let is_wanted =
             |row: &&Row| row.document == document && row.table.starts_with(OVER_A_NETWORK) == is_remote;
         let loads =
@@ -112,4 +117,19 @@ fn is_same(summary: &CellSummary, row: &Row) -> bool {
         _ => return false,
     };
     row.direction == Some(direction) && row.block_bytes == Some(access.block_bytes) && row.pattern == pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_remote;
+
+    #[test]
+    fn every_protocol_stands_beside_networks_and_layers_and_files_beside_disks() {
+        for kind in ["iscsi", "nbd", "nbd+unix", "nbds", "hyperscsi", "hyperscsi+udp", "aoe"] {
+            assert!(is_remote(kind), "{kind}");
+        }
+        for kind in ["file", "ram", "block device", "raid5"] {
+            assert!(!is_remote(kind), "{kind}");
+        }
+    }
 }
