@@ -8,7 +8,7 @@ use derive_more::{Display, Error};
 use crate::area::{Area, AreaCopy};
 use crate::device::RaidDevice;
 use crate::intent::Intent;
-use crate::journal::{HEADERS, Journal, Log, Superseded};
+use crate::journal::{HEADERS, Journal, Log};
 use crate::members::Members;
 use crate::merge::{WRITES_MAX, WaitingWrites};
 use crate::operations::Operations;
@@ -327,18 +327,9 @@ async fn open_journal(
     let (generation, key) = old.as_ref().map_or((0, 0), |log| (log.generation(), log.key()));
     if origin == Origin::Existing {
         let mut log = old.ok_or(AssemblyError::NoJournal)?;
-        let mut superseded = Superseded::default();
-        for number in 0.. {
-            let Some(change) = log.next().await? else { break };
-            superseded.add(number, &change);
-        }
-        log.rewind();
-        for number in 0.. {
-            let Some(change) = log.next().await? else { break };
+        while let Some(change) = log.next().await? {
             set.check_change(&change)?;
-            for change in superseded.rest_of(number, change) {
-                set.apply(&set.with_parity(change), Durability::Cached).await?;
-            }
+            set.apply(&set.with_parity(change), Durability::Cached).await?;
         }
         set.members.flush().await?;
     }

@@ -176,41 +176,6 @@ pub(crate) fn modify_parity(parity: &mut [Option<Buffer>], index: usize, mut old
     }
 }
 
-/// Partial parity of RAID 5, which is that of the data strips but for the one that is written, and parity with its new content: from
-/// what a plan has read, which is used up. `None`, with nothing changed, if that does not give it.
-pub(crate) fn partial_parity(
-    method: Method,
-    strips: &mut [Option<Buffer>],
-    written: usize,
-    data: usize,
-    new: &[u8],
-) -> Option<(Buffer, Buffer)> {
-    let (partial, mut parity) = match method {
-        Method::Modify => match (strips[written].take(), strips[data].take()) {
-            (Some(old), Some(mut parity)) => {
-                xor_into(&mut parity, &old);
-                (parity, old)
-            }
-            (old, parity) => {
-                (strips[written], strips[data]) = (old, parity);
-                return None;
-            }
-        },
-        Method::Reconstruct => {
-            let others: Vec<&[u8]> = (0..data)
-                .filter(|strip| *strip != written)
-                .filter_map(|strip| strips[strip].as_deref())
-                .collect();
-            if others.len() + 1 < data {
-                return None;
-            }
-            (parity_of(&others, 1, new.len()).pop()?, Buffer::recycled(new.len()))
-        }
-    };
-    crate::parity::parity(&[&partial, new], &mut parity);
-    Some((partial, parity))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

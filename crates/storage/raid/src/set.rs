@@ -12,9 +12,8 @@ use crate::locks::ExtentLocks;
 use crate::members::{Members, Unread};
 use crate::merge::WaitingWrites;
 use crate::operations::{Operations, all, first_error};
-use crate::parity::xor_into;
 use crate::plan::{Plan, Stripe, parity_of};
-use crate::{Layout, Level, MemberDevice};
+use crate::{Layout, MemberDevice};
 
 /// Blocks of a new area that are erased by one write.
 const ERASED_BLOCKS: u64 = 256;
@@ -215,40 +214,6 @@ impl Set {
         change
     }
 
-    /// Makes parity fit data strips whose write was interrupted, by the partial parity of the record. What a strip has cannot be
-    /// read where its member has failed: parity stands for it, and is left as it is.
-    pub(crate) async fn complete_parity(&self, stripe: u64, partial: &[Part]) -> Result<(), DeviceError> {
-        let block_bytes = self.bytes(1);
-        for part in partial {
-            let columns = part.column..part.column + (part.data.len() / block_bytes) as u64;
-            let whole = self.read_strip(stripe, part.strip, &columns).await;
-            let each = match whole {
-                Ok(data) => vec![(columns, data, part.data.clone())],
-                Err(Unread::Lacking) => Vec::new(),
-                // One block that cannot be read is not to leave the others unfit.
-                Err(Unread::Bad(_)) => {
-                    let mut read = Vec::new();
-                    for (column, partial) in columns.zip(0..) {
-                        let start = partial * block_bytes;
-                        let content = part.data.part(start..start + block_bytes);
-                        let data = self.read_strip(stripe, part.strip, &(column..column + 1)).await;
-                        if let (Ok(data), Some(content)) = (data, content) {
-                            read.push((column..column + 1, data, content));
-                        }
-                    }
-                    read
-                }
-            };
-            for (columns, mut parity, partial) in each {
-                xor_into(&mut parity, &partial);
-                let strip = self.layout.data_strips();
-                let part = Part { strip, column: columns.start, data: parity.share() };
-                self.write_parts(stripe, &[part], Durability::Cached).await?;
-            }
-        }
-        Ok(())
-    }
-
     /// Replaces a failed member.
     pub(crate) async fn replace(
         self: Arc<Self>,
@@ -310,12 +275,6 @@ impl Set {
                 given.iter().all(|part| fits(part) && !part.data.is_empty())
                     && derived.iter().all(|part| fits(part) && follows(part))
             }
-            Change::Modify { partial, .. } => partial.iter().all(|part| {
-                fits(part)
-                    && part.strip < self.layout.data_strips()
-                    && !part.data.is_empty()
-                    && self.layout.level() == Level::Raid5
-            }),
             Change::Clear { stripe, stripes, members, .. } => {
                 let are_members = members.iter().all(|member| *member < self.layout.members());
                 are_members && *stripes > 0 && stripe.checked_add(*stripes).is_some()

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use block::{Buffer, DeviceError, Durability, Extent, Slice};
 
-use crate::Level;
 use crate::journal::{Change, Part};
 use crate::layout::Piece;
 use crate::merge::{Batch, StripeWrite};
 use crate::operations::windows;
-use crate::plan::{Method, Segment, modify_parity, parity_of, partial_parity, recover, segments};
+use crate::plan::{Method, Segment, modify_parity, parity_of, recover, segments};
 use crate::set::{Protection, Set};
 
 /// Stripes, or strips without parity, of one request that are written at once.
@@ -95,33 +94,12 @@ impl Set {
         }
         let mut parts: Vec<Part> = batch.writes.iter().flat_map(|write| self.data_parts(write)).collect();
         let blocks: Vec<Range<u64>> = batch.writes.iter().map(|write| write.blocks.clone()).collect();
-        // Of each segment, or none.
-        let mut partial = self.records_partial_parity().then(Vec::new);
         for segment in segments(&blocks, self.layout.strip_blocks(), self.layout.data_strips()) {
-            let parity = self.parity_parts(stripe, &batch.writes, &segment, partial.is_some()).await?;
-            parts.extend(parity.parts);
-            partial = partial.zip(parity.partial).map(|(mut all, one)| {
-                all.push(one);
-                all
-            });
+            parts.extend(self.parity_parts(stripe, &batch.writes, &segment).await?);
         }
-        let given = parts.len();
         parts.retain(|part| self.is_held(stripe, part.strip));
-        let change = match partial {
-            Some(partial) if parts.len() == given => Change::Modify { stripe, parts, partial },
-            _ => Change::Update { stripe, derived: self.derived(&parts), parts },
-        };
-        self.carry_out(change, batch.durability).await
-    }
-
-    /// Whether partial parity suffices in the journal. What is acknowledged is then on stable storage without it, and blocks have
-    /// no checksums, which would have to be written again. Of RAID 6 two strips that lack could not be told from P and Q of which
-    /// one is old.
-    fn records_partial_parity(&self) -> bool {
-        self.layout.level() == Level::Raid5
-            && !self.has_sums
-            && matches!(self.protection, Protection::Journal(_))
-            && !self.members.have_volatile_caches()
+        let derived = self.derived(&parts);
+        self.carry_out(Change::Update { stripe, parts, derived }, batch.durability).await
     }
 
     /// Protects a change, and carries it out on the members. The caller has locked its blocks.
@@ -143,13 +121,7 @@ impl Set {
 
     pub(crate) async fn apply(&self, change: &Change, durability: Durability) -> Result<(), DeviceError> {
         match change {
-            // As it is read from the journal.
-            Change::Modify { stripe, parts, partial } if parts.is_empty() => {
-                self.complete_parity(*stripe, partial).await
-            }
-            Change::Update { stripe, parts, .. } | Change::Modify { stripe, parts, .. } => {
-                self.write_parts(*stripe, parts, durability).await
-            }
+            Change::Update { stripe, parts, .. } => self.write_parts(*stripe, parts, durability).await,
             Change::Clear { stripe, stripes, members, may_unmap } => {
                 self.clear_stripes(*stripe..stripe + stripes, members, *may_unmap).await
             }
@@ -168,14 +140,13 @@ impl Set {
         pieces.filter_map(part).collect()
     }
 
-    /// The new parity of a segment; with partial parity, if that is wanted, one strip is written, and parity is held.
+    /// The new parity of a segment.
     async fn parity_parts(
         &self,
         stripe: u64,
         writes: &[StripeWrite],
         segment: &Segment,
-        wants_partial: bool,
-    ) -> Result<NewParity, DeviceError> {
+    ) -> Result<Vec<Part>, DeviceError> {
         let Segment { columns, written } = segment;
         let data_strips = self.layout.data_strips();
         let length = self.bytes(columns.end - columns.start);
@@ -187,14 +158,6 @@ impl Set {
         };
         let gathered = self.gather(stripe, columns, Vec::new(), |stripe| stripe.write(written)).await?;
         let (method, mut strips) = (gathered.plan.method, gathered.strips);
-        if let ([strip], true) = (&written[..], wants_partial)
-            && let Some(new) = new(*strip)
-            && let Some((partial, parity)) = partial_parity(method, &mut strips, *strip, data_strips, new)
-        {
-            let part = |strip, data: Buffer| Part { strip, column: columns.start, data: data.share() };
-            let parts = vec![part(data_strips, parity)];
-            return Ok(NewParity { parts, partial: Some(part(*strip, partial)) });
-        }
         let parity: Vec<Option<Buffer>> = match method {
             Method::Modify => {
                 let mut parity = strips.split_off(data_strips);
@@ -224,12 +187,6 @@ impl Set {
         let parts = parity.into_iter().enumerate().filter_map(|(at, parity)| {
             Some(Part { strip: data_strips + at, column: columns.start, data: parity?.share() })
         });
-        Ok(NewParity { parts: parts.collect(), partial: None })
+        Ok(parts.collect())
     }
-}
-
-/// Parity of a segment as members are to have it.
-struct NewParity {
-    parts: Vec<Part>,
-    partial: Option<Part>,
 }

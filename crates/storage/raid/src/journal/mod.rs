@@ -11,11 +11,6 @@
 //!
 //! A record is absolute, and stripes are locked until theirs is applied; so replaying all in order is right, whatever
 //! part of them the members have. Since a record is stable before its write is acknowledged, so is the write.
-//!
-//! Of RAID 5 whose members have no volatile cache, a write of one strip records partial parity only: what the other data strips give.
-//! From that and what the strip has, old or new, parity follows; and if the strip is lost, parity stands for it, old or new. What was
-//! applied is on stable storage there: so it is right, too, that a record which a later one of partial parity supersedes is not
-//! replayed, and it is necessary, since that one does not have the data ([`Superseded`]).
 
 mod record;
 mod replay;
@@ -28,7 +23,7 @@ use std::task::{Poll, Waker};
 
 use block::{Buffer, DeviceError, Lock};
 pub(crate) use record::{Change, HEADERS, Header, Part};
-pub(crate) use replay::{Log, Superseded};
+pub(crate) use replay::Log;
 use ring::{Ring, Start};
 
 use crate::Layout;

@@ -6,10 +6,10 @@
 //!   header (one block, in blocks 0 and 1 in turn)      record (from block 2 on)
 //!    0  "LNRJHEAD"                                       0  "LNRJ"
 //!    8  CRC32C of what follows                           4  CRC32C of all that follows, to the record's end
-//!   12  version, 3                                       8  key
+//!   12  version, 2                                       8  key
 //!   16  generation                                      16  sequence
 //!   24  key of the records                              24  blocks of the record
-//!   32  first record: its block, counted from block 2   28  kind: 1 update, 2 zeros, 3 zeros deallocated, 4 partial parity
+//!   32  first record: its block, counted from block 2   28  kind: 1 update, 2 zeros, 3 zeros deallocated
 //!   40  first record: its sequence                      30  number of parts
 //!                                                       32  stripe
 //!                                                       40  stripes
@@ -42,10 +42,6 @@ pub(crate) enum Change {
     /// These parts of a stripe have this content. The last `derived` of them are parity that follows from the others, which are all
     /// data of the stripe: their content is not recorded, and is empty when the record is read.
     Update { stripe: u64, parts: Vec<Part>, derived: usize },
-    /// The same on members without a volatile cache, for RAID 5, where in each column one data strip is written: only `partial` is
-    /// recorded, by the strip that is written the exclusive-or of the other data strips. With what that strip has then, old or new,
-    /// it gives parity. `parts` are what members are to have, and empty when the record is read.
-    Modify { stripe: u64, parts: Vec<Part>, partial: Vec<Part> },
     /// All blocks that these members have of some stripes are zeros, and deallocated where that is possible and wanted. The
     /// other members did not hold them.
     Clear { stripe: u64, stripes: u64, members: Vec<usize>, may_unmap: bool },
@@ -68,12 +64,11 @@ const HEADER_BYTES: usize = 48;
 const MAGIC: &[u8; 4] = b"LNRJ";
 const FIXED_BYTES: usize = 48;
 const PART_BYTES: usize = 12;
-/// From 2 on parity that follows from a record is not in it, and from 3 on there is partial parity. What is read may be older.
-const VERSION: u32 = 3;
+/// From 2 on parity that follows from a record is not in it. What is read may be older, and is then complete.
+const VERSION: u32 = 2;
 const UPDATE: u16 = 1;
 const ZEROS: u16 = 2;
 const DEALLOCATED: u16 = 3;
-const PARTIAL: u16 = 4;
 
 impl Header {
     pub(crate) fn encode(&self, block_bytes: usize) -> Slice {
@@ -105,18 +100,17 @@ impl Change {
     /// The stripes that it changes.
     pub(crate) fn stripes(&self) -> RangeInclusive<u64> {
         match self {
-            Change::Update { stripe, .. } | Change::Modify { stripe, .. } => *stripe..=*stripe,
+            Change::Update { stripe, .. } => *stripe..=*stripe,
             Change::Clear { stripe, stripes, .. } => {
                 *stripe..=stripe.saturating_add(*stripes).saturating_sub(1)
             }
         }
     }
 
-    /// The parts whose content is recorded.
+    /// The parts of an update whose content is recorded.
     fn recorded(&self) -> &[Part] {
         match self {
             Change::Update { parts, derived, .. } => &parts[..parts.len() - derived],
-            Change::Modify { partial, .. } => partial,
             Change::Clear { .. } => &[],
         }
     }
@@ -124,7 +118,6 @@ impl Change {
     fn list_length(&self) -> usize {
         match self {
             Change::Update { parts, .. } => parts.len(),
-            Change::Modify { partial, .. } => partial.len(),
             Change::Clear { members, .. } => members.len(),
         }
     }
@@ -142,7 +135,6 @@ impl Change {
         out[..4].copy_from_slice(MAGIC);
         let (kind, stripe, stripes) = match self {
             Change::Update { stripe, .. } => (UPDATE, *stripe, 1),
-            Change::Modify { stripe, .. } => (PARTIAL, *stripe, 1),
             Change::Clear { stripe, stripes, may_unmap, .. } => {
                 (if *may_unmap { DEALLOCATED } else { ZEROS }, *stripe, *stripes)
             }
@@ -162,7 +154,7 @@ impl Change {
             }
         };
         match self {
-            Change::Update { parts, .. } | Change::Modify { partial: parts, .. } => {
+            Change::Update { parts, .. } => {
                 let recorded = self.recorded();
                 let mut data = head;
                 for (index, part) in parts.iter().enumerate() {
@@ -201,7 +193,7 @@ impl Change {
                 let members = (0..count).map(member).collect::<Option<Vec<usize>>>()?;
                 Some(Change::Clear { stripe, stripes, members, may_unmap: kind == DEALLOCATED })
             }
-            kind @ (UPDATE | PARTIAL) => {
+            UPDATE => {
                 let mut parts = Vec::new();
                 let mut data = head_bytes(count, block_bytes);
                 for index in 0..count {
@@ -212,10 +204,7 @@ impl Change {
                     parts.push(Part { strip, column, data: part });
                     data += length;
                 }
-                Some(match kind {
-                    UPDATE => Change::Update { stripe, parts, derived: 0 },
-                    _ => Change::Modify { stripe, parts: Vec::new(), partial: parts },
-                })
+                Some(Change::Update { stripe, parts, derived: 0 })
             }
             _ => None,
         }
@@ -285,18 +274,6 @@ mod tests {
         let Some(Change::Update { parts, .. }) = Change::decode(&record, 512) else { panic!("no update") };
         let read: Vec<_> = parts.iter().map(|part| (part.strip, part.data.len())).collect();
         assert_eq!((record.len(), read), (3 * 512, vec![(1, 1024), (4, 0)]));
-    }
-
-    #[test]
-    fn of_a_modified_strip_partial_parity_is_recorded() {
-        let Change::Update { stripe, parts, .. } = update() else { panic!("an update") };
-        let partial = vec![Part { strip: 1, column: 3, data: parts[1].data.clone() }];
-        let record = encoded(&Change::Modify { stripe, parts, partial });
-        let Some(Change::Modify { stripe: 77, parts, partial }) = Change::decode(&record, 512) else {
-            panic!("no partial parity")
-        };
-        let read: Vec<_> = partial.iter().map(|part| (part.strip, part.column, part.data[0])).collect();
-        assert_eq!((record.len(), parts.len(), read), (3 * 512, 0, vec![(1, 3, 9)]));
     }
 
     #[test]

@@ -1,65 +1,10 @@
 //! Reading a journal at assembly.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use block::{BlockDevice, Buffer, DeviceError, Extent};
 
 use super::record::{Change, HEADERS, Header};
-
-/// Which records are not replayed, for some of their stripes, because of a later one. Records are numbered in their order. Pure.
-///
-/// Partial parity is recorded when all records of its stripe before it are on the members' stable storage. It fits the strips as they
-/// were then, so it is not replayed if there is a later record of any kind; and older data, from before it, are not written over newer
-/// ones that it does not have.
-#[derive(Debug, Default)]
-pub(crate) struct Superseded {
-    /// By stripe that has a record of partial parity; not more than there are records in the ring.
-    stripes: BTreeMap<u64, Latest>,
-}
-
-#[derive(Debug)]
-struct Latest {
-    partial: u64,
-    any: u64,
-}
-
-impl Superseded {
-    pub(crate) fn add(&mut self, number: u64, change: &Change) {
-        if let Change::Modify { stripe, .. } = change {
-            self.stripes.insert(*stripe, Latest { partial: number, any: number });
-        }
-        self.stripes.range_mut(change.stripes()).for_each(|(_, latest)| latest.any = number);
-    }
-
-    /// What is to be replayed of a record.
-    pub(crate) fn rest_of(&self, number: u64, change: Change) -> Vec<Change> {
-        let (stripe, stripes, members, may_unmap) = match change {
-            Change::Update { stripe, .. } if self.is_before_partial(number, stripe) => return Vec::new(),
-            Change::Modify { stripe, .. } if self.stripes.get(&stripe).is_some_and(|of| of.any > number) => {
-                return Vec::new();
-            }
-            Change::Update { .. } | Change::Modify { .. } => return vec![change],
-            Change::Clear { stripe, stripes, members, may_unmap } => (stripe, stripes, members, may_unmap),
-        };
-        let mut rest = Vec::new();
-        let mut start = stripe;
-        let end = stripe.saturating_add(stripes);
-        let kept = self.stripes.range(stripe..end).filter(|(_, of)| of.partial > number);
-        for kept in kept.map(|(stripe, _)| *stripe).chain([end]) {
-            if kept > start {
-                let (stripe, stripes, members) = (start, kept - start, members.clone());
-                rest.push(Change::Clear { stripe, stripes, members, may_unmap });
-            }
-            start = kept + 1;
-        }
-        rest
-    }
-
-    fn is_before_partial(&self, number: u64, stripe: u64) -> bool {
-        self.stripes.get(&stripe).is_some_and(|latest| latest.partial > number)
-    }
-}
 
 /// The records of one copy of a journal, in order.
 pub(crate) struct Log {
@@ -128,8 +73,7 @@ impl Log {
         Ok(Some(log))
     }
 
-    /// Begins again.
-    pub(crate) fn rewind(&mut self) {
+    fn rewind(&mut self) {
         (self.at, self.sequence, self.seen) = (self.header.start, self.header.sequence, 0);
     }
 
@@ -177,45 +121,4 @@ impl Log {
 async fn read(device: &dyn BlockDevice, lba: u64, blocks: u64) -> Result<Buffer, DeviceError> {
     let length = (blocks << device.geometry().block_size.shift()) as usize;
     device.read(Extent::new(lba, blocks), Buffer::recycled(length)).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn update(stripe: u64) -> Change {
-        Change::Update { stripe, parts: Vec::new(), derived: 0 }
-    }
-
-    fn partial(stripe: u64) -> Change {
-        Change::Modify { stripe, parts: Vec::new(), partial: Vec::new() }
-    }
-
-    fn clear(stripe: u64, stripes: u64) -> Change {
-        Change::Clear { stripe, stripes, members: vec![0], may_unmap: false }
-    }
-
-    /// The stripes of each record that are replayed.
-    fn replayed(records: &[Change]) -> Vec<Vec<u64>> {
-        let mut superseded = Superseded::default();
-        (0..).zip(records).for_each(|(number, change)| superseded.add(number, change));
-        let of = |(number, change): (u64, &Change)| {
-            superseded.rest_of(number, change.clone()).iter().flat_map(Change::stripes).collect()
-        };
-        (0..).zip(records).map(of).collect()
-    }
-
-    #[test]
-    fn what_partial_parity_supersedes_is_not_replayed() {
-        let none: Vec<u64> = Vec::new();
-        assert_eq!(replayed(&[update(1), update(1)]), [[1], [1]]);
-        assert_eq!(replayed(&[update(1), partial(1), update(2)]), [none.clone(), vec![1], vec![2]]);
-        assert_eq!(replayed(&[partial(1), partial(1)]), [none.clone(), vec![1]]);
-        assert_eq!(replayed(&[partial(1), update(1)]), [none.clone(), vec![1]]);
-        assert_eq!(replayed(&[partial(3), clear(0, 9)]), [none, (0..9).collect()]);
-        assert_eq!(
-            replayed(&[clear(0, 5), partial(0), partial(2), partial(4), update(2)]),
-            [vec![1, 3], vec![0], vec![], vec![4], vec![2]]
-        );
-    }
 }

@@ -77,11 +77,9 @@ impl Scene {
             true => Rig::with_sums(level, members, rows, guard),
             false => Rig::new(level, members, rows, guard),
         };
-        // The journal goes round in a part of its ring then, and that of RAID 5 has partial parity.
+        // The journal goes round in a part of its ring then.
         if number % 4 == 1 {
-            rig.disks.iter().for_each(Disk::have_no_cache);
-            // Some are replaced by disks with a cache.
-            rig.spares_have_cache = number % 8 != 1;
+            rig.disks.iter().for_each(Disk::say_no_cache);
         }
         // A test of what happens then, with a bitmap only.
         rig.accepts_wrong_data = true;

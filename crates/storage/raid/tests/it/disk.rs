@@ -31,8 +31,8 @@ struct State {
     /// Writes that succeed before one fails.
     writes_left: Option<u64>,
     losses: u64,
-    /// It has no cache, and says so: what it has acknowledged is on stable storage.
-    has_no_cache: bool,
+    /// What it says of its cache, which it has in any case: a set does not rely on it.
+    says_no_cache: bool,
     /// Polls that a read takes beyond the usual.
     slowness: u64,
     /// Reads, writes (with zeroes and unmap), flushes.
@@ -66,7 +66,7 @@ impl Disk {
             is_fenced: false,
             writes_left: None,
             losses: 0,
-            has_no_cache: false,
+            says_no_cache: false,
             slowness: 0,
             requests: [0; 3],
         })))
@@ -77,9 +77,9 @@ impl Disk {
         Disk(Arc::new(Mutex::new(self.state().clone())))
     }
 
-    /// From now on it has no cache.
-    pub(crate) fn have_no_cache(&self) {
-        self.state().has_no_cache = true;
+    /// It says from now on that it has no cache.
+    pub(crate) fn say_no_cache(&self) {
+        self.state().says_no_cache = true;
     }
 
     /// Every request fails from now on.
@@ -222,7 +222,7 @@ impl Disk {
         }
         pause().await;
         self.check(extent)?;
-        if durability == Durability::Stable || self.state().has_no_cache {
+        if durability == Durability::Stable {
             self.sync(extent).await?;
         }
         Ok(())
@@ -260,7 +260,7 @@ impl BlockDevice for Disk {
             read_only: false,
             thin: true,
             granularity: Blocks(1),
-            volatile_cache: !self.state().has_no_cache,
+            volatile_cache: !self.state().says_no_cache,
             durable: true,
             solid_state: true,
         }

@@ -28,7 +28,6 @@ pub(crate) struct Rig {
     pub(crate) accepts_wrong_data: bool,
     /// Blocks have checksums.
     pub(crate) has_sums: bool,
-    pub(crate) spares_have_cache: bool,
     nonce: u64,
 }
 
@@ -89,7 +88,6 @@ impl Rig {
             store: Arc::new(store),
             accepts_wrong_data: false,
             has_sums,
-            spares_have_cache: true,
             nonce: 7,
         };
         rig.disks = (0..members).map(|_| Disk::new(rig.disk_blocks())).collect();
@@ -120,11 +118,7 @@ impl Rig {
 
     /// A new disk for a member, with anything on it.
     pub(crate) fn spare(&self) -> Disk {
-        let disk = Disk::used(self.disk_blocks());
-        if !self.spares_have_cache {
-            disk.have_no_cache();
-        }
-        disk
+        Disk::used(self.disk_blocks())
     }
 
     /// The blocks for data of a disk.
