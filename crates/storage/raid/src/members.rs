@@ -152,11 +152,6 @@ impl Members {
         self.present(index).and_then(|member| member.summed)
     }
 
-    /// Whether blocks have checksums.
-    pub(crate) fn have_sums(&self) -> bool {
-        self.slots.lock().iter().any(|slot| slot.summed.is_some())
-    }
-
     /// Whether a member has a cache that a flush writes.
     pub(crate) fn have_volatile_caches(&self) -> bool {
         let slots = self.slots.lock();

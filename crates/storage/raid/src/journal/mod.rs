@@ -36,10 +36,7 @@ use crate::operations::Operations;
 const ENOUGH_BYTES: u64 = 2 << 20;
 
 /// Records between flushes at least, if they are as long as a stripe: with strips of a MiB, 2 MiB would be flushed after each.
-const LONGEST_RECORDS: u64 = 16;
-
-/// With checksums a flush writes a chunk of them for each few writes, so there are fewer.
-const ENOUGH_BYTES_WITH_SUMS: u64 = 8 << 20;
+const LONGEST_RECORDS: u64 = 8;
 
 /// What is written to the journal at once at most, beyond the first record.
 const BATCH_BYTES: usize = 4 << 20;
@@ -90,7 +87,7 @@ impl Journal {
         // Members are flushed before records are overwritten.
         let enough = match members.have_volatile_caches() {
             true => blocks,
-            false => enough_blocks(&members.layout(), members.have_sums(), blocks),
+            false => enough_blocks(&members.layout(), blocks),
         };
         let ring = Ring::new(blocks, enough, 0);
         let state = State {
@@ -310,11 +307,11 @@ impl Journal {
     }
 }
 
-/// How much of a ring of `blocks` is used mostly, where a flush of the members costs little: at most a quarter. It is 16 stripes of data
-/// at most, or 8 MiB, which processors' caches are to hold; no memory is taken for it.
-fn enough_blocks(layout: &Layout, has_sums: bool, blocks: u64) -> u64 {
-    let least = if has_sums { ENOUGH_BYTES_WITH_SUMS } else { ENOUGH_BYTES };
-    let least = least >> layout.block_size().shift();
+/// How much of a ring of `blocks` is used mostly, where a flush of the members costs little: 8 stripes of data, which processors' caches
+/// are to hold, at least 2 MiB, and at most a quarter. No memory is taken for it. With checksums, of which a flush writes some, more
+/// makes random writes no faster, and sequential ones slower.
+fn enough_blocks(layout: &Layout, blocks: u64) -> u64 {
+    let least = ENOUGH_BYTES >> layout.block_size().shift();
     least.max(LONGEST_RECORDS * layout.stripe_blocks()).min(blocks / 4)
 }
 
@@ -405,14 +402,13 @@ mod tests {
 
     #[test]
     fn a_ring_is_used_as_far_as_its_records_are_long() {
-        let enough = |strip: u64, has_sums: bool, ring_mib: u64| {
+        let enough = |strip: u64, ring_mib: u64| {
             let layout = Layout::new(Level::Raid5, 4, strip, BlockSize::B512, Blocks(1 << 20));
-            enough_blocks(&layout.expect("a layout"), has_sums, ring_mib << 11) >> 11
+            enough_blocks(&layout.expect("a layout"), ring_mib << 11) >> 11
         };
-        assert_eq!(enough(4 << 10, false, 1024), 2);
-        assert_eq!(enough(64 << 10, false, 1024), 3);
-        assert_eq!(enough(1 << 20, false, 1024), 48);
-        assert_eq!(enough(64 << 10, true, 1024), 8);
-        assert_eq!(enough(1 << 20, false, 32), 8);
+        assert_eq!(enough(4 << 10, 1024), 2);
+        assert_eq!(enough(64 << 10, 1024), 2);
+        assert_eq!(enough(1 << 20, 1024), 24);
+        assert_eq!(enough(1 << 20, 32), 8);
     }
 }
