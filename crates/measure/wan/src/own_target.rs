@@ -168,6 +168,7 @@ fn datagrams(at: SocketAddr) -> ListenAddress {
     ListenAddress::Datagrams(DatagramOptions {
         endpoint: DatagramEndpoint::Udp(at),
         receive_buffer_bytes: Some(8 << 20),
+        ring: None,
         payload_bytes_min: FRAME_BYTES_MIN,
         share: None,
     })

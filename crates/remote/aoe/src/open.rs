@@ -166,6 +166,7 @@ fn endpoint(interface: &str) -> Result<Box<dyn Datagrams>, OpenError> {
     let options = DatagramOptions {
         endpoint: DatagramEndpoint::Ethernet { interface: interface.to_owned(), ether_type: ETHER_TYPE },
         receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES),
+        ring: None,
         payload_bytes_min: aoe::ATA_BYTES + SECTOR_BYTES,
         share: None,
     };

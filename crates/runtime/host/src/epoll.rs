@@ -553,6 +553,11 @@ impl Direction {
         self.ready.set(false);
     }
 
+    /// Whether an error is to be told.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.get()
+    }
+
     /// Whether an attempt has a chance.
     pub(crate) fn check(&self) -> io::Result<()> {
         if self.ready.get() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }

@@ -8,8 +8,8 @@ use host::namespace::Namespace;
 use host::rtnetlink::{InterfaceSettings, Rtnetlink};
 use host::{Epoll, EpollOptions};
 use reactor::{
-    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, Datagrams, MacAddress, OutDatagram,
-    OutSlice, block_on, sleep, timeout, world, yield_now,
+    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, DatagramRing, Datagrams, MacAddress,
+    OutDatagram, OutSlice, block_on, sleep, timeout, world, yield_now,
 };
 use rustix::thread::CapabilitySet;
 
@@ -62,9 +62,21 @@ fn ethernet(interface: &str, ether_type: u16) -> DatagramOptions {
     DatagramOptions {
         endpoint: DatagramEndpoint::Ethernet { interface: interface.to_owned(), ether_type },
         receive_buffer_bytes: None,
+        ring: None,
         payload_bytes_min: 0,
         share: None,
     }
+}
+
+/// Frames are received by calls, or into a ring with places of so many bytes.
+const WAYS: [Option<DatagramRing>; 2] = [None, ring(1500)];
+
+const fn ring(payload_bytes: usize) -> Option<DatagramRing> {
+    Some(DatagramRing { payload_bytes, mtu_min: 0 })
+}
+
+fn with_ring(way: Option<DatagramRing>, interface: &str) -> DatagramOptions {
+    DatagramOptions { ring: way, ..ethernet(interface, ETHER_TYPE) }
 }
 
 fn open(options: &DatagramOptions) -> Box<dyn Datagrams> {
@@ -90,114 +102,162 @@ fn refusal(options: &DatagramOptions) -> io::Error {
 #[test]
 fn frames_go_both_ways_and_to_all() {
     with_pair(|| {
-        run(async {
-            let (left, right) = (open(&ethernet("left", ETHER_TYPE)), open(&ethernet("right", ETHER_TYPE)));
-            assert_eq!(left.local().to_string(), "02:00:00:00:00:01");
-            assert_eq!(left.payload_bytes_max(), 1500);
-            send(&*left, right.local(), b"to you");
-            assert_eq!(received(&*right).await, [(left.local(), b"to you".to_vec())]);
-            send(&*right, DatagramAddress::Ethernet(MacAddress::BROADCAST), b"to all");
-            assert_eq!(received(&*left).await, [(right.local(), b"to all".to_vec())]);
-        });
+        for way in WAYS {
+            run(async {
+                let (left, right) = (open(&with_ring(way, "left")), open(&with_ring(way, "right")));
+                assert_eq!(left.local().to_string(), "02:00:00:00:00:01");
+                assert_eq!(left.payload_bytes_max(), 1500);
+                send(&*left, right.local(), b"to you");
+                assert_eq!(received(&*right).await, [(left.local(), b"to you".to_vec())]);
+                send(&*right, DatagramAddress::Ethernet(MacAddress::BROADCAST), b"to all");
+                assert_eq!(received(&*left).await, [(right.local(), b"to all".to_vec())]);
+            });
+        }
     });
 }
 
 #[test]
 fn what_is_for_others_does_not_arrive() {
     with_pair(|| {
-        run(async {
-            let (left, right) = (open(&ethernet("left", ETHER_TYPE)), open(&ethernet("right", ETHER_TYPE)));
-            // An interface on which tcpdump listens takes them all.
-            send(&*left, DatagramAddress::Ethernet(MacAddress([2, 0, 0, 0, 0, 9])), b"for another station");
-            let tagged = open(&ethernet("left", VLAN));
-            send(&*tagged, right.local(), &[&[0, 5, 0x88, 0xa2][..], b"of VLAN 5"].concat());
-            let other = open(&ethernet("left", ETHER_TYPE + 1));
-            send(&*other, right.local(), b"of another protocol");
-            // A tag of VLAN 0 is a priority and nothing else.
-            send(&*tagged, right.local(), &[&[0xe0, 0, 0x88, 0xa2][..], b"urgent"].concat());
-            send(&*left, right.local(), b"for you");
-            let mut all = Vec::new();
-            while all.last().is_none_or(|(_, payload)| payload != b"for you") {
-                all.extend(received(&*right).await);
-            }
-            assert_eq!(all, [(left.local(), b"urgent".to_vec()), (left.local(), b"for you".to_vec())]);
-        });
+        for way in WAYS {
+            run(async {
+                let (left, right) = (open(&with_ring(way, "left")), open(&with_ring(way, "right")));
+                // An interface on which tcpdump listens takes them all.
+                send(
+                    &*left,
+                    DatagramAddress::Ethernet(MacAddress([2, 0, 0, 0, 0, 9])),
+                    b"for another station",
+                );
+                let tagged = open(&ethernet("left", VLAN));
+                send(&*tagged, right.local(), &[&[0, 5, 0x88, 0xa2][..], b"of VLAN 5"].concat());
+                let other = open(&ethernet("left", ETHER_TYPE + 1));
+                send(&*other, right.local(), b"of another protocol");
+                // A tag of VLAN 0 is a priority and nothing else.
+                send(&*tagged, right.local(), &[&[0xe0, 0, 0x88, 0xa2][..], b"urgent"].concat());
+                send(&*left, right.local(), b"for you");
+                let mut all = Vec::new();
+                while all.last().is_none_or(|(_, payload)| payload != b"for you") {
+                    all.extend(received(&*right).await);
+                }
+                assert_eq!(all, [(left.local(), b"urgent".to_vec()), (left.local(), b"for you".to_vec())]);
+            });
+        }
     });
 }
 
 #[test]
 fn a_burst_comes_in_order_and_what_has_no_room_is_counted() {
     with_pair(|| {
-        run(async {
-            let left = open(&ethernet("left", ETHER_TYPE));
-            let small =
-                DatagramOptions { receive_buffer_bytes: Some(16 << 10), ..ethernet("right", ETHER_TYPE) };
-            let right = open(&small);
-            const SENT: usize = 1000;
-            let numbers: Vec<[u8; 4]> = (0..SENT as u32).map(u32::to_be_bytes).collect();
-            let slices: Vec<[OutSlice<'_>; 1]> =
-                numbers.iter().map(|bytes| [OutSlice::Bytes(bytes)]).collect();
-            let all: Vec<OutDatagram<'_>> =
-                slices.iter().map(|payload| OutDatagram { to: right.local(), payload }).collect();
-            let mut sent = 0;
-            while sent < SENT {
-                sent += left.try_send(&all[sent..]).expect("room");
-            }
-            let mut arrived: Vec<Vec<u8>> = Vec::new();
-            let mut batch = DatagramBatch::new(64, 100);
-            while let Ok(count) = right.try_receive(&mut batch) {
-                assert_eq!(count, batch.iter().count());
-                arrived.extend(batch.iter().map(|(_, payload)| payload.to_vec()));
-            }
-            assert!(
-                arrived
-                    .iter()
-                    .map(Vec::as_slice)
-                    .eq(numbers.iter().take(arrived.len()).map(|bytes| &bytes[..]))
-            );
-            let dropped = right.drops().receive_buffer_full;
-            assert!(dropped > 0, "the buffer has no room for so many");
-            assert_eq!(arrived.len() as u64 + dropped, SENT as u64);
-            assert_eq!(right.drops().receive_buffer_full, dropped, "asking changes nothing");
-        });
+        for way in WAYS {
+            run(async {
+                let left = open(&ethernet("left", ETHER_TYPE));
+                let small =
+                    DatagramOptions { receive_buffer_bytes: Some(16 << 10), ..with_ring(way, "right") };
+                let right = open(&small);
+                const SENT: usize = 1000;
+                let numbers: Vec<[u8; 4]> = (0..SENT as u32).map(u32::to_be_bytes).collect();
+                let slices: Vec<[OutSlice<'_>; 1]> =
+                    numbers.iter().map(|bytes| [OutSlice::Bytes(bytes)]).collect();
+                let all: Vec<OutDatagram<'_>> =
+                    slices.iter().map(|payload| OutDatagram { to: right.local(), payload }).collect();
+                let mut sent = 0;
+                while sent < SENT {
+                    sent += left.try_send(&all[sent..]).expect("room");
+                }
+                let mut arrived: Vec<Vec<u8>> = Vec::new();
+                let mut batch = DatagramBatch::new(64, 100);
+                while let Ok(count) = right.try_receive(&mut batch) {
+                    assert_eq!(count, batch.iter().count());
+                    arrived.extend(batch.iter().map(|(_, payload)| payload.to_vec()));
+                }
+                assert!(
+                    arrived
+                        .iter()
+                        .map(Vec::as_slice)
+                        .eq(numbers.iter().take(arrived.len()).map(|bytes| &bytes[..]))
+                );
+                let dropped = right.drops().receive_buffer_full;
+                assert!(dropped > 0, "the buffer has no room for so many");
+                assert_eq!(arrived.len() as u64 + dropped, SENT as u64);
+                assert_eq!(right.drops().receive_buffer_full, dropped, "asking changes nothing");
+            });
+        }
     });
 }
 
 #[test]
 fn one_that_is_longer_than_its_place_is_dropped() {
     with_pair(|| {
-        run(async {
-            let (left, right) = (open(&ethernet("left", ETHER_TYPE)), open(&ethernet("right", ETHER_TYPE)));
-            send(&*left, right.local(), &[7; 100]);
-            send(&*left, right.local(), &[8; 10]);
-            let mut batch = DatagramBatch::new(8, 50);
-            right.receive(&mut batch).await.expect("received");
-            assert_eq!(batch.iter().collect::<Vec<_>>(), [(left.local(), &[8; 10][..])]);
-            assert_eq!(right.drops().too_long, 1);
-            let too_long = [OutSlice::Bytes(&[0; 1501])];
-            let refused = left.try_send(&[OutDatagram { to: right.local(), payload: &too_long }]);
-            assert_eq!(refused.expect_err("beyond the MTU").kind(), io::ErrorKind::InvalidInput);
-        });
+        for way in WAYS {
+            run(async {
+                let (left, right) = (open(&ethernet("left", ETHER_TYPE)), open(&with_ring(way, "right")));
+                send(&*left, right.local(), &[7; 100]);
+                send(&*left, right.local(), &[8; 10]);
+                let mut batch = DatagramBatch::new(8, 50);
+                right.receive(&mut batch).await.expect("received");
+                assert_eq!(batch.iter().collect::<Vec<_>>(), [(left.local(), &[8; 10][..])]);
+                assert_eq!(right.drops().too_long, 1);
+                let too_long = [OutSlice::Bytes(&[0; 1501])];
+                let refused = left.try_send(&[OutDatagram { to: right.local(), payload: &too_long }]);
+                assert_eq!(refused.expect_err("beyond the MTU").kind(), io::ErrorKind::InvalidInput);
+            });
+        }
     });
 }
 
 #[test]
 fn an_interface_that_goes_down_says_so_once_and_comes_back() {
     with_pair(|| {
+        for way in WAYS {
+            run(async {
+                let (left, right) = (open(&with_ring(way, "left")), open(&with_ring(way, "right")));
+                let rtnetlink = Rtnetlink::open().expect("the kernel's");
+                let index = rtnetlink.index("right").expect("there");
+                rtnetlink.set_down(index).expect("down");
+                let mut batch = DatagramBatch::new(8, 100);
+                let told = right.receive(&mut batch).await.expect_err("it is down");
+                assert_eq!(told.kind(), io::ErrorKind::NetworkDown);
+                let then = right.try_receive(&mut batch).expect_err("nothing is there");
+                assert_eq!(then.kind(), io::ErrorKind::WouldBlock);
+                rtnetlink.set_up(index, &InterfaceSettings::default()).expect("up again");
+                carries().await;
+                send(&*left, right.local(), b"again");
+                assert_eq!(received(&*right).await, [(left.local(), b"again".to_vec())]);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_ring_goes_round_and_its_places_are_read_and_changed_where_they_are() {
+    with_pair(|| {
         run(async {
-            let (left, right) = (open(&ethernet("left", ETHER_TYPE)), open(&ethernet("right", ETHER_TYPE)));
-            let rtnetlink = Rtnetlink::open().expect("the kernel's");
-            let index = rtnetlink.index("right").expect("there");
-            rtnetlink.set_down(index).expect("down");
-            let mut batch = DatagramBatch::new(8, 100);
-            let told = right.receive(&mut batch).await.expect_err("it is down");
-            assert_eq!(told.kind(), io::ErrorKind::NetworkDown);
-            let then = right.try_receive(&mut batch).expect_err("nothing is there");
-            assert_eq!(then.kind(), io::ErrorKind::WouldBlock);
-            rtnetlink.set_up(index, &InterfaceSettings::default()).expect("up again");
-            carries().await;
-            send(&*left, right.local(), b"again");
-            assert_eq!(received(&*right).await, [(left.local(), b"again".to_vec())]);
+            let left = open(&ethernet("left", ETHER_TYPE));
+            // 41 places: one block.
+            let small =
+                DatagramOptions { receive_buffer_bytes: Some(64 << 10), ..with_ring(ring(1500), "right") };
+            let right = open(&small);
+            let mut batch = DatagramBatch::new(1, 1);
+            for round in 0..100_u8 {
+                (0..3).for_each(|place| send(&*left, right.local(), &vec![round; 1000 + place]));
+                let mut lengths = Vec::new();
+                while lengths.len() < 3 {
+                    let taken = right.receive_each(&mut batch, &mut |from, payload| {
+                        assert!(from == left.local() && payload.iter().all(|byte| *byte == round));
+                        payload.fill(0xff);
+                        lengths.push(payload.len());
+                    });
+                    if taken.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                        yield_now().await;
+                    }
+                }
+                assert_eq!(lengths, [1000, 1001, 1002]);
+            }
+            let narrow = open(&with_ring(ring(100), "right"));
+            send(&*left, right.local(), &[7; 117]);
+            send(&*left, right.local(), &[8; 100]);
+            assert_eq!(received(&*narrow).await, [(left.local(), vec![8; 100])]);
+            assert_eq!((narrow.drops().too_long, right.drops().receive_buffer_full), (1, 0));
         });
     });
 }
@@ -269,6 +329,7 @@ fn udp_is_the_same_interface() {
         let options = DatagramOptions {
             endpoint: DatagramEndpoint::Udp(LOOPBACK),
             receive_buffer_bytes: Some(1 << 20),
+            ring: None,
             payload_bytes_min: 0,
             share: None,
         };
@@ -289,6 +350,7 @@ fn a_burst_over_udp_comes_in_order_whatever_its_lengths_are() {
         let options = DatagramOptions {
             endpoint: DatagramEndpoint::Udp(LOOPBACK),
             receive_buffer_bytes: Some(8 << 20),
+            ring: None,
             payload_bytes_min: 0,
             share: None,
         };

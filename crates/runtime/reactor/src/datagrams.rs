@@ -20,8 +20,8 @@ pub trait Datagrams {
     /// is there yet; 0 that what was there was for nobody here, and to try again. `NetworkDown` is told once when the interface
     /// goes down or away; after it has come back up, datagrams arrive as before.
     fn try_receive(&self, into: &mut DatagramBatch) -> io::Result<usize>;
-    /// The same, and hands each to `take`, to be changed in place, in the batch or where it was received. At most some dozens; how many.
-    /// `take` must not receive from the same endpoint.
+    /// The same, and hands each to `take`, to be changed in place: in memory shared with the system where it has a ring, else in the
+    /// batch. At most some dozens; how many. `take` must not receive from the same endpoint.
     fn receive_each(
         &self,
         batch: &mut DatagramBatch,
@@ -85,11 +85,23 @@ pub struct DatagramOptions {
     /// The receive buffer in bytes, beyond the system's limit (`net.core.rmem_max`) where the process may exceed it (CAP_NET_ADMIN).
     /// `None` is the system's usual size.
     pub receive_buffer_bytes: Option<usize>,
+    /// Frames of Ethernet are received into a ring of memory that is shared with the system, as large as the receive buffer; in the
+    /// usual way where the system has none.
+    pub ring: Option<DatagramRing>,
     /// An interface with a smaller MTU is refused.
     pub payload_bytes_min: usize,
     /// With a number, several threads of this machine may open the same endpoint with it, and share what arrives: all from one
     /// sender comes to one of them, as long as none is opened or closed.
     pub share: Option<u16>,
+}
+
+/// A ring for frames that are received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramRing {
+    /// Bytes of a place. Longer payloads are dropped.
+    pub payload_bytes: usize,
+    /// Only at interfaces with this MTU at least.
+    pub mtu_min: usize,
 }
 
 /// An endpoint of datagrams.

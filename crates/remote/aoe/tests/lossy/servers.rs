@@ -24,6 +24,7 @@ pub(crate) fn endpoint(interface: &str) -> DatagramOptions {
     DatagramOptions {
         endpoint: DatagramEndpoint::Ethernet { interface: interface.to_owned(), ether_type: ETHER_TYPE },
         receive_buffer_bytes: None,
+        ring: None,
         payload_bytes_min: 0,
         share: None,
     }

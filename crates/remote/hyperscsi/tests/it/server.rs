@@ -76,6 +76,7 @@ pub(crate) fn open(endpoint: DatagramEndpoint) -> Box<dyn Datagrams> {
     let options = DatagramOptions {
         endpoint,
         receive_buffer_bytes: None,
+        ring: None,
         payload_bytes_min: 0,
         share: None,
     };

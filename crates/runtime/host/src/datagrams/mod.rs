@@ -1,13 +1,14 @@
 //! Datagrams over packet sockets (packet(7)) and UDP, many by one system call.
 //!
 //! Receiving asks for about twice as many as came last: one alone costs one call, since an answer that is shorter than asked for
-//! says that no more are there.
+//! says that no more are there. Where a ring is asked for (`ring`), receiving frames costs no call at all.
 
 #![allow(unsafe_code)]
 
 mod calls;
 mod joined;
 mod packet;
+mod ring;
 mod udp;
 
 use std::cell::{Cell, RefCell};
@@ -25,10 +26,13 @@ use rustix::net::sockopt;
 use self::calls::Calls;
 use self::joined::Joined;
 use self::packet::Packet;
+use self::ring::ReceiveRing;
 use crate::epoll::{Poller, Source};
 
 /// Datagrams of one call at most.
 const CALL_MAX: usize = 64;
+/// Frames that are handed out of a ring at once.
+const RING_MAX: usize = 32;
 
 pub(crate) struct HostDatagrams {
     source: Source,
@@ -77,14 +81,22 @@ pub(crate) fn open(poller: &Rc<Poller>, options: &DatagramOptions) -> io::Result
 
 impl Datagrams for HostDatagrams {
     fn try_receive(&self, into: &mut DatagramBatch) -> io::Result<usize> {
-        if let Kind::Udp(UdpSocket { joined: Some(joined), .. }) = &self.kind {
-            let (most, mut noted) = (into.clear().len(), 0);
-            let mut put = |from, payload: &mut [u8]| match into.put(noted, from, payload) {
-                true => noted += 1,
-                false => self.count(|drops| drops.too_long += 1),
-            };
-            self.receive_joined(joined, most, &mut put)?;
-            return Ok(noted);
+        let most = into.clear().len();
+        let mut noted = 0;
+        let mut put = |from, payload: &mut [u8]| match into.put(noted, from, payload) {
+            true => noted += 1,
+            false => self.count(|drops| drops.too_long += 1),
+        };
+        match &self.kind {
+            Kind::Packet(Packet { ring: Some(ring), .. }) => {
+                self.receive_from(ring, most, &mut put)?;
+                return Ok(noted);
+            }
+            Kind::Udp(UdpSocket { joined: Some(joined), .. }) => {
+                self.receive_joined(joined, most, &mut put)?;
+                return Ok(noted);
+            }
+            Kind::Packet(_) | Kind::Udp(_) => {}
         }
         let reading = &self.source.readiness.reading;
         reading.check()?;
@@ -128,12 +140,15 @@ impl Datagrams for HostDatagrams {
         batch: &mut DatagramBatch,
         take: &mut dyn FnMut(DatagramAddress, &mut [u8]),
     ) -> io::Result<usize> {
-        if let Kind::Udp(UdpSocket { joined: Some(joined), .. }) = &self.kind {
-            return self.receive_joined(joined, CALL_MAX, take);
+        match &self.kind {
+            Kind::Packet(Packet { ring: Some(ring), .. }) => self.receive_from(ring, RING_MAX, take),
+            Kind::Udp(UdpSocket { joined: Some(joined), .. }) => self.receive_joined(joined, CALL_MAX, take),
+            Kind::Packet(_) | Kind::Udp(_) => {
+                let received = self.try_receive(batch)?;
+                batch.each_mut(take);
+                Ok(received)
+            }
         }
-        let received = self.try_receive(batch)?;
-        batch.each_mut(take);
-        Ok(received)
     }
 
     fn try_send(&self, datagrams: &[OutDatagram<'_>]) -> io::Result<usize> {
@@ -179,7 +194,7 @@ impl Datagrams for HostDatagrams {
 
     fn poll_receivable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let has_any = match &self.kind {
-            Kind::Packet(_) => false,
+            Kind::Packet(packet) => packet.ring.as_ref().is_some_and(ReceiveRing::has_any),
             Kind::Udp(socket) => socket
                 .joined
                 .as_ref()
@@ -212,6 +227,10 @@ impl Datagrams for HostDatagrams {
             Kind::Packet(_) => {
                 let new = packet::drops(self.source.socket());
                 self.count(|drops| drops.receive_buffer_full += new);
+                if let Some(ring) = self.ring() {
+                    let too_long = ring.too_long.take();
+                    self.count(|drops| drops.too_long += too_long);
+                }
             }
             Kind::Udp(_) => {
                 let all = udp::drops(self.source.socket());
@@ -223,6 +242,13 @@ impl Datagrams for HostDatagrams {
 }
 
 impl HostDatagrams {
+    fn ring(&self) -> Option<&ReceiveRing> {
+        match &self.kind {
+            Kind::Packet(packet) => packet.ring.as_ref(),
+            Kind::Udp(_) => None,
+        }
+    }
+
     /// Hands what has been received joined to `take`, at most so many; how many that were.
     fn receive_joined(
         &self,
@@ -251,6 +277,32 @@ impl HostDatagrams {
                 Err(error)
             }
         }
+    }
+
+    /// Hands what is in the ring to `take`, at most so many; how many that were.
+    fn receive_from(
+        &self,
+        ring: &ReceiveRing,
+        most: usize,
+        take: &mut dyn FnMut(DatagramAddress, &mut [u8]),
+    ) -> io::Result<usize> {
+        let reading = &self.source.readiness.reading;
+        let mut taken = 0;
+        let read = ring.receive(most, &mut |from, payload| {
+            taken += 1;
+            take(from, payload);
+        });
+        if read < most && reading.has_ended() {
+            reading.is_drained();
+            // A ring has no place for an error.
+            if let Err(errno) = sockopt::socket_error(self.source.socket())? {
+                return Err(errno.into());
+            }
+        }
+        if read < most {
+            reading.is_drained();
+        }
+        if read == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(taken) }
     }
 
     fn count(&self, what: impl FnOnce(&mut DatagramDrops)) {

@@ -11,13 +11,17 @@ use std::mem;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
 use libc::{sockaddr_ll, sockaddr_storage, socklen_t};
-use reactor::{DatagramAddress, DatagramOptions, MacAddress};
+use reactor::{DatagramAddress, DatagramOptions, DatagramRing, MacAddress};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::calls::Name;
+use super::ring::ReceiveRing;
 use super::{get_option, set_option, set_receive_buffer};
 use crate::tap::request;
+
+/// A ring where no receive buffer is asked for.
+const RING_BYTES: usize = 4 << 20;
 
 /// What a packet socket is bound to.
 pub(super) struct Packet {
@@ -25,6 +29,8 @@ pub(super) struct Packet {
     bound: sockaddr_ll,
     /// As it was last seen.
     mtu: Cell<usize>,
+    /// What is received, unless the socket has a queue.
+    pub(super) ring: Option<ReceiveRing>,
 }
 
 impl Packet {
@@ -45,7 +51,20 @@ impl Packet {
             sll_ifindex: index as i32,
             ..zeroed()
         };
-        set_receive_buffer(&socket, options.receive_buffer_bytes)?;
+        let mtu_now = mtu(&socket, interface).unwrap_or(0);
+        let ring = options.ring.filter(|ring| mtu_now >= ring.mtu_min).and_then(
+            |DatagramRing { payload_bytes, .. }| {
+                let bytes = options.receive_buffer_bytes.unwrap_or(RING_BYTES);
+                let ring = ReceiveRing::open(&socket, payload_bytes, bytes);
+                ring.inspect_err(
+                    |error| tracing::debug!(interface, %error, "frames are received without a ring"),
+                )
+                .ok()
+            },
+        );
+        if ring.is_none() {
+            set_receive_buffer(&socket, options.receive_buffer_bytes)?;
+        }
         // What this machine sends is no news. A kernel before 4.20 has no such option; it marks those frames.
         let _ = set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32);
         let bound = bind(&socket, &asked)?;
@@ -57,7 +76,7 @@ impl Packet {
             let why = format!("interface {interface} is down: bring it up (ip link set {interface} up)");
             return Err(io::Error::new(io::ErrorKind::NetworkDown, why));
         }
-        let packet = Packet { interface: interface.to_owned(), bound, mtu: Cell::new(0) };
+        let packet = Packet { interface: interface.to_owned(), bound, mtu: Cell::new(0), ring };
         let (mtu, least) = (packet.mtu(&socket), options.payload_bytes_min);
         if mtu < least {
             let why = format!(
@@ -77,13 +96,8 @@ impl Packet {
 
     /// The MTU of the interface now; the last one that was known if it is gone.
     pub(super) fn mtu(&self, socket: &OwnedFd) -> usize {
-        let Ok(mut request) = request(&self.interface) else { return self.mtu.get() };
-        // SAFETY: SIOCGIFMTU reads the name and writes a number; the structure lives for the call.
-        let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) };
-        if outcome == 0 {
-            // SAFETY: SIOCGIFMTU has just written this field.
-            let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-            self.mtu.set(usize::try_from(mtu).unwrap_or(0));
+        if let Some(mtu) = mtu(socket, &self.interface) {
+            self.mtu.set(mtu);
         }
         self.mtu.get()
     }
@@ -106,7 +120,11 @@ impl Packet {
 /// Who has sent a frame; `None` if it is not for this station.
 pub(super) fn sender(name: &sockaddr_storage) -> Option<DatagramAddress> {
     // SAFETY: the kernel gives a sockaddr_ll with each frame of a packet socket, and a storage has room for any address.
-    let name = unsafe { &*(&raw const *name).cast::<sockaddr_ll>() };
+    sender_of(unsafe { &*(&raw const *name).cast::<sockaddr_ll>() })
+}
+
+/// The same of an address that is known to be one of a packet socket.
+pub(super) fn sender_of(name: &sockaddr_ll) -> Option<DatagramAddress> {
     let is_ours =
         matches!(name.sll_pkttype, libc::PACKET_HOST | libc::PACKET_BROADCAST | libc::PACKET_MULTICAST);
     (is_ours && name.sll_halen == 6).then(|| address(name))
@@ -117,6 +135,14 @@ pub(super) fn drops(socket: &OwnedFd) -> u64 {
     let mut statistics = [0; 2]; // struct tpacket_stats: all, and those dropped
     get_option(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut statistics);
     u64::from(statistics[1])
+}
+
+fn mtu(socket: &OwnedFd, interface: &str) -> Option<usize> {
+    let mut request = request(interface).ok()?;
+    // SAFETY: SIOCGIFMTU reads the name and writes a number; the structure lives for the call.
+    let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) };
+    // SAFETY: SIOCGIFMTU has just written this field.
+    (outcome == 0).then(|| usize::try_from(unsafe { request.ifr_ifru.ifru_mtu }).unwrap_or(0))
 }
 
 fn address(name: &sockaddr_ll) -> DatagramAddress {

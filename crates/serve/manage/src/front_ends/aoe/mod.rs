@@ -53,6 +53,7 @@ fn listen(text: &str) -> Result<ListenAddress, Unfit> {
     Ok(ListenAddress::Datagrams(DatagramOptions {
         endpoint: DatagramEndpoint::Ethernet { interface, ether_type: ETHER_TYPE },
         receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES),
+        ring: None,
         payload_bytes_min: aoe::ATA_BYTES + aoe::SECTOR_BYTES,
         share: None,
     }))

@@ -10,9 +10,9 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use ::hyperscsi::{Counters, ETHERTYPE, FRAME_BYTES_MIN, UDP_PORT};
+use ::hyperscsi::{Counters, ETHERTYPE, FRAME_BYTES_MAX, FRAME_BYTES_MIN, UDP_PORT};
 use hyperscsi_server::{HYPERSCSI, HyperScsi, SessionStatus};
-use reactor::{DatagramEndpoint, DatagramOptions, StreamOptions};
+use reactor::{DatagramEndpoint, DatagramOptions, DatagramRing, StreamOptions};
 use server::{HostAddress, ListenAddress, Portal, Server};
 
 use self::target::Target;
@@ -34,6 +34,9 @@ pub const KIND: Kind = Kind {
 
 /// Frames that come faster than they are taken wait here, those of many initiators.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
+/// A ring makes a lone request quicker by a quarter (veth), and a burst of frames dearer by as much: what it costs is a part of sending
+/// there. With short frames the former is hardly seen, since a request and its reply are several.
+const RING: DatagramRing = DatagramRing { payload_bytes: FRAME_BYTES_MAX, mtu_min: 4096 };
 /// What stands before the address of a UDP socket.
 const UDP_SCHEME: &str = "hyperscsi+udp";
 
@@ -60,6 +63,7 @@ fn listen(text: &str) -> Result<ListenAddress, Unfit> {
     Ok(ListenAddress::Datagrams(DatagramOptions {
         endpoint,
         receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES),
+        ring: Some(RING),
         payload_bytes_min: FRAME_BYTES_MIN,
         share: None,
     }))
