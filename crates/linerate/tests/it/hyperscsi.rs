@@ -78,8 +78,13 @@ impl Client {
     }
 
     fn at(endpoint: DatagramEndpoint, to: DatagramAddress, config: Config) -> Client {
-        let options =
-            DatagramOptions { endpoint, receive_buffer_bytes: None, ring: None, payload_bytes_min: 0, share: None };
+        let options = DatagramOptions {
+            endpoint,
+            receive_buffer_bytes: None,
+            ring: None,
+            payload_bytes_min: 0,
+            share: None,
+        };
         Client {
             machine: Initiator::new(reactor::now(), config.clone(), seed()),
             config,

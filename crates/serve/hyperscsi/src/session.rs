@@ -738,16 +738,25 @@ impl AsRef<[u8]> for Sent {
     }
 }
 
+/// Data in a buffer, for the machine. A reply counts by its length, so it is not to hold much more.
+fn sent(buffer: Buffer) -> Payload {
+    let length = buffer.len();
+    match Buffer::memory_bytes(length) <= length + length / 4 {
+        true => Payload::new(Sent(buffer)),
+        false => buffer.to_vec().into(),
+    }
+}
+
 /// The data of a reply, for the machine.
 fn payload(data: DataIn) -> Payload {
     match data {
         DataIn::None => Payload::default(),
         DataIn::Bytes(bytes) => bytes.into(),
-        DataIn::Buffer(buffer) => Payload::new(Sent(buffer)),
+        DataIn::Buffer(buffer) => sent(buffer),
         DataIn::Region(region, _lock) => {
             let mut buffer = Buffer::recycled(region.len());
             region.load(0, &mut buffer);
-            Payload::new(Sent(buffer))
+            sent(buffer)
         }
     }
 }

@@ -275,7 +275,8 @@ impl Transport {
     /// Takes what a frame carries. False if that breaks a rule: the frame will not be acknowledged. Messages of it that were taken
     /// before that was seen are not delivered again.
     fn take_messages(&mut self, header: &Header, body: &[u8], arrived: &mut Vec<Delivered>) -> bool {
-        if header.bundle && !(self.agreed.bundles && bundle::is_right(header, body)) {
+        let may_be = self.agreed.bundles && body.len() <= self.fragment_bytes();
+        if header.bundle && !(may_be && bundle::is_right(header, body)) {
             return false;
         }
         let mut take = |header: &Header, body: &[u8]| match self.reassembly.take(header, body) {

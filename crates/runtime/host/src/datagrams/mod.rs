@@ -66,7 +66,9 @@ pub(crate) fn open(poller: &Rc<Poller>, options: &DatagramOptions) -> io::Result
         DatagramEndpoint::Udp(at) => {
             let (socket, local) = udp::open(*at, options)?;
             let joined = Joined::open(&socket).map(RefCell::new);
-            (socket, Kind::Udp(UdpSocket { joined, joins: Cell::new(true) }), local)
+            // Kernels that cannot hand over joined ones (before 5.0) may not know how to send them either, and say nothing.
+            let joins = Cell::new(joined.is_some());
+            (socket, Kind::Udp(UdpSocket { joined, joins }), local)
         }
     };
     Ok(HostDatagrams {

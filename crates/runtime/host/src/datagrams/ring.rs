@@ -73,7 +73,11 @@ impl ReceiveRing {
             )
         };
         if memory == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
+            let error = io::Error::last_os_error();
+            // The kernel would go on to fill what nobody reads.
+            let none = tpacket_req { tp_block_size: 0, tp_block_nr: 0, tp_frame_size: 0, tp_frame_nr: 0 };
+            set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_RX_RING, &none)?;
+            return Err(error);
         }
         let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let (next, too_long) = (RefCell::new(0), Cell::new(0));

@@ -152,15 +152,14 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         if session.closing.is_some() {
             return self.arrived.clear();
         }
-        if self.arrived.is_empty() {
-            return session.begin(&mut self.events);
-        }
         let messages = self.arrived.drain(..);
         let mut delivered = messages.map(|message| deliver(session, message, &mut self.events));
         let ended = delivered.find(Result::is_err);
         drop(delivered); // with what is behind the one that broke a rule
-        if let Some(Err(reason)) = ended {
-            self.end(now, header.session, reason);
+        match ended {
+            Some(Err(reason)) => self.end(now, header.session, reason),
+            // What was acknowledged may have made room for commands that wait.
+            _ => session.begin(&mut self.events),
         }
     }
 

@@ -61,6 +61,7 @@ proptest! {
                 has_ack: in_session && flags & 2 != 0,
                 control: has_message && flags & 4 != 0,
                 ask: in_session && flags & 8 != 0,
+                bundle: has_message && flags & 16 != 0,
                 number: if in_session { number } else { 0 },
                 message: if has_message { message } else { 0 },
                 message_bytes: if has_message { message_bytes } else { 0 },
@@ -71,6 +72,12 @@ proptest! {
                 (*first, *second) = (fill & 3, flags & 7);
                 let zeros = rest.len().min(16);
                 rest[..zeros].fill(0);
+            }
+            if header.bundle {
+                // Lengths that may be right.
+                for two in body[header.message_bytes.min(length as u32) as usize..].chunks_exact_mut(2 + usize::from(fill)) {
+                    two[..2].copy_from_slice(&u16::from(fill).to_be_bytes());
+                }
             }
             let mut frame = forged(header, &body);
             if to_target {
