@@ -19,13 +19,15 @@ use std::time::Duration;
 use crate::backoff::Backoff;
 use crate::balance::Estimate;
 use crate::claims::Claim;
-use crate::session::{InUse, RequestOf, Shared, State};
+use crate::session::{InUse, RequestOf, Shared, Slot, State};
 use crate::transport::{Connected, Failed, Link, Loss, Name, Transport};
 
 /// A channel on another path than its own tries to go back to it this often.
 const RETURN: Duration = Duration::from_secs(10);
 /// A connection that was lost sooner does not count as one that was made.
 const BRIEF: Duration = Duration::from_secs(1);
+/// So long after all connections were ended for a replay, they are not ended for another one: what is connected anew waits.
+const PARTED: Duration = Duration::from_secs(5);
 /// Changes of a journal that are replayed at once.
 const REPLAYED_AT_ONCE: usize = 32;
 /// Lost connections that one connection names.
@@ -115,7 +117,12 @@ impl<T: Transport> Shared<T> {
         let turn = self.admission.take().await;
         let has_changed = self.state.borrow().has_changed;
         let is_another = self.start.get().zip(start).is_some_and(|(before, now)| before != now);
-        if has_changed && is_another && self.part_from_all() {
+        if has_changed && is_another && self.has_live() {
+            // A disk that loses writes again and again is not to end all connections each time.
+            let lately = self.parted.get().is_some_and(|at| reactor::now() < at + PARTED);
+            if !lately {
+                self.part_from_all();
+            }
             return Err(
                 "the server has lost writes, and connections from before are to be ended first".to_owned()
             );
@@ -185,22 +192,24 @@ impl<T: Transport> Shared<T> {
         .await
     }
 
-    /// Ends all connections that are in use, before a replay: a server that has lost writes without a restart still carries out what was
-    /// sent by them, and the replay must not overtake that. False if there are none.
-    fn part_from_all(&self) -> bool {
-        let parted: Vec<InUse<T::Link>> = {
-            let mut state = self.state.borrow_mut();
-            let live: Vec<InUse<T::Link>> = state
-                .slots
-                .iter()
-                .filter_map(|slot| slot.live().cloned())
-                .chain(state.leaving.clone())
-                .collect();
-            state.replay_after.extend(live.iter().map(|in_use| in_use.number));
-            live
-        };
-        parted.iter().for_each(|in_use| in_use.link.reset());
-        !parted.is_empty()
+    /// The connections in use, and those that leave.
+    fn live(&self) -> Vec<InUse<T::Link>> {
+        let state = self.state.borrow();
+        let leaving = state.leaving.iter().filter(|away| !away.link.is_lost());
+        state.slots.iter().filter_map(Slot::live).chain(leaving).cloned().collect()
+    }
+
+    fn has_live(&self) -> bool {
+        !self.live().is_empty()
+    }
+
+    /// Ends all connections, before a replay: a server that has lost writes without a restart still carries out what was sent by them,
+    /// and the replay must not overtake that.
+    fn part_from_all(&self) {
+        self.parted.set(Some(reactor::now()));
+        let live = self.live();
+        self.state.borrow_mut().replay_after.extend(live.iter().map(|in_use| in_use.number));
+        live.iter().for_each(|in_use| in_use.link.reset());
     }
 
     /// Writes again what a restarted server may have lost. False if the connection was lost meanwhile.
@@ -234,9 +243,7 @@ impl<T: Transport> Shared<T> {
             }
         }
         if refused > 0 {
-            let mut ledger = self.ledger.borrow_mut();
-            ledger.note_write();
-            ledger.note_loss();
+            self.tell_of_loss();
         }
         let (changes, bytes) = (changes.len(), self.journal.borrow().bytes());
         tracing::info!(

@@ -70,6 +70,8 @@ pub(crate) struct Shared<T: Transport> {
     pace: Cell<Pace>,
     /// The server's start, if it tells.
     pub(crate) start: Cell<Option<u128>>,
+    /// When all connections were ended last because the server had lost writes.
+    pub(crate) parted: Cell<Option<Instant>>,
 }
 
 pub(crate) struct State<T: Transport> {
@@ -175,6 +177,7 @@ impl<T: Transport> Channels<T> {
             is_flushing: Cell::new(false),
             pace: Cell::new(Pace::up_to(most_kept)),
             start: Cell::new(first.start),
+            parted: Cell::new(None),
         });
         let first = InUse { link: first.link, number: 0, fences: first.fences };
         shared.publish(0, path, first.clone());
@@ -220,9 +223,7 @@ impl<T: Transport> Channels<T> {
 
     /// Has the next flush say that acknowledged writes are lost, since who was told was no flush.
     pub fn tell_of_loss(&self) {
-        let mut ledger = self.0.ledger.borrow_mut();
-        ledger.note_write();
-        ledger.note_loss();
+        self.0.tell_of_loss();
     }
 
     /// The same as [`Channels::leave`], after a flush that empties the journal file if there is one.
@@ -462,6 +463,12 @@ impl<T: Transport> Shared<T> {
         }
     }
 
+    pub(crate) fn tell_of_loss(&self) {
+        let mut ledger = self.ledger.borrow_mut();
+        ledger.note_write();
+        ledger.note_loss();
+    }
+
     pub(crate) fn wake(&self) {
         let waiters = std::mem::take(&mut self.state.borrow_mut().waiters);
         waiters.into_iter().for_each(Waker::wake);
@@ -498,9 +505,7 @@ fn flush_behind<T: Transport>(shared: Rc<Shared<T>>) -> Pin<Box<dyn Future<Outpu
         if let Err(Failed::Server(_) | Failed::WritesLost) = flushed {
             // What could not be flushed may be lost: the next flush of the user says so.
             let _ = shared.flushed(mark); // a failure of the file fails the next change
-            let mut ledger = shared.ledger.borrow_mut();
-            ledger.note_write();
-            ledger.note_loss();
+            shared.tell_of_loss();
         }
         shared.is_flushing.set(false);
         shared.wake();
