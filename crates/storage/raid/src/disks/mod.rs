@@ -501,7 +501,9 @@ impl Records {
             }
             let written = writer.write(&next).await;
             if let (Some(_), Err(error @ (DeviceError::Fenced | DeviceError::Reserved))) = (member, written) {
-                // Of another host now, with the set: no record goes on without it.
+                // Of another host now, with the set: no record goes on without it. Some members may have this one, and the next one must not
+                // have its number.
+                *self.set.lock() = next;
                 return Err(error);
             }
             // Nothing depends on the records of others: a spare has no data, and a journal names the writes that it has.

@@ -16,13 +16,20 @@ struct Memory {
     block_size: BlockSize,
     /// Bytes that are still written.
     left: Lock<Option<usize>>,
+    /// Of another host: nothing is written.
+    is_fenced: Lock<bool>,
 }
 
 const DISK_BYTES: usize = 5 << 20;
 
 impl Memory {
     fn with_block_size(block_size: BlockSize) -> Arc<Memory> {
-        Arc::new(Memory { bytes: Lock::new(vec![0x55; DISK_BYTES]), block_size, left: Lock::new(None) })
+        Arc::new(Memory {
+            bytes: Lock::new(vec![0x55; DISK_BYTES]),
+            block_size,
+            left: Lock::new(None),
+            is_fenced: Lock::new(false),
+        })
     }
 
     fn tear_after(&self, bytes: Option<usize>) {
@@ -30,6 +37,9 @@ impl Memory {
     }
 
     fn change<'a>(&'a self, extent: Extent, data: &[u8]) -> Pending<'a, ()> {
+        if *self.is_fenced.lock() {
+            return Box::pin(async { Err(DeviceError::Fenced) });
+        }
         let start = self.geometry().offset(extent) as usize;
         let mut left = self.left.lock();
         let fits = left.map_or(data.len(), |left| left.min(data.len()));
@@ -236,6 +246,19 @@ fn a_record_of_more_space_that_was_torn_is_taken_back_by_the_next_one() {
     degraded.members[0] = MemberState::Failed;
     ready(records.record(&degraded)).expect("recorded");
     assert_eq!(ready(records.grow(larger.areas)), Err(DeviceError::OutOfRange));
+}
+
+#[test]
+fn a_record_that_a_fenced_member_ended_keeps_its_number() {
+    let scene = Scene::new(Level::Raid5, 3);
+    let records = scene.opened().records;
+    let states = MemberStates::in_sync(3);
+    ready(records.start(&states)).expect("started");
+    let before = records.set().generation;
+    *scene.memory[2].is_fenced.lock() = true;
+    assert_eq!(ready(records.scrubbed(Some(ScrubRecord::default()))), Err(DeviceError::Fenced));
+    // Members 0 and 1 have it.
+    assert_eq!(records.set().generation, before + 1);
 }
 
 #[test]
