@@ -27,6 +27,8 @@ pub struct Status {
     pub states: MemberStates,
     /// Requests are refused until it is assembled again: data would have been wrong, or states were not recorded.
     pub is_out_of_service: bool,
+    /// Another host has taken a member over, and may run the set: nothing may be written here any more.
+    pub is_taken_over: bool,
     /// Copies of the journal in use, if the set has one. Without a copy, writes fail.
     pub journal_copies: Option<usize>,
     /// Of each member, how many blocks were not what their checksums say when they were read, since it is a member here. They
@@ -63,6 +65,7 @@ impl RaidDevice {
         Status {
             states: self.set.members.states(),
             is_out_of_service: self.set.members.check_service().is_err(),
+            is_taken_over: self.set.members.check_ownership().is_err(),
             journal_copies,
             wrong_blocks: self.set.members.wrong_blocks(),
             unsynced_regions,

@@ -617,3 +617,32 @@ fn a_member_that_hangs_is_taken_out_while_a_scrub_waits_for_it() {
     })
     .expect("taken out");
 }
+
+/// The other host may run the set: a superblock that is written here may be written over its own.
+#[test]
+fn a_set_with_a_member_of_another_host_takes_no_orders() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plain = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);
+    made(&plain, &Creation::default()).expect("a set");
+    let (spec, trouble) = tampered(&plain);
+    let disk = || std::fs::read(folder.path().join("disk0")).expect("a member");
+    remote::run(async {
+        let device = open(&spec).await.map_err(Failure::from)?;
+        let running = opened(&spec).into_iter().next().expect("the set");
+        trouble.store(RESERVED, Ordering::Relaxed);
+        let (extent, buffer) = (Extent::new(0, 512), Buffer::zeroed(512 * 512));
+        assert_eq!(device.read(extent, buffer).await.map(drop), Err(DeviceError::Fenced));
+        let before = disk();
+        for order in [Order::Scrub { repairs: false }, Order::Fail { member: 0 }] {
+            let refused = running.ask(order).await.expect_err("taken over").to_string();
+            assert!(!refused.is_empty());
+        }
+        let refused = running.ask(Order::Scrub { repairs: true }).await.expect_err("taken over").to_string();
+        assert!(refused.contains("another host has taken a member"), "{refused}");
+        assert!(before == disk(), "nothing is written");
+        drop(device);
+        Ok(())
+    })
+    .expect("refused");
+    trouble.store(NONE, Ordering::Relaxed);
+}

@@ -201,6 +201,9 @@ impl Upkeep {
     }
 
     async fn one_round(&mut self) -> Result<(), DeviceError> {
+        if self.is_taken_over() {
+            return Err(DeviceError::Fenced);
+        }
         self.use_spares().await?;
         let before = self.failed();
         let result = self.long_work(before).await;
@@ -407,7 +410,23 @@ impl Upkeep {
         self.running.state().scrubbing = Some(scrubbing);
     }
 
+    /// Whether another host has taken a member over. It may run the set, and nothing is written to a member or recorded here from then on.
+    fn is_taken_over(&self) -> bool {
+        let is_known = self.records.as_ref().is_some_and(|records| records.is_taken_over());
+        let is = is_known || self.set.status().is_taken_over;
+        if let Some(records) = self.records.as_ref().filter(|_| is) {
+            records.taken_over();
+        }
+        is
+    }
+
     async fn carry_out(&mut self, order: &Order) -> Result<String, Failure> {
+        if self.is_taken_over() && !matches!(order, Order::Close) {
+            return Err(Failure::refused(
+                "another host has taken a member of the set over, and may run the set: it is out of service here until it is opened \
+                 again",
+            ));
+        }
         match order {
             Order::Fail { member } => self.exit().fail(*member).await,
             Order::Replace { member, with, overwrites } => self.replace(*member, with, *overwrites).await,
@@ -585,6 +604,7 @@ impl Upkeep {
 
     /// The set was used for the last time.
     async fn close(&self) -> Result<(), Failure> {
+        self.is_taken_over();
         let failed = |error| Failure::device("closing the set", error);
         self.set.close().await.map_err(failed)?;
         // What was repaired is on stable storage now.

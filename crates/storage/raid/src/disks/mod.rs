@@ -3,6 +3,7 @@
 mod growth;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lock, Part, Pending, bytewise};
 use derive_more::{Display, Error};
@@ -182,6 +183,7 @@ pub fn open(found: &FoundSet, disks: &[Disk]) -> Result<OpenSet, DiskError> {
             set: Lock::new(set.clone()),
             writers: Lock::new(writers.collect()),
             turns: Arc::default(),
+            is_taken_over: AtomicBool::new(false),
         }),
     })
 }
@@ -305,6 +307,8 @@ pub struct Records {
     writers: Lock<Vec<Arc<Writer>>>,
     /// One record at a time: two that are made of the same one would have one generation.
     turns: Arc<ExtentLocks>,
+    /// Another host has the set: it may have newer records by now.
+    is_taken_over: AtomicBool,
 }
 
 impl Records {
@@ -452,6 +456,16 @@ impl Records {
         }
     }
 
+    /// Nothing is recorded any more: another host has taken a member over. Every later record is [`DeviceError::Fenced`].
+    pub fn taken_over(&self) {
+        self.is_taken_over.store(true, Ordering::Release);
+    }
+
+    /// Whether another host has taken a member over, as far as records have seen it.
+    pub fn is_taken_over(&self) -> bool {
+        self.is_taken_over.load(Ordering::Acquire)
+    }
+
     async fn turn(&self) -> Locked {
         self.turns.exclude(Extent::new(0, 1)).await
     }
@@ -473,6 +487,9 @@ impl Records {
         if geometry.bytes() < next.areas.end() || geometry.block_size != next.block_size {
             return Err(DeviceError::OutOfRange);
         }
+        if self.is_taken_over() {
+            return Err(DeviceError::Fenced);
+        }
         // A disk that the set names keeps its superblock, whether it is a spare or was made a member by an attempt that failed behind that:
         // the set starts whenever this is interrupted.
         let from = if self.set().uuids().any(|known| known == uuid) { SLOTS_END } else { 0 };
@@ -490,6 +507,9 @@ impl Records {
 
     /// Whether all members have the record that have not failed; those that have it could run the set alone.
     async fn write(&self, next: SetRecord) -> Result<bool, DeviceError> {
+        if self.is_taken_over() {
+            return Err(DeviceError::Fenced);
+        }
         let writers = self.writers.lock().clone();
         let mut lacking = vec![true; next.members.len()];
         let mut result = Ok(());
@@ -504,6 +524,7 @@ impl Records {
                 // Of another host now, with the set: no record goes on without it. Some members may have this one, and the next one must not
                 // have its number.
                 *self.set.lock() = next;
+                self.taken_over();
                 return Err(error);
             }
             // Nothing depends on the records of others: a spare has no data, and a journal names the writes that it has.

@@ -249,7 +249,7 @@ fn a_record_of_more_space_that_was_torn_is_taken_back_by_the_next_one() {
 }
 
 #[test]
-fn a_record_that_a_fenced_member_ended_keeps_its_number() {
+fn a_record_that_a_fenced_member_ended_keeps_its_number_and_is_the_last() {
     let scene = Scene::new(Level::Raid5, 3);
     let records = scene.opened().records;
     let states = MemberStates::in_sync(3);
@@ -259,6 +259,14 @@ fn a_record_that_a_fenced_member_ended_keeps_its_number() {
     assert_eq!(ready(records.scrubbed(Some(ScrubRecord::default()))), Err(DeviceError::Fenced));
     // Members 0 and 1 have it.
     assert_eq!(records.set().generation, before + 1);
+    // The other host may run the set, and lets this one in again.
+    *scene.memory[2].is_fenced.lock() = false;
+    let is = scene.memory[0].bytes.lock().clone();
+    assert_eq!(ready(records.record(&states)), Err(DeviceError::Fenced));
+    assert_eq!(ready(records.close()), Err(DeviceError::Fenced));
+    let spare = Arc::clone(&scene.disks[1].device);
+    assert_eq!(ready(records.add_spare(uuid(9), spare)), Err(DeviceError::Fenced));
+    assert!(is == *scene.memory[0].bytes.lock(), "nothing is written");
 }
 
 #[test]
