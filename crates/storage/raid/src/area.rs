@@ -105,7 +105,8 @@ impl Area {
             };
             match &copy.member {
                 Some(member) => self.members.write_failed(member, error).await.map(|()| false),
-                None => Err(error),
+                // The device of its own may be of another host now, with the set.
+                None => self.members.note_ownership(error).and(Err(error)),
             }
         }));
         let written = written.await;

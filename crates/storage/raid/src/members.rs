@@ -175,7 +175,7 @@ impl Members {
     }
 
     /// The set ends if this error says that another host has taken a member over.
-    fn note_ownership(&self, error: DeviceError) -> Result<(), DeviceError> {
+    pub(crate) fn note_ownership(&self, error: DeviceError) -> Result<(), DeviceError> {
         if matches!(error, DeviceError::Fenced | DeviceError::Reserved) {
             self.is_taken_over.store(true, Ordering::Release);
             self.leave_service();
