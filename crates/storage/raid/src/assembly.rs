@@ -157,6 +157,14 @@ pub enum AssemblyError {
     /// There is no journal in the area.
     #[display("the area of the journal has none in it: what it was to protect may be wrong")]
     NoJournal,
+    /// The journal is of a newer program. It may have acknowledged writes in it.
+    #[display(
+        "the journal was written by a newer linerate (version {version}): only that one can start the set"
+    )]
+    NewerJournal {
+        /// The version of its format.
+        version: u32,
+    },
     /// A member lacks, and what stands for it may be wrong.
     #[display(
         "a member lacks, and after a crash parity may not fit in {regions} regions: its data there may be wrong"
@@ -320,6 +328,11 @@ async fn open_journal(
     if area.blocks() < needed {
         return Err(AssemblyError::AreaTooSmall { protection: "journal", found: area.blocks(), needed });
     }
+    if matches!(origin, Origin::Existing | Origin::WithoutJournal)
+        && let Some(version) = Log::newer_version(&area.devices()).await
+    {
+        return Err(AssemblyError::NewerJournal { version });
+    }
     let old = match origin {
         Origin::WithoutJournal => None,
         _ => Log::newest(&area.devices()).await?,
@@ -337,6 +350,12 @@ async fn open_journal(
     let key = if nonce == key { nonce.wrapping_add(1) } else { nonce };
     let (members, operations) = (Arc::clone(&set.members), Arc::clone(&set.operations));
     Ok(Arc::new(Journal::begin(area, members, operations, generation, key).await?))
+}
+
+/// The version of a journal that a newer program has written to a copy: it can neither be replayed nor be discarded here.
+pub async fn newer_journal(copies: &[AreaCopy]) -> Option<u32> {
+    let devices: Vec<_> = copies.iter().map(|copy| Arc::clone(&copy.device)).collect();
+    Log::newer_version(&devices).await
 }
 
 /// Whether a copy of a journal can be replayed. A copy that cannot be read cannot.

@@ -38,7 +38,9 @@ pub mod superblock;
 mod write;
 
 pub use area::AreaCopy;
-pub use assembly::{Assembly, AssemblyError, Origin, ProtectionAreas, has_journal, journal_blocks_min};
+pub use assembly::{
+    Assembly, AssemblyError, Origin, ProtectionAreas, has_journal, journal_blocks_min, newer_journal,
+};
 pub use device::{RaidDevice, Status};
 pub use layout::{BadLayout, Layout, Level, MEMBERS_MAX, Piece, Strip};
 pub use member::{MemberDevice, MemberState, MemberStates, MetadataStore};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use raid::superblock::ScrubRecord;
-use raid::{ProtectionAreas, Scrubbed, has_journal};
+use raid::{AssemblyError, ProtectionAreas, Scrubbed, has_journal, newer_journal};
 use serde::{Deserialize, Serialize};
 use volume::backend::Opening;
 use volume::spec::Spec;
@@ -151,6 +151,9 @@ pub async fn discard_journal(
             let ProtectionAreas::Journal(copies) = parts.protection() else {
                 return Err(Failure::refused("the set has no journal"));
             };
+            if let Some(version) = newer_journal(&copies).await {
+                return Err(Failure::refused(AssemblyError::NewerJournal { version }));
+            }
             let unsure = |error| Failure::device("looking for the journal, which may be there later", error);
             if parts.is_new() || has_journal(&copies).await.map_err(unsure)? {
                 return Err(Failure::refused(

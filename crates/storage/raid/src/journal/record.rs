@@ -83,10 +83,20 @@ impl Header {
         block.share()
     }
 
+    /// The version of a header that a newer program has written.
+    pub(crate) fn newer_version(block: &[u8]) -> Option<u32> {
+        Header::version(block).filter(|version| *version > VERSION)
+    }
+
+    /// The version, if there is a header.
+    fn version(block: &[u8]) -> Option<u32> {
+        let right =
+            block.get(..8)? == HEADER_MAGIC && u32_at(block, 8)? == crc32_iscsi(block.get(12..HEADER_BYTES)?);
+        if right { u32_at(block, 12) } else { None }
+    }
+
     pub(crate) fn decode(block: &[u8]) -> Option<Header> {
-        let right = block.get(..8)? == HEADER_MAGIC
-            && u32_at(block, 8)? == crc32_iscsi(block.get(12..HEADER_BYTES)?)
-            && (1..=VERSION).contains(&u32_at(block, 12)?);
+        let right = (1..=VERSION).contains(&Header::version(block)?);
         right.then_some(Header {
             generation: u64_at(block, 16)?,
             key: u64_at(block, 24)?,

@@ -59,6 +59,18 @@ impl Log {
         }
     }
 
+    /// The version of a journal that a newer program has written to one of the copies that can be read.
+    pub(crate) async fn newer_version(devices: &[Arc<dyn BlockDevice>]) -> Option<u32> {
+        let mut newest = None;
+        for device in devices.iter().filter(|device| device.geometry().blocks.0 >= HEADERS) {
+            for block in 0..HEADERS {
+                let header = read(&**device, block, 1).await.ok();
+                newest = newest.max(header.and_then(|header| Header::newer_version(&header)));
+            }
+        }
+        newest
+    }
+
     async fn open(device: Arc<dyn BlockDevice>) -> Result<Option<Log>, DeviceError> {
         let blocks = device.geometry().blocks.0;
         let Some(ring) = blocks.checked_sub(HEADERS) else { return Ok(None) };

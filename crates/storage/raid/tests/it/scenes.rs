@@ -589,6 +589,29 @@ fn a_new_journal_is_begun_wherever_an_old_one_has_been() {
     assert_eq!(read(&crashed(&mut rig), 0, 8), vec![4; 4096]);
 }
 
+/// It may have acknowledged writes in it.
+#[test]
+fn a_journal_of_a_newer_program_is_neither_replayed_nor_discarded() {
+    seed(16);
+    let mut rig = Rig::new(Level::Raid5, 3, 4, Guard::Journal);
+    let device = rig.created();
+    write(&device, 0, 8, 4);
+    drop(device);
+    let mut header = vec![0; 512];
+    header[..8].copy_from_slice(b"LNRJHEAD");
+    header[12] = 9;
+    let sum = crc_fast::crc32_iscsi(&header[12..48]).to_le_bytes();
+    header[8..12].copy_from_slice(&sum);
+    for disk in rig.disks.clone() {
+        let (area, header) = (rig.area(&disk), Buffer::from(&header[..]).share());
+        end(async move { area.write(Extent::new(1, 1), header, Durability::Stable).await }).expect("written");
+    }
+    for origin in [Origin::Existing, Origin::WithoutJournal] {
+        assert_eq!(rig.assemble(origin, &[]).err(), Some(AssemblyError::NewerJournal { version: 9 }));
+    }
+    assert!(rig.assemble(Origin::New, &[]).is_ok());
+}
+
 #[test]
 fn parity_that_may_not_fit_is_not_used_without_consent() {
     seed(13);
