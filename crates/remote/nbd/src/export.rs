@@ -214,7 +214,10 @@ impl RemoteExport {
         };
         match (Errno::try_from(error), access) {
             (Ok(Errno::Eperm), _) if self.profile.read_only => DeviceError::ReadOnly,
-            (Ok(Errno::Eperm), _) => DeviceError::Reserved,
+            (Ok(Errno::Eperm), _) if self.session.channel.is_some() => DeviceError::Reserved,
+            // A foreign server has no reservations: it forbids changes, or its file system does.
+            (Ok(Errno::Eperm), Access::Write(_)) => DeviceError::ReadOnly,
+            (Ok(Errno::Eperm), Access::Read(extent)) => DeviceError::Unreadable(extent.lba),
             (Ok(Errno::Enospc), _) => DeviceError::NoSpace,
             (Ok(Errno::Enomem | Errno::Eshutdown), _) => DeviceError::NotReady,
             (Ok(Errno::Eio), Access::Read(extent)) => DeviceError::Unreadable(extent.lba),

@@ -407,7 +407,8 @@ impl From<DeviceError> for Failed {
         match error {
             DeviceError::OutOfRange => Failed(Errno::Einval, "past the end of the device"),
             DeviceError::Unsupported => Failed(Errno::Einval, "the device cannot do this"),
-            DeviceError::ReadOnly => Failed(Errno::Eperm, "the device is read-only"),
+            // It was offered as one that can be written: what became read-only has failed. EPERM would say that another host has it.
+            DeviceError::ReadOnly => Failed(Errno::Eio, "the device has become read-only"),
             DeviceError::Reserved => Failed(Errno::Eperm, "the device is reserved by another host"),
             DeviceError::NoSpace => Failed(Errno::Enospc, "no space left for the device's data"),
             DeviceError::Unreadable(_) => Failed(Errno::Eio, "a block could not be read"),
