@@ -29,9 +29,9 @@ impl Machine {
         Server::configured(&text).map(|server| Machine { server, nbd })
     }
 
-    /// Its disk as a member that is given up after a second.
+    /// Its disk as a member that is given up after ten seconds: on a disk that builds keep busy, one that lives may not answer for one.
     fn member(&self) -> String {
-        format!("nbd://127.0.0.1:{}/disk?timeout=1", self.nbd)
+        format!("nbd://127.0.0.1:{}/disk?timeout=10", self.nbd)
     }
 }
 
