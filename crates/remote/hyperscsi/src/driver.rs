@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::Context;
 use std::time::Instant;
 
-use hyperscsi::{FRAME_BYTES_MIN, Frame, Initiator};
+use hyperscsi::{FRAME_BYTES_MIN, Frame, Initiator, SESSION_AT};
 use reactor::{DatagramAddress, DatagramBatch, OutDatagram, OutSlice, Sleep};
 
 use crate::link::{BATCH, Link};
@@ -25,6 +25,8 @@ pub(crate) struct Driver {
     timer: Option<Sleep>,
     /// Endpoints whose failure was told.
     has_failed: Vec<bool>,
+    /// The session whose frames they receive, beside those of no session; `None` before they were told.
+    receives: Option<Option<u32>>,
 }
 
 impl Driver {
@@ -36,6 +38,7 @@ impl Driver {
             spare: Vec::new(),
             timer: None,
             has_failed: vec![false; link.endpoints.len()],
+            receives: None,
             link,
         }
     }
@@ -64,6 +67,20 @@ impl Driver {
                         break;
                     }
                 }
+            }
+        }
+        self.choose(machine.session());
+    }
+
+    /// Leaves frames of other sessions to their own sockets: on an interface every socket is given all.
+    fn choose(&mut self, session: Option<u32>) {
+        if self.receives.replace(session) == Some(session) {
+            return;
+        }
+        let words: Vec<u32> = session.into_iter().chain([0]).collect();
+        for endpoint in &self.link.endpoints {
+            if let Err(error) = endpoint.take_only(SESSION_AT, &words) {
+                tracing::debug!(local = %endpoint.local(), %error, "frames of other sessions are received, too");
             }
         }
     }

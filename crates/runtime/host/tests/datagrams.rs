@@ -116,6 +116,42 @@ fn frames_go_both_ways_and_to_all() {
     });
 }
 
+/// By a word at a place, changed while the socket is in use; a frame that ends before it is none of them.
+#[test]
+fn a_socket_takes_only_what_it_is_told_to() {
+    const LAST: u32 = 0;
+    with_pair(|| {
+        for way in WAYS {
+            run(async {
+                let left = open(&ethernet("left", ETHER_TYPE));
+                let [one, two] = [(), ()].map(|()| open(&with_ring(way, "right")));
+                let frame = |word: u32| [&[7; 7][..], &word.to_be_bytes(), b"behind"].concat();
+                let all =
+                    |words: &[u32]| words.iter().for_each(|word| send(&*left, one.local(), &frame(*word)));
+                let arrived = async |at: &dyn Datagrams| {
+                    let mut words = Vec::new();
+                    while words.last() != Some(&LAST) {
+                        let frames = received(at).await.into_iter();
+                        let word = |frame: Vec<u8>| frame[7..11].try_into().map(u32::from_be_bytes);
+                        words.extend(frames.map(|(_, frame)| word(frame).expect("four bytes")));
+                    }
+                    words
+                };
+                one.take_only(7, &[0x8000_0001, LAST]).expect("a filter");
+                two.take_only(7, &[2, 3, LAST]).expect("a filter");
+                send(&*left, one.local(), b"short");
+                all(&[0x8000_0001, 2, 3, 4, LAST]);
+                assert_eq!(arrived(&*one).await, [0x8000_0001, LAST]);
+                assert_eq!(arrived(&*two).await, [2, 3, LAST]);
+                one.take_only(7, &[4, LAST]).expect("another filter");
+                all(&[0x8000_0001, 4, 2, LAST]);
+                assert_eq!(arrived(&*one).await, [4, LAST]);
+                assert_eq!(arrived(&*two).await, [2, LAST]);
+            });
+        }
+    });
+}
+
 #[test]
 fn what_is_for_others_does_not_arrive() {
     with_pair(|| {

@@ -35,6 +35,12 @@ pub trait Datagrams {
     /// one, which is not sent; `InvalidInput` if it is longer than the path takes. That a datagram counts as sent says nothing of its
     /// arrival, not even that the interface's queue had room.
     fn try_send(&self, datagrams: &[OutDatagram<'_>]) -> io::Result<usize>;
+    /// From now on only datagrams whose payload has one of these words (big-endian) at this place are received, so that others of many
+    /// sockets on an interface cost nothing here. Where the system cannot tell them apart, all are.
+    fn take_only(&self, at: u16, words: &[u32]) -> io::Result<()> {
+        let _ = (at, words);
+        Ok(())
+    }
     /// Ready when `try_receive` may find something. Keeps the waker of the last caller.
     fn poll_receivable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Ready when `try_send` may find room. Keeps the waker of the last caller.

@@ -34,6 +34,8 @@ pub const FRAME_BYTES_MAX: usize = 9216;
 pub const MESSAGES_OPEN_MAX: u32 = 512;
 /// Fragments of a message.
 pub const FRAGMENTS_MAX: usize = 1024;
+/// Where a frame has the number of its session.
+pub const SESSION_AT: u16 = 7;
 /// Paths of a session.
 pub const PATHS_MAX: usize = 8;
 /// Numbers of frames are below this.
@@ -192,7 +194,7 @@ impl Header {
             last: word >> 10 & 1 == 1,
             fragment: (word & 0x3ff) as u16,
             length: u16_at(5),
-            session: u32_at(7),
+            session: u32_at(usize::from(SESSION_AT)),
             epoch: u16_at(11),
             path: head[13] & PATH,
             has_ack: head[13] & ACK != 0,
@@ -239,7 +241,7 @@ impl Header {
         bytes[3] = VERSION;
         bytes[4] = self.opcode as u8 | if self.sealed { 0x80 } else { 0 };
         bytes[5..7].copy_from_slice(&self.length.to_be_bytes());
-        bytes[7..11].copy_from_slice(&self.session.to_be_bytes());
+        bytes[usize::from(SESSION_AT)..][..4].copy_from_slice(&self.session.to_be_bytes());
         bytes[11..13].copy_from_slice(&self.epoch.to_be_bytes());
         let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
         bytes[13] = self.path & PATH

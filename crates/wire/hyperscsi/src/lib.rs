@@ -40,7 +40,7 @@ mod transport;
 pub use counters::Counters;
 pub use frame::{
     CRC_BYTES, ETHERTYPE, FRAGMENTS_MAX, FRAME_BYTES_MAX, FRAME_BYTES_MIN, HEADER_BYTES, Header,
-    MESSAGES_OPEN_MAX, Malformed, NUMBER_END, Opcode, PATHS_MAX, TAG_BYTES, UDP_PORT, VERSION,
+    MESSAGES_OPEN_MAX, Malformed, NUMBER_END, Opcode, PATHS_MAX, SESSION_AT, TAG_BYTES, UDP_PORT, VERSION,
 };
 pub use initiator::Initiator;
 pub use login::{NAME_BYTES_MAX, PATTERN, Psk, Refusal, is_name};

@@ -82,6 +82,13 @@ pub(crate) fn open(poller: &Rc<Poller>, options: &DatagramOptions) -> io::Result
 }
 
 impl Datagrams for HostDatagrams {
+    fn take_only(&self, at: u16, words: &[u32]) -> io::Result<()> {
+        match &self.kind {
+            Kind::Packet(_) => packet::take_only(self.source.socket(), at, words),
+            Kind::Udp(_) => Ok(()), // a socket of its own port has its own datagrams
+        }
+    }
+
     fn try_receive(&self, into: &mut DatagramBatch) -> io::Result<usize> {
         let most = into.clear().len();
         let mut noted = 0;

@@ -10,7 +10,7 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
-use libc::{sockaddr_ll, sockaddr_storage, socklen_t};
+use libc::{sock_filter, sock_fprog, sockaddr_ll, sockaddr_storage, socklen_t};
 use reactor::{DatagramAddress, DatagramOptions, DatagramRing, MacAddress};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -115,6 +115,21 @@ impl Packet {
         };
         (storage, size_of::<sockaddr_ll>() as socklen_t)
     }
+}
+
+/// Attaches a filter (classic BPF, socket(7)): the kernel drops frames without one of these words before they are copied.
+pub(super) fn take_only(socket: &OwnedFd, at: u16, words: &[u32]) -> io::Result<()> {
+    let step = |code: u32, jt: usize, k: u32| sock_filter { code: code as u16, jt: jt as u8, jf: 0, k };
+    let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, at.into())];
+    let compare = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    // An equal one goes on behind the refusal.
+    program.extend(words.iter().enumerate().map(|(place, word)| step(compare, words.len() - place, *word)));
+    program.extend([0, u32::MAX].map(|bytes| step(libc::BPF_RET | libc::BPF_K, 0, bytes)));
+    let length = u16::try_from(program.len()).ok().filter(|_| words.len() <= usize::from(u8::MAX));
+    let length = length.ok_or(io::ErrorKind::InvalidInput)?;
+    let program = sock_fprog { len: length, filter: program.as_mut_ptr() };
+    // The kernel copies the program, which lives until then.
+    set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
 /// Who has sent a frame; `None` if it is not for this station.

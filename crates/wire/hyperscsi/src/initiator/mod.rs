@@ -106,6 +106,11 @@ impl Initiator {
         ((session.queue_depth - functions) as usize).saturating_sub(self.requests.len())
     }
 
+    /// The number of the session in its frames, while there is one.
+    pub fn session(&self) -> Option<u32> {
+        self.session.as_ref().map(|session| session.id)
+    }
+
     /// Number of requests without an answer.
     pub fn outstanding(&self) -> usize {
         self.requests.len()
