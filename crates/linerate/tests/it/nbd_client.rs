@@ -204,7 +204,7 @@ fn errors_of_a_server_are_those_of_the_device() {
     for (error, expected) in [
         ("ENOSPC", DeviceError::NoSpace),
         ("EIO", DeviceError::Unwritable(block::Lba(8))),
-        ("EPERM", DeviceError::Reserved),
+        ("EPERM", DeviceError::ReadOnly),
         ("ESHUTDOWN", DeviceError::NotReady),
     ] {
         let which = format!("error-pwrite={error}");

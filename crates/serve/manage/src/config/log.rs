@@ -51,6 +51,7 @@ const KNOWN: &[&str] = &[
     "copy::journal",
     "copy::offload",
     "fuser",
+    "host::datagrams::packet",
     "host::file",
     "host::file::open",
     "host::files::engine",
