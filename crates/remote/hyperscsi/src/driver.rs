@@ -46,27 +46,23 @@ impl Driver {
     /// Gives the machine what has arrived.
     pub(crate) fn receive(&mut self, machine: &mut Initiator, now: Instant, cx: &mut Context<'_>) {
         for endpoint in 0..self.link.endpoints.len() {
-            let mut rounds = 0..1;
-            while self.link.endpoints[endpoint].poll_receivable(cx).is_ready() {
-                if rounds.next().is_none() {
+            if self.link.endpoints[endpoint].poll_receivable(cx).is_pending() {
+                continue;
+            }
+            let routes = &self.link.routes;
+            let mut take = |from: DatagramAddress, frame: &mut [u8]| {
+                if routes.iter().any(|route| route.endpoint == endpoint && route.to == from) {
+                    machine.handle_frame(now, frame);
+                }
+            };
+            match self.link.endpoints[endpoint].receive_each(&mut self.batch, &mut take) {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                    self.note_failure(endpoint, &error);
                     cx.waker().wake_by_ref();
-                    break;
                 }
-                let routes = &self.link.routes;
-                let mut take = |from: DatagramAddress, frame: &mut [u8]| {
-                    if routes.iter().any(|route| route.endpoint == endpoint && route.to == from) {
-                        machine.handle_frame(now, frame);
-                    }
-                };
-                match self.link.endpoints[endpoint].receive_each(&mut self.batch, &mut take) {
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(error) => {
-                        self.note_failure(endpoint, &error);
-                        cx.waker().wake_by_ref();
-                        break;
-                    }
-                }
+                // What is left waits for the next turn.
+                _ if self.link.endpoints[endpoint].poll_receivable(cx).is_ready() => cx.waker().wake_by_ref(),
+                _ => {}
             }
         }
         self.choose(machine.session());
