@@ -1,9 +1,6 @@
 //! Every fuzz target for a while, with cargo-fuzz on stable Rust.
 
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -43,23 +40,11 @@ pub(crate) fn measure(options: &Options) -> Result<Tally> {
     let chosen = |name: &&str| options.only.is_empty() || options.only.iter().any(|only| only == name);
     let targets: Vec<&str> = list.lines().map(str::trim).filter(chosen).collect();
     process::succeed(build()).context("building the fuzz targets")?;
-    let next = AtomicUsize::new(0);
-    let tally = Mutex::new(Tally::default());
     // One thread of libFuzzer's keeps one core busy.
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| {
-        for _ in 0..cores.min(targets.len()) {
-            scope.spawn(|| {
-                while let Some(target) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let (verdict, told) = fuzz(target, options.seconds);
-                    let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
-                    print!("fuzz: {target} for {} s\n{told}", options.seconds);
-                    *tally += Tally::of(verdict);
-                }
-            });
-        }
-    });
-    Ok(tally.into_inner().unwrap_or_else(PoisonError::into_inner))
+    Ok(Tally::of_busy(&targets, |target| {
+        let (verdict, told) = fuzz(target, options.seconds);
+        (verdict, format!("fuzz: {target} for {} s\n{told}", options.seconds))
+    }))
 }
 
 /// Runs one target, and returns what it printed.

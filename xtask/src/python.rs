@@ -22,7 +22,7 @@ pub(crate) fn run() -> Result<Verdict> {
 
 /// Builds the module and counts what its tests say. Skipped, with the reason, where Python or its packages are missing.
 pub(crate) fn measure() -> Result<Tally> {
-    let folder = workspace::root().join("python");
+    let folder = folder();
     process::succeed(process::cargo(&["fmt", "--manifest-path", "python/Cargo.toml", "--check"]))?;
     let environment = match Environment::ready(&folder) {
         Ok(environment) => environment,
@@ -34,6 +34,16 @@ pub(crate) fn measure() -> Result<Tally> {
     process::succeed(process::cargo(&["build", "--quiet", "--package", "linerate", "--bin", "linerate"]))?;
     environment.build(&folder)?;
     environment.test(&folder)
+}
+
+/// Builds what [`measure`] tests.
+pub(crate) fn build() -> Result<()> {
+    let folder = folder();
+    Environment::ready(&folder)?.build(&folder)
+}
+
+fn folder() -> PathBuf {
+    workspace::root().join("python")
 }
 
 /// A virtual environment of Python's.

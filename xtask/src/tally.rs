@@ -1,5 +1,9 @@
 //! How much passed, failed and was skipped, and the one line that says so.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
 use derive_more::{AddAssign, Display};
 
 /// Whether what a command checks holds. An `Err` beside it means that it could not be found out.
@@ -43,6 +47,26 @@ impl Tally {
         Tally { skipped: 1, ..Tally::default() }
     }
 
+    /// Makes checks that each keep a core busy, one on each core. Each returns what it has printed, which is shown when it ends.
+    pub(crate) fn of_busy<T: Sync>(checks: &[T], make: impl Fn(&T) -> (Verdict, String) + Sync) -> Tally {
+        let next = AtomicUsize::new(0);
+        let tally = Mutex::new(Tally::default());
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        thread::scope(|scope| {
+            for _ in 0..cores.min(checks.len()) {
+                scope.spawn(|| {
+                    while let Some(check) = checks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let (verdict, told) = make(check);
+                        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+                        print!("{told}");
+                        *tally += Tally::of(verdict);
+                    }
+                });
+            }
+        });
+        tally.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Holds if nothing failed.
     pub(crate) fn verdict(self) -> Verdict {
         Verdict::of(self.failed == 0)
@@ -59,6 +83,19 @@ mod tests {
         tally += Tally::of(Verdict::Holds);
         assert_eq!(tally.to_string(), "3 passed, 0 failed, 1 skipped");
         assert_eq!(tally.verdict(), Verdict::Holds);
+    }
+
+    #[test]
+    fn busy_checks_are_each_made_once() {
+        let checks: Vec<u64> = (0..20).collect();
+        let made = Mutex::new(Vec::new());
+        let tally = Tally::of_busy(&checks, |check| {
+            made.lock().expect("no panic").push(*check);
+            (Verdict::of(check % 5 > 0), String::new())
+        });
+        let mut made = made.into_inner().expect("no panic");
+        made.sort_unstable();
+        assert_eq!((made, tally.passed, tally.failed), (checks, 16, 4));
     }
 
     #[test]

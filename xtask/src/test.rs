@@ -164,6 +164,7 @@ fn build_ahead() {
     for build in [simulate::build(), instructions::build(), fuzz::build()] {
         let _ = process::capture(build);
     }
+    let _ = python::build();
 }
 
 /// What the tests that failed have printed: thousands of lines stand between it and the end, where people look.

@@ -42,7 +42,7 @@ use crate::spec;
 use crate::stream::{self, ReadArguments, WriteArguments};
 use crate::verify_log::{self, VerifyLogArguments};
 
-/// An IP SAN in one program: serve, use and measure block storage over iSCSI and NBD
+/// An IP SAN in one program: serve, use and measure block storage over iSCSI, NBD, HyperSCSI and AoE
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, after_long_help = exit_codes())]
 pub(crate) struct Arguments {
@@ -67,7 +67,7 @@ const GLOBAL: &str = "Global options";
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve volumes over iSCSI and NBD until SIGTERM or SIGINT
+    /// Serve volumes over iSCSI, NBD, HyperSCSI and AoE until SIGTERM or SIGINT
     ///
     /// Without arguments it serves a RAM volume of 1 GiB on 127.0.0.1:3260.
     Serve(Box<ServeArguments>),

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::process;
+use crate::process::{self, Ended};
 use crate::tally::{Tally, Verdict};
 use crate::workspace;
 
@@ -52,48 +52,89 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         (Some(seed), _) => vec!["show".to_owned(), seed.to_string()],
         (_, Some(seed)) => vec!["minimize".to_owned(), seed.to_string()],
         _ => {
-            let by_clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs());
-            let first = options.from.unwrap_or_else(by_clock);
             let seconds = (options.hours.unwrap_or(HOURS) * 3600.0) as u64;
-            vec!["many".to_owned(), first.to_string(), seconds.to_string()]
+            new_worlds(options.from.unwrap_or_else(by_clock), seconds)
         }
     };
     words.extend(options.without.iter().cloned());
-    words.extend(with(&options.with));
+    words.extend(parts_told(&options.with));
     let mut command = simulate(Build::Fast);
     command.args(words);
-    Ok(verdict(process::succeed(command).is_ok()))
+    Ok(Verdict::of(process::succeed(command).is_ok()))
 }
 
 /// As the simulation is told of them.
-fn with(parts: &[String]) -> impl Iterator<Item = String> + '_ {
-    parts.iter().map(|part| format!("--with={part}"))
+fn parts_told(parts: &[String]) -> Vec<String> {
+    parts.iter().map(|part| format!("--with={part}")).collect()
 }
 
-/// What each run of the tests plays: worlds that nobody has seen yet, those that have found something, and some twice.
+/// The first of the seeds that nobody has seen yet.
+fn by_clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs())
+}
+
+/// Worlds from this seed on, for so long.
+fn new_worlds(first: u64, seconds: u64) -> Vec<String> {
+    vec!["many".to_owned(), first.to_string(), seconds.to_string()]
+}
+
+/// What each run of the tests plays: worlds that nobody has seen yet, those that have found something, and the beginnings of these by
+/// two builds.
 pub(crate) fn measure() -> Result<Tally> {
-    let mut tally = Tally::default();
-    let with_nbd = |part: &str| (vec![part.to_owned()], NEW_NBD_SECONDS);
-    for (parts, seconds) in [(Vec::new(), NEW_SECONDS), with_nbd("Nbd"), with_nbd("OurNbd")] {
-        let new = Options { hours: Some(seconds / 3600.0), with: parts.clone(), ..Options::default() };
-        tally += Tally::of(run(&new)?);
+    process::succeed(build())?;
+    let mut checks = Vec::new();
+    for (part, seconds) in
+        [(None, NEW_SECONDS), (Some("Nbd"), NEW_NBD_SECONDS), (Some("OurNbd"), NEW_NBD_SECONDS)]
+    {
+        let parts: Vec<String> = part.into_iter().map(str::to_owned).collect();
         let seeds = seeds(&parts)?;
-        let mut command = simulate(Build::Fast);
-        command.arg("each").args(&seeds).args(with(&parts));
-        tally += Tally::of(verdict(process::succeed(command).is_ok()));
-        let printed = |build| printed(build, &seeds, &parts);
-        tally += Tally::of(verdict(printed(Build::Fast)? == printed(Build::Debug)?));
+        checks.extend([
+            Check::Worlds([&["each".to_owned()], &seeds[..], &parts_told(&parts)].concat()),
+            Check::Worlds([&new_worlds(by_clock(), seconds)[..], &parts_told(&parts)].concat()),
+            Check::Builds(seeds, parts),
+        ]);
     }
-    Ok(tally)
+    Ok(Tally::of_busy(&checks, Check::made))
 }
 
-fn verdict(holds: bool) -> Verdict {
-    Verdict::of(holds)
+/// A check that each run of the tests makes.
+enum Check {
+    /// A fast build finds nothing in these worlds.
+    Worlds(Vec<String>),
+    /// Two builds agree on the worlds of these seeds, with these parts.
+    Builds(Vec<String>, Vec<String>),
 }
+
+impl Check {
+    fn made(&self) -> (Verdict, String) {
+        match self {
+            Check::Worlds(words) => {
+                let mut command = simulate(Build::Fast);
+                command.args(words);
+                match process::within(CHECK_MAX, command) {
+                    Ok((Ended::Exited(status), told)) => (Verdict::of(status.success()), told),
+                    Ok((ended, told)) => (Verdict::Fails, format!("{told}simulate {words:?}: {ended:?}\n")),
+                    Err(error) => (Verdict::Fails, format!("simulate {words:?}: {error:#}\n")),
+                }
+            }
+            Check::Builds(seeds, parts) => {
+                match [Build::Fast, Build::Debug].map(|build| printed(build, seeds, parts)) {
+                    [Ok(fast), Ok(debug)] => {
+                        (Verdict::of(fast == debug), format!("{fast}a debug build:\n{debug}"))
+                    }
+                    [fast, debug] => (Verdict::Fails, format!("{:#?}\n", [fast.err(), debug.err()])),
+                }
+            }
+        }
+    }
+}
+
+/// For worlds that never end.
+const CHECK_MAX: Duration = Duration::from_mins(15);
 
 /// CPU time for worlds that nobody has seen yet, without NBD clients and with each kind of them.
-const NEW_SECONDS: f64 = 40.0;
-const NEW_NBD_SECONDS: f64 = 20.0;
+const NEW_SECONDS: u64 = 40;
+const NEW_NBD_SECONDS: u64 = 20;
 
 /// The seeds that have found something in worlds with these parts, which stand behind them.
 fn seeds(parts: &[String]) -> Result<Vec<String>> {
@@ -135,10 +176,8 @@ fn simulate(build: Build) -> Command {
 /// What the beginnings of these worlds come to.
 fn printed(build: Build, seeds: &[String], parts: &[String]) -> Result<String> {
     let mut command = simulate(build);
-    command.args(["print", "2000"]).args(seeds).args(with(parts));
-    let text = process::capture(command)?;
-    println!("{}{text}", if matches!(build, Build::Debug) { "a debug build: \n" } else { "" });
-    Ok(text)
+    command.args(["print", "2000"]).args(seeds).args(parts_told(parts));
+    process::capture(command)
 }
 
 /// The worlds of a mutation are those from seed 1 on, so that its time can be measured again.
