@@ -67,7 +67,7 @@ const GLOBAL: &str = "Global options";
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve volumes over iSCSI, NBD, HyperSCSI and AoE until SIGTERM or SIGINT
+    /// Serve volumes over iSCSI, NBD, HyperSCSI and AoE, until SIGTERM
     ///
     /// Without arguments it serves a RAM volume of 1 GiB on 127.0.0.1:3260.
     Serve(Box<ServeArguments>),
