@@ -95,25 +95,33 @@ impl Area {
         self.members.check_ownership()?;
         let copies = self.current();
         let landing = self.members.landing();
-        let written = all(copies.iter().map(|copy| async move {
-            let result = copy.device.write(extent, data.clone(), Durability::Stable).await;
-            let error = match result {
-                // What was reported to a flush beside this write may have been of this write.
-                Ok(()) if copy.device.losses() == copy.losses => return Ok(true),
-                Ok(()) => DeviceError::WritesLost,
-                Err(error) => error,
-            };
-            match &copy.member {
-                Some(member) => self.members.write_failed(member, error).await.map(|()| false),
-                // The device of its own may be of another host now, with the set.
-                None => self.members.note_ownership(error).and(Err(error)),
+        let written = match &copies[..] {
+            // As on a device of its own: nothing to wait for beside it.
+            [only] => self.write_copy(only, extent, data).await,
+            copies => {
+                let written = all(copies.iter().map(|copy| self.write_copy(copy, extent, data))).await;
+                first_error(written).map(|are_kept| are_kept.contains(&true))
             }
-        }));
-        let written = written.await;
+        };
         landing.end();
-        let is_kept = first_error(written)?;
         // The members of the others have failed, and that is recorded.
-        if is_kept.contains(&true) { Ok(()) } else { Err(DeviceError::NotReady) }
+        if written? { Ok(()) } else { Err(DeviceError::NotReady) }
+    }
+
+    /// Whether the copy has it; false if its member has failed, and that is recorded.
+    async fn write_copy(&self, copy: &Copy, extent: Extent, data: &Slice) -> Result<bool, DeviceError> {
+        let result = copy.device.write(extent, data.clone(), Durability::Stable).await;
+        let error = match result {
+            // What was reported to a flush beside this write may have been of this write.
+            Ok(()) if copy.device.losses() == copy.losses => return Ok(true),
+            Ok(()) => DeviceError::WritesLost,
+            Err(error) => error,
+        };
+        match &copy.member {
+            Some(member) => self.members.write_failed(member, error).await.map(|()| false),
+            // The device of its own may be of another host now, with the set.
+            None => self.members.note_ownership(error).and(Err(error)),
+        }
     }
 
     /// Drops the copies of members that have failed, and their devices with them.

@@ -62,6 +62,13 @@ struct State {
     committer: Option<Waker>,
 }
 
+impl State {
+    /// Whether records are to be freed before the next one is written.
+    fn frees(&self) -> bool {
+        self.ring.is_half_full() && self.ring.can_free()
+    }
+}
+
 struct Queued {
     change: Arc<Change>,
     ticket: Arc<Lock<Ticket>>,
@@ -128,11 +135,57 @@ impl Journal {
             // It would wait for room for ever. The least size of a journal excludes it.
             return Err(DeviceError::OutOfRange);
         }
-        let ticket: Arc<Lock<Ticket>> = Arc::default();
-        let queued = Queued { change, ticket: Arc::clone(&ticket) };
-        self.commit_soon(|state| state.queue.push_back(queued))?;
-        let sequence = result_of(&ticket).await?;
+        let sequence = match self.place_alone(&change)? {
+            Some((start, committer)) => self.commit_alone(start, &change, committer).await?,
+            None => {
+                let ticket: Arc<Lock<Ticket>> = Arc::default();
+                let queued = Queued { change, ticket: Arc::clone(&ticket) };
+                self.commit_soon(|state| state.queue.push_back(queued))?;
+                result_of(&ticket).await?
+            }
+        };
         Ok(Recorded { journal: Arc::clone(self), sequence, is_applied: false })
+    }
+
+    /// If no record is being written and there is room: the place of this one, whose requester is the committer then. A record that has
+    /// to wait for nothing needs neither a queue nor a task.
+    fn place_alone(self: &Arc<Self>, change: &Change) -> Result<Option<(Start, Committer)>, DeviceError> {
+        let blocks = change.blocks(self.area.block_bytes());
+        let mut state = self.state.lock();
+        if state.has_failed {
+            return Err(DeviceError::NotReady);
+        }
+        // Without a committer the queue is empty.
+        if state.is_committing {
+            return Ok(None);
+        }
+        let Some(start) = state.ring.take(blocks) else { return Ok(None) };
+        state.is_committing = true;
+        Ok(Some((start, Committer { journal: Arc::clone(self), has_ended: false })))
+    }
+
+    /// Writes one record: its sequence. A task continues if others wait behind it.
+    async fn commit_alone(
+        &self,
+        start: Start,
+        change: &Change,
+        mut committer: Committer,
+    ) -> Result<u64, DeviceError> {
+        let block_bytes = self.area.block_bytes();
+        let mut bytes = Buffer::recycled(change.blocks(block_bytes) as usize * block_bytes);
+        change.encode(self.key, start.sequence, block_bytes, &mut bytes);
+        // An error, or the end of this future, ends the committer and with it the journal.
+        self.area.write(HEADERS + start.block, &bytes.share()).await?;
+        {
+            let mut state = self.state.lock();
+            if state.queue.is_empty() && state.joining.is_empty() && !state.frees() {
+                state.is_committing = false;
+                committer.has_ended = true;
+                return Ok(start.sequence);
+            }
+        }
+        self.operations.start(committer.run());
+        Ok(start.sequence)
     }
 
     /// Ends once no record from before this call can be replayed. Adds `copy`, of a member that was replaced, which is
@@ -157,18 +210,15 @@ impl Journal {
             }
         }
         let committer = Committer { journal: Arc::clone(self), has_ended: false };
-        self.operations.start(async move {
-            committer.journal.commit_all().await;
-            committer.end();
-        });
+        self.operations.start(committer.run());
         Ok(())
     }
 
     async fn commit_all(&self) {
         loop {
-            let batch = self.batch();
-            let result = match batch {
+            let result = match self.batch() {
                 Batch::Nothing => return,
+                Batch::Free => self.free().await,
                 Batch::NoRoom => self.make_room().await,
                 Batch::Records(batch) => self.commit(batch).await,
                 Batch::Empty(copy, ticket) => self.free_all(copy.as_ref(), &ticket).await,
@@ -184,6 +234,9 @@ impl Journal {
         let block_bytes = self.area.block_bytes();
         let mut state = self.state.lock();
         let state = &mut *state;
+        if state.frees() {
+            return Batch::Free;
+        }
         if let Some((copy, ticket)) = state.joining.pop() {
             return Batch::Empty(copy, ticket);
         }
@@ -223,12 +276,7 @@ impl Journal {
         for (start, _, queued) in batch {
             end(&queued.ticket, result.map(|()| start.sequence));
         }
-        result?;
-        let frees = {
-            let state = self.state.lock();
-            state.ring.is_half_full() && state.ring.can_free()
-        };
-        if frees { self.free().await } else { Ok(()) }
+        result
     }
 
     /// Waits until the oldest record is applied, and frees it.
@@ -340,19 +388,22 @@ fn end(ticket: &Lock<Ticket>, result: Result<u64, DeviceError>) {
 
 enum Batch {
     Nothing,
+    Free,
     NoRoom,
     Empty(Option<AreaCopy>, Arc<Lock<Ticket>>),
     Records(Vec<(Start, u64, Queued)>),
 }
 
-/// The task that writes records. If it is dropped with its thread, those who wait learn of it.
+/// What writes records: a task, or the requester of a record that waits for nothing. If it is dropped with its thread, those who wait
+/// learn of it.
 struct Committer {
     journal: Arc<Journal>,
     has_ended: bool,
 }
 
 impl Committer {
-    fn end(mut self) {
+    async fn run(mut self) {
+        self.journal.commit_all().await;
         self.has_ended = true;
     }
 }
