@@ -198,9 +198,10 @@ impl Request {
     }
 
     pub(crate) fn message(self) -> Message {
-        let (mut head, data, control) = match self {
+        let (head, data, control) = match self {
             Request::Command { number, command } => {
-                let mut head = vec![COMMAND, command.attribute.into()];
+                let mut head = Vec::with_capacity(COMMAND_HEAD + command.cdb.len());
+                head.extend([COMMAND, command.attribute.into()]);
                 head.extend_from_slice(&(command.cdb.len() as u16).to_be_bytes());
                 head.extend_from_slice(&number.to_be_bytes());
                 head.extend_from_slice(&command.lun);
@@ -209,14 +210,14 @@ impl Request {
                 (head, command.data_out, false)
             }
             Request::TaskManagement { number, function, lun, referenced } => {
-                let mut head = vec![TASK_MANAGEMENT, function.into(), 0, 0];
+                let mut head = Vec::with_capacity(FUNCTION_BYTES);
+                head.extend([TASK_MANAGEMENT, function.into(), 0, 0]);
                 head.extend_from_slice(&number.to_be_bytes());
                 head.extend_from_slice(&lun);
                 head.extend_from_slice(&referenced.to_be_bytes());
                 (head, Payload::default(), true)
             }
         };
-        head.shrink_to_fit();
         Message { opcode: Opcode::Request, control, head, data, receipt: None }
     }
 }
@@ -247,7 +248,8 @@ impl Reply {
     pub(crate) fn message(self) -> Message {
         let (head, data, control) = match self {
             Reply::Response { number, response } => {
-                let mut head = vec![COMMAND, response.status];
+                let mut head = Vec::with_capacity(REPLY_HEAD + response.sense.len());
+                head.extend([COMMAND, response.status]);
                 head.extend_from_slice(&(response.sense.len() as u16).to_be_bytes());
                 head.extend_from_slice(&number.to_be_bytes());
                 head.extend_from_slice(&response.residual.to_be_bytes());
@@ -255,7 +257,8 @@ impl Reply {
                 (head, response.data, false)
             }
             Reply::Done { number, result } => {
-                let mut head = vec![TASK_MANAGEMENT, result.into(), 0, 0];
+                let mut head = Vec::with_capacity(DONE_BYTES);
+                head.extend([TASK_MANAGEMENT, result.into(), 0, 0]);
                 head.extend_from_slice(&number.to_be_bytes());
                 (head, Payload::default(), true)
             }
