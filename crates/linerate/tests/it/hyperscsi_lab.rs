@@ -13,7 +13,7 @@ use crate::program::{run_command, write_patterned_file};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
-const DISK_BYTES: usize = 2 << 20;
+const DISK_BYTES: usize = 1 << 20;
 
 fn conditions(loss: f64, reorder: f64, jitter_us: u64, seed: u64) -> Conditions {
     Conditions { loss, reorder, jitter: Duration::from_micros(jitter_us), seed, ..Conditions::default() }
@@ -37,7 +37,7 @@ fn a_verified_load_goes_over_links_that_lose_and_reorder() {
                 "--listen",
                 "hyperscsi://wire",
                 "--volume",
-                "disk=ram:2MiB",
+                "disk=ram:1MiB",
             ]);
             command.args(["--listen", "hyperscsi+udp://0.0.0.0:5674", "--state", &at("state")]);
             command.stdout(Stdio::piped());
