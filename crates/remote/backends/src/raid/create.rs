@@ -151,9 +151,12 @@ async fn record(
     let stripe_bytes = layout.stripe_blocks() << block_size.shift();
     let region_stripes = (REGION_BYTES / stripe_bytes).max(layout.stripes().div_ceil(REGIONS_MAX)).max(1);
     let are_zero = all_are_zero(&disks[..members], areas).await;
-    let states = match are_zero {
-        true => MemberStates::in_sync(members),
-        false => MemberStates::of_new_set(&layout),
+    // With a bitmap all of it is synchronised, and read from the members meanwhile; a journal has no regions, so that a set which has one
+    // begins degraded.
+    let begins_degraded = !are_zero && has_journal;
+    let states = match begins_degraded {
+        true => MemberStates::of_new_set(&layout),
+        false => MemberStates::in_sync(members),
     };
     let member = |state: MemberState| MemberRecord { uuid: uuid(), state };
     Ok(SetRecord {
@@ -168,8 +171,8 @@ async fn record(
         area_copies: u16::try_from(area_copies(level, members)).unwrap_or(u16::MAX),
         region_stripes,
         in_use_from: 0,
-        // Copies that do not fit yet are synchronised when the set is first opened; parity is rebuilt.
-        clean: are_zero || layout.has_parity(),
+        // What does not fit yet is synchronised when the set is first opened, or rebuilt.
+        clean: are_zero || begins_degraded,
         members: states.members.into_iter().map(member).collect(),
         spares: creation.spares.iter().map(|_| uuid()).collect(),
         scrub: None,

@@ -35,13 +35,10 @@ const STRIP: Bytes = Bytes(64 << 10);
 
 /// Missing members are lost for good: the option that says so.
 const LOST: &str = "missing-are-lost";
-/// How fast a member is rebuilt.
+/// How fast a member is rebuilt, with users and without.
 const REBUILD: &str = "rebuild";
 
 const OPTIONS: Options = Options::Known(&[LOST, REBUILD]);
-
-/// A rebuild leaves the larger part of most disks and links to users.
-const REBUILD_RATE: Bytes = Bytes(64 << 20);
 
 macro_rules! kinds {
     ($($static:ident, $name:literal, $level:expr, $usage:literal, $about:literal;)*) => {

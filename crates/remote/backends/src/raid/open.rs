@@ -15,9 +15,10 @@ use volume::backend::{Backend, Opening};
 use volume::spec::Spec;
 
 use super::overlay::Overlay;
+use super::progress::Throttle;
 use super::running::{self, Facts, Names, Running};
 use super::upkeep::{self, Spare, Upkeep};
-use super::{LOST, REBUILD_RATE, Raid, STRIP};
+use super::{LOST, Raid, STRIP};
 use crate::Failure;
 use crate::remote::random;
 
@@ -113,7 +114,7 @@ impl Raid {
                 running,
                 records,
                 spares,
-                bytes_per_s: self.rebuild.unwrap_or(REBUILD_RATE).0,
+                throttle: Throttle::new(self.rebuild.map(|rate| rate.0)),
                 opening: opening.clone(),
                 growing: None,
             };

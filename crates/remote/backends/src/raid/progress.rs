@@ -1,5 +1,6 @@
 //! How far something is that takes long, how fast, and for how long yet.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use raid::superblock::ScrubRecord;
@@ -61,6 +62,46 @@ impl Pace {
         let rate = if seconds > 0.0 { moved as f64 / seconds } else { 0.0 };
         let left = (rate > 0.0).then(|| (total.saturating_sub(done) as f64 / rate).ceil() as u64);
         Progress { done, total, bytes_per_s: (rate * self.stripe_bytes as f64) as u64, seconds_left: left }
+    }
+}
+
+/// How fast a set may work beside its users, of each member and second, unless that is configured: 4 % of a link of 1 Gbit/s, and
+/// of what a disk moves less than seeks between the two cost. Without users nothing slows it.
+const BESIDE_USERS_BYTES: u64 = 5 << 20;
+/// Users are taken to be there for so long behind the beginning of a request.
+const USERS_STAY: Duration = Duration::from_secs(1);
+
+/// How fast a set rebuilds, synchronises, scrubs and grows: requests of users come first.
+#[derive(Debug)]
+pub(super) struct Throttle {
+    /// Bytes a second of all members, users or not.
+    configured: Option<u64>,
+    /// Requests of users that had begun at the last look, and when there was another one.
+    known: Cell<(u64, Option<Instant>)>,
+}
+
+impl Throttle {
+    pub(super) fn new(configured: Option<u64>) -> Throttle {
+        Throttle { configured, known: Cell::new((0, None)) }
+    }
+
+    /// The least time of a step that moved so many bytes of `members`, if `requests` of users have begun by now.
+    pub(super) fn step_time(
+        &self,
+        now: Instant,
+        requests: u64,
+        members: usize,
+        moved_bytes: u64,
+    ) -> Duration {
+        let (known, asked) = self.known.get();
+        let asked = if requests == known { asked } else { Some(now) };
+        self.known.set((requests, asked));
+        let has_users = asked.is_some_and(|asked| now.saturating_duration_since(asked) < USERS_STAY);
+        let beside_users = has_users.then_some(BESIDE_USERS_BYTES * members as u64);
+        match self.configured.or(beside_users) {
+            Some(bytes_per_s) => Duration::from_secs_f64(moved_bytes as f64 / bytes_per_s.max(1) as f64),
+            None => Duration::ZERO,
+        }
     }
 }
 
@@ -189,6 +230,24 @@ mod tests {
         // It becomes slower, and what was fast is forgotten.
         (11..=30).for_each(|second| pace.done(at(second), 200 + (second - 10)));
         assert_eq!(pace.progress().bytes_per_s, 1 << 20);
+    }
+
+    #[test]
+    fn users_slow_a_step_down_until_a_second_behind_their_last_request() {
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let (members, moved) = (3, 3 * BESIDE_USERS_BYTES / 10);
+        let throttle = Throttle::new(None);
+        assert_eq!(throttle.step_time(at(0), 0, members, moved), Duration::ZERO, "nobody has asked");
+        let slow = Duration::from_millis(100);
+        assert_eq!(throttle.step_time(at(10), 1, members, moved), slow);
+        assert_eq!(throttle.step_time(at(1009), 1, members, moved), slow, "users pause");
+        assert_eq!(throttle.step_time(at(1010), 1, members, moved), Duration::ZERO, "they have gone");
+        assert_eq!(throttle.step_time(at(9000), 2, members, moved), slow, "they come back");
+        // What is configured holds with users and without.
+        let throttle = Throttle::new(Some(moved));
+        assert_eq!(throttle.step_time(at(0), 0, members, moved), Duration::from_secs(1));
+        assert_eq!(throttle.step_time(at(10), 1, members, moved), Duration::from_secs(1));
     }
 
     #[test]

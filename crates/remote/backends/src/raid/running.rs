@@ -3,11 +3,12 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use block::{BlockDevice, forward};
+use block::{BlockDevice, Buffer, Durability, Extent, Pending, Slice, forward};
 use raid::{Level, MemberState, RaidDevice};
 use volume::backend::Backend;
 use volume::spec::{Bytes, Spec};
@@ -162,6 +163,8 @@ pub struct Running {
     device: Weak<RaidDevice>,
     /// Whether an upkeep takes orders.
     takes_orders: bool,
+    /// Requests of users that have begun.
+    requests: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -270,6 +273,7 @@ impl Running {
             facts,
             device: Arc::downgrade(device),
             takes_orders,
+            requests: AtomicU64::new(0),
             state: Mutex::new(State {
                 label,
                 names,
@@ -409,6 +413,11 @@ impl Running {
             .map(|scrubbing| scrubbing.found.clone())
     }
 
+    /// How many requests of users have begun.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
     pub(super) fn is_used(&self) -> bool {
         self.state().is_used
     }
@@ -505,8 +514,40 @@ impl Drop for InUse {
     }
 }
 
+impl InUse {
+    /// The set, for a request that moves data: upkeep slows down beside these.
+    fn counted(&self) -> &RaidDevice {
+        self.running.requests.fetch_add(1, Ordering::Relaxed);
+        &self.set
+    }
+}
+
 impl BlockDevice for InUse {
-    forward!(self => self.set; geometry, profile, memory, memory_to_write, read_nowait, write_nowait, read, write, flush, losses, unmap, write_zeroes, allocation, space, allocated_bytes, refresh, grow, take_os_error, quiesced);
+    forward!(self => self.set; geometry, profile, memory, memory_to_write, flush, losses, allocation, space, allocated_bytes, refresh, grow, take_os_error, quiesced);
+
+    fn read_nowait(&self, extent: Extent, buffer: &mut [u8]) -> bool {
+        self.counted().read_nowait(extent, buffer)
+    }
+
+    fn write_nowait(&self, extent: Extent, data: &[u8]) -> bool {
+        self.counted().write_nowait(extent, data)
+    }
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        self.counted().read(extent, buffer)
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        self.counted().write(extent, data, durability)
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        self.counted().unmap(extent)
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        self.counted().write_zeroes(extent, may_unmap)
+    }
 }
 
 /// Who waits no longer takes an order back that has not begun.

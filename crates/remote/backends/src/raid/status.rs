@@ -246,7 +246,10 @@ impl fmt::Display for SetStatus {
         write_members(f, &self.members, &self.spares)?;
         if self.unsynchronised {
             write!(f, "\n  new, of disks that had content: ")?;
-            f.write_str(match self.members.iter().all(|member| member.state == MemberCondition::InSync) {
+            let is_whole = self.members.iter().all(|member| member.state == MemberCondition::InSync);
+            let has_parity = [Level::Raid5, Level::Raid6].iter().any(|level| self.level == level.to_string());
+            f.write_str(match is_whole {
+                true if has_parity => "parity is computed region by region, which begins when the set is used; until then no member may fail",
                 true => "copies differ until they are synchronised, which begins when the set is used; a scrub finds them until then",
                 false => "degraded until parity is computed, which begins when the set is used; until then no member may fail",
             })?;

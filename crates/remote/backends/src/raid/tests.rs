@@ -121,7 +121,15 @@ fn a_set_of_memory_needs_no_creation() {
 
 #[test]
 fn members_with_old_data_are_made_to_fit() {
-    for (level, members) in [("raid1", 2), ("raid5:64KiB", 3), ("raid6:16KiB", 4), ("raid10:64KiB", 5)] {
+    let bitmap = Some(Bytes(0));
+    for (level, members, journal) in [
+        ("raid1", 2, None),
+        ("raid5:64KiB", 3, None),
+        ("raid5:64KiB", 3, bitmap),
+        ("raid6:16KiB", 4, None),
+        ("raid6:16KiB", 4, bitmap),
+        ("raid10:64KiB", 5, None),
+    ] {
         let folder = tempfile::tempdir().expect("a folder");
         let all: Vec<usize> = (0..members).collect();
         for member in &all {
@@ -129,28 +137,34 @@ fn members_with_old_data_are_made_to_fit() {
             std::fs::write(folder.path().join(format!("disk{member}")), old).expect("old data");
         }
         let spec = set(folder.path(), level, &all);
-        remote::run(async { create(&spec, &Creation::default(), Consent::Given).await }).expect("a set");
+        let creation = Creation { journal, ..Creation::default() };
+        remote::run(async { create(&spec, &creation, Consent::Given).await }).expect("a set");
         let (sets, _) = remote::run(status(&spec)).expect("a set");
-        let (is_mirror, said) = (matches!(level, "raid1" | "raid10:64KiB"), sets[0].to_string());
+        // What has a bitmap is read from all members from the beginning.
+        let has_copies = matches!(level, "raid1" | "raid10:64KiB");
+        let (has_bitmap, said) = (has_copies || journal.is_some(), sets[0].to_string());
         assert!(sets[0].unsynchronised);
-        assert!(said.contains(if is_mirror { "copies differ until" } else { "degraded until" }), "{said}");
-        let found = remote::run(async { scrub(&spec, false, &mut |_, _| {}).await }).expect("scrubbed");
-        assert_eq!((found.unsynchronised > 0, found.degraded > 0), (is_mirror, !is_mirror), "{found}");
-        assert_eq!(found.to_string().contains("made over used disks"), is_mirror, "{found}");
-        let fast = parse(&format!("{spec}?rebuild=4GiB")).expect("a specification");
-        let is_right = || {
-            let found = remote::run(async { scrub(&spec, false, &mut |_, _| {}).await }).expect("scrubbed");
-            found.is_right() && found.degraded == 0
+        let says = match (has_copies, has_bitmap) {
+            (true, _) => "copies differ until",
+            (false, true) => "parity is computed region by region",
+            (false, false) => "degraded until",
         };
-        // In the time that it is open, it synchronises.
-        while !is_right() {
-            remote::run(async {
-                let device = open(&fast).await.map_err(Failure::from)?;
-                reactor::sleep(std::time::Duration::from_secs(3)).await;
-                device.flush().await.map_err(|error| Failure::device("flush", error))
-            })
-            .unwrap_or_else(|failure| panic!("{failure}"));
-        }
+        assert!(said.contains(says), "{said}");
+        let found = remote::run(async { scrub(&spec, false, &mut |_, _| {}).await }).expect("scrubbed");
+        assert_eq!((found.unsynchronised > 0, found.degraded > 0), (has_bitmap, !has_bitmap), "{found}");
+        assert_eq!(found.to_string().contains("made over used disks"), has_bitmap, "{found}");
+        let fast = parse(&format!("{spec}?rebuild=4GiB")).expect("a specification");
+        remote::run(async {
+            let _device = open(&fast).await.map_err(Failure::from)?;
+            let set = opened(&fast).into_iter().next().expect("the set");
+            while !matches!(set.status().state, Condition::Healthy) {
+                reactor::sleep(std::time::Duration::from_millis(20)).await;
+            }
+            Ok(())
+        })
+        .unwrap_or_else(|failure| panic!("{failure}"));
+        let found = remote::run(async { scrub(&spec, false, &mut |_, _| {}).await }).expect("scrubbed");
+        assert!(found.is_right() && found.degraded == 0, "{found}");
     }
 }
 

@@ -16,7 +16,7 @@ use volume::backend::{Opening, Undo};
 use volume::spec::{Bytes, Spec};
 
 use super::create::{new_member, uuid};
-use super::progress::{Pace, Scrubbing, Working};
+use super::progress::{Pace, Scrubbing, Throttle, Working};
 use super::running::{Order, Running};
 use crate::Failure;
 
@@ -36,7 +36,7 @@ pub(super) struct Upkeep {
     pub(super) records: Option<Arc<Records>>,
     pub(super) spares: Vec<Spare>,
     /// Of what rebuilding reads and writes.
-    pub(super) bytes_per_s: u64,
+    pub(super) throttle: Throttle,
     pub(super) opening: Opening,
     pub(super) growing: Option<Growth>,
 }
@@ -292,10 +292,14 @@ impl Upkeep {
         let begun = self.opening.sleeper.now();
         let progress = step.await?;
         if let Some(Progress { moved_bytes, .. }) = progress {
-            let time = Duration::from_secs_f64(moved_bytes as f64 / self.bytes_per_s.max(1) as f64);
-            let passed = self.opening.sleeper.now().saturating_duration_since(begun);
-            if let Some(left) = time.checked_sub(passed) {
-                self.running.woken(self.opening.sleeper.as_ref(), left).await;
+            let (now, members) = (self.opening.sleeper.now(), self.set.layout().members());
+            let time = self.throttle.step_time(now, self.running.requests(), members, moved_bytes);
+            match time.checked_sub(now.saturating_duration_since(begun)) {
+                Some(left) if !left.is_zero() => {
+                    self.running.woken(self.opening.sleeper.as_ref(), left).await;
+                }
+                // Steps over memory end at once, and the thread has other tasks.
+                _ => reactor::yield_now().await,
             }
         }
         Ok(progress)
