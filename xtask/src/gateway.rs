@@ -7,7 +7,7 @@
 //!      └──────────────── link 3 ─────────────────────┘   (served and attached without a gateway)
 //! ```
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -34,6 +34,9 @@ pub(crate) struct Options {
     /// How long each measurement takes
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
+    /// Only cells whose name contains this, as in `512 B write`; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
     /// Use this binary instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
@@ -70,6 +73,27 @@ const CELLS: [Cell; 9] = [
     Cell { block_bytes: 512, reads: 0, published: 23_500.0 },
     Cell { block_bytes: 512, reads: 50, published: 47_600.0 },
 ];
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.block_bytes {
+            512 => f.write_str("512 B ")?,
+            bytes => write!(f, "{} KiB ", bytes >> 10)?,
+        }
+        f.write_str(match self.reads {
+            100 => "read",
+            0 => "write",
+            _ => "both ways",
+        })
+    }
+}
+
+impl Options {
+    fn has(&self, cell: &Cell) -> bool {
+        let name = cell.to_string();
+        self.only.is_empty() || self.only.iter().any(|text| name.contains(text))
+    }
+}
 
 /// Which way requests go.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -117,7 +141,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let mut runs: Vec<[Vec<Run>; 3]> = CELLS.iter().map(|_| Default::default()).collect();
     for round in 0..options.rounds {
         println!("round {} of {}", round + 1, options.rounds);
-        for (cell, runs) in CELLS.iter().zip(&mut runs) {
+        for (cell, runs) in CELLS.iter().zip(&mut runs).filter(|(cell, _)| options.has(cell)) {
             for turn in 0..WAYS.len() {
                 let way = (turn + round) % WAYS.len();
                 runs[way].push(world.measure(WAYS[way], cell, options.seconds)?);
@@ -125,6 +149,10 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         }
     }
     let (table, is_fast) = told(&runs);
+    if !options.only.is_empty() {
+        print!("{table}");
+        return Ok(Verdict::of(is_fast));
+    }
     let (cut, is_whole) = world.cut()?;
     print!("{table}{cut}");
     if !options.dry {
@@ -280,7 +308,7 @@ impl Drop for World<'_> {
 fn told(runs: &[[Vec<Run>; 3]]) -> (String, bool) {
     let mut text = "| cell | way | rate | share | document 003 | ratio | CPU, µs | multiple |\n|---|---|---:|---:|---:|---:|---:|---:|\n".to_owned();
     let mut holds = true;
-    for (cell, runs) in CELLS.iter().zip(runs) {
+    for (cell, runs) in CELLS.iter().zip(runs).filter(|(_, runs)| !runs[0].is_empty()) {
         let median = |way: usize, figure: fn(&Run) -> f64| {
             middle(runs[way].iter().map(figure).collect()).unwrap_or(f64::NAN)
         };
@@ -300,16 +328,10 @@ fn told(runs: &[[Vec<Run>; 3]]) -> (String, bool) {
                 format!("{cpu_us:.1} | {multiple:.2}")
             };
             holds &= way == Way::Direct || (ratio >= 1.0 && multiple <= CPU_MAX);
-            let what = match cell.reads {
-                100 => "read",
-                0 => "write",
-                _ => "both ways",
-            };
-            let block = if is_short { "512 B".to_owned() } else { format!("{} KiB", cell.block_bytes >> 10) };
             let unit = if is_short { "/s" } else { "MiB/s" };
             let _ = writeln!(
                 text,
-                "| {block} {what} | {} | {rate:.0} {unit} | {:.3} | {:.0} {unit} | {ratio:.2} | {gateway} |",
+                "| {cell} | {} | {rate:.0} {unit} | {:.3} | {:.0} {unit} | {ratio:.2} | {gateway} |",
                 way.name(),
                 mib_per_s / capacity,
                 cell.published,
