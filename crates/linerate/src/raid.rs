@@ -61,6 +61,11 @@ enum RaidCommand {
         /// which a crash that costs a member, too, can damage data
         #[arg(long, value_name = "SIZE")]
         journal: Option<Bytes>,
+        /// Volume that has the journal, in place of members: RAID 5 and 6 only. From then on it is one of the volumes in brackets
+        ///
+        /// What is in it alone is lost with it: `raid1:[…]` is a journal in two copies.
+        #[arg(long, value_name = "VOLUME", value_parser = parse)]
+        journal_on: Option<Spec>,
         /// Keep a checksum (CRC32C) of each block, which tells which member has a wrong one
         #[arg(long)]
         checksums: bool,
@@ -167,13 +172,13 @@ pub(crate) fn run(arguments: &RaidArguments) -> Result<ExitCode, Failure> {
     let socket = || manage::state::control_socket(arguments.control.as_deref(), arguments.config.as_deref());
     let order = |set: &ServedSet, order| server::tell(set.order(&socket()?, order)?, false);
     match &arguments.command {
-        RaidCommand::Create { set, name, spares, journal, checksums, yes } => {
-            let (name, spares) = (name.clone(), spares.clone());
-            let creation = Creation { name, journal: *journal, checksums: *checksums, spares };
+        RaidCommand::Create { set, name, spares, journal, journal_on, checksums, yes } => {
+            let (name, spares, journal_on) = (name.clone(), spares.clone(), journal_on.clone());
+            let creation = Creation { name, journal: *journal, checksums: *checksums, spares, journal_on };
             let consent = terminal::consent(*yes);
             remote::run(async { raid::create(set, &creation, consent).await })?;
             // It is degraded until parity is there.
-            status(set, false)?;
+            created(set, &creation)?;
         }
         RaidCommand::Assemble { volumes, discard_journal: false, .. } => return assemble(volumes),
         RaidCommand::Assemble { volumes, discard_journal: true, yes } => discard_journal(volumes, *yes)?,
@@ -237,6 +242,20 @@ impl Shown {
     fn code(&self) -> ExitCode {
         code(!self.sets.is_empty() && self.sets.iter().all(SetStatus::is_healthy))
     }
+}
+
+/// A new set. Volumes that were not named in the brackets are to be from now on.
+fn created(set: &Spec, creation: &Creation) -> Result<(), Failure> {
+    let beside = creation.spares.iter().chain(&creation.journal_on);
+    let volumes: Vec<Spec> = set.backend().members().iter().chain(beside).cloned().collect();
+    let (sets, _) = remote::run(async { raid::look(&volumes).await })?;
+    for made in &sets {
+        say(&format!("{made}\n"));
+        if volumes.len() > set.backend().members().len() {
+            say(&format!("  open it as '{}'\n", made.specification));
+        }
+    }
+    Ok(())
 }
 
 fn status(set: &Spec, json: bool) -> Result<ExitCode, Failure> {

@@ -388,6 +388,163 @@ fn a_scrub_survives_its_server() {
     assert_eq!(stripes(&local), None);
 }
 
+/// A server of a set of files with its journal in one of its own, which fails when the volume is told to.
+fn with_journal_of_its_own(level: &str, members: &[&str]) -> Option<Local> {
+    let disks = TempDir::new().expect("a folder");
+    let files: Vec<_> = members.iter().map(|name| file_in(disks.path(), name)).collect();
+    let journal = format!("fault:[file:{}?size=40MiB]", disks.path().join("journal").display());
+    let created = linerate(&[
+        "raid",
+        "create",
+        &format!("{level}:[{}]", files.join(", ")),
+        "--journal-on",
+        &journal,
+        "--yes",
+    ]);
+    assert!(created.contains("journal: on  fault:[file:"), "{created}");
+    let set = created
+        .split("open it as '")
+        .nth(1)
+        .and_then(|rest| rest.split('\'').next())
+        .expect("a specification");
+    let text = format!(
+        "[log]\nfilter = \"info\"\n# of mine\n[volume.disk]\nspec = \"{set}?rebuild=1GiB\" # here\n[[target]]\n\
+         name = \"iqn.2026-01.io.linerate:disk\"\nlun = [{{ lun = 0, volume = \"disk\" }}]\n"
+    );
+    Server::configured(&text).map(|server| Local { server, disks })
+}
+
+/// Writes until `during` has ended and more was acknowledged, is killed, restarts, and has what was acknowledged.
+fn written_and_killed(local: &mut Local, during: impl FnOnce(&Local), before_restart: impl FnOnce(&Local)) {
+    let promises = [Promise::Fua, Promise::Synchronize(16)];
+    let writers: Vec<Writer> =
+        (0..).zip(promises).map(|(ring, promise)| Writer::start(&local.server, ring, promise)).collect();
+    let kept = || writers.iter().map(Writer::kept).min().unwrap_or(0);
+    let until_more = || {
+        let begun = kept();
+        until("the load goes on", || kept() > begun + 20 || writers.iter().any(Writer::has_ended));
+        assert!(!writers.iter().any(Writer::has_ended), "{}", local.server.log());
+    };
+    until_more();
+    during(local);
+    until_more();
+    local.server.kill();
+    let ended: Vec<_> = writers.into_iter().map(Writer::end).collect();
+    before_restart(local);
+    local.server.restart();
+    in_a_world(async {
+        let lun = attached(&local.server.url("disk")).await;
+        for (ring, kept, sent) in ended {
+            check(&lun, ring, kept, sent).await;
+        }
+    });
+}
+
+#[test]
+fn a_journal_on_a_volume_of_its_own_survives_kills_a_lost_member_and_its_own_failure() {
+    // So many that those that are lost could not have continued alone.
+    for (level, members, lost) in [("raid5:64KiB", 4, 1), ("raid6:16KiB", 5, 2)] {
+        let names = &["a", "b", "c", "d", "e"][..members];
+        let Some(mut local) = with_journal_of_its_own(level, names) else { return };
+        // Killed, and without as many members as may fail.
+        written_and_killed(
+            &mut local,
+            |_| {},
+            |local| {
+                for name in &["a", "c"][..lost] {
+                    std::fs::remove_file(local.disks.path().join(name)).expect("a dead disk");
+                }
+            },
+        );
+        let (set, _) = local.status();
+        assert_eq!(set["state"], "degraded");
+        assert_eq!(set["journal"]["has_failed"], false, "{set}");
+        // The journal fails beside its users, who do not hear of it, and whatever is on it is not looked at afterwards.
+        let journal = local.disks.path().join("journal");
+        let old = std::fs::read(&journal).expect("a journal");
+        written_and_killed(
+            &mut local,
+            |local| {
+                local.tell(&["server", "fault", "disk", "fail"]);
+                until("it is noticed", || local.status().0["journal"]["has_failed"] == true);
+                until("it is logged", || local.server.log().contains("the journal is on members now"));
+            },
+            |_| std::fs::write(&journal, &old).expect("the old journal comes back"),
+        );
+        let (set, _) = local.status();
+        assert_eq!((&set["state"], &set["journal"]), (&"degraded".into(), &Value::Null), "{set}");
+        for (member, name) in [(0, "f"), (2, "g")].into_iter().take(lost) {
+            local.replace(member, name);
+        }
+        local.until_healthy();
+        assert!(local.tell(&["raid", "scrub", "disk"]).contains(": 0 do not fit, 0 cannot be read"));
+        local.server.stop();
+        let said = linerate(&["raid", "status", &local.specification()]);
+        assert!(said.contains("it had the journal, which is on the members now"), "{said}");
+    }
+}
+
+#[test]
+fn a_set_whose_journal_is_lost_starts_when_that_is_accepted_and_with_a_journal_on_its_members() {
+    let Some(mut local) = with_journal_of_its_own("raid5:64KiB", &["a", "b", "c"]) else { return };
+    let set = local.specification();
+    let files: Vec<String> =
+        ["a", "b", "c"].iter().map(|name| local.disks.path().join(name).display().to_string()).collect();
+    let discarded = |yes: &[&str]| {
+        let files = files.iter().map(String::as_str);
+        let words: Vec<&str> = ["raid", "assemble", "--discard-journal"]
+            .into_iter()
+            .chain(files)
+            .chain(yes.iter().copied())
+            .collect();
+        run(LINERATE, &words)
+    };
+    let refused = |set: &str| run(LINERATE, &["read", set]).expect_failure();
+    let image = local.disks.path().join("image");
+    write_patterned_file(&image, 32 << 20);
+    local.server.stop();
+    linerate(&["copy", &image.display().to_string(), &set, "--yes"]);
+    let with_journal = format!("fault:[file:{}]", local.disks.path().join("journal").display());
+    let said = discarded(&["--yes", &with_journal]).expect_failure();
+    assert!(said.contains("can be replayed"), "{said}");
+    // Without it; with an older copy; with a file that is not it.
+    let journal = local.disks.path().join("journal");
+    let there = std::fs::read(&journal).expect("a journal");
+    linerate(&["copy", &image.display().to_string(), &set, "--yes"]);
+    std::fs::write(&journal, &there).expect("an old copy");
+    let said = refused(&set);
+    assert!(said.contains("an old copy of it") && said.contains("--discard-journal"), "{said}");
+    std::fs::write(&journal, vec![0; 40 << 20]).expect("another file");
+    assert!(refused(&set).contains("no RAID superblock"), "{}", refused(&set));
+    std::fs::remove_file(&journal).expect("a lost journal");
+    let said = refused(&set);
+    assert!(
+        said.contains("the device with the journal is missing") && said.contains("The set was closed"),
+        "{said}"
+    );
+    let ended = run(LINERATE, &["raid", "status", &set]);
+    assert!(ended.said.contains("journal: missing") && ended.status.code() == Some(10), "{}", ended.said);
+    let said = discarded(&[]).expect_failure();
+    assert!(said.contains("--yes"), "{said}");
+    discarded(&["--yes"]).expect_success();
+    let (status, is_well) = status(&[&set]);
+    assert!(is_well && status["sets"][0]["journal"] == Value::Null, "{status}");
+    let copied = local.disks.path().join("copied");
+    linerate(&["read", &set, "--output", &copied.display().to_string()]);
+    let (data, copied) = (std::fs::read(&image).expect("data"), std::fs::read(&copied).expect("data"));
+    assert!(data == copied[..data.len()]);
+    // It is closed to the write hole as before.
+    local.server.restart();
+    written_and_killed(
+        &mut local,
+        |_| {},
+        |local| {
+            std::fs::remove_file(local.disks.path().join("b")).expect("a dead disk");
+        },
+    );
+    local.server.stop();
+}
+
 /// Members fail, are replaced, spares come, scrubs run and the server is killed, in an order that the seed says, under writers
 /// who know what was promised to be kept.
 #[test]

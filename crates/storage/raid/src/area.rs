@@ -21,7 +21,13 @@ pub struct AreaCopy {
 pub(crate) struct Area {
     geometry: Geometry,
     members: Arc<Members>,
-    copies: Lock<Vec<Copy>>,
+    copies: Lock<Copies>,
+}
+
+struct Copies {
+    in_use: Vec<Copy>,
+    /// Those of members, where the area is on a device of its own: nothing is in them until that fails.
+    reserve: Vec<Copy>,
 }
 
 #[derive(Clone)]
@@ -44,8 +50,8 @@ impl Copy {
 }
 
 impl Area {
-    /// The copies of members that have not failed; as long as the shortest. `None` if there is none, or if their
-    /// block sizes differ.
+    /// The copies of members that have not failed; as long as the shortest. If one is on a device of its own, those of members are in
+    /// reserve. `None` if there is none, or if their block sizes differ.
     pub(crate) fn new(copies: &[AreaCopy], members: Arc<Members>) -> Option<Area> {
         let in_use = |copy| Copy::new(copy, &members);
         let copies: Vec<Copy> = copies.iter().filter_map(in_use).collect();
@@ -57,6 +63,12 @@ impl Area {
             }
             geometry.blocks = Blocks(geometry.blocks.0.min(other.blocks.0));
         }
+        let (own, on_members): (Vec<Copy>, Vec<Copy>) =
+            copies.into_iter().partition(|copy| copy.member.is_none());
+        let copies = match own.is_empty() {
+            true => Copies { in_use: on_members, reserve: Vec::new() },
+            false => Copies { in_use: own, reserve: on_members },
+        };
         Some(Area { geometry, members, copies: Lock::new(copies) })
     }
 
@@ -70,7 +82,27 @@ impl Area {
 
     /// Adds a copy, whose content is not that of the others yet. It has the length and block size of the others.
     pub(crate) fn add(&self, copy: &AreaCopy) {
-        self.copies.lock().extend(Copy::new(copy, &self.members));
+        let mut copies = self.copies.lock();
+        let is_on_device = copies.in_use.iter().any(|copy| copy.member.is_none());
+        let place = if is_on_device { &mut copies.reserve } else { &mut copies.in_use };
+        place.extend(Copy::new(copy, &self.members));
+    }
+
+    /// Whether it lies on a device of its own.
+    pub(crate) fn is_on_device(&self) -> bool {
+        self.copies.lock().in_use.iter().any(|copy| copy.member.is_none())
+    }
+
+    /// From now on the copies of members are in use, and the device of its own is not. They have nothing in them yet. False if there are
+    /// none.
+    pub(crate) fn use_reserve(&self) -> bool {
+        self.current();
+        let mut copies = self.copies.lock();
+        if copies.reserve.is_empty() {
+            return false;
+        }
+        copies.in_use = std::mem::take(&mut copies.reserve);
+        true
     }
 
     /// Whether a device is long enough for a copy, and has blocks of the same size.
@@ -81,7 +113,7 @@ impl Area {
 
     /// The devices of the copies.
     pub(crate) fn devices(&self) -> Vec<Arc<dyn BlockDevice>> {
-        self.copies.lock().iter().map(|copy| Arc::clone(&copy.device)).collect()
+        self.copies.lock().in_use.iter().map(|copy| Arc::clone(&copy.device)).collect()
     }
 
     /// Number of copies whose members are still in the set.
@@ -131,7 +163,10 @@ impl Area {
 
     fn current(&self) -> Vec<Copy> {
         let mut copies = self.copies.lock();
-        copies.retain(|copy| copy.member.as_ref().is_none_or(|member| self.members.is_present(member)));
-        copies.clone()
+        let is_present =
+            |copy: &Copy| copy.member.as_ref().is_none_or(|member| self.members.is_present(member));
+        copies.reserve.retain(is_present);
+        copies.in_use.retain(is_present);
+        copies.in_use.clone()
     }
 }

@@ -19,7 +19,7 @@ use crate::{Layout, Level, MemberDevice, MemberStates, MetadataStore};
 #[derive(Clone)]
 pub enum ProtectionAreas {
     /// RAID 5 and 6: a journal, in areas of as many members as the level survives and one more, or on a device of its
-    /// own.
+    /// own. Areas of members beside that are in reserve: the journal moves there if the device fails.
     Journal(Vec<AreaCopy>),
     /// RAID 1 and 10, and RAID 5 and 6 without a journal: a write-intent bitmap.
     Bitmap {
@@ -354,8 +354,14 @@ async fn open_journal(
 
 /// The version of a journal that a newer program has written to a copy: it can neither be replayed nor be discarded here.
 pub async fn newer_journal(copies: &[AreaCopy]) -> Option<u32> {
-    let devices: Vec<_> = copies.iter().map(|copy| Arc::clone(&copy.device)).collect();
-    Log::newer_version(&devices).await
+    Log::newer_version(&used_devices(copies)).await
+}
+
+/// Those of the copies that are in use: the device of its own, if there is one.
+fn used_devices(copies: &[AreaCopy]) -> Vec<Arc<dyn block::BlockDevice>> {
+    let has_own = copies.iter().any(|copy| copy.member.is_none());
+    let used = copies.iter().filter(|copy| copy.member.is_none() == has_own);
+    used.map(|copy| Arc::clone(&copy.device)).collect()
 }
 
 /// Whether a copy of a journal can be replayed. A copy that cannot be read cannot.
@@ -363,8 +369,7 @@ pub async fn newer_journal(copies: &[AreaCopy]) -> Option<u32> {
 /// # Errors
 /// A copy that may be there when its device answers again, and no other that can be replayed.
 pub async fn has_journal(copies: &[AreaCopy]) -> Result<bool, DeviceError> {
-    let devices: Vec<_> = copies.iter().map(|copy| Arc::clone(&copy.device)).collect();
-    match Log::newest(&devices).await {
+    match Log::newest(&used_devices(copies)).await {
         Ok(newest) => Ok(newest.is_some()),
         Err(DeviceError::Unreadable(_)) => Ok(false),
         Err(error) => Err(error),

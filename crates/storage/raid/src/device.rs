@@ -31,6 +31,8 @@ pub struct Status {
     pub is_taken_over: bool,
     /// Copies of the journal in use, if the set has one. Without a copy, writes fail.
     pub journal_copies: Option<usize>,
+    /// The journal is on a device of its own. If that fails, it is on the members from then on.
+    pub is_journal_on_device: bool,
     /// Of each member, how many blocks were not what their checksums say when they were read, since it is a member here. They
     /// were read by the others and written anew where that was possible.
     pub wrong_blocks: Vec<u64>,
@@ -67,6 +69,7 @@ impl RaidDevice {
             is_out_of_service: self.set.members.check_service().is_err(),
             is_taken_over: self.set.members.check_ownership().is_err(),
             journal_copies,
+            is_journal_on_device: matches!(&self.set.protection, Protection::Journal(journal) if journal.is_on_device()),
             wrong_blocks: self.set.members.wrong_blocks(),
             unsynced_regions,
         }

@@ -96,6 +96,12 @@ pub trait MetadataStore: Send + Sync {
     /// Ends once `states` are on stable storage: on so many members that every later assembly finds them. An
     /// error takes the set out of service. Calls do not overlap, and come in order.
     fn record(&self, states: &MemberStates) -> Pending<'_, ()>;
+
+    /// Ends once it is on stable storage, as states are, that the journal is on the members from now on, and its own device not of the set
+    /// any more. A store that cannot record that keeps the set from it.
+    fn journal_on_members(&self) -> Pending<'_, ()> {
+        Box::pin(std::future::ready(Err(block::DeviceError::Unsupported)))
+    }
 }
 
 impl MemberStates {

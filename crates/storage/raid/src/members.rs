@@ -523,6 +523,19 @@ impl Members {
         self.check_service()
     }
 
+    /// Records that the journal is on the members from now on. If that is not certain, the set leaves service.
+    pub(crate) async fn record_journal_on_members(&self) -> Result<(), DeviceError> {
+        let _turn = self.recording.exclude(Extent::new(0, 1)).await;
+        self.check_ownership()?;
+        let landing = self.landing();
+        let result = self.metadata.journal_on_members().await;
+        landing.end();
+        result.inspect_err(|error| {
+            self.leave_service();
+            let _ = self.note_ownership(*error);
+        })
+    }
+
     async fn record(&self, wanted: u64) -> Result<(), DeviceError> {
         let _turn = self.recording.exclude(Extent::new(0, 1)).await;
         if self.recorded.load(Ordering::Acquire) >= wanted {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use block::{Allocation, BlockDevice, BlockSize, Blocks, Buffer, Durability, Extent};
 use contents::Consent;
 use raid::disks::{self, Disk};
-use raid::superblock::{Areas, MemberRecord, SetRecord, Uuid, area_copies};
+use raid::superblock::{Areas, MemberRecord, SLOT_BYTES, SetRecord, Uuid, area_copies};
 use raid::{Layout, Level, MemberState, MemberStates, Summed, journal_blocks_min};
 use volume::backend::Opening;
 use volume::spec::{Bytes, Spec};
@@ -26,6 +26,8 @@ pub struct Creation {
     pub checksums: bool,
     /// Volumes that can replace a member.
     pub spares: Vec<Spec>,
+    /// The volume that has the journal, in place of members. These keep room for it, in case that the volume fails.
+    pub journal_on: Option<Spec>,
 }
 
 /// Of a journal, without saying.
@@ -61,8 +63,15 @@ async fn created(
             "{level} has no journal, which RAID 5 and 6 have: leave --journal out"
         )));
     }
+    if creation.journal_on.is_some()
+        && (level.parity_strips() == 0 || creation.journal.is_some_and(|journal| journal.0 == 0))
+    {
+        return Err(Failure::refused(format_args!(
+            "a journal is on a volume of its own if there is one: RAID 5 and 6 have one, unless --journal is 0, and this is {level}"
+        )));
+    }
     let mut disks = Vec::new();
-    for spec in members.iter().chain(&creation.spares) {
+    for spec in members.iter().chain(&creation.spares).chain(&creation.journal_on) {
         if !spec.keeps_data() {
             return Err(Failure::refused(format_args!(
                 "{spec} forgets its data: a set of such volumes is not created"
@@ -124,7 +133,8 @@ async fn record(
             other.name
         )));
     }
-    let bytes = disks.iter().map(|disk| disk.device.geometry().bytes()).min().unwrap_or(0);
+    let data_disks = members + creation.spares.len();
+    let bytes = disks[..data_disks].iter().map(|disk| disk.device.geometry().bytes()).min().unwrap_or(0);
     let layout = |data_bytes: u64| {
         let blocks = Blocks(data_bytes >> block_size.shift());
         Layout::new(level, members, strip.0, block_size, blocks).map_err(Failure::refused)
@@ -147,6 +157,16 @@ async fn record(
             "the smallest member has {bytes} bytes, which is too few: give it 64 MiB or more"
         ))
     })?;
+    if let Some(journal) = disks.get(data_disks) {
+        let (has, needed) = (journal.device.geometry().bytes(), areas.journal_end());
+        if has < needed {
+            return Err(Failure::refused(format_args!(
+                "{} has {has} bytes, and the journal needs {needed}: --journal SIZE makes a smaller one, of at least {}",
+                journal.name,
+                Bytes(least.next_multiple_of(SLOT_BYTES))
+            )));
+        }
+    }
     let layout = layout(areas.data.bytes)?;
     let stripe_bytes = layout.stripe_blocks() << block_size.shift();
     let region_stripes = (REGION_BYTES / stripe_bytes).max(layout.stripes().div_ceil(REGIONS_MAX)).max(1);
@@ -167,7 +187,7 @@ async fn record(
         strip_bytes: strip.0,
         block_size,
         areas,
-        journal_device: None,
+        journal_device: creation.journal_on.as_ref().map(|_| uuid()),
         area_copies: u16::try_from(area_copies(level, members)).unwrap_or(u16::MAX),
         region_stripes,
         in_use_from: 0,

@@ -28,7 +28,9 @@ pub use create::{Creation, create, replace};
 pub use progress::{Progress, ScrubStatus};
 pub use running::{Order, Running, alone, closed, opened};
 pub use scrub::{Scrub, discard_journal, scrub};
-pub use status::{Condition, MemberCondition, MemberStatus, SetState, SetStatus, look, status};
+pub use status::{
+    Condition, JournalStatus, MemberCondition, MemberStatus, SetState, SetStatus, look, status,
+};
 
 /// The strip of a set that is created without saying.
 const STRIP: Bytes = Bytes(64 << 10);

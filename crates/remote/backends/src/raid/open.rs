@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use block::{BlockDevice, BlockSize, Blocks, DeviceError};
-use raid::choose::{Candidate, FoundSet, LeftOut, Refusal, Trust, only_set};
+use raid::choose::{Candidate, FoundSet, Journal, LeftOut, Refusal, Trust, only_set};
 use raid::disks::{self, Disk, OpenSet, Records};
 use raid::superblock::NoSuperblock;
 use raid::{
@@ -141,7 +141,8 @@ impl Raid {
             let set = self.made_anew(opening).await?;
             return Ok(Assembled { set, records: None, spares: Vec::new(), names });
         }
-        let (parts, found, disks) = self.found(opening).await?;
+        let journal = if lost_journal.is_some() { Journal::Lost } else { Journal::Needed };
+        let (parts, found, disks) = self.found(opening, journal).await?;
         if !opening.read_only {
             running::unused(&parts.records.set().uuid.to_string()).await?;
         }
@@ -155,6 +156,7 @@ impl Raid {
         let members = found.members.iter().enumerate();
         names.members =
             members.map(|(member, disk)| disk.as_ref().map(name).or_else(|| was(member))).collect();
+        names.journal = found.journal.as_ref().map(name);
         names.spares = found.spares.iter().map(|(_, disk)| name(disk)).collect();
         let is_new = parts.is_new();
         let fits = parts.records.set().clean && !parts.states.lacking().contains(&true);
@@ -201,10 +203,14 @@ impl Raid {
 
     /// What the set is made of. Nothing is written.
     pub(super) async fn parts(&self, opening: &Opening) -> Result<OpenSet, Failure> {
-        self.found(opening).await.map(|(parts, ..)| parts)
+        self.found(opening, Journal::Needed).await.map(|(parts, ..)| parts)
     }
 
-    async fn found(&self, opening: &Opening) -> Result<(OpenSet, FoundSet, Vec<Disk>), Failure> {
+    async fn found(
+        &self,
+        opening: &Opening,
+        journal: Journal,
+    ) -> Result<(OpenSet, FoundSet, Vec<Disk>), Failure> {
         let mut members = Members::open(&self.members, opening).await?;
         if opening.read_only {
             members
@@ -217,7 +223,7 @@ impl Raid {
         if !opening.read_only {
             check_ownership(&members.disks, &candidates)?;
         }
-        let found = only_set(&candidates, trust)
+        let found = only_set(&candidates, trust, journal)
             .map_err(|refusal| Failure::refused(members.and_absent(said(&refusal))))?;
         self.check(&found)?;
         let set = found.record.uuid;
@@ -265,9 +271,13 @@ impl Raid {
 }
 
 /// With the option that overrules it, and for nothing at all a plainer sentence.
-fn said(refusal: &Refusal) -> String {
+pub(super) fn said(refusal: &Refusal) -> String {
     match refusal {
         Refusal::NoDisks => "no member of the set can be opened".to_owned(),
+        Refusal::NoJournal { .. } => format!(
+            "{refusal}, or, if it is lost, have `linerate raid assemble --discard-journal` with the members start the set with a journal \
+             on them"
+        ),
         Refusal::NewerMayExist { .. } => format!("{refusal} (`?{LOST}` behind the last bracket)"),
         refusal => refusal.to_string(),
     }

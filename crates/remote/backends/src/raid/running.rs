@@ -15,7 +15,7 @@ use volume::spec::{Bytes, Spec};
 
 use super::progress::{Scrubbing, Working};
 use super::scrub::Scrub;
-use super::status::{Condition, MemberCondition, MemberStatus, SetState};
+use super::status::{Condition, JournalStatus, MemberCondition, MemberStatus, SetState};
 use super::{KINDS, named};
 use crate::Failure;
 
@@ -184,6 +184,8 @@ pub(super) struct Names {
     pub(super) written: Vec<String>,
     /// By member.
     pub(super) members: Vec<Option<String>>,
+    /// Of the journal, if that is on a volume of its own.
+    pub(super) journal: Option<String>,
     pub(super) spares: Vec<String>,
     /// Others have their places, and the specification still has them.
     pub(super) replaced: Vec<String>,
@@ -345,7 +347,9 @@ impl Running {
             () if !is_serving => Condition::Failed,
             () if has(MemberCondition::Rebuilding) => Condition::Rebuilding,
             () if has(MemberCondition::Failed) || has(MemberCondition::Missing) => Condition::Degraded,
-            () if status.is_some_and(|status| status.unsynced_regions > 0) => Condition::Synchronising,
+            () if status.as_ref().is_some_and(|status| status.unsynced_regions > 0) => {
+                Condition::Synchronising
+            }
             () if state.is_growing => Condition::Growing,
             () => Condition::Healthy,
         };
@@ -356,6 +360,10 @@ impl Running {
             state: condition,
             work: state.working.as_ref().map(Working::progress),
             members,
+            journal: state.names.journal.clone().map(|volume| JournalStatus {
+                volume: Some(volume),
+                has_failed: status.is_none_or(|status| !status.is_journal_on_device),
+            }),
             spares: state.names.spares.clone(),
             scrub: state.scrubbing.as_ref().map(Scrubbing::status),
         }

@@ -128,7 +128,7 @@ pub async fn scrub(spec: &Spec, repairs: bool, tells: &mut dyn FnMut(u64, u64)) 
     scrubbed(assembled, repairs, false, tells).await
 }
 
-/// What is lost with a journal that both of its headers are lost of.
+/// What is lost with a journal that both of its headers are lost of, or whose device is lost.
 const LOST_WITH_JOURNAL: &str = "the journal is not replayed: writes that were acknowledged shortly before the set ended, and blocks that \
      were being written then, may be as they were before, or garbled; of a member that lacks, other blocks of these stripes, too. With checksums, \
      data that nothing else can tell are taken as they are. All else is whole";
@@ -155,7 +155,10 @@ pub async fn discard_journal(
                 return Err(Failure::refused(AssemblyError::NewerJournal { version }));
             }
             let unsure = |error| Failure::device("looking for the journal, which may be there later", error);
-            if parts.is_new() || has_journal(&copies).await.map_err(unsure)? {
+            if parts.is_new() {
+                return Err(Failure::refused("the set was never used: create it anew"));
+            }
+            if has_journal(&copies).await.map_err(unsure)? {
                 return Err(Failure::refused(
                     "the set has a journal that can be replayed: it starts as it is",
                 ));

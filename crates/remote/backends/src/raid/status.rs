@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use volume::backend::Opening;
 use volume::spec::{Bytes, Spec};
 
-use super::open::Members;
+use super::open::{Members, said};
 use super::progress::{Progress, ScrubStatus};
 use super::{KINDS, named};
 use crate::{Failure, opening};
@@ -35,6 +35,8 @@ pub struct SetStatus {
     pub unsynchronised: bool,
     /// In the order of the layout.
     pub members: Vec<MemberStatus>,
+    /// Where its journal is, if that is on a volume of its own.
+    pub journal: Option<JournalStatus>,
     /// Names of the volumes that can replace a member.
     pub spares: Vec<String>,
     /// Volumes that were of it, each with the reason for which they are not used.
@@ -51,6 +53,27 @@ impl SetStatus {
     /// Whether it starts with all members in sync.
     pub fn is_healthy(&self) -> bool {
         self.refusal.is_none() && self.members.iter().all(|member| member.state == MemberCondition::InSync)
+    }
+}
+
+/// The journal of a set, on a volume of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalStatus {
+    /// The volume; `None` if it is missing.
+    pub volume: Option<String>,
+    /// It is missing or has failed. In a set that is in use the journal is on the members since.
+    pub has_failed: bool,
+}
+
+impl fmt::Display for JournalStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.volume, self.has_failed) {
+            (Some(volume), false) => write!(f, "journal: on  {volume}"),
+            (Some(volume), true) => {
+                write!(f, "journal: on the members, since its volume has failed  {volume}")
+            }
+            (None, _) => write!(f, "journal: missing  -"),
+        }
     }
 }
 
@@ -118,6 +141,9 @@ pub struct SetState {
     pub work: Option<Progress>,
     /// In the order of the layout.
     pub members: Vec<MemberStatus>,
+    /// Where its journal is, or was until it failed, if that is a volume of its own.
+    #[serde(default)]
+    pub journal: Option<JournalStatus>,
     /// Names of the volumes that can replace a member.
     pub spares: Vec<String>,
     /// The scrub that was asked for last.
@@ -206,8 +232,13 @@ fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String) -> SetStatus {
         Level::Raid1 => String::new(),
         _ => format!("{}:", Bytes(set.record.strip_bytes)),
     };
+    let journal = set.record.journal_device.map(|_| {
+        let volume = set.journal.map(name);
+        JournalStatus { has_failed: volume.is_none(), volume }
+    });
+    let volumes = members.iter().filter_map(|member| member.volume.clone()).chain(spares.clone());
     let volumes: Vec<_> =
-        members.iter().filter_map(|member| member.volume.clone()).chain(spares.clone()).collect();
+        volumes.chain(journal.iter().filter_map(|journal| journal.volume.clone())).collect();
     SetStatus {
         specification: format!("{kind}:{strip}[{}]", volumes.join(", ")),
         uuid: set.record.uuid.to_string(),
@@ -219,10 +250,11 @@ fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String) -> SetStatus {
         closed: set.record.clean,
         unsynchronised: is_new(&set.record) && set.record.level != Level::Raid0 && !fits(&set.record),
         members,
+        journal,
         spares,
         left_out: set.left_out.iter().map(|(disk, why)| format!("{}: {why}", name(*disk))).collect(),
         scrub: set.record.scrub.as_ref().map(|scrub| ScrubStatus::recorded(scrub, stripes)),
-        refusal: set.refusal.as_ref().map(ToString::to_string),
+        refusal: set.refusal.as_ref().map(said),
     }
 }
 
@@ -243,7 +275,7 @@ impl fmt::Display for SetStatus {
         if self.level != Level::Raid1.to_string() {
             write!(f, ", strips of {}", Bytes(self.strip_bytes))?;
         }
-        write_members(f, &self.members, &self.spares)?;
+        write_members(f, &self.members, self.journal.as_ref(), &self.spares)?;
         if self.unsynchronised {
             write!(f, "\n  new, of disks that had content: ")?;
             let is_whole = self.members.iter().all(|member| member.state == MemberCondition::InSync);
@@ -269,11 +301,17 @@ impl fmt::Display for SetStatus {
     }
 }
 
-fn write_members(f: &mut fmt::Formatter<'_>, members: &[MemberStatus], spares: &[String]) -> fmt::Result {
+fn write_members(
+    f: &mut fmt::Formatter<'_>,
+    members: &[MemberStatus],
+    journal: Option<&JournalStatus>,
+    spares: &[String],
+) -> fmt::Result {
     for (index, MemberStatus { volume, state, percent }) in members.iter().enumerate() {
         let percent = percent.map(|percent| format!(", {percent} %")).unwrap_or_default();
         write!(f, "\n  member {index}: {state}{percent}  {}", volume.as_deref().unwrap_or("-"))?;
     }
+    journal.iter().try_for_each(|journal| write!(f, "\n  {journal}"))?;
     spares.iter().try_for_each(|spare| write!(f, "\n  spare: {spare}"))
 }
 
@@ -282,7 +320,7 @@ impl fmt::Display for SetState {
         let name = if self.name.is_empty() { String::new() } else { format!(" {:?}", self.name) };
         write!(f, "{}{name}: {}", self.level, self.state)?;
         self.work.iter().try_for_each(|work| write!(f, " {work}"))?;
-        write_members(f, &self.members, &self.spares)?;
+        write_members(f, &self.members, self.journal.as_ref(), &self.spares)?;
         match &self.scrub {
             Some(ScrubStatus { has_ended: false, progress, found, .. }) => {
                 write!(f, "\n  scrub: {progress}; {found}")

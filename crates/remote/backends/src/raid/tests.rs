@@ -382,6 +382,65 @@ fn a_set_whose_journal_is_destroyed_starts_without_it_when_that_is_accepted() {
 }
 
 #[test]
+fn a_journal_has_any_volume_of_its_own_even_a_mirror() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| format!("file:{}?size=40MiB", folder.path().join(name).display());
+    for (level, members, journal) in
+        [("raid5:64KiB", 3, file("one")), ("raid6:16KiB", 4, format!("raid1:[{}, {}]", file("x"), file("y")))]
+    {
+        let all: Vec<usize> = (0..members).map(|member| member + 10 * members).collect();
+        let spec = set(folder.path(), level, &all);
+        let journal_on = parse(&journal).expect("a volume");
+        if journal_on.backend().kind().name == "raid1" {
+            made(&journal_on, &Creation::default()).expect("a mirror");
+        }
+        made(&spec, &Creation { journal_on: Some(journal_on), ..Creation::default() }).expect("a set");
+        let said = refusal(&spec);
+        assert!(said.contains("the device with the journal is missing"), "{said}");
+        let names: Vec<String> = all.iter().map(|member| member_of(folder.path(), *member)).collect();
+        let whole = parse(&format!("{level}:[{journal}, {}]", names.join(", "))).expect("a specification");
+        fill(&whole, 0x5a);
+        let (sets, _) = remote::run(status(&whole)).expect("a set");
+        assert!(sets[0].is_healthy() && sets[0].closed);
+        assert_eq!(
+            sets[0].journal.as_ref().and_then(|journal| journal.volume.clone()),
+            Some(journal.clone())
+        );
+        let printed = parse(&sets[0].specification).expect("a specification");
+        assert_filled(&printed, 0x5a);
+        std::fs::remove_file(folder.path().join(format!("disk{}", all[1]))).expect("a dead disk");
+        fill(&printed, 0x3c);
+        assert_filled(&parse(&format!("{whole}?read-only")).expect("a specification"), 0x3c);
+        assert_filled(&whole, 0x3c);
+    }
+}
+
+#[test]
+fn a_journal_on_a_volume_of_its_own_that_cannot_be_is_refused_and_nothing_is_made_for_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let refused = |level: &str, members: &[usize], journal_on: &str, journal: Option<Bytes>| {
+        let journal_on = Some(parse(journal_on).expect("a volume"));
+        let creation = Creation { journal_on, journal, ..Creation::default() };
+        made(&set(folder.path(), level, members), &creation).expect_err("it is refused").to_string()
+    };
+    let file =
+        |mib: u64| format!("file:{}?size={mib}MiB", folder.path().join(format!("journal{mib}")).display());
+    assert!(refused("raid1", &[0, 1], &file(40), None).contains("RAID 5 and 6 have one"));
+    assert!(refused("raid5", &[0, 1, 2], &file(40), Some(Bytes(0))).contains("unless --journal is 0"));
+    assert!(refused("raid5", &[0, 1, 2], "ram:40MiB", None).contains("forgets its data"));
+    let said = refused("raid5", &[0, 1, 2], &file(8), None);
+    assert!(said.contains("the journal needs 33751040") && said.contains("--journal SIZE"), "{said}");
+    assert!(refused("raid5", &[0, 1, 2], &member_of(folder.path(), 2), None).contains("in use"));
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    let creation = Creation {
+        journal_on: Some(parse(&file(8)).expect("a volume")),
+        journal: Some(Bytes(4 << 20)),
+        ..Creation::default()
+    };
+    made(&set(folder.path(), "raid5", &[0, 1, 2]), &creation).expect("a smaller journal");
+}
+
+#[test]
 fn with_checksums_data_stay_right_and_a_scrub_says_which_member_was_wrong() {
     use std::os::unix::fs::FileExt as _;
     for level in ["raid1", "raid5:64KiB"] {

@@ -103,6 +103,7 @@ fn check_member(set: &RaidDevice, member: usize) -> Result<MemberState, Failure>
 
 async fn keep(mut upkeep: Upkeep) {
     let (mut known, mut written): (Vec<MemberState>, u64) = (Vec::new(), 0);
+    let mut has_journal_device = upkeep.set.status().is_journal_on_device;
     let mut wrong = Vec::new();
     upkeep.resume_scrub();
     loop {
@@ -123,6 +124,10 @@ async fn keep(mut upkeep: Upkeep) {
         upkeep.tell(&known, &states);
         known = states;
         upkeep.tell_of_wrong(&mut wrong);
+        if has_journal_device && !upkeep.set.status().is_journal_on_device {
+            has_journal_device = false;
+            upkeep.tell_of_journal();
+        }
         let ended = upkeep.one_round().await;
         written = upkeep.set.settle(written).await.unwrap_or(written);
         let pause = match ended {
@@ -160,6 +165,17 @@ impl Upkeep {
             }
         }
         *known = wrong;
+    }
+
+    /// The volume of the journal has failed.
+    fn tell_of_journal(&self) {
+        let (set, disk) =
+            (self.running.label(), self.running.state().names.journal.clone().unwrap_or_default());
+        tracing::error!(
+            set,
+            disk,
+            "the volume with the journal of a RAID set has failed: the journal is on members now"
+        );
     }
 
     /// One line for each member that is not what it was.
@@ -498,9 +514,8 @@ impl Upkeep {
             let set = records.set();
             let is_used =
                 |member: &MemberRecord| member.uuid == found.member && member.state != MemberState::Failed;
-            if found.set.uuid == set.uuid
-                && (set.members.iter().any(is_used) || set.spares.contains(&found.member))
-            {
+            let is_beside = set.spares.contains(&found.member) || set.journal_device == Some(found.member);
+            if found.set.uuid == set.uuid && (set.members.iter().any(is_used) || is_beside) {
                 return Err(Failure::refused(format_args!("{spec} is a disk of the set already")));
             }
         }

@@ -92,6 +92,15 @@ impl FoundSet {
     }
 }
 
+/// Whether a set starts although the device with its journal is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Journal {
+    /// It does not.
+    Needed,
+    /// It does, with a journal on its members: somebody has said that the device is lost.
+    Lost,
+}
+
 /// All sets of which a member is among the `candidates`.
 pub fn find(candidates: &[Candidate], trust: Trust) -> Found {
     let mut found = Found::default();
@@ -113,7 +122,7 @@ pub fn find(candidates: &[Candidate], trust: Trust) -> Found {
 ///
 /// # Errors
 /// They are none, or several, or somebody else's, or the set must not be started.
-pub fn only_set(candidates: &[Candidate], trust: Trust) -> Result<FoundSet, Refusal> {
+pub fn only_set(candidates: &[Candidate], trust: Trust, journal: Journal) -> Result<FoundSet, Refusal> {
     let Found { mut sets, others } = find(candidates, trust);
     let name = |index: usize| candidates[index].name.clone();
     // A disk that does not answer is a missing one: whether the set can do without it is decided as for any other.
@@ -125,7 +134,11 @@ pub fn only_set(candidates: &[Candidate], trust: Trust) -> Result<FoundSet, Refu
     match sets.len() {
         0 => Err(Refusal::NoDisks),
         1 => {
-            let set = sets.swap_remove(0);
+            let mut set = sets.swap_remove(0);
+            // It is the last of the reasons: there is no other one.
+            if journal == Journal::Lost && matches!(set.refusal, Some(Refusal::NoJournal { .. })) {
+                (set.record.journal_device, set.refusal) = (None, None);
+            }
             set.refusal.clone().map_or(Ok(set), Err)
         }
         _ => Err(Refusal::SeveralSets { sets: sets.iter().map(|set| set.record.uuid).collect() }),
@@ -211,7 +224,14 @@ impl FoundSet {
         } else if record.spares.contains(&superblock.member) {
             self.spares.push((superblock.member, disk));
         } else if record.journal_device == Some(superblock.member) {
-            self.journal = Some(disk);
+            if is_old_copy {
+                let (seen, newest) = (superblock.set.generation, record.generation);
+                self.left_out.push((disk, LeftOut::OldJournal { seen, newest }));
+            } else {
+                self.journal = Some(disk);
+            }
+        } else if superblock.set.journal_device == Some(superblock.member) {
+            self.left_out.push((disk, LeftOut::FormerJournal { newest: record.generation }));
         } else {
             self.left_out.push((disk, LeftOut::Replaced { newest: record.generation }));
         }
@@ -219,10 +239,11 @@ impl FoundSet {
 
     /// A disk of the set that is shorter than the set says, or has other blocks.
     fn wrong_size(&self, candidates: &[Candidate]) -> Option<Refusal> {
-        let needed = self.record.areas.end();
+        let areas = &self.record.areas;
         let block_bytes = self.record.block_size.bytes();
-        let used = self.members.iter().flatten().chain(&self.journal);
-        used.map(|index| &candidates[*index]).find_map(|candidate| {
+        let members = self.members.iter().flatten().map(|index| (index, areas.end()));
+        let used = members.chain(self.journal.iter().map(|index| (index, areas.journal_end())));
+        used.map(|(index, needed)| (&candidates[*index], needed)).find_map(|(candidate, needed)| {
             let disk = candidate.name.clone();
             if candidate.bytes < needed {
                 return Some(Refusal::TooSmall { disk, bytes: candidate.bytes, needed });
@@ -246,9 +267,6 @@ impl FoundSet {
             let stale = self.left_out.iter().filter(|(_, why)| matches!(why, LeftOut::Stale { .. })).count();
             return Some(Refusal::TooManyLacking { level: layout.level(), missing: missing(), stale });
         }
-        if self.record.journal_device.is_some() && self.journal.is_none() {
-            return Some(Refusal::NoJournal { clean: self.record.clean });
-        }
         let areas = &self.record.areas;
         // A bitmap says which stripes, so it is the assembly that refuses.
         let is_protected = self.journal.is_some() || areas.journal.bytes > 0 || areas.bitmap.bytes > 0;
@@ -263,8 +281,14 @@ impl FoundSet {
             .map(|(disk, member)| disk.is_some() || member.state != MemberState::InSync)
             .collect();
         let others_could_run = layout.survives(&could_run_without_these);
-        (others_could_run && trust == Trust::CertainOnly)
-            .then(|| Refusal::NewerMayExist { missing: missing() })
+        if others_could_run && trust == Trust::CertainOnly {
+            return Some(Refusal::NewerMayExist { missing: missing() });
+        }
+        // After all others, since it can be overruled alone.
+        (self.record.journal_device.is_some() && self.journal.is_none()).then(|| Refusal::NoJournal {
+            clean: self.record.clean,
+            is_old: self.left_out.iter().any(|(_, why)| matches!(why, LeftOut::OldJournal { .. })),
+        })
     }
 }
 

@@ -17,6 +17,18 @@ pub enum LeftOut {
         /// The set's.
         newest: u64,
     },
+    /// It is an old copy of the device with the journal.
+    OldJournal {
+        /// The generation on the disk.
+        seen: u64,
+        /// The set's.
+        newest: u64,
+    },
+    /// It had the journal, which is on the members now.
+    FormerJournal {
+        /// The set's generation.
+        newest: u64,
+    },
     /// Another disk has taken its place.
     Replaced {
         /// The set's generation.
@@ -31,6 +43,15 @@ impl fmt::Display for LeftOut {
                 f,
                 "it was member {member} until generation {seen}, and the set continued without it (generation \
                  {newest}): its data are old. Add it again to have it rebuilt"
+            ),
+            LeftOut::OldJournal { seen, newest } => write!(
+                f,
+                "it is an old copy of the device with the journal (generation {seen}, and the set has {newest}): what is in it was written \
+                 over since. Attach the device itself"
+            ),
+            LeftOut::FormerJournal { newest } => write!(
+                f,
+                "it had the journal, which is on the members now (generation {newest}). Clear it to use it for something else"
             ),
             LeftOut::Replaced { newest } => write!(
                 f,
@@ -103,6 +124,8 @@ pub enum Refusal {
     NoJournal {
         /// Nothing that is needed was in the journal.
         clean: bool,
+        /// An old copy of it is there.
+        is_old: bool,
     },
     /// Stripes may be incomplete, no journal tells which, and the lost strips would be computed from them.
     DirtyAndDegraded {
@@ -196,14 +219,18 @@ impl fmt::Display for Refusal {
                     ),
                 }
             }
-            Refusal::NoJournal { clean: true } => {
-                write!(f, "the device with the journal is missing; attach it, or give the set a new one")
+            Refusal::NoJournal { clean, is_old } => {
+                write!(f, "the device with the journal is missing")?;
+                if *is_old {
+                    write!(f, ", and what was given is an old copy of it")?;
+                }
+                f.write_str(match clean {
+                    true => ". The set was closed, and nothing is lost with it: attach it",
+                    false => {
+                        ", and the set was not closed: writes that only the journal has would be lost. Attach it"
+                    }
+                })
             }
-            Refusal::NoJournal { clean: false } => write!(
-                f,
-                "the device with the journal is missing, and the set was not closed: writes that only the journal \
-                 holds would be lost. Attach it"
-            ),
             Refusal::DirtyAndDegraded { missing } => write!(
                 f,
                 "the set was not closed, it has no journal, and {} {} missing: what was on it would be computed from \

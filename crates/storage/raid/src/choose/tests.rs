@@ -26,14 +26,14 @@ fn failed(record: &SetRecord, members: &[usize]) -> SetRecord {
 }
 
 fn refusal(candidates: &[Candidate]) -> Refusal {
-    only_set(candidates, Trust::CertainOnly).expect_err("a refusal")
+    only_set(candidates, Trust::CertainOnly, Journal::Needed).expect_err("a refusal")
 }
 
 #[test]
 fn members_are_found_by_content_in_any_order() {
     let record = set(Level::Raid5, 4);
     let pile = [3, 1, 4, 2].map(|member| disk(&record, member));
-    let found = only_set(&pile, Trust::CertainOnly).expect("all of it");
+    let found = only_set(&pile, Trust::CertainOnly, Journal::Needed).expect("all of it");
     assert_eq!(found.members, [Some(1), Some(3), Some(0), Some(2)]);
     assert!(!found.is_degraded() && found.left_out.is_empty());
 }
@@ -59,8 +59,9 @@ fn a_pile_has_several_sets_and_other_disks() {
 fn a_stale_member_is_left_out_and_its_data_are_not_used() {
     let before = set(Level::Raid5, 3);
     let after = failed(&before, &[1]);
-    let found = only_set(&[disk(&after, 1), disk(&before, 2), disk(&after, 3)], Trust::CertainOnly)
-        .expect("degraded");
+    let found =
+        only_set(&[disk(&after, 1), disk(&before, 2), disk(&after, 3)], Trust::CertainOnly, Journal::Needed)
+            .expect("degraded");
     assert_eq!(found.members, [Some(0), None, Some(2)]);
     assert_eq!(found.left_out, [(1, LeftOut::Stale { member: 1, seen: 7, newest: 8 })]);
     assert!(found.left_out[0].1.to_string().contains("until generation 7"));
@@ -77,7 +78,8 @@ fn a_member_that_missed_a_record_and_no_write_is_in_sync() {
     // The machine crashed between the records of two members.
     let before = set(Level::Raid1, 2);
     let after = before.next(&before.states(), false);
-    let found = only_set(&[disk(&before, 1), disk(&after, 2)], Trust::CertainOnly).expect("whole");
+    let found =
+        only_set(&[disk(&before, 1), disk(&after, 2)], Trust::CertainOnly, Journal::Needed).expect("whole");
     assert_eq!((found.members, found.record), (vec![Some(0), Some(1)], after));
 }
 
@@ -87,7 +89,8 @@ fn a_replaced_member_is_told() {
     let mut after = before.next(&before.states(), false);
     after.members[1].uuid = uuid(9);
     let found =
-        only_set(&[disk(&after, 1), disk(&before, 2), disk(&after, 9)], Trust::CertainOnly).expect("whole");
+        only_set(&[disk(&after, 1), disk(&before, 2), disk(&after, 9)], Trust::CertainOnly, Journal::Needed)
+            .expect("whole");
     assert_eq!(found.left_out, [(1, LeftOut::Replaced { newest: 8 })]);
     assert_eq!(found.members, [Some(0), Some(2)]);
 }
@@ -101,16 +104,20 @@ fn one_half_of_a_mirror_is_not_taken_for_the_newer_one() {
         said.contains("could have continued without") && said.contains("confirm that they are lost"),
         "{said}"
     );
-    let found = only_set(&half, Trust::MembersFound).expect("confirmed");
+    let found = only_set(&half, Trust::MembersFound, Journal::Needed).expect("confirmed");
     assert_eq!(found.states().members, [MemberState::InSync, MemberState::Failed]);
     // Two of three disks of RAID 5 are certain: the third cannot have gone on alone.
     let record = set(Level::Raid5, 3);
     assert!(
-        only_set(&[disk(&record, 1), disk(&record, 3)], Trust::CertainOnly).expect("degraded").is_degraded()
+        only_set(&[disk(&record, 1), disk(&record, 3)], Trust::CertainOnly, Journal::Needed)
+            .expect("degraded")
+            .is_degraded()
     );
     // And so is a mirror whose other half is recorded as failed.
     let record = failed(&set(Level::Raid1, 2), &[1]);
-    assert!(only_set(&[disk(&record, 1)], Trust::CertainOnly).expect("degraded").is_degraded());
+    assert!(
+        only_set(&[disk(&record, 1)], Trust::CertainOnly, Journal::Needed).expect("degraded").is_degraded()
+    );
 }
 
 #[test]
@@ -155,7 +162,10 @@ fn a_disk_that_does_not_answer_is_missing() {
     let silent = foreign(NoSuperblock::Unreadable(block::DeviceError::NotReady));
     let record = set(Level::Raid5, 3);
     let degraded = [disk(&record, 1), silent.clone(), disk(&record, 3)];
-    assert_eq!(only_set(&degraded, Trust::CertainOnly).expect("degraded").members, [Some(0), None, Some(2)]);
+    assert_eq!(
+        only_set(&degraded, Trust::CertainOnly, Journal::Needed).expect("degraded").members,
+        [Some(0), None, Some(2)]
+    );
     let record = set(Level::Raid1, 2);
     assert!(matches!(refusal(&[disk(&record, 1), silent.clone()]), Refusal::NewerMayExist { .. }));
     assert!(refusal(&[silent]).to_string().contains("could not be read"));
@@ -176,18 +186,25 @@ fn lost_strips_are_not_computed_from_stripes_that_may_be_incomplete() {
     let mut record = set(Level::Raid5, 3);
     record.clean = false;
     let two = |record: &SetRecord| [disk(record, 1), disk(record, 2)];
-    assert!(only_set(&two(&record), Trust::CertainOnly).is_ok(), "the journal completes them");
+    assert!(
+        only_set(&two(&record), Trust::CertainOnly, Journal::Needed).is_ok(),
+        "the journal completes them"
+    );
     record.areas.journal.bytes = 0;
-    assert!(only_set(&two(&record), Trust::CertainOnly).is_ok(), "the bitmap says where");
+    assert!(only_set(&two(&record), Trust::CertainOnly, Journal::Needed).is_ok(), "the bitmap says where");
     record.areas.bitmap.bytes = 0;
     assert!(matches!(refusal(&two(&record)), Refusal::DirtyAndDegraded { .. }));
     record.clean = true;
-    assert!(only_set(&two(&record), Trust::CertainOnly).is_ok());
+    assert!(only_set(&two(&record), Trust::CertainOnly, Journal::Needed).is_ok());
     record.journal_device = Some(uuid(9));
+    record.areas.journal.bytes = 64 << 10;
     let said = refusal(&two(&record)).to_string();
     assert!(said.contains("the device with the journal is missing"), "{said}");
     let with_journal = [&two(&record)[..], &[disk(&record, 9)]].concat();
-    assert_eq!(only_set(&with_journal, Trust::CertainOnly).expect("degraded").journal, Some(2));
+    assert_eq!(
+        only_set(&with_journal, Trust::CertainOnly, Journal::Needed).expect("degraded").journal,
+        Some(2)
+    );
 }
 
 /// What befalls a set.
@@ -309,7 +326,7 @@ proptest! {
             let turn = (order % pile.len() as u64) as usize;
             pile.rotate_left(turn);
         }
-        let Ok(found) = only_set(&pile, Trust::CertainOnly) else { return Ok(()) };
+        let Ok(found) = only_set(&pile, Trust::CertainOnly, Journal::Needed) else { return Ok(()) };
         for (member, disk) in found.members.iter().enumerate() {
             if let Some(disk) = disk {
                 prop_assert_eq!(&pile[*disk].name, &format!("disk{}", member + 1));
@@ -326,7 +343,7 @@ proptest! {
         let mut world = World::new(Level::Raid6, 5);
         happened.iter().for_each(|happening| world.happens(happening));
         let pile: Vec<Candidate> = (0..5).map(|member| disk(&world.on_disks[member], member as u8 + 1)).collect();
-        match only_set(&pile, Trust::CertainOnly) {
+        match only_set(&pile, Trust::CertainOnly, Journal::Needed) {
             Ok(found) => prop_assert_eq!(found.record.generation, world.on_disks.iter().map(|set| set.generation).max().expect("disks")),
             Err(Refusal::TwoHistories { .. }) => {
                 // A disk that failed while another one had failed, which is in sync again: said with what can be done.

@@ -50,7 +50,7 @@ pub async fn look_at(disks: &[Disk]) -> Vec<Candidate> {
 pub struct MemberParts {
     /// Its strips.
     pub data: MemberDevice,
-    /// Its copy of the journal, if it has one.
+    /// Its copy of the journal, if it has one; in reserve, if the journal is on a device of its own.
     pub journal: Option<Arc<dyn BlockDevice>>,
     /// Its copy of the write-intent bitmap, if it has one.
     pub bitmap: Option<Arc<dyn BlockDevice>>,
@@ -68,14 +68,13 @@ impl MemberParts {
     ) -> Result<MemberParts, DeviceError> {
         let areas = &set.areas;
         let copied = |area: Area| if member < usize::from(set.area_copies) { area } else { Area::default() };
-        let journal = if set.journal_device.is_none() { copied(areas.journal) } else { Area::default() };
         let data = part(disk, areas.data)?;
         Ok(MemberParts {
             data: match optional_part(disk, areas.checksums)? {
                 Some(sums) => Arc::new(Summed::new(data, sums)?).into(),
                 None => data.into(),
             },
-            journal: optional_part(disk, journal)?,
+            journal: optional_part(disk, copied(areas.journal))?,
             bitmap: optional_part(disk, copied(areas.bitmap))?,
         })
     }
@@ -213,9 +212,15 @@ pub const FIRST_GENERATION: u64 = 1;
 pub async fn create(set: &SetRecord, disks: &[Disk]) -> Result<(), DiskError> {
     set.check()?;
     let first = SetRecord { generation: FIRST_GENERATION, ..set.clone() };
-    for Disk { device, .. } in disks {
-        if device.geometry().bytes() < set.areas.end() || device.geometry().block_size != set.block_size {
+    for (uuid, Disk { device, .. }) in set.uuids().zip(disks) {
+        let bytes = set.needed_bytes(uuid);
+        if device.geometry().bytes() < bytes || device.geometry().block_size != set.block_size {
             return Err(DeviceError::OutOfRange.into());
+        }
+        if set.journal_device == Some(uuid) {
+            bytewise::zero(device.as_ref(), 0..bytes).await?;
+            device.flush().await?;
+            continue;
         }
         zero_until_data(device.as_ref(), 0, set).await?;
         let are_zeros = set.clean && !set.states().lacking().contains(&true);
@@ -520,16 +525,21 @@ impl Records {
                 continue;
             }
             let written = writer.write(&next).await;
-            if let (Some(_), Err(error @ (DeviceError::Fenced | DeviceError::Reserved))) = (member, written) {
+            let is_journal = next.journal_device == Some(writer.uuid);
+            if let Err(error @ (DeviceError::Fenced | DeviceError::Reserved)) = written
+                && (member.is_some() || is_journal)
+            {
                 // Of another host now, with the set: no record goes on without it. Some members may have this one, and the next one must not
                 // have its number.
                 *self.set.lock() = next;
                 self.taken_over();
                 return Err(error);
             }
-            // Nothing depends on the records of others: a spare has no data, and a journal names the writes that it has.
+            // Nothing depends on the record of a spare, which has no data. That of the journal's device tells it from an old copy of it.
             if let Some(member) = member {
                 lacking[member] = written.is_err() || state != Some(MemberState::InSync);
+            }
+            if member.is_some() || is_journal {
                 result = result.and(written);
             }
         }
@@ -548,6 +558,18 @@ impl MetadataStore for Records {
         Box::pin(async move {
             let _turn = self.turn().await;
             let next = self.set().next(&states, false);
+            self.write(next).await.map(drop)
+        })
+    }
+
+    fn journal_on_members(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let _turn = self.turn().await;
+            let set = self.set();
+            let next = SetRecord { journal_device: None, ..set.next(&set.states(), false) };
+            let device = set.journal_device;
+            // Nothing is recorded on it any more: its record is older than that of the members, and it is known by that.
+            self.writers.lock().retain(|writer| Some(writer.uuid) != device);
             self.write(next).await.map(drop)
         })
     }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::Level;
-use crate::choose::{FoundSet, Refusal, Trust, only_set};
+use crate::choose::{FoundSet, Journal, LeftOut, Refusal, Trust, only_set};
 use crate::superblock::tests::{set, uuid};
 
 /// Bytes in memory, of which a write may be torn: it stops after so many bytes, and the device with it.
@@ -128,7 +128,7 @@ impl Scene {
     }
 
     fn found(&self) -> Result<FoundSet, Refusal> {
-        only_set(&ready(look_at(&self.disks)), Trust::CertainOnly)
+        only_set(&ready(look_at(&self.disks)), Trust::CertainOnly, Journal::Needed)
     }
 
     fn opened(&self) -> OpenSet {
@@ -181,6 +181,93 @@ fn a_record_that_too_few_members_have_is_an_error() {
     scene.memory[2].tear_after(Some(100));
     let result = ready(records.record(&MemberStates::in_sync(3)));
     assert!(matches!(result, Err(DeviceError::Unwritable(_))), "{result:?}");
+}
+
+/// The last disk has the journal, and is as long as that.
+fn with_journal_device() -> (SetRecord, Scene) {
+    let record = SetRecord { journal_device: Some(uuid(9)), ..set(Level::Raid5, 3) };
+    (record.clone(), Scene::with_record(&record))
+}
+
+#[test]
+fn a_journal_on_a_device_of_its_own_is_found_by_content_and_needs_no_more_room_than_it_has() {
+    let (record, mut scene) = with_journal_device();
+    let end = record.areas.journal_end();
+    let part =
+        |blocks| Part::new(Arc::clone(&scene.memory[3]) as Arc<dyn BlockDevice>, Extent::new(0, blocks));
+    let (fits, short) = (part(end >> 9).expect("a part"), part((end >> 9) - 1).expect("a part"));
+    scene.disks[3].device = Arc::new(short);
+    assert!(
+        matches!(scene.found(), Err(Refusal::TooSmall { needed, .. }) if needed == end),
+        "{:?}",
+        scene.found()
+    );
+    scene.disks[3].device = Arc::new(fits);
+    scene.disks.rotate_left(2);
+    let parts = scene.opened();
+    assert_eq!(parts.journal.as_ref().expect("its device").geometry().bytes(), record.areas.journal.bytes);
+    let ProtectionAreas::Journal(copies) = parts.protection() else { panic!("no journal") };
+    let members: Vec<_> = copies.iter().map(|copy| copy.member).collect();
+    assert_eq!(members, [Some(0), Some(1), None], "with areas of members in reserve");
+    let zeros = scene.memory[3].bytes.lock()[192 << 10..end as usize].iter().all(|byte| *byte == 0);
+    assert!(zeros, "no journal of before is found");
+}
+
+#[test]
+fn an_old_copy_of_the_journal_and_none_are_refused_and_it_can_be_given_up() {
+    let (_, mut scene) = with_journal_device();
+    let states = MemberStates::in_sync(3);
+    ready(scene.opened().records.start(&states)).expect("started");
+    let old = scene.memory[3].bytes.lock().clone();
+    let records = scene.opened().records;
+    ready(records.start(&states)).expect("started again");
+    let is = std::mem::replace(&mut *scene.memory[3].bytes.lock(), old);
+    let said = scene.found().expect_err("an old copy").to_string();
+    assert!(said.contains("an old copy of it") && said.contains("would be lost"), "{said}");
+    *scene.memory[3].bytes.lock() = is;
+    assert_eq!(scene.found().expect("it is there").journal, Some(3));
+    // A copy beside it; and none.
+    scene.disks.push(scene.disks[3].clone());
+    assert!(matches!(scene.found(), Err(Refusal::Duplicate { .. })));
+    scene.disks.truncate(3);
+    assert!(matches!(scene.found(), Err(Refusal::NoJournal { clean: false, is_old: false })));
+    ready(records.close()).expect("closed");
+    let said = scene.found().expect_err("none").to_string();
+    assert!(said.contains("nothing is lost with it"), "{said}");
+    let candidates = ready(look_at(&scene.disks));
+    let found = only_set(&candidates, Trust::CertainOnly, Journal::Lost).expect("without it");
+    assert_eq!(found.record.journal_device, None);
+    // Too few members are not overruled with it.
+    let few = only_set(&candidates[..1], Trust::CertainOnly, Journal::Lost);
+    assert!(matches!(few, Err(Refusal::TooManyLacking { .. })), "{few:?}");
+}
+
+#[test]
+fn a_journal_that_moves_to_the_members_leaves_its_device_behind() {
+    let (_, scene) = with_journal_device();
+    let records = scene.opened().records;
+    ready(records.start(&MemberStates::in_sync(3))).expect("started");
+    scene.memory[3].tear_after(Some(0));
+    ready(records.journal_on_members()).expect("recorded on the members");
+    scene.memory[3].tear_after(None);
+    let found = scene.found().expect("it starts");
+    assert_eq!((found.record.journal_device, found.journal), (None, None));
+    assert!(matches!(found.left_out[..], [(3, LeftOut::FormerJournal { .. })]), "{:?}", found.left_out);
+    assert!(
+        scene.memory[0].bytes.lock()[64 << 10..].starts_with(b"LNRTRAID\x01")
+            || scene.memory[0].bytes.lock()[128 << 10..].starts_with(b"LNRTRAID\x01")
+    );
+    let ProtectionAreas::Journal(copies) = scene.opened().protection() else { panic!("no journal") };
+    assert_eq!(copies.iter().filter_map(|copy| copy.member).collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn a_set_whose_journal_another_host_has_taken_over_records_nothing() {
+    let (_, scene) = with_journal_device();
+    let records = scene.opened().records;
+    *scene.memory[3].is_fenced.lock() = true;
+    assert_eq!(ready(records.start(&MemberStates::in_sync(3))), Err(DeviceError::Fenced));
+    assert!(records.is_taken_over());
 }
 
 #[test]

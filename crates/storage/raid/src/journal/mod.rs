@@ -11,6 +11,11 @@
 //!
 //! A record is absolute, and stripes are locked until theirs is applied; so replaying all in order is right, whatever
 //! part of them the members have. Since a record is stable before its write is acknowledged, so is the write.
+//!
+//! A journal on a device of its own has areas of members in reserve. If the device fails, no further record is written until the members
+//! have everything that the journal has, on stable storage; an empty journal begins in the reserve, the set's record says so, and what waits
+//! is written there. A crash before that record finds the device named, with records whose writes the members have, or which were not
+//! acknowledged; one behind it finds the empty journal.
 
 mod record;
 mod replay;
@@ -119,6 +124,11 @@ impl Journal {
         &self.area
     }
 
+    /// Whether it lies on a device of its own.
+    pub(crate) fn is_on_device(&self) -> bool {
+        self.area.is_on_device()
+    }
+
     /// Number of copies in use.
     pub(crate) fn copies(&self) -> usize {
         self.area.copies()
@@ -136,7 +146,7 @@ impl Journal {
             return Err(DeviceError::OutOfRange);
         }
         let sequence = match self.place_alone(&change)? {
-            Some((start, committer)) => self.commit_alone(start, &change, committer).await?,
+            Some((start, committer)) => self.commit_alone(start, change, committer).await?,
             None => {
                 let ticket: Arc<Lock<Ticket>> = Arc::default();
                 let queued = Queued { change, ticket: Arc::clone(&ticket) };
@@ -168,14 +178,20 @@ impl Journal {
     async fn commit_alone(
         &self,
         start: Start,
-        change: &Change,
+        change: Arc<Change>,
         mut committer: Committer,
     ) -> Result<u64, DeviceError> {
         let block_bytes = self.area.block_bytes();
         let mut bytes = Buffer::recycled(change.blocks(block_bytes) as usize * block_bytes);
         change.encode(self.key, start.sequence, block_bytes, &mut bytes);
         // An error, or the end of this future, ends the committer and with it the journal.
-        self.area.write(HEADERS + start.block, &bytes.share()).await?;
+        if let Err(error) = self.area.write(HEADERS + start.block, &bytes.share()).await {
+            self.fall_back(Some(start.sequence), error).await?;
+            let ticket: Arc<Lock<Ticket>> = Arc::default();
+            self.state.lock().queue.push_front(Queued { change, ticket: Arc::clone(&ticket) });
+            self.operations.start(committer.run());
+            return result_of(&ticket).await;
+        }
         {
             let mut state = self.state.lock();
             if state.queue.is_empty() && state.joining.is_empty() && !state.frees() {
@@ -218,13 +234,17 @@ impl Journal {
         loop {
             let result = match self.batch() {
                 Batch::Nothing => return,
-                Batch::Free => self.free().await,
-                Batch::NoRoom => self.make_room().await,
+                Batch::Free => self.free().await.map_err(|error| (None, error)),
+                Batch::NoRoom => self.make_room().await.map_err(|error| (None, error)),
                 Batch::Records(batch) => self.commit(batch).await,
-                Batch::Empty(copy, ticket) => self.free_all(copy.as_ref(), &ticket).await,
+                Batch::Empty(copy, ticket) => {
+                    self.free_all(copy, ticket).await.map_err(|error| (None, error))
+                }
             };
-            if result.is_err() {
-                return self.fail();
+            if let Err((unwritten, error)) = result
+                && let Err(error) = self.fall_back(unwritten, error).await
+            {
+                return self.fail(error);
             }
         }
     }
@@ -261,7 +281,8 @@ impl Journal {
         Batch::Records(batch)
     }
 
-    async fn commit(&self, batch: Vec<(Start, u64, Queued)>) -> Result<(), DeviceError> {
+    /// An error comes with the first record that was not written: they all wait again.
+    async fn commit(&self, batch: Vec<(Start, u64, Queued)>) -> Result<(), (Option<u64>, DeviceError)> {
         let block_bytes = self.area.block_bytes();
         let blocks: u64 = batch.iter().map(|(_, blocks, _)| blocks).sum();
         let mut bytes = Buffer::recycled(blocks as usize * block_bytes);
@@ -272,11 +293,42 @@ impl Journal {
             at = end;
         }
         let first = batch.first().map_or(0, |(start, _, _)| start.block);
-        let result = self.area.write(HEADERS + first, &bytes.share()).await;
-        for (start, _, queued) in batch {
-            end(&queued.ticket, result.map(|()| start.sequence));
+        match self.area.write(HEADERS + first, &bytes.share()).await {
+            Ok(()) => {
+                batch.iter().for_each(|(start, _, queued)| end(&queued.ticket, Ok(start.sequence)));
+                Ok(())
+            }
+            Err(error) => {
+                let unwritten = batch.first().map(|(start, ..)| start.sequence);
+                let mut state = self.state.lock();
+                batch.into_iter().rev().for_each(|(_, _, queued)| state.queue.push_front(queued));
+                Err((unwritten, error))
+            }
         }
-        result
+    }
+
+    /// Begins the journal anew on the members, if it was on a device of its own, which has failed by this error; records from `unwritten`
+    /// on are not in it. An error says that there is no journal any more.
+    async fn fall_back(&self, unwritten: Option<u64>, error: DeviceError) -> Result<(), DeviceError> {
+        // Another host may have the set.
+        self.members.check_service()?;
+        if !self.area.is_on_device() {
+            return Err(error);
+        }
+        if let Some(sequence) = unwritten {
+            self.state.lock().ring.withdraw(sequence);
+        }
+        self.wait_for(Ring::is_applied).await?;
+        // The device had all that was acknowledged; from here on the members have it.
+        self.members.flush().await?;
+        if !self.area.use_reserve() {
+            return Err(error);
+        }
+        let start = self.state.lock().ring.restart();
+        for _ in 0..HEADERS {
+            self.write_header(start).await?;
+        }
+        self.members.record_journal_on_members().await
     }
 
     /// Waits until the oldest record is applied, and frees it.
@@ -286,11 +338,11 @@ impl Journal {
     }
 
     /// Frees all records, and adds a copy while there is none that it could lack.
-    async fn free_all(&self, copy: Option<&AreaCopy>, ticket: &Lock<Ticket>) -> Result<(), DeviceError> {
+    async fn free_all(&self, copy: Option<AreaCopy>, ticket: Arc<Lock<Ticket>>) -> Result<(), DeviceError> {
         let freed = async {
             self.wait_for(Ring::is_applied).await?;
             self.free().await?;
-            if let Some(copy) = copy {
+            if let Some(copy) = &copy {
                 self.area.add(copy);
                 let start = self.state.lock().ring.next_start();
                 for _ in 0..HEADERS {
@@ -301,7 +353,10 @@ impl Journal {
             Ok(())
         };
         let result = freed.await;
-        end(ticket, result.map(|()| 0));
+        match result {
+            Ok(()) => end(&ticket, Ok(0)),
+            Err(_) => self.state.lock().joining.push((copy, ticket)),
+        }
         result
     }
 
@@ -340,7 +395,8 @@ impl Journal {
         self.area.write(generation % HEADERS, &header.encode(self.area.block_bytes())).await
     }
 
-    fn fail(&self) {
+    /// No more records; those that wait end with this error.
+    fn fail(&self, error: DeviceError) {
         let (queue, joining, committer) = {
             let mut state = self.state.lock();
             state.has_failed = true;
@@ -350,7 +406,7 @@ impl Journal {
             .into_iter()
             .map(|queued| queued.ticket)
             .chain(joining.into_iter().map(|(_, ticket)| ticket));
-        tickets.for_each(|ticket| end(&ticket, Err(DeviceError::NotReady)));
+        tickets.for_each(|ticket| end(&ticket, Err(error)));
         committer.into_iter().for_each(Waker::wake);
     }
 }
@@ -411,7 +467,7 @@ impl Committer {
 impl Drop for Committer {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.journal.fail();
+            self.journal.fail(DeviceError::NotReady);
         }
     }
 }
@@ -439,7 +495,7 @@ impl Recorded {
 impl Drop for Recorded {
     fn drop(&mut self) {
         if !self.is_applied {
-            self.journal.fail();
+            self.journal.fail(DeviceError::NotReady);
         }
     }
 }

@@ -73,6 +73,21 @@ impl Ring {
         self.place(blocks).is_some() && self.place(blocks) == block
     }
 
+    /// Takes back the records from this one on, which were not written.
+    pub(super) fn withdraw(&mut self, sequence: u64) {
+        while let Some(last) = self.records.back().filter(|last| last.sequence >= sequence) {
+            (self.head, self.next) = (last.start, last.sequence);
+            self.records.pop_back();
+        }
+    }
+
+    /// Begins anew at block 0 of another area, without records.
+    pub(super) fn restart(&mut self) -> Start {
+        self.records.clear();
+        (self.tail, self.head) = (0, 0);
+        Start { block: 0, sequence: self.next }
+    }
+
     pub(super) fn applied(&mut self, sequence: u64) {
         // Their sequences follow each other.
         let first = self.records.front().map_or(sequence, |record| record.sequence);
@@ -153,6 +168,22 @@ mod tests {
         assert_eq!(ring.next_start(), Start { block: 0, sequence: 1 });
         ring.begins(ring.next_start());
         assert_eq!(ring.take(8), Some(Start { block: 0, sequence: 1 }));
+    }
+
+    #[test]
+    fn records_that_were_not_written_are_taken_back() {
+        let mut ring = Ring::new(10, 10, 0);
+        assert_eq!(ring.take(4), Some(Start { block: 0, sequence: 0 }));
+        assert_eq!(ring.take(3), Some(Start { block: 4, sequence: 1 }));
+        assert_eq!(ring.take(3), Some(Start { block: 7, sequence: 2 }));
+        ring.withdraw(1);
+        assert!(!ring.is_applied());
+        assert_eq!(ring.take(6), Some(Start { block: 4, sequence: 1 }));
+        ring.withdraw(1);
+        ring.applied(0);
+        assert!(ring.is_applied());
+        assert_eq!(ring.restart(), Start { block: 0, sequence: 1 });
+        assert_eq!(ring.take(10), Some(Start { block: 0, sequence: 1 }));
     }
 
     #[test]

@@ -12,8 +12,14 @@ use crate::{Level, MEMBERS_MAX, MemberState};
 /// The first bytes.
 pub(super) const MAGIC: [u8; 8] = *b"LNRTRAID";
 
-/// What this code writes, and all that it reads.
+/// A set whose journal is on its members, or that has none. All that programs read which know no journal on a device of its own.
 const VERSION: u32 = 1;
+
+/// A set whose journal is on a device of its own.
+const VERSION_JOURNAL_DEVICE: u32 = 2;
+
+/// Where the UUID of that device is.
+const JOURNAL_DEVICE_AT: usize = 64;
 
 /// The fixed part.
 const HEADER_BYTES: usize = 320;
@@ -60,13 +66,13 @@ impl Superblock {
         let length = bytes.len() as u32;
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
         put(0, &MAGIC);
-        put(8, &VERSION.to_le_bytes());
+        put(8, &version(set.journal_device).to_le_bytes());
         put(16, &length.to_le_bytes());
         put(20, &(if set.clean { CLEAN } else { 0 }).to_le_bytes());
         put(24, &set.generation.to_le_bytes());
         put(32, &set.uuid.0);
         put(48, &self.member.0);
-        put(64, &set.journal_device.map_or([0; 16], |uuid| uuid.0));
+        put(JOURNAL_DEVICE_AT, &set.journal_device.map_or([0; 16], |uuid| uuid.0));
         put(80, &level_code(set.level).to_le_bytes());
         put(84, &set.block_size.bytes().to_le_bytes());
         put(88, &set.strip_bytes.to_le_bytes());
@@ -124,11 +130,14 @@ impl Superblock {
             return Err(BadBytes::Checksum);
         }
         // After the checksum, which all versions have: a number that was torn or has decayed is no version.
-        let version = whole.u32(8)?;
-        if version != VERSION {
-            return Err(BadBytes::Version(version));
+        let written = whole.u32(8)?;
+        if !(VERSION..=VERSION_JOURNAL_DEVICE).contains(&written) {
+            return Err(BadBytes::Version(written));
         }
         let superblock = Superblock { set: Fields(bytes).set()?, member: Uuid(Fields(bytes).array(48)?) };
+        if written != version(superblock.set.journal_device) {
+            return Err(BadBytes::Value(JOURNAL_DEVICE_AT));
+        }
         superblock.set.check().map_err(BadBytes::Record)?;
         if !superblock.set.uuids().any(|uuid| uuid == superblock.member) {
             return Err(BadBytes::Record(BadRecord::NotInSet(superblock.member)));
@@ -170,7 +179,7 @@ impl Fields<'_> {
         if flags & !CLEAN != 0 {
             return Err(BadBytes::Value(20));
         }
-        let journal_device = Uuid(self.array(64)?);
+        let journal_device = Uuid(self.array(JOURNAL_DEVICE_AT)?);
         let entry = |index: usize| HEADER_BYTES + index * ENTRY_BYTES;
         Ok(SetRecord {
             uuid: Uuid(self.array(32)?),
@@ -238,6 +247,11 @@ impl Fields<'_> {
         let name = field.split(|byte| *byte == 0).next().unwrap_or_default();
         String::from_utf8(name.to_vec()).map_err(|_| BadBytes::Value(168))
     }
+}
+
+/// The least version that has all of it: older programs leave alone what they do not know.
+fn version(journal_device: Option<Uuid>) -> u32 {
+    if journal_device.is_some() { VERSION_JOURNAL_DEVICE } else { VERSION }
 }
 
 /// The number that people use.

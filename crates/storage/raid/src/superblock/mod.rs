@@ -79,7 +79,8 @@ impl Area {
 pub struct Areas {
     /// The strips.
     pub data: Area,
-    /// Writes of stripes that are not complete yet. On the journal's own device, if the set has one.
+    /// Writes of stripes that are not complete yet. On the journal's own device, if the set has one: members have the same area in reserve
+    /// then, without use.
     pub journal: Area,
     /// Which stripes may differ after a crash.
     pub bitmap: Area,
@@ -111,6 +112,11 @@ impl Areas {
 
     fn each(&self) -> [Area; 4] {
         [self.data, self.journal, self.bitmap, self.checksums]
+    }
+
+    /// Bytes that the journal's own device must have.
+    pub fn journal_end(&self) -> u64 {
+        self.journal.end().unwrap_or(u64::MAX).max(SLOTS_END)
     }
 
     /// Bytes that a member must have. The areas are those of a record that was checked.
@@ -218,6 +224,9 @@ pub enum BadRecord {
     /// A copy of the journal or bitmap could be lost while the set goes on.
     #[display("{_0} copies of the journal or bitmap are too few, or more than there are members")]
     AreaCopies(#[error(not(source))] u16),
+    /// The journal has a device, and no area on it, or the level has no journal.
+    #[display("a journal has a device of its own, and no area: RAID 5 and 6 have one")]
+    JournalDevice,
     /// Too many spares.
     #[display("a set has at most {SPARES_MAX} spares")]
     TooManySpares,
@@ -255,8 +264,12 @@ impl SetRecord {
             return Err(BadRecord::TooManySpares);
         }
         let copies = usize::from(self.area_copies);
-        let needs_copies =
-            self.areas.bitmap.bytes > 0 || (self.areas.journal.bytes > 0 && self.journal_device.is_none());
+        // In reserve, if the journal has a device of its own.
+        let needs_copies = self.areas.bitmap.bytes > 0 || self.areas.journal.bytes > 0;
+        if self.journal_device.is_some() && (self.level.parity_strips() == 0 || self.areas.journal.bytes == 0)
+        {
+            return Err(BadRecord::JournalDevice);
+        }
         if copies > self.members.len()
             || (needs_copies && copies < area_copies(self.level, self.members.len()))
         {
@@ -283,6 +296,11 @@ impl SetRecord {
             }
         }
         Ok(())
+    }
+
+    /// Bytes that a disk of the set must have.
+    pub fn needed_bytes(&self, disk: Uuid) -> u64 {
+        if self.journal_device == Some(disk) { self.areas.journal_end() } else { self.areas.end() }
     }
 
     /// Of members, spares and the journal.

@@ -140,9 +140,17 @@ fn what_is_not_certain_is_no_superblock() {
         assert_eq!(newer(&good, other), Err(NoSuperblock::Contradictory));
     }
     let mut newer_version = superblock(&record, 1).emit();
-    newer_version[8] = 2;
+    newer_version[8] = 3;
     assert_eq!(newer(&slot(&newer_version), &good).map(|(_, slot)| slot), Ok(Slot::Second), "it is torn");
-    assert_eq!(newer(&slot(&summed(newer_version)), &good), Err(NoSuperblock::NewerVersion(2)));
+    assert_eq!(newer(&slot(&summed(newer_version)), &good), Err(NoSuperblock::NewerVersion(3)));
+    // A program that knows no journal on a device of its own leaves such a set alone, and one without it is written as before.
+    let on_device = superblock(&SetRecord { journal_device: Some(uuid(9)), ..record.clone() }, 1).emit();
+    assert_eq!((on_device[8], superblock(&record, 1).emit()[8]), (2, 1));
+    for (bytes, version) in [(on_device, 1), (superblock(&record, 1).emit(), 2)] {
+        let mut other = bytes;
+        other[8] = version;
+        assert_eq!(newer(&slot(&summed(other)), &good), Err(NoSuperblock::WrongValue(64)));
+    }
     let stranger = slot(&superblock(&record, 77).emit());
     assert_eq!(newer(&stranger, &good), Err(NoSuperblock::Wrong(BadRecord::NotInSet(uuid(77)))));
     let numbers = [(20, "flags"), (80, "level"), (84, "block size"), (248, "scrub"), (320 + 16, "state")];
@@ -174,6 +182,12 @@ fn a_record_that_cannot_be_is_refused() {
     );
     assert!(refused(&|set| set.area_copies = 1).contains("too few"));
     assert!(refused(&|set| set.area_copies = 4).contains("more than there are members"));
+    assert!(refused(&|set| set.journal_device = Some(uuid(2))).contains("twice"));
+    let without_area = |set: &mut SetRecord| {
+        set.journal_device = Some(uuid(9));
+        set.areas.journal = Area::default();
+    };
+    assert!(refused(&without_area).contains("no area"));
     assert!(refused(&|set| set.spares.push(uuid(2))).contains("twice"));
     assert!(refused(&|set| set.name = "a\nb".to_owned()).contains("control"));
     assert!(refused(&|set| set.name = "x".repeat(65)).contains("at most 64"));
@@ -205,7 +219,8 @@ fn records() -> impl Strategy<Value = Superblock> {
             record.members.iter_mut().zip(members).for_each(|(member, state)| member.state = state);
             record.spares = (0..spares).map(|spare| uuid(100 + spare)).collect();
             record.areas = Areas::plan(8 << 30, areas.0, areas.1, areas.2).expect("room");
-            record.journal_device = has_journal.then(|| uuid(99));
+            let can_have = level.parity_strips() > 0 && areas.0 > 0;
+            record.journal_device = (has_journal && can_have).then(|| uuid(99));
             record.scrub = scrub.map(|((repairs, has_ended), numbers, wrong)| {
                 let [stripes, degraded, unreadable, mismatches, repaired] = numbers;
                 let wrong_blocks = (0..u32::from(count)).map(|member| wrong ^ member).collect();

@@ -79,19 +79,26 @@ impl Scene {
         };
         // The journal goes round in a part of its ring then.
         if number % 4 == 1 {
-            rig.disks.iter().for_each(Disk::say_no_cache);
+            rig.disks.iter().chain([&rig.journal]).for_each(Disk::say_no_cache);
         }
         // A test of what happens then, with a bitmap only.
         rig.accepts_wrong_data = true;
         let device = rig.created();
         let blocks = rig.layout.blocks().0;
-        let model = Rc::new(RefCell::new(Model::new(blocks, guard == Guard::Journal)));
+        let model = Rc::new(RefCell::new(Model::new(blocks, guard.is_journal())));
         Scene { rig, device, model, trouble, doomed: vec![false; members], synchronised: 0, corrupt: None }
     }
 
     fn batch(&mut self) -> Result<(), String> {
         if self.trouble.failures && once_in(3) {
             self.doom_one();
+        }
+        if self.rig.guard == Guard::JournalDisk && self.trouble.failures && once_in(6) {
+            match draw(3) {
+                0 => self.rig.journal.die(),
+                1 => self.rig.journal.fail_write_after(draw(12)),
+                _ => self.rig.journal.lose_cache(),
+            }
         }
         if self.trouble.corruption && once_in(2) {
             self.corrupt_one();
@@ -247,6 +254,9 @@ impl Scene {
     /// Power fails, and comes back; perhaps without a member.
     fn crash(&mut self) -> Result<(), String> {
         self.rig.disks.iter().for_each(|disk| disk.crash());
+        self.rig.journal.crash();
+        // As long as the set names it, it has to be there.
+        self.rig.journal.revive();
         self.model.borrow_mut().crashed();
         let states = self.rig.store.states();
         // A device of which the set does not know yet that it failed is back, and is a member like any other.
@@ -268,7 +278,7 @@ impl Scene {
         let assembled = self.rig.assemble(Origin::Existing, &missing);
         self.device = Arc::new(assembled.map_err(|error| format!("assembly: {error}"))?);
         let data = self.read_all("after a crash")?;
-        if self.rig.guard == Guard::Journal {
+        if self.rig.guard.is_journal() {
             self.model.borrow_mut().settle(&data);
             return Ok(());
         }
@@ -316,6 +326,8 @@ impl Scene {
     /// Repairs all that can be, and compares every way to read it.
     fn all_is_right(&mut self) -> Result<(), String> {
         self.rig.disks.iter().for_each(|disk| disk.let_writes_succeed());
+        self.rig.journal.let_writes_succeed();
+        self.rig.journal.revive();
         self.synchronise()?;
         for member in 0..self.doomed.len() {
             if self.rig.disks[member].is_dead() {
@@ -362,10 +374,12 @@ impl Scene {
                 // A look at copies: without this member the others change.
                 let copies = self.rig.disks.iter().map(Disk::copy).collect();
                 let disks = std::mem::replace(&mut self.rig.disks, copies);
+                let journal = self.rig.journal.copy();
+                let journal = std::mem::replace(&mut self.rig.journal, journal);
                 let device = self.rig.assemble(Origin::Existing, &[member]);
                 self.device = Arc::new(device.map_err(|error| format!("assembly: {error}"))?);
                 self.read_all("without a member")?;
-                self.rig.disks = disks;
+                (self.rig.disks, self.rig.journal) = (disks, journal);
                 self.rig.store.reset(self.doomed.len());
             }
         }

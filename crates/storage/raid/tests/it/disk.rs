@@ -87,6 +87,11 @@ impl Disk {
         self.state().is_dead = true;
     }
 
+    /// It is back, with what it had.
+    pub(crate) fn revive(&self) {
+        self.state().is_dead = false;
+    }
+
     /// Another host takes it over.
     pub(crate) fn fence(&self) {
         self.state().is_fenced = true;

@@ -62,6 +62,14 @@ fn model_of_a_journal_with_crashes_failing_and_lost_members() {
     all_right(&[Level::Raid5, Level::Raid6], Guard::Journal, trouble);
 }
 
+/// The disk of the journal fails, too, and crashes with the others: it loses what was not flushed, and tears.
+#[test]
+fn model_of_a_journal_on_a_disk_of_its_own() {
+    let trouble = Trouble { crashes: true, failures: true, lost_members: true, corruption: false };
+    all_right(&[Level::Raid5, Level::Raid6], Guard::JournalDisk, trouble);
+    all_right(&[Level::Raid5, Level::Raid6], Guard::JournalDisk, Trouble { corruption: true, ..trouble });
+}
+
 #[test]
 fn model_of_a_bitmap_with_crashes_failing_and_lost_members() {
     let trouble = Trouble { crashes: true, failures: true, lost_members: true, corruption: false };
@@ -100,6 +108,8 @@ fn model_of_a_crash_at_every_point() {
         (Level::Raid10, Guard::Bitmap),
         (Level::Raid5, Guard::Journal),
         (Level::Raid6, Guard::Journal),
+        (Level::Raid5, Guard::JournalDisk),
+        (Level::Raid6, Guard::JournalDisk),
     ];
     for ((level, guard), sums) in levels.into_iter().flat_map(|level| [(level, false), (level, true)]) {
         for seed in 0..number("RAID_CASES").map_or(2, |cases| cases.div_ceil(100)) {

@@ -15,13 +15,23 @@ use crate::world::{HereSpawner, StepClock, end, pause};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
     Journal,
+    /// On a disk of its own, with areas of members in reserve.
+    JournalDisk,
     Bitmap,
     Nothing,
+}
+
+impl Guard {
+    pub(crate) fn is_journal(self) -> bool {
+        matches!(self, Guard::Journal | Guard::JournalDisk)
+    }
 }
 
 pub(crate) struct Rig {
     pub(crate) layout: Layout,
     pub(crate) disks: Vec<Disk>,
+    /// That of the journal.
+    pub(crate) journal: Disk,
     pub(crate) guard: Guard,
     pub(crate) store: Arc<Store>,
     /// Assemble it even if data may be wrong.
@@ -35,9 +45,15 @@ pub(crate) struct Rig {
 pub(crate) struct Store {
     states: Mutex<MemberStates>,
     recording: Mutex<u32>,
+    journal_on_members: Mutex<bool>,
 }
 
 impl Store {
+    /// Whether the journal's own disk is not of the set any more.
+    pub(crate) fn is_journal_on_members(&self) -> bool {
+        *self.journal_on_members.lock().expect("no panic")
+    }
+
     pub(crate) fn states(&self) -> MemberStates {
         self.states.lock().expect("no panic").clone()
     }
@@ -61,6 +77,15 @@ impl MetadataStore for Store {
             Ok::<(), DeviceError>(())
         })
     }
+
+    fn journal_on_members(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            pause().await;
+            *self.journal_on_members.lock().expect("no panic") = true;
+            pause().await;
+            Ok::<(), DeviceError>(())
+        })
+    }
 }
 
 /// Stripes for which one bit of the bitmap stands.
@@ -80,10 +105,15 @@ impl Rig {
     fn with(level: Level, members: usize, rows: u64, guard: Guard, has_sums: bool) -> Rig {
         let layout = Layout::new(level, members, 4096, BlockSize::B512, Blocks(rows * 8)).expect("a layout");
         let states = MemberStates::in_sync(members);
-        let store = Store { states: Mutex::new(states), recording: Mutex::default() };
+        let store = Store {
+            states: Mutex::new(states),
+            recording: Mutex::default(),
+            journal_on_members: Mutex::default(),
+        };
         let mut rig = Rig {
             layout,
             disks: Vec::new(),
+            journal: Disk::new(journal_blocks_min(&layout) + 20),
             guard,
             store: Arc::new(store),
             accepts_wrong_data: false,
@@ -98,7 +128,7 @@ impl Rig {
     pub(crate) fn of_used_disks(level: Level, members: usize, rows: u64, guard: Guard) -> Rig {
         let mut rig = Rig::new(level, members, rows, guard);
         rig.disks = (0..members).map(|_| Disk::used(rig.disk_blocks())).collect();
-        if guard == Guard::Journal {
+        if guard.is_journal() {
             *rig.store.states.lock().expect("no panic") = MemberStates::of_new_set(&rig.layout);
         }
         rig
@@ -163,6 +193,11 @@ impl Rig {
         let copies: Vec<AreaCopy> = self.disks.iter().enumerate().take(self.areas()).map(copy).collect();
         match self.guard {
             Guard::Journal => ProtectionAreas::Journal(copies),
+            Guard::JournalDisk if self.store.is_journal_on_members() => ProtectionAreas::Journal(copies),
+            Guard::JournalDisk => {
+                let own = AreaCopy { device: self.area(&self.journal), member: None };
+                ProtectionAreas::Journal([copies, vec![own]].concat())
+            }
             Guard::Bitmap => ProtectionAreas::Bitmap { copies, region_stripes: REGION_STRIPES },
             Guard::Nothing => ProtectionAreas::Nothing,
         }

@@ -1,16 +1,17 @@
 //! Scenes: what a set does in one situation.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Null,
     Pending, Run,
 };
 use raid::{
-    Assembly, AssemblyError, Layout, Level, MemberDevice, MemberState, MemberStates, MetadataStore, Origin,
-    ProtectionAreas, RaidDevice, Scrubbed,
+    AreaCopy, Assembly, AssemblyError, Layout, Level, MemberDevice, MemberState, MemberStates, MetadataStore,
+    Origin, ProtectionAreas, RaidDevice, Scrubbed,
 };
 
+use crate::disk::Disk;
 use crate::rig::{Guard, Rig};
 use crate::world::{End, HereSpawner, StepClock, end, run, seed};
 
@@ -715,4 +716,95 @@ fn without_its_journal_q_of_a_degraded_set_is_made_to_fit() {
     let failing = Arc::clone(&device);
     end(async move { failing.fail(other).await }).expect("failed");
     assert_eq!(read(&device, 0, 24), vec![7; 24 * 512]);
+}
+
+/// At every point of some writes: whichever write of the journal's disk is the first that fails, and whenever power fails behind that.
+#[test]
+fn a_journal_whose_disk_fails_is_on_the_members_and_nothing_acknowledged_is_lost() {
+    for level in [Level::Raid5, Level::Raid6] {
+        for (fails_after, polls) in
+            (0..8).flat_map(|fails_after| [20, 60, 110, 200, 10_000].map(|polls| (fails_after, polls)))
+        {
+            seed(fails_after * 1000 + polls);
+            let mut rig = Rig::new(level, 4, 4, Guard::JournalDisk);
+            let mut device = rig.created();
+            write(&device, 0, 20, 1);
+            rig.journal.fail_write_after(fails_after);
+            let acknowledged: Arc<Mutex<Vec<u8>>> = Arc::default();
+            let (of, told) = (Arc::clone(&device), Arc::clone(&acknowledged));
+            let ended = run(
+                vec![Box::pin(async move {
+                    for byte in 2..10 {
+                        let data = Buffer::from(&[byte; 20 * 512][..]).share();
+                        of.write(Extent::new(0, 20), data, Durability::Cached).await.expect("it falls back");
+                        told.lock().expect("no panic").push(byte);
+                    }
+                })],
+                polls,
+            );
+            let last = acknowledged.lock().expect("no panic").last().copied().unwrap_or(1);
+            if matches!(ended, End::Done) {
+                let status = device.status();
+                assert!(
+                    !status.is_out_of_service
+                        && !status.is_journal_on_device
+                        && rig.store.is_journal_on_members()
+                );
+                assert_eq!(status.journal_copies, Some(level.parity_strips() + 1));
+            }
+            rig.disks.iter().chain([&rig.journal]).for_each(Disk::crash);
+            // What its disk has is of no use any more, and a member is lost, too.
+            if rig.store.is_journal_on_members() {
+                rig.journal.die();
+            }
+            device = Arc::new(rig.assemble(Origin::Existing, &[0]).expect("it starts"));
+            let found = read(&device, 0, 20);
+            // Blocks of the one that was under way are old or new.
+            let is_right =
+                |block: &[u8]| block.iter().all(|byte| *byte == block[0] && (last..=last + 1).contains(byte));
+            let firsts: Vec<u8> = found.chunks(512).map(|block| block[0]).collect();
+            assert!(found.chunks(512).all(is_right), "{level}, {fails_after}, {polls}: {last}, {firsts:?}");
+        }
+    }
+}
+
+#[test]
+fn a_set_whose_store_cannot_record_where_its_journal_is_ends_its_writes() {
+    struct Mute;
+    impl MetadataStore for Mute {
+        fn record(&self, _: &MemberStates) -> Pending<'_, ()> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+    let rig = Rig::new(Level::Raid5, 3, 4, Guard::JournalDisk);
+    let own = AreaCopy { device: rig.area(&rig.journal), member: None };
+    let on_member = |member: usize| AreaCopy { device: rig.area(&rig.disks[member]), member: Some(member) };
+    for copies in [vec![own.clone()], vec![on_member(0), on_member(1), own]] {
+        rig.journal.revive();
+        let assembly = Assembly {
+            layout: rig.layout,
+            members: rig.disks.iter().map(|disk| Some(rig.data(disk))).collect(),
+            states: MemberStates::in_sync(3),
+            metadata: Arc::new(Mute),
+            protection: ProtectionAreas::Journal(copies),
+            origin: Origin::NewOfZeros,
+            nonce: 7,
+            memory_bytes: 1 << 20,
+            accepts_wrong_data: false,
+            sleeper: Arc::new(StepClock),
+            spawner: Arc::new(HereSpawner),
+        };
+        let device = Arc::new(end(RaidDevice::assemble(assembly)).expect("a set"));
+        write(&device, 0, 8, 1);
+        rig.journal.die();
+        rig.disks.iter().for_each(|disk| {
+            disk.take_requests();
+        });
+        try_write(&device, 0, 8, 2).expect_err("it has no journal");
+        try_write(&device, 8, 8, 2).expect_err("nor has the next");
+        assert!(
+            rig.disks.iter().all(|disk| disk.take_requests()[2] > 0),
+            "what was acknowledged is on stable storage"
+        );
+    }
 }
