@@ -88,12 +88,12 @@ impl Estimate {
 
     /// In how many seconds a request of `bytes` would be answered.
     pub fn expected(&self, now: Instant, bytes: u64) -> f64 {
-        let idle = self
-            .last
-            .filter(|_| self.outstanding == 0)
-            .map_or(0.0, |last| now.saturating_duration_since(last).as_secs_f64() / HALF_LIFE.as_secs_f64());
+        let since = self.last.filter(|_| self.outstanding == 0);
+        let kept = since.map_or(1.0, |last| {
+            (-now.saturating_duration_since(last).as_secs_f64() / HALF_LIFE.as_secs_f64()).exp2()
+        });
         let queue = (self.outstanding + bytes + REQUEST_BYTES) as f64;
-        (self.latency() + queue * self.per_byte) * (-idle).exp2() + self.overdue(now)
+        (self.latency() + queue * self.per_byte) * kept + self.overdue(now)
     }
 
     /// For how many seconds longer than all that is under way was to take the channel has answered nothing.

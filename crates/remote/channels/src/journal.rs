@@ -42,10 +42,22 @@ impl<R> Default for Journal<R> {
 impl<R: Part> Journal<R> {
     /// A change was acknowledged.
     pub fn insert(&mut self, range: Range<u64>, change: R) {
-        self.forget(range.clone());
-        self.bytes += change.memory_bytes();
         let number = self.next;
         self.next += 1;
+        // They do not overlap, so this one decides for all.
+        let last = self.entries.range_mut(..range.end).next_back();
+        if let Some((start, entry)) = last
+            && entry.end > range.start
+        {
+            if (*start, entry.end) == (range.start, range.end) {
+                self.bytes -= entry.change.memory_bytes();
+                self.bytes += change.memory_bytes();
+                (entry.number, entry.change) = (number, change);
+                return;
+            }
+            self.forget(range.clone());
+        }
+        self.bytes += change.memory_bytes();
         self.entries.insert(range.start, Entry { end: range.end, number, change });
     }
 

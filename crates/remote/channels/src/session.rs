@@ -206,8 +206,11 @@ impl<T: Transport> Channels<T> {
     ///
     /// # Errors
     /// The server's, or it was not answered in time.
-    pub async fn ask(&self, request: RequestOf<T>) -> Result<ReplyOf<T>, FailedOf<T>> {
-        self.0.ask(request).await
+    pub fn ask(
+        &self,
+        request: RequestOf<T>,
+    ) -> impl Future<Output = Result<ReplyOf<T>, FailedOf<T>>> + use<'_, T> {
+        self.0.ask(request)
     }
 
     /// Ends when no change that was asked for before can reach the medium any more, whether it was answered or dropped.
@@ -297,8 +300,7 @@ impl<T: Transport> Shared<T> {
         let mut claim = None;
         if let Kind::Change { range, is_durable } = &kind {
             let claimed = self.claims.claim(range.clone());
-            let left = self.settings.timeout;
-            reactor::timeout(left, claimed.granted()).await.map_err(|_| Failed::TimedOut)?;
+            reactor::timeout_at(deadline, claimed.granted()).await.map_err(|_| Failed::TimedOut)?;
             self.state.borrow_mut().has_changed = true;
             if !is_durable && !self.has_room(deadline).await {
                 return Err(Failed::TimedOut);
@@ -357,7 +359,6 @@ impl<T: Transport> Shared<T> {
 
     /// Of the channels that are preferred, the one that is expected to answer first, once there is one.
     async fn usable(&self, bytes: u64, deadline: Instant) -> Option<(Rc<T::Link>, Sending<'_, T>)> {
-        let left = deadline.saturating_duration_since(reactor::now());
         let usable = poll_fn(|cx| {
             let mut state = self.state.borrow_mut();
             let now = reactor::now();
@@ -375,7 +376,7 @@ impl<T: Transport> Shared<T> {
             let begun = slot.estimate.begin(now, bytes);
             Poll::Ready((link, Sending { shared: self, slot: chosen, number, begun }))
         });
-        reactor::timeout(left, usable).await.ok()
+        reactor::timeout_at(deadline, usable).await.ok()
     }
 
     /// Notes in the journal file that a change is about to be sent.
@@ -451,7 +452,7 @@ impl<T: Transport> Shared<T> {
             self.state.borrow_mut().waiters.push(cx.waker().clone());
             Poll::Pending
         });
-        reactor::timeout(deadline.saturating_duration_since(reactor::now()), room).await.is_ok()
+        reactor::timeout_at(deadline, room).await.is_ok()
     }
 
     /// Empties the journal by a flush, if there is more in it and none is on its way.

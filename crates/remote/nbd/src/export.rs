@@ -139,7 +139,8 @@ impl RemoteExport {
             Some(channels) => channels.ask(asked).await,
             None => {
                 let work = async |channels: Rc<Channels<Export>>| channels.ask(asked).await;
-                self.channels.ask(work).await.unwrap_or(Err(Failed::Lost))
+                // In a place of its own: requests of the channels' thread need no room for it.
+                Box::pin(self.channels.ask(work)).await.unwrap_or(Err(Failed::Lost))
             }
         }
     }

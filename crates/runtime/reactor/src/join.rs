@@ -28,16 +28,31 @@ pub(crate) struct Outcome<T> {
 pub(crate) fn joined<F: Future>(future: F) -> (impl Future<Output = ()> + use<F>, Rc<Outcome<F::Output>>) {
     let outcome =
         Rc::new(Outcome { output: Cell::new(None), ended: Cell::new(false), waiter: RefCell::new(None) });
-    let place = Rc::clone(&outcome);
-    let task = async move {
-        place.output.set(Some(future.await));
-        place.ended.set(true);
-        let waiter = place.waiter.take();
-        if let Some(waiter) = waiter {
+    let task = Joined { future: Some(Box::pin(future)), place: Rc::clone(&outcome) };
+    (task, outcome)
+}
+
+/// A task, as the executor polls it. The future is moved once, into its box: an `async` block around it would be twice as long, and
+/// copied from place to place.
+struct Joined<F: Future> {
+    future: Option<Pin<Box<F>>>,
+    place: Rc<Outcome<F::Output>>,
+}
+
+impl<F: Future> Future for Joined<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(future) = &mut self.future else { return Poll::Ready(()) };
+        let Poll::Ready(output) = future.as_mut().poll(cx) else { return Poll::Pending };
+        self.future = None;
+        self.place.output.set(Some(output));
+        self.place.ended.set(true);
+        if let Some(waiter) = self.place.waiter.take() {
             waiter.wake();
         }
-    };
-    (task, outcome)
+        Poll::Ready(())
+    }
 }
 
 impl<T> JoinHandle<T> {

@@ -35,7 +35,7 @@ pub use path::PathInfo;
 pub use resident::Resident;
 pub use send_queue::{Payload, Segment, SendQueue};
 pub use spin::Spin;
-pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout};
+pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout, timeout_at};
 pub use world::{
     Detached, InSlice, ListenOptions, Listener, OutSlice, Park, Received, SharedWorld, Stream, StreamOptions,
     Unpark, World,

@@ -77,14 +77,34 @@ impl fmt::Debug for Sleep {
 #[display("the time given was over first")]
 pub struct Elapsed;
 
-/// Waits for `future`, but not longer than `duration`; it is dropped then. One that is ready at once costs no
-/// timer, and one that is ready when the time is over as well is a success.
-pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Output, Elapsed> {
+/// Waits for `future`, but not longer than `duration`; it is dropped then. One that is ready at once costs neither a
+/// timer nor a look at the clock, and one that is ready when the time is over as well is a success.
+pub fn timeout<F: Future>(duration: Duration, future: F) -> impl Future<Output = Result<F::Output, Elapsed>> {
+    limited(future, move || sleep(duration))
+}
+
+/// The same up to a point in time.
+pub fn timeout_at<F: Future>(
+    deadline: Instant,
+    future: F,
+) -> impl Future<Output = Result<F::Output, Elapsed>> {
+    limited(future, move || sleep_until(deadline))
+}
+
+async fn limited<F: Future>(future: F, limit: impl FnOnce() -> Sleep) -> Result<F::Output, Elapsed> {
     let mut future = pin!(future);
-    let mut sleep = pin!(sleep(duration));
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Ok(output)),
-        Poll::Pending => sleep.as_mut().poll(cx).map(|()| Err(Elapsed)),
+    let (mut limit, mut sleep) = (Some(limit), None);
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        if let Some(limit) = limit.take() {
+            sleep = Some(limit());
+        }
+        match &mut sleep {
+            Some(sleep) => Pin::new(sleep).poll(cx).map(|()| Err(Elapsed)),
+            None => Poll::Pending,
+        }
     })
     .await
 }

@@ -131,7 +131,8 @@ impl MultipathLun {
             Some(channels) => channels.ask(asked).await,
             None => {
                 let work = async |channels: Rc<Channels<Portals>>| channels.ask(asked).await;
-                self.channels.ask(work).await.unwrap_or(Err(Failed::Lost))
+                // In a place of its own: requests of the channels' thread need no room for it.
+                Box::pin(self.channels.ask(work)).await.unwrap_or(Err(Failed::Lost))
             }
         };
         answer.map_err(|failed| match failed {
@@ -205,7 +206,8 @@ impl BlockDevice for MultipathLun {
             if data.len() as u64 != self.geometry.length(extent) {
                 return Err(DeviceError::OutOfRange);
             }
-            self.change(extent, What::Write(extent, data, durability)).await
+            self.check(extent)?;
+            self.ask(What::Write(extent, data, durability), None).await.map(drop)
         })
     }
 

@@ -230,10 +230,7 @@ impl Link for Path {
         asked.buffer.replace(request.buffer.take());
         // A task of its own: the claim stays until the target has ended the request, even if nobody waits for that.
         let answer = reactor::spawn(Rc::clone(self).carry_out(asked, claim));
-        async move {
-            let left = deadline.saturating_duration_since(reactor::now());
-            reactor::timeout(left, answer).await.unwrap_or(Err(Failed::TimedOut))
-        }
+        async move { reactor::timeout_at(deadline, answer).await.unwrap_or(Err(Failed::TimedOut)) }
     }
 
     fn is_lost(&self) -> bool {
