@@ -186,7 +186,10 @@ impl Cache {
         if self.unwritten > 0 && self.unwritten + piece.blocks.len() > window {
             return self.oldest_dirty().map(WriteOutcome::After);
         }
-        self.make_room();
+        // A chunk has memory for all of its blocks, however few of them are dirty.
+        if !self.chunks.contains_key(&piece.chunk) && !self.make_room() {
+            return self.oldest_dirty().map(WriteOutcome::After);
+        }
         let chunk = self.chunk(piece.chunk);
         let before = chunk.dirty.count();
         chunk.bytes[bytes(&piece.blocks, block_bytes)].copy_from_slice(from);
@@ -309,6 +312,11 @@ impl Cache {
         }
         self.chunks.retain(|index, _| !chunks.contains(index));
         Some(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn chunks(&self) -> usize {
+        self.chunks.len()
     }
 
     /// Number of losses of acknowledged data.

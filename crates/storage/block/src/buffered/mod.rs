@@ -149,7 +149,7 @@ impl<D: BlockDevice + 'static> Buffered<D> {
     async fn settle(&self, chunks: Range<u64>, before: u64) -> Result<(), DeviceError> {
         self.traffic.drain(chunks).await;
         let flushed = self.traffic.inner.flush().await;
-        if self.losses() == before { flushed } else { Err(DeviceError::WritesLost) }
+        if self.losses() == before { flushed } else { Err(self.traffic.lost()) }
     }
 
     fn chunks(&self, extent: Extent) -> Range<u64> {

@@ -166,6 +166,31 @@ fn a_flush_that_has_lost_writes_says_so_whatever_else_goes_wrong_with_it() {
 }
 
 #[test]
+fn a_flush_says_that_another_host_has_the_device_though_writes_were_lost() {
+    for error in [DeviceError::Reserved, DeviceError::Fenced] {
+        let (device, control) = hanging();
+        (0..8).for_each(|lba| write(&device, lba, 1));
+        control.set([Rule { requests: Requests::Writes, within: None, action: FaultAction::Fail(error) }]);
+        write(&device, 8, 1);
+        assert_eq!((end(device.flush()), device.losses()), (Err(error), 1));
+        control.pass();
+        assert_eq!(end(device.flush()), Ok(()), "nothing more is lost");
+    }
+}
+
+/// Each block in a chunk of its own, which has memory for eight.
+#[test]
+fn writes_here_and_there_take_no_more_chunks_than_are_kept() {
+    let device = cramped(Memory::new(1024));
+    for number in 0..64 {
+        write(&device, number * 16, 1);
+        assert!(device.traffic.chunks() <= 3, "{number}");
+    }
+    end(device.flush()).expect("flushed");
+    assert!((0..64).all(|number| device.traffic.inner.byte(number * 16 * 512) == 1));
+}
+
+#[test]
 fn a_read_that_fails_says_so_and_one_that_was_ahead_does_not() {
     let (device, control) = hanging();
     let action = FaultAction::Fail(DeviceError::Unreadable(Lba(16)));

@@ -13,11 +13,14 @@ pub(super) struct Traffic<D> {
     cache: Lock<Cache>,
     sizes: Sizes,
     spawner: Arc<dyn Spawner>,
+    /// Why blocks could not be written back, if another host has the device now.
+    taken_over: Lock<Option<DeviceError>>,
 }
 
 impl<D> Traffic<D> {
     pub(super) fn new(inner: D, sizes: Sizes, spawner: Arc<dyn Spawner>) -> Arc<Traffic<D>> {
-        Arc::new(Traffic { inner, cache: Lock::new(Cache::new(sizes)), sizes, spawner })
+        let cache = Lock::new(Cache::new(sizes));
+        Arc::new(Traffic { inner, cache, sizes, spawner, taken_over: Lock::default() })
     }
 
     /// Waits until `look` returns something; it is called after every state change.
@@ -45,9 +48,21 @@ impl<D> Traffic<D> {
         result
     }
 
+    /// Number of chunks in memory.
+    #[cfg(test)]
+    pub(super) fn chunks(&self) -> usize {
+        self.cache.lock().chunks()
+    }
+
     /// Number of losses of acknowledged data.
     pub(super) fn losses(&self) -> u64 {
         self.cache.lock().losses()
+    }
+
+    /// The error with which a request fails whose blocks were lost. That another host has the device is told once: a set of disks must
+    /// end then, and not go on without this one.
+    pub(super) fn lost(&self) -> DeviceError {
+        self.taken_over.lock().take().unwrap_or(DeviceError::WritesLost)
     }
 
     /// Holds these chunks until the guard is dropped.
@@ -185,8 +200,11 @@ impl<D: BlockDevice> WriteBackGuard<D> {
         let mut failed = Vec::new();
         for (run, data) in job.runs {
             let extent = traffic.extent(job.chunk, &run);
-            if traffic.inner.write(extent, data, Durability::Cached).await.is_err() {
+            if let Err(error) = traffic.inner.write(extent, data, Durability::Cached).await {
                 failed.push(run);
+                if matches!(error, DeviceError::Fenced | DeviceError::Reserved) {
+                    *traffic.taken_over.lock() = Some(error);
+                }
             }
         }
         self.under_way = false;
