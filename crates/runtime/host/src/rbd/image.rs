@@ -125,8 +125,16 @@ impl Image {
         self.call(|image| unsafe { (self.library.rbd_resize)(image, bytes) })
     }
 
-    /// The parts of `length` bytes from `at` on that have data, at most `parts_max`: whole objects.
+    /// The parts of `length` bytes from `at` on that have data, at most `parts_max`: whole objects, which can begin before `at`. All of it
+    /// where the library does not say what it is asked: of images that are striped over objects, whose parts come in another order, and
+    /// of clones before Ceph 17, where the parent's data are left out (Ceph's tracker, 54970).
     pub(super) fn data(&self, at: u64, length: u64, parts_max: usize) -> io::Result<Vec<(u64, u64)>> {
+        if self.stripe_bytes != self.object_bytes || (self.library.hides_parents() && self.has_parent()?) {
+            return Ok(vec![(at, length)]);
+        }
+        // From the middle of an object on, versions before 16.2.8 report it at another place (Ceph's tracker, 53784).
+        let begun = at % self.object_bytes;
+        let (at, length) = (at - begun, length + begun);
         let mut found = Found { parts: Vec::new(), parts_max };
         let argument = ptr::from_mut(&mut found).cast::<c_void>();
         let listed = self.call(|image| {
@@ -138,6 +146,14 @@ impl Image {
             Err(_) if found.parts.len() >= parts_max => Ok(found.parts),
             listed => listed.map(|()| found.parts),
         }
+    }
+
+    /// Whether it is a clone that has not got all of its parent's data.
+    fn has_parent(&self) -> io::Result<bool> {
+        let mut overlap = 0;
+        // SAFETY: the image is open for as long as the call lasts.
+        self.call(|image| unsafe { (self.library.rbd_get_overlap)(image, &mut overlap) })?;
+        Ok(overlap > 0)
     }
 
     /// Asks the object server of the image's header whether this client still has the lock; one that the cluster has shut out,

@@ -108,6 +108,7 @@ libraries! {
         fn rados_ioctx_destroy(Handle) -> ();
     }
     "librbd.so.1" {
+        fn rbd_version(*mut c_int, *mut c_int, *mut c_int) -> ();
         fn rbd_create(Handle, *const c_char, u64, *mut c_int) -> c_int;
         fn rbd_open(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
         fn rbd_open_read_only(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
@@ -116,6 +117,7 @@ libraries! {
         fn rbd_get_size(Handle, *mut u64) -> c_int;
         fn rbd_get_features(Handle, *mut u64) -> c_int;
         fn rbd_get_stripe_unit(Handle, *mut u64) -> c_int;
+        fn rbd_get_overlap(Handle, *mut u64) -> c_int;
         fn rbd_resize(Handle, u64) -> c_int;
         fn rbd_lock_acquire(Handle, c_int) -> c_int;
         fn rbd_is_exclusive_lock_owner(Handle, *mut c_int) -> c_int;
@@ -134,6 +136,16 @@ libraries! {
         fn rbd_aio_compare_and_write(Handle, u64, usize, *const c_char, *const c_char, Handle, *mut u64, c_int) -> c_int;
         fn rbd_aio_flush(Handle, Handle) -> c_int;
         fn rbd_aio_write_zeroes(Handle, u64, usize, Handle, c_int, c_int) -> c_int;
+    }
+}
+
+impl Library {
+    /// Whether `rbd_diff_iterate2` may leave out what a clone has of its parent. librbd 1.17 is Ceph's 17.
+    pub(super) fn hides_parents(&self) -> bool {
+        let (mut major, mut minor, mut extra) = (0, 0, 0);
+        // SAFETY: three places for the numbers.
+        unsafe { (self.rbd_version)(&mut major, &mut minor, &mut extra) };
+        (major, minor) < (1, 17)
     }
 }
 

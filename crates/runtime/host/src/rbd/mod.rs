@@ -280,7 +280,7 @@ fn capacity(options: &RbdOptions, size: u64) -> Result<u64, RbdError> {
     options.block_size.exact(bytes).map(|blocks| blocks.0).filter(|blocks| *blocks > 0).ok_or_else(ragged)
 }
 
-/// What parts with data (in bytes, in order) make of an extent: at most `runs_max` runs, without gaps.
+/// What parts with data (in bytes, in order; the first can begin before it) make of an extent: at most `runs_max` runs, without gaps.
 fn runs(block_size: BlockSize, extent: Extent, data: &[(u64, u64)], runs_max: usize) -> Vec<Run> {
     let end = extent.lba.0 + extent.blocks.0;
     let mut runs: Vec<Run> = Vec::new();
