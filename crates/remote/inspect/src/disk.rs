@@ -77,7 +77,7 @@ impl Disk {
             // A target that answers MODE SENSE with nothing that is understood has said neither.
             read_only: caching.as_ref().map(|modes| modes.write_protected),
             solid_state: profile.solid_state,
-            write_cache: caching.as_ref().map(|_| profile.volatile_cache),
+            write_cache: caching.as_ref().map(|_| lun.reports_volatile_cache()),
             read_cache: caching.as_ref().and_then(Modes::caching).map(|caching| !caching.rcd),
             force_unit_access: caching.as_ref().map(|modes| modes.force_unit_access),
             provisioning: Ways::new(

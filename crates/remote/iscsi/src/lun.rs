@@ -100,7 +100,7 @@ impl RemoteLun {
 
     /// What it is known by.
     pub(crate) fn reference(&self) -> LunReference {
-        LunReference { identity: self.identity.clone(), geometry: self.geometry(), profile: self.profile }
+        LunReference { identity: self.identity.clone(), geometry: self.geometry(), profile: self.profile() }
     }
 
     /// How many resets the target has reported, and how many losses of writes.
@@ -121,6 +121,11 @@ impl RemoteLun {
     /// Sends a command and returns the target's response, without retries.
     pub async fn command(&self, cdb: Cdb, transfer: Transfer) -> Result<CommandResult, CommandError> {
         self.unit().command(cdb, transfer).await
+    }
+
+    /// Whether the target reported a write cache that loses what was not flushed, when the LUN was opened.
+    pub fn reports_volatile_cache(&self) -> bool {
+        self.profile.volatile_cache
     }
 
     /// The logical unit, for commands that block devices do not have.
@@ -274,7 +279,7 @@ impl RemoteLun {
             match probe::look(&self.unit(), self.number).await {
                 Ok(probed) if self.is_the_same(&probed) => {
                     self.cached.look_again(asked_at, probed.write_through, probed.cache_generation);
-                    self.blocks.store(probed.geometry.blocks.0, Relaxed);
+                    self.grow_to(probed.geometry.blocks.0);
                     self.epoch.fetch_max(epoch, Relaxed);
                     return Ok(());
                 }
@@ -318,12 +323,23 @@ impl RemoteLun {
         }
     }
 
+    /// A block device never shrinks while it is in use: the target refuses what is behind its end now.
+    fn grow_to(&self, blocks: u64) {
+        let before = self.blocks.fetch_max(blocks, Relaxed);
+        if blocks < before {
+            tracing::warn!(
+                lun = self.number,
+                "the LUN has {blocks} blocks now, and had {before}: those behind its end fail"
+            );
+        }
+    }
+
     /// The target reports a change of the LUN. If its capacity cannot be read, the old one holds until it
     /// can.
     async fn measure_again(&self) {
         match probe::measure(&self.unit()).await {
             Ok(geometry) if geometry.block_size == self.geometry.block_size => {
-                self.blocks.store(geometry.blocks.0, Relaxed);
+                self.grow_to(geometry.blocks.0);
             }
             Ok(_) => {
                 tracing::error!(lun = self.number, "the LUN has another block size now: it is left alone");
@@ -473,8 +489,10 @@ impl BlockDevice for RemoteLun {
         Geometry { blocks: Blocks(self.blocks.load(Relaxed)), ..self.geometry }
     }
 
+    /// With a volatile cache, whatever the LUN reports: its mode pages can change while it is in use, and those who are told of no cache
+    /// would not flush one that it has by then.
     fn profile(&self) -> Profile {
-        self.profile
+        Profile { volatile_cache: true, ..self.profile }
     }
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {

@@ -300,10 +300,12 @@ fn loads(options: &Options, device: &Device, writable: Option<Part>) -> Result<V
 async fn storage(device: &Device) -> Storage {
     const CACHING: u8 = 0x08;
     let (geometry, profile) = (device.geometry(), device.profile());
-    let (mut tells, mut product) = (true, None);
-    if let Some(unit) = device.lun().map(|lun| lun.unit()) {
+    let (mut tells, mut product, mut has_cache) = (true, None, profile.volatile_cache);
+    if let Some(lun) = device.lun() {
+        let unit = lun.unit();
+        has_cache = lun.reports_volatile_cache();
         // Without the page it says nothing, and a cache that it does not tell of may be there all the same.
-        tells = profile.volatile_cache || unit.mode_sense(CACHING, 0, ModeValues::Current).await.is_ok();
+        tells = has_cache || unit.mode_sense(CACHING, 0, ModeValues::Current).await.is_ok();
         product = unit.inquiry().await.ok().map(|inquiry| {
             stats::printable(&format!("{} {}", inquiry.vendor, inquiry.product)).trim().to_owned()
         });
@@ -313,7 +315,7 @@ async fn storage(device: &Device) -> Storage {
         block_bytes: geometry.block_size.bytes(),
         physical_block_bytes: u32::try_from(physical_block_bytes(geometry)).unwrap_or(u32::MAX),
         read_only: profile.read_only,
-        write_cache: tells.then_some(profile.volatile_cache),
+        write_cache: tells.then_some(has_cache),
         product: product.filter(|product| !product.is_empty()),
     }
 }
