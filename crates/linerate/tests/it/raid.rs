@@ -353,6 +353,16 @@ fn a_set_whose_members_have_become_larger_grows_in_use_and_alone() {
 }
 
 #[test]
+fn a_benchmark_closes_the_set_that_it_has_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let members = ["one", "two"].map(|name| file_in(folder.path(), name));
+    let set = format!("raid1:[{}]", members.join(", "));
+    linerate(&["raid", "create", &set]);
+    linerate(&["bench", &set, "--allow-write", "--yes", "--json", "--read", "0", "--seconds", "0.2"]);
+    assert_eq!(status(&[&set]).0["sets"][0]["closed"], true, "its next user has nothing to synchronise");
+}
+
+#[test]
 fn a_scrub_survives_its_server() {
     let Some(mut local) = Local::new("raid5:64KiB", &["a", "b", "c"]) else { return };
     local.until_healthy();

@@ -194,6 +194,8 @@ async fn obey(options: &ClientOptions, mut orders: Receiver<Order>) {
         }
     }
     ways.close().await;
+    // One that is not closed is synchronised, or replays its journal, when it is opened next.
+    let _ = reactor::timeout(PATIENCE, backends::raid::closed()).await;
 }
 
 async fn carry_out(

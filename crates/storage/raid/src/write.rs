@@ -88,7 +88,8 @@ impl Set {
     }
 
     async fn write_batch(&self, stripe: u64, batch: &Batch) -> Result<(), DeviceError> {
-        if self.is_unsynced(stripe) {
+        let all = 0..self.layout.stripe_blocks();
+        if self.is_unsynced(stripe) && !batch.writes.iter().any(|write| write.blocks == all) {
             // Old parity is not to be relied on. What is written for that is protected by the bit that is set.
             self.synchronise(stripe).await?;
         }
