@@ -13,6 +13,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
+use std::hint;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -31,6 +32,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use rustix::io::Errno;
 use rustix::thread::set_current_timer_slack;
 
+use crate::datagrams::ReceiveRing;
 use crate::files::{IoEngine, ring::Ring};
 use crate::{datagrams, local_socket, tcp};
 
@@ -84,6 +86,9 @@ const RETRY: Duration = Duration::from_millis(1);
 /// no operation under way, does not look.
 const FILE_SPIN: u32 = 10;
 
+/// How many looks at rings there are between two questions to the kernel: together they take about as long as one of these.
+const GLANCES: usize = 16;
+
 /// The place of the eventfd among the registered; sockets have places from 0 on.
 const UNPARK: u64 = u64::MAX;
 
@@ -99,6 +104,7 @@ impl Epoll {
         let poller = Rc::new(Poller {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             sources: RefCell::default(),
+            rings: RefCell::default(),
         });
         let unpark = Arc::new(EventFd(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
@@ -170,7 +176,7 @@ impl Epoll {
         let look = spin.allowance().min(limit.unwrap_or(Duration::MAX));
         let mut looked = Duration::ZERO;
         while looked < look {
-            if self.take_events(Some(Duration::ZERO)) || self.files_have_news() {
+            if self.take_events(Some(Duration::ZERO)) || self.files_have_news() || self.glance() {
                 spin.found();
                 learnt.set(spin);
                 self.note_looking(looked);
@@ -187,6 +193,31 @@ impl Epoll {
         }
         learnt.set(spin);
         found
+    }
+
+    /// Looks at the rings alone for a while, if the latest event was one's: whether there is anything. It costs no system call,
+    /// and asking the kernel about a ring takes the lock under which it is filled.
+    fn glance(&self) -> bool {
+        let rings = self.poller.rings.borrow();
+        if !rings.iter().any(|(key, _)| *key == self.latest.get()) {
+            return false;
+        }
+        let has_any = |ring: &Weak<ReceiveRing>| ring.upgrade().is_some_and(|ring| ring.has_any());
+        let found = (0..(GLANCES / rings.len()).max(1)).find_map(|_| {
+            let found = rings.iter().find(|(_, ring)| has_any(ring));
+            if found.is_none() {
+                hint::spin_loop();
+            }
+            found.map(|(key, _)| *key)
+        });
+        drop(rings);
+        found.inspect(|key| self.note_event(*key, epoll::EventFlags::IN)).is_some()
+    }
+
+    /// Something has happened to a socket.
+    fn note_event(&self, key: u64, flags: epoll::EventFlags) {
+        self.is_mixed.set(self.is_mixed.get() | (self.latest.replace(key) != key));
+        self.poller.set_ready(key, flags);
     }
 
     /// Up to the last look that found nothing: the one that finds something is work.
@@ -248,9 +279,7 @@ impl Epoll {
             Err(errno) => unreachable!("epoll_wait on an epoll of our own: {errno}"),
         }
         for event in events.iter() {
-            let key = event.data.u64();
-            self.is_mixed.set(self.is_mixed.get() | (self.latest.replace(key) != key));
-            self.poller.set_ready(key, event.flags);
+            self.note_event(event.data.u64(), event.flags);
         }
         !events.is_empty()
     }
@@ -387,6 +416,8 @@ pub(crate) const BOTH: epoll::EventFlags =
 pub(crate) struct Poller {
     epoll: OwnedFd,
     sources: RefCell<Sources>,
+    /// Where frames appear in memory, with the places of their sockets.
+    rings: RefCell<Vec<(u64, Weak<ReceiveRing>)>>,
 }
 
 #[derive(Default)]
@@ -414,6 +445,11 @@ impl Poller {
         let source = Source { socket: Some(socket), readiness, key, poller: Rc::clone(self) };
         epoll::add(&self.epoll, source.socket(), data, interest | epoll::EventFlags::ET)?;
         Ok(source)
+    }
+
+    /// Busy-polling looks at this ring of a socket, too.
+    pub(crate) fn watch(&self, source: &Source, ring: &Rc<ReceiveRing>) {
+        self.rings.borrow_mut().push((source.key, Rc::downgrade(ring)));
     }
 
     fn set_ready(&self, key: u64, flags: epoll::EventFlags) {
@@ -485,6 +521,7 @@ impl Drop for Source {
     fn drop(&mut self) {
         // Closing the socket ends its registration in the kernel.
         self.poller.sources.borrow_mut().remove(self.key);
+        self.poller.rings.borrow_mut().retain(|(key, _)| *key != self.key);
     }
 }
 

@@ -72,7 +72,7 @@ fn ethernet(interface: &str, ether_type: u16) -> DatagramOptions {
 const WAYS: [Option<DatagramRing>; 2] = [None, ring(1500)];
 
 const fn ring(payload_bytes: usize) -> Option<DatagramRing> {
-    Some(DatagramRing { payload_bytes, mtu_min: 0 })
+    Some(DatagramRing { payload_bytes, places_max: usize::MAX })
 }
 
 fn with_ring(way: Option<DatagramRing>, interface: &str) -> DatagramOptions {
@@ -294,6 +294,45 @@ fn a_ring_goes_round_and_its_places_are_read_and_changed_where_they_are() {
             send(&*left, right.local(), &[8; 100]);
             assert_eq!(received(&*narrow).await, [(left.local(), vec![8; 100])]);
             assert_eq!((narrow.drops().too_long, right.drops().receive_buffer_full), (1, 0));
+        });
+    });
+}
+
+#[test]
+fn a_ring_of_a_usual_mtu_has_short_places_and_few_of_them() {
+    with_pair(|| {
+        run(async {
+            let few = Some(DatagramRing { payload_bytes: 9216, places_max: 64 });
+            let (left, right) = (open(&ethernet("left", ETHER_TYPE)), open(&with_ring(few, "right")));
+            for count in 1..=70 {
+                send(&*left, right.local(), &[count; 1500]);
+            }
+            assert_eq!(right.drops().receive_buffer_full, 6, "of 70 in 64 places");
+            let (mut batch, mut taken) = (DatagramBatch::new(1, 1), Vec::new());
+            while taken.len() < 64 {
+                let more = right.receive_each(&mut batch, &mut |_, payload| taken.push(payload[0]));
+                assert!(more.is_ok_and(|more| more > 0), "{} are there", taken.len());
+            }
+            assert!((1..=64).eq(taken));
+            let rtnetlink = Rtnetlink::open().expect("the kernel's");
+            for name in ["left", "right"] {
+                let index = rtnetlink.index(name).expect("there");
+                let settings = InterfaceSettings { mtu: Some(9000), ..Default::default() };
+                rtnetlink.set_up(index, &settings).expect("changed");
+            }
+            let wide = open(&with_ring(few, "right"));
+            assert_eq!((left.payload_bytes_max(), wide.payload_bytes_max()), (9000, 9000));
+            assert_eq!(right.payload_bytes_max(), 1968, "slots of 2 KiB");
+            send(&*left, right.local(), &[1; 9000]);
+            send(&*left, right.local(), &[2; 1968]);
+            let mut lengths = Vec::new();
+            while lengths.len() < 2 {
+                let more = wide.receive_each(&mut batch, &mut |_, payload| lengths.push(payload.len()));
+                assert!(more.is_ok_and(|more| more > 0), "{lengths:?}");
+            }
+            assert_eq!(lengths, [9000, 1968]);
+            assert_eq!(received(&*right).await, [(left.local(), vec![2; 1968])]);
+            assert_eq!(right.drops().too_long, 1);
         });
     });
 }

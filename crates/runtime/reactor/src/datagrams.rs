@@ -91,7 +91,7 @@ pub struct DatagramOptions {
     /// The receive buffer in bytes, beyond the system's limit (`net.core.rmem_max`) where the process may exceed it (CAP_NET_ADMIN).
     /// `None` is the system's usual size.
     pub receive_buffer_bytes: Option<usize>,
-    /// Frames of Ethernet are received into a ring of memory that is shared with the system, as large as the receive buffer; in the
+    /// Frames of Ethernet are received into a ring of memory that is shared with the system, no larger than the receive buffer; in the
     /// usual way where the system has none.
     pub ring: Option<DatagramRing>,
     /// An interface with a smaller MTU is refused.
@@ -104,10 +104,10 @@ pub struct DatagramOptions {
 /// A ring for frames that are received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramRing {
-    /// Bytes of a place. Longer payloads are dropped.
+    /// Bytes of the longest payload. An interface with a usual MTU has shorter places, and drops longer payloads even if its MTU grows.
     pub payload_bytes: usize,
-    /// Only at interfaces with this MTU at least.
-    pub mtu_min: usize,
+    /// The most places.
+    pub places_max: usize,
 }
 
 /// An endpoint of datagrams.

@@ -26,7 +26,7 @@ use rustix::net::sockopt;
 use self::calls::Calls;
 use self::joined::Joined;
 use self::packet::Packet;
-use self::ring::ReceiveRing;
+pub(crate) use self::ring::ReceiveRing;
 use crate::epoll::{Poller, Source};
 
 /// Datagrams of one call at most.
@@ -71,8 +71,12 @@ pub(crate) fn open(poller: &Rc<Poller>, options: &DatagramOptions) -> io::Result
             (socket, Kind::Udp(UdpSocket { joined, joins }), local)
         }
     };
+    let source = poller.register(socket, EventFlags::IN | EventFlags::OUT)?;
+    if let Kind::Packet(Packet { ring: Some(ring), .. }) = &kind {
+        poller.watch(&source, ring);
+    }
     Ok(HostDatagrams {
-        source: poller.register(socket, EventFlags::IN | EventFlags::OUT)?,
+        source,
         kind,
         local,
         calls: RefCell::new(Calls::new(CALL_MAX)),
@@ -203,7 +207,7 @@ impl Datagrams for HostDatagrams {
 
     fn poll_receivable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let has_any = match &self.kind {
-            Kind::Packet(packet) => packet.ring.as_ref().is_some_and(ReceiveRing::has_any),
+            Kind::Packet(packet) => packet.ring.as_ref().is_some_and(|ring| ring.has_any()),
             Kind::Udp(socket) => socket
                 .joined
                 .as_ref()
@@ -225,7 +229,10 @@ impl Datagrams for HostDatagrams {
 
     fn payload_bytes_max(&self) -> usize {
         match &self.kind {
-            Kind::Packet(packet) => packet.mtu(self.source.socket()),
+            Kind::Packet(packet) => {
+                let received = packet.ring.as_ref().map_or(usize::MAX, |ring| ring.payload_bytes_max());
+                packet.mtu(self.source.socket()).min(received)
+            }
             Kind::Udp(_) => udp::PAYLOAD_BYTES_MAX,
         }
     }
@@ -253,7 +260,7 @@ impl Datagrams for HostDatagrams {
 impl HostDatagrams {
     fn ring(&self) -> Option<&ReceiveRing> {
         match &self.kind {
-            Kind::Packet(packet) => packet.ring.as_ref(),
+            Kind::Packet(packet) => packet.ring.as_deref(),
             Kind::Udp(_) => None,
         }
     }

@@ -9,6 +9,7 @@ use std::ffi::CStr;
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::rc::Rc;
 
 use libc::{sock_filter, sock_fprog, sockaddr_ll, sockaddr_storage, socklen_t};
 use reactor::{DatagramAddress, DatagramOptions, DatagramRing, MacAddress};
@@ -30,7 +31,7 @@ pub(super) struct Packet {
     /// As it was last seen.
     mtu: Cell<usize>,
     /// What is received, unless the socket has a queue.
-    pub(super) ring: Option<ReceiveRing>,
+    pub(super) ring: Option<Rc<ReceiveRing>>,
 }
 
 impl Packet {
@@ -51,17 +52,15 @@ impl Packet {
             sll_ifindex: index as i32,
             ..zeroed()
         };
-        let mtu_now = mtu(&socket, interface).unwrap_or(0);
-        let ring = options.ring.filter(|ring| mtu_now >= ring.mtu_min).and_then(
-            |DatagramRing { payload_bytes, .. }| {
-                let bytes = options.receive_buffer_bytes.unwrap_or(RING_BYTES);
-                let ring = ReceiveRing::open(&socket, payload_bytes, bytes);
-                ring.inspect_err(
-                    |error| tracing::debug!(interface, %error, "frames are received without a ring"),
-                )
+        let is_short = mtu(&socket, interface).is_some_and(|mtu| mtu <= ReceiveRing::SHORT_PAYLOAD_BYTES);
+        let ring = options.ring.and_then(|DatagramRing { payload_bytes, places_max }| {
+            let longest = if is_short { ReceiveRing::SHORT_PAYLOAD_BYTES } else { usize::MAX };
+            let bytes = options.receive_buffer_bytes.unwrap_or(RING_BYTES);
+            let ring = ReceiveRing::open(&socket, payload_bytes.min(longest), bytes, places_max);
+            ring.inspect_err(|error| tracing::debug!(interface, %error, "frames are received without a ring"))
                 .ok()
-            },
-        );
+                .map(Rc::new)
+        });
         if ring.is_none() {
             set_receive_buffer(&socket, options.receive_buffer_bytes)?;
         }

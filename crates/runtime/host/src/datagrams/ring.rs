@@ -32,7 +32,7 @@ const fn align(bytes: usize) -> usize {
 }
 
 /// A ring, mapped.
-pub(super) struct ReceiveRing {
+pub(crate) struct ReceiveRing {
     memory: NonNull<u8>,
     blocks: usize,
     slot_bytes: usize,
@@ -44,13 +44,22 @@ pub(super) struct ReceiveRing {
 }
 
 impl ReceiveRing {
-    /// Gives a socket that is not bound yet a ring of about so many bytes, for payloads of so many bytes.
-    pub(super) fn open(socket: &OwnedFd, payload_bytes: usize, bytes: usize) -> io::Result<ReceiveRing> {
+    /// For an interface with a usual MTU: slots of 2 KiB.
+    pub(super) const SHORT_PAYLOAD_BYTES: usize = (2 << 10) - PAYLOAD_AT;
+
+    /// Gives a socket that is not bound yet a ring of about so many bytes, but no more slots than these, for payloads of so many bytes.
+    pub(super) fn open(
+        socket: &OwnedFd,
+        payload_bytes: usize,
+        bytes: usize,
+        slots_max: usize,
+    ) -> io::Result<ReceiveRing> {
         let slot_bytes = align(PAYLOAD_AT + payload_bytes);
-        let (slots_per_block, blocks) = (BLOCK_BYTES / slot_bytes, (bytes / BLOCK_BYTES).max(1));
+        let slots_per_block = BLOCK_BYTES / slot_bytes;
         if slots_per_block == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        let blocks = (bytes / BLOCK_BYTES).min(slots_max / slots_per_block).max(1);
         let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
         set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
         let request = tpacket_req {
@@ -84,6 +93,11 @@ impl ReceiveRing {
         Ok(ReceiveRing { memory, blocks, slot_bytes, slots_per_block, next, too_long })
     }
 
+    /// The longest payload that it takes.
+    pub(super) fn payload_bytes_max(&self) -> usize {
+        self.slot_bytes - PAYLOAD_AT
+    }
+
     fn slot(&self, number: usize) -> NonNull<u8> {
         let (block, place) = (number / self.slots_per_block, number % self.slots_per_block);
         debug_assert!(block < self.blocks);
@@ -92,7 +106,7 @@ impl ReceiveRing {
     }
 
     /// Whether a frame is there.
-    pub(super) fn has_any(&self) -> bool {
+    pub(crate) fn has_any(&self) -> bool {
         self.next.try_borrow().is_ok_and(|next| self.status(*next) & libc::TP_STATUS_USER != 0)
     }
 
