@@ -23,6 +23,7 @@ pub(crate) const ALL: &[Package] = &[
     Package("xfsprogs", "mkfs.xfs", "a second file system on attached volumes"),
     Package("e2fsprogs", "mkfs.ext4", "the first one"),
     Package("fuse3", "fusermount3", "attaches volumes without being root"),
+    Package("ethtool", "ethtool", "links without segmentation offload, for HyperSCSI beside iSCSI"),
     Package("tshark", "tshark", "decodes every PDU of the interop tests"),
     Package("qemu-utils", "qemu-img", "qemu-img and qemu-io as initiators"),
     Package("qemu-block-extra", "", "QEMU's iscsi:// driver, a module of qemu-utils"),

@@ -27,8 +27,22 @@ impl Network {
         Ok(Network { hosts: hosts.collect::<Result<_>>()? })
     }
 
-    /// Joins two of them: interface `linkN`, whose addresses are 10.88.N.1 and 10.88.N.2.
+    /// Joins two of them by a link of this rate: interface `linkN`, whose addresses are 10.88.N.1 and 10.88.N.2.
     pub(crate) fn join(&self, number: u8, ends: [&str; 2], bits_per_s: f64) -> Result<()> {
+        self.join_freely(number, ends)?;
+        let (rate, bucket) = (format!("{bits_per_s:.0}bit"), format!("{BUCKET_BYTES}b"));
+        let (interface, queue) = (format!("link{number}"), format!("{QUEUE_MS}ms"));
+        for end in ends {
+            self.host(end)?.within(&[
+                "tc", "qdisc", "add", "dev", &interface, "root", "tbf", "rate", &rate, "burst", &bucket,
+                "latency", &queue,
+            ])?;
+        }
+        Ok(())
+    }
+
+    /// The same by a link without a limit.
+    pub(crate) fn join_freely(&self, number: u8, ends: [&str; 2]) -> Result<()> {
         let [first, second] = ends.map(|end| self.host(end));
         let (first, second) = (first?, second?);
         let interface = format!("link{number}");
@@ -53,12 +67,6 @@ impl Network {
             let ip = |words: &[&str]| process::run("ip", &[&["-n", &host.name], words].concat());
             ip(&["address", "add", &format!("10.88.{number}.{end}/24"), "dev", &interface])?;
             ip(&["link", "set", &interface, "up"])?;
-            let (rate, bucket) = (format!("{bits_per_s:.0}bit"), format!("{BUCKET_BYTES}b"));
-            let queue = format!("{QUEUE_MS}ms");
-            host.within(&[
-                "tc", "qdisc", "add", "dev", &interface, "root", "tbf", "rate", &rate, "burst", &bucket,
-                "latency", &queue,
-            ])?;
         }
         Ok(())
     }
@@ -99,6 +107,27 @@ impl Network {
         let name = &self.host(host)?.name;
         let words = ["-n", name, "link", "set", &format!("link{link}"), "gso_max_segs", "1"];
         process::run("ip", &words).map(drop)
+    }
+
+    /// Both ends of a link cut and join no segments: each is a packet of its own.
+    pub(crate) fn cut_and_join_nothing(&self, link: u8, ends: [&str; 2]) -> Result<()> {
+        process::require(&["ethtool"])?;
+        for end in ends {
+            self.host(end)?.within(&[
+                "ethtool",
+                "-K",
+                &format!("link{link}"),
+                "tso",
+                "off",
+                "gso",
+                "off",
+                "gro",
+                "off",
+                "tx-udp-segmentation",
+                "off",
+            ])?;
+        }
+        Ok(())
     }
 
     /// Takes this host's end of a link down, or up again.

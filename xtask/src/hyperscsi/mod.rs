@@ -1,4 +1,4 @@
-//! `cargo xtask hyperscsi`: several HyperSCSI servers at once, more sessions and cores, and a link that is shared with TCP: the three
+//! `cargo xtask hyperscsi`: HyperSCSI beside iSCSI, several servers at once, more sessions and cores, and a link that is shared with TCP: the last three are
 //! things that document 004 found wanting, or that its successor must not do. Writes docs/measured/hyperscsi.md.
 //!
 //! ```text
@@ -8,6 +8,8 @@
 //!
 //!   left, right, tcp ── link6 to link8, 10 Gbit/s ── switch ══ link9, 1 Gbit/s ══ far
 //! ```
+
+mod beside;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -62,8 +64,12 @@ const HARMLESS: f64 = 0.95;
 /// Each makes a part of the page, and says whether its goals are met.
 type Section = (&'static str, fn(&Path, &Path, &Options) -> Result<(String, bool)>);
 
-const SECTIONS: [Section; 3] =
-    [("Several servers at once", several), ("Sessions and cores", cores), ("A link shared with TCP", shared)];
+const SECTIONS: [Section; 4] = [
+    ("Beside iSCSI", beside::beside),
+    ("Several servers at once", several),
+    ("Sessions and cores", cores),
+    ("A link shared with TCP", shared),
+];
 
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let binary = options.binary.clone().map_or_else(workspace::release_binary, Ok)?;
@@ -118,6 +124,9 @@ fn serve(
     Background::start_ready(&mut command).with_context(|| format!("starting the server {name}"))
 }
 
+/// Seconds before a load is measured.
+const WARM_UP: f64 = 0.5;
+
 /// What one client is to do.
 struct Load {
     volume: String,
@@ -135,7 +144,7 @@ impl Load {
     fn command(&self, binary: &Path, place: &Placement, seconds: f64) -> Command {
         let mut command = place.command(binary);
         command.args(["--log", "error", "bench", &self.volume, "--allow-write", "--yes", "--json"]);
-        command.args(["--progress", "none", "--random", "0", "--warm-up", "0.5"]);
+        command.args(["--progress", "none", "--random", "0", "--warm-up", &WARM_UP.to_string()]);
         command.args(["--block", self.block, "--depth", &self.depth.to_string()]);
         command.args(["--read", if self.reads { "100" } else { "0" }]);
         command.args(["--sessions", &self.sessions.to_string(), "--seconds", &seconds.to_string()]);
