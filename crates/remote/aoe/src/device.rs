@@ -158,8 +158,10 @@ impl Commands {
     async fn flush(&self, is_extended: bool) -> Result<(), DeviceError> {
         let flushed = self.ask(Ata::flush(is_extended), None, 0, None, true).await;
         flushed.map(drop).map_err(|failed| match failed {
-            Failed::TimedOut => DeviceError::NotReady,
-            _ => DeviceError::WritesLost,
+            // Nothing is said of writes: they are still in the cache, and a flush later tells.
+            Failed::TimedOut | Failed::Refused(ErrorCode::Unavailable) => DeviceError::NotReady,
+            Failed::Refused(ErrorCode::Reserved) => DeviceError::Reserved,
+            Failed::Refused(_) | Failed::Device(_) => DeviceError::WritesLost,
         })
     }
 

@@ -104,7 +104,7 @@ fn each_station_is_told_of_lost_writes_however_often_it_asks_and_wherever_it_was
         let _server = ours(Arc::clone(&disk), "server");
         let (host, other) = (Host::new("1"), Host::new("2"));
         assert!(host.has_flushed(1).await && other.has_flushed(1).await);
-        disk.lose_next();
+        disk.fail_next(DeviceError::WritesLost);
         assert!(!host.has_flushed(2).await);
         assert!(!host.has_flushed(2).await, "the answer may have been lost");
         assert!(host.has_flushed(3).await);
@@ -143,6 +143,25 @@ fn sectors_of_a_refused_write_wait_for_its_copies() {
         let begin = now();
         assert_eq!(write().await, Err(DeviceError::Reserved));
         assert!(now() - begin >= Duration::from_secs(2), "a server does not remember what it refused");
+    });
+}
+
+#[test]
+fn a_flush_fails_for_the_reason_that_the_server_gives() {
+    block_on(Ethernet::new(1, GOOD, 1500).world(), async {
+        let disk = disk();
+        let (_server, host) = (ours(Arc::clone(&disk), "server"), Host::new("1"));
+        let device = opened("").await;
+        for (failed, told) in [
+            (DeviceError::WritesLost, DeviceError::WritesLost),
+            (DeviceError::Fenced, DeviceError::NotReady),
+            (DeviceError::TimedOut, DeviceError::NotReady),
+        ] {
+            disk.fail_next(failed);
+            assert_eq!(device.flush().await, Err(told), "{failed:?}");
+        }
+        host.reserve(1, vec![host.address()]).await;
+        assert_eq!(device.flush().await, Err(DeviceError::Reserved));
     });
 }
 

@@ -35,8 +35,8 @@ pub(crate) struct Disk {
     bytes: Mutex<Vec<u8>>,
     random: Mutex<Random>,
     block_size: BlockSize,
-    /// What befalls the next request: it takes longer, and if it is a flush, writes are lost.
-    next: Mutex<(Duration, bool)>,
+    /// What befalls the next request: it takes longer, and if it is a flush, it fails.
+    next: Mutex<(Duration, Option<DeviceError>)>,
 }
 
 impl Disk {
@@ -49,16 +49,16 @@ impl Disk {
         self.next.lock().unwrap_or_else(PoisonError::into_inner).0 = time;
     }
 
-    pub(crate) fn lose_next(&self) {
-        self.next.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
+    pub(crate) fn fail_next(&self, error: DeviceError) {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner).1 = Some(error);
     }
 
-    /// Whether writes are lost.
-    async fn work(&self) -> bool {
-        let (delay, is_lost) = std::mem::take(&mut *self.next.lock().unwrap_or_else(PoisonError::into_inner));
+    /// With what a flush fails.
+    async fn work(&self) -> Option<DeviceError> {
+        let (delay, error) = std::mem::take(&mut *self.next.lock().unwrap_or_else(PoisonError::into_inner));
         let time = self.random.lock().unwrap_or_else(PoisonError::into_inner).below(3000);
         reactor::sleep(Duration::from_micros(time) + delay).await;
-        is_lost
+        error
     }
 
     fn range(&self, extent: Extent) -> std::ops::Range<usize> {
@@ -106,7 +106,7 @@ impl BlockDevice for Disk {
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        Box::pin(async { if self.work().await { Err(DeviceError::WritesLost) } else { Ok(()) } })
+        Box::pin(async { self.work().await.map_or(Ok(()), Err) })
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
