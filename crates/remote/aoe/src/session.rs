@@ -36,6 +36,8 @@ const SLOW: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(50);
 /// A change that was given up is kept for so long if it gets no answer.
 const KEPT: Duration = Duration::from_secs(60);
+/// For so long at most a frame may take, if copies of a write are to find a server of Linerate that remembers it: it does for 5 s.
+const REMEMBERED: Duration = Duration::from_secs(2);
 /// Batches that are received in one turn.
 const ROUNDS: usize = 16;
 
@@ -306,7 +308,8 @@ impl Session {
         let (times, is_slow, sent) = (task.times, task.is_slow, task.sent);
         if let Some(claim) = task.claim.take() {
             // Nobody remembers what was refused.
-            match is_done && (times == 1 || self.remembers.get()) {
+            let is_remembered = self.remembers.get() && self.quarantine <= REMEMBERED;
+            match is_done && (times == 1 || is_remembered) {
                 true => drop(claim),
                 false => hold(claim, self.quarantine),
             }

@@ -9,17 +9,14 @@ use std::rc::Rc;
 use std::sync::LazyLock;
 use std::time::Instant;
 
-use aoe::{
-    ATA_BYTES, Ata, AtaError, AtaOperation, Body, ErrorCode, Frame, Header, Identity, SECTOR_BYTES,
-    TrimRanges,
-};
+use aoe::{Ata, AtaError, AtaOperation, Body, ErrorCode, Frame, Header, Identity, SECTOR_BYTES, TrimRanges};
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, bytewise};
 use reactor::{DatagramAddress, MacAddress};
 use server::{Charge, Operation, Span, Ticket, Traffic, Unserved};
 use volume::{Access, Denied, RequestKind};
 
 use crate::core::{CoreShelves, CoreSlot, Station};
-use crate::done::Verdict;
+use crate::done::{Head, Verdict};
 use crate::outgoing::{Interface, OutFrame};
 
 /// The model that IDENTIFY DEVICE says.
@@ -78,14 +75,14 @@ impl CoreShelves {
         };
         let operation = ata.operation();
         if operation != AtaOperation::Identify && !slot.serves(from) {
-            return command.end(self, Err(Failed::Aoe(ErrorCode::Reserved)), &[], None);
+            return command.end(Err(Failed::Aoe(ErrorCode::Reserved)), &[], None);
         }
         let sectors_max = u32::from(by.sectors_max);
         match operation {
-            AtaOperation::Identify if ata.count != 1 => command.refuse(self),
+            AtaOperation::Identify if ata.count != 1 => command.refuse(),
             AtaOperation::Identify => {
                 let sector = slot.identity().bytes();
-                command.end(self, Ok(()), &sector, None);
+                command.end(Ok(()), &sector, None);
             }
             AtaOperation::CheckPower => {
                 // The count says that it is active (ACS-3 section 7.2).
@@ -95,13 +92,13 @@ impl CoreShelves {
             AtaOperation::Read { sectors, .. } | AtaOperation::Write { sectors, .. }
                 if sectors > sectors_max =>
             {
-                command.refuse(self);
+                command.refuse();
             }
-            AtaOperation::Trim { sectors } if sectors > u32::from(TRIM_SECTORS_MAX) => command.refuse(self),
+            AtaOperation::Trim { sectors } if sectors > u32::from(TRIM_SECTORS_MAX) => command.refuse(),
             AtaOperation::Write { sectors, .. } | AtaOperation::Trim { sectors }
                 if data.len() < sectors as usize * SECTOR_BYTES =>
             {
-                command.refuse(self);
+                command.refuse();
             }
             AtaOperation::Read { lba, sectors } => self.read(command, lba, sectors),
             AtaOperation::Write { lba, sectors, is_durable } => {
@@ -117,13 +114,13 @@ impl CoreShelves {
                 let ranges: Vec<(u64, u64)> = TrimRanges::new(data).collect();
                 self.spawn(command, None, async move |command, ticket| command.trim(&ranges, ticket).await);
             }
-            AtaOperation::Unsupported => command.end(self, Err(Failed::Ata(AtaError::Aborted)), &[], None),
+            AtaOperation::Unsupported => command.end(Err(Failed::Ata(AtaError::Aborted)), &[], None),
         }
     }
 
     fn read(self: &Rc<Self>, command: Command, lba: u64, sectors: u32) {
         let Some(range) = command.slot.range(lba, u64::from(sectors)) else {
-            return command.end(self, Err(Failed::Ata(AtaError::NoSector)), &[], None);
+            return command.end(Err(Failed::Ata(AtaError::NoSector)), &[], None);
         };
         if let Some(answer) = command.read_from_memory(&range) {
             command.count(Ok(()));
@@ -133,16 +130,15 @@ impl CoreShelves {
             return;
         };
         if let Some(buffer) = command.read_from_cache(&range) {
-            return command.end(self, Ok(()), &buffer, Some(charge));
+            return command.end(Ok(()), &buffer, Some(charge));
         }
         let Some(ticket) = command.start(self) else { return };
-        let core = Rc::clone(self);
         drop(reactor::spawn(async move {
             let read = command.fetch(&range, ticket).await;
             command.station.running.set(command.station.running.get() - 1);
             match read {
-                Ok((buffer, part)) => command.end(&core, Ok(()), &buffer[part], Some(charge)),
-                Err(failed) => command.end(&core, Err(failed), &[], None),
+                Ok((buffer, part)) => command.end(Ok(()), &buffer[part], Some(charge)),
+                Err(failed) => command.end(Err(failed), &[], None),
             }
         }));
     }
@@ -150,17 +146,17 @@ impl CoreShelves {
     fn write(self: &Rc<Self>, command: Command, lba: u64, data: &[u8], is_durable: bool) {
         let sectors = data.len() as u64 / SECTOR_BYTES as u64;
         let Some(range) = command.slot.range(lba, sectors) else {
-            return command.end(self, Err(Failed::Ata(AtaError::NoSector)), &[], None);
+            return command.end(Err(Failed::Ata(AtaError::NoSector)), &[], None);
         };
         if command.slot.slot.read_only {
-            return command.end(self, Err(Failed::Ata(AtaError::Aborted)), &[], None);
+            return command.end(Err(Failed::Ata(AtaError::Aborted)), &[], None);
         }
         let Some(command) = command.first(data) else { return };
         if !is_durable && command.write_now(&range, data) {
-            return command.end(self, Ok(()), &[], None);
+            return command.end(Ok(()), &[], None);
         }
         let Some(charge) = self.memory.take(Buffer::memory_bytes(data.len())) else {
-            return command.end(self, Err(Failed::Dropped), &[], None);
+            return command.end(Err(Failed::Dropped), &[], None);
         };
         let data = Buffer::from(data).share();
         self.spawn(command, Some(charge), async move |command, ticket| {
@@ -174,11 +170,10 @@ impl CoreShelves {
         F: AsyncFnOnce(&Command, Ticket) -> Result<(), Failed> + 'static,
     {
         let Some(ticket) = command.start(self) else { return };
-        let core = Rc::clone(self);
         drop(reactor::spawn(async move {
             let done = work(&command, ticket).await;
             command.station.running.set(command.station.running.get() - 1);
-            command.end(&core, done, &[], charge);
+            command.end(done, &[], charge);
         }));
     }
 }
@@ -192,7 +187,7 @@ impl Command {
         match verdict {
             Verdict::Running => return None,
             Verdict::Done(answer) => {
-                self.by.answer(self.station.address, answer);
+                self.by.answer(self.station.address, answer.to_vec());
                 return None;
             }
             Verdict::New => self.fingerprint = Some(fingerprint),
@@ -203,7 +198,7 @@ impl Command {
     /// It has a task from now on. `None` if the station has too many already: it is not answered.
     fn start(&self, core: &CoreShelves) -> Option<Ticket> {
         if self.station.running.get() >= usize::from(core.commands_max()) {
-            self.forget_write(core, None);
+            self.forget_write(None);
             return None;
         }
         self.station.running.set(self.station.running.get() + 1);
@@ -211,37 +206,35 @@ impl Command {
         Some(self.slot.requests.accept())
     }
 
-    fn refuse(&self, core: &CoreShelves) {
-        self.end(core, Err(Failed::Aoe(ErrorCode::BadArgument)), &[], None);
+    fn refuse(&self) {
+        self.end(Err(Failed::Aoe(ErrorCode::BadArgument)), &[], None);
     }
 
     /// Answers, with the data of a read.
-    fn end(&self, core: &CoreShelves, done: Result<(), Failed>, data: &[u8], charge: Option<Charge>) {
+    fn end(&self, done: Result<(), Failed>, data: &[u8], charge: Option<Charge>) {
         self.count(done.as_ref().map_err(|failed| failed.name()).copied());
         let (ata, error) = match done {
             Ok(()) => (self.ata.done(), None),
             Err(Failed::Ata(error)) => (self.ata.failed(error), None),
             Err(Failed::Fault) => (self.ata.faulted(), None),
             Err(Failed::Aoe(error)) => (self.ata, Some(error)),
-            Err(Failed::Dropped) => return self.forget_write(core, None),
+            Err(Failed::Dropped) => return self.forget_write(None),
         };
         let answer = self.send(Body::Ata(ata, data), error, charge);
-        self.forget_write(core, Some(answer));
+        self.forget_write(answer);
     }
 
     /// The change counts as carried out with this answer, or as never begun.
-    fn forget_write(&self, core: &CoreShelves, answer: Option<Vec<u8>>) {
+    fn forget_write(&self, answer: Option<Head>) {
         if let Some(fingerprint) = self.fingerprint {
-            let most = core.answers_max();
-            let mut writes = self.station.writes.borrow_mut();
-            writes.end(reactor::now(), self.header.tag, fingerprint, answer, most);
+            self.station.writes.borrow_mut().end(reactor::now(), self.header.tag, fingerprint, answer);
         }
     }
 
     /// Sends an answer; its header and registers.
-    fn send(&self, body: Body<'_>, error: Option<ErrorCode>, charge: Option<Charge>) -> Vec<u8> {
+    fn send(&self, body: Body<'_>, error: Option<ErrorCode>, charge: Option<Charge>) -> Option<Head> {
         let payload = Frame { header: self.header.answer(self.slot.slot.address, error), body }.write();
-        let head = payload[..ATA_BYTES.min(payload.len())].to_vec();
+        let head = payload.first_chunk().copied();
         let to = DatagramAddress::Ethernet(self.station.address);
         self.by.outgoing.push(OutFrame { to, payload, _charge: charge });
         head

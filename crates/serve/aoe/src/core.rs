@@ -20,7 +20,7 @@ use server::{
 use volume::{AttachmentId, HostPath, HostPort, Requester, ServicePort};
 
 use crate::config::Slot;
-use crate::done::Writes;
+use crate::done::{Writers, Writes};
 use crate::front_end::{AOE, Aoe};
 use crate::outgoing::{Interface, Outgoing};
 use crate::slot::SlotState;
@@ -43,6 +43,8 @@ pub(crate) struct CoreShelves {
     /// For data of commands.
     pub(crate) memory: Rc<Budget>,
     tally: CoreTally,
+    /// The stations of all slots that have answers kept.
+    writers: Writers,
 }
 
 /// A slot. To its volume all stations are one attachment: who of them holds a reservation is decided here.
@@ -91,7 +93,8 @@ impl CoreShelves {
         let limits = front_end.config().limits;
         let memory = Budget::new(limits.staging_bytes, Some(Rc::clone(&handle.memory)));
         let slots = RefCell::default();
-        let core = CoreShelves { front_end, handle, slots, memory, tally: CoreTally::default() };
+        let (tally, writers) = (CoreTally::default(), Writers::default());
+        let core = CoreShelves { front_end, handle, slots, memory, tally, writers };
         drop(core.take_slots());
         core
     }
@@ -257,14 +260,16 @@ impl CoreShelves {
         }
         if stations.len() >= STATIONS_MAX {
             let idle = stations.values().filter(|station| station.running.get() == 0);
-            let silent = idle.min_by_key(|station| station.heard.get()).map(|station| station.address)?;
+            // One that has written may have copies on their way.
+            let order = |station: &&Rc<Station>| (station.writes.borrow().are_kept(), station.heard.get());
+            let silent = idle.min_by_key(order).map(|station| station.address)?;
             stations.remove(&silent).into_iter().for_each(|station| self.see_off(slot, &station));
         }
         let station = Rc::new(Station {
             address,
             counted_as: self.front_end.names.label(&address.to_string()),
             running: Cell::new(0),
-            writes: RefCell::default(),
+            writes: RefCell::new(Writes::new(&self.writers)),
             told: Cell::new(slot.departed.borrow_mut().take(address, slot.slot.volume.lost_writes())),
             traffic: Cell::default(),
             since: now,
@@ -296,17 +301,7 @@ impl CoreShelves {
             let _ = volume.reserve(&requester);
         }
     }
-
-    /// How many answers of changes one station may have kept.
-    pub(crate) fn answers_max(&self) -> usize {
-        let slots = self.slots.borrow();
-        let stations: usize = slots.iter().map(|slot| slot.stations.borrow().len()).sum();
-        (ANSWERS_MAX / stations.max(1)).max(64)
-    }
 }
-
-/// Answers of changes that are kept of all stations together, each with about 150 bytes.
-const ANSWERS_MAX: usize = 1 << 19;
 
 impl CoreSlot {
     fn hears(&self, station: MacAddress) -> bool {
@@ -452,6 +447,7 @@ impl CoreFrontEnd for CoreShelves {
             }
             is_busy |= slot.requests.are_outstanding();
             slot.stations.borrow_mut().retain(|_, station| {
+                station.writes.borrow_mut().forget_old(now);
                 let is_idle = now.saturating_duration_since(station.heard.get()) > IDLE;
                 let stays = !is_idle || station.running.get() > 0;
                 if !stays {

@@ -4,11 +4,26 @@
 //! A copy has the tag, the registers and the data of the first. A client that gives a write that it sends again another tag, as
 //! Linux' driver does, is not known to repeat itself.
 
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// For so long a copy may come: longer than the pauses and the quarantine of Linerate's client.
-const LIFETIME: Duration = Duration::from_secs(3);
+use aoe::ATA_BYTES;
+
+/// For so long a copy may come after the latest answer. Linerate's client lets a newer write go as soon as it has an answer, if no frame
+/// takes longer than its quarantine of 2 s: the answer was sent at most 2 s before, and a copy that was sent until then comes at most
+/// 2 s after. The rest is for frames that wait at our interface.
+const LIFETIME: Duration = Duration::from_secs(5);
+
+/// Answers of changes that are kept of all stations together, each with about 100 bytes: what a table of 2^20 places takes.
+const ANSWERS_MAX: usize = (1 << 20) / 8 * 7;
+
+/// However many stations there are, one has so many.
+const ANSWERS_MIN: usize = 64;
+
+/// The header and the registers of an answer.
+pub(crate) type Head = [u8; ATA_BYTES];
 
 /// What is to be done about a write.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,30 +33,57 @@ pub(crate) enum Verdict {
     /// It is being carried out: its answer comes.
     Running,
     /// It was carried out, and this was its answer.
-    Done(Vec<u8>),
+    Done(Head),
+}
+
+/// How many stations have answers kept: they share the room.
+#[derive(Clone, Default)]
+pub(crate) struct Writers(Rc<Cell<usize>>);
+
+impl Writers {
+    /// How many answers one may have kept.
+    fn share(&self) -> usize {
+        (ANSWERS_MAX / self.0.get().max(1)).max(ANSWERS_MIN)
+    }
 }
 
 /// The writes of one station at one slot, by their tags.
-#[derive(Default)]
 pub(crate) struct Writes {
     known: HashMap<u32, Write>,
-    /// When the latest ones were answered.
+    /// When the latest ones were answered, in order.
     answered: VecDeque<(Instant, u32)>,
+    writers: Writers,
 }
 
 struct Write {
     fingerprint: u64,
     /// None while it is carried out.
-    answer: Option<(Instant, Vec<u8>)>,
+    answer: Option<Answer>,
+}
+
+struct Answer {
+    /// As in the queue of those that were answered.
+    since: Instant,
+    /// A copy was answered since then: it is queued once more instead of being forgotten.
+    is_repeated: bool,
+    head: Head,
 }
 
 impl Writes {
+    /// None yet, of one of these writers.
+    pub(crate) fn new(writers: &Writers) -> Writes {
+        Writes { known: HashMap::new(), answered: VecDeque::new(), writers: writers.clone() }
+    }
+
     /// A write has come; with [`Verdict::New`] it counts as running.
     pub(crate) fn begin(&mut self, now: Instant, tag: u32, fingerprint: u64) -> Verdict {
-        self.forget(now, usize::MAX);
-        match self.known.get(&tag).filter(|write| write.fingerprint == fingerprint) {
+        self.forget_old(now);
+        match self.known.get_mut(&tag).filter(|write| write.fingerprint == fingerprint) {
             Some(Write { answer: None, .. }) => Verdict::Running,
-            Some(Write { answer: Some((_, answer)), .. }) => Verdict::Done(answer.clone()),
+            Some(Write { answer: Some(answer), .. }) => {
+                answer.is_repeated = true;
+                Verdict::Done(answer.head)
+            }
             None => {
                 self.known.insert(tag, Write { fingerprint, answer: None });
                 Verdict::New
@@ -49,71 +91,134 @@ impl Writes {
         }
     }
 
-    /// It has its answer; none if it has none and may be carried out again. At most `most` answers are kept.
-    pub(crate) fn end(
-        &mut self,
-        now: Instant,
-        tag: u32,
-        fingerprint: u64,
-        answer: Option<Vec<u8>>,
-        most: usize,
-    ) {
+    /// It has its answer; none if it has none and may be carried out again.
+    pub(crate) fn end(&mut self, now: Instant, tag: u32, fingerprint: u64, answer: Option<Head>) {
         // Another write may have taken the tag.
         let Some(write) = self.known.get_mut(&tag).filter(|write| write.fingerprint == fingerprint) else {
             return;
         };
         match answer {
             None => drop(self.known.remove(&tag)),
-            Some(answer) => {
-                write.answer = Some((now, answer));
+            Some(head) => {
+                write.answer = Some(Answer { since: now, is_repeated: false, head });
+                if self.answered.is_empty() {
+                    self.writers.0.set(self.writers.0.get() + 1);
+                }
                 self.answered.push_back((now, tag));
-                self.forget(now, most);
+                self.forget(now, self.writers.share());
             }
         }
     }
 
+    /// Whether answers are kept.
+    pub(crate) fn are_kept(&self) -> bool {
+        !self.answered.is_empty()
+    }
+
+    /// Forgets those that no copy can ask for any more.
+    pub(crate) fn forget_old(&mut self, now: Instant) {
+        self.forget(now, usize::MAX);
+    }
+
     fn forget(&mut self, now: Instant, most: usize) {
+        let were_kept = self.are_kept();
         while let Some(&(since, tag)) = self.answered.front() {
             if self.answered.len() <= most && now.saturating_duration_since(since) <= LIFETIME {
                 break;
             }
             self.answered.pop_front();
-            let is_this = |write: &Write| write.answer.as_ref().is_some_and(|(at, _)| *at == since);
-            if self.known.get(&tag).is_some_and(is_this) {
+            let answer = self.known.get_mut(&tag).and_then(|write| write.answer.as_mut());
+            // Another write may have taken the tag.
+            let Some(answer) = answer.filter(|answer| answer.since == since) else { continue };
+            if answer.is_repeated {
+                (answer.is_repeated, answer.since) = (false, now);
+                self.answered.push_back((now, tag));
+            } else {
                 self.known.remove(&tag);
             }
+        }
+        if were_kept && !self.are_kept() {
+            self.writers.0.set(self.writers.0.get() - 1);
         }
     }
 }
 
+impl Drop for Writes {
+    fn drop(&mut self) {
+        if self.are_kept() {
+            self.writers.0.set(self.writers.0.get() - 1);
+        }
+    }
+}
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const HEAD: Head = [7; ATA_BYTES];
+    const OTHER: Head = [8; ATA_BYTES];
+
     #[test]
     fn a_copy_is_answered_as_the_first_was() {
-        let (mut writes, now) = (Writes::default(), Instant::now());
+        let (mut writes, now) = (Writes::new(&Writers::default()), Instant::now());
         assert_eq!(writes.begin(now, 1, 10), Verdict::New);
         assert_eq!(writes.begin(now, 1, 10), Verdict::Running);
-        writes.end(now, 1, 10, Some(vec![7]), 100);
-        assert_eq!(writes.begin(now, 1, 10), Verdict::Done(vec![7]));
+        writes.end(now, 1, 10, Some(HEAD));
+        assert_eq!(writes.begin(now, 1, 10), Verdict::Done(HEAD));
         assert_eq!(writes.begin(now, 1, 11), Verdict::New, "another write with the same tag");
-        writes.end(now, 1, 10, Some(vec![8]), 100);
+        writes.end(now, 1, 10, Some(OTHER));
         assert_eq!(writes.begin(now, 1, 11), Verdict::Running, "the end of the other is not its own");
-        writes.end(now, 1, 11, None, 100);
+        writes.end(now, 1, 11, None);
         assert_eq!(writes.begin(now, 1, 11), Verdict::New, "without an answer it may be carried out again");
     }
 
     #[test]
     fn what_is_old_or_too_much_is_forgotten() {
-        let (mut writes, now) = (Writes::default(), Instant::now());
+        let (mut writes, now) = (Writes::new(&Writers::default()), Instant::now());
         for tag in 0..10 {
             writes.begin(now, tag, 0);
-            writes.end(now, tag, 0, Some(Vec::new()), 4);
+            writes.end(now, tag, 0, Some(HEAD));
         }
+        assert_eq!(writes.begin(now, 0, 0), Verdict::Done(HEAD));
+        writes.forget(now, 4);
         assert_eq!((writes.known.len(), writes.answered.len()), (4, 4));
-        assert_eq!(writes.begin(now, 9, 0), Verdict::Done(Vec::new()));
-        assert_eq!(writes.begin(now + 2 * LIFETIME, 9, 0), Verdict::New);
-        assert_eq!(writes.known.len(), 1);
+        assert_eq!(writes.begin(now, 0, 0), Verdict::Done(HEAD), "its last answer is the latest of all");
+        assert_eq!(writes.begin(now, 6, 0), Verdict::New);
+        assert_eq!(writes.begin(now, 9, 0), Verdict::Done(HEAD));
+        assert_eq!(writes.begin(now + 3 * LIFETIME, 7, 0), Verdict::New);
+        assert_eq!(writes.begin(now + 5 * LIFETIME, 9, 0), Verdict::New);
+    }
+
+    #[test]
+    fn an_answer_is_kept_from_its_last_repetition_on() {
+        let (mut writes, mut now) = (Writes::new(&Writers::default()), Instant::now());
+        writes.begin(now, 1, 0);
+        writes.end(now, 1, 0, Some(HEAD));
+        for _ in 0..10 {
+            now += LIFETIME;
+            assert_eq!(writes.begin(now, 1, 0), Verdict::Done(HEAD));
+        }
+        [1, 3, 5].into_iter().for_each(|times| writes.forget_old(now + times * LIFETIME));
+        assert!(writes.known.is_empty() && !writes.are_kept());
+    }
+
+    #[test]
+    fn stations_share_with_those_that_have_answers_kept() {
+        let (writers, now) = (Writers::default(), Instant::now());
+        let mut all: Vec<Writes> = (0..2560).map(|_| Writes::new(&writers)).collect();
+        let answered = |writes: &mut Writes| {
+            writes.begin(now, 1, 0);
+            writes.end(now, 1, 0, Some(HEAD));
+        };
+        answered(&mut all[0]);
+        assert_eq!(writers.share(), ANSWERS_MAX, "the others read");
+        answered(&mut all[1]);
+        answered(&mut all[1]);
+        assert_eq!(writers.share(), ANSWERS_MAX / 2);
+        all[0].forget_old(now + 2 * LIFETIME);
+        assert_eq!(writers.share(), ANSWERS_MAX);
+        drop(all);
+        assert_eq!(writers.0.get(), 0);
+        writers.0.set(usize::MAX);
+        assert_eq!(writers.share(), ANSWERS_MIN);
     }
 }

@@ -23,6 +23,9 @@ pub(crate) struct Conditions {
     pub(crate) doubled_percent: u64,
     /// Each frame and each copy takes up to so long, whichever left first.
     pub(crate) delay: Duration,
+    /// Of so many hundred, each up to so long.
+    pub(crate) late_percent: u64,
+    pub(crate) late: Duration,
     /// Frames with longer payloads are lost, although the interfaces carry them.
     pub(crate) carried_bytes: usize,
 }
@@ -52,6 +55,10 @@ struct Segment {
     mtu: Cell<usize>,
     /// The client's interface takes nothing.
     is_clogged: Cell<bool>,
+    /// What this interface sends is lost.
+    muted: RefCell<Option<String>>,
+    /// The next frame of the client takes so long.
+    holds: Cell<Option<Duration>>,
     /// Nonsense arrives at the client all the time: so many frames in this turn.
     flood: Cell<Option<u32>>,
     /// An interface that is not there.
@@ -83,6 +90,8 @@ impl Ethernet {
             told_mtu: mtu,
             mtu: Cell::new(mtu),
             is_clogged: Cell::new(false),
+            muted: RefCell::default(),
+            holds: Cell::new(None),
             flood: Cell::new(None),
             unplugged: RefCell::default(),
             stations: RefCell::default(),
@@ -108,6 +117,16 @@ impl Ethernet {
         for station in self.0.stations.borrow().iter() {
             station.sender.take().into_iter().for_each(Waker::wake);
         }
+    }
+
+    /// Loses what an interface sends; `None` ends that.
+    pub(crate) fn mute(&self, interface: Option<&str>) {
+        *self.0.muted.borrow_mut() = interface.map(str::to_owned);
+    }
+
+    /// Holds the next frame of the client for so long.
+    pub(crate) fn hold_next(&self, time: Duration) {
+        self.0.holds.set(Some(time));
     }
 
     pub(crate) fn flood(&self) {
@@ -136,13 +155,21 @@ impl Ethernet {
     }
 
     fn send(&self, from: MacAddress, to: MacAddress, payload: &[u8]) {
-        let Conditions { lost_percent, doubled_percent, delay, carried_bytes } = self.0.conditions.get();
+        let Conditions { lost_percent, doubled_percent, delay, late_percent, late, carried_bytes } =
+            self.0.conditions.get();
+        if self.0.muted.borrow().as_deref().is_some_and(|muted| address_of(muted) == from) {
+            return;
+        }
+        let held = if from == address_of("client") { self.0.holds.take() } else { None };
         let copies = 1 + u64::from(self.below(100) < doubled_percent);
         for _ in 0..copies {
             if self.below(100) < lost_percent || payload.len() > carried_bytes {
                 continue;
             }
-            let delay = Duration::from_nanos(1000 + self.below(delay.as_nanos() as u64 + 1));
+            let is_late = late_percent > 0 && self.below(100) < late_percent;
+            let most = if is_late { late } else { delay };
+            let random = || Duration::from_nanos(1000 + self.below(most.as_nanos() as u64 + 1));
+            let delay = held.unwrap_or_else(random);
             let number = self.0.sent.replace(self.0.sent.get() + 1);
             self.0
                 .flying

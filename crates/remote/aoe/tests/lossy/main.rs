@@ -24,12 +24,26 @@ const BAD: Conditions = Conditions {
     lost_percent: 15,
     doubled_percent: 15,
     delay: Duration::from_millis(40),
+    late_percent: 0,
+    late: Duration::ZERO,
     carried_bytes: usize::MAX,
 };
 const GOOD: Conditions = Conditions {
     lost_percent: 0,
     doubled_percent: 0,
     delay: Duration::from_micros(50),
+    late_percent: 0,
+    late: Duration::ZERO,
+    carried_bytes: usize::MAX,
+};
+
+/// Frames are as late as the default quarantine assumes, and many answers are lost, so that copies come long after the first.
+const LATE: Conditions = Conditions {
+    lost_percent: 40,
+    doubled_percent: 0,
+    delay: Duration::from_millis(1),
+    late_percent: 15,
+    late: Duration::from_secs(2),
     carried_bytes: usize::MAX,
 };
 
@@ -130,6 +144,68 @@ fn a_server_that_carries_copies_out_again_spoils_nothing() {
             work(&device, seed, 6, 40).await;
         });
     }
+}
+
+#[test]
+fn frames_that_are_seconds_late_spoil_nothing() {
+    for seed in 200..203 {
+        let ethernet = Ethernet::new(seed, LATE, 1500);
+        block_on(ethernet.world(), async {
+            let _server = ours(Disk::new(seed, SECTORS, BlockSize::B512), "server");
+            let device = Rc::new(opened("?sectors=2").await);
+            work(&device, seed, 4, 15).await;
+        });
+    }
+}
+
+/// Writes the first sector.
+async fn write(device: &RemoteAoe, version: u8) {
+    let mut data = Buffer::zeroed(SECTOR);
+    data.fill(version);
+    device.write(Extent::new(0, 1), data.share(), Durability::Cached).await.expect("written");
+}
+
+/// What the first sector holds.
+async fn version(device: &RemoteAoe) -> u8 {
+    let read = device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await.expect("read");
+    assert!(read.iter().all(|byte| *byte == read[0]));
+    read[0]
+}
+
+#[test]
+fn a_copy_within_a_long_quarantine_does_not_replace_a_newer_write() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let _server = ours(Disk::new(1, SECTORS, BlockSize::B512), "server");
+        let device = opened("?quarantine=10s").await;
+        ethernet.hold_next(Duration::from_secs(7));
+        write(&device, 1).await; // by its second copy
+        write(&device, 2).await;
+        sleep(Duration::from_secs(8)).await;
+        assert_eq!(version(&device).await, 2);
+    });
+}
+
+#[test]
+fn a_copy_of_a_write_whose_answers_were_lost_for_seconds_does_not_replace_a_newer_one() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let _server = ours(Disk::new(1, SECTORS, BlockSize::B512), "server");
+        let device = Rc::new(opened("").await);
+        let (writer, begin) = (Rc::clone(&device), now());
+        ethernet.mute(Some("server"));
+        let first = spawn(async move { write(&writer, 1).await });
+        // It is sent after 10 ms, 30 ms, and so on up to 630 ms, 1270 ms and 2550 ms.
+        sleep(Duration::from_secs(1)).await;
+        ethernet.hold_next(Duration::from_millis(1800));
+        sleep(Duration::from_secs(1)).await;
+        ethernet.mute(None);
+        first.await;
+        write(&device, 2).await;
+        assert!(now() - begin < Duration::from_millis(2600), "an answered write needs no quarantine");
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(version(&device).await, 2);
+    });
 }
 
 #[test]
