@@ -132,10 +132,11 @@ impl CoreShelves {
         if let Some(buffer) = command.read_from_cache(&range) {
             return command.end(Ok(()), &buffer, Some(charge));
         }
-        let Some(ticket) = command.start(self) else { return };
+        let Some((ticket, running)) = command.start(self) else { return };
         drop(reactor::spawn(async move {
             let read = command.fetch(&range, ticket).await;
             command.station.running.set(command.station.running.get() - 1);
+            drop(running);
             match read {
                 Ok((buffer, part)) => command.end(Ok(()), &buffer[part], Some(charge)),
                 Err(failed) => command.end(Err(failed), &[], None),
@@ -148,7 +149,7 @@ impl CoreShelves {
         let Some(range) = command.slot.range(lba, sectors) else {
             return command.end(Err(Failed::Ata(AtaError::NoSector)), &[], None);
         };
-        if command.slot.slot.read_only {
+        if command.slot.settings().read_only {
             return command.end(Err(Failed::Ata(AtaError::Aborted)), &[], None);
         }
         let Some(command) = command.first(data) else { return };
@@ -169,10 +170,11 @@ impl CoreShelves {
     where
         F: AsyncFnOnce(&Command, Ticket) -> Result<(), Failed> + 'static,
     {
-        let Some(ticket) = command.start(self) else { return };
+        let Some((ticket, running)) = command.start(self) else { return };
         drop(reactor::spawn(async move {
             let done = work(&command, ticket).await;
             command.station.running.set(command.station.running.get() - 1);
+            drop(running);
             command.end(done, &[], charge);
         }));
     }
@@ -196,14 +198,14 @@ impl Command {
     }
 
     /// It has a task from now on. `None` if the station has too many already: it is not answered.
-    fn start(&self, core: &CoreShelves) -> Option<Ticket> {
+    fn start(&self, core: &CoreShelves) -> Option<(Ticket, Rc<()>)> {
         if self.station.running.get() >= usize::from(core.commands_max()) {
             self.forget_write(None);
             return None;
         }
         self.station.running.set(self.station.running.get() + 1);
         self.slot.tally.note_wait();
-        Some(self.slot.requests.accept())
+        Some((self.slot.requests.accept(), Rc::clone(&self.slot.running.borrow())))
     }
 
     fn refuse(&self) {
@@ -233,7 +235,7 @@ impl Command {
 
     /// Sends an answer; its header and registers.
     fn send(&self, body: Body<'_>, error: Option<ErrorCode>, charge: Option<Charge>) -> Option<Head> {
-        let payload = Frame { header: self.header.answer(self.slot.slot.address, error), body }.write();
+        let payload = Frame { header: self.header.answer(self.slot.address, error), body }.write();
         let head = payload.first_chunk().copied();
         let to = DatagramAddress::Ethernet(self.station.address);
         self.by.outgoing.push(OutFrame { to, payload, _charge: charge });
@@ -262,7 +264,7 @@ impl Command {
     }
 
     fn device(&self) -> &dyn BlockDevice {
-        &**self.slot.slot.volume.device()
+        &**self.slot.volume.device()
     }
 
     fn covering(&self, range: &Range<u64>) -> Result<Extent, DeviceError> {
@@ -283,10 +285,10 @@ impl Command {
     /// The answer to a read of blocks that are in memory.
     fn read_from_memory(&self, range: &Range<u64>) -> Option<Vec<u8>> {
         let extent = self.covering(range).ok()?;
-        let _turn = self.slot.slot.volume.range_locks().try_share(extent)?;
+        let _turn = self.slot.volume.range_locks().try_share(extent)?;
         self.slot.requests.permits(Access::Read).ok()?;
         let (region, part) = (self.device().memory(extent)?, self.part(range, extent));
-        let header = self.header.answer(self.slot.slot.address, None);
+        let header = self.header.answer(self.slot.address, None);
         let mut answer = Frame { header, body: Body::Ata(self.ata.done(), &[]) }.write();
         let at = answer.len();
         answer.resize(at + part.len(), 0);
@@ -297,7 +299,7 @@ impl Command {
     /// A read of whole blocks that the page cache has.
     fn read_from_cache(&self, range: &Range<u64>) -> Option<Buffer> {
         let extent = self.covering(range).ok().filter(|_| self.is_whole(range))?;
-        let _turn = self.slot.slot.volume.range_locks().try_share(extent)?;
+        let _turn = self.slot.volume.range_locks().try_share(extent)?;
         self.slot.requests.permits(Access::Read).ok()?;
         let mut buffer = Buffer::recycled((range.end - range.start) as usize);
         self.device().read_nowait(extent, &mut buffer).then_some(buffer)
@@ -307,7 +309,7 @@ impl Command {
     /// [`Command::write`] must follow.
     fn write_now(&self, range: &Range<u64>, data: &[u8]) -> bool {
         let Ok(extent) = self.covering(range) else { return false };
-        let Some(_turn) = self.slot.slot.volume.range_locks().try_share(extent) else { return false };
+        let Some(_turn) = self.slot.volume.range_locks().try_share(extent) else { return false };
         if !self.is_whole(range) || self.slot.requests.permits(Access::Write).is_err() {
             return false;
         }
@@ -320,7 +322,7 @@ impl Command {
 
     async fn fetch(&self, range: &Range<u64>, ticket: Ticket) -> Result<(Buffer, Range<usize>), Failed> {
         let (extent, requests) = (self.covering(range)?, &self.slot.requests);
-        let locks = self.slot.slot.volume.range_locks();
+        let locks = self.slot.volume.range_locks();
         let _turn = requests.wait(ticket, Access::Read, locks.share(extent)).await?;
         let length = self.device().geometry().length(extent) as usize;
         let read = || self.device().read(extent, Buffer::recycled(length));
@@ -336,7 +338,7 @@ impl Command {
         ticket: Ticket,
     ) -> Result<(), Failed> {
         let (extent, requests, device) = (self.covering(&range)?, &self.slot.requests, self.device());
-        let locks = self.slot.slot.volume.range_locks();
+        let locks = self.slot.volume.range_locks();
         match self.is_whole(&range) {
             true => {
                 let _turn = requests.wait(ticket, Access::Write, locks.share(extent)).await?;
@@ -354,7 +356,7 @@ impl Command {
 
     /// Flushes what every station has been answered up to now.
     async fn flush(&self, ticket: Ticket) -> Result<(), Failed> {
-        let volume = &self.slot.slot.volume;
+        let volume = &self.slot.volume;
         let flushed = self.slot.requests.ask(ticket, RequestKind::Flush, None, || volume.flush()).await;
         // A loss counts as told by this answer and those to its copies, whatever the device says of this flush.
         let mut told = self.station.told.get();
@@ -365,13 +367,13 @@ impl Command {
 
     /// Whole blocks are deallocated; what is left at their edges is zeroed, as IDENTIFY DEVICE promises.
     async fn trim(&self, ranges: &[(u64, u64)], ticket: Ticket) -> Result<(), Failed> {
-        if self.slot.slot.read_only || !self.device().profile().thin {
+        if self.slot.settings().read_only || !self.device().profile().thin {
             return Err(Failed::Ata(AtaError::Aborted));
         }
         for &(lba, sectors) in ranges {
             let range = self.slot.range(lba, sectors).ok_or(Failed::Ata(AtaError::NoSector))?;
             let (extent, requests) = (self.covering(&range)?, &self.slot.requests);
-            let locks = self.slot.slot.volume.range_locks();
+            let locks = self.slot.volume.range_locks();
             let _turn = requests.wait(ticket, Access::Write, locks.exclude(extent)).await?;
             let zero = || bytewise::zero(self.device(), range);
             requests.ask(ticket, RequestKind::Change, Some(extent), zero).await?;
@@ -381,21 +383,26 @@ impl Command {
 }
 
 impl CoreSlot {
+    /// Its sectors of 512 bytes, whatever the blocks of the volume.
+    fn sectors(&self) -> u64 {
+        self.volume.device().geometry().bytes() / SECTOR_BYTES as u64
+    }
+
     /// The bytes of some sectors, if there are such.
     fn range(&self, lba: u64, sectors: u64) -> Option<Range<u64>> {
-        let end = lba.checked_add(sectors).filter(|end| *end <= self.slot.sectors())?;
+        let end = lba.checked_add(sectors).filter(|end| *end <= self.sectors())?;
         Some(lba * SECTOR_BYTES as u64..end * SECTOR_BYTES as u64)
     }
 
     fn identity(&self) -> Identity {
-        let volume = &self.slot.volume;
+        let volume = &self.volume;
         let (geometry, profile) = (volume.device().geometry(), volume.device().profile());
         let physical = u64::from(geometry.block_size.bytes()) << geometry.physical_exponent;
         Identity {
             model: MODEL.to_owned(),
-            serial: self.slot.name(),
+            serial: self.address.to_string(),
             firmware: env!("CARGO_PKG_VERSION").to_owned(),
-            sectors: self.slot.sectors(),
+            sectors: self.sectors(),
             is_extended: true,
             has_flush: true,
             has_flush_ext: true,

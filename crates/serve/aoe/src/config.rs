@@ -54,9 +54,4 @@ impl Slot {
     pub(crate) fn admits(&self, station: MacAddress) -> bool {
         self.stations.as_ref().is_none_or(|stations| stations.contains(&station))
     }
-
-    /// Its sectors of 512 bytes, whatever the blocks of the volume.
-    pub(crate) fn sectors(&self) -> u64 {
-        self.volume.device().geometry().bytes() / aoe::SECTOR_BYTES as u64
-    }
 }

@@ -17,7 +17,7 @@ use server::{
     AbortOrder, Accepted, Budget, CoreFrontEnd, CoreHandle, CoreStatistics, CoreTally, Phase, Portal,
     Requests, SessionCounts, SlowHolder, Traffic, VolumeTally,
 };
-use volume::{AttachmentId, HostPath, HostPort, Requester, ServicePort};
+use volume::{AttachmentId, HostPath, HostPort, Requester, ServicePort, Volume};
 
 use crate::config::Slot;
 use crate::done::{Writers, Writes};
@@ -49,7 +49,12 @@ pub(crate) struct CoreShelves {
 
 /// A slot. To its volume all stations are one attachment: who of them holds a reservation is decided here.
 pub(crate) struct CoreSlot {
-    pub(crate) slot: Arc<Slot>,
+    pub(crate) address: Address,
+    pub(crate) volume: Arc<Volume>,
+    /// A change of the configuration replaces them.
+    settings: RefCell<Arc<Slot>>,
+    /// Held by each task of a command; another after an abort, so that it is seen when those before it have ended.
+    pub(crate) running: RefCell<Rc<()>>,
     name: String,
     pub(crate) requests: Requests,
     path: HostPath,
@@ -99,24 +104,36 @@ impl CoreShelves {
         core
     }
 
-    /// Serves the slots of the configuration as it is now; those that are served no more.
+    /// Serves the slots of the configuration as it is now. Returns those that are served no more, and those whose commands must end.
     fn take_slots(&self) -> Vec<Rc<CoreSlot>> {
         let (config, volumes) = (self.front_end.config(), self.handle.server.volumes());
         let mut slots = self.slots.borrow_mut();
         let mut before = std::mem::take(&mut *slots);
+        let mut ending = Vec::new();
         for slot in config.slots.iter().filter(|slot| volumes.contains(&slot.volume)) {
-            let is_same = |core: &Rc<CoreSlot>| {
-                let old = &core.slot;
-                old.address == slot.address
-                    && Arc::ptr_eq(&old.volume, &slot.volume)
-                    && (old.read_only, &old.stations, old.deadline)
-                        == (slot.read_only, &slot.stations, slot.deadline)
+            let is_same =
+                |core: &Rc<CoreSlot>| core.address == slot.address && Arc::ptr_eq(&core.volume, &slot.volume);
+            let Some(place) = before.iter().position(is_same) else {
+                slots.push(Rc::new(self.core_slot(slot)));
+                continue;
             };
-            let place = before.iter().position(is_same);
-            slots
-                .push(place.map_or_else(|| Rc::new(self.core_slot(slot)), |place| before.swap_remove(place)));
+            let core = before.swap_remove(place);
+            let old = core.settings.replace(Arc::clone(slot));
+            let gone = core.without_those_not_admitted();
+            gone.iter().for_each(|station| self.see_off(&core, station));
+            // All commands of a slot are one attachment's: they end together.
+            let is_cut_off = gone.iter().any(|station| station.running.get() > 0);
+            if is_cut_off || old.read_only != slot.read_only {
+                ending.push(Rc::clone(&core));
+            }
+            slots.push(core);
         }
-        before
+        for slot in &before {
+            slot.stations.take().values().for_each(|station| self.see_off(slot, station));
+            slot.volume.end_reservation(Some(slot.requests.attachment()));
+        }
+        ending.append(&mut before);
+        ending
     }
 
     fn core_slot(&self, slot: &Arc<Slot>) -> CoreSlot {
@@ -127,7 +144,10 @@ impl CoreShelves {
         };
         let requests = Requests::new(Arc::clone(&slot.volume), AttachmentId::next(), path.clone());
         CoreSlot {
-            slot: Arc::clone(slot),
+            address: slot.address,
+            volume: Arc::clone(&slot.volume),
+            settings: RefCell::new(Arc::clone(slot)),
+            running: RefCell::default(),
             name,
             requests,
             path,
@@ -143,7 +163,7 @@ impl CoreShelves {
         let of_slot = |core_slot: &Rc<CoreSlot>| {
             let status = |station: &Rc<Station>| StationStatus {
                 station: station.address,
-                slot: core_slot.slot.address,
+                slot: core_slot.address,
                 age: now.saturating_duration_since(station.since),
                 core: self.handle.core,
                 in_flight: station.running.get(),
@@ -216,7 +236,7 @@ impl CoreShelves {
             Err(malformed) => {
                 let slots = self.slots.borrow();
                 let is_meant = |slot: &&Rc<CoreSlot>| {
-                    malformed.header().is_some_and(|header| header.address == slot.slot.address)
+                    malformed.header().is_some_and(|header| header.address == slot.address)
                 };
                 if slots.iter().find(is_meant).is_some_and(|slot| slot.hears(from)) {
                     malformed.answer().into_iter().for_each(|answer| by.answer(from, answer));
@@ -229,13 +249,13 @@ impl CoreShelves {
         }
         let slots: Vec<Rc<CoreSlot>> = {
             let slots = self.slots.borrow();
-            slots.iter().filter(|slot| frame.header.address.is_for(slot.slot.address)).cloned().collect()
+            slots.iter().filter(|slot| frame.header.address.is_for(slot.address)).cloned().collect()
         };
         for slot in slots.into_iter().filter(|slot| slot.hears(from)) {
             let header = &frame.header;
             match &frame.body {
                 // A command for all devices at once would be a mistake.
-                Body::Ata(..) if header.address != slot.slot.address => {}
+                Body::Ata(..) if header.address != slot.address => {}
                 Body::Ata(ata, data) => self.command(&slot, from, by, header, ata, data),
                 Body::Config(query) => slot.config(from, by, header, query, self.commands_max()),
                 Body::Mask(asked) => {
@@ -270,7 +290,7 @@ impl CoreShelves {
             counted_as: self.front_end.names.label(&address.to_string()),
             running: Cell::new(0),
             writes: RefCell::new(Writes::new(&self.writers)),
-            told: Cell::new(slot.departed.borrow_mut().take(address, slot.slot.volume.lost_writes())),
+            told: Cell::new(slot.departed.borrow_mut().take(address, slot.volume.lost_writes())),
             traffic: Cell::default(),
             since: now,
             heard: Cell::new(now),
@@ -283,35 +303,29 @@ impl CoreShelves {
         slot.departed.borrow_mut().note(station.address, station.told.get());
         self.tally.session_ended(&slot.name, &station.counted_as, station.traffic.get());
     }
-
-    /// Ends a slot's reservation. If only settings have changed, the slot in its place takes over that, and what stations know.
-    fn bequeath(&self, gone: &CoreSlot) {
-        let (volume, attachment) = (&gone.slot.volume, gone.requests.attachment());
-        let is_reserved = volume.reserved_by() == Some(attachment);
-        volume.end_reservation(Some(attachment));
-        let is_heir = |slot: &&Rc<CoreSlot>| {
-            slot.slot.address == gone.slot.address && Arc::ptr_eq(&slot.slot.volume, volume)
-        };
-        let slots = self.slots.borrow();
-        let Some(heir) = slots.iter().find(is_heir) else { return };
-        heir.departed.replace(gone.departed.take());
-        if is_reserved {
-            let requester = Requester { attachment: heir.requests.attachment(), path: &heir.path };
-            // If another front end was faster, the slot sees that its reservation is lost.
-            let _ = volume.reserve(&requester);
-        }
-    }
 }
 
 impl CoreSlot {
+    /// Removes the stations that the settings do not admit.
+    fn without_those_not_admitted(&self) -> Vec<Rc<Station>> {
+        let (settings, mut stations) = (self.settings(), self.stations.borrow_mut());
+        let gone = stations.extract_if(.., |address, _| !settings.admits(*address));
+        gone.map(|(_, station)| station).collect()
+    }
+
+    /// As it is configured now.
+    pub(crate) fn settings(&self) -> Arc<Slot> {
+        Arc::clone(&self.settings.borrow())
+    }
+
     fn hears(&self, station: MacAddress) -> bool {
-        self.slot.admits(station) && self.state.lock().hears(station)
+        self.settings.borrow().admits(station) && self.state.lock().hears(station)
     }
 
     /// Whether the reservation lets this station's commands through.
     pub(crate) fn serves(&self, station: MacAddress) -> bool {
         let mut state = self.state.lock();
-        if state.is_reserved() && self.slot.volume.reserved_by() != Some(self.requests.attachment()) {
+        if state.is_reserved() && self.volume.reserved_by() != Some(self.requests.attachment()) {
             state.lose_reservation(); // by a reset of another front end
         }
         state.serves(station)
@@ -331,7 +345,7 @@ impl CoreSlot {
             command: query.command,
             string,
         };
-        let header = header.answer(self.slot.address, error);
+        let header = header.answer(self.address, error);
         by.answer(from, Frame { header, body: Body::Config(answer) }.write());
     }
 
@@ -340,7 +354,7 @@ impl CoreSlot {
         let mut state = self.state.lock();
         if let Some(holders) = state.reservation(asked, from)? {
             let requester = Requester { attachment: self.requests.attachment(), path: &self.path };
-            let volume = &self.slot.volume;
+            let volume = &self.volume;
             let changed =
                 if holders.is_empty() { volume.release(&requester) } else { volume.reserve(&requester) };
             changed.map_err(|_| ErrorCode::Reserved)?;
@@ -362,7 +376,7 @@ impl CoreSlot {
             Ok(body) => (body, None),
             Err(error) => (asked.clone(), Some(error)),
         };
-        by.answer(to, Frame { header: header.answer(self.slot.address, error), body }.write());
+        by.answer(to, Frame { header: header.answer(self.address, error), body }.write());
     }
 }
 
@@ -381,7 +395,7 @@ impl CoreFrontEnd for CoreShelves {
     }
 
     fn abort(self: Rc<Self>, order: &AbortOrder, done: &Sender<()>) {
-        for slot in self.slots.borrow().iter().filter(|slot| Arc::ptr_eq(&slot.slot.volume, &order.volume)) {
+        for slot in self.slots.borrow().iter().filter(|slot| Arc::ptr_eq(&slot.volume, &order.volume)) {
             match order.is_about(slot.requests.attachment()) {
                 true => slot.requests.abort(),
                 false => slot.requests.abort_reserved(),
@@ -396,17 +410,15 @@ impl CoreFrontEnd for CoreShelves {
     }
 
     fn adapt(self: Rc<Self>, done: &Sender<()>) {
-        let gone = self.take_slots();
+        let ending = self.take_slots();
         self.memory.set_limit(self.front_end.config().limits.staging_bytes);
         self.tally.keep_served(|target| self.slots.borrow().iter().any(|slot| slot.name == target));
-        for slot in gone {
+        for slot in ending {
+            let before = slot.running.take();
             slot.requests.abort();
-            let stations = slot.stations.take();
-            stations.values().for_each(|station| self.see_off(&slot, station));
-            self.bequeath(&slot);
             let (done, server) = (Sender::clone(done), Arc::clone(&self.handle.server));
             drop(reactor::spawn(async move {
-                while stations.values().any(|station| station.running.get() > 0) {
+                while Rc::strong_count(&before) > 1 {
                     reactor::yield_now().await;
                 }
                 if slot.requests.has_left_changes() {
@@ -430,7 +442,7 @@ impl CoreFrontEnd for CoreShelves {
         };
         let mut statistics = self.tally.statistics(slots.iter().flat_map(of_slot));
         for volume in &mut statistics.volumes {
-            let uses = |slot: &&Rc<CoreSlot>| Arc::as_ptr(&slot.slot.volume) == volume.volume.as_ptr();
+            let uses = |slot: &&Rc<CoreSlot>| Arc::as_ptr(&slot.volume) == volume.volume.as_ptr();
             let running = |slot: &Rc<CoreSlot>| -> u64 {
                 slot.stations.borrow().values().map(|station| station.running.get() as u64).sum()
             };
@@ -442,8 +454,8 @@ impl CoreFrontEnd for CoreShelves {
     fn tick(&self, now: Instant) -> bool {
         let mut is_busy = false;
         for slot in self.slots.borrow().iter() {
-            if let Some(silent) = slot.requests.expire(now, slot.slot.deadline) {
-                self.handle.server.fence(&slot.slot.volume, silent);
+            if let Some(silent) = slot.requests.expire(now, slot.settings().deadline) {
+                self.handle.server.fence(&slot.volume, silent);
             }
             is_busy |= slot.requests.are_outstanding();
             slot.stations.borrow_mut().retain(|_, station| {

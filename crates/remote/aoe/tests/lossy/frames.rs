@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aoe::{
-    Ata, Body, Config, ConfigCommand, ErrorCode, Frame, Header, MacList, Reserve, ReserveCommand,
+    Ata, Body, Config as Query, ConfigCommand, ErrorCode, Frame, Header, MacList, Reserve, ReserveCommand,
     write_trim_ranges,
 };
+use aoe_server::{Config, Limits, Slot};
 use block::{BlockDevice as _, BlockSize, Buffer, DeviceError, Durability, Extent};
 use reactor::{
     DatagramAddress, DatagramBatch, Datagrams, MacAddress, OutDatagram, OutSlice, block_on, now, sleep,
@@ -60,6 +61,11 @@ impl Host {
 
     async fn ask(&self, tag: u32, ata: Ata, data: &[u8]) -> Answer {
         self.send(tag, Body::Ata(ata, data));
+        self.taken(tag).await
+    }
+
+    /// The answer to the ATA command with this tag.
+    async fn taken(&self, tag: u32) -> Answer {
         let answer = self.answer(tag).await;
         let frame = Frame::parse(&answer).expect("a frame");
         match (frame.header.error, frame.body) {
@@ -133,6 +139,51 @@ fn a_reservation_outlives_a_change_of_settings() {
 }
 
 #[test]
+fn a_change_of_settings_ends_no_command_and_forgets_no_answer() {
+    block_on(Ethernet::new(1, GOOD, 1500).world(), async {
+        let disk = disk();
+        let (server, front_end, config) = served(Arc::clone(&disk), "server");
+        let (host, other) = (Host::new("1"), Host::new("2"));
+        let admit = async |hosts: &[&Host], read_only, deadline: u64| {
+            let stations = Some(hosts.iter().map(|host| MacAddress(host.address())).collect());
+            let volume = Arc::clone(&config.volumes[0].1);
+            let deadline = Duration::from_secs(deadline);
+            let slot = Slot { address: DEVICE, volume, read_only, stations, deadline };
+            let changed = Config { slots: vec![Arc::new(slot)], limits: Limits::default() };
+            server.reconfigure(config.clone(), || front_end.adopt(changed)).await.expect("the same portals");
+        };
+        let write = |tag, version| (tag, Ata::write_sectors(0, 1), [version; SECTOR]);
+        let [first, second] = [write(1, 1), write(2, 2)];
+        for (tag, ata, data) in [&first, &second] {
+            assert!(matches!(host.ask(*tag, *ata, data).await, Answer::Done(_)));
+        }
+        disk.delay_next(Duration::from_secs(1));
+        host.send(3, Body::Ata(Ata::read(0, 1), &[]));
+        sleep(Duration::from_millis(100)).await;
+        admit(&[&host, &other], false, 30).await;
+        admit(&[&host, &other], false, 20).await;
+        assert_eq!(host.taken(3).await, Answer::Done(vec![2; SECTOR]), "it goes on");
+        let (tag, ata, data) = &first;
+        assert!(matches!(host.ask(*tag, *ata, data).await, Answer::Done(_)));
+        assert_eq!(host.ask(4, Ata::read(0, 1), &[]).await, Answer::Done(vec![2; SECTOR]), "a late copy");
+        for read_only in [true, false] {
+            disk.delay_next(Duration::from_secs(1));
+            host.send(5, Body::Ata(Ata::read(0, 1), &[]));
+            sleep(Duration::from_millis(100)).await;
+            admit(&[&host, &other], read_only, 20).await;
+            assert_eq!(host.taken(5).await, Answer::Error(ErrorCode::Unavailable));
+        }
+        assert!(matches!(host.ask(*tag, *ata, data).await, Answer::Done(_)));
+        assert_eq!(host.ask(6, Ata::read(0, 1), &[]).await, Answer::Done(vec![2; SECTOR]), "a late copy");
+        disk.delay_next(Duration::from_secs(1));
+        other.send(1, Body::Ata(Ata::read(0, 1), &[]));
+        sleep(Duration::from_millis(100)).await;
+        admit(&[&host], false, 20).await;
+        assert_eq!(other.taken(1).await, Answer::Error(ErrorCode::Unavailable), "it is not admitted");
+    });
+}
+
+#[test]
 fn sectors_of_a_refused_write_wait_for_its_copies() {
     block_on(Ethernet::new(1, GOOD, 1500).world(), async {
         let (_server, host) = (ours(disk(), "server"), Host::new("1"));
@@ -170,11 +221,11 @@ fn an_answer_that_is_too_long_for_the_interface_stops_no_other() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
         let (_server, host) = (ours(disk(), "server"), Host::new("1"));
-        host.send(1, Body::Config(Config::query(ConfigCommand::Set, &[b'a'; 1024])));
+        host.send(1, Body::Config(Query::query(ConfigCommand::Set, &[b'a'; 1024])));
         host.answer(1).await;
         ethernet.set_mtu(600);
         let begin = now();
-        host.send(2, Body::Config(Config::query(ConfigCommand::Read, &[])));
+        host.send(2, Body::Config(Query::query(ConfigCommand::Read, &[])));
         assert_eq!(host.ask(3, Ata::read(0, 1), &[]).await, Answer::Done(vec![0; SECTOR]));
         assert!(now() - begin < Duration::from_millis(50), "{:?}", now() - begin);
     });
