@@ -24,7 +24,7 @@ const ALONE: usize = 2;
 
 const MEMBERS: usize = 4;
 const ROUNDS: usize = 5;
-const SECONDS: &str = "1.5";
+const SECONDS: &str = "1";
 /// Issue 18: at most 30 % more than without a journal.
 const COST_MAX: f64 = 1.3;
 
@@ -90,7 +90,7 @@ pub(super) fn measured(binary: &Path) -> Result<(String, bool)> {
 fn created(binary: &Path, folder: &Path, options: &[&str]) -> Result<String> {
     std::fs::create_dir(folder)?;
     let file = |name: &str, mib: usize| format!("file:{}?size={mib}MiB", folder.join(name).display());
-    let members: Vec<String> = (0..MEMBERS).map(|member| file(&format!("disk{member}"), 112)).collect();
+    let members: Vec<String> = (0..MEMBERS).map(|member| file(&format!("disk{member}"), 128)).collect();
     let set = format!("raid5:64KiB:[{}]", members.join(", "));
     let mut words: Vec<String> = ["raid", "create", &set, "--yes"].map(str::to_owned).to_vec();
     words.extend(options.iter().map(|option| (*option).to_owned()));
