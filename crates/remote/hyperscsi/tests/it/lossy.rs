@@ -24,12 +24,16 @@ const BAD: Conditions = Conditions {
     lost_percent: 15,
     doubled_percent: 15,
     delay: Duration::from_millis(40),
+    late_percent: 2,
+    late: Duration::from_secs(5),
     carried_bytes: usize::MAX,
 };
 const GOOD: Conditions = Conditions {
     lost_percent: 0,
     doubled_percent: 0,
     delay: Duration::from_micros(50),
+    late_percent: 0,
+    late: Duration::ZERO,
     carried_bytes: usize::MAX,
 };
 
