@@ -187,6 +187,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
             if extent.is_empty() {
                 return Ok(buffer);
             }
+            self.traffic.check_owner().await?;
             let far = self.far(extent);
             for (piece, at) in self.pieces(extent) {
                 self.read_piece(&piece, far, &mut buffer[at]).await?;
@@ -201,6 +202,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
             if self.profile().read_only {
                 return Err(DeviceError::ReadOnly);
             }
+            self.traffic.check_owner().await?;
             // A full chunk of this write may be written back, and lost, before the last piece is accepted.
             let before = self.losses();
             for (piece, at) in self.pieces(extent) {
@@ -214,7 +216,11 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        Box::pin(self.settle(0..u64::MAX, self.losses()))
+        let before = self.losses();
+        Box::pin(async move {
+            self.traffic.check_owner().await?;
+            self.settle(0..u64::MAX, before).await
+        })
     }
 
     fn losses(&self) -> u64 {

@@ -178,6 +178,28 @@ fn a_flush_says_that_another_host_has_the_device_though_writes_were_lost() {
     }
 }
 
+/// Nobody flushes, and the write-back fails behind the writer: whoever asks next is told, and all until the device can be flushed.
+#[test]
+fn who_asks_next_is_told_that_another_host_has_the_device() {
+    let (device, control) = hanging();
+    control.fail(DeviceError::Reserved);
+    (0..8).for_each(|lba| write(&device, lba, 1)); // a chunk, which is passed on at once
+    assert_eq!(device.losses(), 1);
+    let read = || end(device.read(Extent::new(0, 1), Buffer::zeroed(512))).map(drop);
+    let write = || end(device.write(Extent::new(0, 1), filled(1, 1), Durability::Cached));
+    assert_eq!((read(), read(), write(), end(device.flush())), {
+        let told = Err(DeviceError::Reserved);
+        (told, told, told, told)
+    });
+    control.pass();
+    assert_eq!((read(), write(), end(device.flush())), (Ok(()), Ok(()), Ok(())));
+    // It is told once though the other host has left before anybody asked.
+    control.fail(DeviceError::Fenced);
+    (8..16).for_each(|lba| crate::buffered::tests::write(&device, lba, 1));
+    control.pass();
+    assert_eq!((read(), read()), (Err(DeviceError::Fenced), Ok(())));
+}
+
 /// Each block in a chunk of its own, which has memory for eight.
 #[test]
 fn writes_here_and_there_take_no_more_chunks_than_are_kept() {

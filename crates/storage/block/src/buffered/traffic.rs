@@ -13,8 +13,14 @@ pub(super) struct Traffic<D> {
     cache: Lock<Cache>,
     sizes: Sizes,
     spawner: Arc<dyn Spawner>,
-    /// Why blocks could not be written back, if another host has the device now.
-    taken_over: Lock<Option<DeviceError>>,
+    taken_over: Lock<Option<TakenOver>>,
+}
+
+/// Another host has the device: blocks could not be written back for that.
+#[derive(Clone, Copy)]
+struct TakenOver {
+    error: DeviceError,
+    is_told: bool,
 }
 
 impl<D> Traffic<D> {
@@ -59,10 +65,13 @@ impl<D> Traffic<D> {
         self.cache.lock().losses()
     }
 
-    /// The error with which a request fails whose blocks were lost. That another host has the device is told once: a set of disks must
-    /// end then, and not go on without this one.
+    /// The error with which a request fails whose blocks were lost.
     pub(super) fn lost(&self) -> DeviceError {
-        self.taken_over.lock().take().unwrap_or(DeviceError::WritesLost)
+        let mut taken_over = self.taken_over.lock();
+        taken_over.as_mut().map_or(DeviceError::WritesLost, |taken_over| {
+            taken_over.is_told = true;
+            taken_over.error
+        })
     }
 
     /// Holds these chunks until the guard is dropped.
@@ -77,6 +86,18 @@ impl<D> Traffic<D> {
 }
 
 impl<D: BlockDevice + 'static> Traffic<D> {
+    /// Fails if another host has the device, once at least, and until it can be flushed: a set of disks is to end then, before it looks
+    /// for lost writes and goes on without this disk.
+    pub(super) async fn check_owner(&self) -> Result<(), DeviceError> {
+        let Some(TakenOver { error, is_told }) = *self.taken_over.lock() else { return Ok(()) };
+        if is_told && self.inner.flush().await.is_ok() {
+            *self.taken_over.lock() = None;
+            return Ok(());
+        }
+        self.lost();
+        Err(error)
+    }
+
     /// Loads a piece, unless a load of it is outstanding.
     pub(super) async fn load(self: &Arc<Self>, piece: &Piece) -> Result<(), DeviceError> {
         match self.begin_load(piece, true) {
@@ -203,7 +224,7 @@ impl<D: BlockDevice> WriteBackGuard<D> {
             if let Err(error) = traffic.inner.write(extent, data, Durability::Cached).await {
                 failed.push(run);
                 if matches!(error, DeviceError::Fenced | DeviceError::Reserved) {
-                    *traffic.taken_over.lock() = Some(error);
+                    *traffic.taken_over.lock() = Some(TakenOver { error, is_told: false });
                 }
             }
         }
