@@ -11,6 +11,7 @@
 //! - [`discover`] asks who is there; [`open`] asks one, and finds out how long frames may be.
 //! - `session` sends commands, again if they are not answered, and matches answers by their tags. `flow` says how many at once and
 //!   when again.
+//! - `search` asks who is there; for a session that gets no answers any more, too: the station may be another now.
 //! - [`RemoteAoe`] makes block requests of them.
 //!
 //! A write that is sent again may be carried out twice, and the second time late: in a network, or by a server that does not remember what
@@ -19,10 +20,12 @@
 mod device;
 mod flow;
 mod open;
+mod search;
 mod session;
 mod url;
 
 pub use device::RemoteAoe;
-pub use open::{Found, OpenError, discover, open};
+pub use open::{OpenError, discover, open};
+pub use search::Found;
 pub use session::Counters;
 pub use url::{KEYS, Options, SCHEME, Url, UrlError};

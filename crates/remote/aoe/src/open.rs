@@ -1,27 +1,16 @@
-//! Who is on the Ethernet, and opening one.
+//! The devices on an Ethernet, and opening one.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::time::Duration;
 
-use aoe::{
-    Address, Ata, Body, Config, ConfigCommand, ETHER_TYPE, ErrorCode, Frame, Header, IDENTITY_BYTES,
-    Identity, SECTOR_BYTES,
-};
+use aoe::{Address, Ata, ErrorCode, IDENTITY_BYTES, Identity, SECTOR_BYTES};
 use derive_more::Display;
-use reactor::{
-    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, Datagrams, MacAddress, OutDatagram,
-    OutSlice,
-};
 
 use crate::device::RemoteAoe;
-use crate::session::{Asked, Failed, Session};
+use crate::search::{AGAIN, Found, endpoint, query};
+use crate::session::{Asked, Failed, Route, Session};
 use crate::url::Url;
 
-/// What is not answered is asked again after this time.
-const AGAIN: Duration = Duration::from_millis(250);
-/// Answers of a whole window of long frames wait here.
-const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 /// What fits any Ethernet.
 const SECTORS_USUAL: u8 = 2;
 /// For so long an answer of a long frame is waited for, with some repetitions.
@@ -58,27 +47,12 @@ pub enum OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// A device that has answered.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Found {
-    /// Shelf and slot.
-    pub address: Address,
-    /// The server's station.
-    pub station: MacAddress,
-    /// How many commands may be outstanding.
-    pub buffer_count: u16,
-    /// The sectors that a frame may carry.
-    pub sectors_max: u8,
-    /// The configuration string.
-    pub string: Vec<u8>,
-}
-
 /// Asks all devices on the Ethernet of an interface; those that answer within `time`, in order.
 ///
 /// # Errors
 /// The interface cannot be used.
 pub async fn discover(interface: &str, time: Duration) -> Result<Vec<Found>, OpenError> {
-    let datagrams = endpoint(interface)?;
+    let datagrams = endpoint(interface).map_err(OpenError::Interface)?;
     let (mut all, end) = (Vec::new(), reactor::now() + time);
     while reactor::now() < end {
         let left = end.saturating_duration_since(reactor::now());
@@ -98,7 +72,7 @@ pub async fn discover(interface: &str, time: Duration) -> Result<Vec<Found>, Ope
 /// Why not.
 pub async fn open(url: &Url) -> Result<RemoteAoe, OpenError> {
     let options = &url.options;
-    let datagrams = endpoint(&url.interface)?;
+    let datagrams = endpoint(&url.interface).map_err(OpenError::Interface)?;
     let silent = || OpenError::Silent {
         address: url.address,
         interface: url.interface.clone(),
@@ -122,8 +96,8 @@ pub async fn open(url: &Url) -> Result<RemoteAoe, OpenError> {
     let of_interface = u8::try_from(aoe::sectors_of(datagrams.payload_bytes_max())).unwrap_or(u8::MAX);
     let mut sectors = of_server.min(of_interface).min(options.sectors.unwrap_or(u8::MAX)).max(1);
     let (station, address) = (found.station, url.address);
-    let session =
-        Session::begin(datagrams, station, address, found.buffer_count, options.quarantine, first_tag());
+    let route = Route { interface: url.interface.clone(), address, datagrams: datagrams.into(), station };
+    let session = Session::begin(route, found.buffer_count, options.quarantine);
     let asked =
         |ata, returns, deadline| Asked { ata, data: None, returns, claim: None, is_slow: false, deadline };
     let failed = |failed| match failed {
@@ -154,64 +128,6 @@ pub async fn open(url: &Url) -> Result<RemoteAoe, OpenError> {
             sectors = SECTORS_USUAL;
         }
     }
+    session.identified(identity.clone());
     Ok(RemoteAoe::new(session, url, &identity, sectors))
-}
-
-/// Where tags begin: not where those of a client of this station began that has just ended.
-fn first_tag() -> u32 {
-    RandomState::new().build_hasher().finish() as u32
-}
-
-fn endpoint(interface: &str) -> Result<Box<dyn Datagrams>, OpenError> {
-    let options = DatagramOptions {
-        endpoint: DatagramEndpoint::Ethernet { interface: interface.to_owned(), ether_type: ETHER_TYPE },
-        receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES),
-        ring: None,
-        payload_bytes_min: aoe::ATA_BYTES + SECTOR_BYTES,
-        share: None,
-    };
-    reactor::world().datagrams(&options).map_err(OpenError::Interface)
-}
-
-/// Asks once, and adds those that answer, until one is wanted.
-async fn query(
-    datagrams: &dyn Datagrams,
-    address: Address,
-    all: &mut Vec<Found>,
-    is_wanted: impl Fn(&Found) -> bool,
-) {
-    let tag = first_tag();
-    let header = Header { is_response: false, error: None, address, tag };
-    let frame = Frame { header, body: Body::Config(Config::query(ConfigCommand::Read, &[])) }.write();
-    let to = DatagramAddress::Ethernet(MacAddress::BROADCAST);
-    // What is not sent is not answered, and asked again.
-    let _ = datagrams.try_send(&[OutDatagram { to, payload: &[OutSlice::Bytes(&frame)] }]);
-    let mut batch = DatagramBatch::new(64, datagrams.payload_bytes_max());
-    loop {
-        if datagrams.receive(&mut batch).await.is_err() {
-            reactor::sleep(AGAIN).await;
-            continue;
-        }
-        reactor::yield_now().await; // whatever arrives, the time runs out
-        for (from, payload) in batch.iter() {
-            let (DatagramAddress::Ethernet(station), Ok(frame)) = (from, Frame::parse(payload)) else {
-                continue;
-            };
-            let Frame { header, body: Body::Config(config) } = frame else { continue };
-            if header.is_response && header.error.is_none() && address.is_for(header.address) {
-                let found = Found {
-                    address: header.address,
-                    station,
-                    buffer_count: config.buffer_count,
-                    sectors_max: config.sectors_max,
-                    string: config.string.to_vec(),
-                };
-                let is_last = is_wanted(&found);
-                all.push(found);
-                if is_last {
-                    return;
-                }
-            }
-        }
-    }
 }

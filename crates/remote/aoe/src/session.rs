@@ -11,6 +11,10 @@
 //! A change that was sent has a claim of its sectors. If no copy of it can be left, the claim ends with the answer; otherwise, a quarantine
 //! later. Without an answer the server may be at it still: the claim of a change that nobody waits for any more stays until one
 //! comes, or for a minute.
+//!
+//! If nothing is answered for some seconds, the device is searched on the Ethernet, by an interface that is opened anew if it has failed. A
+//! station that has the same device is taken in place of the old one. What the old one has been sent may still be carried out: claims of
+//! changes that it may have end a quarantine after their answers.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -21,12 +25,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use aoe::{Address, Ata, Body, ErrorCode, Frame, Header};
+use aoe::{Address, Ata, Body, ErrorCode, Frame, Header, Identity};
 use block::Slice;
 use channels::Claim;
 use reactor::{DatagramAddress, DatagramBatch, Datagrams, MacAddress, OutDatagram, OutSlice, Sleep};
 
 use crate::flow::Flow;
+use crate::search::{AGAIN, Found, endpoint, first_tag, identify, query};
 
 /// Frames of one call.
 const BATCH: usize = 64;
@@ -38,13 +43,16 @@ const PAUSE: Duration = Duration::from_millis(50);
 const KEPT: Duration = Duration::from_secs(60);
 /// For so long at most a frame may take, if copies of a write are to find a server of Linerate that remembers it: it does for 5 s.
 const REMEMBERED: Duration = Duration::from_secs(2);
+/// A device that answers nothing for so long is searched, and then again and again.
+const SILENCE: Duration = Duration::from_secs(3);
+/// A search ends after this time.
+const SEARCH: Duration = Duration::from_secs(1);
 /// Batches that are received in one turn.
 const ROUNDS: usize = 16;
 
 /// How a device answers.
 pub(crate) struct Session {
-    datagrams: Box<dyn Datagrams>,
-    station: MacAddress,
+    interface: String,
     address: Address,
     /// Whether the server remembers what it has done, so that an answered write is not carried out again.
     remembers: Cell<bool>,
@@ -52,7 +60,26 @@ pub(crate) struct Session {
     inner: RefCell<Inner>,
 }
 
+/// How a device is reached.
+pub(crate) struct Route {
+    pub(crate) interface: String,
+    pub(crate) address: Address,
+    pub(crate) datagrams: Rc<dyn Datagrams>,
+    pub(crate) station: MacAddress,
+}
+
 struct Inner {
+    datagrams: Rc<dyn Datagrams>,
+    station: MacAddress,
+    /// The last call of the interface has failed.
+    is_down: bool,
+    /// The interface was opened anew.
+    is_new: bool,
+    /// What the device says of itself, once it has.
+    identity: Option<Identity>,
+    /// When something was sent, if nothing was answered since, or when it was searched last.
+    silent_since: Option<Instant>,
+    is_searching: bool,
     tasks: BTreeMap<u32, Task>,
     /// Not sent yet, in order.
     waiting: VecDeque<u32>,
@@ -92,6 +119,8 @@ struct Task {
     sent: Option<Instant>,
     times: u32,
     is_queued: bool,
+    /// Copies of it were sent to another station.
+    has_moved: bool,
     answer: Option<Answer>,
     waker: Option<Waker>,
 }
@@ -127,43 +156,40 @@ pub(crate) struct Exchange {
 }
 
 impl Session {
-    /// Begins to serve the device at this station.
-    pub(crate) fn begin(
-        datagrams: Box<dyn Datagrams>,
-        station: MacAddress,
-        address: Address,
-        most: u16,
-        quarantine: Duration,
-        first_tag: u32,
-    ) -> Rc<Session> {
+    /// Begins to serve a device, with at most so many commands outstanding.
+    pub(crate) fn begin(route: Route, most: u16, quarantine: Duration) -> Rc<Session> {
+        let Route { interface, address, datagrams, station } = route;
         let inner = Inner {
+            datagrams,
+            station,
+            is_down: false,
+            is_new: true,
+            identity: None,
+            silent_since: None,
+            is_searching: false,
             tasks: BTreeMap::new(),
             waiting: VecDeque::new(),
             sending: VecDeque::new(),
             outstanding: 0,
             flow: Flow::new(most),
-            next_tag: first_tag,
+            next_tag: first_tag(),
             is_leaving: false,
             waker: None,
             counters: Counters::default(),
         };
-        let remembers = Cell::new(false);
-        let session = Rc::new(Session {
-            datagrams,
-            station,
-            address,
-            remembers,
-            quarantine,
-            inner: RefCell::new(inner),
-        });
+        let (remembers, inner) = (Cell::new(false), RefCell::new(inner));
+        let session = Rc::new(Session { interface, address, remembers, quarantine, inner });
         let served = Rc::clone(&session);
         drop(reactor::spawn(async move {
-            let place_bytes = served.datagrams.payload_bytes_max().max(aoe::ATA_BYTES);
-            let mut batch = DatagramBatch::new(BATCH, place_bytes);
-            let (mut timer, mut is_down) = (None, false);
-            poll_fn(|cx| served.poll(&mut batch, &mut timer, &mut is_down, cx)).await;
+            let (mut batch, mut timer) = (DatagramBatch::new(BATCH, aoe::ATA_BYTES), None);
+            poll_fn(|cx| served.poll(&mut batch, &mut timer, cx)).await;
         }));
         session
+    }
+
+    /// What the device has said of itself: only such a one is taken in its place.
+    pub(crate) fn identified(&self, identity: Identity) {
+        self.inner.borrow_mut().identity = Some(identity);
     }
 
     /// The server is known to remember the tags of writes.
@@ -202,6 +228,7 @@ impl Session {
             sent: None,
             times: 0,
             is_queued: false,
+            has_moved: false,
             answer: None,
             waker: None,
         };
@@ -216,23 +243,25 @@ impl Session {
         self: &Rc<Self>,
         batch: &mut DatagramBatch,
         timer: &mut Option<Sleep>,
-        is_down: &mut bool,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
         let inner = &mut *self.inner.borrow_mut();
         inner.waker = Some(cx.waker().clone());
-        let now = reactor::now();
+        let (now, datagrams) = (reactor::now(), Rc::clone(&inner.datagrams));
+        if std::mem::take(&mut inner.is_new) {
+            *batch = DatagramBatch::new(BATCH, datagrams.payload_bytes_max().max(aoe::ATA_BYTES));
+        }
         let mut rounds = 0..ROUNDS;
-        while self.datagrams.poll_receivable(cx).is_ready() {
+        while datagrams.poll_receivable(cx).is_ready() {
             if rounds.next().is_none() {
                 cx.waker().wake_by_ref();
                 break;
             }
-            match self.datagrams.try_receive(batch) {
+            match datagrams.try_receive(batch) {
                 Ok(_) => batch.iter().for_each(|(from, payload)| self.take(inner, now, from, payload)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
-                    self.note_failure(is_down, &error);
+                    self.note_failure(inner, &error);
                     cx.waker().wake_by_ref();
                     break;
                 }
@@ -244,20 +273,29 @@ impl Session {
         inner.look_for_late_ones(now, self.quarantine);
         let mut pause = None;
         while !inner.fill_window(now) {
-            if self.datagrams.poll_sendable(cx).is_pending() {
+            if datagrams.poll_sendable(cx).is_pending() {
                 break;
             }
             match self.send(inner, now) {
-                Ok(()) => *is_down = false,
+                Ok(()) => inner.is_down = false,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
                     // They count as sent and lost, and are sent again in their time.
-                    self.note_failure(is_down, &error);
+                    self.note_failure(inner, &error);
                     inner.sending_failed(now);
                     pause = Some(now + PAUSE);
                     break;
                 }
             }
+        }
+        if inner.is_silent(now) && !inner.is_leaving && !std::mem::replace(&mut inner.is_searching, true) {
+            let session = Rc::clone(self);
+            drop(reactor::spawn(async move {
+                let _ = reactor::timeout(SEARCH, session.search()).await;
+                let mut inner = session.inner.borrow_mut();
+                inner.is_searching = false;
+                inner.silent_since = inner.silent_since.map(|_| reactor::now());
+            }));
         }
         let due = inner.next_due().map(|due| pause.map_or(due, |pause| due.max(pause)));
         *timer = due.map(reactor::sleep_until);
@@ -269,8 +307,55 @@ impl Session {
         Poll::Pending
     }
 
-    fn note_failure(&self, is_down: &mut bool, error: &io::Error) {
-        if !std::mem::replace(is_down, true) {
+    /// Looks for the device, at whatever station.
+    async fn search(&self) {
+        let Ok(datagrams) = endpoint(&self.interface) else { return };
+        let datagrams: Rc<dyn Datagrams> = datagrams.into();
+        let (known, before) = {
+            let inner = self.inner.borrow();
+            (inner.identity.clone(), inner.station)
+        };
+        let Some(known) = known else { return };
+        let station = loop {
+            let mut all = Vec::new();
+            let is_before = |found: &Found| found.address == self.address && found.station == before;
+            let _ = reactor::timeout(AGAIN, query(&*datagrams, self.address, &mut all, is_before)).await;
+            // The old one if it answers, too: it may have many changes.
+            let found = all.iter().find(|found| is_before(found)).or(all.first());
+            if let Some(found) = found {
+                break found.station;
+            }
+        };
+        if station != before {
+            let found = loop {
+                let asked = identify(&*datagrams, self.address, station);
+                if let Ok(Ok(found)) = reactor::timeout(AGAIN, asked).await {
+                    break found;
+                }
+                reactor::yield_now().await;
+            };
+            let is_same =
+                (&found.serial, &found.model, found.sectors) == (&known.serial, &known.model, known.sectors);
+            if !is_same {
+                tracing::warn!(device = %self.address, %station, "another device answers in its place");
+                return;
+            }
+        }
+        let inner = &mut *self.inner.borrow_mut();
+        if station == before && !inner.is_down {
+            return; // it is busy
+        }
+        tracing::info!(device = %self.address, %station, "the device is found again");
+        (inner.datagrams, inner.station) = (datagrams, station);
+        (inner.is_new, inner.is_down) = (true, false);
+        if station != before {
+            inner.tasks.values_mut().filter(|task| task.times > 0).for_each(|task| task.has_moved = true);
+        }
+        inner.wake();
+    }
+
+    fn note_failure(&self, inner: &mut Inner, error: &io::Error) {
+        if !std::mem::replace(&mut inner.is_down, true) {
             tracing::warn!(device = %self.address, %error, "the interface has failed");
         }
     }
@@ -281,7 +366,7 @@ impl Session {
             inner.counters.stray += 1;
             return;
         };
-        let is_ours = from == DatagramAddress::Ethernet(self.station) && header.address == self.address;
+        let is_ours = from == DatagramAddress::Ethernet(inner.station) && header.address == self.address;
         if !header.is_response || !is_ours {
             return;
         }
@@ -305,11 +390,11 @@ impl Session {
         if std::mem::take(&mut task.is_queued) {
             inner.sending.retain(|tag| *tag != header.tag);
         }
-        let (times, is_slow, sent) = (task.times, task.is_slow, task.sent);
+        let (times, is_slow, sent, has_moved) = (task.times, task.is_slow, task.sent, task.has_moved);
         if let Some(claim) = task.claim.take() {
             // Nobody remembers what was refused.
             let is_remembered = self.remembers.get() && self.quarantine <= REMEMBERED;
-            match is_done && (times == 1 || is_remembered) {
+            match is_done && !has_moved && (times == 1 || is_remembered) {
                 true => drop(claim),
                 false => hold(claim, self.quarantine),
             }
@@ -318,6 +403,7 @@ impl Session {
         if task.is_given_up {
             inner.tasks.remove(&header.tag);
         }
+        inner.silent_since = None;
         inner.counters.answered += 1;
         inner.outstanding -= 1;
         if let Some(sent) = sent.filter(|_| times == 1 && !is_slow) {
@@ -336,10 +422,10 @@ impl Session {
                 [OutSlice::Bytes(&task.head), OutSlice::Bytes(task.data.as_deref().unwrap_or_default())]
             })
             .collect();
-        let to = DatagramAddress::Ethernet(self.station);
+        let to = DatagramAddress::Ethernet(inner.station);
         let datagrams: Vec<OutDatagram<'_>> =
             frames.iter().map(|payload| OutDatagram { to, payload }).collect();
-        let sent = self.datagrams.try_send(&datagrams)?;
+        let sent = inner.datagrams.try_send(&datagrams)?;
         for tag in inner.sending.drain(..sent) {
             if let Some(task) = inner.tasks.get_mut(&tag) {
                 task.is_queued = false;
@@ -393,7 +479,14 @@ impl Inner {
             task.is_queued = true;
             task.sent = Some(now);
             self.sending.push_back(tag);
+            self.silent_since.get_or_insert(now);
         }
+    }
+
+    /// Whether answers are waited for in vain.
+    fn is_silent(&self, now: Instant) -> bool {
+        let is_long = |since: Instant| now.saturating_duration_since(since) >= SILENCE;
+        self.outstanding > 0 && self.silent_since.is_some_and(is_long)
     }
 
     /// It is neither sent nor waited for any more.

@@ -318,6 +318,9 @@ impl Datagrams for Endpoint {
 
     fn try_send(&self, datagrams: &[OutDatagram<'_>]) -> io::Result<usize> {
         assert!(!datagrams.is_empty(), "there is something to send");
+        if !self.ethernet.0.stations.borrow().iter().any(|station| Rc::ptr_eq(station, &self.station)) {
+            return Err(io::ErrorKind::NetworkDown.into());
+        }
         if self.is_clogged() {
             return Err(io::ErrorKind::WouldBlock.into());
         }

@@ -315,6 +315,55 @@ fn an_interface_that_is_made_anew_is_served_again() {
 }
 
 #[test]
+fn an_interface_of_the_client_that_is_made_anew_is_used_again() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let _server = ours(Disk::new(1, SECTORS, BlockSize::B512), "server");
+        let device = opened("").await;
+        write(&device, 1).await;
+        ethernet.unplug("client");
+        sleep(Duration::from_secs(1)).await;
+        ethernet.plug();
+        let begin = now();
+        assert_eq!(version(&device).await, 1);
+        assert!(now() - begin < Duration::from_secs(8), "{:?}", now() - begin);
+    });
+}
+
+#[test]
+fn a_server_with_another_station_is_found_again_and_newer_writes_wait() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let disk = Disk::new(1, SECTORS, BlockSize::B512);
+        let _server = ours(Arc::clone(&disk), "server");
+        let device = opened("?timeout=10s").await;
+        ethernet.unplug("server");
+        let _other = ours(disk, "spare");
+        write(&device, 1).await;
+        let moved = now();
+        write(&device, 2).await;
+        assert!(now() - moved >= Duration::from_secs(2), "the old station may have the first one");
+        let begin = now();
+        write(&device, 3).await;
+        assert!(now() - begin < Duration::from_secs(1), "the new one remembers");
+        assert_eq!(version(&device).await, 3);
+    });
+}
+
+#[test]
+fn another_device_in_the_place_of_one_is_not_used() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let _server = ours(Disk::new(1, SECTORS, BlockSize::B512), "server");
+        let device = opened("?timeout=10s").await;
+        ethernet.unplug("server");
+        let _other = ours(Disk::new(1, SECTORS + 8, BlockSize::B512), "spare");
+        let read = device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await;
+        assert_eq!(read.map(drop), Err(DeviceError::NotReady));
+    });
+}
+
+#[test]
 fn a_flood_of_nonsense_leaves_others_their_turns() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
