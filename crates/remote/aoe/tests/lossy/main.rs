@@ -152,7 +152,7 @@ fn frames_that_are_seconds_late_spoil_nothing() {
         let ethernet = Ethernet::new(seed, LATE, 1500);
         block_on(ethernet.world(), async {
             let _server = ours(Disk::new(seed, SECTORS, BlockSize::B512), "server");
-            let device = Rc::new(opened("?sectors=2").await);
+            let device = Rc::new(opened("?sectors=2&timeout=300s").await);
             work(&device, seed, 4, 15).await;
         });
     }
