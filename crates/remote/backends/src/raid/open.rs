@@ -106,6 +106,7 @@ impl Raid {
             uuid: record.as_ref().map(|record| record.uuid.to_string()),
             name: record.map(|record| record.name).unwrap_or_default(),
         };
+        let has_journal_device = names.journal.is_some();
         let (running, device) = Running::new(facts, names, &set, !opening.read_only);
         // Nothing keeps one up that is only read.
         if !opening.read_only {
@@ -117,6 +118,7 @@ impl Raid {
                 throttle: Throttle::new(self.rebuild.map(|rate| rate.0)),
                 opening: opening.clone(),
                 growing: None,
+                has_journal_device,
             };
             opening.spawner.spawn(Box::pin(upkeep::run(upkeep)));
         }

@@ -151,14 +151,16 @@ pub async fn discard_journal(
             let ProtectionAreas::Journal(copies) = parts.protection() else {
                 return Err(Failure::refused("the set has no journal"));
             };
-            if let Some(version) = newer_journal(&copies).await {
+            // With its device, it is lost whatever members have: a fall back that was not recorded leaves an empty one there.
+            let has_area = !parts.is_journal_lost;
+            if has_area && let Some(version) = newer_journal(&copies).await {
                 return Err(Failure::refused(AssemblyError::NewerJournal { version }));
             }
             let unsure = |error| Failure::device("looking for the journal, which may be there later", error);
             if parts.is_new() {
                 return Err(Failure::refused("the set was never used: create it anew"));
             }
-            if has_journal(&copies).await.map_err(unsure)? {
+            if has_area && has_journal(&copies).await.map_err(unsure)? {
                 return Err(Failure::refused(
                     "the set has a journal that can be replayed: it starts as it is",
                 ));

@@ -1,3 +1,4 @@
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -229,7 +230,6 @@ fn a_scrub_without_repair_and_a_refused_replacement_change_nothing() {
 
 #[test]
 fn a_scrub_finds_what_was_changed_behind_the_set_and_repairs_it() {
-    use std::os::unix::fs::FileExt as _;
     let folder = tempfile::tempdir().expect("a folder");
     let spec = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);
     made(&spec, &Creation::default()).expect("a set");
@@ -244,7 +244,6 @@ fn a_scrub_finds_what_was_changed_behind_the_set_and_repairs_it() {
 
 #[test]
 fn a_scrub_in_use_resumes_where_it_was_and_can_be_cancelled() {
-    use std::os::unix::fs::FileExt as _;
     let folder = tempfile::tempdir().expect("a folder");
     let spec = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);
     made(&spec, &Creation::default()).expect("a set");
@@ -328,7 +327,6 @@ fn a_member_that_is_taken_out_of_a_set_at_rest_has_no_user_any_more() {
 
 #[test]
 fn a_set_whose_journal_is_destroyed_starts_without_it_when_that_is_accepted() {
-    use std::os::unix::fs::FileExt as _;
     for checksums in [false, true] {
         let folder = tempfile::tempdir().expect("a folder");
         let spec = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);
@@ -415,6 +413,34 @@ fn a_journal_has_any_volume_of_its_own_even_a_mirror() {
     }
 }
 
+/// As after a crash in the middle of a fall back: members have an empty journal, and nothing says so yet.
+#[test]
+fn a_lost_journal_can_be_given_up_whatever_the_members_have_in_reserve() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = folder.path().join("journal");
+    let journal_on = parse(&format!("file:{}?size=40MiB", journal.display())).expect("a volume");
+    let (spec, other) = (set(folder.path(), "raid5", &[0, 1, 2]), set(folder.path(), "raid5", &[3, 4, 5]));
+    made(&spec, &Creation { journal_on: Some(journal_on.clone()), ..Creation::default() }).expect("a set");
+    made(&other, &Creation::default()).expect("a set");
+    fill(&other, 1);
+    let names: Vec<String> = (0..3).map(|member| member_of(folder.path(), member)).collect();
+    fill(&parse(&format!("raid5:[{journal_on}, {}]", names.join(", "))).expect("a set"), 0x5a);
+    // Behind the superblocks, and before the data.
+    let (start, bytes) = (192 << 10, 32 << 20);
+    for member in 0..2 {
+        let mut area = vec![0; bytes];
+        let disk = |member: usize| folder.path().join(format!("disk{member}"));
+        let from = std::fs::File::open(disk(member + 3)).expect("a member");
+        from.read_exact_at(&mut area, start).expect("its journal");
+        let into = std::fs::File::options().write(true).open(disk(member)).expect("a member");
+        into.write_all_at(&area, start).expect("written");
+    }
+    std::fs::remove_file(journal).expect("a lost journal");
+    assert!(refusal(&spec).contains("the device with the journal is missing"), "{}", refusal(&spec));
+    remote::run(async { discard_journal(&spec, true, &mut |_, _| {}).await }).expect("it starts without it");
+    assert_filled(&spec, 0x5a);
+}
+
 #[test]
 fn a_journal_on_a_volume_of_its_own_that_cannot_be_is_refused_and_nothing_is_made_for_it() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -442,7 +468,6 @@ fn a_journal_on_a_volume_of_its_own_that_cannot_be_is_refused_and_nothing_is_mad
 
 #[test]
 fn with_checksums_data_stay_right_and_a_scrub_says_which_member_was_wrong() {
-    use std::os::unix::fs::FileExt as _;
     for level in ["raid1", "raid5:64KiB"] {
         let folder = tempfile::tempdir().expect("a folder");
         let spec = set(folder.path(), level, &[0, 1, 2]);

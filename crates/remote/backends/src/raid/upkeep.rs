@@ -39,6 +39,8 @@ pub(super) struct Upkeep {
     pub(super) throttle: Throttle,
     pub(super) opening: Opening,
     pub(super) growing: Option<Growth>,
+    /// Its journal is on a volume of its own, as far as anybody was told.
+    pub(super) has_journal_device: bool,
 }
 
 /// A disk that can replace a member.
@@ -103,7 +105,6 @@ fn check_member(set: &RaidDevice, member: usize) -> Result<MemberState, Failure>
 
 async fn keep(mut upkeep: Upkeep) {
     let (mut known, mut written): (Vec<MemberState>, u64) = (Vec::new(), 0);
-    let mut has_journal_device = upkeep.set.status().is_journal_on_device;
     let mut wrong = Vec::new();
     upkeep.resume_scrub();
     loop {
@@ -124,8 +125,8 @@ async fn keep(mut upkeep: Upkeep) {
         upkeep.tell(&known, &states);
         known = states;
         upkeep.tell_of_wrong(&mut wrong);
-        if has_journal_device && !upkeep.set.status().is_journal_on_device {
-            has_journal_device = false;
+        if upkeep.has_lost_journal() {
+            upkeep.has_journal_device = false;
             upkeep.tell_of_journal();
         }
         let ended = upkeep.one_round().await;
@@ -212,6 +213,11 @@ impl Upkeep {
         Exit { set, running, records: self.records.clone() }
     }
 
+    /// The volume of the journal has failed, and nobody was told yet.
+    fn has_lost_journal(&self) -> bool {
+        self.has_journal_device && !self.set.status().is_journal_on_device
+    }
+
     fn failed(&self) -> usize {
         self.set.status().states.members.iter().filter(|state| **state == MemberState::Failed).count()
     }
@@ -229,7 +235,9 @@ impl Upkeep {
 
     /// What takes long, until there is something else to do: `failed` members are known.
     async fn long_work(&mut self, failed: usize) -> Result<(), DeviceError> {
-        let is_to_stop = |upkeep: &Upkeep| upkeep.running.is_interrupted() || upkeep.failed() > failed;
+        let is_to_stop = |upkeep: &Upkeep| {
+            upkeep.running.is_interrupted() || upkeep.failed() > failed || upkeep.has_lost_journal()
+        };
         let rebuilding = |state: &MemberState| matches!(state, MemberState::Rebuilding { .. });
         while let Some(member) = self.set.status().states.members.iter().position(rebuilding) {
             while let Some(progress) = self.paced(self.set.rebuild_step(member)).await? {

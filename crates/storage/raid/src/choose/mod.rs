@@ -56,6 +56,9 @@ pub struct FoundSet {
     pub journal: Option<usize>,
     /// Disks that belong to it, or did, and cannot be used.
     pub left_out: Vec<(usize, LeftOut)>,
+    /// Its device with the journal is lost, and somebody has said so ([`Journal::Lost`]). What is in the areas of its members, which are in
+    /// reserve then, is no journal of it.
+    pub is_journal_lost: bool,
     /// Why it must not be started.
     pub refusal: Option<Refusal>,
 }
@@ -137,7 +140,7 @@ pub fn only_set(candidates: &[Candidate], trust: Trust, journal: Journal) -> Res
             let mut set = sets.swap_remove(0);
             // It is the last of the reasons: there is no other one.
             if journal == Journal::Lost && matches!(set.refusal, Some(Refusal::NoJournal { .. })) {
-                (set.record.journal_device, set.refusal) = (None, None);
+                (set.record.journal_device, set.refusal, set.is_journal_lost) = (None, None, true);
             }
             set.refusal.clone().map_or(Ok(set), Err)
         }
@@ -160,6 +163,7 @@ fn found_set(candidates: &[Candidate], uuid: Uuid, trust: Trust) -> Option<Found
         spares: Vec::new(),
         journal: None,
         left_out: Vec::new(),
+        is_journal_lost: false,
         refusal: None,
         record,
     };

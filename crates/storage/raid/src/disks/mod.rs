@@ -90,6 +90,8 @@ pub struct OpenSet {
     pub members: Vec<Option<MemberParts>>,
     /// The journal's own device, if it has one.
     pub journal: Option<Arc<dyn BlockDevice>>,
+    /// Its device with the journal is lost; its members have none either.
+    pub is_journal_lost: bool,
     /// Whole disks that can replace a member ([`Records::replace`]).
     pub spares: Vec<(Uuid, Arc<dyn BlockDevice>)>,
     /// Keeps its record.
@@ -177,6 +179,7 @@ pub fn open(found: &FoundSet, disks: &[Disk]) -> Result<OpenSet, DiskError> {
         states: found.states(),
         members: members.collect::<Result<_, DeviceError>>()?,
         journal,
+        is_journal_lost: found.is_journal_lost,
         spares: found.spares.iter().map(|(uuid, disk)| (*uuid, Arc::clone(&disks[*disk].device))).collect(),
         records: Arc::new(Records {
             set: Lock::new(set.clone()),

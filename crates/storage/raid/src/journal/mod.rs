@@ -86,8 +86,8 @@ struct Ticket {
 }
 
 impl Journal {
-    /// Begins an empty journal: whatever is in the area is not replayed again. `generation` is above that of every
-    /// header in it, and `key` is another one.
+    /// Begins an empty journal: whatever is in the area is not replayed again, and the members have it. `generation` is above that of every
+    /// header in it, and `key` is another one. On the members, if it cannot be begun on a device of its own.
     pub(crate) async fn begin(
         area: Area,
         members: Arc<Members>,
@@ -112,9 +112,8 @@ impl Journal {
             committer: None,
         };
         let journal = Journal { area, members, operations, key, state: Lock::new(state) };
-        // In both blocks: the older one must not be found if the newer is torn.
-        for _ in 0..2 {
-            journal.write_header(Start { block: 0, sequence: 0 }).await?;
+        if let Err(error) = journal.write_headers(Start { block: 0, sequence: 0 }).await {
+            journal.fall_back(None, error).await?;
         }
         Ok(journal)
     }
@@ -325,9 +324,7 @@ impl Journal {
             return Err(error);
         }
         let start = self.state.lock().ring.restart();
-        for _ in 0..HEADERS {
-            self.write_header(start).await?;
-        }
+        self.write_headers(start).await?;
         self.members.record_journal_on_members().await
     }
 
@@ -338,16 +335,18 @@ impl Journal {
     }
 
     /// Frees all records, and adds a copy while there is none that it could lack.
-    async fn free_all(&self, copy: Option<AreaCopy>, ticket: Arc<Lock<Ticket>>) -> Result<(), DeviceError> {
+    async fn free_all(
+        &self,
+        mut copy: Option<AreaCopy>,
+        ticket: Arc<Lock<Ticket>>,
+    ) -> Result<(), DeviceError> {
         let freed = async {
             self.wait_for(Ring::is_applied).await?;
             self.free().await?;
-            if let Some(copy) = &copy {
-                self.area.add(copy);
+            if let Some(copy) = copy.take() {
+                self.area.add(&copy);
                 let start = self.state.lock().ring.next_start();
-                for _ in 0..HEADERS {
-                    self.write_header(start).await?;
-                }
+                self.write_headers(start).await?;
                 self.state.lock().ring.begins(start);
             }
             Ok(())
@@ -355,6 +354,7 @@ impl Journal {
         let result = freed.await;
         match result {
             Ok(()) => end(&ticket, Ok(0)),
+            // A copy that was added is one already.
             Err(_) => self.state.lock().joining.push((copy, ticket)),
         }
         result
@@ -381,6 +381,14 @@ impl Journal {
         self.members.flush().await?;
         self.write_header(start).await?;
         self.state.lock().ring.begins(start);
+        Ok(())
+    }
+
+    /// In both blocks: the older one must not be found if the newer is torn, or on a copy that has none yet.
+    async fn write_headers(&self, start: Start) -> Result<(), DeviceError> {
+        for _ in 0..HEADERS {
+            self.write_header(start).await?;
+        }
         Ok(())
     }
 

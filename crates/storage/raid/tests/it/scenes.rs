@@ -768,6 +768,26 @@ fn a_journal_whose_disk_fails_is_on_the_members_and_nothing_acknowledged_is_lost
     }
 }
 
+/// Its disk fails writes and can be read: what it has is replayed, and the next journal begins on the members.
+#[test]
+fn a_journal_that_can_only_be_read_is_replayed_and_begins_anew_on_the_members() {
+    for level in [Level::Raid5, Level::Raid6] {
+        let mut rig = Rig::new(level, 4, 4, Guard::JournalDisk);
+        let device = rig.created();
+        write(&device, 0, 20, 1);
+        rig.disks.iter().chain([&rig.journal]).for_each(Disk::crash);
+        rig.journal.fail_write_after(0);
+        let device = Arc::new(rig.assemble(Origin::Existing, &[0]).expect("it starts"));
+        assert!(rig.store.is_journal_on_members() && !device.status().is_journal_on_device);
+        assert!(read(&device, 0, 20).iter().all(|byte| *byte == 1), "{level}");
+        write(&device, 0, 20, 2);
+        rig.disks.iter().for_each(Disk::crash);
+        rig.journal.die();
+        let device = Arc::new(rig.assemble(Origin::Existing, &[0]).expect("it starts again"));
+        assert!(read(&device, 0, 20).iter().all(|byte| *byte == 2), "{level}");
+    }
+}
+
 #[test]
 fn a_set_whose_store_cannot_record_where_its_journal_is_ends_its_writes() {
     struct Mute;
