@@ -77,7 +77,7 @@ enum RaidCommand {
     ///
     /// Nothing is changed. The exit code is 10 if a set does not start, or is degraded.
     Assemble {
-        /// Volumes, in any order
+        /// Volumes, in any order; with --discard-journal also a set, such as 'raid6:[A,B]?missing-are-lost'
         #[arg(value_name = "VOLUME", value_parser = parse, required = true)]
         volumes: Vec<Spec>,
         /// Start a set whose journal is destroyed without it, and write parity anew
@@ -292,14 +292,20 @@ fn assemble(volumes: &[Spec]) -> Result<ExitCode, Failure> {
 }
 
 fn discard_journal(volumes: &[Spec], yes: bool) -> Result<(), Failure> {
-    let (sets, _) = remote::run(async { raid::look(volumes).await })?;
-    let [set] = &sets[..] else {
-        return Err(Failure::refused(format_args!(
-            "the volumes are of {} sets: name those of one",
-            sets.len()
-        )));
+    let spec = match volumes {
+        // With its options, such as `missing-are-lost`.
+        [set] if raid::is_set(set) => set.clone(),
+        volumes => {
+            let (sets, _) = remote::run(async { raid::look(volumes).await })?;
+            let [set] = &sets[..] else {
+                return Err(Failure::refused(format_args!(
+                    "the volumes are of {} sets: name those of one",
+                    sets.len()
+                )));
+            };
+            parse(&set.specification).map_err(Failure::refused)?
+        }
     };
-    let spec = parse(&set.specification).map_err(Failure::refused)?;
     let mut tells = teller();
     scrubbed(remote::run(async { raid::discard_journal(&spec, yes, &mut tells).await })?, false)
 }

@@ -136,6 +136,11 @@ impl Backend for Raid {
     }
 }
 
+/// Whether a volume is the specification of a set.
+pub fn is_set(spec: &Spec) -> bool {
+    KINDS.iter().any(|(kind, _)| kind.name == spec.backend().kind().name)
+}
+
 /// What a specification of a set says.
 fn named(spec: &Spec) -> Result<Raid, Failure> {
     let backend = spec.backend();

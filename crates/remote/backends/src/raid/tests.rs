@@ -413,6 +413,28 @@ fn a_journal_has_any_volume_of_its_own_even_a_mirror() {
     }
 }
 
+/// Half of its members could run without the others, which are lost, too: both must be said.
+#[test]
+fn a_lost_journal_and_lost_members_can_be_given_up_together() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = format!("file:{}?size=40MiB", folder.path().join("journal").display());
+    let journal_on = Some(parse(&journal).expect("a volume"));
+    let whole = set(folder.path(), "raid6", &[0, 1, 2, 3]);
+    made(&whole, &Creation { journal_on, ..Creation::default() }).expect("a set");
+    let names: Vec<String> = (0..4).map(|member| member_of(folder.path(), member)).collect();
+    fill(&parse(&format!("raid6:[{journal}, {}]", names.join(", "))).expect("a set"), 0x5a);
+    for lost in ["journal", "disk1", "disk3"] {
+        std::fs::remove_file(folder.path().join(lost)).expect("a lost disk");
+    }
+    let left = set(folder.path(), "raid6", &[0, 2]);
+    let discarded = |spec: &Spec| remote::run(async { discard_journal(spec, true, &mut |_, _| {}).await });
+    assert!(discarded(&left).expect_err("refused").to_string().contains("missing-are-lost"));
+    let said = parse(&format!("{left}?missing-are-lost")).expect("a specification");
+    assert!(refusal(&said).contains("--discard-journal"), "{}", refusal(&said));
+    discarded(&said).expect("both are said");
+    assert_filled(&left, 0x5a);
+}
+
 /// As after a crash in the middle of a fall back: members have an empty journal, and nothing says so yet.
 #[test]
 fn a_lost_journal_can_be_given_up_whatever_the_members_have_in_reserve() {
