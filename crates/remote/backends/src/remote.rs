@@ -191,8 +191,10 @@ pub async fn disk(unit: &Unit) -> Result<RemoteLun, Failure> {
 const LUN_MAX: u64 = 16_383;
 
 /// RAID sets that the work has opened have so much time to be closed. Those that are not are synchronised, or replay their
-/// journal, when they are opened next.
-const CLOSE_TIME: Duration = Duration::from_secs(10);
+/// journal, when they are opened next: a flush of what a page cache has can take long.
+const CLOSE_TIME: Duration = Duration::from_mins(1);
+/// Targets have so much time to hear the farewell.
+const FAREWELL_TIME: Duration = Duration::from_secs(10);
 
 /// Runs the work in a world and an executor on this thread.
 ///
@@ -204,7 +206,7 @@ pub fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failu
         let result = work.await;
         let _ = reactor::timeout(CLOSE_TIME, raid::closed()).await;
         // A target keeps a session that has not said farewell for a minute.
-        let _ = reactor::timeout(CLOSE_TIME, hyperscsi::closed()).await;
+        let _ = reactor::timeout(FAREWELL_TIME, hyperscsi::closed()).await;
         result
     })
 }
