@@ -17,6 +17,7 @@ use reactor::{
 pub(crate) const AGAIN: Duration = Duration::from_millis(250);
 /// Answers of a whole window of long frames wait here.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
+
 /// A device that has answered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Found {

@@ -329,10 +329,12 @@ impl Session {
         if station != before {
             let found = loop {
                 let asked = identify(&*datagrams, self.address, station);
-                if let Ok(Ok(found)) = reactor::timeout(AGAIN, asked).await {
-                    break found;
+                match reactor::timeout(AGAIN, asked).await {
+                    Ok(Ok(found)) => break found,
+                    // The interface has failed again.
+                    Ok(Err(_)) => reactor::sleep(AGAIN).await,
+                    Err(_) => {}
                 }
-                reactor::yield_now().await;
             };
             let is_same =
                 (&found.serial, &found.model, found.sectors) == (&known.serial, &known.model, known.sectors);
@@ -483,7 +485,7 @@ impl Inner {
         }
     }
 
-    /// Whether answers are waited for in vain.
+    /// Whether commands are outstanding and nothing was answered for [`SILENCE`].
     fn is_silent(&self, now: Instant) -> bool {
         let is_long = |since: Instant| now.saturating_duration_since(since) >= SILENCE;
         self.outstanding > 0 && self.silent_since.is_some_and(is_long)

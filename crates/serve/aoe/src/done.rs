@@ -150,6 +150,7 @@ impl Drop for Writes {
         }
     }
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -136,6 +136,7 @@ impl<D: BlockDevice + 'static> Buffered<D> {
 
     /// Carries out a request that changes the device directly, while its blocks in the cache are held.
     async fn alone(&self, extent: Extent, request: Pending<'_, ()>) -> Result<(), DeviceError> {
+        self.traffic.check_owner().await?;
         let chunks = self.chunks(extent);
         let held = self.traffic.hold(chunks.clone()).await;
         self.traffic.drain(chunks.clone()).await;

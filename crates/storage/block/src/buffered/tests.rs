@@ -178,7 +178,8 @@ fn a_flush_says_that_another_host_has_the_device_though_writes_were_lost() {
     }
 }
 
-/// Nobody flushes, and the write-back fails behind the writer: whoever asks next is told, and all until the device can be flushed.
+/// A write-back fails after its write was acknowledged, and nobody flushes. The next request fails, and so do all others until the device
+/// can be flushed again.
 #[test]
 fn who_asks_next_is_told_that_another_host_has_the_device() {
     let (device, control) = hanging();

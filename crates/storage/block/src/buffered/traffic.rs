@@ -91,8 +91,12 @@ impl<D: BlockDevice + 'static> Traffic<D> {
     pub(super) async fn check_owner(&self) -> Result<(), DeviceError> {
         let Some(TakenOver { error, is_told }) = *self.taken_over.lock() else { return Ok(()) };
         if is_told && self.inner.flush().await.is_ok() {
-            *self.taken_over.lock() = None;
-            return Ok(());
+            let mut taken_over = self.taken_over.lock();
+            // A write-back may have failed for the same reason meanwhile, which nobody was told.
+            if taken_over.is_none_or(|taken_over| taken_over.is_told) {
+                *taken_over = None;
+                return Ok(());
+            }
         }
         self.lost();
         Err(error)
