@@ -82,8 +82,9 @@ pub(crate) struct Stripe {
 }
 
 impl Stripe {
-    /// The cheapest plan for a write of the data strips `written`; `None` if too much lacks.
-    pub(crate) fn write(&self, written: &[usize]) -> Option<Plan> {
+    /// The cheapest plan for a write of the data strips `written`; `None` if too much lacks. Parity that may be wrong is not
+    /// modified as long as it can be computed.
+    pub(crate) fn write(&self, written: &[usize], parity_is_right: bool) -> Option<Plan> {
         let others = || (0..self.data).filter(|strip| !written.contains(strip));
         let parity = || (self.data..self.held.len()).filter(|strip| self.held[*strip]);
         let reconstruct: Vec<usize> = others().collect();
@@ -94,7 +95,7 @@ impl Stripe {
         };
         let possible = |reads: &[usize]| reads.iter().all(|strip| self.readable[*strip]);
         match (possible(&reconstruct), possible(&modify)) {
-            (true, true) if modify.len() < reconstruct.len() => {
+            (true, true) if modify.len() < reconstruct.len() && (parity_is_right || modify.is_empty()) => {
                 Some(Plan { method: Method::Modify, reads: modify })
             }
             (true, _) => Some(Plan { method: Method::Reconstruct, reads: reconstruct }),
@@ -188,7 +189,7 @@ mod tests {
     }
 
     fn plan(data: usize, parity: usize, lacking: &[usize], written: Range<usize>) -> (Method, Vec<usize>) {
-        let plan = stripe(data, parity, lacking).write(&written.collect::<Vec<_>>()).expect("possible");
+        let plan = stripe(data, parity, lacking).write(&written.collect::<Vec<_>>(), true).expect("possible");
         (plan.method, plan.reads)
     }
 
@@ -216,15 +217,28 @@ mod tests {
         assert_eq!(plan(4, 1, &[4], 0..1), (Method::Modify, vec![]));
         // One that is written and one that is not: all is recovered.
         assert_eq!(plan(4, 2, &[1, 3], 1..2), (Method::Reconstruct, vec![0, 2, 4, 5]));
-        assert_eq!(stripe(4, 1, &[1, 3]).write(&[1]), None);
+        assert_eq!(stripe(4, 1, &[1, 3]).write(&[1], true), None);
     }
 
     #[test]
     fn parity_that_is_held_and_cannot_be_read_is_computed_anew() {
         let mut stripe = stripe(4, 1, &[]);
         stripe.readable[4] = false;
-        let plan = stripe.write(&[0]).expect("possible");
+        let plan = stripe.write(&[0], true).expect("possible");
         assert_eq!(plan, Plan { method: Method::Reconstruct, reads: vec![1, 2, 3] });
+    }
+
+    #[test]
+    fn parity_that_may_be_wrong_is_computed_anew_if_all_data_are_there() {
+        let plan = |lacking: &[usize], written: &[usize]| {
+            let plan = stripe(4, 1, lacking).write(written, false).expect("possible");
+            (plan.method, plan.reads)
+        };
+        assert_eq!(plan(&[], &[1]), (Method::Reconstruct, vec![0, 2, 3]));
+        assert_eq!(plan(&[1], &[1]), (Method::Reconstruct, vec![0, 2, 3]));
+        // The member that lacks is what old parity says of it, right or wrong.
+        assert_eq!(plan(&[3], &[1]), (Method::Modify, vec![1, 4]));
+        assert_eq!(plan(&[4], &[1]), (Method::Modify, vec![]));
     }
 
     #[test]
@@ -283,7 +297,7 @@ mod tests {
             let parity_of = |data: &[Vec<u8>]| parity_of(&data.iter().map(Vec::as_slice).collect::<Vec<_>>(), parity, 32);
             let before: Vec<Vec<u8>> = old.iter().cloned().chain(parity_of(&old).iter().map(|p| p.to_vec())).collect();
             let stripe = stripe(data, parity, &lacking);
-            let plan = stripe.write(&written.clone().collect::<Vec<_>>()).expect("possible");
+            let plan = stripe.write(&written.clone().collect::<Vec<_>>(), true).expect("possible");
             let mut strips: Vec<Option<Buffer>> = vec![(); data + parity].into_iter().map(|()| None).collect();
             for strip in &plan.reads {
                 prop_assert!(stripe.readable[*strip]);

@@ -9,7 +9,7 @@ use crate::journal::{Change, Part};
 use crate::layout::Piece;
 use crate::merge::{Batch, StripeWrite};
 use crate::operations::windows;
-use crate::plan::{Method, Segment, modify_parity, parity_of, recover, segments};
+use crate::plan::{Method, Segment, Stripe, modify_parity, parity_of, recover, segments};
 use crate::set::{Protection, Set};
 
 /// Stripes, or strips without parity, of one request that are written at once.
@@ -88,11 +88,6 @@ impl Set {
     }
 
     async fn write_batch(&self, stripe: u64, batch: &Batch) -> Result<(), DeviceError> {
-        let all = 0..self.layout.stripe_blocks();
-        if self.is_unsynced(stripe) && !batch.writes.iter().any(|write| write.blocks == all) {
-            // Old parity is not to be relied on. What is written for that is protected by the bit that is set.
-            self.synchronise(stripe).await?;
-        }
         let mut parts: Vec<Part> = batch.writes.iter().flat_map(|write| self.data_parts(write)).collect();
         let blocks: Vec<Range<u64>> = batch.writes.iter().map(|write| write.blocks.clone()).collect();
         for segment in segments(&blocks, self.layout.strip_blocks(), self.layout.data_strips()) {
@@ -157,7 +152,9 @@ impl Set {
             let start = self.bytes(block - write.blocks.start);
             write.data.get(start..start + length)
         };
-        let gathered = self.gather(stripe, columns, Vec::new(), |stripe| stripe.write(written)).await?;
+        let parity_is_right = !self.is_unsynced(stripe);
+        let plan = |stripe: &Stripe| stripe.write(written, parity_is_right);
+        let gathered = self.gather(stripe, columns, Vec::new(), plan).await?;
         let (method, mut strips) = (gathered.plan.method, gathered.strips);
         let parity: Vec<Option<Buffer>> = match method {
             Method::Modify => {

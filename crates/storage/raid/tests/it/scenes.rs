@@ -220,6 +220,27 @@ fn a_new_set_of_used_disks_becomes_right() {
 }
 
 #[test]
+fn a_small_write_whose_parity_may_be_wrong_reads_its_columns_alone_and_outlives_its_member() {
+    seed(21);
+    for (level, parity) in [(Level::Raid5, 1), (Level::Raid6, 2)] {
+        let mut rig = Rig::of_used_disks(level, 4 + parity, 6, Guard::Bitmap);
+        let device = Arc::new(rig.assemble(Origin::New, &[]).expect("a set"));
+        assert!(device.status().unsynced_regions > 0);
+        for lba in [33, 41] {
+            write(&device, lba, 2, 7); // their bits are there from the beginning
+            requests(&rig);
+            write(&device, lba, 2, lba as u8);
+            assert_eq!(requests(&rig), [3, 1 + parity as u64, 0]);
+        }
+        let (failing, written) = (Arc::clone(&device), rig.layout.strip(1, 0).member);
+        end(async move { failing.fail(written).await }).expect("failed");
+        assert_eq!((read(&device, 33, 2), read(&device, 41, 2)), (vec![33; 1024], vec![41; 1024]));
+        // Parity of blocks beside them is as wrong as before.
+        assert!(device.status().unsynced_regions > 0);
+    }
+}
+
+#[test]
 fn scrubbing_finds_what_has_changed_by_itself_and_repairs_it() {
     seed(4);
     // The member with the first data strip of stripe 0, and what it reads afterwards.
