@@ -47,24 +47,33 @@ impl Tally {
         Tally { skipped: 1, ..Tally::default() }
     }
 
-    /// Makes checks that each keep a core busy, one on each core. Each returns what it has printed, which is shown when it ends.
-    pub(crate) fn of_busy<T: Sync>(checks: &[T], make: impl Fn(&T) -> (Verdict, String) + Sync) -> Tally {
+    /// Makes checks that each keep a core busy, one on each core. Each returns what it has printed, which is shown when it ends,
+    /// and added to `failed` if it failed.
+    pub(crate) fn of_busy<T: Sync>(
+        checks: &[T],
+        make: impl Fn(&T) -> (Verdict, String) + Sync,
+        failed: &mut String,
+    ) -> Tally {
         let next = AtomicUsize::new(0);
-        let tally = Mutex::new(Tally::default());
+        let tally = Mutex::new((Tally::default(), failed));
         let cores = thread::available_parallelism().map_or(1, usize::from);
         thread::scope(|scope| {
             for _ in 0..cores.min(checks.len()) {
                 scope.spawn(|| {
                     while let Some(check) = checks.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let (verdict, told) = make(check);
-                        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut ended = tally.lock().unwrap_or_else(PoisonError::into_inner);
+                        let (tally, failed) = &mut *ended;
                         print!("{told}");
                         *tally += Tally::of(verdict);
+                        if verdict == Verdict::Fails {
+                            failed.push_str(&told);
+                        }
                     }
                 });
             }
         });
-        tally.into_inner().unwrap_or_else(PoisonError::into_inner)
+        tally.into_inner().unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Holds if nothing failed.
@@ -75,6 +84,8 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -88,14 +99,17 @@ mod tests {
     #[test]
     fn busy_checks_are_each_made_once() {
         let checks: Vec<u64> = (0..20).collect();
-        let made = Mutex::new(Vec::new());
-        let tally = Tally::of_busy(&checks, |check| {
+        let (made, mut failed) = (Mutex::new(Vec::new()), String::new());
+        let make = |check: &u64| {
             made.lock().expect("no panic").push(*check);
-            (Verdict::of(check % 5 > 0), String::new())
-        });
+            (Verdict::of(!check.is_multiple_of(5)), format!("{check}\n"))
+        };
+        let tally = Tally::of_busy(&checks, make, &mut failed);
         let mut made = made.into_inner().expect("no panic");
         made.sort_unstable();
         assert_eq!((made, tally.passed, tally.failed), (checks, 16, 4));
+        let told: BTreeSet<&str> = failed.lines().collect();
+        assert_eq!(told, BTreeSet::from(["0", "5", "10", "15"]), "what failed is told again");
     }
 
     #[test]

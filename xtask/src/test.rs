@@ -35,7 +35,7 @@ pub(crate) struct Options {
 /// Installs what is missing, then runs every step.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     packages::ensure(packages::ALL)?;
-    let failures = RefCell::default();
+    let failures = RefCell::<String>::default();
     let steps: [(&str, &dyn Fn() -> Result<Tally>); 11] = [
         ("format", &|| checked(&["fmt", "--all", "--check"])),
         ("tidy", &|| tidy::run().map(Tally::of)),
@@ -44,10 +44,10 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         ("tests", &|| cargo_test(&mut failures.borrow_mut())),
         ("python", &python::measure),
         ("package", &package::measure),
-        ("simulation", &simulate::measure),
+        ("simulation", &|| simulate::measure(&mut failures.borrow_mut())),
         ("conformance", &|| conformance(options.full)),
         ("instructions", &instructions::measure),
-        ("fuzz", &|| fuzz::measure(&fuzz::Options::short(options.fuzz_seconds))),
+        ("fuzz", &|| fuzz::measure(&fuzz::Options::short(options.fuzz_seconds), &mut failures.borrow_mut())),
     ];
     let mut sum = Tally::default();
     let mut failed_steps = Vec::new();
@@ -150,7 +150,7 @@ fn cargo_test(failed: &mut String) -> Result<Tally> {
     if !child.wait()?.success() && tally.failed == 0 {
         tally += Tally::of(Verdict::Fails); // a test binary crashed
     }
-    *failed = failures.told();
+    failed.push_str(&failures.told());
     Ok(tally)
 }
 

@@ -15,8 +15,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -27,6 +26,7 @@ use crate::measuring::server::{CLIENT_CORE, SERVER_CORE};
 use crate::measuring::{cpu, document, machine, usage};
 use crate::process::{self, Background};
 use crate::serving::Placement;
+use crate::serving::linerate::await_sync;
 use crate::tally::Verdict;
 use crate::workspace;
 
@@ -219,8 +219,6 @@ fn several(binary: &Path, folder: &Path, options: &Options) -> Result<(String, b
 }
 
 const LONG: u32 = 9000;
-/// The limit for a new set of 96 MiB members.
-const IN_SYNC: Duration = Duration::from_secs(60);
 
 struct SeveralServers<'a> {
     binary: &'a Path,
@@ -291,16 +289,7 @@ impl SeveralServers<'_> {
         command.args(["--volume", &format!("set={set}")]);
         command.arg("--state").arg(&state).arg("--control").arg(&control);
         let mut server = Background::start_ready(&mut command).context("starting a server of the set")?;
-        let begun = Instant::now();
-        loop {
-            let mut command = Command::new(self.binary);
-            command.args(["raid", "status", "set"]).arg("--control").arg(&control);
-            if command.output()?.status.success() {
-                break;
-            }
-            ensure!(begun.elapsed() < IN_SYNC, "{set} is not in sync after {} s", IN_SYNC.as_secs());
-            thread::sleep(Duration::from_millis(100));
-        }
+        await_sync(self.binary, &control, "set")?;
         server.stop();
         Ok(())
     }

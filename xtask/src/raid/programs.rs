@@ -11,7 +11,7 @@ use crate::measuring::cpu;
 use crate::measuring::figures::middle;
 use crate::measuring::server::{CLIENT_CORE, SERVER_CORE};
 use crate::process;
-use crate::serving::linerate::Linerate;
+use crate::serving::linerate::{Linerate, await_sync};
 use crate::serving::{Placement, Serving};
 
 /// What protects a set, with the options of `raid create`.
@@ -86,7 +86,7 @@ pub(super) fn measured(binary: &Path) -> Result<(String, bool)> {
     Ok(told(&runs))
 }
 
-/// A new set of files: its specification.
+/// A new set of files, in sync: its specification.
 fn created(binary: &Path, folder: &Path, options: &[&str]) -> Result<String> {
     std::fs::create_dir(folder)?;
     let file = |name: &str, mib: usize| format!("file:{}?size={mib}MiB", folder.join(name).display());
@@ -99,10 +99,14 @@ fn created(binary: &Path, folder: &Path, options: &[&str]) -> Result<String> {
         words.push(journal.clone());
     }
     process::run(binary, &words.iter().map(String::as_str).collect::<Vec<_>>())?;
-    Ok(match options.last() == Some(&"--journal-on") {
+    let set = match options.last() == Some(&"--journal-on") {
         true => format!("raid5:64KiB:[{}, {journal}]", members.join(", ")),
         false => set,
-    })
+    };
+    // Nothing is measured beside that, nor the writes of a set that lacks parity yet.
+    let server = Linerate::start(binary, &[format!("vol0={set}")], 1, &Placement::default())?;
+    await_sync(binary, &server.control(), "vol0")?;
+    Ok(set)
 }
 
 fn measure(binary: &Path, user: User, depth: &str, set: &str) -> Result<Run> {
@@ -169,7 +173,7 @@ pub(super) fn binary(given: Option<&PathBuf>) -> Result<PathBuf> {
 }
 
 pub(super) const TEXT: &str = "\
-Random writes of 4 KiB to RAID 5 of four files in /dev/shm (strips of 64 KiB), whose journal is in files there, too: by `linerate bench` with the set \
+Random writes of 4 KiB to RAID 5 of four files in /dev/shm (strips of 64 KiB, in sync), whose journal is in files there, too: by `linerate bench` with the set \
 in its own process, and over iSCSI from `linerate serve`, server and client on a core each. The sets take turns in each of five rounds; figures are \
 medians, and ratios the medians of the ratios of a round, to the set without a journal, which has a bitmap that closes no write hole. *Time* is that \
 of a request by the rate, *CPU* the time of the process that has the set (of `linerate bench` with its start and end), in steps of 10 ms.

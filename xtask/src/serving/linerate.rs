@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
 use super::{Placement, Serving, free_port};
 use crate::process::Background;
@@ -100,6 +103,24 @@ impl Linerate {
     /// Its control socket.
     pub(crate) fn control(&self) -> PathBuf {
         self.state.join("control")
+    }
+}
+
+/// The limit for a new set of a few hundred MiB in memory.
+const IN_SYNC: Duration = Duration::from_mins(1);
+
+/// Waits until the set that a server has as this volume is in sync.
+pub(crate) fn await_sync(binary: &Path, control: &Path, volume: &str) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let mut command = Command::new(binary);
+        command.args(["raid", "status", volume, "--json"]).arg("--control").arg(control);
+        let status: Value = serde_json::from_slice(&command.output()?.stdout)?;
+        if status["sets"][0]["state"] == "healthy" {
+            return Ok(());
+        }
+        ensure!(begun.elapsed() < IN_SYNC, "{volume} is not in sync after {} s", IN_SYNC.as_secs());
+        thread::sleep(Duration::from_millis(100));
     }
 }
 

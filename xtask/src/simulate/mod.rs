@@ -79,8 +79,8 @@ fn new_worlds(first: u64, seconds: u64) -> Vec<String> {
 }
 
 /// What each run of the tests plays: worlds that nobody has seen yet, those that have found something, and the beginnings of these by
-/// two builds.
-pub(crate) fn measure() -> Result<Tally> {
+/// two builds. What failed is told in `failed` as well.
+pub(crate) fn measure(failed: &mut String) -> Result<Tally> {
     process::succeed(build())?;
     let mut checks = Vec::new();
     for (part, seconds) in
@@ -94,7 +94,7 @@ pub(crate) fn measure() -> Result<Tally> {
             Check::Builds(seeds, parts),
         ]);
     }
-    Ok(Tally::of_busy(&checks, Check::made))
+    Ok(Tally::of_busy(&checks, Check::made, failed))
 }
 
 /// A check that each run of the tests makes.
