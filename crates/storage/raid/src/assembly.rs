@@ -222,21 +222,21 @@ pub(crate) async fn assemble(assembly: Assembly) -> Result<RaidDevice, AssemblyE
         operations: Arc::clone(&operations),
         protection: Protection::Nothing,
     };
-    members.recorded().await?;
+    let is_new = matches!(origin, Origin::New | Origin::NewOfZeros);
     match assembly.protection {
-        ProtectionAreas::Nothing => {}
+        ProtectionAreas::Nothing if is_new => {}
+        ProtectionAreas::Nothing => members.started().await?,
         ProtectionAreas::Journal(copies) => {
             set.protection = Protection::Journal(open_journal(&set, &copies, origin, nonce).await?);
         }
         ProtectionAreas::Bitmap { copies, region_stripes } => {
-            let intent = open_bitmap(&set, &copies, region_stripes, origin).await?;
-            let regions = intent.unsynced();
-            let lacks = members.states().lacking().contains(&true);
-            if layout.has_parity() && lacks && regions > 0 && !assembly.accepts_wrong_data {
-                return Err(AssemblyError::DataMayBeWrong { regions });
-            }
+            let may_refuse = !assembly.accepts_wrong_data;
+            let intent = open_bitmap(&set, &copies, region_stripes, origin, may_refuse).await?;
             set.protection = Protection::Intent(intent);
         }
+    }
+    if is_new {
+        members.started().await?;
     }
     Ok(RaidDevice::new(set))
 }
@@ -305,7 +305,10 @@ fn profile(layout: &Layout, members: &[Option<MemberDevice>], protection: &Prote
         thin: all(|profile| profile.thin),
         granularity: Blocks(layout.stripe_blocks().saturating_mul(stripes.max(1))),
         // A journal has what it acknowledges on stable storage.
-        volatile_cache: !has_journal && any(|profile| profile.volatile_cache),
+        // Without one a member that has no cache may be replaced by one that has.
+        volatile_cache: !has_journal
+            && (any(|profile| profile.volatile_cache)
+                || layout.level() != Level::Raid0 && any(|profile| profile.durable)),
         durable: all(|profile| profile.durable),
         solid_state: all(|profile| profile.solid_state),
     }
@@ -338,8 +341,11 @@ async fn open_journal(
         _ => Log::newest(&area.devices()).await?,
     };
     let (generation, key) = old.as_ref().map_or((0, 0), |log| (log.generation(), log.key()));
-    if origin == Origin::Existing {
-        let mut log = old.ok_or(AssemblyError::NoJournal)?;
+    let replayed = if origin == Origin::Existing { Some(old.ok_or(AssemblyError::NoJournal)?) } else { None };
+    if matches!(origin, Origin::Existing | Origin::WithoutJournal) {
+        set.members.started().await?;
+    }
+    if let Some(mut log) = replayed {
         while let Some(change) = log.next().await? {
             set.check_change(&change)?;
             set.apply(&set.with_parity(change), Durability::Cached).await?;
@@ -390,6 +396,7 @@ async fn open_bitmap(
     copies: &[AreaCopy],
     region_stripes: u64,
     origin: Origin,
+    may_refuse: bool,
 ) -> Result<Arc<Intent>, AssemblyError> {
     let area = area(set, copies, "bitmap")?;
     let region_stripes = region_stripes.max(1);
@@ -399,7 +406,15 @@ async fn open_bitmap(
     }
     let intent = Intent::new(area, region_stripes, set.layout.stripes());
     match origin {
-        Origin::Existing | Origin::WithoutJournal => intent.load().await?,
+        Origin::Existing | Origin::WithoutJournal => {
+            intent.load().await;
+            let (regions, lacking) = (intent.unsynced(), set.members.states().lacking());
+            if set.layout.has_parity() && lacking.contains(&true) && regions > 0 && may_refuse {
+                return Err(AssemblyError::DataMayBeWrong { regions });
+            }
+            set.members.started().await?;
+            intent.write_all().await?;
+        }
         Origin::New => intent.format(true).await?,
         Origin::NewOfZeros => intent.format(false).await?,
     }

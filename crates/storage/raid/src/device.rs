@@ -151,8 +151,9 @@ impl RaidDevice {
             let (begun, is_noted) = intent.activity();
             if begun == known && is_noted {
                 self.set.members.check_service()?;
+                let flush = intent.flush_begins();
                 self.set.members.flush().await?;
-                intent.settled(begun).await;
+                intent.settled(begun, flush).await;
             }
             Ok(begun)
         })

@@ -47,6 +47,8 @@ struct State {
     regions: BTreeMap<u64, Region>,
     /// Regions that may differ since before the assembly.
     unsynced: BTreeSet<u64>,
+    /// Those of them that could not be synchronised as a whole: they keep their bits, and wait until something has changed.
+    stuck: BTreeSet<u64>,
     /// Flushes that have begun.
     flushes: u64,
     /// Writes that have begun.
@@ -105,14 +107,11 @@ impl Intent {
         if all_differ {
             self.state.lock().unsynced = (0..self.regions()).collect();
         }
-        for block in 0..self.regions().div_ceil(self.bits()) {
-            self.write(block).await?;
-        }
-        Ok(())
+        self.write_all().await
     }
 
-    /// Reads the bitmap of before the assembly, and writes it to copies that lack it.
-    pub(crate) async fn load(&self) -> Result<(), DeviceError> {
+    /// Reads the bitmap of before the assembly. Nothing is written.
+    pub(crate) async fn load(&self) {
         for block in 0..self.regions().div_ceil(self.bits()) {
             let mut found: Option<BTreeSet<u64>> = None;
             for device in self.area.devices() {
@@ -124,6 +123,12 @@ impl Intent {
             }
             let all = || (block * self.bits()..((block + 1) * self.bits()).min(self.regions())).collect();
             self.state.lock().unsynced.extend(found.unwrap_or_else(all));
+        }
+    }
+
+    /// Writes it, to copies that lack it as well.
+    pub(crate) async fn write_all(&self) -> Result<(), DeviceError> {
+        for block in 0..self.regions().div_ceil(self.bits()) {
             self.write(block).await?;
         }
         Ok(())
@@ -149,9 +154,12 @@ impl Intent {
         self.state.lock().unsynced.len() as u64
     }
 
-    /// The stripes of the first of them.
+    /// The stripes of the first of them that is not stuck.
     pub(crate) fn first_unsynced(&self) -> Option<std::ops::Range<u64>> {
-        let region = *self.state.lock().unsynced.first()?;
+        let region = {
+            let state = self.state.lock();
+            *state.unsynced.difference(&state.stuck).next()?
+        };
         let start = region * self.region_stripes;
         Some(start..(start + self.region_stripes).min(self.stripes()))
     }
@@ -168,6 +176,16 @@ impl Intent {
         state.unsynced.remove(&region);
         let entry = state.regions.entry(region).or_default();
         (entry.is_on_disk, entry.last) = (true, last);
+    }
+
+    /// The region that begins with this stripe has one that cannot be synchronised now.
+    pub(crate) fn set_aside(&self, stripe: u64) {
+        self.state.lock().stuck.insert(stripe / self.region_stripes);
+    }
+
+    /// Regions that were stuck are tried again: their members are others.
+    pub(crate) fn try_again(&self) {
+        self.state.lock().stuck.clear();
     }
 
     /// How many stripes from this one on are of the same region.
@@ -232,8 +250,9 @@ impl Intent {
         (state.begun, state.regions.values().any(|region| region.writes == 0))
     }
 
-    /// The members were flushed, behind which no write has begun but those of `begun`: clears all bits without a write.
-    pub(crate) async fn settled(&self, begun: u64) {
+    /// The members were flushed by this flush, behind which no write has begun but those of `begun`: clears all bits without a write. One
+    /// that ended when the flush had begun may not be covered by it.
+    pub(crate) async fn settled(&self, begun: u64, flush: u64) {
         for block in 0..self.regions().div_ceil(self.bits()) {
             let _turn = self.writing.exclude(Extent::new(block, 1)).await;
             {
@@ -242,7 +261,8 @@ impl Intent {
                     return;
                 }
                 let before = state.regions.len();
-                state.regions.retain(|number, region| number / self.bits() != block || region.writes > 0);
+                let is_open = |region: &Region| region.writes > 0 || region.last >= flush;
+                state.regions.retain(|number, region| number / self.bits() != block || is_open(region));
                 if state.regions.len() == before {
                     continue;
                 }

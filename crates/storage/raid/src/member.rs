@@ -97,6 +97,12 @@ pub trait MetadataStore: Send + Sync {
     /// error takes the set out of service. Calls do not overlap, and come in order.
     fn record(&self, states: &MemberStates) -> Pending<'_, ()>;
 
+    /// The same, once for each assembly: when nothing refuses the set any more and before anything of it is written, and of a new set once
+    /// its journal or bitmap is there. A member that is missing has failed from then on.
+    fn start(&self, states: &MemberStates) -> Pending<'_, ()> {
+        self.record(states)
+    }
+
     /// Ends once it is on stable storage, as states are, that the journal is on the members from now on, and its own device not of the set
     /// any more. A store that cannot record that keeps the set from it.
     fn journal_on_members(&self) -> Pending<'_, ()> {

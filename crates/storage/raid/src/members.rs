@@ -523,6 +523,30 @@ impl Members {
         self.check_service()
     }
 
+    /// Ends once it is recorded that the set starts, with the present states.
+    pub(crate) async fn started(&self) -> Result<(), DeviceError> {
+        let _turn = self.recording.exclude(Extent::new(0, 1)).await;
+        self.check_ownership()?;
+        let (states, number) = self.recordable();
+        let landing = self.landing();
+        let result = self.metadata.start(&states).await;
+        landing.end();
+        result?;
+        self.recorded.fetch_max(number, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// The present states as they are recorded, and the number of their last change.
+    fn recordable(&self) -> (MemberStates, u64) {
+        let slots = self.slots.lock();
+        let number = self.changed.load(Ordering::Acquire);
+        let secured = |slot: &Slot| match slot.state {
+            MemberState::Rebuilding { .. } => MemberState::Rebuilding { done: slot.secured },
+            state => state,
+        };
+        (MemberStates { members: slots.iter().map(secured).collect() }, number)
+    }
+
     /// Records that the journal is on the members from now on. If that is not certain, the set leaves service.
     pub(crate) async fn record_journal_on_members(&self) -> Result<(), DeviceError> {
         let _turn = self.recording.exclude(Extent::new(0, 1)).await;
@@ -543,15 +567,7 @@ impl Members {
         }
         self.secure_rebuilt().await;
         self.check_ownership()?;
-        let (states, number) = {
-            let slots = self.slots.lock();
-            let number = self.changed.load(Ordering::Acquire);
-            let secured = |slot: &Slot| match slot.state {
-                MemberState::Rebuilding { .. } => MemberState::Rebuilding { done: slot.secured },
-                state => state,
-            };
-            (MemberStates { members: slots.iter().map(secured).collect() }, number)
-        };
+        let (states, number) = self.recordable();
         let landing = self.landing();
         let result = self.metadata.record(&states).await;
         landing.end();

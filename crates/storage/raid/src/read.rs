@@ -121,10 +121,15 @@ impl Set {
         let _permit = self.permits.take().await;
         let _locked = self.locks.share(self.layout.stripe_extent(piece.stripe)).await;
         let bad = if is_bad { vec![piece.strip] } else { Vec::new() };
+        let may_be_wrong = self.is_unsynced(piece.stripe);
         let plan = |stripe: &Stripe| {
-            // It may be in sync by now.
-            let reads =
-                if stripe.readable[piece.strip] { Some(vec![piece.strip]) } else { stripe.recovery() };
+            let reads = match piece.strip {
+                // It may be in sync by now.
+                strip if stripe.readable[strip] => Some(vec![strip]),
+                // Its member has it, and parity may not fit: an error is better than wrong data, which would be written over it.
+                strip if stripe.held[strip] && may_be_wrong => None,
+                _ => stripe.recovery(),
+            };
             reads.map(|reads| Plan { method: Method::Reconstruct, reads })
         };
         let columns = piece.columns();

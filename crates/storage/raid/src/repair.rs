@@ -87,6 +87,11 @@ impl Set {
             moved_bytes = self.strip_bytes() * (self.layout.data_strips() as u64 + 1);
             done += 1;
             self.members.advance(&member, done);
+            if let Protection::Intent(intent) = &self.protection
+                && done == total
+            {
+                intent.try_again();
+            }
             break;
         }
         self.record_progress(&member, done).await?;
@@ -133,9 +138,9 @@ impl Set {
         match &self.protection {
             Protection::Journal(journal) => journal.empty(None).await?,
             Protection::Intent(intent) => {
-                let (begun, _) = intent.activity();
+                let ((begun, _), flush) = (intent.activity(), intent.flush_begins());
                 self.members.flush().await?;
-                intent.settled(begun).await;
+                intent.settled(begun, flush).await;
             }
             Protection::Nothing => self.members.flush().await?,
         }
@@ -187,13 +192,17 @@ impl Set {
         let Some(stripes) = intent.first_unsynced() else { return Ok(None) };
         let total = stripes.end - stripes.start;
         let stripe = stripes.start + done.min(total - 1);
-        {
+        let is_done = {
             let _locked = self.lock_stripe(stripe).await;
             self.members.check_service()?;
-            self.synchronise(stripe).await?;
+            self.synchronise(stripe).await?
+        };
+        if !is_done {
+            // What is behind it in its region would not help that.
+            intent.set_aside(stripes.start);
         }
-        let done = (done + 1).min(total);
-        if done == total {
+        let done = if is_done { (done + 1).min(total) } else { total };
+        if is_done && done == total {
             self.members.flush().await?;
             intent.synchronised(stripes.start);
         }
@@ -201,8 +210,8 @@ impl Set {
         Ok(Some(Progress { done, total, moved_bytes }))
     }
 
-    /// Makes the copies of a stripe equal, or its parity fit its data. The caller has locked it.
-    pub(crate) async fn synchronise(&self, stripe: u64) -> Result<(), DeviceError> {
+    /// Makes the copies of a stripe equal, or its parity fit its data; false if that cannot be. The caller has locked it.
+    pub(crate) async fn synchronise(&self, stripe: u64) -> Result<bool, DeviceError> {
         let columns = 0..self.layout.strip_blocks();
         let parts: Vec<(usize, Slice)> = if self.layout.has_parity() {
             let data = self.layout.data_strips();
@@ -212,7 +221,9 @@ impl Set {
                 let is_whole = reads.iter().all(|strip| stripe.readable[*strip]);
                 is_whole.then_some(Plan { method: Method::Reconstruct, reads })
             };
-            let Ok(gathered) = self.gather(stripe, &columns, Vec::new(), plan).await else { return Ok(()) };
+            let Ok(gathered) = self.gather(stripe, &columns, Vec::new(), plan).await else {
+                return Ok(false);
+            };
             let all: Vec<&[u8]> = gathered.strips[..data].iter().filter_map(Option::as_deref).collect();
             let length = self.bytes(self.layout.strip_blocks());
             let parity = parity_of(&all, self.layout.level().parity_strips(), length);
@@ -227,7 +238,7 @@ impl Set {
                 let Some(copy) =
                     (0..self.layout.strips()).find(|copy| !bad.contains(copy) && self.is_held(stripe, *copy))
                 else {
-                    return Err(DeviceError::NotReady);
+                    return Ok(false);
                 };
                 match self.read_strip(stripe, copy, &columns).await {
                     Ok(data) => break (copy, data.share()),
@@ -243,7 +254,8 @@ impl Set {
             let (member, extent) = self.place(stripe, strip, &columns);
             self.members.write(member, stripe, extent, data, Durability::Cached).await?;
         }
-        self.members.recorded().await
+        self.members.recorded().await?;
+        Ok(true)
     }
 
     /// Compares the strips of a stripe.
@@ -254,9 +266,8 @@ impl Set {
     ) -> Result<Scrubbed, DeviceError> {
         let _locked = self.lock_stripe(stripe).await;
         self.members.check_service()?;
-        if repairs && self.is_unsynced(stripe) {
-            self.synchronise(stripe).await?;
-        }
+        // What does not fit yet repairs nothing.
+        let repairs = repairs && (!self.is_unsynced(stripe) || self.synchronise(stripe).await?);
         let columns = 0..self.layout.strip_blocks();
         let count = self.layout.strips();
         let results = all((0..count).map(|strip| self.read_strip(stripe, strip, &columns))).await;

@@ -394,7 +394,15 @@ impl Summed {
     async fn zeroed(&self, extent: Extent, request: Pending<'_, ()>) -> Result<(), DeviceError> {
         self.keep_few_dirty().await?;
         let _locked = self.blocks.exclude(extent).await;
-        request.await?;
+        if let Err(error) = request.await {
+            // Nobody knows which blocks it has changed; one that it did not take up has changed none.
+            if error != DeviceError::Unsupported {
+                for (chunk, part) in self.chunks_of(extent) {
+                    self.change(chunk, part.sums, std::iter::repeat(UNKNOWN)).await?;
+                }
+            }
+            return Err(error);
+        }
         let each = self.chunk_sums();
         let mut whole = 0..0;
         for (chunk, part) in self.chunks_of(extent) {

@@ -37,10 +37,12 @@ const STRIP: Bytes = Bytes(64 << 10);
 
 /// Missing members are lost for good: the option that says so.
 const LOST: &str = "missing-are-lost";
+/// A set without a journal that lacks a member starts after a crash: what it computes for that one may be wrong.
+const WRONG: &str = "data-may-be-wrong";
 /// How fast a member is rebuilt, with users and without.
 const REBUILD: &str = "rebuild";
 
-const OPTIONS: Options = Options::Known(&[LOST, REBUILD]);
+const OPTIONS: Options = Options::Known(&[LOST, WRONG, REBUILD]);
 
 macro_rules! kinds {
     ($($static:ident, $name:literal, $level:expr, $usage:literal, $about:literal;)*) => {
@@ -75,6 +77,7 @@ struct Raid {
     strip: Option<Bytes>,
     members: Vec<Spec>,
     missing_are_lost: bool,
+    data_may_be_wrong: bool,
     /// Bytes a second.
     rebuild: Option<Bytes>,
 }
@@ -99,6 +102,7 @@ fn read(kind: &'static Kind, level: Level, written: &Written<'_>) -> Result<Arc<
         strip,
         members: written.members()?,
         missing_are_lost: written.flag(LOST)?,
+        data_may_be_wrong: written.flag(WRONG)?,
         rebuild: written.parsed(REBUILD)?,
     }))
 }
@@ -113,8 +117,11 @@ impl Backend for Raid {
     }
 
     fn options(&self) -> Vec<String> {
-        let lost = self.missing_are_lost.then(|| LOST.to_owned());
-        lost.into_iter().chain(self.rebuild.map(|rate| format!("{REBUILD}={rate}"))).collect()
+        let flags = [(self.missing_are_lost, LOST), (self.data_may_be_wrong, WRONG)];
+        let said = flags.into_iter().filter(|(is_said, _)| *is_said);
+        said.map(|(_, flag)| flag.to_owned())
+            .chain(self.rebuild.map(|rate| format!("{REBUILD}={rate}")))
+            .collect()
     }
 
     fn members(&self) -> &[Spec] {
@@ -156,6 +163,7 @@ fn named(spec: &Spec) -> Result<Raid, Failure> {
         strip: backend.argument().parse().ok(),
         members: backend.members().to_vec(),
         missing_are_lost: backend.options().iter().any(|option| option == LOST),
+        data_may_be_wrong: backend.options().iter().any(|option| option == WRONG),
         rebuild: None,
     })
 }

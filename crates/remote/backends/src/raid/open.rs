@@ -18,7 +18,7 @@ use super::overlay::Overlay;
 use super::progress::Throttle;
 use super::running::{self, Facts, Names, Running};
 use super::upkeep::{self, Spare, Upkeep};
-use super::{LOST, Raid, STRIP};
+use super::{LOST, Raid, STRIP, WRONG};
 use crate::Failure;
 use crate::remote::random;
 
@@ -115,6 +115,7 @@ impl Raid {
                 running,
                 records,
                 spares,
+                refused_spares: Vec::new(),
                 throttle: Throttle::new(self.rebuild.map(|rate| rate.0)),
                 opening: opening.clone(),
                 growing: None,
@@ -175,7 +176,7 @@ impl Raid {
             true => Arc::new(Forgetful),
             false => Arc::clone(&parts.records) as _,
         };
-        let assembly = assembly(
+        let mut assembly = assembly(
             parts.layout,
             parts.data(),
             parts.states.clone(),
@@ -184,20 +185,17 @@ impl Raid {
             origin,
             opening,
         );
-        // A new set is one until its journal or bitmap is there.
-        if !opening.read_only && !is_new {
-            start(&parts).await?;
-        }
+        assembly.accepts_wrong_data = self.data_may_be_wrong;
         let refused = |error| match error {
             AssemblyError::NoJournal => Failure::refused(format_args!(
                 "{error}; `linerate raid assemble --discard-journal` with its volumes starts the set without it"
             )),
+            AssemblyError::DataMayBeWrong { .. } => Failure::refused(format_args!(
+                "{error}; attach the member, or, if it is lost, say so: `?{WRONG}` behind the last bracket"
+            )),
             error => Failure::refused(error),
         };
         let set = Arc::new(RaidDevice::assemble(assembly).await.map_err(refused)?);
-        if !opening.read_only && is_new {
-            start(&parts).await?;
-        }
         let spares = parts.spares.into_iter().zip(&names.spares);
         let spares = spares.map(|((uuid, disk), name)| Spare { uuid, name: name.clone(), disk }).collect();
         Ok(Assembled { set, records: Some(parts.records), spares, names })
@@ -283,11 +281,6 @@ pub(super) fn said(refusal: &Refusal) -> String {
         Refusal::NewerMayExist { .. } => format!("{refusal} (`?{LOST}` behind the last bracket)"),
         refusal => refusal.to_string(),
     }
-}
-
-async fn start(parts: &OpenSet) -> Result<(), Failure> {
-    let started = parts.records.start(&parts.states).await;
-    started.map_err(|error| Failure::device("cannot start the set", error))
 }
 
 fn assembly(

@@ -539,6 +539,77 @@ fn a_spare_takes_the_place_of_a_lost_member() {
     assert_filled(&repaired, 0x11);
 }
 
+#[test]
+fn a_spare_that_cannot_be_used_is_in_nobodys_way() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let spec = set(folder.path(), "raid1", &[0, 1]);
+    let spares = [2, 3].map(|spare| parse(&member_of(folder.path(), spare)).expect("a volume"));
+    made(&spec, &Creation { spares: spares.into(), ..Creation::default() }).expect("a set");
+    fill(&spec, 0x19);
+    std::fs::remove_file(folder.path().join("disk0")).expect("a dead disk");
+    let with_spares = parse(&format!("{}?missing-are-lost", set(folder.path(), "raid1", &[1, 2, 3])));
+    let with_spares = with_spares.expect("a specification");
+    // The last one is tried first.
+    let (spec, trouble) = tampered(&with_spares);
+    trouble.store(UNWRITABLE, Ordering::Relaxed);
+    remote::run(async {
+        let device = open(&spec).await.map_err(Failure::from)?;
+        while opened(&spec)[0].status().members.iter().any(|member| member.state != MemberCondition::InSync) {
+            reactor::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        device.flush().await.map_err(|error| Failure::device("flush", error))
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+    assert_filled(&set(folder.path(), "raid1", &[1, 2]), 0x19);
+}
+
+#[test]
+fn a_set_without_a_journal_that_is_refused_for_a_member_starts_once_that_is_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let spec = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);
+    made(&spec, &Creation { journal: Some(Bytes(0)), ..Creation::default() }).expect("a set");
+    fill(&spec, 0x71);
+    let crashed = tempfile::tempdir().expect("a folder");
+    remote::run(async {
+        let device = open(&spec).await.map_err(Failure::from)?;
+        let write = device.write(Extent::new(0, 1), Buffer::zeroed(512).share(), Durability::Stable);
+        write.await.map_err(|error| Failure::device("write", error))?;
+        for disk in ["disk0", "disk1", "disk2"] {
+            std::fs::copy(folder.path().join(disk), crashed.path().join(disk)).expect("copied");
+        }
+        Ok(())
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+    let (disk, away) = (crashed.path().join("disk2"), crashed.path().join("away"));
+    let spec = set(crashed.path(), "raid5:64KiB", &[0, 1, 2]);
+    std::fs::rename(&disk, &away).expect("a disk that is late");
+    for _ in 0..2 {
+        assert!(refusal(&spec).contains("data-may-be-wrong"), "{}", refusal(&spec));
+    }
+    std::fs::rename(&away, &disk).expect("it is there");
+    remote::run(async { open(&spec).await.map(drop).map_err(Failure::from) }).expect("all are there");
+    let (sets, _) = remote::run(status(&spec)).expect("a set");
+    assert!(sets[0].is_healthy(), "{}", sets[0]);
+    // And one that is lost.
+    let (degraded, lost) = (tempfile::tempdir().expect("a folder"), 2);
+    let spec = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);
+    remote::run(async {
+        let device = open(&spec).await.map_err(Failure::from)?;
+        let write = device.write(Extent::new(0, 1), Buffer::zeroed(512).share(), Durability::Stable);
+        write.await.map_err(|error| Failure::device("write", error))?;
+        for disk in 0..lost {
+            let disk = format!("disk{disk}");
+            std::fs::copy(folder.path().join(&disk), degraded.path().join(&disk)).expect("copied");
+        }
+        Ok(())
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+    let spec = set(degraded.path(), "raid5:64KiB", &[0, 1]);
+    assert!(refusal(&spec).contains("data-may-be-wrong"));
+    let overruled = parse(&format!("{spec}?data-may-be-wrong")).expect("a specification");
+    remote::run(async { open(&overruled).await.map(drop).map_err(Failure::from) }).expect("overruled");
+}
+
 /// A rebuild continues from where it was when the set was closed.
 fn assert_rebuilt(spec: &Spec) {
     let in_sync = || {
@@ -623,6 +694,8 @@ const RESERVED: u8 = 2;
 const HANGS: u8 = 3;
 /// The same, and it has been asked.
 const HANGS_ASKED: u8 = 4;
+/// Its writes fail.
+const UNWRITABLE: u8 = 5;
 
 struct TamperedDevice {
     inner: Arc<dyn BlockDevice>,
@@ -659,7 +732,14 @@ impl Backend for Tampered {
 }
 
 impl BlockDevice for TamperedDevice {
-    block::forward!(self => self.inner; geometry, profile, write, flush, losses, unmap, write_zeroes, allocation, quiesced);
+    block::forward!(self => self.inner; geometry, profile, flush, losses, unmap, write_zeroes, allocation, quiesced);
+
+    fn write(&self, extent: Extent, data: block::Slice, durability: Durability) -> block::Pending<'_, ()> {
+        match self.trouble.load(Ordering::Relaxed) {
+            UNWRITABLE => Box::pin(std::future::ready(Err(DeviceError::NotReady))),
+            _ => self.inner.write(extent, data, durability),
+        }
+    }
 
     fn read(&self, extent: Extent, buffer: Buffer) -> block::Pending<'_, Buffer> {
         Box::pin(async move {

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use block::{BlockDevice, DeviceError};
 use contents::Consent;
@@ -24,6 +24,8 @@ use crate::Failure;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Behind an error, so that a failing set is not asked all the time.
 const PAUSE: Duration = Duration::from_secs(10);
+/// A spare that could not be made a member is tried again after so long; others are tried before.
+const SPARE_PAUSE: Duration = Duration::from_mins(5);
 
 /// What a step of growing zeroes of a member, mostly.
 const GROWN_BYTES: u64 = 8 << 20;
@@ -35,6 +37,8 @@ pub(super) struct Upkeep {
     /// `None` for a set of members that forget.
     pub(super) records: Option<Arc<Records>>,
     pub(super) spares: Vec<Spare>,
+    /// Those that could not be made members, until then.
+    pub(super) refused_spares: Vec<(Uuid, Instant)>,
     /// Of what rebuilding reads and writes.
     pub(super) throttle: Throttle,
     pub(super) opening: Opening,
@@ -331,18 +335,26 @@ impl Upkeep {
 
     async fn use_spares(&mut self) -> Result<(), DeviceError> {
         let failed = |state: &MemberState| *state == MemberState::Failed;
+        let now = self.opening.sleeper.now();
+        self.refused_spares.retain(|(_, until)| *until > now);
         while let Some(member) = self.set.status().states.members.iter().position(failed) {
             let needed = self.records.as_ref().map_or(0, |records| records.set().areas.end());
-            let fits = |spare: &Spare| spare.disk.geometry().bytes() >= needed;
+            let fits = |spare: &Spare| {
+                let is_refused = self.refused_spares.iter().any(|(uuid, _)| *uuid == spare.uuid);
+                spare.disk.geometry().bytes() >= needed && !is_refused
+            };
             let Some(at) = self.spares.iter().rposition(fits) else { return Ok(()) };
             let Spare { uuid, name, disk } = self.spares[at].clone();
-            tracing::info!(
-                set = self.running.label(),
-                member,
-                spare = name,
-                "a spare replaces a member of a RAID set"
-            );
-            self.put_in_place(member, uuid, disk, name.clone()).await?;
+            let set = self.running.label().to_owned();
+            tracing::info!(set, member, spare = name, "a spare replaces a member of a RAID set");
+            if let Err(error) = self.put_in_place(member, uuid, disk, name.clone()).await {
+                if self.is_taken_over() || self.set.status().is_out_of_service {
+                    return Err(error);
+                }
+                tracing::error!(set, spare = name, "a spare of a RAID set cannot be used: {error}");
+                self.refused_spares.push((uuid, self.opening.sleeper.now() + SPARE_PAUSE));
+                continue;
+            }
             self.spares.remove(at);
             self.running.state().names.spares.retain(|spare| *spare != name);
         }

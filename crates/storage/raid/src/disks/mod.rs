@@ -325,11 +325,7 @@ impl Records {
         self.set.lock().clone()
     }
 
-    /// Records that the set is in use, with members in these states: before the first write.
-    ///
-    /// # Errors
-    /// As [`MetadataStore::record`].
-    pub async fn start(&self, states: &MemberStates) -> Result<(), DeviceError> {
+    async fn write_start(&self, states: &MemberStates) -> Result<(), DeviceError> {
         let _turn = self.turn().await;
         let mut next = self.set().next(states, false);
         // A member that is missing may have a record with the next number, from a crash in the middle of writing it.
@@ -518,7 +514,15 @@ impl Records {
         if self.is_taken_over() {
             return Err(DeviceError::Fenced);
         }
-        let writers = self.writers.lock().clone();
+        // Nothing depends on the record of a spare, which has no data: it says which set it is of. One that hangs is not waited for each
+        // time that a member gets on.
+        let concerns_spares = {
+            let now = self.set.lock();
+            now.spares != next.spares || now.areas != next.areas
+        };
+        let is_written = |writer: &Arc<Writer>| concerns_spares || !next.spares.contains(&writer.uuid);
+        let writers: Vec<Arc<Writer>> =
+            self.writers.lock().iter().filter(|writer| is_written(writer)).cloned().collect();
         let mut lacking = vec![true; next.members.len()];
         let mut result = Ok(());
         for writer in &writers {
@@ -538,7 +542,7 @@ impl Records {
                 self.taken_over();
                 return Err(error);
             }
-            // Nothing depends on the record of a spare, which has no data. That of the journal's device tells it from an old copy of it.
+            // That of the journal's device tells it from an old copy of it.
             if let Some(member) = member {
                 lacking[member] = written.is_err() || state != Some(MemberState::InSync);
             }
@@ -556,6 +560,11 @@ impl Records {
 }
 
 impl MetadataStore for Records {
+    fn start(&self, states: &MemberStates) -> Pending<'_, ()> {
+        let states = states.clone();
+        Box::pin(async move { self.write_start(&states).await })
+    }
+
     fn record(&self, states: &MemberStates) -> Pending<'_, ()> {
         let states = states.clone();
         Box::pin(async move {

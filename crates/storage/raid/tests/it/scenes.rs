@@ -1,5 +1,6 @@
 //! Scenes: what a set does in one situation.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use block::{
@@ -382,6 +383,10 @@ impl MetadataStore for NoStore {
         let fails = self.fails;
         Box::pin(async move { if fails { Err(DeviceError::NotReady) } else { std::future::pending().await } })
     }
+
+    fn start(&self, _: &MemberStates) -> Pending<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 fn assembly(rig: &Rig, metadata: Arc<dyn MetadataStore>) -> Assembly {
@@ -514,6 +519,102 @@ fn only_regions_that_were_written_lately_are_synchronised() {
     write(&device, 80, 1, 1);
     drop(device);
     assert_eq!(crashed(&mut rig).status().unsynced_regions, 1);
+}
+
+#[test]
+fn a_write_that_ends_while_an_idle_set_is_flushed_keeps_its_bit() {
+    let mut kept = 0;
+    for number in 0..400 {
+        seed(number);
+        let mut rig = Rig::new(Level::Raid1, 2, 12, Guard::Bitmap);
+        let device = rig.created();
+        write(&device, 0, 1, 1);
+        let (settling, writing) = (Arc::clone(&device), Arc::clone(&device));
+        let ended = Arc::new(AtomicBool::new(false));
+        let write_ended = Arc::clone(&ended);
+        // It has begun, and ends before the set is flushed, beside that or behind it.
+        let slow = Box::pin(async move {
+            let data = Buffer::from(&[7; 512][..]).share();
+            writing.write(Extent::new(40, 1), data, Durability::Cached).await.expect("written");
+            write_ended.store(true, Ordering::SeqCst);
+        });
+        let settled = Box::pin(async move {
+            let known = settling.settle(0).await.expect("settled");
+            settling.settle(known).await.expect("settled");
+        });
+        assert_eq!(run(vec![slow, settled], 100_000), End::Done);
+        drop(device);
+        let device = crashed(&mut rig);
+        let copies: Vec<Vec<u8>> = rig
+            .disks
+            .iter()
+            .map(|disk| {
+                let (disk, lba) = (disk.clone(), rig.data_lba(40));
+                end(async move { disk.read(Extent::new(lba, 1), Buffer::zeroed(512)).await })
+                    .expect("read")
+                    .to_vec()
+            })
+            .collect();
+        if copies[0] != copies[1] {
+            assert!(
+                device.status().unsynced_regions > 0,
+                "seed {number}: the copies differ, and nothing says so"
+            );
+            kept += 1;
+        }
+    }
+    assert!(kept > 0, "no seed had what this is about");
+}
+
+#[test]
+fn a_bad_sector_is_not_filled_in_from_parity_that_may_not_fit() {
+    seed(22);
+    let mut rig = Rig::of_used_disks(Level::Raid5, 3, 6, Guard::Bitmap);
+    let device = Arc::new(rig.assemble(Origin::New, &[]).expect("a set"));
+    let strip = rig.layout.strip(0, 0);
+    let lba = rig.data_lba(strip.lba);
+    rig.disks[strip.member].spoil(lba);
+    let reading = Arc::clone(&device);
+    let result = end(async move { reading.read(Extent::new(0, 1), Buffer::zeroed(512)).await });
+    assert_eq!(result.map(|data| data.to_vec()), Err(DeviceError::Unreadable(block::Lba(0))));
+    let regions = device.status().unsynced_regions;
+    let synchronising = Arc::clone(&device);
+    let all = end(async move {
+        let mut done = 0;
+        while let Some(progress) = synchronising.synchronise_step(done).await? {
+            done = progress.done % progress.total;
+        }
+        Ok::<(), DeviceError>(())
+    });
+    assert_eq!((all, regions > 1, device.status().unsynced_regions), (Ok(()), true, 1));
+    assert_eq!(scrub(&device, 0, true), Scrubbed::Unreadable { is_repaired: false });
+    // What is written there makes its column whole.
+    write(&device, 0, 1, 9);
+    assert_eq!(read(&device, 0, 1), vec![9; 512]);
+}
+
+#[test]
+fn a_member_without_a_cache_may_be_replaced_by_one_with() {
+    seed(23);
+    let mut rig = Rig::new(Level::Raid1, 2, 4, Guard::Bitmap);
+    rig.disks.iter().for_each(Disk::say_no_cache);
+    assert!(rig.created().profile().volatile_cache);
+}
+
+#[test]
+fn a_start_that_is_refused_records_nothing() {
+    seed(24);
+    let mut rig = Rig::new(Level::Raid5, 3, 6, Guard::Bitmap);
+    let device = rig.created();
+    write(&device, 0, 1, 1);
+    drop(device);
+    let refused = rig.assemble(Origin::Existing, &[2]);
+    assert!(matches!(refused, Err(AssemblyError::DataMayBeWrong { regions: 1 })), "{:?}", refused.err());
+    assert_eq!(rig.store.states(), MemberStates::in_sync(3));
+    assert_eq!(
+        read(&Arc::new(rig.assemble(Origin::Existing, &[]).expect("all are there")), 0, 1),
+        vec![1; 512]
+    );
 }
 
 #[test]
