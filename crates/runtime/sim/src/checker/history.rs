@@ -37,6 +37,8 @@ pub(super) struct Entry {
     pub(super) begun: Moment,
     /// From then on it will not take effect any more.
     pub(super) ended: Option<Moment>,
+    /// Its writer was told that it is done.
+    pub(super) answered: bool,
     /// It had taken effect by then.
     pub(super) effective: Option<Moment>,
     /// A flush has made it last.
@@ -80,6 +82,7 @@ impl Entry {
             value: 0,
             begun,
             ended: None,
+            answered: false,
             effective: None,
             lasts: false,
             writer: 0,

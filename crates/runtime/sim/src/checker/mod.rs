@@ -290,6 +290,7 @@ impl Checker {
             if let Some(entry) = block.writes.iter_mut().rev().find(|entry| entry.id == id) {
                 (block.changed, block.shown) = (now, None);
                 let ended = *entry.ended.get_or_insert(now);
+                entry.answered |= done;
                 // An answer from before the power cut tells of then.
                 if done && !entry.cut {
                     block.settled = false;
@@ -374,8 +375,9 @@ impl Checker {
                     Loss::Certain => {}
                 }
                 let (restart, looks_closer) = self.restarted;
+                // One that looks closer counts what was answered: what it gave up before the restart it knows to be uncertain.
                 entry.told |= self.told.get(&entry.writer).is_some_and(|at| entry.begun < *at)
-                    || entry.begun < restart && !looks_closer(entry.writer);
+                    || entry.begun < restart && !(looks_closer(entry.writer) && entry.answered);
                 block.settled &= entry.told;
                 if entry.writer == writer && !entry.told {
                     let what = format!(

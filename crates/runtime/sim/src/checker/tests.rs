@@ -296,3 +296,23 @@ fn a_torn_block_is_wrong() {
     torn[256..].fill(0);
     assert!(!reads(&mut checker, &torn));
 }
+
+#[test]
+fn what_was_given_up_before_a_restart_may_be_lost_untold_and_what_was_answered_may_not() {
+    for is_answered in [false, true] {
+        let mut checker = checker();
+        let lost = checker.begin_write(1, 0, 1, WriteKind::default());
+        if is_answered {
+            checker.wrote(lost)
+        } else {
+            checker.is_over(lost)
+        }
+        // Somebody has seen it.
+        let seen = data(&checker, lost);
+        assert!(reads(&mut checker, &seen));
+        checker.sync_failed(0, &seen, &[0; 512]);
+        checker.has_restarted(|_| true);
+        let flush = checker.now();
+        assert_eq!(checker.flushed(1, flush).is_err(), is_answered);
+    }
+}
