@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::share::Share;
 use crate::frame::PATHS_MAX;
 use crate::login::{Psk, Refusal};
 use crate::pdu::MESSAGE_BYTES_MAX;
@@ -23,6 +24,8 @@ pub struct Config {
     pub sessions_max: usize,
     /// A session from which nothing comes for so long, or no acknowledgement of what was sent, has ended.
     pub session_timeout: Duration,
+    /// Which of several machines at its place this is: its sessions have their numbers by that.
+    pub share: Share,
 }
 
 impl Default for Config {
@@ -35,6 +38,7 @@ impl Default for Config {
             paths: PATHS_MAX as u8,
             sessions_max: 256,
             session_timeout: Duration::from_secs(60),
+            share: Share::ALL,
         }
     }
 }
@@ -47,6 +51,7 @@ impl Config {
         self.credit = self.credit.max(MESSAGE_BYTES_MAX as u32);
         self.queue_depth = self.queue_depth.max(2);
         self.paths = self.paths.clamp(1, PATHS_MAX as u8);
+        self.share = self.share.checked();
         self
     }
 }

@@ -161,6 +161,9 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
     fn new_session_id(&mut self) -> u32 {
         loop {
             let id = self.chance.u64() as u32;
+            if !self.config.share.has(id) {
+                continue;
+            }
             let is_used = self.sessions.contains_key(&id)
                 || self.quiescing.contains_key(&SessionId(id))
                 || self.half_open.iter().any(|half_open| half_open.session == id);

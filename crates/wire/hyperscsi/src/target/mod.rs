@@ -11,18 +11,21 @@
 //! driver says that its commands cannot reach the medium any more ([`Target::quiesced`]).
 //!
 //! The driver calls [`Target::poll_transmit`] and [`Target::poll_event`] until they are empty after each other call, and
-//! [`Target::handle_timeout`] when [`Target::poll_timeout`] says so. `A` is an address of the network.
+//! [`Target::handle_timeout`] when [`Target::poll_timeout`] says so. `A` is an address of the network. A server with several cores
+//! has a machine on each ([`Share`]).
 
 mod config;
 mod event;
 mod login;
 mod session;
+mod share;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 pub use config::{Admission, Config, Directory};
 pub use event::{Event, SessionEnd, SessionId, TaskId};
+pub use share::Share;
 
 use self::login::HalfOpen;
 use self::session::{Misbehaved, Nexus, Session};

@@ -5,4 +5,5 @@ mod frames;
 mod hostile;
 mod pair;
 mod scenes;
+mod shares;
 mod tshark;
