@@ -25,8 +25,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use reactor::{
-    DatagramOptions, Datagrams, Detached, ListenOptions, Listener, Park, SharedWorld, Spin, Stream,
-    StreamOptions, Unpark, World,
+    DatagramOptions, Datagrams, Detached, DetachedDatagrams, ListenOptions, Listener, Park, SharedWorld,
+    Spin, Stream, StreamOptions, Unpark, World,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
@@ -362,6 +362,14 @@ impl World for Epoll {
 
     fn datagrams(&self, options: &DatagramOptions) -> io::Result<Box<dyn Datagrams>> {
         Ok(Box::new(datagrams::open(&self.poller, options)?))
+    }
+
+    fn detached_datagrams(&self, options: &DatagramOptions) -> io::Result<DetachedDatagrams> {
+        datagrams::open_detached(options)
+    }
+
+    fn adopt_datagrams(&self, detached: DetachedDatagrams) -> io::Result<Box<dyn Datagrams>> {
+        Ok(Box::new(datagrams::adopt(&self.poller, detached)?))
     }
 
     fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>> {

@@ -1,15 +1,15 @@
 //! Frames of raw Ethernet over a pair of interfaces in a network namespace, and UDP over loopback.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use host::namespace::Namespace;
 use host::rtnetlink::{InterfaceSettings, Rtnetlink};
 use host::{Epoll, EpollOptions};
 use reactor::{
-    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, DatagramRing, Datagrams, MacAddress,
-    OutDatagram, OutSlice, block_on, sleep, timeout, world, yield_now,
+    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, DatagramRing, DatagramShare,
+    Datagrams, MacAddress, OutDatagram, OutSlice, block_on, sleep, timeout, world, yield_now,
 };
 use rustix::thread::CapabilitySet;
 
@@ -337,36 +337,130 @@ fn a_ring_of_a_usual_mtu_has_short_places_and_few_of_them() {
     });
 }
 
+const AT: u16 = 7;
+
+fn shared(options: &DatagramOptions, index: u32, count: u32) -> DatagramOptions {
+    DatagramOptions { share: Some(DatagramShare { index, count, word_at: AT }), ..options.clone() }
+}
+
+/// Payloads with these words, from `from`; the words that each of `all` gets, when as many have come.
+async fn divided(
+    from: &dyn Datagrams,
+    to: DatagramAddress,
+    words: &[u32],
+    all: &[Box<dyn Datagrams>],
+) -> Vec<Vec<u32>> {
+    for word in words {
+        send(from, to, &[&[9; AT as usize][..], &word.to_be_bytes(), b"behind"].concat());
+    }
+    let mut arrived = vec![Vec::new(); all.len()];
+    let mut batch = DatagramBatch::new(8, 100);
+    while arrived.iter().map(Vec::len).sum::<usize>() < words.len() {
+        for (socket, arrived) in all.iter().zip(&mut arrived) {
+            if socket.try_receive(&mut batch).is_ok() {
+                let word =
+                    |payload: &[u8]| u32::from_be_bytes(payload[7..11].try_into().expect("four bytes"));
+                arrived.extend(batch.iter().map(|(_, payload)| word(payload)));
+            }
+        }
+        yield_now().await;
+    }
+    arrived
+}
+
+const WORDS: [u32; 7] = [0, 5, 0xffff_ffff, 4, 3, 0x8000_0001, 7];
+
+/// What each of three is for, in the order in which it was sent.
+fn thirds() -> Vec<Vec<u32>> {
+    let of = |index| WORDS.iter().copied().filter(|word| word % 3 == index).collect();
+    (0..3).map(of).collect()
+}
+
 #[test]
-fn sockets_of_a_group_share_senders_among_them() {
+fn sockets_of_an_interface_share_what_arrives_by_a_word_whichever_come_and_go() {
+    with_pair(|| {
+        for way in WAYS {
+            run(async {
+                let options = with_ring(way, "right");
+                let left = open(&ethernet("left", ETHER_TYPE));
+                // Opened in any order, one of them for another thread.
+                let last = open(&shared(&options, 2, 3));
+                let first = world().detached_datagrams(&shared(&options, 0, 3)).expect("opened");
+                let mut all = vec![
+                    world().adopt_datagrams(first).expect("adopted"),
+                    open(&shared(&options, 1, 3)),
+                    last,
+                ];
+                let to = all[0].local();
+                send(&*left, to, b"short"); // for nobody
+                assert_eq!(divided(&*left, to, &WORDS, &all).await, thirds());
+                all[0] = open(&shared(&options, 0, 3));
+                assert_eq!(divided(&*left, to, &WORDS, &all).await, thirds());
+                let rtnetlink = Rtnetlink::open().expect("the kernel's");
+                let index = rtnetlink.index("right").expect("there");
+                rtnetlink.set_down(index).expect("down");
+                let mut batch = DatagramBatch::new(8, 100);
+                for socket in &all {
+                    let told = socket.receive(&mut batch).await.expect_err("it is down");
+                    assert_eq!(told.kind(), io::ErrorKind::NetworkDown);
+                }
+                rtnetlink.set_up(index, &InterfaceSettings::default()).expect("up again");
+                carries().await;
+                assert_eq!(divided(&*left, to, &WORDS, &all).await, thirds());
+            });
+        }
+    });
+}
+
+/// Nothing of the share is used by one that is alone.
+#[test]
+fn one_of_one_gets_everything() {
     with_pair(|| {
         run(async {
-            let shared = DatagramOptions { share: Some(7), ..ethernet("right", ETHER_TYPE) };
-            let (one, two) = (open(&shared), open(&shared));
             let left = open(&ethernet("left", ETHER_TYPE));
-            let rtnetlink = Rtnetlink::open().expect("the kernel's");
-            let index = rtnetlink.index("left").expect("there");
-            let mut counts = [0; 2];
-            for last in [4, 5, 6, 7] {
-                let ethernet = Some([2, 0, 0, 0, 0, last]);
-                rtnetlink
-                    .set_up(index, &InterfaceSettings { ethernet, ..Default::default() })
-                    .expect("changed");
-                send(&*left, one.local(), b"first");
-                send(&*left, one.local(), b"second");
-                let mut batch = DatagramBatch::new(8, 100);
-                let mut of_this_sender = [0; 2];
-                while of_this_sender.iter().sum::<usize>() < 2 {
-                    for (socket, count) in [&one, &two].into_iter().zip(&mut of_this_sender) {
-                        *count += socket.try_receive(&mut batch).unwrap_or(0);
-                    }
-                    yield_now().await;
-                }
-                assert!(matches!(of_this_sender, [2, 0] | [0, 2]), "{of_this_sender:?}");
-                counts = [counts[0] + of_this_sender[0], counts[1] + of_this_sender[1]];
-            }
-            assert_eq!(counts, [4, 4]);
+            let right = open(&shared(&ethernet("right", ETHER_TYPE), 0, 1));
+            send(&*left, right.local(), b"short");
+            assert_eq!(received(&*right).await, [(left.local(), b"short".to_vec())]);
         });
+    });
+}
+
+#[test]
+fn sockets_of_a_udp_port_share_what_arrives_by_a_word() {
+    run(async {
+        for loopback in [LOOPBACK, SocketAddr::from((Ipv6Addr::LOCALHOST, 0))] {
+            let at = |at| DatagramOptions {
+                endpoint: DatagramEndpoint::Udp(at),
+                receive_buffer_bytes: None,
+                ring: None,
+                payload_bytes_min: 0,
+                share: None,
+            };
+            let first = open(&shared(&at(loopback), 0, 3));
+            let DatagramAddress::Udp(local) = first.local() else { panic!("it is UDP") };
+            // Alone it gets everything, since nobody else is there.
+            let sender = open(&at(loopback));
+            let alone = [first];
+            assert_eq!(divided(&*sender, alone[0].local(), &WORDS, &alone).await, [WORDS]);
+            let [first] = alone;
+            let mut all = vec![first];
+            for index in 1..3 {
+                let other = world().detached_datagrams(&shared(&at(local), index, 3)).expect("opened");
+                all.push(world().adopt_datagrams(other).expect("adopted"));
+            }
+            for word in WORDS {
+                let wanted = (0..3).map(|index| if word % 3 == index { vec![word] } else { Vec::new() });
+                let found = divided(&*sender, all[0].local(), &[word], &all).await;
+                assert_eq!(found, wanted.collect::<Vec<_>>());
+            }
+            // Another server does not get in between.
+            for options in [at(local), shared(&at(local), 0, 3)] {
+                let refused = world().datagrams(&options).err().expect("the port is taken");
+                assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+            }
+            drop(all);
+            drop(open(&shared(&at(local), 0, 3)));
+        }
     });
 }
 

@@ -12,7 +12,7 @@ use std::num::ParseIntError;
 use std::str::FromStr;
 use std::task::{Context, Poll};
 
-use crate::OutSlice;
+use crate::{Detached, OutSlice};
 
 /// Receives and sends datagrams, and never blocks.
 pub trait Datagrams {
@@ -96,9 +96,28 @@ pub struct DatagramOptions {
     pub ring: Option<DatagramRing>,
     /// An interface with a smaller MTU is refused.
     pub payload_bytes_min: usize,
-    /// With a number, several threads of this machine may open the same endpoint with it, and share what arrives: all from one
-    /// sender comes to one of them, as long as none is opened or closed.
-    pub share: Option<u16>,
+    /// Several threads have an endpoint each at the same place, and share what arrives. They are to be opened in the order of their
+    /// numbers. Over UDP what arrives may come to another one than it is for, at times.
+    pub share: Option<DatagramShare>,
+}
+
+/// One of several endpoints at the same place: what arrives is divided among them by a word of its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramShare {
+    /// The number of this one, below `count`. It gets the payloads whose word leaves this remainder, divided by `count`.
+    pub index: u32,
+    /// So many, at least 1.
+    pub count: u32,
+    /// Where payloads have the word (big-endian). What ends before is for nobody, or for the first.
+    pub word_at: u16,
+}
+
+/// An endpoint on its way to the thread that will receive from it.
+pub struct DetachedDatagrams {
+    /// This end.
+    pub local: DatagramAddress,
+    /// What [`World::adopt_datagrams`](crate::World::adopt_datagrams) of the same kind of world makes an endpoint of.
+    pub endpoint: Detached,
 }
 
 /// A ring for frames that are received.

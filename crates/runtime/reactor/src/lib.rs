@@ -25,7 +25,7 @@ mod world;
 pub use alone::Alone;
 pub use datagrams::{
     DatagramAddress, DatagramBatch, DatagramDrops, DatagramEndpoint, DatagramOptions, DatagramRing,
-    Datagrams, MacAddress, NotAMacAddress, OutDatagram,
+    DatagramShare, Datagrams, DetachedDatagrams, MacAddress, NotAMacAddress, OutDatagram,
 };
 pub use executor::{ExecutorId, Suspended, block_on, executor, now, spawn, suspend, world, yield_now};
 pub use join::JoinHandle;

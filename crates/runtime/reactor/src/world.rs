@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU8;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::datagrams::{DatagramOptions, Datagrams};
+use crate::datagrams::{DatagramOptions, Datagrams, DetachedDatagrams};
 use crate::path::PathInfo;
 
 /// A slice to receive into.
@@ -225,6 +225,21 @@ pub trait World {
     /// # Errors
     /// A sentence that says what is missing and how to get it, where the system's has none; that this world has none.
     fn datagrams(&self, _options: &DatagramOptions) -> io::Result<Box<dyn Datagrams>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Opens an endpoint of datagrams for another thread, which makes it its own by [`World::adopt_datagrams`]. What arrives meanwhile
+    /// waits there.
+    ///
+    /// # Errors
+    /// Those of [`World::datagrams`].
+    fn detached_datagrams(&self, _options: &DatagramOptions) -> io::Result<DetachedDatagrams> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Makes an endpoint that another thread opened one of this thread.
+    ///
+    /// # Errors
+    /// The system's; that it is one of another kind of world.
+    fn adopt_datagrams(&self, _detached: DetachedDatagrams) -> io::Result<Box<dyn Datagrams>> {
         Err(io::ErrorKind::Unsupported.into())
     }
     /// Makes a stream that another thread detached one of this thread.

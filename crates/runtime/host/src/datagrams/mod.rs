@@ -17,8 +17,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use libc::{sock_filter, sock_fprog};
 use reactor::{
-    DatagramAddress, DatagramBatch, DatagramDrops, DatagramEndpoint, DatagramOptions, Datagrams, OutDatagram,
+    DatagramAddress, DatagramBatch, DatagramDrops, DatagramEndpoint, DatagramOptions, DatagramShare,
+    Datagrams, DetachedDatagrams, OutDatagram,
 };
 use rustix::event::epoll::EventFlags;
 use rustix::net::sockopt;
@@ -37,6 +39,8 @@ const RING_MAX: usize = 32;
 pub(crate) struct HostDatagrams {
     source: Source,
     kind: Kind,
+    /// What is received, unless the socket has a queue.
+    ring: Option<Rc<ReceiveRing>>,
     local: DatagramAddress,
     calls: RefCell<Calls>,
     /// For how many the next call asks.
@@ -56,33 +60,69 @@ struct UdpSocket {
     joins: Cell<bool>,
 }
 
-pub(crate) fn open(poller: &Rc<Poller>, options: &DatagramOptions) -> io::Result<HostDatagrams> {
-    let (socket, kind, local) = match &options.endpoint {
-        DatagramEndpoint::Ethernet { interface, ether_type } => {
-            let (socket, packet) = Packet::open(interface, *ether_type, options)?;
-            let local = packet.local();
-            (socket, Kind::Packet(packet), local)
+/// An endpoint that no thread receives from yet.
+struct Opened {
+    socket: OwnedFd,
+    /// `None` for UDP.
+    packet: Option<(Packet, Option<ReceiveRing>)>,
+    local: DatagramAddress,
+}
+
+impl Opened {
+    fn open(options: &DatagramOptions) -> io::Result<Opened> {
+        match &options.endpoint {
+            DatagramEndpoint::Ethernet { interface, ether_type } => {
+                let (socket, packet, ring) = Packet::open(interface, *ether_type, options)?;
+                let local = packet.local();
+                Ok(Opened { socket, packet: Some((packet, ring)), local })
+            }
+            DatagramEndpoint::Udp(at) => {
+                let (socket, local) = udp::open(*at, options)?;
+                Ok(Opened { socket, packet: None, local })
+            }
         }
-        DatagramEndpoint::Udp(at) => {
-            let (socket, local) = udp::open(*at, options)?;
-            let joined = Joined::open(&socket).map(RefCell::new);
-            // Kernels that cannot hand over joined ones (before 5.0) may not know how to send them either, and say nothing.
-            let joins = Cell::new(joined.is_some());
-            (socket, Kind::Udp(UdpSocket { joined, joins }), local)
-        }
-    };
-    let source = poller.register(socket, EventFlags::IN | EventFlags::OUT)?;
-    if let Kind::Packet(Packet { ring: Some(ring), .. }) = &kind {
-        poller.watch(&source, ring);
     }
-    Ok(HostDatagrams {
-        source,
-        kind,
-        local,
-        calls: RefCell::new(Calls::new(CALL_MAX)),
-        asking: Cell::new(2),
-        drops: Cell::default(),
-    })
+
+    fn register(self, poller: &Rc<Poller>) -> io::Result<HostDatagrams> {
+        let Opened { socket, packet, local } = self;
+        let (kind, ring) = match packet {
+            Some((packet, ring)) => (Kind::Packet(packet), ring.map(Rc::new)),
+            None => {
+                let joined = Joined::open(&socket).map(RefCell::new);
+                // Kernels that cannot hand over joined ones (before 5.0) may not know how to send them either, and say nothing.
+                let joins = Cell::new(joined.is_some());
+                (Kind::Udp(UdpSocket { joined, joins }), None)
+            }
+        };
+        let source = poller.register(socket, EventFlags::IN | EventFlags::OUT)?;
+        if let Some(ring) = &ring {
+            poller.watch(&source, ring);
+        }
+        Ok(HostDatagrams {
+            source,
+            kind,
+            ring,
+            local,
+            calls: RefCell::new(Calls::new(CALL_MAX)),
+            asking: Cell::new(2),
+            drops: Cell::default(),
+        })
+    }
+}
+
+pub(crate) fn open(poller: &Rc<Poller>, options: &DatagramOptions) -> io::Result<HostDatagrams> {
+    Opened::open(options)?.register(poller)
+}
+
+/// Opens an endpoint for another thread.
+pub(crate) fn open_detached(options: &DatagramOptions) -> io::Result<DetachedDatagrams> {
+    let opened = Opened::open(options)?;
+    Ok(DetachedDatagrams { local: opened.local, endpoint: Box::new(opened) })
+}
+
+pub(crate) fn adopt(poller: &Rc<Poller>, detached: DetachedDatagrams) -> io::Result<HostDatagrams> {
+    let opened = detached.endpoint.downcast::<Opened>().map_err(|_| io::ErrorKind::InvalidInput)?;
+    opened.register(poller)
 }
 
 impl Datagrams for HostDatagrams {
@@ -100,16 +140,13 @@ impl Datagrams for HostDatagrams {
             true => noted += 1,
             false => self.count(|drops| drops.too_long += 1),
         };
-        match &self.kind {
-            Kind::Packet(Packet { ring: Some(ring), .. }) => {
-                self.receive_from(ring, most, &mut put)?;
-                return Ok(noted);
-            }
-            Kind::Udp(UdpSocket { joined: Some(joined), .. }) => {
-                self.receive_joined(joined, most, &mut put)?;
-                return Ok(noted);
-            }
-            Kind::Packet(_) | Kind::Udp(_) => {}
+        if let Some(ring) = &self.ring {
+            self.receive_from(ring, most, &mut put)?;
+            return Ok(noted);
+        }
+        if let Kind::Udp(UdpSocket { joined: Some(joined), .. }) = &self.kind {
+            self.receive_joined(joined, most, &mut put)?;
+            return Ok(noted);
         }
         let reading = &self.source.readiness.reading;
         reading.check()?;
@@ -153,8 +190,10 @@ impl Datagrams for HostDatagrams {
         batch: &mut DatagramBatch,
         take: &mut dyn FnMut(DatagramAddress, &mut [u8]),
     ) -> io::Result<usize> {
+        if let Some(ring) = &self.ring {
+            return self.receive_from(ring, RING_MAX, take);
+        }
         match &self.kind {
-            Kind::Packet(Packet { ring: Some(ring), .. }) => self.receive_from(ring, RING_MAX, take),
             Kind::Udp(UdpSocket { joined: Some(joined), .. }) => self.receive_joined(joined, CALL_MAX, take),
             Kind::Packet(_) | Kind::Udp(_) => {
                 let received = self.try_receive(batch)?;
@@ -207,7 +246,7 @@ impl Datagrams for HostDatagrams {
 
     fn poll_receivable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let has_any = match &self.kind {
-            Kind::Packet(packet) => packet.ring.as_ref().is_some_and(|ring| ring.has_any()),
+            Kind::Packet(_) => self.ring.as_ref().is_some_and(|ring| ring.has_any()),
             Kind::Udp(socket) => socket
                 .joined
                 .as_ref()
@@ -230,7 +269,7 @@ impl Datagrams for HostDatagrams {
     fn payload_bytes_max(&self) -> usize {
         match &self.kind {
             Kind::Packet(packet) => {
-                let received = packet.ring.as_ref().map_or(usize::MAX, |ring| ring.payload_bytes_max());
+                let received = self.ring.as_ref().map_or(usize::MAX, |ring| ring.payload_bytes_max());
                 packet.mtu(self.source.socket()).min(received)
             }
             Kind::Udp(_) => udp::PAYLOAD_BYTES_MAX,
@@ -243,7 +282,7 @@ impl Datagrams for HostDatagrams {
             Kind::Packet(_) => {
                 let new = packet::drops(self.source.socket());
                 self.count(|drops| drops.receive_buffer_full += new);
-                if let Some(ring) = self.ring() {
+                if let Some(ring) = &self.ring {
                     let too_long = ring.too_long.take();
                     self.count(|drops| drops.too_long += too_long);
                 }
@@ -258,13 +297,6 @@ impl Datagrams for HostDatagrams {
 }
 
 impl HostDatagrams {
-    fn ring(&self) -> Option<&ReceiveRing> {
-        match &self.kind {
-            Kind::Packet(packet) => packet.ring.as_deref(),
-            Kind::Udp(_) => None,
-        }
-    }
-
     /// Hands what has been received joined to `take`, at most so many; how many that were.
     fn receive_joined(
         &self,
@@ -326,6 +358,22 @@ impl HostDatagrams {
         what(&mut drops);
         self.drops.set(drops);
     }
+}
+
+/// A program (classic BPF) that leaves the remainder of a word of the payload in its accumulator: the number of the endpoint that it is
+/// for.
+fn remainder(share: DatagramShare) -> [sock_filter; 2] {
+    let step = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let load = step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, share.word_at.into());
+    [load, step(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, share.count)]
+}
+
+/// Attaches a program.
+fn attach(socket: BorrowedFd<'_>, name: libc::c_int, program: &mut [sock_filter]) -> io::Result<()> {
+    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = sock_fprog { len, filter: program.as_mut_ptr() };
+    // The kernel copies the program, which lives until then.
+    set_option(socket, libc::SOL_SOCKET, name, &program)
 }
 
 /// The receive buffer that was asked for, or as much of it as the process may have.

@@ -9,16 +9,15 @@ use std::ffi::CStr;
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::rc::Rc;
 
-use libc::{sock_filter, sock_fprog, sockaddr_ll, sockaddr_storage, socklen_t};
-use reactor::{DatagramAddress, DatagramOptions, DatagramRing, MacAddress};
+use libc::{sock_filter, sockaddr_ll, sockaddr_storage, socklen_t};
+use reactor::{DatagramAddress, DatagramOptions, DatagramRing, DatagramShare, MacAddress};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::calls::Name;
 use super::ring::ReceiveRing;
-use super::{get_option, set_option, set_receive_buffer};
+use super::{attach, get_option, remainder, set_option, set_receive_buffer};
 use crate::tap::request;
 
 /// A ring where no receive buffer is asked for.
@@ -30,8 +29,6 @@ pub(super) struct Packet {
     bound: sockaddr_ll,
     /// As it was last seen.
     mtu: Cell<usize>,
-    /// What is received, unless the socket has a queue.
-    pub(super) ring: Option<Rc<ReceiveRing>>,
 }
 
 impl Packet {
@@ -39,7 +36,7 @@ impl Packet {
         interface: &str,
         ether_type: u16,
         options: &DatagramOptions,
-    ) -> io::Result<(OwnedFd, Packet)> {
+    ) -> io::Result<(OwnedFd, Packet, Option<ReceiveRing>)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Without a protocol nothing arrives before it is bound.
         let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, None)
@@ -59,13 +56,15 @@ impl Packet {
             let ring = ReceiveRing::open(&socket, payload_bytes.min(longest), bytes, places_max);
             ring.inspect_err(|error| tracing::debug!(interface, %error, "frames are received without a ring"))
                 .ok()
-                .map(Rc::new)
         });
         if ring.is_none() {
             set_receive_buffer(&socket, options.receive_buffer_bytes)?;
         }
         // What this machine sends is no news. A kernel before 4.20 has no such option; it marks those frames.
         let _ = set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32);
+        if let Some(share) = options.share.filter(|share| share.count > 1) {
+            take_share(&socket, share)?;
+        }
         let bound = bind(&socket, &asked)?;
         if !matches!(bound.sll_hatype, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK) || bound.sll_halen != 6 {
             let why = format!("{interface} is not an Ethernet interface: name one that is (ip link)");
@@ -75,7 +74,7 @@ impl Packet {
             let why = format!("interface {interface} is down: bring it up (ip link set {interface} up)");
             return Err(io::Error::new(io::ErrorKind::NetworkDown, why));
         }
-        let packet = Packet { interface: interface.to_owned(), bound, mtu: Cell::new(0), ring };
+        let packet = Packet { interface: interface.to_owned(), bound, mtu: Cell::new(0) };
         let (mtu, least) = (packet.mtu(&socket), options.payload_bytes_min);
         if mtu < least {
             let why = format!(
@@ -83,10 +82,7 @@ impl Packet {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        if let Some(group) = options.share {
-            share(&socket, group)?;
-        }
-        Ok((socket, packet))
+        Ok((socket, packet, ring))
     }
 
     pub(super) fn local(&self) -> DatagramAddress {
@@ -124,11 +120,20 @@ pub(super) fn take_only(socket: &OwnedFd, at: u16, words: &[u32]) -> io::Result<
     // An equal one goes on behind the refusal.
     program.extend(words.iter().enumerate().map(|(place, word)| step(compare, words.len() - place, *word)));
     program.extend([0, u32::MAX].map(|bytes| step(libc::BPF_RET | libc::BPF_K, 0, bytes)));
-    let length = u16::try_from(program.len()).ok().filter(|_| words.len() <= usize::from(u8::MAX));
-    let length = length.ok_or(io::ErrorKind::InvalidInput)?;
-    let program = sock_fprog { len: length, filter: program.as_mut_ptr() };
-    // The kernel copies the program, which lives until then.
-    set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+    match words.len() <= usize::from(u8::MAX) {
+        true => attach(socket.as_fd(), libc::SO_ATTACH_FILTER, &mut program),
+        false => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
+/// The same by the remainder of the word. Every socket of an interface is asked, whichever of them come and go: with PACKET_FANOUT they have
+/// places in a list, which change when an interface goes down or a socket is closed.
+fn take_share(socket: &OwnedFd, share: DatagramShare) -> io::Result<()> {
+    let step = |code: u32, jf: u8, k: u32| sock_filter { code: code as u16, jt: 0, jf, k };
+    let mut program = remainder(share).to_vec();
+    program.push(step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, share.index));
+    program.extend([u32::MAX, 0].map(|bytes| step(libc::BPF_RET | libc::BPF_K, 0, bytes)));
+    attach(socket.as_fd(), libc::SO_ATTACH_FILTER, &mut program)
 }
 
 /// Who has sent a frame; `None` if it is not for this station.
@@ -192,26 +197,6 @@ fn is_up(socket: &OwnedFd, interface: &str) -> io::Result<bool> {
     // SAFETY: SIOCGIFFLAGS has just written this field.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
     Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
-}
-
-/// Lets sockets of one group share what arrives, by the sender's address (PACKET_FANOUT, packet(7)). The kernel's own hash knows
-/// IP alone, and would give all to one.
-fn share(socket: &OwnedFd, group: u16) -> io::Result<()> {
-    let kind = libc::PACKET_FANOUT_CBPF | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
-    set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_FANOUT, &(u32::from(group) | kind << 16))?;
-    // The last four bytes of the sender's address, behind the six of the receiver's.
-    let last_of_sender = (libc::SKF_LL_OFF + 8) as u32;
-    let mut program = [
-        libc::sock_filter {
-            code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16,
-            jt: 0,
-            jf: 0,
-            k: last_of_sender,
-        },
-        libc::sock_filter { code: (libc::BPF_RET | libc::BPF_A) as u16, jt: 0, jf: 0, k: 0 },
-    ];
-    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, &program)
 }
 
 fn not_allowed(interface: &str, errno: Errno) -> io::Error {

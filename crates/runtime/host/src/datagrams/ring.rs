@@ -43,6 +43,9 @@ pub(crate) struct ReceiveRing {
     pub(super) too_long: Cell<u64>,
 }
 
+// SAFETY: the mapping may be read and written from any thread; that one at a time has the ring is what `Send` without `Sync` says.
+unsafe impl Send for ReceiveRing {}
+
 impl ReceiveRing {
     /// For an interface with a usual MTU: slots of 2 KiB.
     pub(super) const SHORT_PAYLOAD_BYTES: usize = (2 << 10) - PAYLOAD_AT;

@@ -11,19 +11,20 @@ use reactor::{DatagramAddress, DatagramOptions};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 
 use super::calls::Name;
-use super::{get_option, set_option, set_receive_buffer};
+use super::{attach, get_option, remainder, set_option, set_receive_buffer};
 use crate::tcp;
 
 /// What IPv4 has room for: 65,535 bytes with both headers.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 65_507;
 
 pub(super) fn open(at: SocketAddr, options: &DatagramOptions) -> io::Result<(OwnedFd, DatagramAddress)> {
-    let kind = Type::DGRAM.nonblocking().cloexec();
-    let socket = Socket::new(Domain::for_address(at), kind, Some(Protocol::UDP))?;
-    if at.is_ipv6() {
-        socket.set_only_v6(true)?;
+    let share = options.share.filter(|share| share.count > 1);
+    if share.is_some_and(|share| share.index == 0) && at.port() != 0 {
+        // Who shares a port may share it with any process of the same user. This one finds such a process.
+        socket(at)?.bind(&at.into())?;
     }
-    if options.share.is_some() {
+    let socket = socket(at)?;
+    if share.is_some() {
         socket.set_reuse_port(true)?;
     }
     let (level, name) = match at.is_ipv4() {
@@ -33,10 +34,27 @@ pub(super) fn open(at: SocketAddr, options: &DatagramOptions) -> io::Result<(Own
     // The same number in both.
     set_option(socket.as_fd(), level, name, &libc::IP_PMTUDISC_PROBE)?;
     socket.bind(&at.into())?;
+    // A number in the order of opening is what the kernel is told by the program, which is all sockets' (SO_ATTACH_REUSEPORT_CBPF,
+    // socket(7)). Where there is none of this number, it takes any. So it does for what it joins with an earlier datagram.
+    if let Some(share) = share.filter(|share| share.index == 0) {
+        let mut program = remainder(share).to_vec();
+        let give_back = (libc::BPF_RET | libc::BPF_A) as u16;
+        program.push(libc::sock_filter { code: give_back, jt: 0, jf: 0, k: 0 });
+        attach(socket.as_fd(), libc::SO_ATTACH_REUSEPORT_CBPF, &mut program)?;
+    }
     let local = tcp::address(&socket.local_addr()?)?;
     let socket = OwnedFd::from(socket);
     set_receive_buffer(&socket, options.receive_buffer_bytes)?;
     Ok((socket, DatagramAddress::Udp(local)))
+}
+
+fn socket(at: SocketAddr) -> io::Result<Socket> {
+    let kind = Type::DGRAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(at), kind, Some(Protocol::UDP))?;
+    if at.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    Ok(socket)
 }
 
 pub(super) fn name(to: SocketAddr) -> Name {
