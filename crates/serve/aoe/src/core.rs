@@ -389,6 +389,7 @@ impl CoreFrontEnd for CoreShelves {
     fn receive(
         self: Rc<Self>,
         portal: Portal,
+        _: u32,
         datagrams: Box<dyn Datagrams>,
     ) -> Pin<Box<dyn Future<Output = ()>>> {
         Box::pin(self.serve(portal, datagrams))

@@ -1,5 +1,9 @@
 //! The front end's part of a core: the protocol machine with its clock, interfaces and sessions.
 //!
+//! Each core has a socket of its own for each portal, and the kernel gives it the frames of the core's sessions. The first core is given
+//! those outside sessions, too. It answers who is there, and hands a login to the core that has the sessions of its nexus
+//! ([`hyperscsi::target::Share`]); so does any core with a frame that is another one's, as UDP may bring it.
+//!
 //! After every change of the machine [`CoreSessions::run`] is called: behind each batch of frames by the task that received it; for all
 //! other changes by the task [`drive`], once for everything that ended in the same turn of the executor.
 
@@ -13,10 +17,10 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use hyperscsi::target::{Event, PathState, SessionEnd, SessionId, TaskId};
+use hyperscsi::target::{Event, PathState, SessionEnd, SessionId, Share, TaskId};
 use hyperscsi::{Counters, FRAME_BYTES_MAX, Header, Opcode, Refusal, Response};
 use luns::quiesce;
-use reactor::{DatagramBatch, Datagrams, Sender};
+use reactor::{DatagramBatch, Datagrams, Receiver, Sender};
 use server::{
     AUDIT, AbortOrder, Accepted, AddressBlock, Budget, Charge, CoreFrontEnd, CoreHandle, CoreStatistics,
     CoreTally, Count, HostAddress, Phase, Portal, Server, SessionCounts, SlowHolder,
@@ -25,7 +29,7 @@ use unit::LogicalUnit;
 
 use crate::config::Config;
 use crate::door::Door;
-use crate::front_end::{HYPERSCSI, HyperScsi};
+use crate::front_end::{HYPERSCSI, Handed, HyperScsi};
 use crate::interface::{Interface, Place, Spare};
 use crate::management;
 use crate::session::{Began, Session, SharedSession};
@@ -40,12 +44,12 @@ const ROUND: usize = 512;
 /// joins.
 const SENT_TOGETHER: usize = 44;
 const CARRIED_OUT_TOGETHER: usize = 8;
-/// Sessions at once, if there is memory for them.
+/// Sessions of all cores at once, if there is memory for them.
 const SESSIONS_MAX: usize = 128;
 /// Memory of a session for its commands, and as much for its replies: one command of 1 MiB at least.
 const SESSION_BYTES_MIN: usize = 1 << 21;
 const SESSION_BYTES_MAX: usize = 8 << 20;
-/// Requests to log in that are looked at in a second: each may cost 0.1 ms of arithmetic, which a flood must not
+/// Requests to log in that a core looks at in a second, whichever will answer them: each may cost 0.1 ms of arithmetic, which a flood must not
 /// take from sessions.
 const LOGINS_PER_SECOND: u32 = 1000;
 
@@ -54,13 +58,14 @@ type Machine = hyperscsi::Target<Place, Door>;
 /// State shared by the tasks of a core.
 pub(crate) struct CoreSessions {
     index: usize,
+    /// Which sessions are this core's.
+    share: Share,
     pub(crate) server: Arc<Server>,
     front_end: Arc<HyperScsi>,
     machine: RefCell<Machine>,
     sessions: RefCell<BTreeMap<SessionId, SharedSession>>,
     interfaces: RefCell<BTreeMap<u32, Rc<Interface>>>,
-    last_interface: Cell<u32>,
-    /// Frames that interfaces dropped which are gone.
+    /// Frames that interfaces dropped which are gone, and those for which another core had no room.
     dropped_before: Cell<u64>,
     last_handle: Cell<u16>,
     spare: Spare,
@@ -108,20 +113,24 @@ impl CoreSessions {
         let config = front_end.config();
         let mut seed = [0; 32];
         (config.random)(&mut seed);
-        let session_bytes = (memory.limit() / (2 * SESSIONS_MAX)).clamp(SESSION_BYTES_MIN, SESSION_BYTES_MAX);
+        let count = server.datagram_cores();
+        let share = Share { index: index as u32, count: count as u32 };
+        let sessions_max = SESSIONS_MAX.div_ceil(count);
+        let session_bytes = (memory.limit() / (2 * sessions_max)).clamp(SESSION_BYTES_MIN, SESSION_BYTES_MAX);
         let limits = hyperscsi::target::Config {
             credit: session_bytes as u32,
             send_bytes_max: session_bytes,
-            sessions_max: (memory.limit() / (2 * session_bytes)).clamp(1, SESSIONS_MAX),
+            sessions_max: (memory.limit() / (2 * session_bytes)).clamp(1, sessions_max),
+            share,
             ..hyperscsi::target::Config::default()
         };
         let now = reactor::now();
         let core = Rc::new(CoreSessions {
             index,
+            share,
             machine: RefCell::new(Machine::new(limits, Door { config }, seed)),
             sessions: RefCell::default(),
             interfaces: RefCell::default(),
-            last_interface: Cell::new(0),
             dropped_before: Cell::new(0),
             last_handle: Cell::new(0),
             spare: Spare::default(),
@@ -135,6 +144,10 @@ impl CoreSessions {
             front_end,
         });
         drop(reactor::spawn(drive(Rc::clone(&core))));
+        if count > 1 && index < count {
+            let inbox = core.front_end.inbox(share.index);
+            drop(reactor::spawn(take_handed(Rc::clone(&core), inbox)));
+        }
         core
     }
 
@@ -216,9 +229,7 @@ impl CoreSessions {
     }
 
     /// Serves a portal, until it is dropped.
-    async fn serve(self: Rc<Self>, portal: Portal, datagrams: Box<dyn Datagrams>) {
-        let number = self.last_interface.get() + 1;
-        self.last_interface.set(number);
+    async fn serve(self: Rc<Self>, portal: Portal, number: u32, datagrams: Box<dyn Datagrams>) {
         let url = portal.listen.url(HYPERSCSI);
         let interface = Rc::new(Interface::new(Rc::from(datagrams), url));
         self.interfaces.borrow_mut().insert(number, Rc::clone(&interface));
@@ -262,16 +273,32 @@ impl CoreSessions {
     fn take(self: &Rc<Self>, from: &Place, frame: &mut [u8]) {
         let Ok(header) = Header::parse(frame) else { return };
         let now = reactor::now();
-        let is_heard = match self.server.phase() {
-            Phase::Starting => false, // initiators ask again
-            _ if !header.opcode.is_outside_sessions() => true,
-            Phase::Draining => false,
-            Phase::Open => header.opcode != Opcode::LoginRequest || self.has_room_for_login(now),
-        };
-        if is_heard {
-            self.machine.borrow_mut().handle_frame(now, from, frame);
-            self.handle_events(Some(from));
+        if !self.hears(&header) || header.opcode == Opcode::LoginRequest && !self.has_room_for_login(now) {
+            return;
         }
+        match self.share.owner(&header, frame) {
+            Some(owner) if owner == self.share.index => self.handle_frame(now, from, frame),
+            Some(owner) => {
+                if !self.front_end.hand_over(owner, Handed { from: *from, frame: frame.into() }) {
+                    self.dropped_before.set(self.dropped_before.get() + 1);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Whether such frames are heard now.
+    fn hears(&self, header: &Header) -> bool {
+        match self.server.phase() {
+            Phase::Starting => false, // initiators ask again
+            Phase::Draining => !header.opcode.is_outside_sessions(),
+            Phase::Open => true,
+        }
+    }
+
+    fn handle_frame(self: &Rc<Self>, now: Instant, from: &Place, frame: &mut [u8]) {
+        self.machine.borrow_mut().handle_frame(now, from, frame);
+        self.handle_events(Some(from));
     }
 
     fn has_room_for_login(&self, now: Instant) -> bool {
@@ -368,10 +395,15 @@ impl CoreSessions {
         }
     }
 
-    /// The next number that no session has: there are fewer sessions than numbers.
+    /// The next number that no session has: there are fewer sessions than numbers. Each core has numbers of its own, one of each so
+    /// many as there are cores.
     fn free_handle(&self) -> u16 {
+        let (first, step) = (self.share.index as u16 + 1, self.share.count as u16);
         loop {
-            let handle = self.last_handle.get().wrapping_add(1).max(1);
+            let handle = match self.last_handle.get() {
+                0 => first,
+                last => last.checked_add(step).unwrap_or(first),
+            };
             self.last_handle.set(handle);
             if self.all().iter().all(|session| session.borrow().handle() != handle) {
                 return handle;
@@ -464,7 +496,7 @@ impl CoreSessions {
             ("lost", counters.fragments_lost),
             ("dropped", self.dropped_before.get() + dropped.sum::<u64>()),
         ];
-        // Before the first frame there is nothing to tell, and other cores have none.
+        // Before the first frame there is nothing to tell.
         let has_any = counts.iter().any(|(_, count)| *count > 0);
         let count = |(what, count)| Count { target: String::new(), what, count };
         if has_any { counts.map(count).into() } else { Vec::new() }
@@ -535,6 +567,19 @@ async fn drive(core: Rc<CoreSessions>) {
     }
 }
 
+/// Handles frames for sessions of this core that others received, and logins to it.
+async fn take_handed(core: Rc<CoreSessions>, mut inbox: Receiver<Handed>) {
+    while let Some(Handed { from, mut frame }) = inbox.recv().await {
+        if Header::parse(&frame).is_ok_and(|header| core.hears(&header)) {
+            core.pace.is_running.set(true);
+            core.handle_frame(reactor::now(), &from, &mut frame);
+            core.pace.is_running.set(false);
+            core.run();
+        }
+        reactor::yield_now().await;
+    }
+}
+
 impl CoreFrontEnd for CoreSessions {
     /// There are no connections.
     fn accept(self: Rc<Self>, _: Accepted) -> Pin<Box<dyn Future<Output = ()>>> {
@@ -544,9 +589,10 @@ impl CoreFrontEnd for CoreSessions {
     fn receive(
         self: Rc<Self>,
         portal: Portal,
+        number: u32,
         datagrams: Box<dyn Datagrams>,
     ) -> Pin<Box<dyn Future<Output = ()>>> {
-        Box::pin(self.serve(portal, datagrams))
+        Box::pin(self.serve(portal, number, datagrams))
     }
 
     /// Those of other initiators are told, once the devices have quiesced and the commands may be sent again.

@@ -1,16 +1,20 @@
 //! HyperSCSI as a front end: the part that all cores share.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use block::Lock;
+use hyperscsi::SESSION_AT;
+use reactor::{Receiver, Sender};
 use server::{AddressBlock, CoreFrontEnd, CoreHandle, FrontEnd, HostNames, RunningCore, Server};
 use unit::LogicalUnit;
 use volume::Volume;
 
 use crate::config::Config;
 use crate::core::CoreSessions;
+use crate::interface::Place;
 use crate::loss::losses;
 use crate::status::SessionStatus;
 
@@ -22,12 +26,37 @@ pub struct HyperScsi {
     /// The current configuration. A change replaces it; sessions hold what they use of it by `Arc`.
     config: Lock<Arc<Config>>,
     pub(crate) names: HostNames,
+    /// Where each core takes frames that others have received.
+    inboxes: Lock<BTreeMap<u32, Sender<Handed>>>,
 }
+
+/// A frame on its way to the core that it is for.
+pub(crate) struct Handed {
+    pub(crate) from: Place,
+    pub(crate) frame: Box<[u8]>,
+}
+
+/// Frames that wait for a core. More are dropped, as on a network, and sent again.
+const HANDED_MAX: usize = 256;
 
 impl HyperScsi {
     /// A front end that serves these targets.
     pub fn new(config: Config) -> Arc<HyperScsi> {
-        Arc::new(HyperScsi { config: Lock::new(Arc::new(config)), names: HostNames::default() })
+        let (config, names) = (Lock::new(Arc::new(config)), HostNames::default());
+        Arc::new(HyperScsi { config, names, inboxes: Lock::default() })
+    }
+
+    /// Where a core takes frames that others have received for it.
+    pub(crate) fn inbox(&self, core: u32) -> Receiver<Handed> {
+        let (sender, receiver) = reactor::bounded_mailbox(HANDED_MAX);
+        self.inboxes.lock().insert(core, sender);
+        receiver
+    }
+
+    /// Hands a frame to another core. False if that has no room for it.
+    pub(crate) fn hand_over(&self, core: u32, handed: Handed) -> bool {
+        let inbox = self.inboxes.lock().get(&core).cloned();
+        inbox.is_some_and(|inbox| inbox.try_send(handed).is_ok())
     }
 
     /// What is served now.
@@ -74,6 +103,11 @@ impl FrontEnd for HyperScsi {
 
     fn begin(self: Arc<Self>, handle: CoreHandle) -> Rc<dyn CoreFrontEnd> {
         CoreSessions::begin(self, handle)
+    }
+
+    /// By the number of the session: what is outside sessions has none, 0, and comes to the first core.
+    fn shares_datagrams_at(&self) -> Option<u16> {
+        Some(SESSION_AT)
     }
 
     /// There are no connections that could be evicted.

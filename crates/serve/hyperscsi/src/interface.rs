@@ -22,7 +22,7 @@ const SPARE_MAX: usize = 512;
 /// Where the other end of a path is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The number of the interface.
+    /// The number of the interface, which is the portal's on every core.
     pub(crate) interface: u32,
     /// The address there.
     pub(crate) address: DatagramAddress,

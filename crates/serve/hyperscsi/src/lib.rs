@@ -8,8 +8,8 @@
 //! ```
 //!
 //! - [`HyperScsi`] is what all cores share: the configuration.
-//! - `core` has the protocol machine, its clock, and all sessions; `interface` receives and sends. Portals are on the first
-//!   core, and so are all sessions.
+//! - `core` has the protocol machine, its clock, and the sessions of a core; `interface` receives and sends. Each core has a socket
+//!   for each portal, and is given the frames of its sessions by the kernel. Sessions of one nexus are on one core.
 //! - `door` says who may log in.
 //! - `session` carries out commands, as iSCSI's sessions do: the LUNs are those of the crate `luns`. `late` has their deadlines,
 //!   `management` the functions that end them.

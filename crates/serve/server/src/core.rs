@@ -14,7 +14,7 @@ use volume::Volume;
 
 use crate::budget::Budget;
 use crate::front_end::{AbortOrder, CoreFrontEnd};
-use crate::listener::{ListenAddress, Listeners, Portal};
+use crate::listener::{ListenAddress, Listeners, OpenedPart, Portal, Receiving};
 use crate::server::Server;
 use crate::tally::CoreStatistics;
 use crate::watched::Watched;
@@ -56,6 +56,8 @@ pub struct RunningCore {
     front_ends: Vec<Rc<dyn CoreFrontEnd>>,
     /// All listeners are on the first core.
     listeners: RefCell<Listeners>,
+    /// Datagrams that the first core has opened for this one.
+    receiving: RefCell<Vec<Receiving>>,
     /// The volumes that this core, the first one, looks after.
     watched: RefCell<Watched>,
 }
@@ -74,7 +76,8 @@ impl Core {
             server.front_ends.iter().map(|front_end| Arc::clone(front_end).begin(handle.clone())).collect();
         let listeners = RefCell::new(Listeners::new(server.limits().logins));
         let watched = RefCell::default();
-        let local = Rc::new(RunningCore { index, server, memory, front_ends, listeners, watched });
+        let receiving = RefCell::default();
+        let local = Rc::new(RunningCore { index, server, memory, front_ends, listeners, receiving, watched });
         if index == 0 {
             let portals = local.server.portals();
             match local.listen(&portals) {
@@ -132,6 +135,22 @@ impl RunningCore {
 
     pub(crate) fn listen(self: &Rc<Self>, portals: &[Portal]) -> io::Result<Vec<ListenAddress>> {
         self.listeners.borrow_mut().set(self, portals)
+    }
+
+    /// Stops listening on this core on what is none of these portals.
+    pub(crate) fn close_but(&self, portals: &[Portal]) {
+        self.listeners.borrow_mut().close_but(portals);
+        let all = std::mem::take(&mut *self.receiving.borrow_mut());
+        let (stay, gone): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|receiving| receiving.stays_for_any(portals));
+        *self.receiving.borrow_mut() = stay;
+        gone.into_iter().for_each(Receiving::close);
+    }
+
+    /// Receives what the first core has opened for this one.
+    pub(crate) fn receive(&self, wanted: Portal, number: u32, part: OpenedPart) {
+        let receiving = Receiving::begin(self, wanted, number, part);
+        self.receiving.borrow_mut().extend(receiving);
     }
 
     pub(crate) fn abort(&self, order: &AbortOrder, done: &Sender<()>) {

@@ -27,6 +27,12 @@ pub trait FrontEnd: Send + Sync {
     /// last.
     fn has_sessions(&self, from: AddressBlock) -> bool;
 
+    /// Where the datagrams of its portals have the word (big-endian) that says which core they are for: the one with the number of its
+    /// remainder, divided by [`Server::datagram_cores`](crate::Server::datagram_cores). `None`: all are for the first core.
+    fn shares_datagrams_at(&self) -> Option<u16> {
+        None
+    }
+
     /// A volume has grown: notifies the hosts that use it.
     fn volume_grew(&self, volume: &Arc<Volume>);
 }
@@ -40,8 +46,15 @@ pub trait CoreFrontEnd: Any {
     fn accept(self: Rc<Self>, accepted: Accepted) -> Pin<Box<dyn Future<Output = ()>>>;
 
     /// Serves the datagrams of a portal, until the future is dropped. For front ends whose portals are
-    /// [`ListenAddress::Datagrams`](crate::ListenAddress::Datagrams), on the first core.
-    fn receive(self: Rc<Self>, _: Portal, _: Box<dyn Datagrams>) -> Pin<Box<dyn Future<Output = ()>>> {
+    /// [`ListenAddress::Datagrams`](crate::ListenAddress::Datagrams), on the first core; on the first
+    /// [`Server::datagram_cores`](crate::Server::datagram_cores) if the front end shares them, with the same number, which no other
+    /// portal has had.
+    fn receive(
+        self: Rc<Self>,
+        _: Portal,
+        _number: u32,
+        _: Box<dyn Datagrams>,
+    ) -> Pin<Box<dyn Future<Output = ()>>> {
         Box::pin(async {})
     }
 

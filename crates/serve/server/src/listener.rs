@@ -1,6 +1,6 @@
 //! Portals: listening sockets, and accepting connections.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use reactor::{
-    DatagramAddress, DatagramEndpoint, DatagramOptions, Datagrams, JoinHandle, ListenOptions, Listener,
-    Stream, StreamOptions,
+    DatagramAddress, DatagramEndpoint, DatagramOptions, DatagramShare, Datagrams, DetachedDatagrams,
+    JoinHandle, ListenOptions, Listener, Stream, StreamOptions,
 };
 
 use crate::address::AddressBlock;
@@ -112,6 +112,10 @@ impl Portal {
         let ListenAddress::Datagrams(options) = &self.listen else { return None };
         loop {
             reactor::sleep(OPEN_PAUSE).await;
+            // Of one port all would have to be opened again, in their order. It is bound to no interface that can go.
+            if matches!(options.endpoint, DatagramEndpoint::Udp(_)) && options.share.is_some() {
+                return None;
+            }
             match reactor::world().datagrams(options) {
                 Ok(datagrams) => return Some(datagrams),
                 // The right to open one was given up since the start.
@@ -125,7 +129,10 @@ impl Portal {
 /// The listening portals, and their connections that have not logged in.
 pub(crate) struct Listeners {
     listening: Vec<Listening>,
+    /// Those that are not wanted any more, until [`Listeners::set`].
+    closed: Vec<Portal>,
     logins: SharedLogins,
+    last_number: Cell<u32>,
 }
 
 /// A portal that is listened on.
@@ -135,17 +142,79 @@ struct Listening {
     /// With the port that was taken.
     taken: Portal,
     task: JoinHandle<()>,
+    number: u32,
+    /// What the cores from the second on are to receive, until they have it.
+    parts: Vec<OpenedPart>,
+}
+
+/// Datagrams of a portal that a core receives which is not the first.
+pub(crate) struct Receiving {
+    wanted: Portal,
+    task: JoinHandle<()>,
+}
+
+impl Receiving {
+    /// Receives what another core has opened.
+    pub(crate) fn begin(
+        local: &RunningCore,
+        wanted: Portal,
+        number: u32,
+        opened: OpenedPart,
+    ) -> Option<Receiving> {
+        let OpenedPart { portal, datagrams } = opened;
+        let front_end = Rc::clone(local.front_end_of(&wanted)?);
+        match reactor::world().adopt_datagrams(datagrams) {
+            Ok(datagrams) => {
+                let task = reactor::spawn(front_end.receive(portal, number, datagrams));
+                Some(Receiving { wanted, task })
+            }
+            Err(error) => {
+                tracing::error!(portal = %wanted.listen, %error, "a core cannot receive there");
+                None
+            }
+        }
+    }
+
+    /// Whether it can go on for one of these portals.
+    pub(crate) fn stays_for_any(&self, portals: &[Portal]) -> bool {
+        portals.iter().any(|portal| is_same(&self.wanted, portal))
+    }
+
+    pub(crate) fn close(self) {
+        self.task.abort();
+    }
+}
+
+/// A portal as one core has it, on its way there.
+pub(crate) struct OpenedPart {
+    portal: Portal,
+    datagrams: DetachedDatagrams,
 }
 
 impl Listeners {
     /// No portal yet; at most `logins` connections that have not logged in.
     pub(crate) fn new(logins: usize) -> Listeners {
-        Listeners { listening: Vec::new(), logins: Rc::new(RefCell::new(Logins::new(logins))) }
+        Listeners {
+            listening: Vec::new(),
+            closed: Vec::new(),
+            logins: Rc::new(RefCell::new(Logins::new(logins))),
+            last_number: Cell::new(0),
+        }
     }
 
     /// Changes the limit of connections that have not logged in.
     pub(crate) fn set_limit(&self, logins: usize) {
         self.logins.borrow_mut().set_limit(logins);
+    }
+
+    /// Closes those that are none of these portals, before others may have their address. On other cores they are closed by
+    /// [`RunningCore::close_but`].
+    pub(crate) fn close_but(&mut self, portals: &[Portal]) {
+        let all = std::mem::take(&mut self.listening);
+        let (stay, gone): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|listening| portals.iter().any(|portal| listening.stays_for(portal)));
+        self.listening = stay;
+        self.closed.extend(gone.into_iter().map(Listening::close));
     }
 
     /// Listens on exactly these portals and returns their addresses. On an error, which names the portal, the
@@ -155,19 +224,25 @@ impl Listeners {
         local: &Rc<RunningCore>,
         portals: &[Portal],
     ) -> io::Result<Vec<ListenAddress>> {
+        self.close_but(portals);
         let mut before = std::mem::take(&mut self.listening);
-        // Those that stay take their place again; the others are closed before others may have their address.
+        // Those that stay take their place again.
         let mut places: Vec<Option<Listening>> = Vec::new();
         for wanted in portals {
             let place = before.iter().position(|listening| listening.stays_for(wanted));
             places.push(place.map(|place| before.remove(place).renamed(wanted)));
         }
-        let closed: Vec<Portal> = before.into_iter().map(Listening::close).collect();
+        // Named twice before, and once now.
+        self.closed.extend(before.into_iter().map(Listening::close));
         let opened = self.open_missing(local, portals, places);
+        let closed = std::mem::take(&mut self.closed);
         if opened.is_err() {
             for portal in closed {
                 match self.open(local, &portal) {
-                    Ok(listening) => self.listening.push(listening),
+                    Ok(mut listening) => {
+                        listening.hand_over(local);
+                        self.listening.push(listening);
+                    }
                     Err(error) => tracing::error!(%error, "cannot listen there any more"),
                 }
             }
@@ -177,7 +252,7 @@ impl Listeners {
         Ok(self.listening.iter().map(|listening| listening.taken.listen.clone()).collect())
     }
 
-    /// Listens on the portals that are missing. If one cannot be listened on, the others stay.
+    /// Listens on the portals that are missing. If one cannot be listened on, those that were there stay.
     fn open_missing(
         &mut self,
         local: &Rc<RunningCore>,
@@ -185,22 +260,76 @@ impl Listeners {
         mut places: Vec<Option<Listening>>,
     ) -> io::Result<()> {
         let missing: Vec<usize> = (0..places.len()).filter(|place| places[*place].is_none()).collect();
-        let opened: io::Result<Vec<Listening>> =
-            missing.iter().map(|place| self.open(local, &portals[*place])).collect();
-        let failed = match opened {
-            Ok(opened) => {
-                for (place, listening) in missing.into_iter().zip(opened) {
-                    places[place] = Some(listening);
+        let mut failed = None;
+        for place in &missing {
+            match self.open(local, &portals[*place]) {
+                Ok(listening) => places[*place] = Some(listening),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
                 }
-                None
             }
-            Err(error) => Some(error),
-        };
+        }
+        if failed.is_some() {
+            missing
+                .iter()
+                .filter_map(|place| places[*place].take())
+                .for_each(|listening| drop(listening.close()));
+        }
         self.listening = places.into_iter().flatten().collect();
+        self.listening.iter_mut().for_each(|listening| listening.hand_over(local));
         failed.map_or(Ok(()), Err)
     }
 
+    /// Listens on a portal for datagrams, for each core that receives there.
+    fn open_datagrams(
+        local: &Rc<RunningCore>,
+        wanted: &Portal,
+        options: &DatagramOptions,
+        number: u32,
+    ) -> io::Result<Listening> {
+        let server = local.server();
+        let shared_at = server.shares_datagrams_at(wanted.front_end).filter(|_| server.datagram_cores() > 1);
+        let Some(word_at) = shared_at else {
+            let datagrams = reactor::world().datagrams(options)?;
+            let taken = at(wanted, options, datagrams.local());
+            return Ok(Listening::receiving(
+                local,
+                wanted,
+                [taken.clone(), taken],
+                number,
+                datagrams,
+                Vec::new(),
+            ));
+        };
+        let count = server.datagram_cores() as u32;
+        let part = |index: u32, options: &DatagramOptions| DatagramOptions {
+            receive_buffer_bytes: options
+                .receive_buffer_bytes
+                .map(|bytes| bytes_of_each(bytes, count as usize)),
+            share: Some(DatagramShare { index, count, word_at }),
+            ..options.clone()
+        };
+        let own = part(0, options);
+        let datagrams = reactor::world().datagrams(&own)?;
+        let taken = at(wanted, options, datagrams.local());
+        let (own, options) = match (at(wanted, &own, datagrams.local()), &taken.listen) {
+            (own, ListenAddress::Datagrams(options)) => (own, options),
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        };
+        let parts = (1..count).map(|index| {
+            let options = part(index, options);
+            let datagrams = reactor::world().detached_datagrams(&options)?;
+            let portal = Portal { listen: ListenAddress::Datagrams(options), ..taken.clone() };
+            Ok(OpenedPart { portal, datagrams })
+        });
+        let parts = parts.collect::<io::Result<Vec<OpenedPart>>>()?;
+        Ok(Listening::receiving(local, wanted, [taken, own], number, datagrams, parts))
+    }
+
     fn open(&self, local: &Rc<RunningCore>, wanted: &Portal) -> io::Result<Listening> {
+        let number = self.last_number.get() + 1;
+        self.last_number.set(number);
         let options = ListenOptions { stream: wanted.stream.clone() };
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", wanted.listen));
         let listener = match &wanted.listen {
@@ -208,35 +337,49 @@ impl Listeners {
             ListenAddress::Unix(path) => reactor::world().listen_local(path),
             ListenAddress::Datagrams(options) => {
                 // Its sentences have their remedies.
-                let datagrams =
-                    reactor::world().datagrams(options).map_err(io::Error::other).map_err(named)?;
-                let (mut taken, front_end) = (wanted.clone(), local.front_end_of(wanted).map(Rc::clone));
-                if let (ListenAddress::Datagrams(options), DatagramAddress::Udp(at)) =
-                    (&mut taken.listen, datagrams.local())
-                {
-                    options.endpoint = DatagramEndpoint::Udp(at);
-                }
-                let portal = taken.clone();
-                let task = async move {
-                    if let Some(front_end) = front_end {
-                        front_end.receive(portal, datagrams).await;
-                    }
-                };
-                return Ok(Listening { wanted: wanted.clone(), taken, task: reactor::spawn(task) });
+                let opened = Listeners::open_datagrams(local, wanted, options, number);
+                return opened.map_err(io::Error::other).map_err(named);
             }
         };
         let listener = listener.map_err(named)?;
         let listen = wanted.listen.inet().map_or_else(|| wanted.listen.clone(), |_| listener.local().into());
         let taken = Portal { listen, ..wanted.clone() };
         let task = accept(Rc::clone(local), Rc::clone(&self.logins), taken.clone(), listener);
-        Ok(Listening { wanted: wanted.clone(), taken, task: reactor::spawn(task) })
+        Ok(Listening { wanted: wanted.clone(), taken, task: reactor::spawn(task), number, parts: Vec::new() })
     }
 }
 
 impl Listening {
+    /// A portal whose datagrams this core receives; `of_this_core` is the portal as it is known here.
+    fn receiving(
+        local: &RunningCore,
+        wanted: &Portal,
+        [taken, of_this_core]: [Portal; 2],
+        number: u32,
+        datagrams: Box<dyn Datagrams>,
+        parts: Vec<OpenedPart>,
+    ) -> Listening {
+        let front_end = local.front_end_of(wanted).map(Rc::clone);
+        let task = reactor::spawn(async move {
+            if let Some(front_end) = front_end {
+                front_end.receive(of_this_core, number, datagrams).await;
+            }
+        });
+        Listening { wanted: wanted.clone(), taken, task, number, parts }
+    }
+
+    /// Gives the other cores what they are to receive.
+    fn hand_over(&mut self, local: &RunningCore) {
+        let number = self.number;
+        for (core, part) in (1..).zip(self.parts.drain(..)) {
+            let wanted = self.wanted.clone();
+            local.server().run_on(core, move |local| local.receive(wanted, number, part));
+        }
+    }
+
     /// Whether its socket can serve `wanted` without being reopened.
     fn stays_for(&self, wanted: &Portal) -> bool {
-        Portal { advertise: wanted.advertise.clone(), ..self.wanted.clone() } == *wanted
+        is_same(&self.wanted, wanted)
     }
 
     fn renamed(mut self, wanted: &Portal) -> Listening {
@@ -250,6 +393,26 @@ impl Listening {
         self.task.abort();
         self.wanted
     }
+}
+
+/// Whether what one portal listens on can serve the other without being reopened.
+fn is_same(one: &Portal, other: &Portal) -> bool {
+    Portal { advertise: other.advertise.clone(), ..one.clone() } == *other
+}
+
+/// A portal with these options, at the port that was taken.
+fn at(portal: &Portal, options: &DatagramOptions, taken: DatagramAddress) -> Portal {
+    let mut options = options.clone();
+    if let DatagramAddress::Udp(at) = taken {
+        options.endpoint = DatagramEndpoint::Udp(at);
+    }
+    Portal { listen: ListenAddress::Datagrams(options), ..portal.clone() }
+}
+
+/// The receive buffer of each of so many cores where one core would have `bytes`: not less while they are few, and together not much
+/// more than a few would have. What waits at one core is of its sessions alone.
+fn bytes_of_each(bytes: usize, cores: usize) -> usize {
+    (bytes * BUFFERS_TOGETHER / cores).clamp(bytes / BUFFERS_TOGETHER, bytes)
 }
 
 async fn accept(local: Rc<RunningCore>, logins: SharedLogins, portal: Portal, listener: Box<dyn Listener>) {
@@ -329,6 +492,8 @@ struct Login {
 
 type SharedLogins = Rc<RefCell<Logins<Login>>>;
 
+/// So many times the receive buffer that one core would have is for all cores together, with a part of it for each at least.
+const BUFFERS_TOGETHER: usize = 4;
 /// Connections accepted in a row before other tasks run.
 const BURST: u32 = 16;
 /// After an error of an interface nothing is tried for so long.

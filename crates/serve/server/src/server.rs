@@ -79,6 +79,9 @@ pub struct Server {
 /// A hanging core has at most this many questions waiting; more than its callers ask concurrently.
 const QUESTIONS_MAX: usize = 64;
 
+/// A socket more costs each frame of its interface some 50 ns, on the core that the network card interrupts.
+const DATAGRAM_CORES_MAX: usize = 16;
+
 /// A question that a core has not answered, until this is dropped.
 struct Question {
     unanswered: Arc<[AtomicUsize]>,
@@ -152,7 +155,7 @@ impl Server {
     }
 
     /// Replaces the configuration. Sessions that are not affected continue; each front end notifies the
-    /// others. Order: the portals are opened; `adopt` gives the front ends their new configuration; every
+    /// others. Order: portals that go are closed on all cores, then others are opened; `adopt` gives the front ends their new configuration; every
     /// core adapts its sessions. Commands for removed volumes are aborted, and their devices quiesced.
     ///
     /// Completes when all cores have adapted. Two calls must not overlap.
@@ -162,6 +165,15 @@ impl Server {
     /// called.
     pub async fn reconfigure(&self, config: Config, adopt: impl FnOnce()) -> io::Result<Vec<ListenAddress>> {
         let Config { volumes, portals, limits } = config;
+        // A port that several cores have is free when the last one has closed it.
+        self.on_all(|done| {
+            let portals = portals.clone();
+            move |local: &Rc<RunningCore>| {
+                local.close_but(&portals);
+                drop(done);
+            }
+        })
+        .await;
         let (answer, mut answers) = reactor::mailbox();
         self.run_on(0, move |local| {
             // The caller may be gone by now.
@@ -258,6 +270,18 @@ impl Server {
     /// Reactor threads.
     pub fn cores(&self) -> usize {
         self.cores.len()
+    }
+
+    /// The number of cores that have sessions of a front end which shares its datagrams among them: not all of very many, since each has
+    /// a socket at which every frame of an interface is looked at.
+    pub fn datagram_cores(&self) -> usize {
+        self.cores().min(DATAGRAM_CORES_MAX)
+    }
+
+    /// Where the datagrams of this front end have the word by which they are shared.
+    pub(crate) fn shares_datagrams_at(&self, front_end: &str) -> Option<u16> {
+        let found = self.front_ends.iter().find(|other| other.name() == front_end);
+        found.and_then(|front_end| front_end.shares_datagrams_at())
     }
 
     /// The phase of the server.
