@@ -391,8 +391,8 @@ fn cores(binary: &Path, folder: &Path, options: &Options) -> Result<(String, boo
     drop(servers);
     let text = format!(
         "Requests a second of a server that has core 0, and of one that has both cores of this machine, one of which the client needs: the second \
-         core can give little here, and must take nothing. Each session has a packet socket of its own, with a filter for \
-         its frames. Document 004: HyperSCSI \"works only on uniprocessor kernels\". Goal: \
+         core can give little here, and must take nothing. The server's sessions live on both cores in turn. Each session has a packet socket of its own, with a filter for \
+         its frames; so has each core of the server. Document 004: HyperSCSI \"works only on uniprocessor kernels\". Goal: \
          {HARMLESS:.2} of one core's rate, which leaves room for noise.\n\n{text}"
     );
     Ok((text, holds))

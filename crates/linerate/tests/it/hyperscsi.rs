@@ -56,28 +56,28 @@ key = [{ initiator = "host1", secret = "a secret of many letters" }]
 "#;
 
 /// A session from one end.
-struct Client {
-    machine: Initiator,
+pub(crate) struct Client {
+    pub(crate) machine: Initiator,
     config: Config,
     datagrams: Box<dyn Datagrams>,
     to: DatagramAddress,
     batch: DatagramBatch,
-    answers: BTreeMap<RequestId, Response>,
+    pub(crate) answers: BTreeMap<RequestId, Response>,
     done: BTreeMap<RequestId, FunctionResult>,
     lost: Vec<RequestId>,
     /// Everything else that the machine has said.
-    events: Vec<Event>,
+    pub(crate) events: Vec<Event>,
 }
 
 impl Client {
     /// By UDP on the loopback.
-    fn udp(port: u16, config: Config) -> Client {
+    pub(crate) fn udp(port: u16, config: Config) -> Client {
         let here = DatagramEndpoint::Udp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         let there = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Client::at(here, DatagramAddress::Udp(there), config)
     }
 
-    fn at(endpoint: DatagramEndpoint, to: DatagramAddress, config: Config) -> Client {
+    pub(crate) fn at(endpoint: DatagramEndpoint, to: DatagramAddress, config: Config) -> Client {
         let options = DatagramOptions {
             endpoint,
             receive_buffer_bytes: None,
@@ -98,7 +98,7 @@ impl Client {
         }
     }
 
-    async fn logged_in(mut self) -> Client {
+    pub(crate) async fn logged_in(mut self) -> Client {
         self.until("a login", |client| !client.events.is_empty()).await;
         let events = std::mem::take(&mut self.events);
         let is_sealed = self.config.key.is_some();
@@ -115,14 +115,14 @@ impl Client {
         self.events.remove(0)
     }
 
-    fn send(&self, frame: &[u8]) {
+    pub(crate) fn send(&self, frame: &[u8]) {
         let payload = [OutSlice::Bytes(frame)];
         // What is not sent is lost.
         let _ = self.datagrams.try_send(&[OutDatagram { to: self.to, payload: &payload }]);
     }
 
     /// Sends, receives, waits for a moment if there is nothing to receive.
-    async fn turn(&mut self) {
+    pub(crate) async fn turn(&mut self) {
         let now = reactor::now();
         if self.machine.poll_timeout().is_some_and(|due| due <= now) {
             self.machine.handle_timeout(now);
@@ -157,7 +157,7 @@ impl Client {
         }
     }
 
-    async fn until(&mut self, what: &str, is_so: impl Fn(&Client) -> bool) {
+    pub(crate) async fn until(&mut self, what: &str, is_so: impl Fn(&Client) -> bool) {
         let end = reactor::now() + PATIENCE;
         while !is_so(self) {
             assert!(reactor::now() < end, "{what} has not come; {:?}", self.events);
@@ -165,7 +165,7 @@ impl Client {
         }
     }
 
-    fn submit(&mut self, lun: u8, cdb: &[u8], data_in_bytes: u32, data_out: Vec<u8>) -> RequestId {
+    pub(crate) fn submit(&mut self, lun: u8, cdb: &[u8], data_in_bytes: u32, data_out: Vec<u8>) -> RequestId {
         let command = Command {
             lun: [0, lun, 0, 0, 0, 0, 0, 0],
             cdb: cdb.to_vec(),
@@ -223,7 +223,7 @@ fn seed() -> [u8; 32] {
     seed
 }
 
-fn config(initiator: &str, target: &str, secret: Option<&str>) -> Config {
+pub(crate) fn config(initiator: &str, target: &str, secret: Option<&str>) -> Config {
     let key = secret.map(|secret| (Psk::from_secret(secret.as_bytes()), Cipher::Aes256Gcm));
     Config { key, frame_bytes: vec![9000, FRAME_BYTES_MIN as u16], ..Config::new(initiator, target) }
 }
@@ -236,17 +236,17 @@ fn content(block: u32, version: u32) -> Vec<u8> {
     word.to_le_bytes().repeat(BLOCK / 4)
 }
 
-fn cdb(code: u8, block: u32, blocks: u16) -> Vec<u8> {
+pub(crate) fn cdb(code: u8, block: u32, blocks: u16) -> Vec<u8> {
     let [a, b, c, d] = block.to_be_bytes();
     let [high, low] = blocks.to_be_bytes();
     vec![code, 0, a, b, c, d, 0, high, low, 0]
 }
 
-const READ: u8 = 0x28;
+pub(crate) const READ: u8 = 0x28;
 const WRITE: u8 = 0x2a;
 
 /// Writes runs of blocks, many at once, and reads them back, many at once.
-async fn write_and_read(client: &mut Client, blocks: u32, run: u16) {
+pub(crate) async fn write_and_read(client: &mut Client, blocks: u32, run: u16) {
     let starts: Vec<u32> = (0..blocks).step_by(run.into()).collect();
     let data = |start: u32| -> Vec<u8> {
         (start..start + u32::from(run)).flat_map(|block| content(block, 1)).collect()
@@ -326,7 +326,7 @@ fn commands_reach_the_disk_in_clear_and_sealed() {
     server.stop();
 }
 
-fn control(server: &Server) -> String {
+pub(crate) fn control(server: &Server) -> String {
     server.state().join("control").display().to_string()
 }
 
@@ -399,22 +399,24 @@ fn a_reservation_holds_against_iscsi_and_the_other_way_round() {
 }
 
 /// Blocks that are written again and again, each by one command at a time.
-struct Load {
+pub(crate) struct Load {
+    /// The first of them.
+    pub(crate) start: u32,
     /// How often each was written for sure; the version that is being written is one more.
     versions: Vec<u32>,
     under_way: BTreeMap<RequestId, u32>,
 }
 
 impl Load {
-    const BLOCKS: u32 = 32;
+    pub(crate) const BLOCKS: u32 = 32;
 
-    fn new() -> Load {
-        Load { versions: vec![0; Load::BLOCKS as usize], under_way: BTreeMap::new() }
+    pub(crate) fn new() -> Load {
+        Load { start: 0, versions: vec![0; Load::BLOCKS as usize], under_way: BTreeMap::new() }
     }
 
     fn write(&mut self, client: &mut Client, block: u32) {
         let version = self.versions[block as usize] + 1;
-        let id = client.submit(0, &cdb(WRITE, block, 1), 0, content(block, version));
+        let id = client.submit(0, &cdb(WRITE, self.start + block, 1), 0, content(block, version));
         self.under_way.insert(id, block);
     }
 
@@ -433,15 +435,28 @@ impl Load {
         }
     }
 
+    /// A session is over: what was answered in it has happened, and what is lost may have.
+    pub(crate) fn end_of_session(&mut self, client: &Client) {
+        assert_eq!(
+            client.lost.len() + client.answers.len(),
+            self.under_way.len(),
+            "each is answered or lost"
+        );
+        for id in client.answers.keys() {
+            let block = self.under_way.remove(id).expect("one of these");
+            self.versions[block as usize] += 1;
+        }
+    }
+
     /// In another session, once there is one.
-    fn begin_again(&mut self, client: &mut Client) {
+    pub(crate) fn begin_again(&mut self, client: &mut Client) {
         client.lost.clear();
         client.answers.clear();
         self.under_way.clear();
         (0..Load::BLOCKS).for_each(|block| self.write(client, block));
     }
 
-    async fn until(&mut self, client: &mut Client, more: u32) {
+    pub(crate) async fn until(&mut self, client: &mut Client, more: u32) {
         let goal = self.versions.iter().min().expect("some") + more;
         let end = reactor::now() + PATIENCE;
         while self.versions.iter().any(|version| *version < goal) {
@@ -452,9 +467,9 @@ impl Load {
     }
 
     /// Each block has what was acknowledged last, or what was being written then.
-    async fn verify(&self, client: &mut Client) {
+    pub(crate) async fn verify(&self, client: &mut Client) {
         for block in 0..Load::BLOCKS {
-            let read = client.command(0, &cdb(READ, block, 1), 512, &[]).await;
+            let read = client.command(0, &cdb(READ, self.start + block, 1), 512, &[]).await;
             let version = self.versions[block as usize];
             let is_right = [version, version + 1].iter().any(|version| read.data == content(block, *version));
             assert!(is_right, "block {block} has neither version {version} nor the next");
@@ -499,12 +514,7 @@ fn a_server_that_ends_or_dies_under_load_loses_nothing_that_it_acknowledged() {
                 matches!(client.events[..], [Event::NexusLost, Event::LoggedIn { .. }])
             })
             .await;
-        let answered: Vec<RequestId> = client.answers.keys().copied().collect();
-        assert_eq!(client.lost.len() + answered.len(), load.under_way.len(), "each is answered or lost");
-        for id in answered {
-            let block = load.under_way.remove(&id).expect("one of these");
-            load.versions[block as usize] += 1;
-        }
+        load.end_of_session(&client);
         load.verify(&mut client).await;
         client.events.clear();
         load.begin_again(&mut client);

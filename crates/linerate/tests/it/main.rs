@@ -37,6 +37,7 @@ mod hangup;
 mod hostile;
 mod hung;
 mod hyperscsi;
+mod hyperscsi_cores;
 mod hyperscsi_lab;
 mod hyperscsi_programs;
 mod identity;

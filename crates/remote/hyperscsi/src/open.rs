@@ -5,7 +5,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use derive_more::Display;
@@ -123,6 +124,18 @@ pub async fn open(url: &Url, random: Random) -> Result<RemoteLun, OpenError> {
     open_with_session(url, random).await.map(|(lun, _)| lun)
 }
 
+/// Ports of this process follow each other from a random one: a server divides its sessions among its cores by them.
+fn next_port(random: Random) -> u32 {
+    static FIRST: OnceLock<u32> = OnceLock::new();
+    static OPENED: AtomicU32 = AtomicU32::new(0);
+    let first = FIRST.get_or_init(|| {
+        let mut first = [0; 4];
+        random(&mut first);
+        u32::from_be_bytes(first)
+    });
+    first.wrapping_add(OPENED.fetch_add(1, Ordering::Relaxed))
+}
+
 /// The same, with the session to look at.
 ///
 /// # Errors
@@ -144,9 +157,7 @@ pub async fn open_with_session(url: &Url, random: Random) -> Result<(RemoteLun, 
 /// Why not.
 pub async fn open_target(url: &Url, random: Random) -> Result<Opened, OpenError> {
     let options = &url.options;
-    let mut port = [0; 4];
-    random(&mut port);
-    let port = options.port.unwrap_or(u32::from_be_bytes(port));
+    let port = options.port.unwrap_or_else(|| next_port(random));
     let connector = Connector { url: url.clone(), port, random };
     let end = reactor::now() + options.timeout;
     let (link, machine) = connector.machine(options.timeout).await?;

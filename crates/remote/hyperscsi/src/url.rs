@@ -60,7 +60,7 @@ pub struct UdpHost {
 pub struct Options {
     /// The name of this initiator.
     pub name: String,
-    /// The port of this initiator; a random one if `None`. A target knows an I_T nexus by name and port: a second session with both
+    /// The port of this initiator; if `None`, the next one after a random one. A target knows an I_T nexus by name and port: a second session with both
     /// ends the first, and persistent reservations belong to them.
     pub port: Option<u32>,
     /// A file with the key that the target knows it by; `None`: frames are not sealed, and nothing is proven.
