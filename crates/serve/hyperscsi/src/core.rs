@@ -279,9 +279,8 @@ impl CoreSessions {
         match self.share.owner(&header, frame) {
             Some(owner) if owner == self.share.index => self.handle_frame(now, from, frame),
             Some(owner) => {
-                if !self.front_end.hand_over(owner, Handed { from: *from, frame: frame.into() }) {
-                    self.dropped_before.set(self.dropped_before.get() + 1);
-                }
+                let has_room = self.front_end.hand_over(owner, Handed { from: *from, frame: frame.into() });
+                self.dropped_before.set(self.dropped_before.get() + u64::from(!has_room));
             }
             None => {}
         }
