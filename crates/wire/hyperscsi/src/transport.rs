@@ -306,6 +306,11 @@ impl Transport {
         if self.is_blocked() && self.in_flight() == 0 {
             self.paths[path].probe_at = Some(now + CREDIT_RETRY);
         }
+        self.end_stall();
+    }
+
+    /// When nothing is waited for any more, nothing is stalled.
+    fn end_stall(&mut self) {
         if self.in_flight() == 0 && self.resend.is_empty() {
             self.stalled = None;
         }
@@ -328,6 +333,18 @@ impl Transport {
         }
         self.counters.fragments_lost += settled.lost.len() as u64;
         self.resend.extend(&settled.lost);
+        // What arrived after all is not sent again. Nothing else would take it out when there is nothing more to send, and the session
+        // would count as stalled.
+        while let Some(piece) = self.resend.front()
+            && !self.is_wanted(*piece)
+        {
+            self.resend.pop_front();
+        }
+    }
+
+    /// Whether a piece is not acknowledged.
+    fn is_wanted(&self, piece: Piece) -> bool {
+        self.open.get(piece.message).is_some_and(|open| !open.is_acknowledged(piece.fragment))
     }
 
     fn in_flight(&self) -> u32 {
@@ -344,6 +361,10 @@ impl Transport {
         let mut settled = Settled::default();
         self.paths.iter_mut().for_each(|path| path.handle_timeout(now, &mut settled));
         self.settle(&settled);
+        // What was lost may have been the last that was waited for. After a timeout the question is asked again.
+        if self.paths.iter().all(|path| path.probe_at.is_none()) {
+            self.end_stall();
+        }
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
@@ -370,8 +391,7 @@ impl Transport {
     /// The next fragment to send: a lost one, or the next one of the messages in their order.
     fn next_piece(&mut self, now: Instant) -> Option<Piece> {
         while let Some(piece) = self.resend.pop_front() {
-            let open = self.open.get(piece.message);
-            if open.is_some_and(|open| !open.is_acknowledged(piece.fragment)) {
+            if self.is_wanted(piece) {
                 return Some(piece);
             }
         }

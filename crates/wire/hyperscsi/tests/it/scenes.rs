@@ -208,6 +208,50 @@ fn a_session_goes_on_by_the_other_path() {
     assert!(pair.initiator.paths()[0].0, "it is used again: {:?}", pair.initiator.paths());
 }
 
+/// Acknowledgements do not arrive for a while, so that all fragments wait to be sent again when one acknowledges them. Nothing is waited for then.
+#[test]
+fn a_session_whose_late_acknowledgement_covers_all_is_not_silent() {
+    let mut pair = Pair::logged_in(config());
+    for cdb in 0..10 {
+        pair.initiator.submit(command(cdb, 1000, vec![1; 1000])).unwrap();
+        pair.pass(SECOND / 100); // round trips are measured
+    }
+    pair.events.clear();
+    // Requests and replies arrive, acknowledgements and probes alone do not.
+    pair.passes = |_, bytes| bytes > 100;
+    for cdb in 0..8 {
+        pair.initiator.submit(command(cdb, 1000, vec![1; 1000])).unwrap();
+    }
+    pair.pass(SECOND / 10);
+    pair.passes = |_, _| true;
+    pair.pass(SECOND * 120);
+    assert_eq!(pair.events.len(), 8, "{:?}", pair.events);
+    assert!(pair.events.iter().all(|event| matches!(event, Event::Completed { .. })), "{:?}", pair.events);
+    let has_ended = |event: &target::Event| matches!(event, target::Event::SessionEnded { .. });
+    assert!(!pair.target_events.iter().any(has_ended), "{:?}", pair.target_events);
+}
+
+/// The last frame that an acknowledgement was wanted for is a question that counts as lost, which is not sent again.
+#[test]
+fn a_session_is_not_suspect_because_a_question_was_lost() {
+    let mut pair = Pair::logged_in(config());
+    for cdb in 0..10 {
+        pair.initiator.submit(command(cdb, 1000, vec![1; 1000])).unwrap();
+        pair.pass(SECOND / 100);
+    }
+    pair.pass(SECOND);
+    pair.events.clear();
+    pair.passes = |_, bytes| bytes > 100;
+    pair.now = pair.initiator.poll_timeout().unwrap();
+    pair.initiator.handle_timeout(pair.now); // the keepalive
+    pair.settle();
+    pair.initiator.submit(command(1, 1000, vec![1; 1000])).unwrap();
+    pair.settle(); // its reply acknowledges it, and not the question before
+    pair.passes = |_, _| true;
+    pair.pass(SECOND * 4);
+    assert!(matches!(pair.events[..], [Event::Completed { .. }]), "{:?}", pair.events);
+}
+
 #[test]
 fn a_session_survives_an_interruption_and_runs_nothing_twice() {
     let mut pair = Pair::logged_in(with_key());
