@@ -186,7 +186,7 @@ impl Transport {
         self.last_heard
     }
 
-    /// When a frame was last sent that asks for an acknowledgement.
+    /// When a frame was last sent that asks for an acknowledgement, on a path that may give one.
     pub(crate) fn last_asked(&self) -> Instant {
         self.last_asked
     }
@@ -211,6 +211,7 @@ impl Transport {
 
     /// Asks for an acknowledgement on each path.
     pub(crate) fn probe_all(&mut self, now: Instant) {
+        self.last_asked = now;
         self.paths.iter_mut().for_each(|path| path.probe_at = Some(now));
     }
 
@@ -303,15 +304,15 @@ impl Transport {
             self.stalled = Some(now);
         }
         self.settle(&settled);
-        if self.is_blocked() && self.in_flight() == 0 {
+        if self.is_blocked() && !self.is_waiting() {
             self.paths[path].probe_at = Some(now + CREDIT_RETRY);
         }
         self.end_stall();
     }
 
-    /// When nothing is waited for any more, nothing is stalled.
+    /// When nothing is waited for any more, nothing is stalled. If all paths are down, something is.
     fn end_stall(&mut self) {
-        if self.in_flight() == 0 && self.resend.is_empty() {
+        if self.usable().next().is_some() && !self.is_waiting() && self.resend.is_empty() {
             self.stalled = None;
         }
     }
@@ -347,8 +348,14 @@ impl Transport {
         self.open.get(piece.message).is_some_and(|open| !open.is_acknowledged(piece.fragment))
     }
 
-    fn in_flight(&self) -> u32 {
-        self.paths.iter().map(Path::in_flight).sum()
+    /// The paths that fragments may travel by. Others are tried all the time, and say nothing of the session.
+    fn usable(&self) -> impl Iterator<Item = &Path> {
+        self.paths.iter().filter(|path| path.is_usable())
+    }
+
+    /// Whether an acknowledgement is to come.
+    fn is_waiting(&self) -> bool {
+        self.usable().any(|path| path.in_flight() > 0)
     }
 
     /// Whether a message waits for credit.
@@ -361,8 +368,9 @@ impl Transport {
         let mut settled = Settled::default();
         self.paths.iter_mut().for_each(|path| path.handle_timeout(now, &mut settled));
         self.settle(&settled);
-        // What was lost may have been the last that was waited for. After a timeout the question is asked again.
-        if self.paths.iter().all(|path| path.probe_at.is_none()) {
+        // What was lost, or the path that is down now, may have been the last that was waited for. After a timeout the question is asked
+        // again.
+        if self.usable().all(|path| path.probe_at.is_none()) {
             self.end_stall();
         }
     }
@@ -434,7 +442,7 @@ impl Transport {
 
     /// If no acknowledgement is under way that could grant more, one is asked for after a while.
     fn ask_for_credit(&mut self, now: Instant) {
-        if self.in_flight() > 0 || self.paths.iter().any(|path| path.probe_at.is_some()) {
+        if self.is_waiting() || self.usable().any(|path| path.probe_at.is_some()) {
             return;
         }
         if let Some(path) = self.paths.iter_mut().find(|path| path.is_usable()) {
@@ -533,7 +541,9 @@ impl Transport {
         if let Some(path) = probed {
             let ack = if self.paths[path].received.is_pending() { self.take_ack(now, path) } else { None };
             let number = self.paths[path].send(now, None);
-            self.asked(now);
+            if self.paths[path].is_usable() {
+                self.asked(now);
+            }
             self.write(path, number, Header::plain(Opcode::AckRequest), ack, frame, |_, _| {});
             return Some(path as u8);
         }

@@ -252,6 +252,43 @@ fn a_session_is_not_suspect_because_a_question_was_lost() {
     assert!(matches!(pair.events[..], [Event::Completed { .. }]), "{:?}", pair.events);
 }
 
+/// How often a session of two paths, of which the first is down, logged in again while `commands` ran for ten seconds each.
+fn logins_with_one_path(commands: u8) -> usize {
+    let mut pair = Pair::logged_in(Config { paths: 2, ..with_key() });
+    pair.pass(SECOND);
+    pair.passes = |path, _| path == 1;
+    pair.answers = false;
+    for cdb in 0..commands {
+        pair.initiator.submit(command(cdb, 3000, vec![1; 3000])).unwrap();
+        pair.pass(SECOND * 10);
+        let Some(target::Event::Command { task, command }) = pair.target_events.pop() else {
+            panic!("{:?}", pair.target_events)
+        };
+        pair.answer(task, &command);
+    }
+    pair.pass(SECOND * 60);
+    let has_ended = |event: &target::Event| matches!(event, target::Event::SessionEnded { .. });
+    assert!(!pair.target_events.iter().any(has_ended), "{:?}", pair.target_events);
+    let resumed = pair.events.iter().filter(|event| **event == Event::Resumed).count();
+    assert_eq!(pair.events.len(), resumed + usize::from(commands), "{:?}", pair.events);
+    resumed
+}
+
+#[test]
+fn a_session_does_not_log_in_again_because_one_path_is_down() {
+    assert!(logins_with_one_path(0) <= 1, "{} times", logins_with_one_path(0));
+    assert!(logins_with_one_path(10) <= 1, "{} times", logins_with_one_path(10));
+}
+
+#[test]
+fn a_path_that_never_answers_costs_no_logins() {
+    let mut pair = Pair::new(Config { paths: 2, ..with_key() });
+    pair.passes = |path, _| path == 1;
+    pair.pass(SECOND * 120);
+    assert!(matches!(pair.events[..], [Event::LoggedIn { .. }]), "{:?}", pair.events);
+    assert_eq!(pair.target.sessions(), 1);
+}
+
 #[test]
 fn a_session_survives_an_interruption_and_runs_nothing_twice() {
     let mut pair = Pair::logged_in(with_key());
@@ -387,15 +424,18 @@ fn both_sides_can_end_a_session() {
 
 #[test]
 fn silence_ends_both_sides() {
-    let mut pair = Pair::logged_in(with_key());
-    pair.passes = |_, _| false;
-    pair.pass(SECOND * 120);
-    assert_eq!(pair.events, [Event::Ended(EndReason::Unreachable)]);
-    assert!(matches!(
-        pair.target_events.last(),
-        Some(target::Event::SessionEnded { reason: SessionEnd::Silent, .. })
-    ));
-    assert_eq!((pair.target.sessions(), pair.initiator.poll_timeout()), (0, None));
+    for paths in [1, 2] {
+        let mut pair = Pair::logged_in(Config { paths, ..with_key() });
+        pair.pass(SECOND);
+        pair.passes = |_, _| false;
+        pair.pass(SECOND * 120);
+        assert_eq!(pair.events, [Event::Ended(EndReason::Unreachable)]);
+        assert!(matches!(
+            pair.target_events.last(),
+            Some(target::Event::SessionEnded { reason: SessionEnd::Silent, .. })
+        ));
+        assert_eq!((pair.target.sessions(), pair.initiator.poll_timeout()), (0, None));
+    }
 }
 
 #[test]
