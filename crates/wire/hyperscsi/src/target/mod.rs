@@ -171,6 +171,11 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         let Some(session) = self.sessions.get_mut(&id).filter(|session| session.closing.is_none()) else {
             return;
         };
+        if matches!(reason, SessionEnd::Silent | SessionEnd::Misbehaved) {
+            // It may still be there: without a word, what it sends until then would be acknowledged and never executed.
+            session.transport.send(crate::initiator::disconnect());
+            self.ready.insert(id);
+        }
         self.quiescing.insert(session.id, session.nexus.clone());
         session.close(now + CLOSING, reason, &mut self.events);
     }

@@ -492,6 +492,26 @@ fn an_initiator_that_acknowledges_nothing_loses_its_session() {
     assert!(pair.target_events.iter().any(has_ended), "{:?}", pair.target_events);
 }
 
+/// Its machine was suspended: it learns at once that the session has ended meanwhile, and does not send commands that are acknowledged and never
+/// executed.
+#[test]
+fn an_initiator_that_was_silent_is_told_that_its_session_has_ended() {
+    let mut pair = Pair::logged_in(with_key());
+    pair.pass(SECOND);
+    pair.now += SECOND * 61;
+    pair.target.handle_timeout(pair.now);
+    pair.serve();
+    let has_ended = |event: &target::Event| {
+        matches!(event, target::Event::SessionEnded { reason: SessionEnd::Silent, .. })
+    };
+    assert!(pair.target_events.iter().any(has_ended), "{:?}", pair.target_events);
+    let id = pair.initiator.submit(command(1, 16, Vec::new())).unwrap();
+    pair.pass(SECOND);
+    assert_eq!(pair.events, [Event::Lost { id }, Event::Ended(EndReason::ByTarget)]);
+    pair.pass(SECOND * 10);
+    assert_eq!(pair.target.sessions(), 0);
+}
+
 #[test]
 fn who_asks_is_told_the_targets() {
     let mut pair = Pair::new(config());
