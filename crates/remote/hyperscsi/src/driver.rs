@@ -15,12 +15,15 @@ use crate::link::{BATCH, Link};
 /// Batches that are sent in one turn. One is received: the target is told of it, and requesters go on, while more arrive.
 const ROUNDS: usize = 16;
 
+/// Frames that wait for an endpoint that takes none. More are dropped and count as lost, as at the server's interfaces.
+const WAITING_MAX: usize = 1024;
+
 /// The datagrams of a machine.
 pub(crate) struct Driver {
     link: Link,
     batch: DatagramBatch,
-    /// To be sent, with the numbers of their paths.
-    outgoing: VecDeque<(u8, Frame)>,
+    /// To be sent, by endpoint: one that takes nothing holds nothing of the others up.
+    outgoing: Vec<Outgoing>,
     spare: Vec<Frame>,
     timer: Option<Sleep>,
     /// Endpoints whose failure was told.
@@ -29,12 +32,20 @@ pub(crate) struct Driver {
     receives: Option<Option<u32>>,
 }
 
+/// Frames that an endpoint is to send.
+#[derive(Default)]
+struct Outgoing {
+    frames: VecDeque<(DatagramAddress, Frame)>,
+    /// The endpoint takes none in this turn.
+    is_blocked: bool,
+}
+
 impl Driver {
     pub(crate) fn new(link: Link) -> Driver {
         let longest = link.sizes.iter().copied().max().unwrap_or(FRAME_BYTES_MIN as u16);
         Driver {
             batch: DatagramBatch::new(BATCH, usize::from(longest)),
-            outgoing: VecDeque::new(),
+            outgoing: link.endpoints.iter().map(|_| Outgoing::default()).collect(),
             spare: Vec::new(),
             timer: None,
             has_failed: vec![false; link.endpoints.len()],
@@ -83,44 +94,63 @@ impl Driver {
 
     /// Sends what the machine has to send, as much as there is room for.
     pub(crate) fn transmit(&mut self, machine: &mut Initiator, now: Instant, cx: &mut Context<'_>) {
+        self.outgoing.iter_mut().for_each(|outgoing| outgoing.is_blocked = false);
         for _ in 0..ROUNDS {
-            while self.outgoing.len() < BATCH {
-                let mut frame = self.spare.pop().unwrap_or_default();
-                match machine.poll_frame(now, &mut frame) {
-                    Some(path) if usize::from(path) < self.link.routes.len() => {
-                        self.outgoing.push_back((path, frame))
-                    }
-                    other => {
-                        self.spare.push(frame);
-                        if other.is_none() {
-                            break;
-                        }
-                    }
+            self.fill(machine, now);
+            let mut is_over = true;
+            for endpoint in 0..self.outgoing.len() {
+                let outgoing = &self.outgoing[endpoint];
+                if !outgoing.is_blocked && !outgoing.frames.is_empty() {
+                    self.send(endpoint, cx);
+                    is_over = false;
                 }
             }
-            if self.outgoing.is_empty() || !self.send(cx) {
+            if is_over {
                 return;
             }
         }
         cx.waker().wake_by_ref();
     }
 
-    /// Sends the first frames that go by the same endpoint; false if it takes none for now.
-    fn send(&mut self, cx: &mut Context<'_>) -> bool {
-        let routes = &self.link.routes;
-        let route = |path: u8| routes[usize::from(path)];
-        let Some(endpoint) = self.outgoing.front().map(|(path, _)| route(*path).endpoint) else {
-            return true;
-        };
-        let first = self.outgoing.iter().take_while(|(path, _)| route(*path).endpoint == endpoint);
+    /// Takes a batch of frames for endpoints that take some, and what comes before it for the others: all that there is, if none takes
+    /// any, since the machine's deadlines pass when it has sent what is due.
+    fn fill(&mut self, machine: &mut Initiator, now: Instant) {
+        let ready = self.outgoing.iter().filter(|outgoing| !outgoing.is_blocked);
+        let mut ready: usize = ready.map(|outgoing| outgoing.frames.len()).sum();
+        while ready < BATCH {
+            let mut frame = self.spare.pop().unwrap_or_default();
+            let Some(path) = machine.poll_frame(now, &mut frame) else {
+                return self.give_back(frame);
+            };
+            let route = self.link.routes.get(usize::from(path));
+            match route.map(|route| (route.to, &mut self.outgoing[route.endpoint])) {
+                Some((to, outgoing)) if outgoing.frames.len() < WAITING_MAX => {
+                    outgoing.frames.push_back((to, frame));
+                    ready += usize::from(!outgoing.is_blocked);
+                }
+                _ => self.give_back(frame),
+            }
+        }
+    }
+
+    fn give_back(&mut self, mut frame: Frame) {
+        frame.clear(); // data of messages are not to outlive their messages
+        if self.spare.len() < BATCH {
+            self.spare.push(frame);
+        }
+    }
+
+    /// Sends the first frames of an endpoint, or notes that it takes none for now.
+    fn send(&mut self, endpoint: usize, cx: &mut Context<'_>) {
+        let first = self.outgoing[endpoint].frames.iter().take(BATCH);
         let slices: Vec<OutSlice<'_>> =
             first.clone().flat_map(|(_, frame)| frame.pieces()).map(OutSlice::Bytes).collect();
         let mut rest = &slices[..];
         let datagrams: Vec<OutDatagram<'_>> = first
-            .map(|(path, frame)| {
+            .map(|(to, frame)| {
                 let (payload, behind) = rest.split_at(frame.pieces().count());
                 rest = behind;
-                OutDatagram { to: route(*path).to, payload }
+                OutDatagram { to: *to, payload }
             })
             .collect();
         let gone = match self.link.endpoints[endpoint].try_send(&datagrams) {
@@ -129,7 +159,9 @@ impl Driver {
                 sent
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return self.link.endpoints[endpoint].poll_sendable(cx).is_ready();
+                let is_ready = self.link.endpoints[endpoint].poll_sendable(cx).is_ready();
+                self.outgoing[endpoint].is_blocked = !is_ready;
+                return;
             }
             // They count as lost on their way, which is the machine's matter.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => 1,
@@ -139,13 +171,10 @@ impl Driver {
                 all
             }
         };
-        for (_, mut frame) in self.outgoing.drain(..gone) {
-            frame.clear(); // data of messages are not to outlive their messages
-            if self.spare.len() < BATCH {
-                self.spare.push(frame);
-            }
+        for _ in 0..gone {
+            let Some((_, frame)) = self.outgoing[endpoint].frames.pop_front() else { break };
+            self.give_back(frame);
         }
-        true
     }
 
     fn note_failure(&mut self, endpoint: usize, error: &io::Error) {

@@ -53,8 +53,8 @@ struct Segment {
     /// What stations were told when they came, and what is carried now.
     told_mtu: usize,
     mtu: Cell<usize>,
-    /// The client's interface takes nothing.
-    is_clogged: Cell<bool>,
+    /// This interface takes nothing.
+    clogged: RefCell<Option<String>>,
     /// What this interface sends is lost.
     muted: RefCell<Option<String>>,
     /// The next frame of the client takes so long.
@@ -89,7 +89,7 @@ impl Ethernet {
             conditions: Cell::new(conditions),
             told_mtu: mtu,
             mtu: Cell::new(mtu),
-            is_clogged: Cell::new(false),
+            clogged: RefCell::default(),
             muted: RefCell::default(),
             holds: Cell::new(None),
             flood: Cell::new(None),
@@ -112,8 +112,9 @@ impl Ethernet {
         self.0.mtu.set(mtu);
     }
 
-    pub(crate) fn clog(&self, is_clogged: bool) {
-        self.0.is_clogged.set(is_clogged);
+    /// Has an interface take nothing; `None` ends that.
+    pub(crate) fn clog(&self, interface: Option<&str>) {
+        *self.0.clogged.borrow_mut() = interface.map(str::to_owned);
         for station in self.0.stations.borrow().iter() {
             station.sender.take().into_iter().for_each(Waker::wake);
         }
@@ -274,7 +275,12 @@ impl Drop for Endpoint {
 
 impl Endpoint {
     fn is_clogged(&self) -> bool {
-        self.ethernet.0.is_clogged.get() && self.is_client()
+        self.ethernet
+            .0
+            .clogged
+            .borrow()
+            .as_deref()
+            .is_some_and(|clogged| address_of(clogged) == self.station.address)
     }
 
     fn is_flooded(&self) -> bool {

@@ -264,9 +264,9 @@ fn an_answer_that_comes_while_a_copy_waits_to_be_sent_ends_it() {
         let reader = Rc::clone(&device);
         let reading = spawn(async move { reader.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await });
         sleep(Duration::from_millis(5)).await;
-        ethernet.clog(true);
+        ethernet.clog(Some("client"));
         sleep(Duration::from_secs(1)).await;
-        ethernet.clog(false);
+        ethernet.clog(None);
         sleep(Duration::from_millis(1)).await;
         let counters = device.counters().await.expect("its thread runs");
         assert_eq!((counters.answered, counters.retransmissions), (2, 1), "while the copy waited");

@@ -457,6 +457,26 @@ fn two_interfaces_are_two_paths_and_one_may_fail() {
 }
 
 #[test]
+fn an_interface_that_takes_no_frames_leaves_the_others_theirs() {
+    for clogged in ["client", "second"] {
+        let ethernet = Ethernet::new(1, GOOD, 1500);
+        block_on(ethernet.world(), async {
+            let disk = Disk::new(1, BLOCKS);
+            let _server = on_interface("server", unit(&disk, 1), Rules::default());
+            let url = Url::parse(&format!("hyperscsi://client+second/{TARGET}/0")).expect("a URL");
+            let lun = Rc::new(open(&url, random).await.unwrap_or_else(|error| panic!("{error}")));
+            let working = Rc::clone(&lun);
+            let load = spawn(async move { work(&working, 1, 6, 200).await });
+            sleep(Duration::from_millis(100)).await;
+            assert!(!load.is_finished(), "it has work left");
+            ethernet.clog(Some(clogged));
+            timeout(Duration::from_secs(300), load).await.expect("it goes on by the other one");
+            assert_eq!(lun.target().reinstatements(), 0);
+        });
+    }
+}
+
+#[test]
 fn an_interface_that_is_made_anew_is_used_again() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
