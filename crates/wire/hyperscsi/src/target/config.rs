@@ -20,7 +20,7 @@ pub struct Config {
     pub queue_depth: u16,
     /// Paths of a session.
     pub paths: u8,
-    /// Sessions at once.
+    /// Sessions at once. An eighth of them is for initiators with keys alone.
     pub sessions_max: usize,
     /// A session from which nothing comes for so long, or no acknowledgement of what was sent, has ended.
     pub session_timeout: Duration,

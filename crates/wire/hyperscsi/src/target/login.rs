@@ -15,6 +15,8 @@ use crate::transport::{Agreed, Transport};
 /// Half-open epochs at once, and how long each is kept.
 const HALF_OPEN_MAX: usize = 64;
 const HALF_OPEN_TIME: Duration = Duration::from_secs(30);
+/// Of so many sessions one is for initiators with a key alone: anybody may open the others, and hold them for ever.
+const KEYED_SHARE: usize = 8;
 
 /// A login that was answered, and whose initiator has not been heard in the new epoch.
 #[derive(Debug)]
@@ -100,7 +102,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         };
         // One that this one replaces makes room for it.
         let replaces = self.sessions.values().any(|session| session.nexus == nexus);
-        let is_full = self.sessions.len() >= self.config.sessions_max && !replaces;
+        let is_full = self.is_full(handshake.is_some()) && !replaces;
         let open = self.sessions.values_mut().filter(|session| session.closing.is_none());
         let mut before = open.filter(|session| session.nexus == nexus);
         let before = before.find(|session| session.instance == request.instance);
@@ -141,9 +143,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         };
         let mut transport = Transport::new(now, agreed);
         transport.prove(usize::from(path));
-        if self.half_open.len() >= HALF_OPEN_MAX {
-            self.half_open.pop_front();
-        }
+        self.make_room(transport.is_encrypted());
         self.half_open.push_back(HalfOpen {
             expires: now + HALF_OPEN_TIME,
             session,
@@ -156,6 +156,27 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             from: from.clone(),
         });
         Ok(Some(content))
+    }
+
+    /// Whether there is no place for a session more, with a key or without one.
+    fn is_full(&self, has_key: bool) -> bool {
+        let most = self.config.sessions_max;
+        let open = self.sessions.values().filter(|session| !session.transport.is_encrypted());
+        self.sessions.len() >= most || !has_key && open.count() >= most - most / KEYED_SHARE
+    }
+
+    /// Forgets a half-open epoch if there is no place for another one: the oldest of those with keys or of those without, of whichever
+    /// there are more, so that neither displaces all of the other.
+    fn make_room(&mut self, has_key: bool) {
+        if self.half_open.len() < HALF_OPEN_MAX {
+            return;
+        }
+        let keyed = self.half_open.iter().filter(|half_open| half_open.transport.is_encrypted()).count();
+        let forgets_keyed = keyed + usize::from(has_key) > HALF_OPEN_MAX / 2;
+        let is_meant = |half_open: &HalfOpen<A>| half_open.transport.is_encrypted() == forgets_keyed;
+        if let Some(index) = self.half_open.iter().position(is_meant) {
+            self.half_open.remove(index);
+        }
     }
 
     fn new_session_id(&mut self) -> u32 {
@@ -229,7 +250,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             self.end(now, id, SessionEnd::Replaced);
             self.remove(id);
         }
-        if self.sessions.len() >= self.config.sessions_max {
+        if self.is_full(transport.is_encrypted()) {
             return; // others were quicker; the next login is refused
         }
         let id = SessionId(session);

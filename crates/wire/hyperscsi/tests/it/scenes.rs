@@ -1,7 +1,7 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyperscsi::initiator::{Config, EndReason, Event, Times};
-use hyperscsi::target::{self, SessionEnd};
+use hyperscsi::target::{self, Admission, Directory, SessionEnd};
 use hyperscsi::{
     Function, FunctionResult, Header, Initiator, Opcode, Psk, Refusal, Response, Target, discovery,
 };
@@ -131,6 +131,82 @@ fn a_target_that_does_not_know_the_key_is_none() {
     pair.initiator.handle_frame(pair.now, &mut answer);
     pair.collect();
     assert_eq!(pair.events, [], "an answer to another login, unsealed");
+}
+
+/// Knows everybody for the target "open", and whoever has the key for "keyed".
+struct OpenAndKeyed;
+
+impl Directory<u8> for OpenAndKeyed {
+    fn admit(&self, _: &str, target: &str, _: &u8) -> Result<Admission, Refusal> {
+        Ok(if target == "open" { Admission::Open } else { Admission::Key(Psk::from_secret(b"a secret")) })
+    }
+
+    fn targets(&self, _: &u8) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// The frames of both, until neither has any.
+fn exchange(now: Instant, initiator: &mut Initiator, target: &mut Target<u8, OpenAndKeyed>) -> Option<Event> {
+    let mut frame = Vec::new();
+    loop {
+        let mut is_over = true;
+        while initiator.poll_transmit(now, &mut frame).is_some() {
+            target.handle_frame(now, &0, &mut frame);
+            is_over = false;
+        }
+        while target.poll_transmit(now, &mut frame).is_some() {
+            initiator.handle_frame(now, &mut frame);
+            is_over = false;
+        }
+        if is_over {
+            return initiator.poll_event();
+        }
+    }
+}
+
+#[test]
+fn hosts_without_a_key_leave_sessions_to_those_with_one() {
+    let now = Instant::now();
+    let limits = target::Config { sessions_max: 16, ..target::Config::default() };
+    let mut target = Target::new(limits, OpenAndKeyed, [2; 32]);
+    let log_in = |target: &mut _, has_key: bool, port: u32| {
+        let key = if has_key { key() } else { None };
+        let name = if key.is_some() { "keyed" } else { "open" };
+        let config = Config { key, port, ..Config::new("host", name) };
+        exchange(now, &mut Initiator::new(now, config, [port as u8; 32]), target)
+    };
+    let full = Some(Event::Ended(EndReason::Refused(Refusal::Full)));
+    for port in 0..20 {
+        let event = log_in(&mut target, false, port);
+        assert_eq!(event == full, port >= 14, "{port}: {event:?}");
+    }
+    for port in 20..30 {
+        let event = log_in(&mut target, true, port);
+        assert_eq!(event == full, port >= 22, "{port}: {event:?}");
+    }
+}
+
+#[test]
+fn logins_without_a_key_displace_none_with_one() {
+    let now = Instant::now();
+    let mut target = Target::new(target::Config::default(), OpenAndKeyed, [2; 32]);
+    let mut initiator = Initiator::new(now, Config { key: key(), ..Config::new("host", "keyed") }, [1; 32]);
+    let mut frame = Vec::new();
+    let mut reply = Vec::new();
+    initiator.poll_transmit(now, &mut frame).expect("a login");
+    target.handle_frame(now, &0, &mut frame);
+    target.poll_transmit(now, &mut reply).expect("its reply");
+    // Answered, and never begun.
+    for port in 0..200 {
+        let config = Config { port, ..Config::new("host", "open") };
+        Initiator::new(now, config, [port as u8; 32]).poll_transmit(now, &mut frame).expect("a login");
+        target.handle_frame(now, &0, &mut frame);
+        target.poll_transmit(now, &mut frame).expect("its reply");
+    }
+    initiator.handle_frame(now, &mut reply);
+    exchange(now, &mut initiator, &mut target);
+    assert_eq!(target.sessions(), 1, "its login is still known");
 }
 
 #[test]
