@@ -335,7 +335,7 @@ fn logins_with_one_path(commands: u8) -> usize {
     pair.passes = |path, _| path == 1;
     pair.answers = false;
     for cdb in 0..commands {
-        pair.initiator.submit(command(cdb, 3000, vec![1; 3000])).unwrap();
+        pair.initiator.submit(command(cdb, 3000, vec![1; 3000])).expect("there is room");
         pair.pass(SECOND * 10);
         let Some(target::Event::Command { task, command }) = pair.target_events.pop() else {
             panic!("{:?}", pair.target_events)
