@@ -46,6 +46,8 @@ const SENT_TOGETHER: usize = 44;
 const CARRIED_OUT_TOGETHER: usize = 8;
 /// Sessions of all cores at once, if there is memory for them.
 const SESSIONS_MAX: usize = 128;
+/// One core may have so many times its part of them.
+const UNEVENNESS: usize = 3;
 /// Memory of a session for its commands, and as much for its replies: one command of 1 MiB at least.
 const SESSION_BYTES_MIN: usize = 1 << 21;
 const SESSION_BYTES_MAX: usize = 8 << 20;
@@ -115,7 +117,8 @@ impl CoreSessions {
         (config.random)(&mut seed);
         let count = server.datagram_cores();
         let share = Share { index: index as u32, count: count as u32 };
-        let sessions_max = SESSIONS_MAX.div_ceil(count);
+        // Where a session is follows from names and a port, so that cores have unlike numbers of them.
+        let sessions_max = (UNEVENNESS * SESSIONS_MAX.div_ceil(count)).min(SESSIONS_MAX);
         let session_bytes = (memory.limit() / (2 * sessions_max)).clamp(SESSION_BYTES_MIN, SESSION_BYTES_MAX);
         let limits = hyperscsi::target::Config {
             credit: session_bytes as u32,

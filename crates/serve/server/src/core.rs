@@ -5,6 +5,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -199,7 +200,16 @@ impl RunningCore {
         self.front_ends.iter().for_each(|front_end| front_end.close_all());
         // Their tasks see it on their next turn, and end their sessions.
         reactor::sleep(DRAIN_STEP).await;
-        self.index != 0 || self.flush_all().await
+        let drained = &self.server.drained;
+        drained.fetch_add(1, Ordering::AcqRel);
+        if self.index != 0 {
+            return true;
+        }
+        // What other cores acknowledge is to be flushed as well. One that hangs is not waited for.
+        while drained.load(Ordering::Acquire) < self.server.cores() && reactor::now() < end + DRAIN_MAX {
+            reactor::sleep(DRAIN_STEP).await;
+        }
+        self.flush_all().await
     }
 
     /// Flushes all volumes, so that acknowledged writes are on stable storage. Concurrently, so that a
@@ -249,6 +259,8 @@ async fn tick(local: Rc<RunningCore>) {
 const BUSY_TICK: Duration = Duration::from_millis(250);
 /// With no command in flight only silent peers are timed.
 const IDLE_TICK: Duration = Duration::from_secs(1);
+/// Beyond the grace, for cores that cut their last connections.
+const DRAIN_MAX: Duration = Duration::from_millis(500);
 const DRAIN_STEP: Duration = Duration::from_millis(20);
 /// The process is documented to end within ten seconds.
 const FLUSH_TIME: Duration = Duration::from_secs(4);

@@ -71,6 +71,8 @@ pub struct Server {
     cores: Vec<Sender<Message>>,
     /// Questions of [`Server::ask_cores`] that a core has not answered yet.
     unanswered: Arc<[AtomicUsize]>,
+    /// Cores on which nothing answers a host any more.
+    pub(crate) drained: AtomicUsize,
     /// When each core has last come round to its tick.
     // Not a `block::Lock`: a simulation need not try another order here.
     ticks: Box<[Mutex<Option<Instant>>]>,
@@ -131,6 +133,7 @@ impl Server {
             phase: AtomicU8::new(Phase::Starting as u8),
             observer: OnceLock::new(),
             unanswered: senders.iter().map(|_| AtomicUsize::new(0)).collect(),
+            drained: AtomicUsize::new(0),
             ticks: senders.iter().map(|_| Mutex::default()).collect(),
             cores: senders,
         });

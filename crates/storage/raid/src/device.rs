@@ -138,6 +138,12 @@ impl RaidDevice {
         })
     }
 
+    /// Regions with a stripe that could not be synchronised, because a sector of it cannot be read, are tried again by
+    /// [`RaidDevice::synchronise_step`]: it may have been written since.
+    pub fn synchronise_again(&self) {
+        self.set.synchronise_again();
+    }
+
     /// Whether the copies of a stripe, or its data and parity, may differ since a crash, or since the set was made: it is to be synchronised.
     pub fn is_unsynced(&self, stripe: u64) -> bool {
         self.set.is_unsynced(stripe)

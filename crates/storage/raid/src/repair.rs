@@ -87,11 +87,6 @@ impl Set {
             moved_bytes = self.strip_bytes() * (self.layout.data_strips() as u64 + 1);
             done += 1;
             self.members.advance(&member, done);
-            if let Protection::Intent(intent) = &self.protection
-                && done == total
-            {
-                intent.try_again();
-            }
             break;
         }
         self.record_progress(&member, done).await?;
@@ -102,6 +97,7 @@ impl Set {
         let total = self.members.layout().stripes();
         if done == total {
             self.members.advance(member, done);
+            self.synchronise_again();
         }
         if done == total
             || done.is_multiple_of((BYTES_PER_RECORD / self.strip_bytes()).clamp(1, STRIPES_PER_RECORD))
@@ -183,6 +179,13 @@ impl Set {
         parity.into_iter().nth(strip - data).ok_or(DeviceError::NotReady)
     }
 
+    /// Regions with a stripe that could not be synchronised are looked at once more.
+    pub(crate) fn synchronise_again(&self) {
+        if let Protection::Intent(intent) = &self.protection {
+            intent.try_again();
+        }
+    }
+
     /// Synchronises the first region that may differ since before the assembly. `None` once there is none.
     pub(crate) async fn synchronise_step(
         self: Arc<Self>,
@@ -230,7 +233,9 @@ impl Set {
             parity.into_iter().enumerate().map(|(at, parity)| (data + at, parity.share())).collect()
         } else if self.has_sums {
             // All of them: a block that is right may have a checksum that is not.
-            let data = self.chosen_copies(stripe, &columns).await?.share();
+            let Ok(data) = self.chosen_copies(stripe, &columns).await.map(Buffer::share) else {
+                return Ok(false);
+            };
             (0..self.layout.strips()).map(|copy| (copy, data.clone())).collect()
         } else {
             let mut bad = Vec::new();

@@ -116,6 +116,7 @@ impl Raid {
                 records,
                 spares,
                 refused_spares: Vec::new(),
+                stuck_until: opening.sleeper.now(),
                 throttle: Throttle::new(self.rebuild.map(|rate| rate.0)),
                 opening: opening.clone(),
                 growing: None,

@@ -24,8 +24,8 @@ use crate::Failure;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Behind an error, so that a failing set is not asked all the time.
 const PAUSE: Duration = Duration::from_secs(10);
-/// A spare that could not be made a member is tried again after so long; others are tried before.
-const SPARE_PAUSE: Duration = Duration::from_mins(5);
+/// A spare that could not be made a member is tried again after so long, others before, and so are regions that could not be synchronised.
+const AGAIN_PAUSE: Duration = Duration::from_mins(5);
 
 /// What a step of growing zeroes of a member, mostly.
 const GROWN_BYTES: u64 = 8 << 20;
@@ -39,6 +39,8 @@ pub(super) struct Upkeep {
     pub(super) spares: Vec<Spare>,
     /// Those that could not be made members, until then.
     pub(super) refused_spares: Vec<(Uuid, Instant)>,
+    /// Regions with a sector that cannot be read are not synchronised before.
+    pub(super) stuck_until: Instant,
     /// Of what rebuilding reads and writes.
     pub(super) throttle: Throttle,
     pub(super) opening: Opening,
@@ -257,6 +259,10 @@ impl Upkeep {
             }
             self.running.state().working = None;
         }
+        if self.opening.sleeper.now() >= self.stuck_until {
+            self.stuck_until = self.opening.sleeper.now() + AGAIN_PAUSE;
+            self.set.synchronise_again();
+        }
         let (mut done, regions) = (0, self.set.status().unsynced_regions);
         while let left @ 1.. = self.set.status().unsynced_regions {
             let Some(progress) = self.paced(self.set.synchronise_step(done)).await? else { break };
@@ -352,7 +358,7 @@ impl Upkeep {
                     return Err(error);
                 }
                 tracing::error!(set, spare = name, "a spare of a RAID set cannot be used: {error}");
-                self.refused_spares.push((uuid, self.opening.sleeper.now() + SPARE_PAUSE));
+                self.refused_spares.push((uuid, self.opening.sleeper.now() + AGAIN_PAUSE));
                 continue;
             }
             self.spares.remove(at);

@@ -578,19 +578,45 @@ fn a_bad_sector_is_not_filled_in_from_parity_that_may_not_fit() {
     let result = end(async move { reading.read(Extent::new(0, 1), Buffer::zeroed(512)).await });
     assert_eq!(result.map(|data| data.to_vec()), Err(DeviceError::Unreadable(block::Lba(0))));
     let regions = device.status().unsynced_regions;
-    let synchronising = Arc::clone(&device);
-    let all = end(async move {
-        let mut done = 0;
-        while let Some(progress) = synchronising.synchronise_step(done).await? {
-            done = progress.done % progress.total;
-        }
-        Ok::<(), DeviceError>(())
-    });
+    let all = synchronised(&device);
     assert_eq!((all, regions > 1, device.status().unsynced_regions), (Ok(()), true, 1));
     assert_eq!(scrub(&device, 0, true), Scrubbed::Unreadable { is_repaired: false });
     // What is written there makes its column whole.
     write(&device, 0, 1, 9);
     assert_eq!(read(&device, 0, 1), vec![9; 512]);
+    device.synchronise_again();
+    assert_eq!((synchronised(&device), device.status().unsynced_regions), (Ok(()), 0));
+}
+
+fn synchronised(device: &Arc<RaidDevice>) -> Result<(), DeviceError> {
+    let device = Arc::clone(device);
+    end(async move {
+        let mut done = 0;
+        while let Some(progress) = device.synchronise_step(done).await? {
+            done = progress.done % progress.total;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_stripe_that_no_copy_of_a_mirror_has_stops_no_other_one() {
+    for has_sums in [false, true] {
+        seed(25);
+        let mut rig = match has_sums {
+            true => Rig::with_sums(Level::Raid1, 2, 12, Guard::Bitmap),
+            false => Rig::new(Level::Raid1, 2, 12, Guard::Bitmap),
+        };
+        let device = rig.created();
+        write(&device, 0, 1, 1);
+        write(&device, 40, 1, 1);
+        drop(device);
+        let device = crashed(&mut rig);
+        assert_eq!(device.status().unsynced_regions, 2);
+        let lba = rig.data_lba(0);
+        rig.disks.iter().for_each(|disk| disk.spoil(lba));
+        assert_eq!((synchronised(&device), device.status().unsynced_regions), (Ok(()), 1));
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::transport::{Agreed, Transport};
 /// Half-open epochs at once, and how long each is kept.
 const HALF_OPEN_MAX: usize = 64;
 const HALF_OPEN_TIME: Duration = Duration::from_secs(30);
-/// Of so many sessions one is for initiators with a key alone: anybody may open the others, and hold them for ever.
+/// Of so many sessions, or of any two, one is for initiators with a key alone: anybody may open the others, and hold them for ever.
 const KEYED_SHARE: usize = 8;
 
 /// A login that was answered, and whose initiator has not been heard in the new epoch.
@@ -162,7 +162,8 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
     fn is_full(&self, has_key: bool) -> bool {
         let most = self.config.sessions_max;
         let open = self.sessions.values().filter(|session| !session.transport.is_encrypted());
-        self.sessions.len() >= most || !has_key && open.count() >= most - most / KEYED_SHARE
+        self.sessions.len() >= most
+            || !has_key && open.count() >= most - (most / KEYED_SHARE).max(usize::from(most > 1))
     }
 
     /// Forgets a half-open epoch if there is no place for another one: the oldest of those with keys or of those without, of whichever
