@@ -439,8 +439,8 @@ fn a_dropped_request_is_aborted() {
     });
 }
 
-#[test]
-fn two_interfaces_are_two_paths_and_one_may_fail() {
+/// A load over two interfaces, one of which gets into trouble in the middle of it.
+fn one_of_two_paths(trouble: impl Fn(&Ethernet)) {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
         let disk = Disk::new(1, BLOCKS);
@@ -450,29 +450,22 @@ fn two_interfaces_are_two_paths_and_one_may_fail() {
         let working = Rc::clone(&lun);
         let load = spawn(async move { work(&working, 1, 6, 200).await });
         sleep(Duration::from_millis(100)).await;
-        ethernet.unplug("second");
+        assert!(!load.is_finished(), "it has work left");
+        trouble(&ethernet);
         timeout(Duration::from_secs(300), load).await.expect("it goes on by the other one");
         assert_eq!(lun.target().reinstatements(), 0);
     });
 }
 
 #[test]
+fn two_interfaces_are_two_paths_and_one_may_fail() {
+    one_of_two_paths(|ethernet| ethernet.unplug("second"));
+}
+
+#[test]
 fn an_interface_that_takes_no_frames_leaves_the_others_theirs() {
     for clogged in ["client", "second"] {
-        let ethernet = Ethernet::new(1, GOOD, 1500);
-        block_on(ethernet.world(), async {
-            let disk = Disk::new(1, BLOCKS);
-            let _server = on_interface("server", unit(&disk, 1), Rules::default());
-            let url = Url::parse(&format!("hyperscsi://client+second/{TARGET}/0")).expect("a URL");
-            let lun = Rc::new(open(&url, random).await.unwrap_or_else(|error| panic!("{error}")));
-            let working = Rc::clone(&lun);
-            let load = spawn(async move { work(&working, 1, 6, 200).await });
-            sleep(Duration::from_millis(100)).await;
-            assert!(!load.is_finished(), "it has work left");
-            ethernet.clog(Some(clogged));
-            timeout(Duration::from_secs(300), load).await.expect("it goes on by the other one");
-            assert_eq!(lun.target().reinstatements(), 0);
-        });
+        one_of_two_paths(|ethernet| ethernet.clog(Some(clogged)));
     }
 }
 

@@ -11,6 +11,7 @@ mod model;
 mod rig;
 mod scenes;
 mod seeks;
+mod unsynced;
 mod world;
 
 use crash::{Trouble, case, crash_at};

@@ -1,6 +1,5 @@
 //! Scenes: what a set does in one situation.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use block::{
@@ -24,11 +23,11 @@ fn try_write(device: &Arc<RaidDevice>, lba: u64, blocks: u64, byte: u8) -> Resul
     })
 }
 
-fn write(device: &Arc<RaidDevice>, lba: u64, blocks: u64, byte: u8) {
+pub(crate) fn write(device: &Arc<RaidDevice>, lba: u64, blocks: u64, byte: u8) {
     try_write(device, lba, blocks, byte).expect("written");
 }
 
-fn read(device: &Arc<RaidDevice>, lba: u64, blocks: u64) -> Vec<u8> {
+pub(crate) fn read(device: &Arc<RaidDevice>, lba: u64, blocks: u64) -> Vec<u8> {
     let device = Arc::clone(device);
     let data =
         end(
@@ -42,9 +41,20 @@ fn flush(device: &Arc<RaidDevice>) -> Result<(), DeviceError> {
     end(async move { device.flush().await })
 }
 
-fn scrub(device: &Arc<RaidDevice>, stripe: u64, repairs: bool) -> Scrubbed {
+pub(crate) fn scrub(device: &Arc<RaidDevice>, stripe: u64, repairs: bool) -> Scrubbed {
     let device = Arc::clone(device);
     end(async move { device.scrub_step(stripe, repairs).await }).expect("scrubbed")
+}
+
+pub(crate) fn synchronised(device: &Arc<RaidDevice>) -> Result<(), DeviceError> {
+    let device = Arc::clone(device);
+    end(async move {
+        let mut done = 0;
+        while let Some(progress) = device.synchronise_step(done).await? {
+            done = progress.done % progress.total;
+        }
+        Ok(())
+    })
 }
 
 fn rebuild(device: &Arc<RaidDevice>, member: usize, steps: u64) -> bool {
@@ -60,12 +70,12 @@ fn rebuild(device: &Arc<RaidDevice>, member: usize, steps: u64) -> bool {
     end(whole).expect("rebuilt")
 }
 
-fn crashed(rig: &mut Rig) -> Arc<RaidDevice> {
+pub(crate) fn crashed(rig: &mut Rig) -> Arc<RaidDevice> {
     rig.disks.iter().for_each(|disk| disk.crash());
     Arc::new(rig.assemble(Origin::Existing, &[]).expect("assembled"))
 }
 
-fn requests(rig: &Rig) -> [u64; 3] {
+pub(crate) fn requests(rig: &Rig) -> [u64; 3] {
     let each = rig.disks.iter().map(|disk| disk.take_requests());
     each.fold([0; 3], |sum, one| [sum[0] + one[0], sum[1] + one[1], sum[2] + one[2]])
 }
@@ -207,38 +217,9 @@ fn a_new_set_of_used_disks_becomes_right() {
     let device = Arc::new(rig.assemble(Origin::New, &[]).expect("a set"));
     assert!(device.status().unsynced_regions > 1);
     let before = read(&device, 0, 72);
-    let synchronised = Arc::clone(&device);
-    let result = end(async move {
-        let mut done = 0;
-        while let Some(progress) = synchronised.synchronise_step(done).await? {
-            done = progress.done % progress.total;
-        }
-        Ok::<(), DeviceError>(())
-    });
-    assert_eq!((result, device.status().unsynced_regions), (Ok(()), 0));
+    assert_eq!((synchronised(&device), device.status().unsynced_regions), (Ok(()), 0));
     (0..9).for_each(|stripe| assert_eq!(scrub(&device, stripe, false), Scrubbed::Right));
     assert_eq!(read(&device, 0, 72), before);
-}
-
-#[test]
-fn a_small_write_whose_parity_may_be_wrong_reads_its_columns_alone_and_outlives_its_member() {
-    seed(21);
-    for (level, parity) in [(Level::Raid5, 1), (Level::Raid6, 2)] {
-        let mut rig = Rig::of_used_disks(level, 4 + parity, 6, Guard::Bitmap);
-        let device = Arc::new(rig.assemble(Origin::New, &[]).expect("a set"));
-        assert!(device.status().unsynced_regions > 0);
-        for lba in [33, 41] {
-            write(&device, lba, 2, 7); // their bits are there from the beginning
-            requests(&rig);
-            write(&device, lba, 2, lba as u8);
-            assert_eq!(requests(&rig), [3, 1 + parity as u64, 0]);
-        }
-        let (failing, written) = (Arc::clone(&device), rig.layout.strip(1, 0).member);
-        end(async move { failing.fail(written).await }).expect("failed");
-        assert_eq!((read(&device, 33, 2), read(&device, 41, 2)), (vec![33; 1024], vec![41; 1024]));
-        // Parity of blocks beside them is as wrong as before.
-        assert!(device.status().unsynced_regions > 0);
-    }
 }
 
 #[test]
@@ -519,128 +500,6 @@ fn only_regions_that_were_written_lately_are_synchronised() {
     write(&device, 80, 1, 1);
     drop(device);
     assert_eq!(crashed(&mut rig).status().unsynced_regions, 1);
-}
-
-#[test]
-fn a_write_that_ends_while_an_idle_set_is_flushed_keeps_its_bit() {
-    let mut kept = 0;
-    for number in 0..400 {
-        seed(number);
-        let mut rig = Rig::new(Level::Raid1, 2, 12, Guard::Bitmap);
-        let device = rig.created();
-        write(&device, 0, 1, 1);
-        let (settling, writing) = (Arc::clone(&device), Arc::clone(&device));
-        let ended = Arc::new(AtomicBool::new(false));
-        let write_ended = Arc::clone(&ended);
-        // It has begun, and ends before the set is flushed, beside that or behind it.
-        let slow = Box::pin(async move {
-            let data = Buffer::from(&[7; 512][..]).share();
-            writing.write(Extent::new(40, 1), data, Durability::Cached).await.expect("written");
-            write_ended.store(true, Ordering::SeqCst);
-        });
-        let settled = Box::pin(async move {
-            let known = settling.settle(0).await.expect("settled");
-            settling.settle(known).await.expect("settled");
-        });
-        assert_eq!(run(vec![slow, settled], 100_000), End::Done);
-        drop(device);
-        let device = crashed(&mut rig);
-        let copies: Vec<Vec<u8>> = rig
-            .disks
-            .iter()
-            .map(|disk| {
-                let (disk, lba) = (disk.clone(), rig.data_lba(40));
-                end(async move { disk.read(Extent::new(lba, 1), Buffer::zeroed(512)).await })
-                    .expect("read")
-                    .to_vec()
-            })
-            .collect();
-        if copies[0] != copies[1] {
-            assert!(
-                device.status().unsynced_regions > 0,
-                "seed {number}: the copies differ, and nothing says so"
-            );
-            kept += 1;
-        }
-    }
-    assert!(kept > 0, "no seed had what this is about");
-}
-
-#[test]
-fn a_bad_sector_is_not_filled_in_from_parity_that_may_not_fit() {
-    seed(22);
-    let mut rig = Rig::of_used_disks(Level::Raid5, 3, 6, Guard::Bitmap);
-    let device = Arc::new(rig.assemble(Origin::New, &[]).expect("a set"));
-    let strip = rig.layout.strip(0, 0);
-    let lba = rig.data_lba(strip.lba);
-    rig.disks[strip.member].spoil(lba);
-    let reading = Arc::clone(&device);
-    let result = end(async move { reading.read(Extent::new(0, 1), Buffer::zeroed(512)).await });
-    assert_eq!(result.map(|data| data.to_vec()), Err(DeviceError::Unreadable(block::Lba(0))));
-    let regions = device.status().unsynced_regions;
-    let all = synchronised(&device);
-    assert_eq!((all, regions > 1, device.status().unsynced_regions), (Ok(()), true, 1));
-    assert_eq!(scrub(&device, 0, true), Scrubbed::Unreadable { is_repaired: false });
-    // What is written there makes its column whole.
-    write(&device, 0, 1, 9);
-    assert_eq!(read(&device, 0, 1), vec![9; 512]);
-    device.synchronise_again();
-    assert_eq!((synchronised(&device), device.status().unsynced_regions), (Ok(()), 0));
-}
-
-fn synchronised(device: &Arc<RaidDevice>) -> Result<(), DeviceError> {
-    let device = Arc::clone(device);
-    end(async move {
-        let mut done = 0;
-        while let Some(progress) = device.synchronise_step(done).await? {
-            done = progress.done % progress.total;
-        }
-        Ok(())
-    })
-}
-
-#[test]
-fn a_stripe_that_no_copy_of_a_mirror_has_stops_no_other_one() {
-    for has_sums in [false, true] {
-        seed(25);
-        let mut rig = match has_sums {
-            true => Rig::with_sums(Level::Raid1, 2, 12, Guard::Bitmap),
-            false => Rig::new(Level::Raid1, 2, 12, Guard::Bitmap),
-        };
-        let device = rig.created();
-        write(&device, 0, 1, 1);
-        write(&device, 40, 1, 1);
-        drop(device);
-        let device = crashed(&mut rig);
-        assert_eq!(device.status().unsynced_regions, 2);
-        let lba = rig.data_lba(0);
-        rig.disks.iter().for_each(|disk| disk.spoil(lba));
-        assert_eq!((synchronised(&device), device.status().unsynced_regions), (Ok(()), 1));
-    }
-}
-
-#[test]
-fn a_member_without_a_cache_may_be_replaced_by_one_with() {
-    seed(23);
-    let mut rig = Rig::new(Level::Raid1, 2, 4, Guard::Bitmap);
-    rig.disks.iter().for_each(Disk::say_no_cache);
-    assert!(rig.created().profile().volatile_cache);
-}
-
-#[test]
-fn a_start_that_is_refused_records_nothing() {
-    seed(24);
-    let mut rig = Rig::new(Level::Raid5, 3, 6, Guard::Bitmap);
-    let device = rig.created();
-    write(&device, 0, 1, 1);
-    drop(device);
-    let refused = rig.assemble(Origin::Existing, &[2]);
-    assert!(matches!(refused, Err(AssemblyError::DataMayBeWrong { regions: 1 })), "{:?}", refused.err());
-    assert_eq!(rig.store.states(), MemberStates::in_sync(3));
-    assert_eq!(
-        read(&Arc::new(rig.assemble(Origin::Existing, &[]).expect("all are there")), 0, 1),
-        vec![1; 512]
-    );
 }
 
 #[test]
