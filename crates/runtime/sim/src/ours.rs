@@ -2,14 +2,13 @@
 //! that survive their connections.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
 use initiator::{RemoteLun, Settings, Url};
 use nbd_client::RemoteExport;
 
-use crate::checker::{WriteKind, Writer};
+use crate::checker::{Now, WriteId, WriteKind, Writer};
 use crate::cores::Machine;
 use crate::nbd;
 use crate::redirector;
@@ -76,26 +75,25 @@ async fn live(simulation: Rc<Simulation>, protocol: Protocol, number: u64) {
     let writer = number + if protocol == Protocol::Nbd { FIRST_NBD_WRITER } else { FIRST_WRITER };
     while !simulation.is_over.get() {
         let volume = Rc::clone(draw(|random| random.pick(&volumes)));
-        let lun = match protocol {
+        let remote = match protocol {
             Protocol::Iscsi => open(&simulation, &volume, number).await.map(Remote::Lun),
             Protocol::Nbd => open_export(&simulation, &volume, number).await.map(Remote::Export),
         };
-        let Some(lun) = lun else {
+        let Some(remote) = remote else {
             reactor::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let lun = Arc::new(lun);
+        let opened = volume.check(|checker| checker.now());
+        let simulation = Rc::clone(&simulation);
         let depth = if simulation.has(Feature::Depth) { draw(|random| random.between(1, 16)) } else { 1 };
-        let hands: Vec<_> = (0..depth)
-            .map(|_| {
-                reactor::spawn(work(Rc::clone(&simulation), Rc::clone(&volume), Arc::clone(&lun), writer))
-            })
-            .collect();
+        let client = Rc::new(Client { simulation, volume: Rc::clone(&volume), remote, writer, opened });
+        let hands: Vec<_> =
+            (0..depth).map(|_| Rc::clone(&client)).map(|client| reactor::spawn(client.work())).collect();
         for hand in hands {
             hand.await;
         }
-        if let Ok(lun) = Arc::try_unwrap(lun) {
-            lun.close().await;
+        if let Ok(client) = Rc::try_unwrap(client) {
+            client.remote.close().await;
         }
         // Whoever opens it next has another ISID: another nexus, which is not told of losses from before its
         // time.
@@ -157,138 +155,137 @@ async fn open_export(simulation: &Simulation, volume: &Volume, number: u64) -> O
     }
 }
 
-async fn work(simulation: Rc<Simulation>, volume: Rc<Volume>, lun: Arc<Remote>, writer: u64) {
-    let lun = lun.device();
-    for _ in 0..draw(|random| random.delay(10, 5_000)) {
-        if simulation.is_over.get() {
-            return;
-        }
-        simulation.pause().await;
-        simulation.count_command();
-        let (lba, blocks) = volume.place();
-        let extent = Extent::new(lba, blocks);
-        let outcome = match draw(|random| random.below(10)) {
-            0..4 => write(&simulation, &volume, lun, writer, extent).await,
-            4 if !simulation.has(Feature::Zeros) => continue,
-            5 if !simulation.has(Feature::Flushes) => continue,
-            4 => zero(&volume, lun, writer, extent).await,
-            5 => flush(&volume, lun, writer).await,
-            _ => read(&volume, lun, writer, extent).await,
-        };
-        match outcome {
-            Ok(())
-            | Err(DeviceError::Unreadable(_) | DeviceError::Unwritable(_) | DeviceError::WritesLost) => {}
-            Err(error) => {
-                note(&[41, writer], || format!("writer {writer}: {error}"));
-                if simulation.is_calm {
-                    universe::fault(format!(
-                        "writer {writer} is told \"{error}\", and nothing befell the server but orderly ends"
-                    ));
-                }
+/// One that has a volume open.
+struct Client {
+    simulation: Rc<Simulation>,
+    volume: Rc<Volume>,
+    remote: Remote,
+    writer: Writer,
+    opened: Now,
+}
+
+impl Client {
+    async fn work(self: Rc<Client>) {
+        let (simulation, volume, writer) = (&self.simulation, &self.volume, self.writer);
+        for _ in 0..draw(|random| random.delay(10, 5_000)) {
+            if simulation.is_over.get() {
                 return;
             }
-        }
-    }
-}
-
-async fn write(
-    simulation: &Simulation,
-    volume: &Volume,
-    lun: &dyn BlockDevice,
-    writer: u64,
-    extent: Extent,
-) -> Result<(), DeviceError> {
-    let (lba, blocks) = (extent.lba.0, extent.blocks.0);
-    let id = volume.check(|checker| {
-        checker.begin_write(writer, lba, blocks, WriteKind { repeats: true, ..WriteKind::default() })
-    });
-    let mut buffer = Buffer::zeroed(blocks as usize * BLOCK);
-    volume.check(|checker| checker.fill(id, lba, &mut buffer));
-    note(&[42, writer, lba, blocks], || format!("writer {writer}: {id:?} LUN {} {extent}", volume.lun));
-    let request = lun.write(extent, buffer.share(), Durability::Cached);
-    let outcome = match writing::patience(simulation) {
-        None => request.await,
-        Some(patience) => match reactor::timeout(patience, request).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                note(&[49, writer, lba], || format!("writer {writer}: {id:?} is given up"));
-                if lun.quiesced().await.is_ok() {
-                    volume.check(|checker| checker.is_over(id));
+            simulation.pause().await;
+            simulation.count_command();
+            let (lba, blocks) = volume.place();
+            let extent = Extent::new(lba, blocks);
+            let outcome = match draw(|random| random.below(10)) {
+                0..4 => self.write(extent).await,
+                4 if !simulation.has(Feature::Zeros) => continue,
+                5 if !simulation.has(Feature::Flushes) => continue,
+                4 => self.zero(extent).await,
+                5 => self.flush().await,
+                _ => self.read(extent).await,
+            };
+            match outcome {
+                Ok(())
+                | Err(DeviceError::Unreadable(_) | DeviceError::Unwritable(_) | DeviceError::WritesLost) => {}
+                Err(error) => {
+                    note(&[41, writer], || format!("writer {writer}: {error}"));
+                    if simulation.is_calm {
+                        universe::fault(format!(
+                            "writer {writer} is told \"{error}\", and nothing befell the server but orderly ends"
+                        ));
+                    }
+                    return;
                 }
-                return Ok(());
-            }
-        },
-    };
-    note(&[43, writer, lba], || format!("writer {writer}: {id:?} ends: {outcome:?}"));
-    settle(volume, lun, id, outcome).await
-}
-
-async fn zero(
-    volume: &Volume,
-    lun: &dyn BlockDevice,
-    writer: u64,
-    extent: Extent,
-) -> Result<(), DeviceError> {
-    let (lba, blocks) = (extent.lba.0, extent.blocks.0);
-    let id = volume.check(|checker| {
-        checker.begin_write(
-            writer,
-            lba,
-            blocks,
-            WriteKind { zeros: true, repeats: true, ..WriteKind::default() },
-        )
-    });
-    note(&[44, writer, lba, blocks], || format!("writer {writer}: zeros {id:?} LUN {} {extent}", volume.lun));
-    let outcome = lun.write_zeroes(extent, draw(|random| random.once_in(2))).await;
-    note(&[45, writer, lba], || format!("writer {writer}: {id:?} ends: {outcome:?}"));
-    settle(volume, lun, id, outcome).await
-}
-
-/// What a write's end tells. After an error it is over once the device says that nothing is under way any
-/// more.
-async fn settle(
-    volume: &Volume,
-    lun: &dyn BlockDevice,
-    id: crate::checker::WriteId,
-    outcome: Result<(), DeviceError>,
-) -> Result<(), DeviceError> {
-    match outcome {
-        Ok(()) => volume.check(|checker| checker.wrote(id)),
-        Err(_) => {
-            if lun.quiesced().await.is_ok() {
-                volume.check(|checker| checker.is_over(id));
             }
         }
     }
-    outcome
-}
 
-async fn read(
-    volume: &Volume,
-    lun: &dyn BlockDevice,
-    writer: u64,
-    extent: Extent,
-) -> Result<(), DeviceError> {
-    let begun = volume.check(|checker| checker.begin_read(extent.lba.0, extent.blocks.0));
-    let buffer = Buffer::zeroed(extent.blocks.0 as usize * BLOCK);
-    let outcome = lun.read(extent, buffer).await;
-    if outcome.is_err() {
-        volume.check(|checker| checker.read_nothing(begun));
+    async fn write(self: &Rc<Client>, extent: Extent) -> Result<(), DeviceError> {
+        let (volume, writer) = (&self.volume, self.writer);
+        let (lba, blocks) = (extent.lba.0, extent.blocks.0);
+        let id = volume.check(|checker| {
+            checker.begin_write(writer, lba, blocks, WriteKind { repeats: true, ..WriteKind::default() })
+        });
+        let mut buffer = Buffer::zeroed(blocks as usize * BLOCK);
+        volume.check(|checker| checker.fill(id, lba, &mut buffer));
+        note(&[42, writer, lba, blocks], || format!("writer {writer}: {id:?} LUN {} {extent}", volume.lun));
+        let request = self.remote.device().write(extent, buffer.share(), Durability::Cached);
+        let outcome = match writing::patience(&self.simulation) {
+            None => request.await,
+            Some(patience) => match reactor::timeout(patience, request).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    note(&[49, writer, lba], || format!("writer {writer}: {id:?} is given up"));
+                    self.see_the_end_of(id).await;
+                    return Ok(());
+                }
+            },
+        };
+        note(&[43, writer, lba], || format!("writer {writer}: {id:?} ends: {outcome:?}"));
+        self.settle(id, outcome).await
     }
-    let data = outcome?;
-    note(&[46, writer, extent.lba.0], || format!("writer {writer} reads LUN {} {extent}", volume.lun));
-    volume.check_read(writer, begun, extent.lba.0, &data);
-    Ok(())
-}
 
-async fn flush(volume: &Volume, lun: &dyn BlockDevice, writer: u64) -> Result<(), DeviceError> {
-    let begun = volume.check(|checker| checker.now());
-    note(&[48, writer], || format!("writer {writer} begins to flush LUN {}", volume.lun));
-    let outcome = lun.flush().await;
-    note(&[47, writer], || format!("writer {writer} flushes LUN {}: {outcome:?}", volume.lun));
-    match outcome {
-        Ok(()) => volume.check_flush(writer, begun),
-        Err(_) => volume.check(|checker| checker.flush_failed(writer)),
+    async fn zero(self: &Rc<Client>, extent: Extent) -> Result<(), DeviceError> {
+        let (volume, writer) = (&self.volume, self.writer);
+        let (lba, blocks) = (extent.lba.0, extent.blocks.0);
+        let kind = WriteKind { zeros: true, repeats: true, ..WriteKind::default() };
+        let id = volume.check(|checker| checker.begin_write(writer, lba, blocks, kind));
+        note(&[44, writer, lba, blocks], || {
+            format!("writer {writer}: zeros {id:?} LUN {} {extent}", volume.lun)
+        });
+        let outcome = self.remote.device().write_zeroes(extent, draw(|random| random.once_in(2))).await;
+        note(&[45, writer, lba], || format!("writer {writer}: {id:?} ends: {outcome:?}"));
+        self.settle(id, outcome).await
     }
-    outcome
+
+    /// What a write's end tells. After an error it is over once the device says that nothing is under way any
+    /// more; so it is after the answer of an NBD client, which may have sent it over two connections.
+    async fn settle(
+        self: &Rc<Client>,
+        id: WriteId,
+        outcome: Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        match (&outcome, &self.remote) {
+            (Ok(()), Remote::Lun(_)) => self.volume.check(|checker| checker.wrote(id)),
+            (Ok(()), Remote::Export(_)) => {
+                self.volume.check(|checker| checker.wrote_perhaps_again(id, self.opened));
+                let client = Rc::clone(self);
+                reactor::spawn(async move { client.see_the_end_of(id).await });
+            }
+            (Err(_), _) => self.see_the_end_of(id).await,
+        }
+        outcome
+    }
+
+    async fn see_the_end_of(&self, id: WriteId) {
+        if self.remote.device().quiesced().await.is_ok() {
+            self.volume.check(|checker| checker.is_over(id));
+        }
+    }
+
+    async fn read(&self, extent: Extent) -> Result<(), DeviceError> {
+        let (volume, writer) = (&self.volume, self.writer);
+        let begun = volume.check(|checker| checker.begin_read(extent.lba.0, extent.blocks.0));
+        let buffer = Buffer::zeroed(extent.blocks.0 as usize * BLOCK);
+        let outcome = self.remote.device().read(extent, buffer).await;
+        if outcome.is_err() {
+            volume.check(|checker| checker.read_nothing(begun));
+        }
+        let data = outcome?;
+        note(&[46, writer, extent.lba.0], || format!("writer {writer} reads LUN {} {extent}", volume.lun));
+        volume.check_read(writer, begun, extent.lba.0, &data);
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), DeviceError> {
+        let (volume, writer) = (&self.volume, self.writer);
+        let begun = volume.check(|checker| checker.now());
+        note(&[48, writer], || format!("writer {writer} begins to flush LUN {}", volume.lun));
+        let outcome = self.remote.device().flush().await;
+        note(&[47, writer], || format!("writer {writer} flushes LUN {}: {outcome:?}", volume.lun));
+        match outcome {
+            Ok(()) => volume.check_flush(writer, begun),
+            Err(_) => volume.check(|checker| checker.flush_failed(writer)),
+        }
+        outcome
+    }
 }

@@ -204,6 +204,29 @@ impl Checker {
         }
     }
 
+    /// It was answered, and a copy of it may still be on its way, to be carried out again until it is over; but not behind
+    /// another answered one of the same writer that was begun since `opened`: that one waits for the copies.
+    pub(crate) fn wrote_perhaps_again(&mut self, id: WriteId, opened: Now) {
+        let now = self.tick();
+        let Some(OpenWrite { writer, lba, blocks, .. }) = self.open.get(&id) else { return };
+        for block in &mut self.blocks[*lba as usize..(lba + blocks) as usize] {
+            (block.changed, block.shown) = (now, None);
+            for entry in block.writes.iter_mut().filter(|entry| entry.writer == *writer) {
+                if entry.id != id {
+                    let may_repeat = entry.answered && entry.ended.is_none() && entry.begun > opened.0;
+                    entry.superseded = entry.superseded.or(may_repeat.then_some(now));
+                    continue;
+                }
+                entry.answered = true;
+                // An answer from before the power cut tells of then.
+                if !entry.cut {
+                    block.settled = false;
+                    entry.effective.get_or_insert(now);
+                }
+            }
+        }
+    }
+
     /// It will not be carried out any more; perhaps it was.
     pub(crate) fn is_over(&mut self, id: WriteId) {
         self.end(id, false);

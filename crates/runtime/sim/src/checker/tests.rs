@@ -316,3 +316,38 @@ fn what_was_given_up_before_a_restart_may_be_lost_untold_and_what_was_answered_m
         assert_eq!(checker.flushed(1, flush).is_err(), is_answered);
     }
 }
+
+#[test]
+fn what_was_answered_and_may_be_carried_out_again_comes_back_over_others_until_it_is_over() {
+    let mut checker = checker();
+    let opened = checker.now();
+    let (mine, other) =
+        (checker.begin_write(1, 0, 1, WriteKind { repeats: true, ..WriteKind::default() }), 2);
+    assert!(reads(&mut checker, &[0; 512]));
+    checker.wrote_perhaps_again(mine, opened);
+    assert!(!reads(&mut checker, &[0; 512]), "it was carried out once");
+    let theirs = checker.begin_write(other, 0, 1, WriteKind::default());
+    checker.wrote(theirs);
+    let (mine_data, theirs_data) = (data(&checker, mine), data(&checker, theirs));
+    assert!(reads(&mut checker, &theirs_data));
+    assert!(reads(&mut checker, &mine_data), "a copy of it was late");
+    checker.is_over(mine);
+    let last = checker.begin_write(other, 0, 1, WriteKind::default());
+    checker.wrote(last);
+    assert!(!reads(&mut checker, &mine_data));
+}
+
+#[test]
+fn what_may_be_carried_out_again_never_comes_back_over_a_newer_write_of_the_same_client() {
+    for is_same_client in [true, false] {
+        let mut checker = checker();
+        let opened = checker.now();
+        let old = checker.begin_write(1, 0, 1, WriteKind { repeats: true, ..WriteKind::default() });
+        checker.wrote_perhaps_again(old, opened);
+        let opened = if is_same_client { opened } else { checker.now() };
+        let new = checker.begin_write(1, 0, 1, WriteKind { repeats: true, ..WriteKind::default() });
+        checker.wrote_perhaps_again(new, opened);
+        let old = data(&checker, old);
+        assert_eq!(reads(&mut checker, &old), !is_same_client);
+    }
+}
