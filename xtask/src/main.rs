@@ -24,6 +24,7 @@ mod scale;
 mod serving;
 mod simulate;
 mod soak;
+mod space;
 mod suites;
 mod tally;
 mod test;

@@ -19,6 +19,7 @@ use crate::packages;
 use crate::process;
 use crate::python;
 use crate::simulate;
+use crate::space;
 use crate::tally::{Tally, Verdict};
 use crate::tidy;
 
@@ -34,6 +35,7 @@ pub(crate) struct Options {
 
 /// Installs what is missing, then runs every step.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
+    space::ensure()?;
     packages::ensure(packages::ALL)?;
     let failures = RefCell::<String>::default();
     let steps: [(&str, &dyn Fn() -> Result<Tally>); 11] = [
@@ -51,10 +53,12 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     ];
     let mut sum = Tally::default();
     let mut failed_steps = Vec::new();
+    let mut complaint = None;
     for (name, step) in steps {
         let tally = reported(name, step);
         if tally.verdict() == Verdict::Fails {
             failed_steps.push(name);
+            complaint = complaint.or_else(space::complaint);
         }
         sum += tally;
     }
@@ -62,6 +66,9 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     print!("{}", failures.take());
     if !failed_steps.is_empty() {
         println!("failed: {}", failed_steps.join(", "));
+    }
+    if let Some(complaint) = complaint {
+        println!("{complaint}");
     }
     println!("{sum}");
     Ok(sum.verdict())

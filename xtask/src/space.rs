@@ -1,0 +1,57 @@
+//! Whether the disk has room for a whole test run. One that fills up fails tests in which nothing is wrong.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::process;
+use crate::workspace;
+
+/// What a run in a fresh clone leaves in the target folder, and a little more.
+const NEEDED: u64 = 14 * GIB;
+
+/// With less than this the next file may be the one that does not fit.
+const LITTLE: u64 = GIB;
+
+const GIB: u64 = 1 << 30;
+
+/// Fails if the target folder cannot grow to what a whole run builds.
+pub(crate) fn ensure() -> Result<()> {
+    let target = workspace::target_directory();
+    // Cargo makes it, and its parents, where it is not there yet.
+    let existing = target.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    let (free, held) = (free_bytes(existing)?, held_bytes(&target)?);
+    ensure!(
+        free >= LITTLE && free.saturating_add(held) >= NEEDED,
+        "{} has {} GiB, and {} are free there; a whole run builds {} GiB: make room (`cargo clean` takes what is there \
+         away), or set CARGO_TARGET_DIR to a folder on another disk",
+        target.display(),
+        held / GIB,
+        free / GIB,
+        NEEDED / GIB,
+    );
+    Ok(())
+}
+
+/// What is to be said of a failure now: that a disk of the run is full, if one is.
+pub(crate) fn complaint() -> Option<String> {
+    let folders = [workspace::target_directory(), std::env::temp_dir()];
+    let full = folders.iter().find(|folder| free_bytes(folder).is_ok_and(|free| free < LITTLE))?;
+    Some(format!("the disk of {} is full: that alone makes tests fail", full.display()))
+}
+
+fn free_bytes(folder: &Path) -> Result<u64> {
+    let system = rustix::fs::statvfs(folder)
+        .with_context(|| format!("cannot see how much room {} has", folder.display()))?;
+    Ok(system.f_bavail.saturating_mul(system.f_frsize))
+}
+
+fn held_bytes(folder: &Path) -> Result<u64> {
+    if !folder.exists() {
+        return Ok(0);
+    }
+    let folder = folder.to_str().context("the target folder's name is no text")?;
+    let told = process::run("du", &["--summarize", "--block-size=1", folder])?;
+    let (bytes, _) = told.split_once('\t').context("du prints bytes and a name")?;
+    Ok(bytes.parse()?)
+}
