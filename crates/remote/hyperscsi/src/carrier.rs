@@ -53,7 +53,11 @@ impl Carrier for Carried {
 
     fn quiesced(&self) -> Answer<'_, Result<(), CommandError>> {
         Box::pin(async {
-            let quiesced = self.0.session.with(async |session| session.quiesced().await).await;
+            let quiesced = self.0.session.with(async |session| {
+                reactor::catch_up().await;
+                session.quiesced().await
+            });
+            let quiesced = quiesced.await;
             quiesced.unwrap_or(Err(CommandError::ConnectionLost))
         })
     }

@@ -4,7 +4,8 @@ use std::future;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -29,7 +30,7 @@ use crate::session::CommandSpec;
 use crate::tasks::{Ended, Status, Transfer};
 use crate::timeouts::Timeouts;
 use crate::unit::{CommandResult, Unit};
-use crate::unsettled_extents::UnsettledExtents;
+use crate::unsettled_extents::{UnsettledExtents, WriteOutcome};
 use crate::verbs::{CacheGeneration, Identity, LbaRun, LbaStatus, lba_runs, parameters, unmap_lists};
 use crate::verdict::{Verdict, verdict};
 
@@ -51,8 +52,13 @@ pub struct RemoteLun {
     blocks: AtomicU64,
     /// Identity of the device.
     identity: Identity,
-    /// The session, by number of reinstatements, in which the identity was last verified.
+    /// The session, by number of reinstatements, in which the identity was verified: commands are sent in no other. [`IN_DOUBT`]: in
+    /// none.
     epoch: AtomicU64,
+    /// How often it came into doubt.
+    doubts: AtomicU64,
+    /// The last session in which all of its features were looked at.
+    looked_at_in: AtomicU64,
     /// Another device is at the LUN.
     is_another: AtomicBool,
     /// Blocks of writes that may still be executed.
@@ -87,6 +93,8 @@ impl RemoteLun {
             blocks: AtomicU64::new(geometry.blocks.0),
             identity,
             epoch: AtomicU64::new(epoch),
+            doubts: AtomicU64::new(0),
+            looked_at_in: AtomicU64::new(epoch),
             is_another: AtomicBool::new(false),
             unsettled: UnsettledExtents::default(),
             profile,
@@ -149,9 +157,10 @@ impl RemoteLun {
     /// initiator comes in between, which is the responsibility of those who share the LUN.
     fn carry_out(&self, info: RequestInfo, cdb: Cdb, transfer: Transfer) -> CarryOut<'_> {
         let bytes = (transfer.in_bytes(), transfer.out_bytes());
-        let epoch = self.epoch.load(Relaxed);
+        let epoch = self.epoch.load(Acquire);
         let attempt = self.attempt(epoch, cdb, transfer, self.target.timeouts().tries);
-        CarryOut { lun: self, info, cdb, bytes, epoch, attempt, further: None }
+        let sent = Sent { lun: self, info, cdb, epoch, may_land: true };
+        CarryOut { sent, bytes, attempt, further: None }
     }
 
     /// Sends a command once, in the session `epoch`. With more tries `in_time`, waits for its end.
@@ -166,16 +175,20 @@ impl RemoteLun {
         info: RequestInfo,
         cdb: Cdb,
         bytes: (usize, usize),
-        mut epoch: u64,
+        epoch: u64,
         mut ended: Ended,
     ) -> Result<Completion, DeviceError> {
         let &Timeouts { tries, command: time, .. } = self.target.timeouts();
         let mut retries = Retries::new(tries);
+        let mut sent = Sent { lun: self, info, cdb, epoch, may_land: false };
         loop {
             let Ended { outcome, transfer, was_sent } = ended;
             match outcome {
                 Ok(status) => {
                     let sense = Sense::parse(&status.sense);
+                    if sense.is_some_and(Sense::may_be_of_another_unit) {
+                        self.doubt();
+                    }
                     if sense.is_some_and(Sense::tells_of_access) {
                         self.access_changed.store(true, Relaxed);
                     }
@@ -197,7 +210,7 @@ impl RemoteLun {
                         }
                         Verdict::Failed(error) => return Err(error),
                     }
-                    if sense.is_some_and(Sense::tells_of_change) {
+                    if sense.is_some_and(Sense::tells_of_capacity) {
                         self.measure_again().await;
                     }
                     if sense.is_some_and(Sense::tells_of_modes) {
@@ -206,14 +219,9 @@ impl RemoteLun {
                 }
                 Err(CommandError::Reinstated) => self.look_again().await?,
                 Err(CommandError::ConnectionLost) => {
-                    let settled = match retries.once_more(time).await {
-                        Ok(()) => self.until_it_may_be_sent_again(&cdb, epoch).await,
-                        gives_up => gives_up,
-                    };
-                    if was_sent && settled.is_err() {
-                        self.bar(info, &cdb, epoch);
-                    }
-                    settled?;
+                    sent.may_land = was_sent;
+                    retries.once_more(time).await?;
+                    self.until_it_may_be_sent_again(&cdb, sent.epoch).await?;
                     self.target.replayed();
                 }
                 Err(CommandError::Aborted) => {
@@ -223,9 +231,7 @@ impl RemoteLun {
                 }
                 Err(error) => {
                     // It has not ended: it is being aborted.
-                    if error == CommandError::TimedOut && was_sent {
-                        self.bar(info, &cdb, epoch);
-                    }
+                    sent.may_land = error == CommandError::TimedOut && was_sent;
                     return Err(error.into());
                 }
             }
@@ -237,8 +243,10 @@ impl RemoteLun {
             if (transfer.in_bytes(), transfer.out_bytes()) != bytes {
                 return Err(DeviceError::NotReady);
             }
-            epoch = self.epoch.load(Relaxed);
-            ended = self.attempt(epoch, cdb, transfer, retries.in_time).await;
+            sent.epoch = self.epoch.load(Acquire);
+            sent.may_land = true;
+            ended = self.attempt(sent.epoch, cdb, transfer, retries.in_time).await;
+            sent.may_land = false;
         }
     }
 
@@ -248,7 +256,7 @@ impl RemoteLun {
         Ok(self.target.usable(changes(cdb).then_some(epoch)).await?)
     }
 
-    /// A command sent in the session `epoch` fails, and may not have ended. If it changes anything, its
+    /// A command sent in the session `epoch` fails or is given up, and may not have ended. If it changes anything, its
     /// blocks are blocked while it may still be executed: a newer write could be overwritten.
     fn bar(&self, RequestInfo { extent, .. }: RequestInfo, cdb: &Cdb, epoch: u64) {
         // Of a session that is not recovered nothing is left to use; who opened it knows what it has left.
@@ -265,28 +273,99 @@ impl RemoteLun {
         }
     }
 
-    fn is_barred(&self, extent: Extent) -> bool {
-        self.unsettled.has(extent, |epoch| self.target.outcome(epoch))
+    /// Whether the session still has a change of these blocks that nobody waits for: targets carry out commands in any order (SAM-5 8.6.2).
+    fn has_earlier(&self, extent: Extent) -> bool {
+        self.unsettled.has(extent, WriteOutcome::InSession, |epoch| self.target.outcome(epoch))
     }
 
-    /// The session was reinstated. The device at the LUN must be the same as before: a target may return with
-    /// another configuration, and before it has all of its LUNs.
+    /// Ends when it has none: such changes are being aborted.
+    async fn ends_earlier(&self, extent: Extent) -> Result<(), DeviceError> {
+        while self.has_earlier(extent) {
+            self.quiesced().await?;
+        }
+        if self.is_barred(extent) { Err(DeviceError::Unsettled) } else { Ok(()) }
+    }
+
+    fn is_barred(&self, extent: Extent) -> bool {
+        self.unsettled.has(extent, WriteOutcome::Unsettled, |epoch| self.target.outcome(epoch))
+    }
+
+    /// Another device may be at the LUN: no further command is sent before it was looked at.
+    fn doubt(&self) {
+        self.doubts.fetch_add(1, AcqRel);
+        self.epoch.store(IN_DOUBT, Release);
+    }
+
+    /// The device was seen to be the same in the session `epoch`, unless it has come into doubt again: `doubts` are those from before.
+    fn trust(&self, epoch: u64, doubts: u64) {
+        self.epoch.store(epoch, SeqCst);
+        if self.doubts.load(SeqCst) != doubts {
+            self.epoch.store(IN_DOUBT, Release);
+        }
+    }
+
+    /// The session was reinstated, or the target tells of changes. The device at the LUN must be the same as before.
     async fn look_again(&self) -> Result<(), DeviceError> {
+        match self.looked_at_in.load(Relaxed) == self.target.reinstatements() {
+            true => self.look_who_is_there().await,
+            false => self.look_after_an_outage().await,
+        }
+    }
+
+    /// By INQUIRY alone, which is neither reserved nor late.
+    async fn look_who_is_there(&self) -> Result<(), DeviceError> {
+        let (epoch, doubts) = (self.target.reinstatements(), self.doubts.load(Acquire));
+        let seen = match probe::is_there(&self.unit(), self.number).await {
+            Ok(()) => self.unit().identity().await.map_err(|error| probe::failed("INQUIRY", error)),
+            Err(error) => Err(error),
+        };
+        match seen {
+            _ if self.is_another.load(Relaxed) => return Err(DeviceError::NotReady),
+            Ok(identity) if identity == self.identity => {}
+            // It is no other one for saying less.
+            Ok(Identity::Unknown) => {
+                tracing::warn!(
+                    lun = self.number,
+                    "the device at the LUN does not say any more which one it is"
+                );
+                return Err(DeviceError::NotReady);
+            }
+            Ok(_) => return Err(self.is_another()),
+            Err(error) => {
+                tracing::warn!(lun = self.number, "it is not known which device is at the LUN: {error}");
+                return Err(DeviceError::NotReady);
+            }
+        }
+        self.measure_again().await;
+        self.trust(epoch, doubts);
+        Ok(())
+    }
+
+    /// It is left alone from now on.
+    fn is_another(&self) -> DeviceError {
+        if !self.is_another.swap(true, Relaxed) {
+            tracing::error!(lun = self.number, "another device answers at the LUN: it is left alone");
+        }
+        self.doubt();
+        DeviceError::NotReady
+    }
+
+    /// A target may return with another configuration, and before it has all of its LUNs.
+    async fn look_after_an_outage(&self) -> Result<(), DeviceError> {
         let until = reactor::now() + self.target.timeouts().reconnect;
         while !self.is_another.load(Relaxed) {
             self.target.usable(None).await?;
             let (epoch, asked_at) = (self.target.reinstatements(), self.cached.mode_changes());
+            let doubts = self.doubts.load(Acquire);
             match probe::look(&self.unit(), self.number).await {
                 Ok(probed) if self.is_the_same(&probed) => {
                     self.cached.look_again(asked_at, probed.write_through, probed.cache_generation);
                     self.grow_to(probed.geometry.blocks.0);
-                    self.epoch.fetch_max(epoch, Relaxed);
+                    self.looked_at_in.fetch_max(epoch, Relaxed);
+                    self.trust(epoch, doubts);
                     return Ok(());
                 }
-                Ok(_) => {
-                    tracing::error!(lun = self.number, "another device answers at the LUN: it is left alone");
-                    self.is_another.store(true, Relaxed);
-                }
+                Ok(_) => return Err(self.is_another()),
                 // "Manual intervention required": waiting does not help, and its hosts may have another path.
                 Err(OpenError::Refused { sense: Some(sense), .. }) if sense.is_out_of_service() => {
                     tracing::warn!(lun = self.number, "the LUN is out of service ({sense})");
@@ -344,7 +423,7 @@ impl RemoteLun {
             Ok(_) => {
                 tracing::error!(lun = self.number, "the LUN has another block size now: it is left alone");
                 self.is_another.store(true, Relaxed);
-                self.epoch.store(u64::MAX, Relaxed);
+                self.doubt();
             }
             Err(error) => {
                 tracing::warn!(lun = self.number, "the LUN has changed, and is not to be measured: {error}")
@@ -512,6 +591,12 @@ impl BlockDevice for RemoteLun {
         if let Err(error) = self.check(extent) {
             return Box::pin(future::ready(Err(error)));
         }
+        if self.has_earlier(extent) {
+            return Box::pin(async move {
+                self.ends_earlier(extent).await?;
+                self.write(extent, data, durability).await
+            });
+        }
         let (stable, whole) = (durability == Durability::Stable, self.bytes_within(extent, extent));
         if stable && !self.limits.force_unit_access {
             return Box::pin(self.write_and_flush(extent, data));
@@ -535,6 +620,7 @@ impl BlockDevice for RemoteLun {
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(async move {
             self.check(extent)?;
+            self.ends_earlier(extent).await?;
             match self.limits.deallocation {
                 Deallocation::ByWriteSame => self.write_same(extent, true).await,
                 Deallocation::ByUnmap => self.unmap_blocks(extent).await,
@@ -546,6 +632,7 @@ impl BlockDevice for RemoteLun {
     fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
         Box::pin(async move {
             self.check(extent)?;
+            self.ends_earlier(extent).await?;
             if !self.no_write_same.load(Relaxed) {
                 match self.write_same(extent, may_unmap && self.profile.thin).await {
                     Err(DeviceError::Unsupported) => self.no_write_same.store(true, Relaxed),
@@ -588,9 +675,17 @@ impl BlockDevice for RemoteLun {
     }
 
     fn quiesced(&self) -> Pending<'_, ()> {
-        Box::pin(async move { Ok(self.target.quiesced().await?) })
+        Box::pin(async move {
+            let before = self.unsettled.mark();
+            self.target.quiesced().await?;
+            self.unsettled.end_before(before);
+            Ok(())
+        })
     }
 }
+
+/// No session has this number.
+const IN_DOUBT: u64 = u64::MAX;
 
 /// The blocks of a command, for errors.
 #[derive(Clone, Copy)]
@@ -624,16 +719,30 @@ impl Completion {
     }
 }
 
-/// The first try of a command, which usually suffices: retries have a future of their own, so that this one
-/// is small.
-struct CarryOut<'a> {
+/// A command of a request. If the request ends, or is dropped, while the target may still execute it, its blocks are barred.
+struct Sent<'a> {
     lun: &'a RemoteLun,
     info: RequestInfo,
     cdb: Cdb,
-    /// Bytes to receive and to send.
-    bytes: (usize, usize),
     /// The session in which it was sent, by number of reinstatements.
     epoch: u64,
+    may_land: bool,
+}
+
+impl Drop for Sent<'_> {
+    fn drop(&mut self) {
+        if self.may_land {
+            self.lun.bar(self.info, &self.cdb, self.epoch);
+        }
+    }
+}
+
+/// The first try of a command, which usually suffices: retries have a future of their own, so that this one
+/// is small.
+struct CarryOut<'a> {
+    sent: Sent<'a>,
+    /// Bytes to receive and to send.
+    bytes: (usize, usize),
     attempt: Attempt<'a>,
     further: Option<Pending<'a, Completion>>,
 }
@@ -645,13 +754,14 @@ impl Future for CarryOut<'_> {
         let this = self.get_mut();
         if this.further.is_none() {
             let ended = ready!(Pin::new(&mut this.attempt).poll(cx));
+            this.sent.may_land = false;
             match ended {
                 Ended { outcome: Ok(status), transfer, .. } if status.status == GOOD => {
                     return Poll::Ready(Ok(Completion { status, transfer }));
                 }
                 ended => {
-                    this.further =
-                        Some(Box::pin(this.lun.carry_on(this.info, this.cdb, this.bytes, this.epoch, ended)));
+                    let Sent { lun, info, cdb, epoch, .. } = this.sent;
+                    this.further = Some(Box::pin(lun.carry_on(info, cdb, this.bytes, epoch, ended)));
                 }
             }
         }
@@ -671,7 +781,7 @@ impl<T> Future for ReadOrWrite<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let done = ready!(Pin::new(&mut self.command).poll(cx))?;
-        Poll::Ready((self.outcome)(done, self.command.info))
+        Poll::Ready((self.outcome)(done, self.command.sent.info))
     }
 }
 

@@ -72,13 +72,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// Reads everything; the LUN's number is for errors.
 pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> {
-    let inquiry = unit.inquiry().await.map_err(|error| failed("INQUIRY", error))?;
-    match inquiry.device_type {
-        _ if !inquiry.is_there() => return Err(OpenError::NoSuchLun(number)),
-        // Disks and optical memories read blocks.
-        0x00 | 0x07 => {}
-        other => return Err(OpenError::NotADisk(other)),
-    }
+    is_there(unit, number).await?;
     until_ready(unit).await?;
     let (capacity, geometry) = capacity(unit).await?;
     // A page that is not on the list is not requested: some targets reject that badly.
@@ -111,6 +105,17 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
     };
     let write_through = write_cache == Some(false);
     Ok(Probed { geometry, profile, write_through, cache_generation, limits, identity })
+}
+
+/// Asks only whether there is a disk.
+pub(crate) async fn is_there(unit: &Unit, number: u16) -> Result<(), OpenError> {
+    let inquiry = unit.inquiry().await.map_err(|error| failed("INQUIRY", error))?;
+    match inquiry.device_type {
+        _ if !inquiry.is_there() => Err(OpenError::NoSuchLun(number)),
+        // Disks and optical memories read blocks.
+        0x00 | 0x07 => Ok(()),
+        other => Err(OpenError::NotADisk(other)),
+    }
 }
 
 /// Reads only the generation of the LUN's cache.

@@ -266,7 +266,10 @@ impl RemoteTarget {
         match session.here() {
             Some(session) => session.quiesced().await,
             None => session
-                .ask(async |session| session.quiesced().await)
+                .ask(async |session| {
+                    reactor::catch_up().await;
+                    session.quiesced().await
+                })
                 .await
                 .ok_or(CommandError::ConnectionLost)?,
         }

@@ -10,7 +10,20 @@ use block::{Blocks, Extent, Lba, Lock};
 pub(crate) struct UnsettledExtents {
     /// Nearly always there are none, and no request looks further.
     is_any: AtomicBool,
-    extents: Lock<Vec<(u64, Extent)>>,
+    extents: Lock<Extents>,
+}
+
+#[derive(Debug, Default)]
+struct Extents {
+    present: Vec<Unsettled>,
+    added: u64,
+}
+
+#[derive(Debug)]
+struct Unsettled {
+    number: u64,
+    epoch: u64,
+    extent: Extent,
 }
 
 /// What may become of such writes of a session.
@@ -32,33 +45,56 @@ impl UnsettledExtents {
     pub(crate) fn add(&self, epoch: u64, extent: Extent) -> bool {
         let mut extents = self.extents.lock();
         let all = Extent { lba: Lba(0), blocks: Blocks(u64::MAX) };
-        let unsettled = (epoch, if extents.len() < EXTENTS_MAX { extent } else { all });
-        let is_news = !extents.contains(&unsettled);
-        if is_news {
-            extents.push(unsettled);
+        let extent = if extents.present.len() < EXTENTS_MAX { extent } else { all };
+        let number = extents.added;
+        let before = extents.present.iter_mut().find(|old| (old.epoch, old.extent) == (epoch, extent));
+        let is_news = before.is_none();
+        match before {
+            Some(old) => old.number = number,
+            None => extents.present.push(Unsettled { number, epoch, extent }),
         }
+        extents.added += 1;
         self.is_any.store(true, Relaxed);
         is_news
     }
 
-    /// Whether any of these blocks is barred; not by sessions that are settled meanwhile.
-    pub(crate) fn has(&self, extent: Extent, outcome: impl Fn(u64) -> WriteOutcome) -> bool {
-        self.is_any.load(Relaxed) && self.look(extent, outcome)
+    /// A mark for [`UnsettledExtents::end_before`]: those that are there are before it.
+    pub(crate) fn mark(&self) -> u64 {
+        self.extents.lock().added
+    }
+
+    /// Those from before `mark` have ended.
+    pub(crate) fn end_before(&self, mark: u64) {
+        let mut extents = self.extents.lock();
+        extents.present.retain(|unsettled| unsettled.number >= mark);
+        self.is_any.store(!extents.present.is_empty(), Relaxed);
+    }
+
+    /// Whether any of these blocks has a write with this outcome.
+    pub(crate) fn has(
+        &self,
+        extent: Extent,
+        meant: WriteOutcome,
+        outcome: impl Fn(u64) -> WriteOutcome,
+    ) -> bool {
+        self.is_any.load(Relaxed) && self.look(extent, meant, outcome)
     }
 
     #[cold]
-    fn look(&self, extent: Extent, outcome: impl Fn(u64) -> WriteOutcome) -> bool {
+    fn look(&self, extent: Extent, meant: WriteOutcome, outcome: impl Fn(u64) -> WriteOutcome) -> bool {
         let mut extents = self.extents.lock();
-        extents.retain(|(epoch, _)| outcome(*epoch) != WriteOutcome::Ended);
-        self.is_any.store(!extents.is_empty(), Relaxed);
-        extents.iter().any(|(epoch, unsettled)| {
-            unsettled.overlaps(extent) && outcome(*epoch) == WriteOutcome::Unsettled
-        })
+        extents.present.retain(|unsettled| outcome(unsettled.epoch) != WriteOutcome::Ended);
+        self.is_any.store(!extents.present.is_empty(), Relaxed);
+        extents
+            .present
+            .iter()
+            .any(|unsettled| unsettled.extent.overlaps(extent) && outcome(unsettled.epoch) == meant)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::WriteOutcome::{Ended, InSession, Unsettled};
     use super::*;
 
     #[test]
@@ -66,19 +102,35 @@ mod tests {
         let unsettled = UnsettledExtents::default();
         unsettled.add(3, Extent::new(10, 5));
         unsettled.add(4, Extent::new(100, 1));
-        let any = |_| WriteOutcome::Unsettled;
-        assert!(unsettled.has(Extent::new(14, 1), any) && !unsettled.has(Extent::new(15, 1), any));
-        let one = |epoch| if epoch == 3 { WriteOutcome::Ended } else { WriteOutcome::Unsettled };
-        assert!(!unsettled.has(Extent::new(14, 1), one));
-        assert!(unsettled.has(Extent::new(100, 1), any) && !unsettled.has(Extent::new(14, 1), any));
+        let has = |extent| unsettled.has(extent, Unsettled, |_| Unsettled);
+        assert!(has(Extent::new(14, 1)) && !has(Extent::new(15, 1)));
+        let one = |epoch| if epoch == 3 { Ended } else { Unsettled };
+        assert!(!unsettled.has(Extent::new(14, 1), Unsettled, one));
+        assert!(has(Extent::new(100, 1)) && !has(Extent::new(14, 1)));
     }
 
     #[test]
     fn blocks_of_a_write_that_its_session_still_has_are_barred_once_that_is_lost() {
         let unsettled = UnsettledExtents::default();
         unsettled.add(3, Extent::new(10, 5));
-        assert!(!unsettled.has(Extent::new(14, 1), |_| WriteOutcome::InSession));
-        assert!(unsettled.has(Extent::new(14, 1), |_| WriteOutcome::Unsettled));
+        let (early, block) = (|_| InSession, Extent::new(14, 1));
+        assert!(!unsettled.has(block, Unsettled, early) && unsettled.has(block, InSession, early));
+        assert!(unsettled.has(block, Unsettled, |_| Unsettled));
+    }
+
+    #[test]
+    fn those_that_have_ended_bar_nothing_and_later_ones_do() {
+        let unsettled = UnsettledExtents::default();
+        unsettled.add(3, Extent::new(10, 5));
+        let mark = unsettled.mark();
+        unsettled.add(3, Extent::new(20, 5));
+        unsettled.end_before(mark);
+        let has = |extent| unsettled.has(extent, Unsettled, |_| Unsettled);
+        assert!(!has(Extent::new(10, 5)) && has(Extent::new(20, 5)));
+        let mark = unsettled.mark();
+        unsettled.add(3, Extent::new(20, 5)); // once more
+        unsettled.end_before(mark);
+        assert!(has(Extent::new(20, 5)));
     }
 
     #[test]
@@ -87,7 +139,7 @@ mod tests {
         for lba in 0..10_000 {
             unsettled.add(0, Extent::new(lba, 1));
         }
-        assert!(unsettled.has(Extent::new(1 << 40, 1), |_| WriteOutcome::Unsettled));
-        assert!(unsettled.extents.lock().len() <= EXTENTS_MAX + 1);
+        assert!(unsettled.has(Extent::new(1 << 40, 1), Unsettled, |_| Unsettled));
+        assert!(unsettled.extents.lock().present.len() <= EXTENTS_MAX + 1);
     }
 }

@@ -98,6 +98,13 @@ pub async fn yield_now() {
     .await;
 }
 
+/// Lets every task run that is ready, or that another thread has woken before this call. A message of another thread can overtake its
+/// earlier wakes: what it dropped before it has sent the message is not known here before this has ended.
+pub async fn catch_up() {
+    current().take_woken();
+    yield_now().await;
+}
+
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Core>>> = const { RefCell::new(None) };
 }
@@ -227,8 +234,13 @@ impl Core {
         drop(over); // after the borrow: its destructor may spawn or wake
     }
 
-    fn turn(&self) {
+    /// Those that other threads have woken are ready.
+    pub(crate) fn take_woken(&self) {
         self.executor_handle.drain_remote_queue(|task| self.ready.borrow_mut().push_back(task));
+    }
+
+    fn turn(&self) {
+        self.take_woken();
         let now = self.fire_timers();
         let park = self.park(now);
         if park == Park::No || !self.executor_handle.begin_park() {
@@ -236,7 +248,7 @@ impl Core {
         }
         self.world.turn(park);
         self.executor_handle.end_park();
-        self.executor_handle.drain_remote_queue(|task| self.ready.borrow_mut().push_back(task));
+        self.take_woken();
         self.fire_timers();
     }
 

@@ -27,7 +27,9 @@ pub use datagrams::{
     DatagramAddress, DatagramBatch, DatagramDrops, DatagramEndpoint, DatagramOptions, DatagramRing,
     DatagramShare, Datagrams, DetachedDatagrams, MacAddress, NotAMacAddress, OutDatagram,
 };
-pub use executor::{ExecutorId, Suspended, block_on, executor, now, spawn, suspend, world, yield_now};
+pub use executor::{
+    ExecutorId, Suspended, block_on, catch_up, executor, now, spawn, suspend, world, yield_now,
+};
 pub use join::JoinHandle;
 pub use mailbox::{Closed, Receiver, Refused, Sender, bounded_mailbox, mailbox};
 pub use names::resolve;

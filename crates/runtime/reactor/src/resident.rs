@@ -124,3 +124,83 @@ impl Drop for Listed {
         drop(taken); // after the borrow; where the thread is ending, its list has ended before
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::pending;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+    use crate::executor::current;
+    use crate::{Alone, block_on, catch_up, yield_now};
+
+    #[derive(Default)]
+    struct Request {
+        has_begun: Cell<bool>,
+        is_dropped: Cell<bool>,
+    }
+
+    struct Mark(Rc<Request>);
+
+    impl Drop for Mark {
+        fn drop(&mut self) {
+            self.0.is_dropped.set(true);
+        }
+    }
+
+    /// The other thread drops a request and asks again while this one is busy, and its attendant is ready already.
+    #[test]
+    fn who_catches_up_knows_of_what_was_dropped_before_it_was_asked() {
+        let (give, take) = mpsc::channel::<Resident<Request>>();
+        let (asked, is_asked) = mpsc::channel::<()>();
+        let (begun, has_begun) = mpsc::channel::<()>();
+        let (ready, is_ready) = mpsc::channel::<()>();
+        let (busy, is_busy) = mpsc::channel::<()>();
+        let (done, is_done) = mpsc::channel::<()>();
+        let other = thread::spawn(move || {
+            let resident = take.recv().expect("the value");
+            block_on(Alone::virtual_time(), async move {
+                let mut first = Box::pin(resident.ask(async |request| {
+                    request.has_begun.set(true);
+                    let _mark = Mark(request);
+                    pending::<()>().await
+                }));
+                let _ = poll_fn(|cx| Poll::Ready(first.as_mut().poll(cx).is_pending())).await;
+                asked.send(()).expect("heard");
+                has_begun.recv().expect("begun");
+                let mut second = Box::pin(resident.ask(async |_| ()));
+                let _ = poll_fn(|cx| Poll::Ready(second.as_mut().poll(cx).is_pending())).await;
+                ready.send(()).expect("heard");
+                is_busy.recv().expect("busy");
+                drop(first);
+                let mut last = Box::pin(resident.ask(async |request| {
+                    catch_up().await;
+                    request.is_dropped.get()
+                }));
+                let _ = poll_fn(|cx| Poll::Ready(last.as_mut().poll(cx).is_pending())).await;
+                done.send(()).expect("heard");
+                last.await
+            })
+        });
+        block_on(Alone::real_time(), async move {
+            let value: Rc<Request> = Rc::default();
+            let (ended, mut has_ended) = mailbox::<()>();
+            let end = async move |_| drop(ended);
+            give.send(Resident::new(Rc::clone(&value), end)).expect("a thread");
+            is_asked.recv().expect("asked");
+            while !value.has_begun.get() {
+                yield_now().await;
+            }
+            begun.send(()).expect("heard");
+            is_ready.recv().expect("asked again");
+            current().take_woken();
+            // Busy from now on, with the attendant behind this task.
+            busy.send(()).expect("heard");
+            is_done.recv().expect("done");
+            has_ended.recv().await;
+        });
+        assert_eq!(other.join().expect("no panic"), Some(true));
+    }
+}

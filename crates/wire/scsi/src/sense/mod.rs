@@ -48,11 +48,19 @@ impl Sense {
         self.key == 0x6
     }
 
-    /// Whether it is a unit attention after which the LUN may have another size: after a reset (29h), CAPACITY DATA
-    /// HAS CHANGED (2Ah/09h) and INQUIRY DATA HAS CHANGED (3Fh/03h).
-    pub fn tells_of_change(self) -> bool {
-        self.is_unit_attention()
-            && matches!((self.code, self.qualifier), (0x29, _) | (0x2a, 0x09) | (0x3f, 0x03))
+    /// Whether it is the unit attention CAPACITY DATA HAS CHANGED.
+    pub fn tells_of_capacity(self) -> bool {
+        self.is_unit_attention() && (self.code, self.qualifier) == (0x2a, 0x09)
+    }
+
+    /// Whether another logical unit may be there afterwards: after the unit attentions of a reset (29h), INQUIRY DATA HAS CHANGED (3Fh/03h)
+    /// and REPORTED LUNS DATA HAS CHANGED (3Fh/0Eh), and when there is none (LOGICAL UNIT NOT SUPPORTED, 25h).
+    pub fn may_be_of_another_unit(self) -> bool {
+        match (self.code, self.qualifier) {
+            (0x29, _) | (0x3f, 0x03 | 0x0e) => self.is_unit_attention(),
+            (0x25, _) => self.key == 0x5 && !self.deferred,
+            _ => false,
+        }
     }
 
     /// Whether it is the unit attention MODE PARAMETERS CHANGED.
