@@ -559,6 +559,15 @@ fn another_configuration_reaches_the_sessions() {
         assert_eq!(kept.command(0, &[0; 6], 0, &[]).await.status, GOOD);
         let refused = Client::udp(port, config("host1", "kept", Some(SECRET))).refused().await;
         assert_eq!(refused, Event::Ended(EndReason::Refused(Refusal::Authentication)));
+        // An address is listened on once.
+        let listen = format!("\"hyperscsi+udp://127.0.0.1:{port}\"");
+        server.reconfigure(&more.replace(&listen, &format!("{listen}, {listen}")));
+        let refused = reload(&[]).expect_failure();
+        assert!(
+            refused.contains(&format!("udp:127.0.0.1:{port}: it is there twice; name it once")),
+            "{refused}"
+        );
+        assert_eq!(client.command(0, &[0; 6], 0, &[]).await.status, GOOD);
         // A target that goes takes its sessions with it, if that is forced.
         let (before, _) = more.split_once("[[hyperscsi.target]]\nname = \"kept\"").expect("its section");
         server.reconfigure(before);

@@ -122,6 +122,44 @@ fn raw_frames_carry_a_verified_load_of_each_size() {
     }
 }
 
+/// By one name or two: a server does not serve it, and a client has one path.
+#[test]
+fn an_interface_is_used_once() {
+    if !installed(&["ip"]) {
+        return;
+    }
+    let Some(site) = Site::new(1500) else { return };
+    for (host, name, other) in [(&site.server, "san0", "lan0"), (&site.client, "eth0", "enx0")] {
+        let words = ["link", "property", "add", "dev", name, "altname", other];
+        let named = run_command(host.command("ip").args(words));
+        if !named.status.success() {
+            return eprintln!("skipped: interfaces have one name each here: {}", named.said);
+        }
+    }
+    let twice = "cannot listen on san0: it is there twice; name it once";
+    let alike = "cannot listen on lan0: this is the interface san0 under another name; name it once";
+    for (front_end, other, why) in
+        [("hyperscsi", "san0", twice), ("hyperscsi", "lan0", alike), ("aoe", "lan0", alike)]
+    {
+        let (listen, again) = (format!("{front_end}://san0"), format!("{front_end}://{other}"));
+        for check in [&[][..], &["--check"][..]] {
+            let mut command = site.server.command(LINERATE);
+            command.args(["serve", "--state", &site.path("refused"), "--volume", "disk=ram:1MiB"]);
+            let ended = run_command(command.args(["--listen", &listen, "--listen", &again]).args(check));
+            assert!(!ended.status.success() && ended.said.contains(why), "{}", ended.said);
+        }
+    }
+    // Two protocols do not take each other's frames.
+    let options = ["--listen", "hyperscsi://san0", "--listen", "aoe://lan0", "--volume", "disk=ram:1MiB"];
+    let _server = site.serve(&options);
+    let words = ["bench", "hyperscsi://eth0+eth0+enx0/disk/0", "--seconds", "1", "--statistics", "--json"];
+    let said = run_command(site.client.command(LINERATE).args(words)).expect_success();
+    // Behind a note that nothing was ever written there.
+    let told = json(said.lines().find(|line| line.starts_with('{')).expect("the result"));
+    let paths = told["sessions"].as_array().and_then(|all| all.first()).map(|first| &first["paths"]);
+    assert_eq!(paths.and_then(Value::as_array).map(Vec::len), Some(1), "{told}");
+}
+
 /// The same logical unit, whichever protocol is in front of it: conditions of libiscsi's suite, by a gateway.
 #[test]
 fn conditions_of_libiscsis_suite_hold_through_a_gateway() {

@@ -4,6 +4,7 @@
 //! discovery is broadcast first, in all lengths of frames that the interface carries: answers tell the stations, and which lengths
 //! arrive there. That they also come back is proven by the login.
 
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -156,8 +157,13 @@ impl Search {
         match place {
             Place::Ethernet(interfaces) => {
                 let mut failure = None;
+                // One that is there twice, by one name or two, is one path: it has each frame twice otherwise.
+                let mut names = BTreeSet::new();
                 for (index, interface) in interfaces.iter().enumerate() {
-                    let interface = interface.clone();
+                    let interface = reactor::world().interface_name(interface);
+                    if !names.insert(interface.clone()) {
+                        continue;
+                    }
                     let endpoint = DatagramEndpoint::Ethernet { interface, ether_type: ETHERTYPE };
                     match open(endpoint) {
                         Ok(endpoint) => {
@@ -172,7 +178,11 @@ impl Search {
                                 endpoint: endpoints.len(),
                                 to: DatagramAddress::Ethernet(station),
                             };
-                            asked.extend(stations.into_iter().map(to));
+                            for route in stations.into_iter().map(to) {
+                                if !asked.contains(&route) {
+                                    asked.push(route);
+                                }
+                            }
                             places.push(index);
                             endpoints.push(endpoint);
                         }
@@ -189,6 +199,9 @@ impl Search {
             Place::Udp(hosts) => {
                 for (index, host) in hosts.iter().enumerate() {
                     let to = resolve(host).await?;
+                    if asked.iter().any(|route: &Route| route.to == DatagramAddress::Udp(to)) {
+                        continue; // as above
+                    }
                     let any: IpAddr = match to {
                         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
                         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

@@ -372,6 +372,10 @@ impl World for Epoll {
         Ok(Box::new(datagrams::adopt(&self.poller, detached)?))
     }
 
+    fn interface_name(&self, name: &str) -> String {
+        datagrams::interface_name(name).unwrap_or_else(|_| name.to_owned())
+    }
+
     fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>> {
         let detached = stream.downcast::<tcp::DetachedTcp>().map_err(|_| io::ErrorKind::InvalidInput)?;
         let tcp::DetachedTcp { socket, peer, connecting } = *detached;

@@ -242,6 +242,11 @@ pub trait World {
     fn adopt_datagrams(&self, _detached: DetachedDatagrams) -> io::Result<Box<dyn Datagrams>> {
         Err(io::ErrorKind::Unsupported.into())
     }
+    /// The interface's own name, if this is one of its alternative names: two names of one interface are told by it. Any other name is given
+    /// back as it is.
+    fn interface_name(&self, name: &str) -> String {
+        name.to_owned()
+    }
     /// Makes a stream that another thread detached one of this thread.
     fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>>;
     /// Polls for events and wakes their tasks. Without events it sleeps, for at most `park`.

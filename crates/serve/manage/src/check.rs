@@ -155,6 +155,9 @@ impl Trial<'_> {
         let portals: Vec<server::Portal> = self.config.portals().map(|(_, portal)| portal).collect();
         // All of them are listened on at a time, as they are to be.
         let failed: Vec<io::Error> = block_on(async {
+            if let Err(error) = server::each_once(&portals) {
+                return vec![error];
+            }
             let listened = portals.iter().map(|portal| {
                 let listener = match &portal.listen {
                     ListenAddress::Inet(address) => {

@@ -43,7 +43,7 @@ pub use address::{AddressBlock, Counts, HostAddress, Network, NotAHostAddress, N
 pub use budget::{Budget, Charge};
 pub use core::{Core, CoreHandle, RunningCore};
 pub use front_end::{AbortOrder, Accepted, CoreFrontEnd, FrontEnd, Owners, SlowHolder};
-pub use listener::{ListenAddress, Portal};
+pub use listener::{ListenAddress, Portal, each_once};
 pub use log_limit::{ALL_LINES_MAX, AUDIT, LINES_MAX, WINDOW};
 pub use observer::{Observer, SessionInfo};
 pub use requests::{Requests, Ticket, Unserved};

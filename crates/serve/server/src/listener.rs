@@ -105,6 +105,50 @@ impl Portal {
     }
 }
 
+/// Refuses portals of which one is there twice, by one name or two: each frame of an interface would be taken twice. Asks the world of this
+/// thread for names.
+///
+/// # Errors
+/// The text names the portal.
+pub fn each_once(portals: &[Portal]) -> io::Result<()> {
+    for (index, Portal { listen, .. }) in portals.iter().enumerate() {
+        if let Some(before) = portals[..index].iter().find(|before| is_same_place(&before.listen, listen)) {
+            let why = match before.listen.to_string() == listen.to_string() {
+                true => format!("{listen}: it is there twice; name it once"),
+                false => format!(
+                    "{listen}: this is the interface {} under another name; name it once",
+                    before.listen
+                ),
+            };
+            return Err(io::Error::other(why));
+        }
+    }
+    Ok(())
+}
+
+/// Whether both are one place. Port 0 is another one each time.
+fn is_same_place(one: &ListenAddress, other: &ListenAddress) -> bool {
+    use DatagramEndpoint::{Ethernet, Udp};
+    match (one, other) {
+        (ListenAddress::Datagrams(one), ListenAddress::Datagrams(other)) => {
+            match (&one.endpoint, &other.endpoint) {
+                (
+                    Ethernet { interface: one, ether_type: frames },
+                    Ethernet { interface: other, ether_type: others },
+                ) => {
+                    let name = |name| reactor::world().interface_name(name);
+                    frames == others && (one == other || name(one) == name(other))
+                }
+                (Udp(one), Udp(other)) => one == other && one.port() != 0,
+                _ => false,
+            }
+        }
+        (ListenAddress::Inet(one), ListenAddress::Inet(other)) => one == other && one.port() != 0,
+        (ListenAddress::Unix(one), ListenAddress::Unix(other)) => one == other,
+        _ => false,
+    }
+}
+
 impl Portal {
     /// Other datagrams of a portal whose interface has failed, once it is up again: one that was removed and made anew is another.
     /// `None` if the old ones are to be tried again.
@@ -234,7 +278,13 @@ impl Listeners {
         }
         // Named twice before, and once now.
         self.closed.extend(before.into_iter().map(Listening::close));
-        let opened = self.open_missing(local, portals, places);
+        let opened = match each_once(portals) {
+            Ok(()) => self.open_missing(local, portals, places),
+            Err(error) => {
+                self.listening = places.into_iter().flatten().collect();
+                Err(error)
+            }
+        };
         let closed = std::mem::take(&mut self.closed);
         if opened.is_err() {
             for portal in closed {

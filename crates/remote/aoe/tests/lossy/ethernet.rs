@@ -233,6 +233,10 @@ impl World for Ethernet {
         Ok(Box::new(Endpoint { ethernet: self.clone(), station }))
     }
 
+    fn interface_name(&self, name: &str) -> String {
+        name.trim_start_matches("alt-").to_owned()
+    }
+
     fn turn(&self, park: Park) {
         let arrival = self.0.flying.borrow().first_key_value().map(|((at, _), _)| *at);
         let now = self.0.now.get();

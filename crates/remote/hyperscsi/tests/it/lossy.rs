@@ -462,6 +462,25 @@ fn two_interfaces_are_two_paths_and_one_may_fail() {
     one_of_two_paths(|ethernet| ethernet.unplug("second"));
 }
 
+/// Each frame would come twice, and count as two paths' of one interface.
+#[test]
+fn an_interface_that_is_named_twice_is_one_path() {
+    let station = "02:00:00:00:00:72"; // the server's
+    for options in [String::new(), format!("?station={station},{station}")] {
+        let ethernet = Ethernet::new(1, GOOD, 1500);
+        block_on(ethernet.world(), async {
+            let _server = on_interface("server", unit(&Disk::new(1, BLOCKS), 1), Rules::default());
+            let url = format!("hyperscsi://client+client+alt-client/{TARGET}/0{options}");
+            let url = Url::parse(&url).expect("a URL");
+            let Opened { target, session } =
+                open_target(&url, random).await.unwrap_or_else(|error| panic!("{error}"));
+            work(&Rc::new(target.lun(0).await.expect("a disk")), 1, 4, 50).await;
+            let status = session.status().await.expect("it is logged in");
+            assert_eq!((status.paths.len(), status.counters.frames_repeated), (1, 0));
+        });
+    }
+}
+
 #[test]
 fn an_interface_that_takes_no_frames_leaves_the_others_theirs() {
     for clogged in ["client", "second"] {

@@ -79,7 +79,8 @@ fn two_addresses_are_two_paths() {
         let (first, one) = udp(SocketAddr::from(([127, 0, 0, 1], 0)));
         let (second, two) = udp(SocketAddr::from(([127, 0, 0, 2], 0)));
         let _running = server::on(vec![first, second], unit(&Disk::fast(BLOCKS), 1), Rules::default());
-        let url = Url::parse(&format!("hyperscsi+udp://{one}+{two}/{TARGET}/0")).expect("a URL");
+        // One that is there twice is one path.
+        let url = Url::parse(&format!("hyperscsi+udp://{one}+{two}+{one}/{TARGET}/0")).expect("a URL");
         let Opened { target, session } =
             open_target(&url, random).await.unwrap_or_else(|error| panic!("{error}"));
         let lun = Rc::new(target.lun(0).await.expect("a disk"));

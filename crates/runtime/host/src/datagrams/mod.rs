@@ -28,6 +28,7 @@ use rustix::net::sockopt;
 use self::calls::Calls;
 use self::joined::Joined;
 use self::packet::Packet;
+pub(crate) use self::packet::interface_name;
 pub(crate) use self::ring::ReceiveRing;
 use crate::epoll::{Poller, Source};
 

@@ -112,6 +112,15 @@ impl Packet {
     }
 }
 
+/// The name of the interface that this is a name of: the kernel finds one by its alternative names, too (`ip link property`), since 5.5.
+pub(crate) fn interface_name(name: &str) -> io::Result<String> {
+    // Any socket is asked; this kind needs no rights.
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let index = rustix::net::netdevice::name_to_index(&socket, name)?;
+    Ok(rustix::net::netdevice::index_to_name(&socket, index)?)
+}
+
 /// Attaches a filter (classic BPF, socket(7)): the kernel drops frames without one of these words before they are copied.
 pub(super) fn take_only(socket: &OwnedFd, at: u16, words: &[u32]) -> io::Result<()> {
     let step = |code: u32, jt: usize, k: u32| sock_filter { code: code as u16, jt: jt as u8, jf: 0, k };
