@@ -18,7 +18,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use hyperscsi::target::{Event, PathState, SessionEnd, SessionId, Share, TaskId};
-use hyperscsi::{Counters, FRAME_BYTES_MAX, Header, Opcode, Refusal, Response};
+use hyperscsi::{Counters, FRAME_BYTES_MAX, Header, Refusal, Response};
 use luns::quiesce;
 use reactor::{DatagramBatch, Datagrams, Receiver, Sender};
 use server::{
@@ -51,9 +51,6 @@ const UNEVENNESS: usize = 3;
 /// Memory of a session for its commands, and as much for its replies: one command of 1 MiB at least.
 const SESSION_BYTES_MIN: usize = 1 << 21;
 const SESSION_BYTES_MAX: usize = 8 << 20;
-/// Requests to log in that a core looks at in a second, whichever will answer them: each may cost 0.1 ms of arithmetic, which a flood must not
-/// take from sessions.
-const LOGINS_PER_SECOND: u32 = 1000;
 
 type Machine = hyperscsi::Target<Place, Door>;
 
@@ -77,8 +74,6 @@ pub(crate) struct CoreSessions {
     kept: RefCell<Charge>,
     pub(crate) tally: Rc<CoreTally>,
     pace: Pace,
-    /// Requests to log in since the beginning of this second.
-    logins: Cell<(Instant, u32)>,
     /// The server ends: nothing begins any more.
     is_leaving: Cell<bool>,
 }
@@ -127,7 +122,6 @@ impl CoreSessions {
             share,
             ..hyperscsi::target::Config::default()
         };
-        let now = reactor::now();
         let core = Rc::new(CoreSessions {
             index,
             share,
@@ -141,7 +135,6 @@ impl CoreSessions {
             memory,
             tally: Rc::default(),
             pace: Pace::default(),
-            logins: Cell::new((now, 0)),
             is_leaving: Cell::new(false),
             server,
             front_end,
@@ -276,7 +269,7 @@ impl CoreSessions {
     fn take(self: &Rc<Self>, from: &Place, frame: &mut [u8]) {
         let Ok(header) = Header::parse(frame) else { return };
         let now = reactor::now();
-        if !self.hears(&header) || header.opcode == Opcode::LoginRequest && !self.has_room_for_login(now) {
+        if !self.hears(&header) || !self.machine.borrow_mut().has_time_for(now, from, &header, frame) {
             return;
         }
         match self.share.owner(&header, frame) {
@@ -301,16 +294,6 @@ impl CoreSessions {
     fn handle_frame(self: &Rc<Self>, now: Instant, from: &Place, frame: &mut [u8]) {
         self.machine.borrow_mut().handle_frame(now, from, frame);
         self.handle_events(Some(from));
-    }
-
-    fn has_room_for_login(&self, now: Instant) -> bool {
-        let (since, count) = self.logins.get();
-        let (since, count) = match now.saturating_duration_since(since) < Duration::from_secs(1) {
-            true => (since, count + 1),
-            false => (now, 1),
-        };
-        self.logins.set((since, count));
-        count <= LOGINS_PER_SECOND
     }
 
     /// Handles the machine's events; `from` is where the frame came from that has caused them.

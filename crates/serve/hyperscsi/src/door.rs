@@ -1,9 +1,11 @@
 //! Who may log in to what.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use hyperscsi::Refusal;
 use hyperscsi::target::{Admission, Directory};
+use server::{AddressBlock, HostAddress};
 
 use crate::config::Config;
 use crate::interface::Place;
@@ -24,6 +26,12 @@ impl Directory<Place> for Door {
             None if target.keys.is_empty() => Ok(Admission::Open),
             None => Err(Refusal::Authentication),
         }
+    }
+
+    fn origin(&self, from: &Place) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        AddressBlock::from(HostAddress::from(from.address)).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// The question has no name of an initiator in it.

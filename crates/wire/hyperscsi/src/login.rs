@@ -2,11 +2,12 @@
 //!
 //! With a pre-shared key the two frames carry the messages of Noise, pattern `NNpsk0`: a challenge and a response by
 //! X25519 and the key, after which both sides have keys of this epoch that nobody learns who learns the pre-shared key
-//! later. What the initiator asks for in clear is in Noise's prologue. Without a key nothing is proven.
+//! later. What the initiator asks for in clear is in Noise's prologue. The code of a request (HMAC-SHA-256 of all before it) proves nothing
+//! that Noise's message does not: it lets a target drop a forged request for the price of a hash. Without a key nothing is proven.
 //!
 //! ```text
 //!  request  0 flags (1 resume, 2 bundles) │ 1 protection │ 2 frame bytes u16 │ 4 credit u32 │ 8 nonce u64 │ 16 instance u64 │ 24 port u32 │
-//!           28 paths │ 29 name, target, Noise's message, each behind its length (u8)
+//!           28 paths │ 29 name, target, Noise's message, its code, each behind its length (u8)
 //!  reply    0 refusal │ 1 nonce u64 │ 9 Noise's message or the answer itself, behind its length (u8)
 //!  answer   0 outcome │ 1 frame bytes u16 │ 3 credit u32 │ 7 queue depth u16 │ 9 session u32 │ 13 epoch u16 │ 15 paths │
 //!           [16 flags (1 bundles)]
@@ -15,8 +16,11 @@
 //! Both frames are padded to the frame size that they propose, which proves that the network carries it, and that a
 //! target never answers with more bytes than it was sent.
 
+use std::sync::Arc;
+
 use derive_more::{Display, Error};
 use num_enum::TryFromPrimitive;
+use ring::hmac;
 use sha2::{Digest as _, Sha256};
 use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
 use snow::resolvers::{CryptoResolver, DefaultResolver};
@@ -40,24 +44,35 @@ const ANSWER_BYTES: usize = 17;
 const ANSWER_BUNDLES: u8 = 1;
 /// Noise's messages: a public key and a code, and the second one with the answer.
 const NOISE_BYTES_MAX: usize = 96;
+/// A code, with its length in front.
+const CODE_BYTES: usize = 32;
+const CODE_FIELD_BYTES: usize = 1 + CODE_BYTES;
 
 /// A pre-shared key.
 #[derive(Clone)]
-pub struct Psk(Zeroizing<[u8; 32]>);
+pub struct Psk {
+    noise: Zeroizing<[u8; 32]>,
+    /// Of the codes of requests to log in.
+    code: Arc<hmac::Key>,
+}
 
 impl Psk {
     /// From a secret of any length. Its strength is the caller's matter: who overhears a login can try secrets offline
     /// against it.
     pub fn from_secret(secret: &[u8]) -> Psk {
-        let hash = Sha256::new().chain_update(b"linerate hyperscsi secret: ").chain_update(secret).finalize();
-        Psk(Zeroizing::new(hash.into()))
+        let derived = |label: &[u8]| -> Zeroizing<[u8; 32]> {
+            Zeroizing::new(Sha256::new().chain_update(label).chain_update(secret).finalize().into())
+        };
+        let code = hmac::Key::new(hmac::HMAC_SHA256, &*derived(b"linerate hyperscsi login code: "));
+        Psk { noise: derived(b"linerate hyperscsi secret: "), code: Arc::new(code) }
     }
 }
 
 /// Every byte is looked at, whichever differs.
 impl PartialEq for Psk {
     fn eq(&self, other: &Psk) -> bool {
-        self.0.iter().zip(other.0.iter()).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
+        self.noise.iter().zip(other.noise.iter()).fold(0, |differs, (one, other)| differs | (one ^ other))
+            == 0
     }
 }
 
@@ -118,8 +133,9 @@ pub(crate) struct LoginRequest {
     pub(crate) paths: u8,
     pub(crate) initiator: String,
     pub(crate) target: String,
-    /// Noise's message, if there is a key.
+    /// Noise's message, and the code of all before it, if there is a key.
     pub(crate) noise: Vec<u8>,
+    pub(crate) code: Vec<u8>,
 }
 
 /// What a target answers.
@@ -212,12 +228,13 @@ impl LoginRequest {
         let paths = fields.u8()?;
         let (initiator, target) = (fields.name()?, fields.name()?);
         let clear = &body[..body.len() - fields.0.len()];
-        let noise = fields.counted()?.to_vec();
+        let (noise, code) = (fields.counted()?.to_vec(), fields.counted()?.to_vec());
         let is_right = (1..=PATHS_MAX).contains(&usize::from(paths))
             && usize::from(frame_bytes) >= FRAME_BYTES_MIN
             && credit as usize >= crate::pdu::MESSAGE_BYTES_MAX
             && noise.is_empty() == cipher.is_none()
             && noise.len() <= NOISE_BYTES_MAX
+            && code.len() == if cipher.is_none() { 0 } else { CODE_BYTES }
             && fields.0.is_empty();
         // Other flags are of later extensions: who asks for one is told by the answer that it is not there.
         let request = LoginRequest {
@@ -233,6 +250,7 @@ impl LoginRequest {
             initiator,
             target,
             noise,
+            code,
         };
         is_right.then_some((request, clear))
     }
@@ -257,11 +275,19 @@ impl LoginRequest {
         body
     }
 
-    /// The frame's body.
-    pub(crate) fn body(&self) -> Vec<u8> {
+    /// The frame's body. The key is that of Noise's message.
+    pub(crate) fn body(&self, psk: Option<&Psk>) -> Vec<u8> {
         let mut body = self.clear();
         put_counted(&self.noise, &mut body);
+        let code = psk.map(|psk| hmac::sign(&psk.code, &body));
+        put_counted(code.as_ref().map_or(&[], hmac::Tag::as_ref), &mut body);
         body
+    }
+
+    /// Whether its code, at the end of its body, is that of this key. Anybody can repeat a request that has one.
+    pub(crate) fn is_proven(&self, psk: &Psk, body: &[u8]) -> bool {
+        let before = body.len().checked_sub(CODE_FIELD_BYTES).and_then(|end| body.get(..end));
+        before.is_some_and(|before| hmac::verify(&psk.code, before, &self.code).is_ok())
     }
 }
 
@@ -389,7 +415,7 @@ impl Handshake {
         let params: NoiseParams = PATTERN.parse().expect("a pattern that snow has");
         let prologue = [PROLOGUE, clear].concat();
         let builder = Builder::with_resolver(params, Box::new(Drawn(drawn)));
-        let builder = builder.psk(0, &psk.0).and_then(|builder| builder.prologue(&prologue));
+        let builder = builder.psk(0, &psk.noise).and_then(|builder| builder.prologue(&prologue));
         let built = builder.and_then(|builder| match is_initiator {
             true => builder.build_initiator(),
             false => builder.build_responder(),

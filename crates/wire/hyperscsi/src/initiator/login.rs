@@ -50,13 +50,14 @@ impl Initiator {
             initiator: self.config.initiator.clone(),
             target: self.config.target.clone(),
             noise: Vec::new(),
+            code: Vec::new(),
         };
         let handshake = self.config.key.as_ref().map(|(psk, cipher)| {
             let mut handshake = Handshake::new(psk, *cipher, &request.clear(), self.chance.bytes(), true);
             request.noise = handshake.write(&[]);
             handshake
         });
-        let frame = request.body();
+        let frame = request.body(self.config.key.as_ref().map(|(psk, _)| psk));
         Attempt { began, next_at: now, resume, size, sent: 0, nonce, frame_bytes, frame, handshake }
     }
 

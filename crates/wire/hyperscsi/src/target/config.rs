@@ -73,6 +73,12 @@ pub trait Directory<A> {
     /// Why not.
     fn admit(&self, initiator: &str, target: &str, from: &A) -> Result<Admission, Refusal>;
 
+    /// What counts as one origin of requests to log in: an address, or all those that one host can take. By default all are one.
+    fn origin(&self, from: &A) -> u64 {
+        let _ = from;
+        0
+    }
+
     /// The targets that somebody there is told of.
     fn targets(&self, from: &A) -> Vec<String>;
 }

@@ -85,6 +85,9 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         let admission = self.directory.admit(&request.initiator, &request.target, from)?;
         let mut handshake = match (admission, request.cipher) {
             (Admission::Open, None) => None,
+            (Admission::Key(psk), Some(_)) if !request.is_proven(&psk, &body) => {
+                return Err(Refusal::Authentication);
+            }
             (Admission::Key(psk), Some(cipher)) => {
                 let mut handshake = Handshake::new(&psk, cipher, clear, self.chance.bytes(), false);
                 let payload = handshake.read(&request.noise).ok_or(Refusal::Authentication)?;

@@ -17,6 +17,7 @@
 mod config;
 mod event;
 mod login;
+mod login_budget;
 mod session;
 mod share;
 
@@ -28,6 +29,7 @@ pub use event::{Event, SessionEnd, SessionId, TaskId};
 pub use share::Share;
 
 use self::login::HalfOpen;
+use self::login_budget::LoginBudget;
 use self::session::{Misbehaved, Nexus, Session};
 use crate::chance::Chance;
 use crate::counters::Counters;
@@ -74,6 +76,7 @@ pub struct Target<A, D> {
     chance: Chance,
     sessions: BTreeMap<u32, Session<A>>,
     half_open: VecDeque<HalfOpen<A>>,
+    login_budget: LoginBudget,
     /// Sessions that have ended, whose commands may still reach the medium.
     quiescing: BTreeMap<SessionId, Nexus>,
     outside: VecDeque<(A, Vec<u8>)>,
@@ -96,6 +99,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             chance: Chance::new(seed),
             sessions: BTreeMap::new(),
             half_open: VecDeque::new(),
+            login_budget: LoginBudget::NEW,
             quiescing: BTreeMap::new(),
             outside: VecDeque::new(),
             ready: BTreeSet::new(),

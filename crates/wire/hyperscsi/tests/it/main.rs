@@ -1,6 +1,7 @@
 //! Frames byte by byte, and scenes between both machines.
 
 mod fair;
+mod floods;
 mod frames;
 mod hostile;
 mod pair;
