@@ -24,6 +24,7 @@
 mod backoff;
 mod balance;
 mod claims;
+mod flushes;
 mod journal;
 mod journal_file;
 mod keeping;
@@ -37,6 +38,7 @@ mod watch;
 pub use backoff::Backoff;
 pub use balance::{Begun, Estimate, REQUEST_BYTES, choose};
 pub use claims::{Claim, Claims};
+pub use flushes::Untold;
 pub use journal::{Journal, Mark, Part};
 pub use journal_file::{Content, Doubt, JournalFile, JournalFileError, Owner, ReplayRule};
 pub use session::{Channels, Settings};

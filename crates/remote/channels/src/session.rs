@@ -9,11 +9,12 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use block::{DeviceError, FlushLedger, Reserve};
+use block::{FlushLedger, Reserve};
 use reactor::JoinHandle;
 
 use crate::balance::{Begun, Estimate, choose};
 use crate::claims::{Claim, Claims};
+use crate::flushes::Flushes;
 use crate::journal::{Journal, Mark};
 use crate::journal_file::JournalFile;
 use crate::keeping::attend;
@@ -48,8 +49,8 @@ pub struct Settings {
 }
 
 pub(crate) type RequestOf<T> = <<T as Transport>::Link as Link>::Request;
-type ReplyOf<T> = <<T as Transport>::Link as Link>::Reply;
-type FailedOf<T> = Failed<<<T as Transport>::Link as Link>::Error>;
+pub(crate) type ReplyOf<T> = <<T as Transport>::Link as Link>::Reply;
+pub(crate) type FailedOf<T> = Failed<<<T as Transport>::Link as Link>::Error>;
 
 /// Channels to one device. They live on the thread that made them.
 pub struct Channels<T: Transport>(Rc<Shared<T>>);
@@ -61,6 +62,7 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) state: RefCell<State<T>>,
     pub(crate) admission: Turns,
     pub(crate) ledger: RefCell<FlushLedger>,
+    pub(crate) flushes: Flushes<T>,
     pub(crate) journal: RefCell<Journal<RequestOf<T>>>,
     /// The same changes, for the next process.
     pub(crate) file: RefCell<Option<JournalFile>>,
@@ -123,7 +125,7 @@ impl<L> Clone for InUse<L> {
 }
 
 /// A request on its way, counted for its channel.
-struct Sending<'a, T: Transport> {
+pub(crate) struct Sending<'a, T: Transport> {
     shared: &'a Shared<T>,
     slot: usize,
     number: u64,
@@ -171,6 +173,7 @@ impl<T: Transport> Channels<T> {
             state: RefCell::new(state),
             admission: Turns::default(),
             ledger: RefCell::default(),
+            flushes: Flushes::default(),
             journal: RefCell::default(),
             file: RefCell::default(),
             _reserve: reserve,
@@ -244,6 +247,7 @@ impl<T: Transport> Channels<T> {
         let (tasks, slots) = (std::mem::take(&mut state.tasks), std::mem::take(&mut state.slots));
         drop(state);
         tasks.into_iter().for_each(JoinHandle::abort);
+        self.0.flushes.leave();
         slots.into_iter().filter_map(|slot| slot.in_use).for_each(|in_use| in_use.link.leave());
     }
 
@@ -297,6 +301,9 @@ impl<T: Transport> Shared<T> {
     async fn ask(self: &Rc<Self>, request: RequestOf<T>) -> Result<ReplyOf<T>, FailedOf<T>> {
         let deadline = reactor::now() + self.settings.timeout;
         let kind = request.kind();
+        if kind == Kind::Flush {
+            return self.flush(request, deadline).await;
+        }
         let mut claim = None;
         if let Kind::Change { range, is_durable } = &kind {
             let claimed = self.claims.claim(range.clone());
@@ -308,46 +315,15 @@ impl<T: Transport> Shared<T> {
             self.announce(range).await?;
             claim = Some(claimed);
         }
-        // A flush covers what was acknowledged before it was first sent, however often it is sent, and tells of what nobody was told of
-        // then.
-        let flush = (kind == Kind::Flush).then(|| (self.mark(), self.ledger.borrow_mut().begin_flush()));
-        let mut first_sent = None;
+        let mut was_lost = false;
         loop {
             let (link, sending) = self.usable(request.bytes(), deadline).await.ok_or(Failed::TimedOut)?;
             let answer = link.exchange(&request, claim.clone(), deadline).await;
-            // A server that was restarted since may have lost what it has answered, and the journal may be replayed.
-            let answer = if link.is_lost() && answer.is_ok() { Err(Failed::Lost) } else { answer };
-            match answer {
-                Err(Failed::Lost) => {
-                    drop(sending);
-                    first_sent.get_or_insert_with(|| sending_since(deadline, self.settings.timeout));
-                    if reactor::now() >= deadline {
-                        return Err(Failed::TimedOut);
-                    }
-                    self.state.borrow_mut().resends += 1;
-                    continue;
-                }
-                Err(failed) => {
-                    if let (Failed::Server(_), Some((_, flush))) = (&failed, flush) {
-                        // The ledger makes flushes beside this one fail, too.
-                        let _ = self.ledger.borrow_mut().end_flush(flush, Err(DeviceError::WritesLost));
-                    }
-                    return Err(failed);
-                }
+            match self.attempted(&*link, sending, &request, answer, &mut was_lost, deadline) {
+                Err(Failed::Lost) if reactor::now() >= deadline => return Err(Failed::TimedOut),
+                Err(Failed::Lost) => self.state.borrow_mut().resends += 1,
+                Err(failed) => return Err(failed),
                 Ok(reply) => {
-                    sending.complete(request.bytes());
-                    if let Some(since) = first_sent {
-                        let mut state = self.state.borrow_mut();
-                        state.longest_stall =
-                            state.longest_stall.max(reactor::now().saturating_duration_since(since));
-                    }
-                    if let Some((mark, flush)) = flush {
-                        let kept = self.flushed(mark);
-                        self.wake();
-                        kept?;
-                        let ended = self.ledger.borrow_mut().end_flush(flush, Ok(()));
-                        return ended.map(|()| reply).map_err(|_| Failed::WritesLost);
-                    }
                     if let Kind::Change { range, is_durable } = kind {
                         self.acknowledge(range, is_durable, &request).await?;
                     }
@@ -357,8 +333,40 @@ impl<T: Transport> Shared<T> {
         }
     }
 
+    /// The answer of a request that was sent by a channel, of which the channel's figures tell from now on.
+    pub(crate) fn attempted(
+        &self,
+        link: &T::Link,
+        sending: Sending<'_, T>,
+        request: &RequestOf<T>,
+        answer: Result<ReplyOf<T>, FailedOf<T>>,
+        was_lost: &mut bool,
+        deadline: Instant,
+    ) -> Result<ReplyOf<T>, FailedOf<T>> {
+        // A server that was restarted since may have lost what it has answered, and the journal may be replayed.
+        let answer = if link.is_lost() && answer.is_ok() { Err(Failed::Lost) } else { answer };
+        match answer {
+            Err(Failed::Lost) => *was_lost = true,
+            Err(_) => {}
+            Ok(_) => {
+                sending.complete(request.bytes());
+                if *was_lost {
+                    let since = sending_since(deadline, self.settings.timeout);
+                    let mut state = self.state.borrow_mut();
+                    state.longest_stall =
+                        state.longest_stall.max(reactor::now().saturating_duration_since(since));
+                }
+            }
+        }
+        answer
+    }
+
     /// Of the channels that are preferred, the one that is expected to answer first, once there is one.
-    async fn usable(&self, bytes: u64, deadline: Instant) -> Option<(Rc<T::Link>, Sending<'_, T>)> {
+    pub(crate) async fn usable(
+        &self,
+        bytes: u64,
+        deadline: Instant,
+    ) -> Option<(Rc<T::Link>, Sending<'_, T>)> {
         let usable = poll_fn(|cx| {
             let mut state = self.state.borrow_mut();
             let now = reactor::now();
@@ -429,13 +437,13 @@ impl<T: Transport> Shared<T> {
     }
 
     /// What a flush covers that is sent now.
-    fn mark(&self) -> (Mark, u64) {
+    pub(crate) fn mark(&self) -> (Mark, u64) {
         let file = self.file.borrow().as_ref().map_or(0, JournalFile::mark);
         (self.journal.borrow().mark(), file)
     }
 
     /// A flush that was sent then has succeeded.
-    fn flushed(&self, (mark, in_file): (Mark, u64)) -> Result<(), FailedOf<T>> {
+    pub(crate) fn flushed(&self, (mark, in_file): (Mark, u64)) -> Result<(), FailedOf<T>> {
         self.journal.borrow_mut().flushed(mark);
         let kept = self.file.borrow_mut().as_mut().map_or(Ok(()), |file| file.flushed(in_file));
         kept.map_err(|_| Failed::JournalFile)

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use channels::{
     Channels, Claim, Connected, Failed, Kind, Link, Loss, Name, Part, Request, Settings, Transport,
 };
-use reactor::{Alone, block_on, now, sleep, sleep_until, spawn};
+use reactor::{Alone, block_on, now, sleep, sleep_until, spawn, timeout, yield_now};
 
 const BLOCKS: usize = 24;
 const QUARANTINE: Duration = Duration::from_secs(3);
@@ -97,6 +97,8 @@ struct World {
     incarnation: Cell<u64>,
     /// How often its disk has lost what was not durable, without a restart.
     losses: Cell<u64>,
+    /// It loses what is not durable at the next flush, and tells that one only, as kernels tell of a failed write-back.
+    fails_next_flush: Cell<bool>,
     is_up: Cell<bool>,
     dead: RefCell<HashSet<u64>>,
     links: RefCell<Vec<Rc<Wire>>>,
@@ -115,6 +117,7 @@ impl World {
             durable: RefCell::new([0; BLOCKS]),
             incarnation: Cell::new(0),
             losses: Cell::new(0),
+            fails_next_flush: Cell::new(false),
             is_up: Cell::new(true),
             dead: RefCell::default(),
             links: RefCell::default(),
@@ -227,7 +230,14 @@ impl Wire {
         if !is_there || world.dead.borrow().contains(&self.number) {
             return;
         }
-        let mut reply = Ok(world.carry_out(&asked));
+        let has_failed = matches!(asked, Asked::Flush) && world.fails_next_flush.take();
+        let mut reply = match has_failed {
+            true => {
+                *world.cache.borrow_mut() = *world.durable.borrow();
+                Err(Failed::Server(()))
+            }
+            false => Ok(world.carry_out(&asked)),
+        };
         if matches!(asked, Asked::Write(..)) && self.inner.borrow().loss.is_some() {
             world.ghosts.set(world.ghosts.get() + 1);
         }
@@ -419,12 +429,16 @@ struct Run {
 
 /// Channels by two paths, the first of which is connected.
 async fn opened(world: &Rc<World>, seed: u64, run: &Run) -> Channels<Network> {
+    opened_for(world, seed, run, Duration::from_secs(3600)).await
+}
+
+async fn opened_for(world: &Rc<World>, seed: u64, run: &Run, timeout: Duration) -> Channels<Network> {
     let network = Network(Rc::clone(world));
     let first = network.connect(0, Name { session: 1, number: 0 }, &[]).await.expect("it is up");
     let settings = Settings {
         channels: run.channels,
         paths: 2,
-        timeout: Duration::from_secs(3600),
+        timeout,
         quarantine: run.quarantine,
         journal_bytes: run.journal_bytes,
         is_volatile: true,
@@ -465,8 +479,8 @@ fn run(seed: u64, run: &Run) -> (Option<String>, [u64; 3]) {
         losses.await;
         if fault.borrow().is_none() {
             let mut flushed = channels.ask(Asked::Flush).await;
-            // What was lost last is told of by each connection, once.
-            for _ in 0..if run.has_losses { run.channels } else { 0 } {
+            // What was lost last is told of by each connection, once, and once by a flush that was given up.
+            for _ in 0..if run.has_losses { run.channels + 1 } else { 0 } {
                 if flushed.is_err() {
                     flushed = channels.ask(Asked::Flush).await;
                 }
@@ -520,6 +534,13 @@ async fn step(world: &World, channels: &Channels<Network>, told: &RefCell<Told>)
                     wrong =
                         Some(format!("block {block} was {found} after {} was acknowledged", least[block]));
                 }
+            }
+        }
+        18 => {
+            // Nobody waits for what it is answered.
+            let patience = world.time(Duration::from_millis(8));
+            if let Ok(Err(_)) = timeout(patience, channels.ask(Asked::Flush)).await {
+                told.borrow_mut().lost = [0; BLOCKS];
             }
         }
         _ => {
@@ -663,6 +684,85 @@ fn without_fencing_a_ghost_is_found() {
         let found = (1..=40).find_map(|seed| run(seed, &unfenced).0);
         assert!(found.is_some(), "no ghost did any harm: {fencing:?}");
     }
+}
+
+/// One connection to a server that tells of nothing but by its answers.
+const OF_OTHERS: Run = Run {
+    fencing: Fencing::None,
+    quarantine: QUARANTINE,
+    channels: 1,
+    is_coherent: true,
+    journal_bytes: 1 << 20,
+    has_losses: false,
+};
+
+/// A disk tells one flush of what it has lost, and that one was given up by its caller, or had lasted too long.
+#[test]
+fn the_error_of_a_flush_that_nobody_waits_for_fails_the_next_one() {
+    for is_late in [false, true] {
+        block_on(Alone::exact_virtual_time(), async {
+            let world = World::new(3, Fencing::None, Duration::ZERO);
+            let channels = opened_for(&world, 3, &OF_OTHERS, Duration::from_secs(2)).await;
+            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+            let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
+            wire.inner.borrow_mut().held_until = Some(now() + Duration::from_secs(4));
+            world.fails_next_flush.set(true);
+            match is_late {
+                true => assert_eq!(channels.ask(Asked::Flush).await, Err(Failed::TimedOut)),
+                false => drop(timeout(Duration::from_secs(1), channels.ask(Asked::Flush)).await),
+            }
+            sleep(Duration::from_secs(5)).await;
+            assert!(!world.fails_next_flush.get(), "it was carried out");
+            assert_eq!(channels.ask(Asked::Flush).await, Err(Failed::WritesLost), "late: {is_late}");
+            assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "it is told once");
+            assert_eq!(world.durable.borrow()[..4], [0; 4], "it is lost");
+            channels.leave();
+        });
+    }
+}
+
+/// The flush that is asked for instead can be answered before the one that was given up.
+#[test]
+fn no_flush_succeeds_before_one_that_was_given_up_is_answered() {
+    let mut overtaken = 0;
+    for seed in 1..=40 {
+        block_on(Alone::exact_virtual_time(), async {
+            let world = World::new(seed, Fencing::None, Duration::ZERO);
+            let channels = opened(&world, seed, &OF_OTHERS).await;
+            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+            world.fails_next_flush.set(true);
+            let _ = timeout(Duration::from_micros(1), channels.ask(Asked::Flush)).await;
+            let begun = now();
+            let flushed = channels.ask(Asked::Flush).await;
+            overtaken += u64::from(flushed == Err(Failed::WritesLost));
+            assert!(flushed.is_err(), "seed {seed}: after {:?}", now() - begun);
+            assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "it is told once");
+            channels.leave();
+        });
+    }
+    assert!((5..40).contains(&overtaken), "{overtaken} of 40");
+}
+
+/// A server that answers no flush is not asked for more and more of them.
+#[test]
+fn flushes_that_nobody_waits_for_are_bounded_and_end_with_the_channels() {
+    block_on(Alone::exact_virtual_time(), async {
+        let world = World::new(5, Fencing::None, Duration::ZERO);
+        let channels = opened(&world, 5, &OF_OTHERS).await;
+        let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
+        wire.inner.borrow_mut().held_until = Some(now() + Duration::from_secs(3600));
+        for _ in 0..100 {
+            let _ = timeout(Duration::from_millis(1), channels.ask(Asked::Flush)).await;
+        }
+        let outstanding = || {
+            let inner = wire.inner.borrow();
+            (inner.tasks.len(), inner.tasks.values().filter(|task| task.is_abandoned).count())
+        };
+        assert_eq!(outstanding(), (16, 0), "their answers are waited for");
+        channels.leave();
+        yield_now().await;
+        assert_eq!(outstanding(), (16, 16));
+    });
 }
 
 /// A server that takes every connection and ends it at once is not asked as fast as it can answer: pauses grow to seconds, and

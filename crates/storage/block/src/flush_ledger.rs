@@ -83,7 +83,14 @@ impl FlushLedger {
 
     /// Ends a flush with the device's result. Returns the result for its caller, to whom it reports losses.
     pub fn end_flush(&mut self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
-        let ended = match self.note_answer(flush, answer) {
+        let answer = self.note_answer(flush, answer);
+        self.report(flush, answer)
+    }
+
+    /// The result of a flush for its caller, to whom it reports losses. The device's result was [noted](Self::note_answer) before,
+    /// whether or not the caller still waited for it.
+    pub fn report(&mut self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
+        let ended = match answer {
             Ok(()) if self.losses > flush.reported => Err(DeviceError::WritesLost),
             ended => ended,
         };
@@ -110,9 +117,10 @@ impl FlushLedger {
         if self.losses > write.losses { Err(DeviceError::WritesLost) } else { Ok(()) }
     }
 
-    /// A device that could not flush its cache may have dropped it without a second report: that affects
-    /// every flush outstanding beside this one.
-    fn note_answer(&mut self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
+    /// Notes the device's result of a flush, and reports it to nobody: without [`report`](Self::report) the next flush that
+    /// begins tells of a loss. A device that could not flush its cache may have dropped it without a second report: that
+    /// affects every flush outstanding beside this one.
+    pub fn note_answer(&mut self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
         match answer {
             Ok(()) => self.flushed = self.flushed.max(flush.number),
             Err(DeviceError::Unwritable(_) | DeviceError::WritesLost) => {
@@ -187,6 +195,17 @@ mod tests {
         assert_eq!(ledger.end_flush(failed, error), LOST);
         assert_eq!(ledger.end_flush(passed, Ok(())), LOST);
         assert_eq!(flush(&mut ledger), Ok(()));
+    }
+
+    /// Its caller has given it up before the answer came.
+    #[test]
+    fn a_flush_that_fails_for_nobody_fails_the_next_one() {
+        let mut ledger = FlushLedger::default();
+        ledger.note_write();
+        let (abandoned, beside) = (ledger.begin_flush(), ledger.begin_flush());
+        assert_eq!(ledger.note_answer(abandoned, Err(DeviceError::Unwritable(crate::Lba(0)))), LOST);
+        assert_eq!(ledger.note_answer(beside, Ok(())), Ok(()), "nobody waits for this one either");
+        assert_eq!((flush(&mut ledger), flush(&mut ledger)), (LOST, Ok(())));
     }
 
     #[test]
