@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending,
     Profile, Run, Slice,
 };
-use channels::{Channelled, Channels, Failed, JournalFile, Owner, Status};
+use channels::{Channelled, Channels, Failed, JournalFile, Owner, Status, Untold};
 use nbd::flags::{allocation, command, transmission};
 use nbd::{BlockStatus, Command, Errno, PAYLOAD_BYTES_MAX, Session};
 use reactor::{PathInfo, Resident};
@@ -31,6 +32,8 @@ pub struct RemoteExport {
     profile: Profile,
     /// Blocks of the longest payload.
     payload_blocks: u64,
+    /// A flush was answered that acknowledged writes are lost, and its caller had gone.
+    has_lost: Arc<AtomicBool>,
 }
 
 /// A connection to the server, as the kernel sees it.
@@ -86,6 +89,7 @@ impl RemoteExport {
                 solid_state: !has(transmission::ROTATIONAL),
             },
             payload_blocks: u64::from(longest) >> block_size.shift(),
+            has_lost: Arc::default(),
         })
     }
 
@@ -192,18 +196,32 @@ impl RemoteExport {
         let synced = self.sync().await;
         if synced == Err(DeviceError::WritesLost) {
             // Others have lost writes, too, and rely on a flush to hear of it.
-            let tell = async |channels: Rc<Channels<Export>>| channels.tell_of_loss();
-            let _ = self.channels.with(tell).await; // without their thread there is nobody to tell
+            self.tell_of_loss().await;
         }
         synced
+    }
+
+    async fn tell_of_loss(&self) {
+        let tell = async |channels: Rc<Channels<Export>>| channels.tell_of_loss();
+        let _ = self.channels.with(tell).await; // without their thread there is nobody to tell
     }
 
     async fn sync(&self) -> Result<(), DeviceError> {
         if !self.has(transmission::SEND_FLUSH) {
             return Ok(());
         }
-        let flushed = self.order(Command::Flush, 0, Extent::new(0, 0)).await;
-        flushed.map(drop).map_err(|failed| self.error(failed, Access::Flush))
+        if self.has_lost.swap(false, Relaxed) {
+            self.tell_of_loss().await;
+        }
+        let has_lost = Arc::clone(&self.has_lost);
+        let work = async move |channels: Rc<Channels<Export>>| {
+            let flushed = channels.ask(Asked::order(Command::Flush, 0, (0, 0))).await.map(drop);
+            let untold = Untold::of(&flushed, &has_lost);
+            (flushed, untold)
+        };
+        let (flushed, untold) = self.channels.with(work).await.ok_or(DeviceError::NotReady)?;
+        untold.told();
+        flushed.map_err(|failed| self.error(failed, Access::Flush))
     }
 
     /// What a failure is for a block device.

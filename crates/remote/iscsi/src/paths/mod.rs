@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use block::{
     BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending, Profile, Run, Slice,
 };
-use channels::{Channelled, Channels, Failed, JournalFile, JournalFileError, Name, Owner, Status};
+use channels::{Channelled, Channels, Failed, JournalFile, JournalFileError, Name, Owner, Status, Untold};
 use reactor::Resident;
 
 use self::asked::{Asked, Returned, What};
@@ -56,8 +56,9 @@ pub struct MultipathLun {
 pub(crate) struct Common {
     /// Capacity in blocks: a LUN may grow while it is in use.
     blocks: AtomicU64,
-    /// A target has told that acknowledged writes are lost, on whichever path, and no flush has failed since.
-    has_lost: AtomicBool,
+    /// A target has told that acknowledged writes are lost, on whichever path, or by the answer of a flush whose caller had gone, and no
+    /// flush has failed since.
+    has_lost: Arc<AtomicBool>,
 }
 
 /// Logs in by the paths of `url`, and attaches its LUN. Its sessions live on the reactor of this thread, which must run for as long as
@@ -135,11 +136,21 @@ impl MultipathLun {
                 Box::pin(self.channels.ask(work)).await.unwrap_or(Err(Failed::Lost))
             }
         };
-        answer.map_err(|failed| match failed {
-            Failed::Server(error) => error,
-            Failed::WritesLost => DeviceError::WritesLost,
-            Failed::Lost | Failed::TimedOut | Failed::JournalFile => DeviceError::NotReady,
-        })
+        answer.map_err(error)
+    }
+
+    async fn flush_once(&self) -> (Result<(), DeviceError>, Option<Untold>) {
+        let asked = Asked::new(What::Flush, self.geometry.block_size.shift());
+        let common = Arc::clone(&self.common);
+        let work = async move |channels: Rc<Channels<Portals>>| {
+            let flushed = channels.ask(asked).await.map(drop);
+            let untold = Untold::of(&flushed, &common.has_lost);
+            (flushed, untold)
+        };
+        match self.channels.with(work).await {
+            Some((flushed, untold)) => (flushed.map_err(error), Some(untold)),
+            None => (Err(DeviceError::NotReady), None),
+        }
     }
 
     async fn change(&self, extent: Extent, what: What) -> Result<(), DeviceError> {
@@ -163,13 +174,26 @@ impl MultipathLun {
 
     async fn sync(&self) -> Result<(), DeviceError> {
         self.note_loss().await;
-        let flushed = self.ask(What::Flush, None).await;
-        match self.note_loss().await {
+        let (flushed, untold) = self.flush_once().await;
+        let (flushed, again) = match self.note_loss().await {
             // It was told of meanwhile.
-            true => self.ask(What::Flush, None).await.and(flushed),
-            false => flushed,
-        }
-        .map(drop)
+            true => {
+                let (again, untold) = self.flush_once().await;
+                (again.and(flushed), untold)
+            }
+            false => (flushed, None),
+        };
+        [untold, again].into_iter().flatten().for_each(Untold::told);
+        flushed
+    }
+}
+
+/// What a failure is for a block device.
+fn error(failed: Failed<DeviceError>) -> DeviceError {
+    match failed {
+        Failed::Server(error) => error,
+        Failed::WritesLost => DeviceError::WritesLost,
+        Failed::Lost | Failed::TimedOut | Failed::JournalFile => DeviceError::NotReady,
     }
 }
 
