@@ -142,6 +142,7 @@ fn nbd(options: &OwnTargetOptions) -> Result<nbd_server::Config, Failure> {
         name: options.name.to_owned(),
         description: String::new(),
         volume: Arc::clone(options.unit.volume()),
+        identity: None,
         read_only: false,
         networks: None,
         clients: None,

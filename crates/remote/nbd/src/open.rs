@@ -204,7 +204,7 @@ async fn join(
 }
 
 fn channel(name: Name, ended: &[u64]) -> ChannelName {
-    ChannelName { session: name.session, number: name.number, ended: ended.to_vec(), start: 0 }
+    ChannelName { session: name.session, number: name.number, ended: ended.to_vec(), start: 0, volume: None }
 }
 
 /// The host of the URL, and its other addresses, each from its own address of this machine if they are named; or the Unix socket.
@@ -314,6 +314,13 @@ fn start_of(session: &Session) -> Option<u128> {
 
 /// Why an export cannot be the one that was opened. It may have grown.
 fn difference(before: &Session, now: &Session) -> Option<String> {
+    let volume = |session: &Session| session.channel.as_ref().and_then(|channel| channel.volume);
+    // A server that does not tell it may be an older one, after an update or before.
+    if let (Some(old), Some(new)) = (volume(before), volume(now))
+        && old != new
+    {
+        return Some("it is another volume".to_owned());
+    }
     let (old, new) = (&before.export, &now.export);
     if new.bytes < old.bytes {
         return Some(format!("it has {} bytes instead of {}", new.bytes, old.bytes));
@@ -368,5 +375,32 @@ async fn shake_hands(
         }
         stream.write_all(&sent).await?;
         sent.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nbd::{BlockSizes, ReplyForm};
+
+    use super::*;
+
+    #[test]
+    fn another_volume_of_the_same_size_is_refused() {
+        let session = |volume| Session {
+            export: nbd::Export {
+                name: "disk".to_owned(),
+                description: String::new(),
+                bytes: 1 << 20,
+                flags: transmission::HAS_FLAGS,
+                block_sizes: BlockSizes { minimum: 1, preferred: 4096, maximum: 32 << 20 },
+            },
+            form: ReplyForm::Extended,
+            allocation: None,
+            channel: Some(ChannelName { session: 1, number: 0, ended: Vec::new(), start: 5, volume }),
+        };
+        assert!(difference(&session(Some(1)), &session(Some(2))).is_some());
+        for (before, now) in [(Some(1), Some(1)), (None, Some(2)), (Some(1), None)] {
+            assert_eq!(difference(&session(before), &session(now)), None, "{before:?} {now:?}");
+        }
     }
 }

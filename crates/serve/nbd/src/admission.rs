@@ -70,7 +70,12 @@ impl Exports for Seen<'_> {
 
     fn start(&self, export: &str) -> u128 {
         let export = self.config.find(export, self.from);
-        self.channels.start(export.map_or(0, |export| export.volume.lost_writes()))
+        let told = export.map_or((0, 0), |export| (export.volume.opening(), export.volume.lost_writes()));
+        self.channels.start(told.0, told.1)
+    }
+
+    fn volume(&self, export: &str) -> Option<u128> {
+        self.config.find(export, self.from)?.identity
     }
 
     fn needs_tls(&self, name: &str) -> bool {

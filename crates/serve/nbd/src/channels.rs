@@ -45,9 +45,11 @@ pub(crate) struct Channel {
 }
 
 impl Channels {
-    /// The number of an export that has lost writes so often: clients see by it that the server was restarted, or has lost more.
-    pub(crate) fn start(&self, losses: u64) -> u128 {
-        self.start.wrapping_add(losses.into())
+    /// The number of an export whose volume has this [opening](volume::Volume::opening) and has lost writes so often: clients see by it
+    /// that the server was restarted, that the volume was closed and opened again, or that it has lost more. What a flush lost when the
+    /// volume was closed is counted by nobody else.
+    pub(crate) fn start(&self, opening: u64, losses: u64) -> u128 {
+        self.start.wrapping_add(u128::from(opening) << 64 | u128::from(losses))
     }
 
     /// The losses that such a number told of.
@@ -117,7 +119,24 @@ mod tests {
     use super::*;
 
     fn name(session: u128, number: u64, ended: &[u64]) -> ChannelName {
-        ChannelName { session, number, ended: ended.to_vec(), start: 0 }
+        ChannelName { session, number, ended: ended.to_vec(), start: 0, volume: None }
+    }
+
+    #[test]
+    fn a_volume_that_was_opened_anew_has_another_start() {
+        let channels = Channels::default();
+        let volume = || {
+            let block_size = block::BlockSize::B512;
+            let blocks = block_size.exact(1 << 20).expect("whole blocks");
+            let device = block::Null::new(block::Geometry { block_size, blocks, physical_exponent: 0 });
+            volume::Volume::new(Arc::new(device), volume::VolumeOptions::default()).expect("nothing saved")
+        };
+        let [before, again] =
+            [volume(), volume()].map(|volume| channels.start(volume.opening(), volume.lost_writes()));
+        assert_ne!(before, again);
+        for (opening, losses) in [(0, 0), (3, 7), (u64::MAX, u64::MAX)] {
+            assert_eq!(channels.losses(channels.start(opening, losses)), losses);
+        }
     }
 
     #[test]

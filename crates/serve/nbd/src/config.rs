@@ -66,6 +66,8 @@ pub struct Export {
     pub description: String,
     /// The volume.
     pub volume: Arc<Volume>,
+    /// Its UUID, by which clients find that the export has become another disk; `None` if it has none that lasts.
+    pub identity: Option<u128>,
     /// Clients cannot write, even if the volume could be written.
     pub read_only: bool,
     /// Where clients may come from; `None` is anywhere.

@@ -56,6 +56,7 @@ pub mod spec;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use block::{BlockDevice, DeviceError, Lock, RangeLocks};
 
@@ -100,7 +101,11 @@ pub struct Volume {
     aborted: AbortedRequests,
     health: Health,
     lost_writes: LostWrites,
+    opening: u64,
 }
+
+/// The number of the next volume that this process opens.
+static OPENINGS: AtomicU64 = AtomicU64::new(0);
 
 impl fmt::Debug for Volume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -132,7 +137,13 @@ impl Volume {
             aborted: AbortedRequests::default(),
             health: Health::default(),
             lost_writes,
+            opening: OPENINGS.fetch_add(1, Relaxed),
         }))
+    }
+
+    /// A number that no other volume has had in this process, nor this one before it was closed and opened anew.
+    pub fn opening(&self) -> u64 {
+        self.opening
     }
 
     /// The device.

@@ -6,12 +6,17 @@
 //! over a connection that failed does not land after a newer one. Other servers ignore the query, as they have to.
 //!
 //! The server answers with the context `x-linerate:channel/START`: another START than before tells the client that the server was
-//! restarted since, or has lost acknowledged writes of the export.
+//! restarted since, has opened the volume of the export anew, or has lost acknowledged writes of it.
+//!
+//! Clients ask for the context `x-linerate:volume` beside it. A server that knows it answers `x-linerate:volume/IDENTITY`, the UUID of the
+//! volume: another one than before is another disk. It is a context of its own, so that older clients and servers understand each other.
 
 use std::fmt;
 
 /// The namespace and the kind.
 const PREFIX: &str = "x-linerate:channel/";
+/// The query for the identity of the volume.
+pub(crate) const VOLUME: &str = "x-linerate:volume";
 /// Connections that one name can end.
 const ENDED_MAX: usize = 64;
 
@@ -26,6 +31,8 @@ pub struct ChannelName {
     pub ended: Vec<u64>,
     /// The number that the server has told with its acceptance ([`Exports::start`](crate::Exports::start)); 0 before.
     pub start: u128,
+    /// The UUID of the export's volume, if the server has told it.
+    pub volume: Option<u128>,
 }
 
 impl fmt::Display for ChannelName {
@@ -49,7 +56,7 @@ impl ChannelName {
             ended.split(',').take(ENDED_MAX + 1).map(|number| number.parse().ok()).collect()
         });
         let ended = ended.filter(|ended| ended.len() <= ENDED_MAX)?;
-        Some(ChannelName { session, number, ended, start: 0 })
+        Some(ChannelName { session, number, ended, start: 0, volume: None })
     }
 
     /// What a server answers whose start this is.
@@ -59,9 +66,22 @@ impl ChannelName {
 
     /// The start that such an answer tells of.
     pub(crate) fn start(answer: &[u8]) -> Option<u128> {
-        let start = std::str::from_utf8(answer).ok()?.strip_prefix(PREFIX)?;
-        (start.len() == 32).then(|| u128::from_str_radix(start, 16).ok()).flatten()
+        digits(std::str::from_utf8(answer).ok()?.strip_prefix(PREFIX)?)
     }
+
+    /// What a server answers whose volume this is.
+    pub(crate) fn identified(volume: u128) -> String {
+        format!("{VOLUME}/{volume:032x}")
+    }
+
+    /// The volume that such an answer tells of.
+    pub(crate) fn volume(answer: &[u8]) -> Option<u128> {
+        digits(std::str::from_utf8(answer).ok()?.strip_prefix(VOLUME)?.strip_prefix('/')?)
+    }
+}
+
+fn digits(text: &str) -> Option<u128> {
+    (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok()).flatten()
 }
 
 #[cfg(test)]
@@ -71,7 +91,7 @@ mod tests {
     #[test]
     fn a_name_is_read_as_it_is_written() {
         for ended in [vec![], vec![1], (0..64).map(|number| u64::MAX - number).collect()] {
-            let name = ChannelName { session: u128::MAX / 3, number: 70, ended, start: 0 };
+            let name = ChannelName { session: u128::MAX / 3, number: 70, ended, start: 0, volume: None };
             let text = name.to_string();
             assert!(text.len() <= crate::STRING_BYTES_MAX);
             assert_eq!(ChannelName::parse(&text), Some(name));
@@ -85,6 +105,18 @@ mod tests {
         }
         for answer in ["base:allocation", "x-linerate:channel/7", "x-linerate:channel/"] {
             assert_eq!(ChannelName::start(answer.as_bytes()), None);
+        }
+    }
+
+    #[test]
+    fn the_identity_of_a_volume_is_read_as_it_is_written() {
+        for volume in [0, 7, u128::MAX] {
+            let answer = ChannelName::identified(volume);
+            assert_eq!(ChannelName::volume(answer.as_bytes()), Some(volume));
+            assert_eq!(ChannelName::start(answer.as_bytes()), None);
+        }
+        for answer in ["x-linerate:volume", "x-linerate:volume/7", "base:allocation"] {
+            assert_eq!(ChannelName::volume(answer.as_bytes()), None);
         }
     }
 

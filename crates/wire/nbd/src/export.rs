@@ -40,9 +40,14 @@ pub trait Exports {
     fn find(&self, name: &str) -> Option<Export>;
 
     /// A number of the server that clients with several connections are told: random, another one after each start, and after each
-    /// loss of acknowledged writes of this export.
+    /// loss of acknowledged writes of this export, and each time that its volume was opened.
     fn start(&self, _export: &str) -> u128 {
         0
+    }
+
+    /// The UUID of the volume of this export, for clients that ask for it.
+    fn volume(&self, _export: &str) -> Option<u128> {
+        None
     }
 
     /// Whether this client, whose connection is not encrypted, would find it over TLS.

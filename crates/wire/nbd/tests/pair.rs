@@ -9,6 +9,8 @@ use proptest::prelude::*;
 
 struct Offered(Vec<Export>);
 
+const VOLUME: u128 = 9 << 77;
+
 impl Exports for Offered {
     fn list(&self) -> Vec<(String, String)> {
         self.0.iter().map(|export| (export.name.clone(), export.description.clone())).collect()
@@ -16,6 +18,10 @@ impl Exports for Offered {
 
     fn find(&self, name: &str) -> Option<Export> {
         self.0.iter().find(|export| export.name == name).cloned()
+    }
+
+    fn volume(&self, _: &str) -> Option<u128> {
+        Some(VOLUME)
     }
 }
 
@@ -38,7 +44,7 @@ fn export() -> impl Strategy<Value = Export> {
 
 /// The client's name for the connection.
 fn channel() -> ChannelName {
-    ChannelName { session: 7 << 90, number: 3, ended: vec![1, 2], start: 0 }
+    ChannelName { session: 7 << 90, number: 3, ended: vec![1, 2], start: 0, volume: Some(VOLUME) }
 }
 
 /// A handshake in memory. `spoil` may change what a server has sent.
@@ -47,7 +53,12 @@ fn agree(
     offered: &Offered,
     mut spoil: impl FnMut(&mut Vec<u8>),
 ) -> Result<(Session, Session), Refused> {
-    converse(Handshake::default(), ClientHandshake::new(name).named(channel()), offered, &mut spoil)
+    converse(
+        Handshake::default(),
+        ClientHandshake::new(name).named(ChannelName { volume: None, ..channel() }),
+        offered,
+        &mut spoil,
+    )
 }
 
 fn converse(

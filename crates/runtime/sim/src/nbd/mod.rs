@@ -47,6 +47,7 @@ pub(crate) fn config(simulation: &Simulation, exports: &[target::Export]) -> Con
             name: export_name(export.lun),
             description: String::new(),
             volume: Arc::clone(export.unit.volume()),
+            identity: Some(u128::from_be_bytes(export.unit.identity().uuid)),
             read_only: false,
             networks: None,
             deadline: export.deadline,

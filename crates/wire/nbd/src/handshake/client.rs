@@ -13,7 +13,7 @@
 
 use derive_more::Display;
 
-use crate::channel::ChannelName;
+use crate::channel::{ChannelName, VOLUME};
 use crate::export::{BlockSizes, Export, PAYLOAD_BYTES_MAX};
 use crate::flags::{client, handshake, transmission};
 use crate::option::{Info, OptionCode, ReplyCode, STRING_BYTES_MAX};
@@ -46,6 +46,8 @@ pub struct ClientHandshake {
     channel: Option<ChannelName>,
     /// The start of a server that has accepted the name.
     start: Option<u128>,
+    /// The volume that it has told of.
+    volume: Option<u128>,
     told: Told,
 }
 
@@ -134,6 +136,7 @@ impl ClientHandshake {
             allocation: None,
             channel: None,
             start: None,
+            volume: None,
             told: Told::default(),
         }
     }
@@ -265,7 +268,10 @@ impl ClientHandshake {
                 let number = fields.four();
                 match fields.0 == ALLOCATION.as_bytes() {
                     true => self.allocation = number,
-                    false => self.start = ChannelName::start(fields.0),
+                    false => {
+                        self.start = self.start.or(ChannelName::start(fields.0));
+                        self.volume = self.volume.or(ChannelName::volume(fields.0));
+                    }
                 }
                 return Ok(ClientStep::Continue);
             }
@@ -312,10 +318,11 @@ impl ClientHandshake {
             }
             OptionCode::SetMetaContext => {
                 named(out, name);
-                out.extend((1 + u32::from(self.channel.is_some())).to_be_bytes());
+                out.extend((1 + 2 * u32::from(self.channel.is_some())).to_be_bytes());
                 named(out, ALLOCATION.as_bytes());
                 if let Some(channel) = &self.channel {
                     named(out, channel.to_string().as_bytes());
+                    named(out, VOLUME.as_bytes());
                 }
             }
             _ => {}
@@ -377,7 +384,8 @@ impl ClientHandshake {
             block_sizes: told.sizes.unwrap_or(usual),
         };
         let accepted = self.start.take().zip(self.channel.take());
-        let channel = accepted.map(|(start, channel)| ChannelName { start, ..channel });
+        let volume = self.volume.take();
+        let channel = accepted.map(|(start, channel)| ChannelName { start, volume, ..channel });
         Ok(Session { export, form: self.form, allocation: self.allocation, channel })
     }
 }

@@ -17,6 +17,7 @@ const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 const ALLOCATION: &str = "base:allocation";
 /// The number that the server gives a connection's name. BLOCK_STATUS has nothing to say of it.
 const CHANNEL_CONTEXT: u32 = 2;
+const VOLUME_CONTEXT: u32 = 3;
 
 /// Numbers and strings from the front of some bytes.
 struct Fields<'a>(pub(super) &'a [u8]);

@@ -10,14 +10,17 @@
 
 use derive_more::Display;
 
-use crate::channel::ChannelName;
+use crate::channel::{ChannelName, VOLUME};
 use crate::export::{Export, Exports};
 use crate::flags::{client, handshake, transmission};
 use crate::option::{Info, OptionCode, ReplyCode};
 use crate::reply::ALLOCATION_CONTEXT;
 use crate::session::{ReplyForm, Session};
 
-use super::{ALLOCATION, CHANNEL_CONTEXT, Fields, GREETING_BYTES, INIT_MAGIC, OPTION_MAGIC, REPLY_MAGIC};
+use super::{
+    ALLOCATION, CHANNEL_CONTEXT, Fields, GREETING_BYTES, INIT_MAGIC, OPTION_MAGIC, REPLY_MAGIC,
+    VOLUME_CONTEXT,
+};
 
 const CLIENT_FLAGS_BYTES: usize = 4;
 const OPTION_HEADER_BYTES: usize = 16;
@@ -364,9 +367,12 @@ impl Handshake {
         }
         if let Some(mut name) = queries.iter().find_map(|query| ChannelName::parse(query)) {
             name.start = exports.start(&export.name);
-            let accepted = ChannelName::accepted(name.start);
+            name.volume = exports.volume(&export.name).filter(|_| queries.contains(&VOLUME));
+            context(OptionCode::SetMetaContext, CHANNEL_CONTEXT, &ChannelName::accepted(name.start), out);
+            if let Some(volume) = name.volume {
+                context(OptionCode::SetMetaContext, VOLUME_CONTEXT, &ChannelName::identified(volume), out);
+            }
             self.channel_of = Some((export.name, name));
-            context(OptionCode::SetMetaContext, CHANNEL_CONTEXT, &accepted, out);
         }
         Ok(())
     }

@@ -51,6 +51,7 @@ impl Export {
             name: self.name.clone(),
             description: self.description.clone(),
             volume: Arc::clone(serving.volumes.unit(&self.volume)?.volume()),
+            identity: Some(u128::from_be_bytes(serving.volumes.unit(&self.volume)?.identity().uuid)),
             read_only: self.read_only,
             networks: self.networks.clone(),
             clients: self.clients.clone(),
