@@ -2,13 +2,14 @@
 //! restarted, and a path of a lab that is cut.
 
 use std::io::Read as _;
+use std::process::Command;
 use std::sync::Arc;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Slice};
 use lab::{Conditions, Direction, HostPlan, Lab, LinkPlan, Plan};
 
 use crate::nbd_client::{Foreign, opened};
-use crate::program::{installed, run, until};
+use crate::program::{installed, run, run_command, until};
 use crate::proxy::{Proxy, Towards};
 use crate::remote::in_a_world;
 use crate::server::{Server, free_port};
@@ -273,6 +274,51 @@ fn a_restart_of_our_server_costs_nothing_but_time() {
             device.flush().await.expect("nothing is lost");
             assert_eq!(versions(&device).await, all(version));
         }
+    });
+}
+
+/// Reloads the configuration, whoever is disconnected by that.
+fn reload(server: &mut Server, text: &str) {
+    server.reconfigure(text);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let control = server.state().join("control");
+    run_command(command.args(["server", "reload", "--force", "--control"]).arg(control)).expect_success();
+}
+
+fn two_volumes(port: u16, disk: &str, exported: &str) -> String {
+    format!(
+        "[nbd]\nlisten = [\"127.0.0.1:{port}\"]\n[volume.disk]\nspec = \"{disk}\"\n[volume.other]\nspec = \"ram:8MiB\"\n\
+         [[nbd.export]]\nname = \"disk\"\nvolume = \"{exported}\"\n"
+    )
+}
+
+/// The server goes on. What the volume had not made durable when it was closed is gone, and no flush has told of that.
+#[test]
+fn what_a_volume_that_was_opened_anew_has_lost_is_written_again() {
+    let port = free_port();
+    let Some(mut server) = Server::configured(&two_volumes(port, "ram:8MiB", "disk")) else { return };
+    in_a_world(async {
+        let device = opened(&format!("nbd://127.0.0.1:{port}/disk?timeout=600")).await;
+        write_all(&device, 1).await;
+        reload(&mut server, &two_volumes(port, "fault:[ram:8MiB]", "disk"));
+        assert_eq!(versions(&device).await, all(1));
+        assert_eq!(device.flush().await, Ok(()));
+    });
+}
+
+/// As large, and with the same flags.
+#[test]
+fn an_export_that_has_become_another_volume_is_refused() {
+    let port = free_port();
+    let Some(mut server) = Server::configured(&two_volumes(port, "ram:8MiB", "disk")) else { return };
+    in_a_world(async {
+        let url = format!("nbd://127.0.0.1:{port}/disk?timeout=2");
+        let device = opened(&url).await;
+        write_all(&device, 1).await;
+        reload(&mut server, &two_volumes(port, "ram:8MiB", "other"));
+        let written = device.write(page(&device, 0), data(2), Durability::Cached).await;
+        assert_eq!(written, Err(DeviceError::NotReady));
+        assert_eq!(versions(&opened(&url).await).await, all(0), "nothing is written to it");
     });
 }
 
