@@ -102,6 +102,8 @@ impl Client {
                 // Its orders are not answered any more, which is an answer.
                 tracing::error!(%failure, "a client has no network");
             }
+            // What it measured is not in use any more when that is known.
+            drop(options);
             // The receiver may have been dropped.
             let _ = end.send(());
         });
@@ -130,12 +132,11 @@ impl Client {
         }
     }
 
-    /// Logs out and ends, as far as that goes in a few seconds. RAID sets have more.
+    /// Logs out and ends, as far as that goes in a few seconds.
     pub async fn close(self) {
         let Client { orders, mut ended, .. } = self;
         drop(orders);
         let _ = reactor::timeout(PATIENCE, ended.recv()).await;
-        let _ = reactor::timeout(CLOSE_TIME, backends::raid::closed()).await;
     }
 
     async fn ask(&self, order: impl FnOnce(Sender<Result<(), Failure>>) -> Order) -> Result<(), Failure> {
@@ -152,8 +153,6 @@ impl Client {
 
 /// A target that does not answer a logout is left.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// RAID sets have so much time to be closed: a flush of what a page cache has can take long.
-const CLOSE_TIME: Duration = Duration::from_mins(1);
 
 impl StopFlag {
     /// Asks for it.
@@ -197,8 +196,6 @@ async fn obey(options: &ClientOptions, mut orders: Receiver<Order>) {
         }
     }
     ways.close().await;
-    // One that is not closed is synchronised, or replays its journal, when it is opened next.
-    let _ = reactor::timeout(CLOSE_TIME, backends::raid::closed()).await;
 }
 
 async fn carry_out(
