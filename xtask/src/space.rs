@@ -23,7 +23,8 @@ pub(crate) fn ensure() -> Result<()> {
     let target = workspace::target_directory();
     // Cargo makes it, and its parents, where it is not there yet.
     let existing = target.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
-    let (free, held) = (free_bytes(existing)?, held_bytes(&target)?);
+    // A build beside this one may delete files while they are counted: no reason to refuse.
+    let (free, held) = (free_bytes(existing)?, held_bytes(&target).unwrap_or(NEEDED + INCREMENTAL));
     let is_incremental = std::env::var_os("CARGO_INCREMENTAL").is_none_or(|set| set != "0");
     let needed = NEEDED + if is_incremental { INCREMENTAL } else { 0 };
     ensure!(

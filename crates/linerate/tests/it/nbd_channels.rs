@@ -277,7 +277,7 @@ fn a_restart_of_our_server_costs_nothing_but_time() {
     });
 }
 
-/// Reloads the configuration, whoever is disconnected by that.
+/// Reloads the configuration by force: clients may be disconnected.
 fn reload(server: &mut Server, text: &str) {
     server.reconfigure(text);
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));

@@ -273,7 +273,8 @@ impl RemoteLun {
         }
     }
 
-    /// Whether the session still has a change of these blocks that nobody waits for: targets carry out commands in any order (SAM-5 8.6.2).
+    /// Whether the session still has a change of these blocks that nobody waits for: targets carry out commands
+    /// with the SIMPLE task attribute in any order (SAM-5).
     fn has_earlier(&self, extent: Extent) -> bool {
         self.unsettled.has(extent, WriteOutcome::InSession, |epoch| self.target.outcome(epoch))
     }

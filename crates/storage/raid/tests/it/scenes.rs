@@ -75,6 +75,17 @@ pub(crate) fn crashed(rig: &mut Rig) -> Arc<RaidDevice> {
     Arc::new(rig.assemble(Origin::Existing, &[]).expect("assembled"))
 }
 
+/// The same of a mirror, after a write to each of two regions.
+pub(crate) fn crashed_with_two_regions(rig: &mut Rig) -> Arc<RaidDevice> {
+    let device = rig.created();
+    write(&device, 0, 1, 1);
+    write(&device, 40, 1, 1);
+    drop(device);
+    let device = crashed(rig);
+    assert_eq!(device.status().unsynced_regions, 2);
+    device
+}
+
 pub(crate) fn requests(rig: &Rig) -> [u64; 3] {
     let each = rig.disks.iter().map(|disk| disk.take_requests());
     each.fold([0; 3], |sum, one| [sum[0] + one[0], sum[1] + one[1], sum[2] + one[2]])
@@ -483,12 +494,7 @@ fn a_set_with_parity_that_loses_one_member_too_many_serves_no_garbage() {
 fn only_regions_that_were_written_lately_are_synchronised() {
     seed(11);
     let mut rig = Rig::new(Level::Raid1, 2, 12, Guard::Bitmap);
-    let device = rig.created();
-    write(&device, 0, 1, 1);
-    write(&device, 40, 1, 1);
-    drop(device);
-    let device = crashed(&mut rig);
-    assert_eq!(device.status().unsynced_regions, 2);
+    let device = crashed_with_two_regions(&mut rig);
     let synchronised = Arc::clone(&device);
     end(async move {
         for step in [0, 1, 0, 1, 0] {

@@ -7,7 +7,7 @@ use raid::{AssemblyError, Level, MemberStates, Origin, Scrubbed};
 
 use crate::disk::Disk;
 use crate::rig::{Guard, Rig};
-use crate::scenes::{crashed, read, requests, scrub, synchronised, write};
+use crate::scenes::{crashed, crashed_with_two_regions, read, requests, scrub, synchronised, write};
 use crate::world::{End, end, run, seed};
 
 #[test]
@@ -103,12 +103,7 @@ fn a_stripe_that_no_copy_of_a_mirror_has_stops_no_other_one() {
             true => Rig::with_sums(Level::Raid1, 2, 12, Guard::Bitmap),
             false => Rig::new(Level::Raid1, 2, 12, Guard::Bitmap),
         };
-        let device = rig.created();
-        write(&device, 0, 1, 1);
-        write(&device, 40, 1, 1);
-        drop(device);
-        let device = crashed(&mut rig);
-        assert_eq!(device.status().unsynced_regions, 2);
+        let device = crashed_with_two_regions(&mut rig);
         let lba = rig.data_lba(0);
         rig.disks.iter().for_each(|disk| disk.spoil(lba));
         assert_eq!((synchronised(&device), device.status().unsynced_regions), (Ok(()), 1));

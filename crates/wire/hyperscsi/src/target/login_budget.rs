@@ -1,10 +1,10 @@
 //! How many requests to log in are looked at: a flood of them takes no more than a part of a core's time, and keeps nobody out who has a
 //! key, or asks from elsewhere.
 //!
-//! In each period so many are looked at whoever asks. Beyond that, the first one of each part of the requesters is: which part one is in
-//! is drawn anew in each period, so that nobody chooses it, and whom a flood displaces in one period it does not displace in the next.
-//! Who has shown by its code that it knows its key is counted by its name, which nobody else can use up; all others by their
-//! origin, which hosts of an Ethernet can invent. The two have a budget each.
+//! In each period a fixed number of requests is looked at, in the order in which they arrive. After that, requesters are divided into parts, and
+//! the first request of each part is looked at. The parts are drawn anew in each period, so that nobody can choose one, and a requester that a
+//! flood displaces in one period is not displaced in the next. A requester whose code shows that it knows its key is counted by its name, which
+//! nobody else can use up. All others are counted by their origin, which hosts of an Ethernet can invent. The two groups have a budget each.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::login::{LoginRequest, body};
 /// beginning of a period does not meet it again.
 const PERIOD: Duration = Duration::from_millis(200);
 /// Requests of a period. One with a right key costs 0.1 to 0.25 ms of arithmetic, one to an open target or with a wrong key some µs.
-const WHOEVER_ASKS: u32 = 200;
+const FIRST_COME: u32 = 200;
 const PARTS: usize = 256;
 
 /// A budget of requests.
@@ -50,7 +50,7 @@ impl Budget {
         let part = hasher.finish() % PARTS as u64;
         let was_heard = std::mem::replace(&mut self.heard[part as usize], true);
         self.taken = self.taken.saturating_add(1);
-        self.taken <= WHOEVER_ASKS || !was_heard
+        self.taken <= FIRST_COME || !was_heard
     }
 }
 

@@ -133,7 +133,7 @@ fn a_target_that_does_not_know_the_key_is_none() {
     assert_eq!(pair.events, [], "an answer to another login, unsealed");
 }
 
-/// Admits everybody to the target "open", and to "keyed" whoever has the key.
+/// Admits everybody to the target "open", and to "keyed" those who have the key.
 struct OpenAndKeyed;
 
 impl Directory<u8> for OpenAndKeyed {
