@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use std::time::Instant;
 
 use aoe::{Ata, AtaError, AtaOperation, Body, ErrorCode, Frame, Header, Identity, SECTOR_BYTES, TrimRanges};
-use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, bytewise};
+use block::{Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent, bytewise};
 use reactor::{DatagramAddress, MacAddress};
 use server::{Charge, Operation, Span, Ticket, Traffic, Unserved};
 use volume::{Access, Denied, RequestKind};
@@ -23,6 +23,9 @@ use crate::outgoing::{Interface, OutFrame};
 const MODEL: &str = "LINERATE VIRTUAL-DISK";
 /// Sectors of ranges that one DATA SET MANAGEMENT may have.
 const TRIM_SECTORS_MAX: u16 = 1;
+
+/// To answer a repeated TRIM, allocated blocks are compared with zeros in ranges up to this length.
+const ZEROS_READ_MAX: usize = 1 << 20;
 
 /// Keys of the fingerprints of changes: no host can make two that have the same.
 static FINGERPRINTS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -37,6 +40,24 @@ struct Command {
     begin: Instant,
     /// Of a change.
     fingerprint: Option<u64>,
+}
+
+/// What the medium holds after a change.
+enum Content {
+    /// These bytes.
+    Data(Range<u64>, Buffer),
+    /// Zeros in these ranges of sectors: where they begin, and how many.
+    Zeros(Vec<(u64, u64)>),
+}
+
+impl Content {
+    /// Memory that a comparison with the medium takes.
+    fn bytes_read(&self) -> usize {
+        match self {
+            Content::Data(_, data) => data.len(),
+            Content::Zeros(_) => ZEROS_READ_MAX,
+        }
+    }
 }
 
 /// Why a command has failed, as it is answered.
@@ -110,8 +131,9 @@ impl CoreShelves {
             }
             AtaOperation::Trim { sectors } => {
                 let data = &data[..sectors as usize * SECTOR_BYTES];
-                let Some(command) = command.first(data) else { return };
                 let ranges: Vec<(u64, u64)> = TrimRanges::new(data).collect();
+                let zeros = || Content::Zeros(ranges.clone());
+                let Some(command) = self.first(command, data, zeros) else { return };
                 self.spawn(command, None, async move |command, ticket| command.trim(&ranges, ticket).await);
             }
             AtaOperation::Unsupported => command.end(Err(Failed::Ata(AtaError::Aborted)), &[], None),
@@ -152,7 +174,8 @@ impl CoreShelves {
         if command.slot.settings().read_only {
             return command.end(Err(Failed::Ata(AtaError::Aborted)), &[], None);
         }
-        let Some(command) = command.first(data) else { return };
+        let written = || Content::Data(range.clone(), Buffer::from(data));
+        let Some(command) = self.first(command, data, written) else { return };
         if !is_durable && command.write_now(&range, data) {
             return command.end(Ok(()), &[], None);
         }
@@ -163,6 +186,52 @@ impl CoreShelves {
         self.spawn(command, Some(charge), async move |command, ticket| {
             command.write(range, data, is_durable, ticket).await
         });
+    }
+
+    /// The change, unless this station has sent it before: then it is answered, or dropped, here.
+    ///
+    /// Its tag, registers and data do not distinguish a repetition from a new change that reuses the tag. Both may be
+    /// acknowledged while the medium holds `content`. Otherwise a newer change has replaced it: an old copy must not be
+    /// carried out, a new change must. The frame is dropped, so the host repeats it, and [`crate::done`] treats it as new
+    /// when no copy can be on its way any more.
+    fn first(
+        self: &Rc<Self>,
+        mut command: Command,
+        data: &[u8],
+        content: impl FnOnce() -> Content,
+    ) -> Option<Command> {
+        let registers = (command.ata.lba, command.ata.count, command.ata.command_or_status);
+        let fingerprint = FINGERPRINTS.hash_one((registers, data));
+        let verdict =
+            command.station.writes.borrow_mut().begin(command.begin, command.header.tag, fingerprint);
+        match verdict {
+            Verdict::Running => return None,
+            Verdict::Done(answer) => self.answer_copy(command, content(), answer),
+            Verdict::New => {
+                command.fingerprint = Some(fingerprint);
+                return Some(command);
+            }
+        }
+        None
+    }
+
+    /// Repeats the answer to a change if the medium still holds its `content`.
+    fn answer_copy(self: &Rc<Self>, command: Command, content: Content, answer: Head) {
+        debug_assert!(command.fingerprint.is_none(), "a copy must not end the record of the original");
+        let charge = self.memory.take(Buffer::memory_bytes(content.bytes_read()));
+        let (Some(charge), Some((ticket, running))) = (charge, command.start(self)) else {
+            return command.end(Err(Failed::Dropped), &[], None);
+        };
+        drop(reactor::spawn(async move {
+            let holds = command.holds(&content, ticket).await.unwrap_or(false);
+            command.station.running.set(command.station.running.get() - 1);
+            drop((running, charge));
+            if !holds {
+                return command.end(Err(Failed::Dropped), &[], None);
+            }
+            command.station.writes.borrow_mut().repeated(command.header.tag, &answer);
+            command.by.answer(command.station.address, answer.to_vec());
+        }));
     }
 
     /// Carries out a command without data to return as a task.
@@ -181,22 +250,6 @@ impl CoreShelves {
 }
 
 impl Command {
-    /// The change, unless it is a copy of one that was sent before, which is answered as that one was.
-    fn first(mut self, data: &[u8]) -> Option<Command> {
-        let registers = (self.ata.lba, self.ata.count, self.ata.command_or_status);
-        let fingerprint = FINGERPRINTS.hash_one((registers, data));
-        let verdict = self.station.writes.borrow_mut().begin(self.begin, self.header.tag, fingerprint);
-        match verdict {
-            Verdict::Running => return None,
-            Verdict::Done(answer) => {
-                self.by.answer(self.station.address, answer.to_vec());
-                return None;
-            }
-            Verdict::New => self.fingerprint = Some(fingerprint),
-        }
-        Some(self)
-    }
-
     /// It has a task from now on. `None` if the station has too many already: it is not answered.
     fn start(&self, core: &CoreShelves) -> Option<(Ticket, Rc<()>)> {
         if self.station.running.get() >= usize::from(core.commands_max()) {
@@ -328,6 +381,43 @@ impl Command {
         let read = || self.device().read(extent, Buffer::recycled(length));
         let buffer = requests.ask(ticket, RequestKind::Read, None, read).await?;
         Ok((buffer, self.part(range, extent)))
+    }
+
+    /// Whether the medium holds what a change wrote.
+    async fn holds(&self, content: &Content, ticket: Ticket) -> Result<bool, Failed> {
+        match content {
+            Content::Data(range, data) => {
+                let (buffer, part) = self.fetch(range, ticket).await?;
+                Ok(buffer[part] == data[..])
+            }
+            Content::Zeros(ranges) => {
+                for &(lba, sectors) in ranges {
+                    let range = self.slot.range(lba, sectors).ok_or(Failed::Ata(AtaError::NoSector))?;
+                    if !self.holds_zeros(&range, ticket).await? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// Whether bytes read as zeros; `false`, too, if that would take a long read.
+    async fn holds_zeros(&self, range: &Range<u64>, ticket: Ticket) -> Result<bool, Failed> {
+        let extent = self.covering(range)?;
+        let allocation = || self.device().allocation(extent, 1);
+        let runs = self.slot.requests.ask(ticket, RequestKind::Read, None, allocation).await?;
+        if runs
+            .first()
+            .is_some_and(|run| run.allocation != Allocation::Mapped && run.extent.blocks >= extent.blocks)
+        {
+            return Ok(true);
+        }
+        if range.end - range.start > ZEROS_READ_MAX as u64 {
+            return Ok(false);
+        }
+        let (buffer, part) = self.fetch(range, ticket).await?;
+        Ok(buffer[part].iter().all(|byte| *byte == 0))
     }
 
     async fn write(

@@ -1,8 +1,9 @@
-//! The writes and deallocations that a station has had carried out, so that a copy of one that comes late is answered as the first was, and not
-//! carried out over a newer write.
+//! The writes and deallocations carried out for a station, so that a late copy of one is not carried out over a newer
+//! write.
 //!
-//! A copy has the tag, the registers and the data of the first. A client that gives a write that it sends again another tag, as
-//! Linux' driver does, is not known to repeat itself.
+//! A copy has the tag, the registers and the data of the original. So has a new write of a host that reuses a tag: while a
+//! copy can still arrive, `carry_out` answers either only if the medium holds the data. A client that repeats a write
+//! under another tag, as Linux' driver does, cannot be recognised.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -32,7 +33,7 @@ pub(crate) enum Verdict {
     New,
     /// It is being carried out: its answer comes.
     Running,
-    /// It was carried out, and this was its answer.
+    /// It was carried out, and this was its answer: to be repeated while the medium holds what it wrote.
     Done(Head),
 }
 
@@ -80,14 +81,19 @@ impl Writes {
         self.forget_old(now);
         match self.known.get_mut(&tag).filter(|write| write.fingerprint == fingerprint) {
             Some(Write { answer: None, .. }) => Verdict::Running,
-            Some(Write { answer: Some(answer), .. }) => {
-                answer.is_repeated = true;
-                Verdict::Done(answer.head)
-            }
+            Some(Write { answer: Some(answer), .. }) => Verdict::Done(answer.head),
             None => {
                 self.known.insert(tag, Write { fingerprint, answer: None });
                 Verdict::New
             }
+        }
+    }
+
+    /// This answer is sent once more.
+    pub(crate) fn repeated(&mut self, tag: u32, head: &Head) {
+        let answer = self.known.get_mut(&tag).and_then(|write| write.answer.as_mut());
+        if let Some(answer) = answer.filter(|answer| answer.head == *head) {
+            answer.is_repeated = true;
         }
     }
 

@@ -11,9 +11,10 @@ use aoe_server::{Config, Limits, Slot};
 use block::{BlockDevice as _, BlockSize, Buffer, DeviceError, Durability, Extent};
 use reactor::{
     DatagramAddress, DatagramBatch, Datagrams, MacAddress, OutDatagram, OutSlice, block_on, now, sleep,
+    timeout,
 };
 
-use crate::ethernet::Ethernet;
+use crate::ethernet::{Ethernet, Random};
 use crate::servers::{DEVICE, Disk, endpoint, ours, served, slots};
 use crate::{GOOD, SECTOR, SECTORS, opened};
 
@@ -75,6 +76,23 @@ impl Host {
         }
     }
 
+    /// Sends a change every second until it is answered, as hosts do.
+    async fn changes(&self, tag: u32, ata: Ata, data: &[u8]) {
+        for _ in 0..20 {
+            if let Ok(answer) = timeout(Duration::from_secs(1), self.ask(tag, ata, data)).await {
+                return assert!(matches!(answer, Answer::Done(_)), "{ata:?}: {answer:?}");
+            }
+        }
+        panic!("{ata:?} is not answered");
+    }
+
+    /// Sends a command that gets no answer.
+    async fn unanswered(&self, tag: u32, ata: Ata, data: &[u8]) {
+        self.send(tag, Body::Ata(ata, data));
+        let answer = timeout(Duration::from_secs(1), self.answer(tag)).await;
+        assert!(answer.is_err(), "{ata:?} was answered");
+    }
+
     async fn has_flushed(&self, tag: u32) -> bool {
         matches!(self.ask(tag, Ata::flush(true), &[]).await, Answer::Done(_))
     }
@@ -91,15 +109,43 @@ fn disk() -> Arc<Disk> {
 }
 
 #[test]
-fn a_copy_of_a_trim_does_not_undo_a_newer_write() {
+fn a_repeated_change_is_answered_while_the_medium_holds_it_and_carried_out_when_no_copy_can_come() {
     block_on(Ethernet::new(1, GOOD, 1500).world(), async {
         let (_server, host) = (ours(disk(), "server"), Host::new("1"));
         let mut ranges = [0; SECTOR];
         write_trim_ranges(0, 8, &mut ranges);
-        assert!(matches!(host.ask(1, Ata::trim(1), &ranges).await, Answer::Done(_)));
-        assert!(matches!(host.ask(2, Ata::write_sectors(0, 1), &[7; SECTOR]).await, Answer::Done(_)));
-        assert!(matches!(host.ask(1, Ata::trim(1), &ranges).await, Answer::Done(_)), "it is answered again");
-        assert_eq!(host.ask(3, Ata::read(0, 1), &[]).await, Answer::Done(vec![7; SECTOR]));
+        let write = Ata::write_sectors(0, 1);
+        let changes: [(Ata, &[u8], u8); 2] = [(Ata::trim(1), &ranges, 0), (write, &[5; SECTOR], 5)];
+        for (tag, (change, data, left)) in (0..).step_by(10).zip(changes) {
+            let read = async |tag| host.ask(tag, Ata::read(0, 1), &[]).await;
+            for _ in 0..2 {
+                host.changes(tag, change, data).await;
+            }
+            host.changes(tag + 1, write, &[7; SECTOR]).await;
+            host.unanswered(tag, change, data).await;
+            assert_eq!(read(tag + 2).await, Answer::Done(vec![7; SECTOR]), "a late copy undoes nothing");
+            host.changes(tag, change, data).await;
+            assert_eq!(read(tag + 3).await, Answer::Done(vec![left; SECTOR]), "what was answered is done");
+        }
+    });
+}
+
+/// A host with few tags: each is used again within milliseconds.
+#[test]
+fn a_host_that_reuses_its_tags_reads_what_it_wrote() {
+    block_on(Ethernet::new(1, GOOD, 1500).world(), async {
+        let (_server, host) = (ours(disk(), "server"), Host::new("1"));
+        let mut random = Random(11);
+        let mut shown = [0; 4];
+        for number in 0..200 {
+            let (tag, lba, data) = (number % 3, random.below(4), random.below(2) as u8 + 1);
+            host.changes(tag, Ata::write_sectors(lba, 1), &[data; SECTOR]).await;
+            shown[lba as usize] = data;
+            for (lba, data) in (0..).zip(shown) {
+                let read = host.ask(1000 + number, Ata::read(lba, 1), &[]).await;
+                assert_eq!(read, Answer::Done(vec![data; SECTOR]), "write {number}");
+            }
+        }
     });
 }
 
@@ -164,7 +210,7 @@ fn a_change_of_settings_ends_no_command_and_forgets_no_answer() {
         admit(&[&host, &other], false, 20).await;
         assert_eq!(host.taken(3).await, Answer::Done(vec![2; SECTOR]), "it goes on");
         let (tag, ata, data) = &first;
-        assert!(matches!(host.ask(*tag, *ata, data).await, Answer::Done(_)));
+        host.unanswered(*tag, *ata, data).await;
         assert_eq!(host.ask(4, Ata::read(0, 1), &[]).await, Answer::Done(vec![2; SECTOR]), "a late copy");
         for read_only in [true, false] {
             disk.delay_next(Duration::from_secs(1));
@@ -173,7 +219,7 @@ fn a_change_of_settings_ends_no_command_and_forgets_no_answer() {
             admit(&[&host, &other], read_only, 20).await;
             assert_eq!(host.taken(5).await, Answer::Error(ErrorCode::Unavailable));
         }
-        assert!(matches!(host.ask(*tag, *ata, data).await, Answer::Done(_)));
+        host.unanswered(*tag, *ata, data).await;
         assert_eq!(host.ask(6, Ata::read(0, 1), &[]).await, Answer::Done(vec![2; SECTOR]), "a late copy");
         disk.delay_next(Duration::from_secs(1));
         other.send(1, Body::Ata(Ata::read(0, 1), &[]));
