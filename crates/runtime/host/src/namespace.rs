@@ -89,13 +89,16 @@ pub(crate) fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Resul
 }
 
 /// Moves the calling thread into a network namespace for good, with mounts of its own, since `/sys` shows the
-/// interfaces of the namespace in which it was mounted.
+/// interfaces of the namespace in which it was mounted. Later mounts and unmounts of the machine arrive here
+/// as well, as with `ip netns exec`.
 fn enter(network: BorrowedFd<'_>) -> io::Result<()> {
     rustix::thread::move_into_link_name_space(network, Some(LinkNameSpaceType::Network))?;
     // SAFETY: no CLONE_FILES. Mounts and the working directory become this thread's own.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    rustix::mount::mount_change(c"/", private)?;
+    // Slaves: nothing that is mounted here shows outside, and what the machine unmounts goes away here too. As private copies
+    // they would keep a file system busy on a device that another host may use by now.
+    let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    rustix::mount::mount_change(c"/", slave)?;
     // Kept, since programs ask there how many CPUs they may use; a machine without it has nothing to keep.
     let keep =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
@@ -107,4 +110,56 @@ fn enter(network: BorrowedFd<'_>) -> io::Result<()> {
         rustix::mount::move_mount(groups, c"", rustix::fs::CWD, c"/sys/fs/cgroup", from_fd)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::path::Path;
+    use std::process::Stdio;
+
+    use rustix::mount::UnmountFlags;
+
+    use super::*;
+
+    /// What is mounted on `folder`, as the calling thread sees it.
+    fn is_mounted(folder: &Path) -> bool {
+        let mounts = fs::read_to_string("/proc/thread-self/mountinfo").expect("/proc");
+        mounts.lines().any(|line| line.split(' ').nth(4) == folder.to_str())
+    }
+
+    #[test]
+    fn a_process_in_a_namespace_keeps_no_mount_that_the_machine_has_given_up() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mount_point = folder.path().join("disk");
+        fs::create_dir(&mount_point).expect("room");
+        let seen = on_a_thread(|| -> io::Result<(bool, String)> {
+            // The machine's mounts, as systemd shares them, and without touching the real ones.
+            // SAFETY: no CLONE_FILES; and this thread ends here.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
+            let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+            rustix::mount::mount_change(c"/", slave)?;
+            let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
+            rustix::mount::mount_change(c"/", shared)?;
+            rustix::mount::mount(c"tmpfs", &mount_point, c"tmpfs", MountFlags::empty(), None)?;
+            let network = Namespace::new()?;
+            // Both lists are printed by one process: the first when it begins, the second when its input ends.
+            let mut command = network.command("sh");
+            command.args(["-c", "cat /proc/self/mountinfo; echo; read line; cat /proc/self/mountinfo"]);
+            // Its copies of the mounts are those of the time of its start.
+            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+            rustix::mount::unmount(&mount_point, UnmountFlags::empty())?;
+            child.stdin.take().expect("piped").write_all(b"\n")?;
+            let output = child.wait_with_output()?;
+            Ok((is_mounted(&mount_point), String::from_utf8_lossy(&output.stdout).into_owned()))
+        });
+        let (is_mounted_outside, lists) = match seen.expect("a thread") {
+            Err(error) => return eprintln!("skipped: no namespaces here ({error})"),
+            Ok(seen) => seen,
+        };
+        assert!(!is_mounted_outside);
+        let (_, after) = lists.split_once("\n\n").expect("two lists");
+        assert!(after.contains(" /sys "), "{after}");
+        assert!(!after.contains(mount_point.to_str().expect("text")), "{after}");
+    }
 }
