@@ -106,6 +106,30 @@ fn a_reset_ends_what_hangs() {
     ends_what_hangs(|peer, _| peer.manage(TaskManagementFunction::LogicalUnitReset));
 }
 
+/// A session once kept each volume open until its own end in which it had ever had a command aborted: a forced change then took
+/// the volume from every host.
+#[test]
+fn a_volume_is_replaced_while_a_session_lives_whose_command_was_aborted() {
+    for end in [
+        |peer: &mut Peer, task| peer.abort(task),
+        |peer: &mut Peer, _| peer.manage(TaskManagementFunction::LogicalUnitReset),
+    ] {
+        let Some(mut ward) = Ward::open(TWO_VOLUMES) else { return };
+        let mut peer = ward.sick(1);
+        ward.fault("hang");
+        let write = peer.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![0x22; BLOCK]));
+        peer.ping(); // the answer follows once the write is at the device
+        assert_eq!(end(&mut peer, write), TaskManagementResult::FunctionComplete);
+        ward.fault("pass");
+        await_ready(&mut peer);
+        ward.server.reconfigure(&TWO_VOLUMES.replacen("16MiB", "32MiB", 1));
+        let said = ward.command(&["reload", "--force"]).expect_success();
+        assert!(!said.contains("not closed"), "{said}");
+        await_ready(&mut peer);
+        assert_eq!(peer.read(1 << 15, 1), [0; BLOCK], "the same session uses the larger volume");
+    }
+}
+
 /// Its initiator would else wait for it for as long as it has patience. Once nobody was told, and a session whose
 /// commands had all been ended stood still for 30 s.
 #[test]

@@ -1,5 +1,7 @@
 //! What a server serves changes while it serves: by `linerate server reload` and by SIGHUP.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -10,7 +12,7 @@ use initiator::{RemoteLun, Transfer, cdb};
 
 use crate::program::{Ended, installed, run, until};
 use crate::remote::{attached, in_a_world};
-use crate::server::Server;
+use crate::server::{Server, free_port};
 use crate::sessions::listed;
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
@@ -130,6 +132,38 @@ fn a_lun_whose_device_hangs_can_be_taken_away() {
     });
     server.signal("KILL"); // its device hangs for good
     server.ended();
+}
+
+/// Who decides how long a login lasts is its peer, and once a login kept the volumes of its beginning open.
+#[test]
+fn a_volume_is_replaced_while_logins_are_in_progress() {
+    let nbd = free_port();
+    let text = format!("{BASE}[nbd]\nlisten = [\"127.0.0.1:{nbd}\"]\n[[nbd.export]]\nvolume = \"b\"\n");
+    let Some(mut server) = Server::configured(&text) else { return };
+    let mut client = TcpStream::connect(("127.0.0.1", nbd)).expect("a listener");
+    client.read_exact(&mut [0; 18]).expect("the greeting of NBD");
+    let mut initiator = TcpStream::connect(("127.0.0.1", server.port())).expect("a listener");
+    let mut keys =
+        format!("InitiatorName=iqn.2000-01.com.example:i\0TargetName={TARGET}\0SessionType=Normal\0")
+            .into_bytes();
+    let mut header = [0; 48];
+    header[0] = 0x43; // a login request in the security stage, which it does not ask to leave
+    header[5..8].copy_from_slice(&(keys.len() as u32).to_be_bytes()[1..]);
+    header[8] = 0x80; // an ISID
+    keys.resize(keys.len().next_multiple_of(4), 0);
+    initiator.write_all(&[&header[..], &keys].concat()).expect("sent");
+    initiator.read_exact(&mut header).expect("a login response");
+    assert_eq!((header[0] & 0x3f, header[36]), (0x23, 0), "a login that continues: {header:02x?}");
+    let text = text.replace("{port}", &server.port().to_string());
+    server.reconfigure(&text.replace("ram:4MiB", "ram:1MiB"));
+    let said = reload(&server, &[]).expect_success();
+    assert!(!said.contains("not closed"), "{said}");
+    in_a_world(async {
+        let lun = attached(&url(server.port(), 1)).await;
+        assert_eq!(lun.geometry().blocks, Blocks(2048));
+        lun.close().await;
+    });
+    server.stop();
 }
 
 /// A volume under two LUNs: the commands of the LUN that stays go on.

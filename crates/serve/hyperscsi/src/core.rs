@@ -506,10 +506,9 @@ impl CoreSessions {
         }
         let (session, core, done) = (Rc::downgrade(session), Rc::clone(self), Sender::clone(done));
         drop(reactor::spawn(async move {
-            quiesce(&core.server, removed.units.clone()).await;
+            quiesce(&core.server, removed.units).await;
             if let Some(session) = session.upgrade() {
                 let mut session = session.borrow_mut();
-                session.forget_aborted(&removed.units);
                 session.tell_aborted(&removed.tasks);
                 session.sweep_luns();
             }

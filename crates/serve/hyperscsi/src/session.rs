@@ -24,7 +24,7 @@ use std::time::Instant;
 use block::Buffer;
 use hyperscsi::target::{SessionId, TaskId};
 use hyperscsi::{Command, Counters, Payload, Response, TaskAttribute};
-use luns::{Failure, Luns, Turn, Work, add_units, failure, operation};
+use luns::{AbortedUnits, Failure, Luns, Turn, Work, add_units, failure, operation};
 use reactor::JoinHandle;
 use server::{AUDIT, Budget, Charge, HostAddress, Operation, SessionInfo, Span, Traffic};
 use unit::{
@@ -80,7 +80,7 @@ pub(crate) struct Session {
     /// the count.
     telling: BTreeMap<u64, (u64, u64)>,
     /// Units whose devices may still carry out aborted commands.
-    aborted_units: Vec<Arc<LogicalUnit>>,
+    aborted_units: AbortedUnits,
 }
 
 /// A command between its arrival and its reply.
@@ -153,7 +153,7 @@ impl Session {
                 traffic: Traffic::default(),
                 span: Span::new(now, now),
                 telling: BTreeMap::new(),
-                aborted_units: Vec::new(),
+                aborted_units: AbortedUnits::default(),
                 core: Rc::clone(core),
                 began,
             })
@@ -474,11 +474,6 @@ impl Session {
         }
     }
 
-    /// The devices of these units, which the session sees no more, have quiesced.
-    pub(crate) fn forget_aborted(&mut self, units: &[Arc<LogicalUnit>]) {
-        self.aborted_units.retain(|unit| !units.iter().any(|other| Arc::ptr_eq(unit, other)));
-    }
-
     /// Aborts a command's device requests and frees its memory. It is answered later.
     fn clear(&mut self, number: u64, units: &mut Vec<Arc<LogicalUnit>>) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
@@ -491,12 +486,12 @@ impl Session {
             TaskState::Cleared => {
                 let own = task.slot.map(|index| self.luns.unit(index));
                 add_units(units, own.as_slice());
-                return add_units(units, &self.aborted_units);
+                return add_units(units, &self.aborted_units.open());
             }
         };
         let own = task.slot.map(|index| self.luns.unit(index));
         for more in [own.as_slice(), &others] {
-            add_units(&mut self.aborted_units, more);
+            self.aborted_units.add(more);
             add_units(units, more);
         }
     }
@@ -564,7 +559,7 @@ impl Session {
 
     /// It has ended. Returns the units whose devices may still carry out its commands.
     pub(crate) fn end(&mut self) -> Vec<Arc<LogicalUnit>> {
-        let mut units = std::mem::take(&mut self.aborted_units);
+        let mut units = self.aborted_units.take();
         let numbers: Vec<u64> = self.tasks.keys().copied().collect();
         numbers.iter().for_each(|number| self.clear(*number, &mut units));
         self.tasks.clear();
@@ -624,8 +619,8 @@ impl Session {
         match std::mem::replace(&mut task.state, TaskState::Held) {
             TaskState::Running(work) => {
                 let others = work.give_up();
-                add_units(&mut self.aborted_units, own.as_slice());
-                add_units(&mut self.aborted_units, &others);
+                self.aborted_units.add(own.as_slice());
+                self.aborted_units.add(&others);
                 Some(others)
             }
             other => {

@@ -50,7 +50,7 @@ pub(crate) struct Admitted {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) login: LoggedIn,
-    /// The target as it was when the login began; none for a discovery session.
+    /// The target as it was when the login began, without its LUNs; none for a discovery session.
     pub(crate) target: Option<Arc<Target>>,
     pub(crate) tag: u16,
     pub(crate) slot: SessionSlot,
@@ -93,8 +93,9 @@ pub(crate) struct LoginDriver {
     permit: ConnectionPermit,
     machine: TargetLogin,
     received: Vec<u8>,
+    /// The target that it may log in to; without LUNs, since a peer decides how long a login lasts.
     target: Option<Arc<Target>>,
-    /// The target that it names, whether it may log in there or not.
+    /// The target that it names, whether it may log in there or not; without LUNs, too.
     named: Option<Arc<Target>>,
     /// The CHAP user that the initiator claimed, authenticated or not.
     user: Option<String>,
@@ -254,14 +255,14 @@ impl LoginDriver {
             (SessionType::Discovery, _) => return Ok(self.acceptance(request, None)),
         };
         let config = context.config();
-        let target = config.target(name.as_str()).ok_or(Refusal::NoSuchTarget)?;
-        self.named = Some(Arc::clone(target));
-        self.check_access(target, request)?;
+        let target = config.target(name.as_str()).ok_or(Refusal::NoSuchTarget)?.without_luns();
+        self.named = Some(Arc::clone(&target));
+        self.check_access(&target, request)?;
         if let Some(redirect) = &target.redirect {
             let (address, permanent) = (redirect.address.clone(), redirect.permanent);
             return Ok(Admission::Redirect { address, permanent });
         }
-        self.target = Some(Arc::clone(target));
+        self.target = Some(target);
         let session = self
             .nexus(request)
             .and_then(|nexus| self.core.context.registry().parameters(request.tsih, &nexus));

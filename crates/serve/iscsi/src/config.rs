@@ -73,6 +73,11 @@ impl Target {
         }
     }
 
+    /// The target without its LUNs: for whatever outlives a change of the configuration, so that it keeps no volume open.
+    pub(crate) fn without_luns(&self) -> Arc<Target> {
+        Arc::new(Target { exports: Vec::new(), ..self.clone() })
+    }
+
     /// Whether it is accessible through portals of this group.
     pub(crate) fn is_reached_by(&self, tag: u16) -> bool {
         self.portal_groups.as_ref().is_none_or(|groups| groups.contains(&tag))

@@ -13,5 +13,5 @@ mod work;
 pub use export::{Export, NamePattern};
 pub use luns::{Luns, Slot, Turn};
 pub use tally::{Failure, failure, operation};
-pub use units::{abort_everybodys, add_units, quiesce};
+pub use units::{AbortedUnits, abort_everybodys, add_units, quiesce};
 pub use work::Work;

@@ -489,23 +489,27 @@ fn close(gone: Vec<(VolumeName, Opened)>, failed: &mut Vec<String>) {
             Err(_) => failed.push(format!("volume {name} could not be flushed: its device does not answer")),
         }
         drop(opened);
-        if !is_closed(&volume) {
-            failed.push(format!("volume {name} is not closed yet: commands of it have not ended"));
+        if let Some(volume) = open_after(CLOSE_TIME, &volume) {
+            let why = match volume.is_fenced() {
+                true => "its device does not answer",
+                false => "commands of it have not ended",
+            };
+            failed.push(format!("volume {name} is not closed yet: {why}"));
         }
         let _ = block_on(async { reactor::timeout(CLOSE_TIME, backends::raid::closed()).await });
     }
 }
 
-/// Sessions let go of a volume when the last of its commands has been answered.
-fn is_closed(volume: &Weak<Volume>) -> bool {
-    let end = Instant::now() + CLOSE_TIME;
+/// The volume, if it is still open after this time. Sessions release a volume when the last of its commands has been answered.
+fn open_after(time: Duration, volume: &Weak<Volume>) -> Option<Arc<Volume>> {
+    let end = Instant::now() + time;
     while volume.strong_count() > 0 {
         if Instant::now() > end {
-            return false;
+            return volume.upgrade();
         }
         thread::sleep(CLOSE_STEP);
     }
-    true
+    None
 }
 
 /// Makes files longer, and tells initiators. Returns the names of those that stay as they are.

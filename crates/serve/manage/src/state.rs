@@ -48,8 +48,8 @@ pub enum StateError {
     NoPlace,
     /// Another server has the directory: the number of its process, if that can be told.
     Held(PathBuf, Option<u32>),
-    /// Another server with this state directory serves the volume.
-    InUse(VolumeName, PathBuf),
+    /// This server has the volume open from before: no other one can have a folder in its state directory.
+    StillOpen(VolumeName),
     /// A UUID file that holds no UUID.
     Damaged(PathBuf),
     /// An error of the operating system.
@@ -73,11 +73,10 @@ impl fmt::Display for StateError {
                     directory.display()
                 )
             }
-            StateError::InUse(volume, directory) => write!(
+            StateError::StillOpen(volume) => write!(
                 f,
-                "volume {volume} is in use: another server has it, with the state directory {}; stop that \
-                 server, or give this one its own with --state",
-                directory.display()
+                "volume {volume} is still open in this server: commands of it have not ended, or its device does not \
+                 answer; `linerate server reload` serves it once they have"
             ),
             StateError::Damaged(path) => {
                 write!(
@@ -186,7 +185,7 @@ impl ServerState {
         match StateDirectory::open(&path) {
             Ok(keep) => Ok(Folder { keep, path }),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                Err(StateError::InUse(name.clone(), self.directory.clone()))
+                Err(StateError::StillOpen(name.clone()))
             }
             Err(error) => Err(StateError::Io("open", path, error)),
         }
@@ -458,7 +457,7 @@ mod tests {
         let (_directory, state) = state();
         let _served = folder(&state, &volume("old")).expect("free");
         let renamed = Volume { previous_name: Some("old".parse().expect("a name")), ..volume("new") };
-        assert!(matches!(folder(&state, &renamed), Err(StateError::InUse(..))));
+        assert!(matches!(folder(&state, &renamed), Err(StateError::StillOpen(_))));
     }
 
     #[test]
@@ -479,11 +478,11 @@ mod tests {
     }
 
     #[test]
-    fn two_servers_cannot_serve_one_volume() {
+    fn a_volume_that_is_not_closed_yet_is_not_opened_again_and_no_other_server_is_blamed() {
         let (_directory, state) = state();
         let served = folder(&state, &volume("vm1")).expect("free");
         let error = folder(&state, &volume("vm1")).err().expect("taken");
-        assert!(error.to_string().starts_with("volume vm1 is in use"), "{error}");
+        assert!(error.to_string().starts_with("volume vm1 is still open in this server"), "{error}");
         drop(served);
         folder(&state, &volume("vm1")).expect("free again");
     }

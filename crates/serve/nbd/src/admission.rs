@@ -53,7 +53,7 @@ impl Failure {
 
 /// The exports as a client sees them.
 struct Seen<'a> {
-    config: &'a Config,
+    config: Arc<Config>,
     from: &'a Requester,
     channels: &'a Channels,
 }
@@ -90,11 +90,13 @@ pub(crate) async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
     if server.phase() != Phase::Open {
         return; // clients try again; a handshake would have to say that there is nothing
     }
-    let (peer, config) = (stream.peer(), core.front_end.config());
+    let peer = stream.peer();
     let local = portal.listen.inet().map_or_else(|| portal.listen.clone(), |_| stream.local().into());
-    let shaken = shake_hands(&core, stream, &config);
-    let (result, why) = match reactor::timeout(config.limits.handshake_time, shaken).await {
+    let limit = core.front_end.config().limits.handshake_time;
+    let shaken = shake_hands(&core, stream);
+    let (result, why) = match reactor::timeout(limit, shaken).await {
         Ok(Ok(Agreed { stream, requester, session, channel })) => {
+            let config = core.front_end.config();
             let Some(export) = config.find(&session.export.name, &requester).map(Arc::clone) else { return };
             let place = core.front_end.place(AddressBlock::containing(peer.ip()));
             let (at, limits) = (place.core, config.limits);
@@ -146,13 +148,10 @@ struct Agreed {
     channel: Option<Channel>,
 }
 
-async fn shake_hands(
-    core: &CoreClients,
-    mut stream: Box<dyn Stream>,
-    config: &Config,
-) -> Result<Agreed, Failure> {
+/// The configuration is looked at anew for each option: a client that takes its time keeps no volume of an earlier one open.
+async fn shake_hands(core: &CoreClients, mut stream: Box<dyn Stream>) -> Result<Agreed, Failure> {
     let mut requester = Requester { address: stream.peer().ip(), encryption: None };
-    let mut machine = Handshake::new(config.tls_mode());
+    let mut machine = Handshake::new(core.front_end.config().tls_mode());
     let mut replies = Handshake::greeting().to_vec();
     let mut received = Vec::new();
     loop {
@@ -160,12 +159,16 @@ async fn shake_hands(
         replies.clear();
         received.resize(machine.wanted(), 0);
         stream.read_exact(&mut received).await.map_err(Failure::reading)?;
+        let config = core.front_end.config();
         let exports = Seen { config, from: &requester, channels: &core.front_end.channels };
-        match machine.take(&received, &exports, &mut replies).map_err(Failure::Violation)? {
+        let step = machine.take(&received, &exports, &mut replies);
+        drop(exports);
+        match step.map_err(Failure::Violation)? {
             Step::Continue => {}
             Step::StartTls => {
-                let Some(tls) = &config.tls else { return Err(Failure::Ended) }; // the machine knows it, too
-                let encrypted = start_tls(stream, &tls.server, &replies).await?;
+                let server = core.front_end.config().tls.as_ref().map(|tls| tls.server.clone());
+                let Some(server) = server else { return Err(Failure::Ended) };
+                let encrypted = start_tls(stream, &server, &replies).await?;
                 let (cipher, names) = (encrypted.cipher(), encrypted.peer_names());
                 requester.encryption = Some(Encryption { cipher, names });
                 stream = Box::new(encrypted);

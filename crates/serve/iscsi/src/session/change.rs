@@ -34,8 +34,7 @@ impl Session {
         let Some(before) = &self.identity.target else { return Removed::default() };
         let target = config.target(&before.name).filter(|target| self.may_stay(target)).cloned();
         // Of a target that is gone the name is left: its volumes are to be closed.
-        let nothing = || Arc::new(Target { exports: Vec::new(), ..Target::clone(before) });
-        self.identity.target = Some(target.clone().unwrap_or_else(nothing));
+        self.identity.target = Some(target.clone().unwrap_or_else(|| before.without_luns()));
         let exports = target.as_ref().map_or(&[][..], |target| &target.exports);
         let gone = self.luns.remove_gone(exports);
         let mut removed = Removed::default();

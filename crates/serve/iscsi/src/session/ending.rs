@@ -41,13 +41,13 @@ impl Session {
 
     pub(super) fn add_aborted_units(&mut self, slot: Option<usize>, others: &[Arc<LogicalUnit>]) {
         let own = slot.map(|index| self.luns.unit(index));
-        luns::add_units(&mut self.aborted_units, own.as_slice());
-        luns::add_units(&mut self.aborted_units, others);
+        self.aborted_units.add(own.as_slice());
+        self.aborted_units.add(others);
     }
 
     /// Takes the units whose devices may still carry out aborted commands.
     pub(crate) fn take_aborted_units(&mut self) -> Vec<Arc<LogicalUnit>> {
-        std::mem::take(&mut self.aborted_units)
+        self.aborted_units.take()
     }
 
     /// Aborts a command: no response, and no further effect once its devices have quiesced. Returns the units

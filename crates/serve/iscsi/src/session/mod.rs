@@ -43,10 +43,10 @@ use std::time::Instant;
 use iscsi::negotiate::DigestKind;
 use iscsi::pdu::TaskManagementResult;
 use iscsi::target::{Command, ConnectionId, Event, NopPolicy, SessionConfig, TaskId};
-use luns::{Luns, Turn, Work};
+use luns::{AbortedUnits, Luns, Turn, Work};
 use reactor::{JoinHandle, Sender};
 use server::{Budget, Charge, CoreTally, Operation, Span, Traffic};
-use unit::{Data, InitiatorPort, Job, LogicalUnit, TargetPort};
+use unit::{Data, InitiatorPort, Job, TargetPort};
 
 pub(crate) use self::change::Removed;
 use self::late::Observed;
@@ -92,7 +92,7 @@ pub(crate) struct Session {
     /// The largest data segment that is buffered until its digest is checked; zero without data digests.
     checked_bytes_max: u32,
     /// Units whose devices may still carry out aborted commands.
-    aborted_units: Vec<Arc<LogicalUnit>>,
+    aborted_units: AbortedUnits,
     /// Dropped when the session ends, which wakes those that wait for that.
     ending: Vec<Sender<()>>,
 }
@@ -234,7 +234,7 @@ impl Session {
                     DigestKind::None => 0,
                     DigestKind::Crc32c => login.parameters.local_max_recv_data_segment_length,
                 },
-                aborted_units: Vec::new(),
+                aborted_units: AbortedUnits::default(),
                 ending: Vec::new(),
             })
         })
