@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use derive_more::Display;
 
-use reactor::{InSlice, JoinHandle, OutSlice, Receiver, Sender, Stream, StreamOptions, mailbox};
+use reactor::{JoinHandle, Receiver, Sender, Stream, StreamOptions, mailbox};
 
 use crate::wire::frame::{Frames, TooLong, framed};
 use crate::wire::handshake::{Greeted, Greeting, Keys, Refusal};
@@ -158,7 +158,7 @@ impl Incoming {
             if let Some(frame) = self.frames.take().map_err(Broken::TooLong)? {
                 return Ok(frame);
             }
-            match read(&*self.stream, &mut piece).await.map_err(Broken::Io)? {
+            match self.stream.read_some(&mut piece).await.map_err(Broken::Io)? {
                 0 => return Err(Broken::Closed),
                 bytes => self.frames.push(&piece[..bytes]),
             }
@@ -173,7 +173,7 @@ async fn greet(frames: &mut Incoming, secret: &Secret) -> Result<Keys, Broken> {
     let greeting = Greeting::new(secret);
     send(&*frames.stream, greeting.message()).await?;
     let (confirmation, keys) = greeting.answered(&frames.next().await?).map_err(Broken::Refused)?;
-    write(&*frames.stream, &confirmation).await.map_err(Broken::Io)?;
+    frames.stream.write_all(&confirmation).await.map_err(Broken::Io)?;
     Ok(keys)
 }
 
@@ -195,7 +195,7 @@ async fn speak(stream: Rc<dyn Stream>, mut messages: Receiver<Vec<u8>>, mut seal
             Err(reactor::Elapsed) => alive.clone(),
         };
         let Ok(frame) = seal.close(&message) else { break };
-        let sent = reactor::timeout(message::PATIENCE, write(&*stream, &frame)).await;
+        let sent = reactor::timeout(message::PATIENCE, stream.write_all(&frame)).await;
         if !matches!(sent, Ok(Ok(()))) {
             break;
         }
@@ -216,31 +216,7 @@ async fn connect(to: SocketAddr) -> io::Result<Rc<dyn Stream>> {
 
 async fn send(stream: &dyn Stream, message: &[u8]) -> Result<(), Broken> {
     let frame = framed(message).map_err(Broken::TooLong)?;
-    write(stream, &frame).await.map_err(Broken::Io)
-}
-
-async fn read(stream: &dyn Stream, into: &mut [u8]) -> io::Result<usize> {
-    loop {
-        match stream.try_read(&mut [InSlice::Bytes(into)]) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                poll_fn(|cx| stream.poll_readable(cx)).await?;
-            }
-            read => return read,
-        }
-    }
-}
-
-async fn write(stream: &dyn Stream, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match stream.try_write(&[OutSlice::Bytes(bytes)]) {
-            Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                poll_fn(|cx| stream.poll_writable(cx)).await?;
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
+    stream.write_all(&frame).await.map_err(Broken::Io)
 }
 
 impl std::error::Error for Broken {}

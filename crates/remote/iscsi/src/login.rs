@@ -13,7 +13,7 @@ use iscsi::login::{
 };
 use iscsi::name::Name;
 use iscsi::pdu::{BHS_BYTES, Bhs, pad_bytes};
-use reactor::{InSlice, Stream};
+use reactor::Stream;
 use volume::spec::Time;
 
 use crate::error::{Ending, OpenError};
@@ -184,7 +184,7 @@ impl LiveConnection {
         while self.received.len() < bytes {
             let before = self.received.len();
             self.received.resize(before + LOGIN_DATA_BYTES_MAX, 0);
-            let outcome = self.stream.try_read(&mut [InSlice::Bytes(&mut self.received[before..])]);
+            let outcome = self.stream.read_some(&mut self.received[before..]).await;
             self.received.truncate(before + outcome.as_ref().copied().unwrap_or(0));
             // An NBD server greets first, and resets the connection for the login; its greeting is shorter than a header.
             if self.received.starts_with(NBD_MAGIC) {
@@ -193,9 +193,6 @@ impl LiveConnection {
             match outcome {
                 Ok(0) => return Err(Ending::Closed),
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    poll_fn(|cx| self.stream.poll_readable(cx)).await.map_err(Ending::Io)?;
-                }
                 Err(error) => return Err(Ending::Io(error)),
             }
         }

@@ -12,7 +12,7 @@ use std::num::ParseIntError;
 use std::str::FromStr;
 use std::task::{Context, Poll};
 
-use crate::{Detached, OutSlice};
+use crate::{Detached, OutSlice, executor};
 
 /// Receives and sends datagrams, and never blocks.
 pub trait Datagrams {
@@ -61,7 +61,10 @@ impl dyn Datagrams + '_ {
     /// Those of [`Datagrams::try_receive`].
     pub async fn receive(&self, into: &mut DatagramBatch) -> io::Result<usize> {
         loop {
-            match self.try_receive(into) {
+            executor::proceed().await;
+            let received = self.try_receive(into);
+            executor::spend(into.place_bytes * received.as_ref().unwrap_or(&0));
+            match received {
                 Ok(0) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     poll_fn(|cx| self.poll_receivable(cx)).await?;

@@ -1,7 +1,7 @@
 //! The executor: one thread, its tasks, its timers, and turns of the world between them.
 //!
 //! ```text
-//!   ┌─► run the ready tasks, at most BATCH of them
+//!   ┌─► run the ready tasks, at most BATCH of them, and none after one that has spent its budget
 //!   │   take the tasks other threads have woken
 //!   │   fire the timers that are due
 //!   └── World::turn: not waiting if a task is ready, else until the next timer or event
@@ -16,7 +16,7 @@
 //!
 //! [`timeout`]: crate::timeout
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -45,13 +45,17 @@ pub fn block_on<F: Future>(world: SharedWorld, future: F) -> F::Output {
     loop {
         for _ in 0..core.world.batch() {
             let Some(task) = core.next_ready() else { break };
+            core.budget.set(POLL_BYTES);
             if task.place != Handle::MAIN {
                 core.run(&task);
-                continue;
+            } else {
+                main.leave_queue();
+                if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    return output;
+                }
             }
-            main.leave_queue();
-            if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                return output;
+            if core.budget.get() == 0 {
+                break; // it took as long as a whole batch: sockets and timers come first
             }
         }
         core.turn();
@@ -97,6 +101,34 @@ pub async fn yield_now() {
     })
     .await;
 }
+
+/// Waits until this poll of the task may do more for its peer. Each primitive that receives or sends asks first
+/// and then calls [`spend`], so that no loop over them keeps a core from its other tasks and its timers.
+pub(crate) async fn proceed() {
+    if CURRENT.with_borrow(|core| core.as_ref().is_some_and(|core| core.budget.get() == 0)) {
+        yield_now().await; // the next poll begins with a full budget
+    }
+}
+
+/// Counts one call for a peer, and the bytes that it moved or examined, against the budget of this poll.
+pub(crate) fn spend(bytes: usize) {
+    CURRENT.with_borrow(|core| {
+        let Some(core) = core else { return }; // a future that somebody polls by hand
+        core.budget.set(core.budget.get().saturating_sub(CALL_BYTES.saturating_add(bytes)));
+    });
+}
+
+/// Counts one step of long work for a peer, and the bytes that the step examined, against the budget of this poll
+/// of the task. Yields to the other ready tasks when the budget is spent.
+pub async fn consume_budget(bytes: usize) {
+    spend(bytes);
+    proceed().await;
+}
+
+/// What one poll of a task may move or examine for its peer: about 30 µs of work, as much as a batch of commands takes.
+const POLL_BYTES: usize = 128 << 10;
+/// What a call costs besides its bytes: a system call takes about as long as a copy of so many bytes.
+const CALL_BYTES: usize = 4 << 10;
 
 /// Lets every task run that is ready, or that another thread has woken before this call. A message of another thread can overtake its
 /// earlier wakes: what it dropped before it has sent the message is not known here before this has ended.
@@ -191,6 +223,8 @@ pub(crate) struct Core {
     ready: RefCell<VecDeque<Arc<Handle>>>,
     tasks: RefCell<Tasks>,
     pub(crate) timers: RefCell<Timers>,
+    /// What the task that is being polled may still do in this poll ([`spend`]).
+    budget: Cell<usize>,
 }
 
 impl Core {
@@ -201,6 +235,7 @@ impl Core {
             ready: RefCell::default(),
             tasks: RefCell::default(),
             timers: RefCell::default(),
+            budget: Cell::new(POLL_BYTES),
         });
         CURRENT.with_borrow_mut(|current| {
             assert!(current.is_none(), "one thread runs one executor at a time");

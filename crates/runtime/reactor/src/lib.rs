@@ -28,7 +28,8 @@ pub use datagrams::{
     DatagramShare, Datagrams, DetachedDatagrams, MacAddress, NotAMacAddress, OutDatagram,
 };
 pub use executor::{
-    ExecutorId, Suspended, block_on, catch_up, executor, now, spawn, suspend, world, yield_now,
+    ExecutorId, Suspended, block_on, catch_up, consume_budget, executor, now, spawn, suspend, world,
+    yield_now,
 };
 pub use join::JoinHandle;
 pub use mailbox::{Closed, Receiver, Refused, Sender, bounded_mailbox, mailbox};

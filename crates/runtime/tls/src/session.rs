@@ -85,6 +85,16 @@ enum Step {
     PeerClosed,
 }
 
+/// How far a handshake has come.
+pub(crate) enum Progress {
+    /// So many bytes have come, and the machine is to be asked again.
+    Received(usize),
+    /// It needs more from the peer.
+    Blocked,
+    /// Both ends have agreed.
+    Over,
+}
+
 /// What is to be written once the handshake is over.
 #[derive(Clone, Copy)]
 enum Order<'a> {
@@ -119,19 +129,22 @@ impl Session {
         }
     }
 
-    /// Goes on with the handshake as far as what has come allows. True when it is over; what is to be sent may still wait.
-    pub(crate) fn shake_hands(&mut self, stream: &dyn Stream) -> Result<bool, Failure> {
+    /// Continues the handshake until one read has brought something, or has nothing to bring. Bytes to be sent may still
+    /// wait.
+    pub(crate) fn shake_hands(&mut self, stream: &dyn Stream) -> Result<Progress, Failure> {
         loop {
             match self.step(&mut Sink::new(&mut []), Order::Nothing)? {
                 Step::Again => {}
-                Step::Open => return Ok(true),
+                Step::Open => return Ok(Progress::Over),
                 Step::PeerClosed => return Err(Failure::Socket(io::ErrorKind::UnexpectedEof.into())),
                 Step::Blocked => {
                     self.flush(stream)?;
                     match self.incoming.receive(stream) {
                         Ok(0) => return Err(Failure::Socket(io::ErrorKind::UnexpectedEof.into())),
-                        Ok(_) => {}
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                        Ok(bytes) => return Ok(Progress::Received(bytes)),
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                            return Ok(Progress::Blocked);
+                        }
                         Err(error) => return Err(Failure::Socket(error)),
                     }
                 }

@@ -15,7 +15,7 @@ use rustls::server::UnbufferedServerConnection;
 use crate::credentials::{Client, Server};
 use crate::failure::Failure;
 use crate::names;
-use crate::session::{Machine, Session};
+use crate::session::{Machine, Progress, Session};
 
 /// How long a peer that was refused may take to read why: closing with its bytes unread would reset the connection, and the
 /// alert would be lost.
@@ -75,7 +75,12 @@ async fn shake_hands(stream: Box<dyn Stream>, machine: Machine) -> Result<TlsStr
     let mut session = Session::new(machine);
     loop {
         let is_over = match session.shake_hands(&*stream) {
-            Ok(is_over) => is_over,
+            Ok(Progress::Received(bytes)) => {
+                reactor::consume_budget(bytes).await; // a peer may send for as long as it likes
+                continue;
+            }
+            Ok(Progress::Blocked) => false,
+            Ok(Progress::Over) => true,
             Err(failure) => {
                 session.send_alert(&*stream);
                 let _ = reactor::timeout(ALERT_TIME, drain(&*stream)).await;

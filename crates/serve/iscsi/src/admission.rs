@@ -16,7 +16,6 @@
 //! [`Limits::login_time`]: crate::config::Limits::login_time
 //! [`Limits::logins`]: server::Limits::logins
 
-use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -33,7 +32,7 @@ use iscsi::negotiate::{Offers, Parameters, SessionType};
 use iscsi::pdu::{BHS_BYTES, Bhs, LoginStatus, Tsih};
 use iscsi::serial::Sn;
 use iscsi::target::SessionConfig;
-use reactor::{Detached, InSlice, Stream};
+use reactor::{Detached, Stream};
 use server::{AUDIT, Accepted, AddressBlock, ConnectionPermit, Phase};
 
 use crate::backoff::Attempt;
@@ -210,27 +209,19 @@ impl LoginDriver {
 
     /// Reads exactly up to `length` bytes: what follows the login belongs to the session.
     async fn fill(&mut self, length: usize) -> Result<(), Failure> {
+        // Memory is for the bytes received, not for the length announced. A login PDU has about as many.
+        let mut piece = [0; 512];
         while self.received.len() < length {
-            match self.read_some(length - self.received.len()) {
-                Ok(0) => return Err(Failure::PeerClosed),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    poll_fn(|cx| self.stream.poll_readable(cx)).await.map_err(Failure::Socket)?;
+            let most = (length - self.received.len()).min(piece.len());
+            match self.stream.read_some(&mut piece[..most]).await.map_err(Failure::Socket)? {
+                0 => return Err(Failure::PeerClosed),
+                read => {
+                    self.received.reserve_exact(read);
+                    self.received.extend_from_slice(&piece[..read]);
                 }
-                Err(error) => return Err(Failure::Socket(error)),
             }
         }
         Ok(())
-    }
-
-    /// Allocates for the bytes received, not for the length announced.
-    fn read_some(&mut self, most: usize) -> io::Result<usize> {
-        let mut piece = [0; 4096];
-        let length = most.min(piece.len());
-        let read = self.stream.try_read(&mut [InSlice::Bytes(&mut piece[..length])])?;
-        self.received.reserve_exact(read);
-        self.received.extend_from_slice(&piece[..read]);
-        Ok(read)
     }
 
     /// Records the reason and returns the login status.
