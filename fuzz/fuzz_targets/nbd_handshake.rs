@@ -10,8 +10,8 @@ use script::Script;
 struct One;
 
 impl Exports for One {
-    fn list(&self) -> Vec<(String, String)> {
-        vec![("disk".to_owned(), "a disk".to_owned())]
+    fn list<'a>(&'a self, from: usize) -> Box<dyn Iterator<Item = (&'a str, &'a str)> + 'a> {
+        Box::new([("disk", "a disk")].into_iter().skip(from))
     }
 
     fn find(&self, name: &str) -> Option<Export> {

@@ -59,9 +59,9 @@ struct Seen<'a> {
 }
 
 impl Exports for Seen<'_> {
-    fn list(&self) -> Vec<(String, String)> {
-        let told = |export: &Arc<Export>| (export.name.clone(), export.description.clone());
-        self.config.seen(self.from).map(told).collect()
+    fn list<'a>(&'a self, from: usize) -> Box<dyn Iterator<Item = (&'a str, &'a str)> + 'a> {
+        let told = |export: &'a Arc<Export>| (export.name.as_str(), export.description.as_str());
+        Box::new(self.config.seen(self.from).skip(from).map(told))
     }
 
     fn find(&self, name: &str) -> Option<nbd::Export> {

@@ -33,8 +33,9 @@ pub struct BlockSizes {
 
 /// The exports that one client may see.
 pub trait Exports {
-    /// Their names and descriptions.
-    fn list(&self) -> Vec<(String, String)>;
+    /// Names and descriptions of the exports from number `from` on. A long list is sent in parts: the order stays the same
+    /// during a handshake.
+    fn list<'a>(&'a self, from: usize) -> Box<dyn Iterator<Item = (&'a str, &'a str)> + 'a>;
 
     /// The export of this name. The empty name is the default export, if there is one.
     fn find(&self, name: &str) -> Option<Export>;

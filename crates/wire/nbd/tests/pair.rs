@@ -12,8 +12,8 @@ struct Offered(Vec<Export>);
 const VOLUME: u128 = 9 << 77;
 
 impl Exports for Offered {
-    fn list(&self) -> Vec<(String, String)> {
-        self.0.iter().map(|export| (export.name.clone(), export.description.clone())).collect()
+    fn list<'a>(&'a self, from: usize) -> Box<dyn Iterator<Item = (&'a str, &'a str)> + 'a> {
+        Box::new(self.0[from..].iter().map(|export| (export.name.as_str(), export.description.as_str())))
     }
 
     fn find(&self, name: &str) -> Option<Export> {
@@ -309,4 +309,43 @@ fn what_is_no_server_is_told_by_its_first_bytes() {
     old[8..16].copy_from_slice(&0x0000_4202_8186_1253u64.to_be_bytes());
     let mut client = ClientHandshake::new("disk");
     assert_eq!(client.take(&old, &mut Vec::new()), Err(Refused::OldStyle));
+}
+
+/// A client that reads nothing makes the server keep one part of the list, however long the list is.
+#[test]
+fn a_list_of_thousands_of_exports_is_told_in_parts() {
+    let sizes = BlockSizes { minimum: 1, preferred: 4096, maximum: 32 << 20 };
+    let offered = Offered(
+        (0..5000)
+            .map(|number| Export {
+                name: format!("disk{number}"),
+                description: "x".repeat(number % 4096),
+                bytes: 1 << 20,
+                flags: transmission::HAS_FLAGS,
+                block_sizes: sizes,
+            })
+            .collect(),
+    );
+    let (mut server, mut client) = (Handshake::default(), ClientHandshake::lister());
+    let (mut to_client, mut to_server) = (Handshake::greeting().to_vec(), Vec::new());
+    let mut parts = 0;
+    let list = loop {
+        if to_client.len() >= client.wanted() {
+            let bytes: Vec<u8> = to_client.drain(..client.wanted()).collect();
+            match client.take(&bytes, &mut to_server).expect("the server keeps the rules") {
+                ClientStep::Continue => {}
+                ClientStep::Listed(list) => break list,
+                step => panic!("{step:?}"),
+            }
+            continue;
+        }
+        let (bytes, before) = (to_server.drain(..server.wanted()).collect::<Vec<u8>>(), to_client.len());
+        assert_eq!(server.take(&bytes, &offered, &mut to_client), Ok(Step::Continue));
+        let told = to_client.len() - before;
+        assert!(told <= 24 << 10, "{told} bytes are kept for a client that has not read the ones before");
+        parts += 1;
+    };
+    let all: Vec<_> =
+        offered.0.iter().map(|export| (export.name.clone(), export.description.clone())).collect();
+    assert!(list == all && parts > 100, "{} exports in {parts} parts", list.len());
 }

@@ -28,6 +28,11 @@ const OPTION_HEADER_BYTES: usize = 16;
 const OPTION_BYTES_MAX: usize = 64 << 10;
 /// What is dropped at once of data that are longer.
 const DROPPED_BYTES: usize = 16 << 10;
+/// The replies to LIST are written in parts of about so many bytes: a client that reads nothing makes the server keep one
+/// part, however many exports there are.
+const LISTED_BYTES: usize = 16 << 10;
+/// Options of one connection. `qemu-nbd --list` sends two for each export.
+const OPTIONS_MAX: u32 = 10_000;
 
 /// What a server does about TLS: NOTLS, SELECTIVETLS and FORCEDTLS (section "Server-side requirements").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +52,8 @@ pub struct Handshake {
     tls: TlsMode,
     is_encrypted: bool,
     awaits: Awaits,
+    /// How many have come.
+    options: u32,
     no_zeroes: bool,
     form: ReplyForm,
     /// The name of the export for which the client has chosen `base:allocation`.
@@ -60,8 +67,18 @@ pub struct Handshake {
 enum Awaits {
     Flags,
     Option,
-    Data { option: u32, bytes: usize },
-    TooMuch { option: u32, left: usize },
+    Data {
+        option: u32,
+        bytes: usize,
+    },
+    TooMuch {
+        option: u32,
+        left: usize,
+    },
+    /// Nothing: the replies to LIST continue with the export of this number.
+    ToBeTold {
+        from: usize,
+    },
 }
 
 /// What follows what a client has sent.
@@ -88,6 +105,9 @@ pub enum Violation {
     /// No option begins so.
     #[display("an option that begins with 0x{_0:016x}")]
     Magic(u64),
+    /// It sends options without end.
+    #[display("more than {OPTIONS_MAX} options")]
+    TooManyOptions,
     /// EXPORT_NAME, which has no error, of an export that is for encrypted connections only.
     #[display("an export was asked for without TLS, which it requires")]
     WithoutTls,
@@ -112,6 +132,7 @@ impl Handshake {
             tls,
             is_encrypted: false,
             awaits: Awaits::Flags,
+            options: 0,
             no_zeroes: false,
             form: ReplyForm::Simple,
             allocation_of: None,
@@ -128,18 +149,19 @@ impl Handshake {
         greeting
     }
 
-    /// How many bytes [`Handshake::take`] needs: at least one, and not more than 64 KiB. Nothing beyond them
-    /// may be read, since it may belong to something else.
+    /// How many bytes [`Handshake::take`] needs: not more than 64 KiB, and none if replies to the last option are
+    /// missing. Nothing beyond them may be read, since it may belong to something else.
     pub fn wanted(&self) -> usize {
         match self.awaits {
             Awaits::Flags => CLIENT_FLAGS_BYTES,
             Awaits::Option => OPTION_HEADER_BYTES,
             Awaits::Data { bytes, .. } => bytes,
             Awaits::TooMuch { left, .. } => left.min(DROPPED_BYTES),
+            Awaits::ToBeTold { .. } => 0,
         }
     }
 
-    /// Takes as many bytes as were wanted, and appends the replies to `out`.
+    /// Takes as many bytes as were wanted, and appends the replies to `out`, at most about 24 KiB.
     ///
     /// # Errors
     /// The connection is to be closed without a reply.
@@ -157,6 +179,10 @@ impl Handshake {
                 if magic != OPTION_MAGIC {
                     return Err(Violation::Magic(magic));
                 }
+                self.options += 1;
+                if self.options > OPTIONS_MAX {
+                    return Err(Violation::TooManyOptions);
+                }
                 let option = fields.four().unwrap_or_default();
                 let bytes = fields.four().unwrap_or_default() as usize;
                 self.awaits = match bytes {
@@ -172,6 +198,10 @@ impl Handshake {
                 Ok(Step::Continue)
             }
             Awaits::TooMuch { option, .. } => self.too_much(option, exports, out),
+            Awaits::ToBeTold { from } => {
+                self.list(from, exports, out);
+                Ok(Step::Continue)
+            }
         }
     }
 
@@ -216,7 +246,13 @@ impl Handshake {
                 reply(option, ReplyCode::Ack, out, |_| ());
                 return Ok(Step::End);
             }
-            OptionCode::List => without_data(data).map(|()| list(exports, out)),
+            OptionCode::List => match without_data(data) {
+                Ok(()) => {
+                    self.list(0, exports, out);
+                    return Ok(Step::Continue);
+                }
+                Err(refusal) => Err(refusal),
+            },
             OptionCode::StartTls => match self.start_tls(data) {
                 Ok(()) => {
                     reply(option, ReplyCode::Ack, out, |_| ());
@@ -248,6 +284,24 @@ impl Handshake {
             Err(refusal) => refuse(option, refusal, out),
         }
         Ok(Step::Continue)
+    }
+
+    /// Tells of the exports from number `from` on, as many as make a part, and of the end behind the last one.
+    fn list(&mut self, from: usize, exports: &dyn Exports, out: &mut Vec<u8>) {
+        self.awaits = Awaits::Option;
+        let end = out.len() + LISTED_BYTES;
+        for (number, (name, description)) in (from..).zip(exports.list(from)) {
+            if out.len() >= end {
+                self.awaits = Awaits::ToBeTold { from: number };
+                return;
+            }
+            reply(OptionCode::List as u32, ReplyCode::Server, out, |out| {
+                out.extend((name.len() as u32).to_be_bytes());
+                out.extend(name.as_bytes());
+                out.extend(description.as_bytes());
+            });
+        }
+        reply(OptionCode::List as u32, ReplyCode::Ack, out, |_| ());
     }
 
     fn lacks_tls(&self) -> bool {
@@ -403,16 +457,6 @@ fn find(name: &str, exports: &dyn Exports) -> Result<Export, Refusal> {
         true => TLS_REQUIRED,
         false => (ReplyCode::ErrUnknown, "there is no such export"),
     })
-}
-
-fn list(exports: &dyn Exports, out: &mut Vec<u8>) {
-    for (name, description) in exports.list() {
-        reply(OptionCode::List as u32, ReplyCode::Server, out, |out| {
-            out.extend((name.len() as u32).to_be_bytes());
-            out.extend(name.as_bytes());
-            out.extend(description.as_bytes());
-        });
-    }
 }
 
 fn list_contexts(data: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Result<(), Refusal> {

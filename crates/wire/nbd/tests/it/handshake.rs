@@ -227,6 +227,18 @@ fn list_names_and_describes_all() {
 }
 
 #[test]
+fn a_client_that_never_stops_sending_options_is_disconnected() {
+    let mut talk = Talk::begin(FIXED);
+    let answered =
+        (0..1_000_000).take_while(|_| talk.hear("'IHAVEOPT' 0000dead 00000000") == Ok(None)).count();
+    assert!(
+        (4_000..100_000).contains(&answered),
+        "{answered}: lists of thousands of exports are asked about"
+    );
+    assert_eq!(talk.hear("'IHAVEOPT' 0000dead 00000000"), Err(Violation::TooManyOptions));
+}
+
+#[test]
 fn options_that_are_not_served_are_told_so() {
     let mut talk = Talk::begin(FIXED);
     for unknown in ["00000000", "00000004", "0000000c", "7fffffff", "ffffffff", "80000001"] {
