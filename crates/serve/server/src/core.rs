@@ -2,7 +2,8 @@
 //! periodic tick.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -10,11 +11,11 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use block::DeviceError;
-use reactor::{Receiver, Sender};
+use reactor::{JoinHandle, Receiver, Sender};
 use volume::Volume;
 
 use crate::budget::Budget;
-use crate::front_end::{AbortOrder, CoreFrontEnd};
+use crate::front_end::{AbortOrder, Accepted, CoreFrontEnd};
 use crate::listener::{ListenAddress, Listeners, OpenedPart, Portal, Receiving};
 use crate::server::Server;
 use crate::tally::CoreStatistics;
@@ -57,6 +58,10 @@ pub struct RunningCore {
     front_ends: Vec<Rc<dyn CoreFrontEnd>>,
     /// All listeners are on the first core.
     listeners: RefCell<Listeners>,
+    /// The core that the first core gives the next connection to.
+    next_login: Cell<usize>,
+    /// Logins on this core, by the number that the first core has given each.
+    logins: RefCell<BTreeMap<u64, JoinHandle<()>>>,
     /// Datagrams that the first core has opened for this one.
     receiving: RefCell<Vec<Receiving>>,
     /// The volumes that this core, the first one, looks after.
@@ -78,7 +83,18 @@ impl Core {
         let listeners = RefCell::new(Listeners::new(server.limits().logins));
         let watched = RefCell::default();
         let receiving = RefCell::default();
-        let local = Rc::new(RunningCore { index, server, memory, front_ends, listeners, receiving, watched });
+        let (next_login, logins) = (Cell::new(0), RefCell::default());
+        let local = Rc::new(RunningCore {
+            index,
+            server,
+            memory,
+            front_ends,
+            listeners,
+            next_login,
+            logins,
+            receiving,
+            watched,
+        });
         if index == 0 {
             let portals = local.server.portals();
             match local.listen(&portals) {
@@ -152,6 +168,40 @@ impl RunningCore {
     pub(crate) fn receive(&self, wanted: Portal, number: u32, part: OpenedPart) {
         let receiving = Receiving::begin(self, wanted, number, part);
         self.receiving.borrow_mut().extend(receiving);
+    }
+
+    /// The core for the next login: each in its turn.
+    pub(crate) fn next_login_core(&self) -> usize {
+        let core = self.next_login.get();
+        self.next_login.set((core + 1) % self.server.cores());
+        core
+    }
+
+    /// Takes a connection through its login.
+    pub(crate) fn log_in(self: &Rc<Self>, number: u64, accepted: Accepted) {
+        let Some(front_end) = self.front_end_of(&accepted.portal) else { return self.forget_login(number) };
+        let login = Rc::clone(front_end).accept(accepted);
+        let local = Rc::clone(self);
+        let task = reactor::spawn(async move {
+            login.await;
+            drop(local.logins.borrow_mut().remove(&number));
+            local.forget_login(number);
+        });
+        self.logins.borrow_mut().insert(number, task);
+    }
+
+    /// Ends a connection that has not logged in. False if its login is over.
+    pub(crate) fn end_login(&self, number: u64) -> bool {
+        let login = self.logins.borrow_mut().remove(&number);
+        login.map(JoinHandle::abort).is_some()
+    }
+
+    /// Tells the first core that a login is over.
+    pub(crate) fn forget_login(&self, number: u64) {
+        match self.index {
+            0 => self.listeners.borrow().forget_login(number),
+            _ => self.server.run_on(0, move |first| first.listeners.borrow().forget_login(number)),
+        }
     }
 
     pub(crate) fn abort(&self, order: &AbortOrder, done: &Sender<()>) {

@@ -41,8 +41,8 @@ pub trait FrontEnd: Send + Sync {
 /// core.
 pub trait CoreFrontEnd: Any {
     /// Takes an accepted connection through its login to its session. Connections are accepted on the first
-    /// core, and the front end moves them to the core of their session. The future is dropped if the
-    /// connection is evicted.
+    /// core and log in on all of them by turns, and the front end moves them to the core of their session. The future
+    /// is dropped if the connection is evicted.
     fn accept(self: Rc<Self>, accepted: Accepted) -> Pin<Box<dyn Future<Output = ()>>>;
 
     /// Serves the datagrams of a portal, until the future is dropped. For front ends whose portals are

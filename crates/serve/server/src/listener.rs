@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use reactor::{
     DatagramAddress, DatagramEndpoint, DatagramOptions, DatagramShare, Datagrams, DetachedDatagrams,
-    JoinHandle, ListenOptions, Listener, Stream, StreamOptions,
+    JoinHandle, ListenOptions, Listener, Receiver, Stream, StreamOptions,
 };
 
 use crate::address::AddressBlock;
@@ -244,6 +244,11 @@ impl Listeners {
             logins: Rc::new(RefCell::new(Logins::new(logins))),
             last_number: Cell::new(0),
         }
+    }
+
+    /// A login is over, whatever came of it.
+    pub(crate) fn forget_login(&self, number: u64) {
+        drop(self.logins.borrow_mut().remove(number));
     }
 
     /// Changes the limit of connections that have not logged in.
@@ -490,53 +495,83 @@ async fn accept(local: Rc<RunningCore>, logins: SharedLogins, portal: Portal, li
     }
 }
 
+/// Begins the login of a connection. At the limit of its address, one that has not logged in makes room for it.
 fn welcome(local: &Rc<RunningCore>, logins: &SharedLogins, portal: &Portal, stream: Box<dyn Stream>) {
-    let (server, peer) = (local.server(), stream.peer());
-    let (address, block) = (peer.ip(), AddressBlock::containing(peer.ip()));
-    let permit = server.admit(address).or_else(|| {
-        // One that has not logged in makes room for one that may.
-        let ended = logins.borrow_mut().take_oldest(block);
-        if let Some(login) = ended {
-            give_way(local, login);
+    let (server, address) = (local.server(), stream.peer().ip());
+    if let Some(permit) = server.admit(address) {
+        return begin_login(local, logins, Accepted { portal: portal.clone(), stream, permit });
+    }
+    let oldest = logins.borrow_mut().take_oldest(AddressBlock::containing(address));
+    let (local, logins, portal) = (Rc::clone(local), Rc::clone(logins), portal.clone());
+    drop(reactor::spawn(async move {
+        if let Some(login) = oldest {
+            // Nothing is ever sent: the mailbox ends with the connection.
+            let _: Option<()> = give_way(&local, login).recv().await;
         }
-        server.admit(address)
-    });
-    let Some(permit) = permit else {
-        if server.may_log(address) {
-            let most = server.limits().connections_per_address;
-            tracing::warn!(target: AUDIT, %peer, most, "refused: too many connections from this address");
+        let server = local.server();
+        match server.admit(address) {
+            Some(permit) => begin_login(&local, &logins, Accepted { portal, stream, permit }),
+            None if server.may_log(address) => {
+                let (peer, most) = (stream.peer(), server.limits().connections_per_address);
+                tracing::warn!(target: AUDIT, %peer, most, "refused: too many connections from this address");
+            }
+            None => {}
         }
-        return;
-    };
+    }));
+}
+
+/// Hands a connection to the core that takes it through its login. All cores do so by turns: the peer is a stranger, and
+/// what it makes a core do (TLS, say) must not keep one core from its sessions.
+fn begin_login(local: &Rc<RunningCore>, logins: &SharedLogins, accepted: Accepted) {
+    let (server, peer) = (local.server(), accepted.stream.peer());
     // A server has the front ends of its portals.
-    let Some(front_end) = local.front_end_of(portal) else { return };
-    let login = Rc::clone(front_end).accept(Accepted { portal: portal.clone(), stream, permit });
+    if local.front_end_of(&accepted.portal).is_none() {
+        return;
+    }
+    let core = local.next_login_core();
     let begin = |number| {
-        let logins = Rc::clone(logins);
-        let task = reactor::spawn(async move {
-            login.await;
-            drop(logins.borrow_mut().remove(number));
-        });
-        Login { task, peer }
+        let Accepted { portal, stream, permit } = accepted;
+        match core {
+            0 => local.log_in(number, Accepted { portal, stream, permit }),
+            _ => {
+                let stream = stream.detach();
+                server.run_on(core, move |there| match reactor::world().adopt(stream) {
+                    Ok(stream) => there.log_in(number, Accepted { portal, stream, permit }),
+                    Err(error) => {
+                        tracing::warn!(%peer, %error, "a connection could not change threads");
+                        there.forget_login(number);
+                    }
+                });
+            }
+        }
+        Login { core, number, peer }
     };
+    let block = AddressBlock::containing(peer.ip());
     let ended = logins.borrow_mut().add(block, begin, |block| server.has_sessions(block));
     if let Some(login) = ended {
-        give_way(local, login);
+        drop(give_way(local, login));
     }
 }
 
-/// Ends a connection that has not logged in.
-fn give_way(local: &Rc<RunningCore>, login: Login) {
-    login.task.abort();
-    if local.server().may_log(login.peer.ip()) {
-        let why = "it gave way to newer connections that want to log in";
-        tracing::warn!(target: AUDIT, peer = %login.peer, why, "login refused");
-    }
+/// Ends a connection that has not logged in. The mailbox ends once it has.
+fn give_way(local: &Rc<RunningCore>, login: Login) -> Receiver<()> {
+    let (gone, ends) = reactor::mailbox();
+    let Login { core, number, peer } = login;
+    local.server().run_on(core, move |there| {
+        if there.end_login(number) && there.server().may_log(peer.ip()) {
+            let why = "it gave way to newer connections that want to log in";
+            tracing::warn!(target: AUDIT, %peer, why, "login refused");
+        }
+        drop(gone);
+    });
+    ends
 }
 
 /// A connection on its way through its login.
 struct Login {
-    task: JoinHandle<()>,
+    /// The core that has its task, by this number.
+    core: usize,
+    number: u64,
     peer: SocketAddr,
 }
 
