@@ -33,8 +33,8 @@ pub struct BlockSizes {
 
 /// The exports that one client may see.
 pub trait Exports {
-    /// Names and descriptions of the exports from number `from` on. A long list is sent in parts: the order stays the same
-    /// during a handshake.
+    /// Names and descriptions of the exports from number `from` on. A long list is sent in parts, and each part asks again:
+    /// a list during which exports come and go may name one twice, or miss one.
     fn list<'a>(&'a self, from: usize) -> Box<dyn Iterator<Item = (&'a str, &'a str)> + 'a>;
 
     /// The export of this name. The empty name is the default export, if there is one.
