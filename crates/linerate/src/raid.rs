@@ -275,7 +275,10 @@ fn served_status(sets: &[SetState], json: bool) -> Result<ExitCode, Failure> {
         true => say_json(&serde_json::json!({ "sets": sets }))?,
         false => sets.iter().for_each(|set| say(&format!("{set}\n"))),
     }
-    Ok(code(sets.iter().all(|set| set.lacking() == 0 && set.state != raid::Condition::Failed)))
+    Ok(code(
+        sets.iter()
+            .all(|set| set.lacking() == 0 && set.lost_blocks() == 0 && set.state != raid::Condition::Failed),
+    ))
 }
 
 fn assemble(volumes: &[Spec]) -> Result<ExitCode, Failure> {

@@ -351,6 +351,7 @@ async fn open_journal(
             set.apply(&set.with_parity(change), Durability::Cached).await?;
         }
         set.members.flush().await?;
+        set.members.settle_healed().await?;
     }
     // Old records have another key, so that they are not replayed again.
     let key = if nonce == key { nonce.wrapping_add(1) } else { nonce };

@@ -116,7 +116,10 @@ impl Set {
         let result = zero(&member, extent, may_unmap).await;
         landing.end();
         match result {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.members.wrote(index, extent);
+                Ok(())
+            }
             Err(error) => self.members.write_failed(&member, error).await,
         }
     }

@@ -38,6 +38,11 @@ pub struct Status {
     pub wrong_blocks: Vec<u64>,
     /// Regions that may differ since a crash, and are to be synchronised.
     pub unsynced_regions: u64,
+    /// Of each member, how many blocks it does not have, because nothing could tell them when it was rebuilt or synchronised. They are read by
+    /// the others if that is possible by now, and otherwise cannot be read until they are written.
+    pub lost_blocks: Vec<u64>,
+    /// A rebuild or a synchronisation waits at a block for which the list of lost blocks has no room.
+    pub is_lost_list_full: bool,
 }
 
 impl RaidDevice {
@@ -72,6 +77,8 @@ impl RaidDevice {
             is_journal_on_device: matches!(&self.set.protection, Protection::Journal(journal) if journal.is_on_device()),
             wrong_blocks: self.set.members.wrong_blocks(),
             unsynced_regions,
+            lost_blocks: self.set.members.lost_blocks(),
+            is_lost_list_full: self.set.members.is_lost_list_full(),
         }
     }
 

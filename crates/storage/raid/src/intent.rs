@@ -24,10 +24,14 @@ use crc_fast::crc32_iscsi;
 
 use crate::area::{Area, AreaCopy};
 use crate::locks::ExtentLocks;
+use crate::lost::Ranges;
 
 const MAGIC: &[u8; 4] = b"LNRB";
 const VERSION: u32 = 1;
 const FIXED_BYTES: usize = 32;
+/// Ranges of stripes that are kept in memory as synchronised before the rest of their regions, at most. Others are compared each time that they are
+/// read.
+const SYNCED_MAX: usize = 64 << 10;
 /// A region that was not written during so many flushes is clean: one that is written between all of them keeps its
 /// bit, which would cost a write each time.
 const IDLE_FLUSHES: u64 = 8;
@@ -47,6 +51,8 @@ struct State {
     regions: BTreeMap<u64, Region>,
     /// Regions that may differ since before the assembly.
     unsynced: BTreeSet<u64>,
+    /// Stripes of those regions that are synchronised.
+    synced: Ranges,
     /// Those of them that could not be synchronised as a whole: they keep their bits, and wait until something has changed.
     stuck: BTreeSet<u64>,
     /// Flushes that have begun.
@@ -166,7 +172,16 @@ impl Intent {
 
     /// Whether the stripe may differ since before the assembly.
     pub(crate) fn is_unsynced(&self, stripe: u64) -> bool {
-        self.state.lock().unsynced.contains(&(stripe / self.region_stripes))
+        let state = self.state.lock();
+        state.unsynced.contains(&(stripe / self.region_stripes)) && !state.synced.contains(stripe)
+    }
+
+    /// The stripe is synchronised, and others of its region may not be.
+    pub(crate) fn synchronised_one(&self, stripe: u64) {
+        let mut state = self.state.lock();
+        if state.synced.len() < SYNCED_MAX && state.unsynced.contains(&(stripe / self.region_stripes)) {
+            state.synced.insert(stripe..stripe + 1);
+        }
     }
 
     /// The region that begins with this stripe is synchronised, and that is on stable storage.
@@ -174,6 +189,7 @@ impl Intent {
         let mut state = self.state.lock();
         let (region, last) = (stripe / self.region_stripes, state.flushes);
         state.unsynced.remove(&region);
+        state.synced.remove(region * self.region_stripes..(region + 1) * self.region_stripes);
         let entry = state.regions.entry(region).or_default();
         (entry.is_on_disk, entry.last) = (true, last);
     }

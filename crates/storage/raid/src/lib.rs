@@ -12,7 +12,7 @@
 //! Reading order: [`Level`] and [`Layout`] (where a block lies), [`MemberState`] and [`MetadataStore`] (which members
 //! may be read, and how that is remembered), [`Assembly`], [`RaidDevice`] (the set), [`superblock`] (what a member says of its set),
 //! [`choose`] (which disks are a set), [`disks`] (from disks to an [`Assembly`] and back); inside, `plan` and [`parity`] (pure),
-//! `journal` and `intent` (the write hole), `members` (what follows from a failure), `sums` (which member lies), `read`, `write`, `merge`, `clear`, `repair`.
+//! `journal` and `intent` (the write hole), `members` (what follows from a failure), `lost` (blocks that no member can tell), `sums` (which member lies), `read`, `write`, `merge`, `clear`, `repair`.
 
 mod area;
 mod assembly;
@@ -24,6 +24,7 @@ mod intent;
 mod journal;
 mod layout;
 mod locks;
+mod lost;
 mod member;
 mod members;
 mod merge;
@@ -43,6 +44,7 @@ pub use assembly::{
 };
 pub use device::{RaidDevice, Status};
 pub use layout::{BadLayout, Layout, Level, MEMBERS_MAX, Piece, Strip};
+pub use lost::{LOST_MAX, LostBlocks};
 pub use member::{MemberDevice, MemberState, MemberStates, MetadataStore};
 pub use repair::{Progress, Scrubbed};
 pub use sums::Summed;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use block::{BlockDevice, Pending};
 
-use crate::{Layout, Summed};
+use crate::{Layout, LostBlocks, Summed};
 
 /// The strips of a member.
 #[derive(Clone)]
@@ -74,12 +74,14 @@ impl MemberState {
 pub struct MemberStates {
     /// One for each member.
     pub members: Vec<MemberState>,
+    /// Blocks that members do not have, although their state says so.
+    pub lost: LostBlocks,
 }
 
 impl MemberStates {
     /// All `members` in sync.
     pub fn in_sync(members: usize) -> MemberStates {
-        MemberStates { members: vec![MemberState::InSync; members] }
+        MemberStates { members: vec![MemberState::InSync; members], lost: LostBlocks::default() }
     }
 
     /// Which members lack data: what [`crate::Layout::survives`] takes.

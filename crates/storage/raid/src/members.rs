@@ -12,14 +12,16 @@
 //! out of service: the stripe's parity may be wrong, and what it stands for with it. The next assembly replays the
 //! journal.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lba, Lock, Sleeper, Slice};
 
 use crate::locks::ExtentLocks;
+use crate::lost::{LOST_MAX, LOST_RECORDED_MAX};
 use crate::operations::{Operations, all, first_error};
-use crate::{Layout, MemberDevice, MemberState, MemberStates, MetadataStore, Summed};
+use crate::{Layout, LostBlocks, MemberDevice, MemberState, MemberStates, MetadataStore, Summed};
 
 pub(crate) struct Members {
     layout: Layout,
@@ -38,6 +40,37 @@ pub(crate) struct Members {
     recording: Arc<ExtentLocks>,
     /// Losses of members that could not be made good, before the present ones were noted.
     losses: AtomicU64,
+    /// Whether `lost` has any: what a request looks at.
+    has_lost: AtomicBool,
+    lost: Lock<Lost>,
+    /// Those that are healed are settled by one at a time.
+    settling: Arc<ExtentLocks>,
+}
+
+/// Blocks that members do not have. A record has all three: a block that was written is off the recorded list only when what was written
+/// is on stable storage.
+#[derive(Default)]
+struct Lost {
+    blocks: LostBlocks,
+    /// They were written since.
+    healed: LostBlocks,
+    /// These too, and their members are being flushed.
+    settling: LostBlocks,
+    /// There was no room for another one.
+    was_full: bool,
+}
+
+impl Lost {
+    fn recorded(&self) -> LostBlocks {
+        let mut all = self.blocks.clone();
+        all.extend(&self.healed);
+        all.extend(&self.settling);
+        all
+    }
+
+    fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.healed.is_empty() && self.settling.is_empty()
+    }
 }
 
 struct Slot {
@@ -117,6 +150,9 @@ impl Members {
             recorded: AtomicU64::new(0),
             recording: Arc::default(),
             losses: AtomicU64::new(0),
+            has_lost: AtomicBool::new(!states.lost.is_empty()),
+            lost: Lock::new(Lost { blocks: states.lost.clone(), ..Lost::default() }),
+            settling: Arc::default(),
         }
     }
 
@@ -160,7 +196,121 @@ impl Members {
 
     /// The states, as they are in memory.
     pub(crate) fn states(&self) -> MemberStates {
-        MemberStates { members: self.slots.lock().iter().map(|slot| slot.state).collect() }
+        let members = self.slots.lock().iter().map(|slot| slot.state).collect();
+        MemberStates { members, lost: self.lost.lock().blocks.clone() }
+    }
+
+    /// The error of a read of blocks that the member does not have.
+    pub(crate) fn lost_of(&self, index: usize, extent: Extent) -> Option<DeviceError> {
+        if !self.has_lost.load(Ordering::Acquire) {
+            return None;
+        }
+        let first = self.lost.lock().blocks.first_of(index, extent.lba.0..extent.lba.0 + extent.blocks.0)?;
+        Some(DeviceError::Unreadable(Lba(first)))
+    }
+
+    /// Of an extent of a member, it has all blocks but these. False if the list has no room for them; it is as it was then. The caller excludes
+    /// requests for the extent. [`Members::recorded`] must follow before anything depends on it.
+    pub(crate) fn lose(&self, index: usize, extent: Extent, columns: &[Range<u64>]) -> bool {
+        if columns.is_empty() && !self.has_lost.load(Ordering::Acquire) {
+            return true;
+        }
+        let first = extent.lba.0;
+        let mut lost = self.lost.lock();
+        let mut blocks = lost.blocks.clone();
+        blocks.remove(index, first..first + extent.blocks.0);
+        columns.iter().for_each(|part| blocks.insert(index, first + part.start..first + part.end));
+        debug_assert!(columns.iter().all(|part| part.end <= extent.blocks.0));
+        if blocks == lost.blocks {
+            return true;
+        }
+        if !columns.is_empty() && blocks.extents() > LOST_MAX {
+            lost.was_full = true;
+            return false;
+        }
+        lost.blocks = blocks;
+        self.has_lost.store(!lost.is_empty(), Ordering::Release);
+        self.changed.fetch_add(1, Ordering::AcqRel);
+        true
+    }
+
+    /// It has none of them.
+    pub(crate) fn lose_all(&self, index: usize, extent: Extent) -> bool {
+        let all = 0..extent.blocks.0;
+        self.lose(index, extent, std::slice::from_ref(&all))
+    }
+
+    /// A member has these blocks now, if they were lost. [`Members::settle_healed`] must follow.
+    pub(crate) fn wrote(&self, index: usize, extent: Extent) {
+        if !self.has_lost.load(Ordering::Acquire) {
+            return;
+        }
+        let mut lost = self.lost.lock();
+        let healed = lost.blocks.remove(index, extent.lba.0..extent.lba.0 + extent.blocks.0);
+        lost.was_full &= healed.is_empty();
+        healed.into_iter().for_each(|blocks| lost.healed.insert(index, blocks));
+    }
+
+    /// Ends once blocks that were written so far are off the recorded list: before the write is acknowledged, since a crash would take its data
+    /// away otherwise.
+    pub(crate) async fn settle_healed(self: &Arc<Self>) -> Result<(), DeviceError> {
+        if !self.has_lost.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let is_settled = {
+            let lost = self.lost.lock();
+            lost.healed.is_empty() && lost.settling.is_empty()
+        };
+        if is_settled {
+            return Ok(());
+        }
+        let members = Arc::clone(self);
+        self.operations.run(async move { members.settle().await }).await
+    }
+
+    async fn settle(self: &Arc<Self>) -> Result<(), DeviceError> {
+        let _turn = self.settling.exclude(Extent::new(0, 1)).await;
+        let healed = {
+            let mut lost = self.lost.lock();
+            lost.settling = std::mem::take(&mut lost.healed);
+            lost.settling.clone()
+        };
+        if healed.is_empty() {
+            return self.recorded().await;
+        }
+        let flushed = self.flush_healed(&healed).await;
+        {
+            let mut lost = self.lost.lock();
+            let settled = std::mem::take(&mut lost.settling);
+            // They stay on the recorded list: after a crash they are lost again, so their writes have failed.
+            if flushed.is_err() || lost.recorded().extents() > LOST_RECORDED_MAX {
+                lost.healed.extend(&settled);
+                return flushed.and(Err(DeviceError::NoSpace));
+            }
+            self.has_lost.store(!lost.is_empty(), Ordering::Release);
+        }
+        self.changed.fetch_add(1, Ordering::AcqRel);
+        self.recorded().await
+    }
+
+    async fn flush_healed(self: &Arc<Self>, healed: &LostBlocks) -> Result<(), DeviceError> {
+        for member in self.all_present() {
+            if healed.blocks_of(member.index) > 0 {
+                self.flush_one(member).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Of each member, how many blocks it does not have.
+    pub(crate) fn lost_blocks(&self) -> Vec<u64> {
+        let lost = self.lost.lock();
+        (0..self.layout.members()).map(|index| lost.blocks.blocks_of(index)).collect()
+    }
+
+    /// Whether a block that nothing could tell did not fit the list, and none was healed since.
+    pub(crate) fn is_lost_list_full(&self) -> bool {
+        self.lost.lock().was_full
     }
 
     /// Fails if the set is out of service.
@@ -248,6 +398,9 @@ impl Members {
     ) -> Result<Buffer, Unread> {
         let member = self.holder(index, stripe).ok_or(Unread::Lacking)?;
         self.check_ownership().map_err(Unread::Bad)?;
+        if let Some(lost) = self.lost_of(index, extent) {
+            return Err(Unread::Bad(lost));
+        }
         let result = {
             let _timed = TimedRead::begin(self, &member);
             member.device.read(extent, buffer).await
@@ -265,6 +418,9 @@ impl Members {
     ) -> Result<(Buffer, Vec<bool>), Unread> {
         let member = self.holder(index, stripe).ok_or(Unread::Lacking)?;
         self.check_ownership().map_err(Unread::Bad)?;
+        if let Some(lost) = self.lost_of(index, extent) {
+            return Err(Unread::Bad(lost));
+        }
         let result = match &member.summed {
             Some(summed) => summed.read_and_judge(extent, buffer).await,
             None => {
@@ -318,7 +474,10 @@ impl Members {
         let result = member.device.write(extent, data, durability).await;
         landing.end();
         match result {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.wrote(index, extent);
+                Ok(())
+            }
             Err(error) => self.write_failed(&member, error).await,
         }
     }
@@ -451,6 +610,13 @@ impl Members {
             slot.state = MemberState::Rebuilding { done: 0 };
             (slot.secured, slot.latency_ns) = (0, 0);
             slot.incarnation += 1;
+            {
+                let mut lost = self.lost.lock();
+                let Lost { blocks, healed, settling, .. } = &mut *lost;
+                [blocks, healed, settling].into_iter().for_each(|list| list.remove_member(index));
+                lost.was_full = false;
+                self.has_lost.store(!lost.is_empty(), Ordering::Release);
+            }
             self.changed.fetch_add(1, Ordering::AcqRel);
         }
         self.recorded().await.map(|()| true)
@@ -544,7 +710,8 @@ impl Members {
             MemberState::Rebuilding { .. } => MemberState::Rebuilding { done: slot.secured },
             state => state,
         };
-        (MemberStates { members: slots.iter().map(secured).collect() }, number)
+        let members = slots.iter().map(secured).collect();
+        (MemberStates { members, lost: self.lost.lock().recorded() }, number)
     }
 
     /// Records that the journal is on the members from now on. If that is not certain, the set leaves service.

@@ -1,6 +1,5 @@
 //! Reads.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use block::{Buffer, DeviceError, Durability, Extent};
@@ -9,7 +8,7 @@ use crate::layout::Piece;
 use crate::members::{Unread, in_set};
 use crate::operations::all;
 use crate::plan::{Method, Plan, Stripe, recover};
-use crate::set::Set;
+use crate::set::{Set, graver, halves};
 
 /// Pieces of one request that are read at once.
 const PIECES_AT_ONCE: usize = 32;
@@ -80,6 +79,8 @@ impl Set {
         self.members
             .holder(member, piece.stripe)
             .is_some_and(|member| member.device.read_nowait(extent, buffer) && member.has_lost_nothing())
+            // Looked at last, so that what was lost meanwhile is not returned.
+            && self.members.lost_of(member, extent).is_none()
     }
 
     /// Reads one piece of a request for `request`, into `buffer` if it is all of it.
@@ -91,15 +92,45 @@ impl Set {
     ) -> Result<Buffer, DeviceError> {
         let buffer = buffer.unwrap_or_else(|| Buffer::recycled(self.bytes(piece.blocks)));
         let lba = request.lba.0 + piece.offset;
-        let result = if self.layout.has_parity() {
-            self.read_data(piece, buffer).await
-        } else {
-            self.read_copy(piece, buffer).await
-        };
-        result.map_err(|error| {
-            let (_, extent) = self.place(piece.stripe, piece.strip, &piece.columns());
-            in_set(error, extent, lba)
-        })
+        match self.read_columns(piece, buffer).await {
+            Err(DeviceError::Unreadable(_)) if piece.blocks > 1 => self.read_in_parts(piece, lba).await,
+            result => result.map_err(|error| {
+                let (_, extent) = self.place(piece.stripe, piece.strip, &piece.columns());
+                in_set(error, extent, lba)
+            }),
+        }
+    }
+
+    async fn read_columns(self: &Arc<Self>, piece: Piece, buffer: Buffer) -> Result<Buffer, DeviceError> {
+        match self.layout.has_parity() {
+            true => self.read_data(piece, buffer).await,
+            false => self.read_copy(piece, buffer).await,
+        }
+    }
+
+    /// Reads a piece, which begins at `lba` of the set, where several members have blocks that cannot be read: each is read by the others.
+    async fn read_in_parts(self: &Arc<Self>, piece: Piece, lba: u64) -> Result<Buffer, DeviceError> {
+        let mut whole = Buffer::recycled(self.bytes(piece.blocks));
+        let mut parts = vec![piece.columns()];
+        while let Some(columns) = parts.pop() {
+            let (column, blocks) = (columns.start, columns.end - columns.start);
+            let part = Piece { column, blocks, ..piece };
+            match self.read_columns(part, Buffer::recycled(self.bytes(blocks))).await {
+                Ok(data) => {
+                    let start = self.bytes(column - piece.column);
+                    whole[start..start + data.len()].copy_from_slice(&data);
+                }
+                Err(error @ DeviceError::Unreadable(_)) => match halves(&columns) {
+                    Some([first, second]) => parts.extend([second, first]),
+                    None => {
+                        let (_, extent) = self.place(piece.stripe, piece.strip, &columns);
+                        return Err(in_set(error, extent, lba + column - piece.column));
+                    }
+                },
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(whole)
     }
 
     async fn read_data(self: &Arc<Self>, piece: Piece, buffer: Buffer) -> Result<Buffer, DeviceError> {
@@ -111,16 +142,18 @@ impl Set {
         };
         let set = Arc::clone(self);
         // It may write what it has recovered.
-        let recovered =
-            self.operations.run(async move { set.recover_data(piece, bad.is_some()).await }).await;
-        recovered.map_err(|error| bad.unwrap_or(error))
+        self.operations.run(async move { set.recover_data(piece, bad).await }).await
     }
 
     /// A degraded read: the strip by the others. What its member could not read is written anew.
-    async fn recover_data(self: &Arc<Self>, piece: Piece, is_bad: bool) -> Result<Buffer, DeviceError> {
+    async fn recover_data(
+        self: &Arc<Self>,
+        piece: Piece,
+        error: Option<DeviceError>,
+    ) -> Result<Buffer, DeviceError> {
         let _permit = self.permits.take().await;
         let _locked = self.locks.share(self.layout.stripe_extent(piece.stripe)).await;
-        let bad = if is_bad { vec![piece.strip] } else { Vec::new() };
+        let bad = if error.is_some() { vec![piece.strip] } else { Vec::new() };
         let may_be_wrong = self.is_unsynced(piece.stripe);
         let plan = |stripe: &Stripe| {
             let reads = match piece.strip {
@@ -133,7 +166,7 @@ impl Set {
             reads.map(|reads| Plan { method: Method::Reconstruct, reads })
         };
         let columns = piece.columns();
-        let mut gathered = self.gather(piece.stripe, &columns, bad, plan).await?;
+        let mut gathered = self.gather(piece.stripe, &columns, bad, error, plan).await?;
         if gathered.strips[piece.strip].is_none() {
             let length = self.bytes(piece.blocks);
             recover(&mut gathered.strips, self.layout.data_strips(), length);
@@ -144,16 +177,18 @@ impl Set {
             let copy = Buffer::from(&data[..]).share();
             // If that fails too, the member has failed, or its blocks stay bad.
             let _ = self.members.write(member, piece.stripe, extent, copy, Durability::Cached).await;
+            let _ = self.members.settle_healed().await;
         }
         Ok(data)
     }
 
     async fn read_copy(self: &Arc<Self>, piece: Piece, mut buffer: Buffer) -> Result<Buffer, DeviceError> {
-        if self.has_sums && self.is_unsynced(piece.stripe) {
-            return self.chosen_copies(piece.stripe, &piece.columns()).await;
+        if self.is_unsynced(piece.stripe) && !self.profile.read_only {
+            let set = Arc::clone(self);
+            self.operations.run(async move { set.synchronise_before_read(piece.stripe).await }).await?;
         }
         let mut bad = Vec::new();
-        let mut error = DeviceError::NotReady;
+        let mut error = None;
         while let Some(copy) = self.fastest_copy(piece.stripe, &bad) {
             let (member, extent) = self.place(piece.stripe, copy, &piece.columns());
             match self.members.read(member, piece.stripe, extent, buffer).await {
@@ -167,49 +202,24 @@ impl Set {
                 }
                 Err(Unread::Lacking) => {}
                 Err(Unread::Bad(why)) => {
-                    error = why;
+                    error = Some(graver(error, why));
                     bad.push(copy);
                 }
             }
             buffer = Buffer::recycled(self.bytes(piece.blocks));
         }
-        Err(error)
+        Err(error.unwrap_or(DeviceError::NotReady))
     }
 
-    /// Where copies may differ, and blocks may not fit their checksums because both were being written: of each block the first
-    /// copy that fits, or the first one. Each time the same, until it is written.
-    pub(crate) async fn chosen_copies(
-        &self,
-        stripe: u64,
-        columns: &Range<u64>,
-    ) -> Result<Buffer, DeviceError> {
-        let block_bytes = self.bytes(1);
-        let mut chosen: Option<(Buffer, Vec<bool>)> = None;
-        let mut error = DeviceError::NotReady;
-        for copy in 0..self.layout.strips() {
-            let (member, extent) = self.place(stripe, copy, columns);
-            let buffer = Buffer::recycled(self.bytes(extent.blocks.0));
-            match (self.members.read_and_judge(member, stripe, extent, buffer).await, &mut chosen) {
-                (Ok(read), None) => chosen = Some(read),
-                (Ok((buffer, fits)), Some((best, best_fits))) => {
-                    let blocks = best.chunks_exact_mut(block_bytes).zip(buffer.chunks_exact(block_bytes));
-                    for ((to, from), (is_right, fits)) in blocks.zip(best_fits.iter_mut().zip(fits)) {
-                        if fits && !*is_right {
-                            to.copy_from_slice(from);
-                            *is_right = true;
-                        }
-                    }
-                }
-                (Err(Unread::Lacking), _) => {}
-                (Err(Unread::Bad(why)), _) => error = why,
-            }
-            if let Some((_, fits)) = &chosen
-                && fits.iter().all(|fits| *fits)
-            {
-                break;
-            }
+    /// After a crash copies of a stripe may differ. If one of them was read, no other may be read later, when its member has
+    /// failed: that would be a step back in time. So they are equal, on stable storage, before the first read of the stripe is answered.
+    async fn synchronise_before_read(self: &Arc<Self>, stripe: u64) -> Result<(), DeviceError> {
+        let _locked = self.lock_stripe(stripe).await;
+        if self.is_unsynced(stripe) {
+            self.members.check_service()?;
+            self.synchronise(stripe, Durability::Stable).await?;
         }
-        chosen.map(|(buffer, _)| buffer).ok_or(error)
+        Ok(())
     }
 
     /// Writes what one copy has to copies that could not be read.
@@ -225,7 +235,7 @@ impl Set {
             let (member, extent) = self.place(piece.stripe, *copy, &columns);
             self.members.write(member, piece.stripe, extent, data.clone(), Durability::Cached).await?;
         }
-        Ok(())
+        self.members.settle_healed().await
     }
 
     /// The copy to be read, none of `bad`. While the copies may differ that is always the first one: otherwise two reads

@@ -3,6 +3,7 @@
 //! Each step excludes writes of its stripe and leaves the others alone. The caller decides how fast steps follow each
 //! other.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Permit, Slice};
@@ -13,7 +14,7 @@ use crate::members::{Member, Unread};
 use crate::operations::all;
 use crate::parity::{add_to_q, xor_into};
 use crate::plan::{Method, Plan, Stripe, parity_of, recover};
-use crate::set::{Protection, Set};
+use crate::set::{Protection, Set, graver, halves};
 use crate::{Layout, MemberState};
 
 /// How far a rebuild or a synchronisation is.
@@ -46,12 +47,24 @@ pub enum Scrubbed {
     },
 }
 
+/// Blocks, and of each whether it fits its checksum.
+type Judged = (Buffer, Vec<bool>);
+
+/// How the synchronisation of some columns ended.
+enum Synchronised {
+    Done,
+    /// Some of them cannot be read: they are to be taken one by one.
+    Unreadable,
+    /// A member lacks, or the list of lost blocks is full.
+    Impossible,
+}
+
 /// A rebuild records how far it is after so many bytes of a member, and at the latest after so many stripes.
 const BYTES_PER_RECORD: u64 = 16 << 20;
 const STRIPES_PER_RECORD: u64 = 256;
 
 impl Set {
-    async fn lock_stripe(&self, stripe: u64) -> (Permit, Locked) {
+    pub(crate) async fn lock_stripe(&self, stripe: u64) -> (Permit, Locked) {
         let permit = self.permits.take().await;
         (permit, self.locks.exclude(self.layout.stripe_extent(stripe)).await)
     }
@@ -75,7 +88,11 @@ impl Set {
             };
             let _locked = self.lock_stripe(done).await;
             self.members.check_service()?;
-            let content = self.content_of(done, strip).await?;
+            if !self.layout.has_parity() && self.is_unsynced(done) {
+                // So that the copy that counts is the one that was read before.
+                self.synchronise(done, Durability::Cached).await?;
+            }
+            let (content, lost) = self.salvage(done, strip).await?;
             let (_, extent) = self.place(done, strip, &(0..self.layout.strip_blocks()));
             let landing = self.members.landing();
             let result = member.device.write(extent, content.share(), Durability::Cached).await;
@@ -83,6 +100,9 @@ impl Set {
             if let Err(error) = result {
                 self.members.write_failed(&member, error).await?;
                 return Err(error);
+            }
+            if !self.members.lose(index, extent, &lost) {
+                return Err(DeviceError::Unreadable(extent.lba));
             }
             moved_bytes = self.strip_bytes() * (self.layout.data_strips() as u64 + 1);
             done += 1;
@@ -140,36 +160,68 @@ impl Set {
             }
             Protection::Nothing => self.members.flush().await?,
         }
+        self.members.settle_healed().await?;
         self.members.leave_service();
         Ok(())
     }
 
-    /// What a strip must have in it, by the others.
-    async fn content_of(&self, stripe: u64, strip: usize) -> Result<Buffer, DeviceError> {
-        let columns = 0..self.layout.strip_blocks();
-        if self.has_sums && self.is_unsynced(stripe) {
-            return self.chosen_copies(stripe, &columns).await;
+    /// What a strip must have in it, by the others, and the columns that nothing can tell: zeros.
+    async fn salvage(&self, stripe: u64, strip: usize) -> Result<(Buffer, Vec<Range<u64>>), DeviceError> {
+        let whole = 0..self.layout.strip_blocks();
+        let first = match self.content_of(stripe, strip, &whole).await {
+            Err(DeviceError::Unreadable(_)) => halves(&whole),
+            result => return result.map(|content| (content, Vec::new())),
+        };
+        let mut content = Buffer::zeroed(self.bytes(whole.end));
+        let mut lost = if first.is_none() { vec![whole] } else { Vec::new() };
+        let mut parts: Vec<Range<u64>> = first.into_iter().flatten().rev().collect();
+        while let Some(columns) = parts.pop() {
+            match self.content_of(stripe, strip, &columns).await {
+                Ok(part) => {
+                    content[self.bytes(columns.start)..self.bytes(columns.end)].copy_from_slice(&part)
+                }
+                Err(DeviceError::Unreadable(_)) => match halves(&columns) {
+                    Some([first, second]) => parts.extend([second, first]),
+                    None => lost.push(columns),
+                },
+                Err(error) => return Err(error),
+            }
         }
+        Ok((content, lost))
+    }
+
+    /// What some columns of a strip must have in them: what it has if it can be read, or by the others.
+    async fn content_of(
+        &self,
+        stripe: u64,
+        strip: usize,
+        columns: &Range<u64>,
+    ) -> Result<Buffer, DeviceError> {
+        let own = match self.read_strip(stripe, strip, columns).await {
+            Ok(content) => return Ok(content),
+            Err(Unread::Lacking) => None,
+            Err(Unread::Bad(why)) => Some(why),
+        };
         if !self.layout.has_parity() {
             let mut others = vec![strip];
-            let mut error = DeviceError::NotReady;
+            let mut error = own;
             while let Some(copy) = self.fastest_copy(stripe, &others) {
-                match self.read_strip(stripe, copy, &columns).await {
+                match self.read_strip(stripe, copy, columns).await {
                     Ok(content) => return Ok(content),
                     Err(Unread::Lacking) => {}
                     Err(Unread::Bad(why)) => {
-                        error = why;
+                        error = Some(graver(error, why));
                         others.push(copy);
                     }
                 }
             }
-            return Err(error);
+            return Err(error.unwrap_or(DeviceError::NotReady));
         }
         let data = self.layout.data_strips();
         let plan =
             |stripe: &Stripe| stripe.recovery().map(|reads| Plan { method: Method::Reconstruct, reads });
-        let mut gathered = self.gather(stripe, &columns, vec![strip], plan).await?;
-        let length = self.bytes(self.layout.strip_blocks());
+        let mut gathered = self.gather(stripe, columns, vec![strip], own, plan).await?;
+        let length = self.bytes(columns.end - columns.start);
         recover(&mut gathered.strips, data, length);
         if strip < data {
             return gathered.strips[strip].take().ok_or(DeviceError::NotReady);
@@ -198,7 +250,8 @@ impl Set {
         let is_done = {
             let _locked = self.lock_stripe(stripe).await;
             self.members.check_service()?;
-            self.synchronise(stripe).await?
+            // Those that were read are synchronised already.
+            !intent.is_unsynced(stripe) || self.synchronise(stripe, Durability::Cached).await?
         };
         if !is_done {
             // What is behind it in its region would not help that.
@@ -213,54 +266,134 @@ impl Set {
         Ok(Some(Progress { done, total, moved_bytes }))
     }
 
-    /// Makes the copies of a stripe equal, or its parity fit its data; false if that cannot be. The caller has locked it.
-    pub(crate) async fn synchronise(&self, stripe: u64) -> Result<bool, DeviceError> {
-        let columns = 0..self.layout.strip_blocks();
-        let parts: Vec<(usize, Slice)> = if self.layout.has_parity() {
-            let data = self.layout.data_strips();
-            let plan = |stripe: &Stripe| {
-                // What lacks cannot be recovered by parity that may be wrong.
-                let reads = (0..data).collect::<Vec<_>>();
-                let is_whole = reads.iter().all(|strip| stripe.readable[*strip]);
-                is_whole.then_some(Plan { method: Method::Reconstruct, reads })
+    /// Makes the copies of a stripe equal, or its parity fit its data; false if that cannot be. Blocks that cannot be read are no reason for
+    /// that: what was to fit them is lost. The caller has locked the stripe.
+    pub(crate) async fn synchronise(&self, stripe: u64, durability: Durability) -> Result<bool, DeviceError> {
+        let mut is_done = true;
+        let whole = 0..self.layout.strip_blocks();
+        let mut parts = vec![whole];
+        while let Some(columns) = parts.pop() {
+            let result = match self.layout.has_parity() {
+                true => self.synchronise_parity(stripe, &columns).await?,
+                false => self.synchronise_copies(stripe, &columns, durability).await?,
             };
-            let Ok(gathered) = self.gather(stripe, &columns, Vec::new(), plan).await else {
-                return Ok(false);
-            };
-            let all: Vec<&[u8]> = gathered.strips[..data].iter().filter_map(Option::as_deref).collect();
-            let length = self.bytes(self.layout.strip_blocks());
-            let parity = parity_of(&all, self.layout.level().parity_strips(), length);
-            parity.into_iter().enumerate().map(|(at, parity)| (data + at, parity.share())).collect()
-        } else if self.has_sums {
-            // All of them: a block that is right may have a checksum that is not.
-            let Ok(data) = self.chosen_copies(stripe, &columns).await.map(Buffer::share) else {
-                return Ok(false);
-            };
-            (0..self.layout.strips()).map(|copy| (copy, data.clone())).collect()
-        } else {
-            let mut bad = Vec::new();
-            let (copy, data) = loop {
-                let Some(copy) =
-                    (0..self.layout.strips()).find(|copy| !bad.contains(copy) && self.is_held(stripe, *copy))
-                else {
-                    return Ok(false);
-                };
-                match self.read_strip(stripe, copy, &columns).await {
-                    Ok(data) => break (copy, data.share()),
-                    Err(_) => bad.push(copy),
-                }
-            };
-            (0..self.layout.strips())
-                .filter(|other| *other != copy)
-                .map(|other| (other, data.clone()))
-                .collect()
-        };
-        for (strip, data) in parts {
-            let (member, extent) = self.place(stripe, strip, &columns);
-            self.members.write(member, stripe, extent, data, Durability::Cached).await?;
+            match (result, halves(&columns)) {
+                (Synchronised::Done, _) => {}
+                (Synchronised::Unreadable, Some([first, second])) => parts.extend([second, first]),
+                (Synchronised::Unreadable | Synchronised::Impossible, _) => is_done = false,
+            }
         }
         self.members.recorded().await?;
-        Ok(true)
+        self.members.settle_healed().await?;
+        if let (true, Protection::Intent(intent)) = (is_done, &self.protection) {
+            intent.synchronised_one(stripe);
+        }
+        Ok(is_done)
+    }
+
+    async fn synchronise_parity(
+        &self,
+        stripe: u64,
+        columns: &Range<u64>,
+    ) -> Result<Synchronised, DeviceError> {
+        let data = self.layout.data_strips();
+        // What lacks cannot be recovered by parity that may be wrong.
+        if !(0..data).all(|strip| self.is_held(stripe, strip)) {
+            return Ok(Synchronised::Impossible);
+        }
+        let plan = |stripe: &Stripe| {
+            let reads = (0..data).collect::<Vec<_>>();
+            let is_whole = reads.iter().all(|strip| stripe.readable[*strip]);
+            is_whole.then_some(Plan { method: Method::Reconstruct, reads })
+        };
+        let gathered = match self.gather(stripe, columns, Vec::new(), None, plan).await {
+            Ok(gathered) => gathered,
+            Err(DeviceError::Unreadable(_)) if columns.end - columns.start > 1 => {
+                return Ok(Synchronised::Unreadable);
+            }
+            Err(DeviceError::Unreadable(_)) => {
+                return self.lose_parity(stripe, std::slice::from_ref(columns)).await.map_or_else(
+                    |error| match error {
+                        DeviceError::Unreadable(_) => Ok(Synchronised::Impossible),
+                        error => Err(error),
+                    },
+                    |()| Ok(Synchronised::Done),
+                );
+            }
+            Err(_) => return Ok(Synchronised::Impossible),
+        };
+        let all: Vec<&[u8]> = gathered.strips[..data].iter().filter_map(Option::as_deref).collect();
+        let length = self.bytes(columns.end - columns.start);
+        let parity = parity_of(&all, self.layout.level().parity_strips(), length);
+        for (strip, parity) in (data..).zip(parity) {
+            let (member, extent) = self.place(stripe, strip, columns);
+            self.members.write(member, stripe, extent, parity.share(), Durability::Cached).await?;
+        }
+        Ok(Synchronised::Done)
+    }
+
+    /// Of each block the first copy counts that fits its checksum, or the first one: the same as is read until then.
+    async fn synchronise_copies(
+        &self,
+        stripe: u64,
+        columns: &Range<u64>,
+        durability: Durability,
+    ) -> Result<Synchronised, DeviceError> {
+        let held: Vec<usize> = (0..self.layout.strips()).filter(|copy| self.is_held(stripe, *copy)).collect();
+        let results = all(held.iter().map(|copy| {
+            let (member, extent) = self.place(stripe, *copy, columns);
+            let buffer = Buffer::recycled(self.bytes(extent.blocks.0));
+            self.members.read_and_judge(member, stripe, extent, buffer)
+        }))
+        .await;
+        let mut copies: Vec<(usize, Option<Judged>)> = Vec::new();
+        for (copy, result) in held.into_iter().zip(results) {
+            match result {
+                Ok(read) => copies.push((copy, Some(read))),
+                Err(Unread::Lacking) => {}
+                Err(Unread::Bad(DeviceError::Unreadable(_))) => copies.push((copy, None)),
+                Err(Unread::Bad(_)) => return Ok(Synchronised::Impossible),
+            }
+        }
+        let are_all_read = copies.iter().all(|(_, read)| read.is_some());
+        if copies.is_empty() {
+            return Ok(Synchronised::Impossible);
+        }
+        if !are_all_read && columns.end - columns.start > 1 {
+            return Ok(Synchronised::Unreadable);
+        }
+        let block_bytes = self.bytes(1);
+        let mut chosen: Option<Judged> = None;
+        for (content, fits) in copies.iter().filter_map(|(_, read)| read.as_ref()) {
+            let (best, best_fits) = chosen.get_or_insert_with(|| (Buffer::from(&content[..]), fits.clone()));
+            let blocks = best.chunks_exact_mut(block_bytes).zip(content.chunks_exact(block_bytes));
+            for ((to, from), (is_right, fits)) in blocks.zip(best_fits.iter_mut().zip(fits)) {
+                if *fits && !*is_right {
+                    to.copy_from_slice(from);
+                    *is_right = true;
+                }
+            }
+        }
+        let Some(data) = chosen.map(|(data, _)| data.share()) else {
+            // If one of them can be read later it is the first one, whatever the others have.
+            for (copy, _) in &copies[1..] {
+                let (member, extent) = self.place(stripe, *copy, columns);
+                if !self.members.lose_all(member, extent) {
+                    return Ok(Synchronised::Impossible);
+                }
+            }
+            return Ok(Synchronised::Done);
+        };
+        for (copy, read) in copies {
+            // A block that is right may have a checksum that is not.
+            let is_right =
+                read.is_some_and(|(content, fits)| content[..] == data[..] && fits.iter().all(|fits| *fits));
+            if !is_right {
+                let (member, extent) = self.place(stripe, copy, columns);
+                self.members.write(member, stripe, extent, data.clone(), durability).await?;
+            }
+        }
+        Ok(Synchronised::Done)
     }
 
     /// Compares the strips of a stripe.
@@ -272,10 +405,12 @@ impl Set {
         let _locked = self.lock_stripe(stripe).await;
         self.members.check_service()?;
         // What does not fit yet repairs nothing.
-        let repairs = repairs && (!self.is_unsynced(stripe) || self.synchronise(stripe).await?);
+        let repairs =
+            repairs && (!self.is_unsynced(stripe) || self.synchronise(stripe, Durability::Cached).await?);
         let columns = 0..self.layout.strip_blocks();
         let count = self.layout.strips();
-        let results = all((0..count).map(|strip| self.read_strip(stripe, strip, &columns))).await;
+        let is_unsynced = self.is_unsynced(stripe);
+        let results = all((0..count).map(|strip| self.read_to_compare(stripe, strip, is_unsynced))).await;
         if results.iter().any(|result| matches!(result, Err(Unread::Lacking))) {
             return Ok(Scrubbed::Degraded);
         }
@@ -283,26 +418,55 @@ impl Set {
         if !bad.is_empty() {
             let mut is_repaired = repairs;
             for strip in bad.into_iter().filter(|_| repairs) {
-                match self.content_of(stripe, strip).await {
-                    Ok(content) => self.rewrite(stripe, strip, content.share()).await?,
-                    // Too many strips of it: the stripe is lost, and the others are looked at.
-                    Err(DeviceError::Unreadable(_)) => is_repaired = false,
-                    Err(error) => return Err(error),
+                let (content, lost) = self.salvage(stripe, strip).await?;
+                let content = content.share();
+                let mut from = columns.start;
+                // What is lost in too many strips stays so, and the others are looked at.
+                let end = columns.end..columns.end;
+                for lost in lost.iter().chain([&end]) {
+                    if let Some(data) = content.part(self.bytes(from)..self.bytes(lost.start))
+                        && from < lost.start
+                    {
+                        self.rewrite(stripe, strip, from, data).await?;
+                    }
+                    from = lost.end;
                 }
+                is_repaired &= lost.is_empty();
             }
             return Ok(Scrubbed::Unreadable { is_repaired });
         }
-        let strips: Vec<Buffer> = results.into_iter().flatten().collect();
+        if results.iter().flatten().any(|(_, fits)| !fits) {
+            // Until it is synchronised: blocks and their checksums were being written.
+            return Ok(Scrubbed::Mismatch { is_repaired: false });
+        }
+        let strips: Vec<Buffer> = results.into_iter().flatten().map(|(content, _)| content).collect();
         let wrong = if self.layout.has_parity() { self.wrong_strips(&strips) } else { wrong_copies(&strips) };
         if wrong.is_empty() {
             return Ok(Scrubbed::Right);
         }
         if repairs {
             for (strip, content) in wrong {
-                self.rewrite(stripe, strip, content.share()).await?;
+                self.rewrite(stripe, strip, 0, content.share()).await?;
             }
         }
         Ok(Scrubbed::Mismatch { is_repaired: repairs })
+    }
+
+    /// A strip, and whether all of its blocks fit their checksums. Where that is not to be expected, one that does not can be read.
+    async fn read_to_compare(
+        &self,
+        stripe: u64,
+        strip: usize,
+        is_unsynced: bool,
+    ) -> Result<(Buffer, bool), Unread> {
+        let columns = 0..self.layout.strip_blocks();
+        if !is_unsynced {
+            return self.read_strip(stripe, strip, &columns).await.map(|content| (content, true));
+        }
+        let (member, extent) = self.place(stripe, strip, &columns);
+        let buffer = Buffer::recycled(self.bytes(extent.blocks.0));
+        let (content, fits) = self.members.read_and_judge(member, stripe, extent, buffer).await?;
+        Ok((content, fits.into_iter().all(|fits| fits)))
     }
 
     /// Repairs a stripe of a set whose journal was discarded, with the data as they are where nothing tells what they were:
@@ -332,7 +496,7 @@ impl Set {
         let Some(is_changed) = is_changed else { return Ok(found) };
         for (strip, (content, is_changed)) in strips.into_iter().zip(is_changed).enumerate() {
             if let (Some((content, _)), true) = (content, is_changed) {
-                self.rewrite(stripe, strip, content.share()).await?;
+                self.rewrite(stripe, strip, 0, content.share()).await?;
             }
         }
         Ok(if found == Scrubbed::Degraded { found } else { Scrubbed::Unreadable { is_repaired: true } })
@@ -340,8 +504,8 @@ impl Set {
 
     /// Protected as any write: a record of before, replayed over a strip that was changed beside the journal, would make
     /// the stripe unfit again.
-    async fn rewrite(&self, stripe: u64, strip: usize, data: Slice) -> Result<(), DeviceError> {
-        let parts = vec![Part { strip, column: 0, data }];
+    async fn rewrite(&self, stripe: u64, strip: usize, column: u64, data: Slice) -> Result<(), DeviceError> {
+        let parts = vec![Part { strip, column, data }];
         self.carry_out(Change::Update { stripe, parts, derived: 0 }, Durability::Cached).await
     }
 

@@ -60,6 +60,20 @@ impl Protected {
     }
 }
 
+/// Of the errors of several members the one that counts: a block is lost only if nothing but media keep it from being read.
+pub(crate) fn graver(known: Option<DeviceError>, new: DeviceError) -> DeviceError {
+    match known {
+        Some(known) if !matches!(known, DeviceError::Unreadable(_)) => known,
+        _ => new,
+    }
+}
+
+/// Two parts of some columns of a stripe, of which one at least is without what cannot be read in the other; `None` of one column.
+pub(crate) fn halves(columns: &Range<u64>) -> Option<[Range<u64>; 2]> {
+    let middle = columns.start + (columns.end - columns.start) / 2;
+    (columns.end - columns.start > 1).then_some([columns.start..middle, middle..columns.end])
+}
+
 /// The strips of some columns of a stripe, read as a plan says.
 pub(crate) struct Gathered {
     pub(crate) plan: Plan,
@@ -113,23 +127,23 @@ impl Set {
     }
 
     /// Reads what `plan` wants of some columns. Strips that turn out to be unreadable are taken to lack, and it plans
-    /// again; `bad` are known to be. The caller has locked the stripe.
+    /// again; `bad` are known to be, with this error. The caller has locked the stripe.
     pub(crate) async fn gather(
         &self,
         stripe: u64,
         columns: &Range<u64>,
         mut bad: Vec<usize>,
+        mut error: Option<DeviceError>,
         plan: impl Fn(&Stripe) -> Option<Plan>,
     ) -> Result<Gathered, DeviceError> {
         let count = self.layout.strips();
         let mut strips: Vec<Option<Buffer>> = (0..count).map(|_| None).collect();
-        let mut error = DeviceError::NotReady;
         loop {
             let held: Vec<bool> = (0..count).map(|strip| self.is_held(stripe, strip)).collect();
             let readable =
                 held.iter().enumerate().map(|(strip, held)| *held && !bad.contains(&strip)).collect();
             let Some(plan) = plan(&Stripe { data: self.layout.data_strips(), held, readable }) else {
-                return Err(error);
+                return Err(error.unwrap_or(DeviceError::NotReady));
             };
             let missing: Vec<usize> =
                 plan.reads.iter().copied().filter(|strip| strips[*strip].is_none()).collect();
@@ -142,7 +156,7 @@ impl Set {
                     Ok(buffer) => strips[strip] = Some(buffer),
                     Err(Unread::Lacking) => {}
                     Err(Unread::Bad(why)) => {
-                        error = why;
+                        error = Some(graver(error, why));
                         bad.push(strip);
                     }
                 }

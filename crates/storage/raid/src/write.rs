@@ -10,7 +10,7 @@ use crate::layout::Piece;
 use crate::merge::{Batch, StripeWrite};
 use crate::operations::windows;
 use crate::plan::{Method, Segment, Stripe, modify_parity, parity_of, recover, segments};
-use crate::set::{Protection, Set};
+use crate::set::{Protection, Set, halves};
 
 /// Stripes, or strips without parity, of one request that are written at once.
 const AT_ONCE: usize = 16;
@@ -91,7 +91,13 @@ impl Set {
         let mut parts: Vec<Part> = batch.writes.iter().flat_map(|write| self.data_parts(write)).collect();
         let blocks: Vec<Range<u64>> = batch.writes.iter().map(|write| write.blocks.clone()).collect();
         for segment in segments(&blocks, self.layout.strip_blocks(), self.layout.data_strips()) {
-            parts.extend(self.parity_parts(stripe, &batch.writes, &segment).await?);
+            match self.parity_parts(stripe, &batch.writes, &segment).await {
+                Ok(parity) => parts.extend(parity),
+                Err(DeviceError::Unreadable(_)) => {
+                    parts.extend(self.parity_beside_lost(stripe, &batch.writes, segment).await?);
+                }
+                Err(error) => return Err(error),
+            }
         }
         parts.retain(|part| self.is_held(stripe, part.strip));
         let derived = self.derived(&parts);
@@ -112,7 +118,7 @@ impl Set {
         self.apply(&change, durability).await?;
         self.members.recorded().await?;
         protected.finish();
-        Ok(())
+        self.members.settle_healed().await
     }
 
     pub(crate) async fn apply(&self, change: &Change, durability: Durability) -> Result<(), DeviceError> {
@@ -136,6 +142,62 @@ impl Set {
         pieces.filter_map(part).collect()
     }
 
+    /// The new parity of a segment where too many blocks cannot be read: that of the columns for which it can be computed. In the others
+    /// parity is lost, too, until the blocks are written that cannot be read; what this write covers is whole behind it.
+    async fn parity_beside_lost(
+        &self,
+        stripe: u64,
+        writes: &[StripeWrite],
+        segment: Segment,
+    ) -> Result<Vec<Part>, DeviceError> {
+        // What is written to a member that is missing is only in parity.
+        let has_places = segment.written.iter().all(|strip| self.is_held(stripe, *strip));
+        let (mut parts, mut lost) = (Vec::new(), Vec::new());
+        let mut segments = vec![segment];
+        while let Some(segment) = segments.pop() {
+            match self.parity_parts(stripe, writes, &segment).await {
+                Ok(parity) => parts.extend(parity),
+                Err(error @ DeviceError::Unreadable(_)) => match halves(&segment.columns) {
+                    Some(halves) => {
+                        segments.extend(halves.map(|columns| Segment { columns, ..segment.clone() }));
+                    }
+                    None if has_places => lost.push(segment.columns),
+                    None => return Err(error),
+                },
+                Err(error) => return Err(error),
+            }
+        }
+        self.lose_parity(stripe, &lost).await?;
+        Ok(parts)
+    }
+
+    /// Parity of these columns is lost, which is on stable storage when this ends.
+    pub(crate) async fn lose_parity(&self, stripe: u64, columns: &[Range<u64>]) -> Result<(), DeviceError> {
+        let parity = self.layout.data_strips()..self.layout.strips();
+        let mut lost: Vec<(usize, Extent)> = Vec::new();
+        for strip in parity.filter(|strip| self.is_held(stripe, *strip)) {
+            for part in columns {
+                let (member, extent) = self.place(stripe, strip, part);
+                if self.members.lost_of(member, extent).is_none() {
+                    lost.push((member, extent));
+                }
+            }
+        }
+        if lost.is_empty() {
+            return Ok(());
+        }
+        // A record of before that has this parity, replayed behind a crash, would take it off the list.
+        if let Protection::Journal(journal) = &self.protection {
+            journal.empty(None).await?;
+        }
+        for (member, extent) in lost {
+            if !self.members.lose_all(member, extent) {
+                return Err(DeviceError::Unreadable(extent.lba));
+            }
+        }
+        self.members.recorded().await
+    }
+
     /// The new parity of a segment.
     async fn parity_parts(
         &self,
@@ -154,7 +216,7 @@ impl Set {
         };
         let parity_is_right = !self.is_unsynced(stripe);
         let plan = |stripe: &Stripe| stripe.write(written, parity_is_right);
-        let gathered = self.gather(stripe, columns, Vec::new(), plan).await?;
+        let gathered = self.gather(stripe, columns, Vec::new(), None, plan).await?;
         let (method, mut strips) = (gathered.plan.method, gathered.strips);
         let parity: Vec<Option<Buffer>> = match method {
             Method::Modify => {

@@ -6,7 +6,7 @@ use block::{Allocation, BlockDevice, BlockSize, Blocks, Buffer, Durability, Exte
 use contents::Consent;
 use raid::disks::{self, Disk};
 use raid::superblock::{Areas, MemberRecord, SLOT_BYTES, SetRecord, Uuid, area_copies};
-use raid::{Layout, Level, MemberState, MemberStates, MetadataStore, Summed, journal_blocks_min};
+use raid::{Layout, Level, LostBlocks, MemberState, MemberStates, MetadataStore, Summed, journal_blocks_min};
 use volume::backend::Opening;
 use volume::spec::{Bytes, Spec};
 
@@ -196,6 +196,7 @@ async fn record(
         members: states.members.into_iter().map(member).collect(),
         spares: creation.spares.iter().map(|_| uuid()).collect(),
         scrub: None,
+        lost: LostBlocks::default(),
     })
 }
 

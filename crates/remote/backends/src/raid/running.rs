@@ -215,6 +215,8 @@ pub(super) struct State {
     pub(super) working: Option<Working>,
     pub(super) scrubbing: Option<Scrubbing>,
     pub(super) is_growing: bool,
+    /// Why the last round of upkeep stopped.
+    pub(super) trouble: Option<String>,
     /// A device of the set is with its users.
     is_used: bool,
     has_ended: bool,
@@ -282,6 +284,7 @@ impl Running {
                 working: None,
                 scrubbing: None,
                 is_growing: false,
+                trouble: None,
                 is_used: true,
                 has_ended: !takes_orders,
                 orders: VecDeque::new(),
@@ -336,7 +339,9 @@ impl Running {
                 MemberState::Failed if volume.is_none() => (MemberCondition::Missing, None),
                 MemberState::Failed => (MemberCondition::Failed, None),
             };
-            MemberStatus { volume: volume.clone(), state, percent }
+            let lost_blocks =
+                status.as_ref().map_or(0, |status| status.lost_blocks.get(member).copied().unwrap_or(0));
+            MemberStatus { volume: volume.clone(), state, percent, lost_blocks }
         };
         let members: Vec<MemberStatus> = state.names.members.iter().enumerate().map(of_member).collect();
         let has = |condition| members.iter().any(|member| member.state == condition);
@@ -366,6 +371,7 @@ impl Running {
             }),
             spares: state.names.spares.clone(),
             scrub: state.scrubbing.as_ref().map(Scrubbing::status),
+            trouble: state.trouble.clone(),
         }
     }
 

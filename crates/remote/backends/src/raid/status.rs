@@ -50,9 +50,11 @@ pub struct SetStatus {
 }
 
 impl SetStatus {
-    /// Whether it starts with all members in sync.
+    /// Whether it starts with all members in sync, and no block is lost.
     pub fn is_healthy(&self) -> bool {
-        self.refusal.is_none() && self.members.iter().all(|member| member.state == MemberCondition::InSync)
+        let is_whole =
+            |member: &MemberStatus| member.state == MemberCondition::InSync && member.lost_blocks == 0;
+        self.refusal.is_none() && self.members.iter().all(is_whole)
     }
 }
 
@@ -86,6 +88,10 @@ pub struct MemberStatus {
     pub state: MemberCondition,
     /// How much of it is rebuilt, where it is rebuilding.
     pub percent: Option<u64>,
+    /// Blocks that it does not have, because nothing could tell them when it was rebuilt or synchronised. Where no other member can tell them
+    /// either, they cannot be read until they are written.
+    #[serde(default)]
+    pub lost_blocks: u64,
 }
 
 /// How a member is.
@@ -148,6 +154,9 @@ pub struct SetState {
     pub spares: Vec<String>,
     /// The scrub that was asked for last.
     pub scrub: Option<ScrubStatus>,
+    /// Why a rebuild, a synchronisation or a scrub stopped; it is tried again.
+    #[serde(default)]
+    pub trouble: Option<String>,
 }
 
 /// How a set in use is.
@@ -186,6 +195,11 @@ impl SetState {
     pub fn lacking(&self) -> usize {
         self.members.iter().filter(|member| member.state != MemberCondition::InSync).count()
     }
+
+    /// Blocks that members in sync do not have.
+    pub fn lost_blocks(&self) -> u64 {
+        self.members.iter().map(|member| member.lost_blocks).sum()
+    }
 }
 
 /// The sets of which the volumes of `spec` are members, and a line for each volume that is of none. Nothing is written.
@@ -213,7 +227,7 @@ pub async fn look(volumes: &[Spec]) -> Result<(Vec<SetStatus>, Vec<String>), Fai
 fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String) -> SetStatus {
     let layout = set.record.layout().ok();
     let stripes = layout.map_or(1, |layout| layout.stripes().max(1));
-    let members = set.record.members.iter().zip(&set.members).map(|(record, disk)| {
+    let members = set.record.members.iter().zip(&set.members).enumerate().map(|(index, (record, disk))| {
         let (state, percent) = match (record.state, disk) {
             (MemberState::Failed, _) => (MemberCondition::Failed, None),
             (_, None) => (MemberCondition::Missing, None),
@@ -222,7 +236,7 @@ fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String) -> SetStatus {
                 (MemberCondition::Rebuilding, Some(100 * done / stripes))
             }
         };
-        MemberStatus { volume: disk.map(name), state, percent }
+        MemberStatus { volume: disk.map(name), state, percent, lost_blocks: set.record.lost.blocks_of(index) }
     });
     let members: Vec<MemberStatus> = members.collect();
     let spares: Vec<String> = set.spares.iter().map(|(_, disk)| name(*disk)).collect();
@@ -307,9 +321,16 @@ fn write_members(
     journal: Option<&JournalStatus>,
     spares: &[String],
 ) -> fmt::Result {
-    for (index, MemberStatus { volume, state, percent }) in members.iter().enumerate() {
+    for (index, MemberStatus { volume, state, percent, lost_blocks }) in members.iter().enumerate() {
         let percent = percent.map(|percent| format!(", {percent} %")).unwrap_or_default();
         write!(f, "\n  member {index}: {state}{percent}  {}", volume.as_deref().unwrap_or("-"))?;
+        match lost_blocks {
+            0 => {}
+            1 => write!(f, "\n    1 block of it is lost: it cannot be read until it is written")?,
+            lost => {
+                write!(f, "\n    {lost} blocks of it are lost: they cannot be read until they are written")?
+            }
+        }
     }
     journal.iter().try_for_each(|journal| write!(f, "\n  {journal}"))?;
     spares.iter().try_for_each(|spare| write!(f, "\n  spare: {spare}"))
@@ -327,7 +348,8 @@ impl fmt::Display for SetState {
             }
             Some(ScrubStatus { found, .. }) => write!(f, "\n  scrubbed: {found}"),
             None => Ok(()),
-        }
+        }?;
+        self.trouble.iter().try_for_each(|trouble| write!(f, "\n  stopped: {trouble}"))
     }
 }
 

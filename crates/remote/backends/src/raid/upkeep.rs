@@ -111,7 +111,7 @@ fn check_member(set: &RaidDevice, member: usize) -> Result<MemberState, Failure>
 
 async fn keep(mut upkeep: Upkeep) {
     let (mut known, mut written): (Vec<MemberState>, u64) = (Vec::new(), 0);
-    let mut wrong = Vec::new();
+    let (mut wrong, mut lost) = (Vec::new(), Vec::new());
     upkeep.resume_scrub();
     loop {
         while let Some(ordered) = upkeep.running.next_order() {
@@ -131,12 +131,14 @@ async fn keep(mut upkeep: Upkeep) {
         upkeep.tell(&known, &states);
         known = states;
         upkeep.tell_of_wrong(&mut wrong);
+        upkeep.tell_of_lost(&mut lost);
         if upkeep.has_lost_journal() {
             upkeep.has_journal_device = false;
             upkeep.tell_of_journal();
         }
         let ended = upkeep.one_round().await;
         written = upkeep.set.settle(written).await.unwrap_or(written);
+        upkeep.running.state().trouble = ended.err().map(|error| upkeep.trouble(error));
         let pause = match ended {
             Ok(()) => LOOK_EVERY,
             Err(error) => {
@@ -172,6 +174,38 @@ impl Upkeep {
             }
         }
         *known = wrong;
+    }
+
+    /// One line for each member with more lost blocks, or none any more, since the last look.
+    fn tell_of_lost(&self, known: &mut Vec<u64>) {
+        let lost = self.set.status().lost_blocks;
+        for (member, blocks) in lost.iter().enumerate() {
+            let (set, disk) = (self.running.label(), self.running.disk(member));
+            match (known.get(member).copied().unwrap_or(0), *blocks) {
+                (before, blocks) if blocks > before => tracing::error!(
+                    set,
+                    member,
+                    disk,
+                    blocks,
+                    "blocks of a member of a RAID set are lost: they cannot be read until they are written"
+                ),
+                (1.., 0) => {
+                    tracing::info!(set, member, disk, "no block of a member of a RAID set is lost any more")
+                }
+                _ => {}
+            }
+        }
+        *known = lost;
+    }
+
+    /// Why a round stopped, and what helps.
+    fn trouble(&self, error: DeviceError) -> String {
+        match error {
+            DeviceError::Unreadable(_) if self.set.status().is_lost_list_full => format!(
+                "{error}, and the list of lost blocks is full: write blocks that cannot be read, or replace the members with bad sectors"
+            ),
+            error => error.to_string(),
+        }
     }
 
     /// The volume of the journal has failed.

@@ -79,7 +79,8 @@ impl FoundSet {
             Some(_) => record.state,
             None => MemberState::Failed,
         };
-        MemberStates { members: self.record.members.iter().zip(&self.members).map(state).collect() }
+        let members = self.record.members.iter().zip(&self.members).map(state).collect();
+        MemberStates { members, lost: self.record.lost.clone() }
     }
 
     /// Whether a member is missing, or is not in sync.

@@ -366,6 +366,7 @@ impl Records {
             next.spares.retain(|spare| *spare != uuid);
             let place = next.members.get_mut(member).ok_or(DeviceError::OutOfRange)?;
             *place = MemberRecord { uuid, state: MemberState::Rebuilding { done: 0 } };
+            next.lost.remove_member(member);
             Ok(())
         };
         self.write_with(change, uuid, disk).await

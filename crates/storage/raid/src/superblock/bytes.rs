@@ -7,7 +7,8 @@ use super::{
     Area, Areas, BadRecord, MemberRecord, NAME_BYTES_MAX, SPARES_MAX, ScrubRecord, SetRecord, Superblock,
     Uuid,
 };
-use crate::{Level, MEMBERS_MAX, MemberState};
+use crate::lost::LOST_RECORDED_MAX;
+use crate::{Level, LostBlocks, MEMBERS_MAX, MemberState};
 
 /// The first bytes.
 pub(super) const MAGIC: [u8; 8] = *b"LNRTRAID";
@@ -17,6 +18,9 @@ const VERSION: u32 = 1;
 
 /// A set whose journal is on a device of its own.
 const VERSION_JOURNAL_DEVICE: u32 = 2;
+
+/// A set with lost blocks, which a program that does not know them would read. It may have a journal on a device of its own.
+const VERSION_LOST_BLOCKS: u32 = 3;
 
 /// Where the UUID of that device is.
 const JOURNAL_DEVICE_AT: usize = 64;
@@ -29,6 +33,10 @@ const ENTRY_BYTES: usize = 32;
 
 const CLEAN: u32 = 1;
 
+/// Number of extents of lost blocks, which lie behind the members and spares.
+const LOST_AT: usize = 304;
+const LOST_BYTES: usize = 24;
+
 /// Where the latest scrub is described: flags, and behind them its numbers.
 const SCRUB_AT: usize = 248;
 const SCRUB_KNOWN: u32 = 1;
@@ -39,7 +47,7 @@ const WRONG_BLOCKS_AT: usize = 20;
 
 /// The length of the longest superblock.
 pub(super) const fn bytes_max() -> usize {
-    HEADER_BYTES + (MEMBERS_MAX + SPARES_MAX) * ENTRY_BYTES
+    HEADER_BYTES + (MEMBERS_MAX + SPARES_MAX) * ENTRY_BYTES + LOST_RECORDED_MAX * LOST_BYTES
 }
 
 /// Why bytes are no superblock.
@@ -62,11 +70,12 @@ impl Superblock {
     pub fn emit(&self) -> Vec<u8> {
         let set = &self.set;
         let entries = set.members.len() + set.spares.len();
-        let mut bytes = vec![0; HEADER_BYTES + entries * ENTRY_BYTES];
+        let lost_at = HEADER_BYTES + entries * ENTRY_BYTES;
+        let mut bytes = vec![0; lost_at + set.lost.extents() * LOST_BYTES];
         let length = bytes.len() as u32;
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
         put(0, &MAGIC);
-        put(8, &version(set.journal_device).to_le_bytes());
+        put(8, &version(set).to_le_bytes());
         put(16, &length.to_le_bytes());
         put(20, &(if set.clean { CLEAN } else { 0 }).to_le_bytes());
         put(24, &set.generation.to_le_bytes());
@@ -96,6 +105,13 @@ impl Superblock {
         }
         for (index, spare) in set.spares.iter().enumerate() {
             put(HEADER_BYTES + (set.members.len() + index) * ENTRY_BYTES, &spare.0);
+        }
+        put(LOST_AT, &(set.lost.extents() as u32).to_le_bytes());
+        for (index, (member, blocks)) in set.lost.iter().enumerate() {
+            let at = lost_at + index * LOST_BYTES;
+            put(at, &blocks.start.to_le_bytes());
+            put(at + 8, &(blocks.end - blocks.start).to_le_bytes());
+            put(at + 16, &(member as u32).to_le_bytes());
         }
         if let Some(scrub) = &set.scrub {
             let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
@@ -131,12 +147,13 @@ impl Superblock {
         }
         // After the checksum, which all versions have: a number that was torn or has decayed is no version.
         let written = whole.u32(8)?;
-        if !(VERSION..=VERSION_JOURNAL_DEVICE).contains(&written) {
+        if !(VERSION..=VERSION_LOST_BLOCKS).contains(&written) {
             return Err(BadBytes::Version(written));
         }
         let superblock = Superblock { set: Fields(bytes).set()?, member: Uuid(Fields(bytes).array(48)?) };
-        if written != version(superblock.set.journal_device) {
-            return Err(BadBytes::Value(JOURNAL_DEVICE_AT));
+        if written != version(&superblock.set) {
+            let is_of_lost = [written, version(&superblock.set)].contains(&VERSION_LOST_BLOCKS);
+            return Err(BadBytes::Value(if is_of_lost { LOST_AT } else { JOURNAL_DEVICE_AT }));
         }
         superblock.set.check().map_err(BadBytes::Record)?;
         if !superblock.set.uuids().any(|uuid| uuid == superblock.member) {
@@ -172,7 +189,9 @@ impl Fields<'_> {
 
     fn set(&self) -> Result<SetRecord, BadBytes> {
         let (members, spares) = (usize::from(self.u16(96)?), usize::from(self.u16(98)?));
-        if self.0.len() != HEADER_BYTES + (members + spares) * ENTRY_BYTES {
+        let lost = self.u32(LOST_AT)? as usize;
+        let lost_at = HEADER_BYTES + (members + spares) * ENTRY_BYTES;
+        if lost > LOST_RECORDED_MAX || self.0.len() != lost_at + lost * LOST_BYTES {
             return Err(BadBytes::Value(16));
         }
         let flags = self.u32(20)?;
@@ -211,7 +230,19 @@ impl Fields<'_> {
                 .map(|index| self.array(entry(index)).map(Uuid))
                 .collect::<Result<_, _>>()?,
             scrub: self.scrub(members)?,
+            lost: self.lost(lost_at, lost)?,
         })
+    }
+
+    /// In order, and none touches another of its member: the list has no other form.
+    fn lost(&self, at: usize, extents: usize) -> Result<LostBlocks, BadBytes> {
+        let mut lost = LostBlocks::default();
+        for at in (0..extents).map(|index| at + index * LOST_BYTES) {
+            let (start, blocks, member) = (self.u64(at)?, self.u64(at + 8)?, self.u32(at + 16)?);
+            let end = start.checked_add(blocks).filter(|end| *end > start).ok_or(BadBytes::Value(at))?;
+            lost.insert(member as usize, start..end);
+        }
+        if lost.extents() == extents { Ok(lost) } else { Err(BadBytes::Value(LOST_AT)) }
     }
 
     /// Of a set that was written before there was such a record, nothing.
@@ -250,8 +281,12 @@ impl Fields<'_> {
 }
 
 /// The least version that has all of it: older programs leave alone what they do not know.
-fn version(journal_device: Option<Uuid>) -> u32 {
-    if journal_device.is_some() { VERSION_JOURNAL_DEVICE } else { VERSION }
+fn version(set: &SetRecord) -> u32 {
+    match (set.lost.is_empty(), set.journal_device) {
+        (false, _) => VERSION_LOST_BLOCKS,
+        (true, Some(_)) => VERSION_JOURNAL_DEVICE,
+        (true, None) => VERSION,
+    }
 }
 
 /// The number that people use.

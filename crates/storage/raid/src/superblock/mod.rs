@@ -21,7 +21,8 @@ use std::fmt;
 use block::{BlockSize, Blocks};
 use derive_more::{Display, Error};
 
-use crate::{BadLayout, Layout, Level, MEMBERS_MAX, MemberState, MemberStates};
+use crate::lost::LOST_RECORDED_MAX;
+use crate::{BadLayout, Layout, Level, LostBlocks, MEMBERS_MAX, MemberState, MemberStates};
 
 pub use slots::{NoSuperblock, SLOTS_END, Slot, newer, read};
 
@@ -189,6 +190,8 @@ pub struct SetRecord {
     pub spares: Vec<Uuid>,
     /// The latest scrub of the set in use.
     pub scrub: Option<ScrubRecord>,
+    /// Blocks that members do not have.
+    pub lost: LostBlocks,
 }
 
 /// A superblock: the set's record, on one of its members.
@@ -227,6 +230,9 @@ pub enum BadRecord {
     /// The journal has a device, and no area on it, or the level has no journal.
     #[display("a journal has a device of its own, and no area: RAID 5 and 6 have one")]
     JournalDevice,
+    /// Lost blocks of no member or behind its data, or more extents than a record has room for.
+    #[display("the list of lost blocks is not possible")]
+    LostBlocks,
     /// Too many spares.
     #[display("a set has at most {SPARES_MAX} spares")]
     TooManySpares,
@@ -244,7 +250,8 @@ impl SetRecord {
 
     /// The states of the members, in order.
     pub fn states(&self) -> MemberStates {
-        MemberStates { members: self.members.iter().map(|member| member.state).collect() }
+        let members = self.members.iter().map(|member| member.state).collect();
+        MemberStates { members, lost: self.lost.clone() }
     }
 
     /// Whether such a set can be.
@@ -257,6 +264,13 @@ impl SetRecord {
             return Err(BadRecord::DataAlignment(self.areas.data.offset));
         }
         self.check_areas()?;
+        let member_blocks = self.areas.data.bytes >> self.block_size.shift();
+        let is_there = |(member, blocks): (usize, std::ops::Range<u64>)| {
+            member < self.members.len() && blocks.end <= member_blocks
+        };
+        if self.lost.extents() > LOST_RECORDED_MAX || !self.lost.iter().all(is_there) {
+            return Err(BadRecord::LostBlocks);
+        }
         if self.name.len() > NAME_BYTES_MAX || self.name.chars().any(char::is_control) {
             return Err(BadRecord::Name);
         }
@@ -312,7 +326,8 @@ impl SetRecord {
     /// The same set one record later, with other states.
     #[must_use]
     pub fn next(&self, states: &MemberStates, clean: bool) -> SetRecord {
-        let mut next = SetRecord { generation: self.generation + 1, clean, ..self.clone() };
+        let lost = states.lost.clone();
+        let mut next = SetRecord { generation: self.generation + 1, clean, lost, ..self.clone() };
         for (member, state) in next.members.iter_mut().zip(&states.members) {
             member.state = *state;
         }

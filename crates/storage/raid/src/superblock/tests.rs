@@ -28,6 +28,7 @@ pub(crate) fn set(level: Level, members: u8) -> SetRecord {
         members: (1..=members).map(record).collect(),
         spares: Vec::new(),
         scrub: None,
+        lost: LostBlocks::default(),
     }
 }
 
@@ -108,7 +109,8 @@ fn the_bytes_are_those_of_the_document() {
 #[test]
 fn the_newer_slot_counts_and_a_torn_one_does_not() {
     let old = set(Level::Raid1, 2);
-    let new = old.next(&MemberStates { members: vec![MemberState::InSync, MemberState::Failed] }, false);
+    let states = MemberStates { members: vec![MemberState::InSync, MemberState::Failed], ..old.states() };
+    let new = old.next(&states, false);
     assert_eq!((new.generation, new.clean), (8, false));
     let (old_slot, new_slot) = (slot(&superblock(&old, 1).emit()), slot(&superblock(&new, 1).emit()));
     assert_eq!(newer(&old_slot, &new_slot), Ok((superblock(&new, 1), Slot::Second)));
@@ -140,9 +142,9 @@ fn what_is_not_certain_is_no_superblock() {
         assert_eq!(newer(&good, other), Err(NoSuperblock::Contradictory));
     }
     let mut newer_version = superblock(&record, 1).emit();
-    newer_version[8] = 3;
+    newer_version[8] = 4;
     assert_eq!(newer(&slot(&newer_version), &good).map(|(_, slot)| slot), Ok(Slot::Second), "it is torn");
-    assert_eq!(newer(&slot(&summed(newer_version)), &good), Err(NoSuperblock::NewerVersion(3)));
+    assert_eq!(newer(&slot(&summed(newer_version)), &good), Err(NoSuperblock::NewerVersion(4)));
     // A program that knows no journal on a device of its own leaves such a set alone, and one without it is written as before.
     let on_device = superblock(&SetRecord { journal_device: Some(uuid(9)), ..record.clone() }, 1).emit();
     assert_eq!((on_device[8], superblock(&record, 1).emit()[8]), (2, 1));
@@ -150,6 +152,17 @@ fn what_is_not_certain_is_no_superblock() {
         let mut other = bytes;
         other[8] = version;
         assert_eq!(newer(&slot(&summed(other)), &good), Err(NoSuperblock::WrongValue(64)));
+    }
+    // A program that knows no lost blocks would read them: it leaves such a set alone, until there are none any more.
+    let mut lost = record.clone();
+    lost.lost.insert(2, 5..9);
+    let with_lost = superblock(&lost, 1).emit();
+    assert_eq!((with_lost[8], with_lost[304], with_lost.len()), (3, 1, 320 + 3 * 32 + 24));
+    assert_eq!(newer(&slot(&with_lost), &slot(&[])).map(|(found, _)| found.set), Ok(lost));
+    for (bytes, version) in [(with_lost, 1), (superblock(&record, 1).emit(), 3)] {
+        let mut other = bytes;
+        other[8] = version;
+        assert_eq!(newer(&slot(&summed(other)), &good), Err(NoSuperblock::WrongValue(304)));
     }
     let stranger = slot(&superblock(&record, 77).emit());
     assert_eq!(newer(&stranger, &good), Err(NoSuperblock::Wrong(BadRecord::NotInSet(uuid(77)))));
@@ -211,32 +224,41 @@ fn records() -> impl Strategy<Value = Superblock> {
         (any::<(bool, bool)>(), prop::option::of(any::<((bool, bool), [u64; 5], u32)>())),
         1..u64::MAX,
         "[a-zäß]{0,16}",
-        (0..1u64 << 30, 0..1u64 << 20, 0..1u64 << 20),
+        (
+            (0..1u64 << 30, 0..1u64 << 20, 0..1u64 << 20),
+            prop::collection::vec((0..1u64 << 20, 1..9u64, any::<u8>()), 0..9),
+        ),
     )
-        .prop_map(|(level, members, spares, ((clean, has_journal), scrub), generation, name, areas)| {
-            let count = members.len() as u8;
-            let mut record = set(level, count);
-            record.members.iter_mut().zip(members).for_each(|(member, state)| member.state = state);
-            record.spares = (0..spares).map(|spare| uuid(100 + spare)).collect();
-            record.areas = Areas::plan(8 << 30, areas.0, areas.1, areas.2).expect("room");
-            let can_have = level.parity_strips() > 0 && areas.0 > 0;
-            record.journal_device = (has_journal && can_have).then(|| uuid(99));
-            record.scrub = scrub.map(|((repairs, has_ended), numbers, wrong)| {
-                let [stripes, degraded, unreadable, mismatches, repaired] = numbers;
-                let wrong_blocks = (0..u32::from(count)).map(|member| wrong ^ member).collect();
-                ScrubRecord {
-                    repairs,
-                    has_ended,
-                    stripes,
-                    degraded,
-                    unreadable,
-                    mismatches,
-                    repaired,
-                    wrong_blocks,
+        .prop_map(
+            |(level, members, spares, ((clean, has_journal), scrub), generation, name, (areas, lost))| {
+                let count = members.len() as u8;
+                let mut record = set(level, count);
+                record.members.iter_mut().zip(members).for_each(|(member, state)| member.state = state);
+                record.spares = (0..spares).map(|spare| uuid(100 + spare)).collect();
+                record.areas = Areas::plan(8 << 30, areas.0, areas.1, areas.2).expect("room");
+                let can_have = level.parity_strips() > 0 && areas.0 > 0;
+                record.journal_device = (has_journal && can_have).then(|| uuid(99));
+                record.scrub = scrub.map(|((repairs, has_ended), numbers, wrong)| {
+                    let [stripes, degraded, unreadable, mismatches, repaired] = numbers;
+                    let wrong_blocks = (0..u32::from(count)).map(|member| wrong ^ member).collect();
+                    ScrubRecord {
+                        repairs,
+                        has_ended,
+                        stripes,
+                        degraded,
+                        unreadable,
+                        mismatches,
+                        repaired,
+                        wrong_blocks,
+                    }
+                });
+                for (start, blocks, member) in lost {
+                    let last = record.areas.data.bytes >> record.block_size.shift();
+                    record.lost.insert(usize::from(member % count), start..(start + blocks).min(last));
                 }
-            });
-            Superblock { set: SetRecord { generation, clean, name, ..record }, member: uuid(count) }
-        })
+                Superblock { set: SetRecord { generation, clean, name, ..record }, member: uuid(count) }
+            },
+        )
 }
 
 proptest! {

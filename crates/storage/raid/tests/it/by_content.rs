@@ -7,7 +7,7 @@ use block::{BlockDevice, BlockSize, Buffer, Durability, Extent};
 use raid::choose::{FoundSet, Trust, find};
 use raid::disks::{Disk as NamedDisk, MemberParts, OpenSet, create, look_at, open};
 use raid::superblock::{Areas, MemberRecord, SetRecord, Uuid, area_copies};
-use raid::{Assembly, Level, MemberState, MemberStates, Origin, RaidDevice};
+use raid::{Assembly, Level, LostBlocks, MemberState, MemberStates, Origin, RaidDevice};
 
 use crate::disk::Disk;
 use crate::world::{HereSpawner, StepClock, draw, end, once_in, seed};
@@ -54,6 +54,7 @@ pub(crate) fn record(level: Level, members: u8, checksums_bytes: u64) -> SetReco
         members: (1..=members).map(member).collect(),
         spares: Vec::new(),
         scrub: None,
+        lost: LostBlocks::default(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lba};
 use raid::{Level, MemberState, Origin, RaidDevice, Scrubbed};
 
 use crate::disk::Disk;
@@ -24,6 +24,8 @@ pub(crate) struct Trouble {
     pub(crate) lost_members: bool,
     /// Blocks change by themselves, and have checksums.
     pub(crate) corruption: bool,
+    /// Blocks of members cannot be read, until they are written.
+    pub(crate) bad_sectors: bool,
 }
 
 /// One case of a seed: `Err` says what was wrong.
@@ -43,7 +45,8 @@ pub(crate) fn crash_at(
     number: u64,
     polls: u64,
 ) -> Option<Result<(), String>> {
-    let trouble = Trouble { crashes: false, failures: false, lost_members: true, corruption };
+    let trouble =
+        Trouble { crashes: false, failures: false, lost_members: true, corruption, bad_sectors: false };
     let mut scene = Scene::new(level, guard, trouble, number);
     let begun = (0..2).try_for_each(|_| scene.batch());
     if begun.is_err() {
@@ -73,7 +76,9 @@ impl Scene {
         seed(number);
         let members = level.members_min() + draw(3) as usize;
         let rows = 2 + draw(4);
-        let mut rig = match trouble.corruption {
+        let has_sums =
+            trouble.corruption || (trouble.bad_sectors && number % 2 == 1 && guard.takes_sums(level));
+        let mut rig = match has_sums {
             true => Rig::with_sums(level, members, rows, guard),
             false => Rig::new(level, members, rows, guard),
         };
@@ -102,6 +107,9 @@ impl Scene {
         }
         if self.trouble.corruption && once_in(2) {
             self.corrupt_one();
+        }
+        if self.trouble.bad_sectors && once_in(2) {
+            self.spoil_some();
         }
         let mut tasks = self.requests();
         tasks.extend(self.maintenance());
@@ -167,8 +175,11 @@ impl Scene {
                     tasks.push(Box::pin(async move {
                         for _ in 0..steps {
                             pause().await;
-                            // It may fail meanwhile, which is no fault.
-                            let _ = device.rebuild_step(member).await;
+                            // It may fail meanwhile, which is no fault; a bad sector is no reason.
+                            if let Err(error @ DeviceError::Unreadable(_)) = device.rebuild_step(member).await
+                            {
+                                model.borrow_mut().complain(format!("rebuild: {error}"));
+                            }
                         }
                     }));
                 }
@@ -212,8 +223,12 @@ impl Scene {
         if !self.rig.layout.survives(&lacking) || may_differ || self.is_spoilt() {
             return;
         }
+        let trouble = draw(4);
+        if trouble == 3 && self.trouble.bad_sectors {
+            return self.spoil_some();
+        }
         let disk = &self.rig.disks[member];
-        match draw(4) {
+        match trouble {
             0 => disk.die(),
             1 => disk.fail_write_after(draw(6)),
             2 => disk.lose_cache(),
@@ -247,7 +262,27 @@ impl Scene {
         }
     }
 
+    /// Blocks of any members go bad, mostly in columns where there are bad ones already.
+    fn spoil_some(&mut self) {
+        let layout = self.rig.layout;
+        for _ in 0..1 + draw(3) {
+            let (stripe, column) =
+                (draw(layout.stripes()), draw(if once_in(2) { 2 } else { layout.strip_blocks() }));
+            let strip = draw(layout.strips() as u64) as usize;
+            let place = layout.strip(stripe, strip);
+            self.rig.disks[place.member].spoil(self.rig.data_lba(place.lba + column));
+            let mut model = self.model.borrow_mut();
+            for data in 0..layout.data_strips() as u64 {
+                let lba = stripe * layout.stripe_blocks() + data * layout.strip_blocks() + column;
+                model.may_be_lost.insert(lba);
+            }
+        }
+    }
+
     fn is_spoilt(&self) -> bool {
+        if self.trouble.bad_sectors {
+            return false;
+        }
         self.rig.disks.iter().any(|disk| disk.is_spoilt())
     }
 
@@ -277,9 +312,12 @@ impl Scene {
         }
         let assembled = self.rig.assemble(Origin::Existing, &missing);
         self.device = Arc::new(assembled.map_err(|error| format!("assembly: {error}"))?);
-        let data = self.read_all("after a crash")?;
-        if self.rig.guard.is_journal() {
+        if self.rig.guard.is_journal() || once_in(2) {
+            let data = self.read_all("after a crash")?;
+            // What was read is there from now on, whatever member fails.
             self.model.borrow_mut().settle(&data);
+        }
+        if self.rig.guard.is_journal() {
             return Ok(());
         }
         if once_in(2) {
@@ -299,23 +337,54 @@ impl Scene {
             device.flush().await
         });
         result.map_err(|error| format!("synchronising: {error}"))?;
+        let status = self.device.status();
+        if status.unsynced_regions > 0 && !status.states.lacking().contains(&true) {
+            return Err(format!("{} regions are not synchronised", status.unsynced_regions));
+        }
         let data = self.read_all("after it was synchronised")?;
         self.model.borrow_mut().settle(&data);
         Ok(())
     }
 
-    fn read_all(&self, when: &str) -> Result<Vec<u8>, String> {
+    /// All blocks, without those that cannot be read where that is no fault.
+    fn read_all(&self, when: &str) -> Result<Vec<Option<Vec<u8>>>, String> {
         let blocks = self.model.borrow().blocks();
-        let device = Arc::clone(&self.device);
-        let data = end(async move {
-            let extent = Extent::new(0, blocks);
-            let read = device.read(extent, Buffer::zeroed((blocks * 512) as usize)).await;
-            read.map(|buffer| buffer.to_vec())
-        });
+        let (device, model) = (Arc::clone(&self.device), Rc::clone(&self.model));
+        let data = end(async move { read_blocks(&device, &model, Extent::new(0, blocks)).await });
         let data = data.map_err(|error| format!("{when}: reading: {error}"))?;
         let mut model = self.model.borrow_mut();
-        model.check(0, &data, when);
+        for (lba, content) in (0..).zip(&data) {
+            content.iter().for_each(|content| model.check(lba, content, when));
+        }
         model.fault.take().map_or(Ok(data), Err)
+    }
+
+    /// Writes all that cannot be read, and nothing else: all is there then, and the scrub behind it finds nothing that is wrong.
+    fn heal(&mut self) -> Result<(), String> {
+        let unreadable = |data: Vec<Option<Vec<u8>>>| {
+            (0..)
+                .zip(data)
+                .filter_map(|(lba, content)| content.is_none().then_some(lba))
+                .collect::<Vec<u64>>()
+        };
+        for lba in unreadable(self.read_all("before it is healed")?) {
+            let (device, model) = (Arc::clone(&self.device), Rc::clone(&self.model));
+            let written = write(device, model, Extent::new(lba, 1), Durability::Cached);
+            run(vec![Box::pin(written)], u64::MAX);
+        }
+        for stripe in 0..self.rig.layout.stripes() {
+            if let found @ (Ok(Scrubbed::Mismatch { .. } | Scrubbed::Unreadable { is_repaired: false })
+            | Err(_)) = self.scrub(stripe)
+            {
+                return Err(format!("scrubbing stripe {stripe} after all was written: {found:?}"));
+            }
+        }
+        self.model.borrow_mut().may_be_lost.clear();
+        let status = self.device.status();
+        match status.lost_blocks.iter().sum() {
+            0_u64 => Ok(()),
+            lost => Err(format!("{lost} blocks are lost after all was written")),
+        }
     }
 
     fn scrub(&self, stripe: u64) -> Result<Scrubbed, DeviceError> {
@@ -361,6 +430,9 @@ impl Scene {
             result.map_err(|error| format!("rebuilding: {error}"))?;
         }
         self.read_all("after it was rebuilt")?;
+        if self.trouble.bad_sectors {
+            self.heal()?;
+        }
         for stripe in 0..self.rig.layout.stripes() {
             match self.scrub(stripe) {
                 Ok(Scrubbed::Right | Scrubbed::Unreadable { is_repaired: true }) => {}
@@ -402,9 +474,21 @@ async fn write(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Exten
     let (lba, blocks) = (extent.lba.0, extent.blocks.0);
     let (value, data) = model.borrow_mut().write_begins(lba, blocks, false);
     let result = device.write(extent, Buffer::from(&data[..]).share(), durability).await;
+    if is_excused(&device, &model, &result) {
+        return model.borrow_mut().write_dropped(lba, blocks, value);
+    }
     if expect(&model, "write", result).is_some() {
         model.borrow_mut().write_ended(lba, blocks, value, durability == Durability::Stable);
     }
+}
+
+/// Data of a member that is missing have no place where another member has a bad sector.
+fn is_excused(device: &RaidDevice, model: &RefCell<Model>, result: &Result<(), DeviceError>) -> bool {
+    let is_degraded = device.status().states.lacking().contains(&true);
+    matches!(result, Err(DeviceError::Unreadable(_)))
+        && device.layout().has_parity()
+        && is_degraded
+        && !model.borrow().may_be_lost.is_empty()
 }
 
 async fn clear(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Extent) {
@@ -413,6 +497,9 @@ async fn clear(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Exten
     let (value, _) = model.borrow_mut().write_begins(lba, blocks, true);
     let result =
         if once_in(2) { device.unmap(extent).await } else { device.write_zeroes(extent, once_in(2)).await };
+    if is_excused(&device, &model, &result) {
+        return model.borrow_mut().write_dropped(lba, blocks, value);
+    }
     if expect(&model, "write of zeros", result).is_some() {
         model.borrow_mut().write_ended(lba, blocks, value, false);
     }
@@ -445,9 +532,35 @@ async fn flush(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>) {
 
 async fn read(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Extent) {
     pause().await;
-    let buffer = Buffer::zeroed((extent.blocks.0 * 512) as usize);
-    let result = device.read(extent, buffer).await;
-    if let Some(data) = expect(&model, "read", result) {
-        model.borrow_mut().check(extent.lba.0, &data, "a read");
+    let result = read_blocks(&device, &model, extent).await;
+    for (lba, content) in (extent.lba.0..).zip(expect(&model, "read", result).into_iter().flatten()) {
+        content.iter().for_each(|content| model.borrow_mut().check(lba, content, "a read"));
     }
+}
+
+/// Reads an extent, and if that cannot be read as a whole its blocks; `None` for those that cannot, where that is no fault.
+async fn read_blocks(
+    device: &RaidDevice,
+    model: &RefCell<Model>,
+    extent: Extent,
+) -> Result<Vec<Option<Vec<u8>>>, DeviceError> {
+    let read = |extent: Extent| device.read(extent, Buffer::zeroed((extent.blocks.0 * 512) as usize));
+    let is_excused = |lba: &Lba| {
+        (extent.lba.0..extent.lba.0 + extent.blocks.0).contains(&lba.0)
+            && model.borrow().may_be_lost.contains(&lba.0)
+    };
+    match read(extent).await {
+        Ok(data) => return Ok(data.chunks_exact(512).map(|block| Some(block.to_vec())).collect()),
+        Err(DeviceError::Unreadable(lba)) if is_excused(&lba) => {}
+        Err(error) => return Err(error),
+    }
+    let mut blocks = Vec::new();
+    for lba in extent.lba.0..extent.lba.0 + extent.blocks.0 {
+        match read(Extent::new(lba, 1)).await {
+            Ok(data) => blocks.push(Some(data.to_vec())),
+            Err(DeviceError::Unreadable(at)) if at.0 == lba && is_excused(&at) => blocks.push(None),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(blocks)
 }

@@ -116,6 +116,11 @@ impl Disk {
         self.state().bad.insert(lba);
     }
 
+    /// All blocks can be read again, with what they had.
+    pub(crate) fn recover(&self) {
+        self.state().bad.clear();
+    }
+
     /// Whether a block cannot be read, or may have something in it that nobody wrote.
     pub(crate) fn is_spoilt(&self) -> bool {
         let state = self.state();

@@ -7,6 +7,7 @@ mod by_content;
 mod crash;
 mod disk;
 mod growth;
+mod lost;
 mod model;
 mod rig;
 mod scenes;
@@ -45,7 +46,8 @@ fn all_right(levels: &[Level], guard: Guard, trouble: Trouble) {
     }
 }
 
-const NONE: Trouble = Trouble { crashes: false, failures: false, lost_members: false, corruption: false };
+const NONE: Trouble =
+    Trouble { crashes: false, failures: false, lost_members: false, corruption: false, bad_sectors: false };
 
 #[test]
 fn model_of_a_healthy_set() {
@@ -59,21 +61,24 @@ fn model_of_a_set_with_failing_members() {
 
 #[test]
 fn model_of_a_journal_with_crashes_failing_and_lost_members() {
-    let trouble = Trouble { crashes: true, failures: true, lost_members: true, corruption: false };
+    let trouble =
+        Trouble { crashes: true, failures: true, lost_members: true, corruption: false, bad_sectors: false };
     all_right(&[Level::Raid5, Level::Raid6], Guard::Journal, trouble);
 }
 
 /// The disk of the journal fails, too, and crashes with the others: it loses what was not flushed, and tears.
 #[test]
 fn model_of_a_journal_on_a_disk_of_its_own() {
-    let trouble = Trouble { crashes: true, failures: true, lost_members: true, corruption: false };
+    let trouble =
+        Trouble { crashes: true, failures: true, lost_members: true, corruption: false, bad_sectors: false };
     all_right(&[Level::Raid5, Level::Raid6], Guard::JournalDisk, trouble);
     all_right(&[Level::Raid5, Level::Raid6], Guard::JournalDisk, Trouble { corruption: true, ..trouble });
 }
 
 #[test]
 fn model_of_a_bitmap_with_crashes_failing_and_lost_members() {
-    let trouble = Trouble { crashes: true, failures: true, lost_members: true, corruption: false };
+    let trouble =
+        Trouble { crashes: true, failures: true, lost_members: true, corruption: false, bad_sectors: false };
     all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, trouble);
 }
 
@@ -88,7 +93,8 @@ fn model_of_parity_with_a_bitmap_and_crashes() {
 /// was not held when it was written, over what was rebuilt since.
 #[test]
 fn model_of_seeds_that_found_faults() {
-    let trouble = Trouble { crashes: true, failures: true, lost_members: true, corruption: false };
+    let trouble =
+        Trouble { crashes: true, failures: true, lost_members: true, corruption: false, bad_sectors: false };
     for (level, seed) in [
         (Level::Raid5, 55),
         (Level::Raid5, 350),
@@ -123,9 +129,29 @@ fn model_of_a_crash_at_every_point() {
 
 #[test]
 fn model_of_corrupt_blocks_with_checksums() {
-    let trouble = Trouble { crashes: true, failures: true, lost_members: true, corruption: true };
+    let trouble =
+        Trouble { crashes: true, failures: true, lost_members: true, corruption: true, bad_sectors: false };
     all_right(&[Level::Raid5, Level::Raid6], Guard::Journal, trouble);
     all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, trouble);
+}
+
+/// Sectors go bad, more of a stripe than the set can tell, with failing and lost members and crashes: a read returns what was written or a
+/// medium error, a rebuild gets to its end, and what is written is there.
+#[test]
+fn model_of_bad_sectors() {
+    let trouble =
+        Trouble { crashes: true, failures: true, lost_members: true, corruption: false, bad_sectors: true };
+    for trouble in [trouble, Trouble { crashes: false, lost_members: false, ..trouble }] {
+        all_right(&[Level::Raid5, Level::Raid6], Guard::Journal, trouble);
+        all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, trouble);
+    }
+    all_right(&[Level::Raid5, Level::Raid6], Guard::JournalDisk, trouble);
+    // Parity may not fit after a crash, without a journal: no member may lack then.
+    all_right(
+        &[Level::Raid5, Level::Raid6],
+        Guard::Bitmap,
+        Trouble { failures: false, lost_members: false, ..trouble },
+    );
 }
 
 /// The check finds copies that differ where no bitmap tells that they may.

@@ -1,5 +1,7 @@
 //! What every block of a set may have in it: now, and after a crash.
 
+use std::collections::BTreeSet;
+
 use crate::disk::BLOCK;
 use crate::world::draw;
 
@@ -38,6 +40,8 @@ pub(crate) struct Model {
     pub(crate) is_durable: bool,
     /// The first thing that was wrong.
     pub(crate) fault: Option<String>,
+    /// Blocks that a medium error is no fault of: they were in columns with bad sectors.
+    pub(crate) may_be_lost: BTreeSet<u64>,
 }
 
 impl Model {
@@ -45,7 +49,13 @@ impl Model {
     pub(crate) fn new(blocks: u64, is_durable: bool) -> Model {
         let zero = Value { number: 0, is_zero: true };
         let block = |_| Block { now: vec![zero], crash: vec![zero] };
-        Model { blocks: (0..blocks).map(block).collect(), next: 1, is_durable, fault: None }
+        Model {
+            blocks: (0..blocks).map(block).collect(),
+            next: 1,
+            is_durable,
+            fault: None,
+            may_be_lost: BTreeSet::new(),
+        }
     }
 
     pub(crate) fn blocks(&self) -> u64 {
@@ -131,11 +141,11 @@ impl Model {
         }
     }
 
-    /// What was read is what there is, on stable storage.
-    pub(crate) fn settle(&mut self, data: &[u8]) {
-        self.check(0, data, "when all is settled");
-        for ((lba, block), content) in (0..).zip(&mut self.blocks).zip(data.chunks_exact(BLOCK)) {
-            block.now.retain(|value| value.content(lba)[..] == *content);
+    /// What was read is what there is, on stable storage; of what could not be read that is not known.
+    pub(crate) fn settle(&mut self, data: &[Option<Vec<u8>>]) {
+        for ((lba, block), content) in (0..).zip(&mut self.blocks).zip(data) {
+            let Some(content) = content else { continue };
+            block.now.retain(|value| value.content(lba)[..] == content[..]);
             block.now.drain(..block.now.len().saturating_sub(1));
             block.crash = block.now.clone();
         }

@@ -25,6 +25,11 @@ impl Guard {
     pub(crate) fn is_journal(self) -> bool {
         matches!(self, Guard::Journal | Guard::JournalDisk)
     }
+
+    /// Whether it tells where blocks may not fit their checksums after a crash.
+    pub(crate) fn takes_sums(self, level: Level) -> bool {
+        self.is_journal() || (self == Guard::Bitmap && matches!(level, Level::Raid1 | Level::Raid10))
+    }
 }
 
 pub(crate) struct Rig {

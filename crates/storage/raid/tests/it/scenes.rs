@@ -36,7 +36,7 @@ pub(crate) fn read(device: &Arc<RaidDevice>, lba: u64, blocks: u64) -> Vec<u8> {
     data.expect("read").to_vec()
 }
 
-fn flush(device: &Arc<RaidDevice>) -> Result<(), DeviceError> {
+pub(crate) fn flush(device: &Arc<RaidDevice>) -> Result<(), DeviceError> {
     let device = Arc::clone(device);
     end(async move { device.flush().await })
 }
