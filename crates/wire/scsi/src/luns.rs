@@ -60,8 +60,9 @@ impl LunAddress {
     }
 }
 
-/// The number in an address of a single level and of a form that initiators make up themselves: peripheral device addressing
-/// on bus 0, or flat space addressing, for small numbers too.
+/// The number in a single-level address that initiators form themselves: flat space addressing, and peripheral device
+/// addressing (SAM-5 4.7.7.2) with its bus identifier as bits 8 to 13 of the number. libiscsi, QEMU and LIO write LUN 256
+/// as 0100h; a target without buses has no other use for that address.
 #[inline]
 pub fn flat_number(lun: u64) -> Option<u16> {
     let first = (lun >> 48) as u16;
@@ -69,8 +70,7 @@ pub fn flat_number(lun: u64) -> Option<u16> {
         return None;
     }
     match first >> 14 {
-        0b00 if first < 256 => Some(first),
-        0b01 => Some(first & 0x3fff),
+        0b00 | 0b01 => Some(first & 0x3fff),
         _ => None,
     }
 }
@@ -149,7 +149,8 @@ mod tests {
     #[test]
     fn only_flat_forms_have_a_flat_number() {
         assert_eq!(flat_number(0x0001_0002_0000_0000), None);
-        assert_eq!(flat_number(0x0101_0000_0000_0000), None, "bus 1");
+        assert_eq!(flat_number(0x0101_0000_0000_0000), Some(257), "as libiscsi writes it");
+        assert_eq!(flat_number(0x412c_0000_0000_0000), Some(300));
         assert_eq!(flat_number(REPORT_LUNS_WELL_KNOWN), None);
         assert_eq!(flat_number(0x4003_0000_0000_0000), Some(3), "flat space addressing of a small number");
     }
