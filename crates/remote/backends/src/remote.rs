@@ -275,15 +275,15 @@ fn find_secret(
         return Ok(());
     }
     let Some(account) = account else { return Ok(()) };
-    let secret = match std::env::var(variable) {
-        Ok(secret) => Zeroizing::new(secret),
-        Err(_) => asked_for(&account.name, variable)?,
+    let secret = match secrets::in_environment(variable) {
+        Some(secret) => secret,
+        None => asked_for(&account.name, variable)?,
     };
-    account.secret = Secret::new(secret.as_bytes());
+    account.secret = Secret::new(&secret);
     Ok(())
 }
 
-fn asked_for(name: &str, variable: &str) -> Result<Zeroizing<String>, Failure> {
+fn asked_for(name: &str, variable: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     secrets::ask(&format!("secret of {name}: "))?.ok_or_else(|| {
         Failure::refused(format!(
             "the secret of {name:?} is missing: set {variable}, or name a file that holds it"

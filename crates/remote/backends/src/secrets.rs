@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 
-pub use initiator::secret_file::{Exposed, exposed, read, read_key};
+pub use initiator::secret_file::{Exposed, exposed, in_environment, read, read_key, without_line_end};
 
 /// Asks for a secret with this prompt, without echo; `None` if there is no terminal.
 pub type Ask = fn(&str) -> Option<io::Result<String>>;
@@ -29,10 +29,10 @@ pub fn ask_by(ask: Ask) {
 ///
 /// # Errors
 /// Reading the answer failed.
-pub fn ask(question: &str) -> Result<Option<Zeroizing<String>>, Failure> {
+pub fn ask(question: &str) -> Result<Option<Zeroizing<Vec<u8>>>, Failure> {
     let answer = ASK.get().and_then(|ask| ask(question)).transpose();
     let answer = answer.map_err(|error| Failure::refused(format!("cannot ask for the secret: {error}")))?;
-    Ok(answer.map(Zeroizing::new))
+    Ok(answer.map(|answer| without_line_end(Zeroizing::new(answer.into_bytes()))))
 }
 
 /// Whether a URL holds a secret: `user%secret@`, as libiscsi writes it, `user:password@`, as the web does, or

@@ -244,15 +244,13 @@ impl Connector {
         let Url { place, target, options, .. } = &self.url;
         // Read at every login, as secrets of iSCSI are.
         let key = options.key_file.as_deref().map(|path| {
-            let read =
+            let secret =
                 secret_file::read(path).map_err(|error| OpenError::Key { path: path.to_owned(), error })?;
-            // As the server reads it.
-            let secret = read.trim_ascii_end();
             if secret.is_empty() {
                 let error = io::Error::new(io::ErrorKind::InvalidData, "it is empty");
                 return Err(OpenError::Key { path: path.to_owned(), error });
             }
-            Ok((Psk::from_secret(secret), options.cipher))
+            Ok((Psk::from_secret(&secret), options.cipher))
         });
         let key = key.transpose()?;
         let link = link::find(place, target, options, time, self.random).await?;

@@ -84,13 +84,13 @@ pub(crate) fn chap(settings: &Settings, random: Random) -> Result<Option<ChapCla
     Ok(Some(ChapClaim { algorithms: settings.chap.clone(), initiator, target }))
 }
 
-/// An account with its secret, which may be in a file: its first line.
+/// An account with its secret, which may be in a file.
 fn account(account: Option<&Credentials>, file: Option<&Path>) -> Result<Option<Credentials>, OpenError> {
     let Some(path) = file else { return Ok(account.cloned()) };
     let account = account.ok_or_else(|| OpenError::SecretWithoutUser(path.to_owned()))?;
-    let read = secret_file::read(path).map_err(|error| OpenError::Secret { path: path.to_owned(), error })?;
-    let secret = read.strip_suffix(b"\n").map_or(&read[..], |line| line.strip_suffix(b"\r").unwrap_or(line));
-    Ok(Some(Credentials { name: account.name.clone(), secret: Secret::new(secret) }))
+    let secret =
+        secret_file::read(path).map_err(|error| OpenError::Secret { path: path.to_owned(), error })?;
+    Ok(Some(Credentials { name: account.name.clone(), secret: Secret::new(&secret) }))
 }
 
 fn challenge(random: Random) -> Challenge {

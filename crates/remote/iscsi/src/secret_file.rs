@@ -1,8 +1,11 @@
-//! Files that hold a secret: the one rule for all of them, and reading them. Servers, initiators and agents use it alike.
+//! Files that hold a secret: who may read them, and which of their bytes are the secret. Servers, initiators and agents follow
+//! these rules.
 
+use std::env;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -35,15 +38,27 @@ fn quoted(path: &Path) -> String {
     format!("{}{}", if path.starts_with('-') { "-- " } else { "" }, shell::word(&path))
 }
 
-/// What is in a file that holds a secret.
+/// The secret in a file.
 ///
 /// # Errors
 /// The system's; that others than its owner may use it ([`Exposed`]); that it is too long.
 pub fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
-    read_at_most(path, SECRET_FILE_BYTES_MAX)
+    read_at_most(path, SECRET_FILE_BYTES_MAX).map(without_line_end)
 }
 
-/// The same of a private key in PEM, which may stand below pages of text (`certtool` writes them).
+/// The secret in a variable of the environment, if it is set.
+pub fn in_environment(variable: &str) -> Option<Zeroizing<Vec<u8>>> {
+    env::var_os(variable).map(|value| without_line_end(Zeroizing::new(value.into_vec())))
+}
+
+/// A secret ends where its text does: editors and `echo` append a line end, which is not part of it. Blanks are.
+pub fn without_line_end(mut text: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
+    let end = text.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
+    text.truncate(end);
+    text
+}
+
+/// A private key in PEM, which may stand below pages of text (`certtool` writes them).
 ///
 /// # Errors
 /// As [`read`].
@@ -79,6 +94,15 @@ const KEY_FILE_BYTES_MAX: usize = 64 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn line_ends_are_no_part_of_a_secret_and_blanks_are() {
+        let secret = |text: &str| without_line_end(Zeroizing::new(text.as_bytes().to_vec())).to_vec();
+        for text in ["se cret ", "se cret \n", "se cret \r\n", "se cret \n\n"] {
+            assert_eq!(secret(text), b"se cret ", "{text:?}");
+        }
+        assert_eq!(secret("\r\n"), b"");
+    }
 
     #[test]
     fn a_file_that_others_may_use_is_told() {

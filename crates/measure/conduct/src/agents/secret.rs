@@ -16,13 +16,12 @@ const VARIABLE: &str = "LINERATE_AGENT_SECRET";
 /// # Errors
 /// There is none, it is too short, or others than its owner may read its file.
 pub fn find(file: Option<&Path>, option: &str) -> Result<Secret, Failure> {
-    let (text, from) = match (file, std::env::var(VARIABLE)) {
+    let (text, from) = match (file, secrets::in_environment(VARIABLE)) {
         (Some(file), _) => (of_file(file)?, file.display().to_string()),
-        (None, Ok(text)) => (Zeroizing::new(text.into_bytes()), VARIABLE.to_owned()),
-        (None, Err(_)) => (asked_for(option)?, "the terminal".to_owned()),
+        (None, Some(text)) => (text, VARIABLE.to_owned()),
+        (None, None) => (asked_for(option)?, "the terminal".to_owned()),
     };
-    let end = text.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
-    Secret::new(&text[..end]).ok_or_else(|| {
+    Secret::new(&text).ok_or_else(|| {
         let least = Secret::BYTES_MIN;
         Failure::refused(format!(
             "the agents' secret from {from} is shorter than {least} bytes, and could be guessed; make one with \
@@ -38,8 +37,7 @@ fn of_file(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
 }
 
 fn asked_for(option: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    let secret = secrets::ask("secret of the agents: ")?;
-    secret.map(|secret| Zeroizing::new(secret.as_bytes().to_vec())).ok_or_else(|| {
+    secrets::ask("secret of the agents: ")?.ok_or_else(|| {
         Failure::refused(format!(
             "the agents' secret is missing: name a file that holds it with {option}, or set {VARIABLE}"
         ))

@@ -17,11 +17,7 @@ pub(super) fn read<'a>(section: &Section<'a>, example: &str) -> Option<(Placed<&
             refuse(&file, "there are two secrets; keep `secret` or `secret-file`".to_owned())
         }
         (None, Some(file)) => match secrets::read(Path::new(file.value)) {
-            // Editors end a file with a newline, which is not part of the secret.
-            Ok(bytes) => {
-                let bytes = bytes.trim_ascii_end().to_vec();
-                Some((file, bytes))
-            }
+            Ok(bytes) => Some((file, bytes.to_vec())),
             Err(error) => refuse(&file, format!("cannot read the secret in {}: {error}", file.value)),
         },
         (secret, None) => {
