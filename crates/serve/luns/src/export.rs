@@ -50,6 +50,15 @@ impl NamePattern {
         NamePattern { stem: stem.unwrap_or(pattern).to_ascii_lowercase(), open_ended: stem.is_some() }
     }
 
+    /// A name that matches: with `rest` behind the stem if the pattern has a star. `None` if every name matches.
+    pub fn example(&self, rest: &str) -> Option<String> {
+        match (self.open_ended, self.stem.is_empty()) {
+            (true, true) => None,
+            (true, false) => Some(format!("{}{rest}", self.stem)),
+            (false, _) => Some(self.stem.clone()),
+        }
+    }
+
     /// Whether `name` matches.
     pub fn matches(&self, name: &str) -> bool {
         let name = name.to_ascii_lowercase();
@@ -65,5 +74,15 @@ mod tests {
     fn a_pattern_with_a_star_matches_what_begins_so() {
         assert!(NamePattern::new("iqn.1993-08.org.debian:*").matches("iqn.1993-08.ORG.debian:01:ab"));
         assert!(!NamePattern::new("iqn.1993-08.org.debian:01").matches("iqn.1993-08.org.debian:012"));
+    }
+
+    #[test]
+    fn an_example_of_a_pattern_matches_it() {
+        for (pattern, example) in [("iqn.a:*", Some("iqn.a:HOST")), ("iqn.a:b", Some("iqn.a:b")), ("*", None)]
+        {
+            let pattern = NamePattern::new(pattern);
+            assert_eq!(pattern.example("HOST").as_deref(), example);
+            assert!(example.is_none_or(|example| pattern.matches(example)), "{pattern}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! What to type on an initiator to use the LUNs of a target: on Linux, Windows and ESXi, for QEMU and for libiscsi's tools.
-//! Secrets are never shown: SECRET stands for the account's, TARGET_SECRET for what the target proves.
+//! Secrets are never shown: SECRET stands for the account's, TARGET_SECRET for what the target proves. HOST stands for the part of
+//! an initiator's name that a pattern leaves open.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -14,7 +15,7 @@ struct Way<'a> {
     target: &'a Target,
     /// Addresses that initiators can reach, not wildcards: at least one.
     portals: Vec<SocketAddr>,
-    /// A name that the target lets in, if it has a list.
+    /// A name that the target admits, if it does not admit any.
     initiator: Option<String>,
     /// The CHAP name of an account that the target believes, if it wants one.
     user: Option<&'a str>,
@@ -41,7 +42,7 @@ impl<'a> Way<'a> {
         let user =
             chap.and_then(|chap| chap.accounts.first()).map(|account| account.credentials.name.as_str());
         let mutual = chap.and_then(|chap| chap.mutual.as_ref()).map(|credentials| credentials.name.as_str());
-        let initiator = target.initiators.as_ref().and_then(|names| names.first()).map(ToString::to_string);
+        let initiator = target.initiators.as_ref().and_then(|names| names.first()?.example("HOST"));
         (!portals.is_empty()).then_some(Way { target, portals, initiator, user, mutual })
     }
 
@@ -57,7 +58,10 @@ impl<'a> Way<'a> {
         let mut text = String::new();
         if let Some(name) = &self.initiator {
             // Writing into a String does not fail.
-            let _ = writeln!(text, "  The initiator's name must be one of the target's list, such as {name}");
+            let _ = writeln!(
+                text,
+                "  The target admits listed initiators only. Set the initiator's name, such as {name}"
+            );
         }
         systems.iter().for_each(|(system, lines, mark)| text += &labelled(system, lines, *mark));
         text
@@ -194,12 +198,14 @@ portal=[2001:db8::1]:3260,target=iqn.2026-01.io.linerate:vm1,lun=7
     fn a_target_with_a_list_of_initiators_names_one_of_them() {
         let text = told(&format!("initiators = [\"iqn.1993-08.org.debian:*\"]\n{LUN}"));
         for line in [
-            "vm1\n  The initiator's name must be one of the target's list, such as iqn.1993-08.org.debian:*\n",
-            "lun=7,initiator-name=iqn.1993-08.org.debian:*\n",
-            "iscsi-inq -i 'iqn.1993-08.org.debian:*' 'iscsi://",
+            "vm1\n  The target admits listed initiators only. Set the initiator's name, such as iqn.1993-08.org.debian:HOST\n",
+            "lun=7,initiator-name=iqn.1993-08.org.debian:HOST\n",
+            "iscsi-inq -i 'iqn.1993-08.org.debian:HOST' 'iscsi://",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
+        let text = told(&format!("initiators = [\"*\"]\n{LUN}"));
+        assert!(!text.contains("initiator-name") && !text.contains("listed initiators"), "{text}");
     }
 
     #[test]
