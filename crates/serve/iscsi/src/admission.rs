@@ -250,7 +250,7 @@ impl LoginDriver {
         self.named = Some(Arc::clone(&target));
         self.check_access(&target, request)?;
         if let Some(redirect) = &target.redirect {
-            let (address, permanent) = (redirect.address.clone(), redirect.permanent);
+            let (address, permanent) = (redirect.address.to_string(), redirect.permanent);
             return Ok(Admission::Redirect { address, permanent });
         }
         self.target = Some(target);

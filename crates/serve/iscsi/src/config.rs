@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use iscsi::chap::{Algorithm, Credentials};
 use iscsi::negotiate::Offers;
+use iscsi::target_address::TargetAddress;
+use iscsi::text::PrintableText;
 use luns::{Export, NamePattern};
 
 use crate::access::Access;
@@ -38,7 +40,7 @@ pub struct Target {
     /// Its iSCSI name.
     pub name: String,
     /// What people call it (TargetAlias).
-    pub alias: Option<String>,
+    pub alias: Option<PrintableText>,
     /// Its LUNs.
     pub exports: Vec<Export>,
     /// Access control by name and network.
@@ -124,8 +126,8 @@ impl Authentication {
 /// A login redirection (RFC 7143 section 11.13.5, status class 1).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Redirect {
-    /// `host:port` or `host:port,tag`.
-    pub address: String,
+    /// "The comma and portal-group-tag MUST be omitted" (RFC 7143 section 13.8).
+    pub address: TargetAddress,
     /// 0102h instead of 0101h: the initiator may remember it.
     pub permanent: bool,
 }

@@ -36,7 +36,7 @@ pub(crate) fn describe<'a>(
     for target in targets {
         line(&mut text, "TargetName", &target.name);
         if let Some(alias) = &target.alias {
-            line(&mut text, "TargetAlias", alias);
+            line(&mut text, "TargetAlias", alias.as_str());
         }
         for portal in portals.iter().filter(|portal| target.is_reached_by(portal.tag)) {
             if let Some(address) = address_for(portal, requester.local) {

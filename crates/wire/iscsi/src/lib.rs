@@ -4,7 +4,7 @@
 //! asks the clock or draws a random number, and a CDB is opaque: what a command means is the business of others.
 //!
 //! Reading order: [`pdu`] (the wire), [`serial`] (its sequence numbers), [`digest`], [`text`], [`keys`] and
-//! [`negotiate`] (what the two sides agree on), [`name`] and [`chap`] (who they are), [`login`] (how a
+//! [`negotiate`] (what the two sides agree on), [`name`], [`target_address`] and [`chap`] (who they are, and where), [`login`] (how a
 //! connection begins), [`framing`] (where PDUs begin and end from then on), [`target`] and [`initiator`] (the full
 //! feature phase, one half each).
 
@@ -24,4 +24,5 @@ pub mod pdu;
 pub mod serial;
 mod slab;
 pub mod target;
+pub mod target_address;
 pub mod text;

@@ -133,6 +133,22 @@ fn options_of_a_volume_beside_its_specification_win() {
 }
 
 #[test]
+fn text_that_a_protocol_cannot_carry_is_refused() {
+    refused(&with_target("alias = \"\""), "6:9", "it is empty");
+    refused(&with_target("alias = \"a\\u0000b=c\""), "6:9", "a control character");
+    refused(&with_target(&format!("alias = \"{}\"", "x".repeat(256))), "6:9", "it has 256 bytes");
+    refused(&with_target("[target.redirect]\naddress = \"127.0.0.1:99999\""), "7:11", "a port is a number");
+    refused(&with_target("[target.redirect]\naddress = \"\""), "7:11", "a host is an IPv4 address");
+    refused("[[portal]]\nlisten = \"127.0.0.1\"\nadvertise = \":3260\"", "3:13", "a host is an IPv4 address");
+    let user = "[[target.chap.account]]\nuser = \"a\\nb\"\nsecret = \"twelve-bytes-and-more\"";
+    refused(&with_target(user), "7:8", "a control character");
+    let export =
+        "[volume.a]\nspec = \"ram:1MiB\"\n[nbd]\nlisten = [\"127.0.0.1\"]\n[[nbd.export]]\nvolume = \"a\"\n";
+    refused(&format!("{export}name = \"a\\u0000b\""), "7:8", "no control characters");
+    refused(&format!("{export}description = \"a\\nb\""), "7:15", "no control characters");
+}
+
+#[test]
 fn targets_are_checked() {
     refused("[[target]]\nname = \"iqn.2026-01.com.example:t\"", "1:1", "has no LUN");
     refused(&with_target("networks = [\"10.0.0.0/33\"]"), "6:13", "not a network");

@@ -147,8 +147,8 @@ impl Negotiator {
                 Role::Initiator => (Key::InitiatorAlias, &mut self.parameters.initiator_alias),
                 Role::Target => (Key::TargetAlias, &mut self.parameters.target_alias),
             };
-            text::append(out, key.name(), &alias);
-            *place = Some(alias);
+            text::append(out, key.name(), alias.as_str());
+            *place = Some(alias.to_string());
         }
     }
 

@@ -4,6 +4,7 @@ use derive_more::Display;
 
 use super::setting::Setting;
 use crate::keys::{Key, Rule};
+use crate::text::PrintableText;
 
 /// CRC32C or nothing (RFC 7143 section 13.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -132,8 +133,8 @@ pub struct Offers {
     pub task_reporting: Vec<TaskReporting>,
     /// 0 to 31.
     pub protocol_level: u8,
-    /// Our alias; at most 255 bytes.
-    pub alias: Option<String>,
+    /// Our alias.
+    pub alias: Option<PrintableText>,
 }
 
 impl Parameters {

@@ -157,7 +157,7 @@ prop_compose! {
         segments in prop::array::uniform3(512u32..0x100_0000),
         (default_time2wait_s, default_time2retain_s) in (0u16..=3600, 0u16..=3600),
         (error_recovery_level, protocol_level) in (0u8..=2, 0u8..=31),
-        alias in prop::option::of("[a-z ]{1,40}"),
+        alias in prop::option::of("[a-z ]{1,40}".prop_map(|alias| alias.parse().expect("printable"))),
     ) -> Offers {
         let [max_recv_data_segment_length, max_burst_length, first_burst_length] = segments;
         Offers {

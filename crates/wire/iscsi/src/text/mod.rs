@@ -9,9 +9,11 @@
 //! what that means is for the negotiation to say.
 
 mod assembly;
+mod printable;
 mod value;
 
 pub use assembly::{Assembly, Pieces};
+pub use printable::{NotPrintable, PrintableText};
 pub use value::{Range, base64_value, binary, boolean, hex_value, number};
 
 use std::fmt;

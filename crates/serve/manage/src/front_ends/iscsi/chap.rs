@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use iscsi::chap::{Algorithm, Credentials, Secret};
+use iscsi::text::PrintableText;
 
 use target::NamePattern;
 
@@ -155,8 +156,12 @@ fn found<'a>(section: &Section<'a>) -> Option<UserAndSecret<'a>> {
     let secret = secret::read(section, "12 to 16 letters");
     let secret = secret.and_then(|(place, bytes)| checked(section, &place, &bytes));
     let (user, secret) = (user?, secret?);
-    if user.value.is_empty() {
-        return refuse(section, &user, "a user needs a name; write one such as \"alice\"");
+    if let Err(why) = user.value.parse::<PrintableText>() {
+        return refuse(
+            section,
+            &user,
+            format!("this cannot be a user's name: {why}; write one such as \"alice\""),
+        );
     }
     let credentials = Credentials { name: user.value.to_owned(), secret };
     Some(UserAndSecret { user, credentials })

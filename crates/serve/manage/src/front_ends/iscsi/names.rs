@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use iscsi::name::Name;
+use iscsi::name::{NAME_BYTES_MAX, Name};
 use target::NamePattern;
 
 use crate::config::Section;
@@ -22,7 +22,7 @@ impl FromStr for InitiatorPattern {
     fn from_str(text: &str) -> Result<InitiatorPattern, Unfit> {
         match text.strip_suffix('*') {
             None => Name::new(text).map(drop).map_err(|error| Unfit(error.to_string()))?,
-            Some(stem) if stem.bytes().all(legal) => {}
+            Some(stem) if stem.len() <= NAME_BYTES_MAX && stem.bytes().all(legal) => {}
             Some(stem) => {
                 let sentence =
                     format!("`{stem}` begins no iSCSI name; write one such as iqn.1993-08.org.debian:*");
@@ -47,7 +47,8 @@ mod tests {
         assert!("iqn.1993-08.org.debian:*".parse::<InitiatorPattern>().is_ok());
         assert!("iqn.1993-08.org.debian:01:abc".parse::<InitiatorPattern>().is_ok());
         assert!("*".parse::<InitiatorPattern>().is_ok());
-        for bad in ["debian", "iqn.1993-08.org.debian*:x", "a b*"] {
+        let long = format!("iqn.1993-08.org.debian:{}*", "x".repeat(300));
+        for bad in ["", "debian", "iqn.1993-08.org.debian*:x", "a b*", "iqn.a\n*", &long] {
             assert!(bad.parse::<InitiatorPattern>().is_err(), "{bad}");
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::config::Address;
 use crate::config::Section;
+use iscsi::target_address::TargetAddress;
 use reactor::StreamOptions;
 use target::ISCSI;
 use volume::spec::Bytes;
@@ -13,8 +14,8 @@ pub struct Portal {
     pub listen: Address,
     /// Its portal group tag, 1 unless said otherwise.
     pub group: u16,
-    /// What discovery says instead: `host:port`.
-    pub advertise: Option<String>,
+    /// The address that discovery returns instead.
+    pub advertise: Option<TargetAddress>,
     /// TCP congestion control by name.
     pub congestion: Option<String>,
     /// SO_SNDBUF in bytes; the system's automatic size if `None`.
@@ -36,7 +37,7 @@ impl Portal {
             front_end: ISCSI,
             listen: listen.0.into(),
             tag: *group,
-            advertise: advertise.clone(),
+            advertise: advertise.as_ref().map(ToString::to_string),
             stream: StreamOptions {
                 congestion: congestion.clone(),
                 send_buffer_bytes: *send_buffer,
@@ -64,7 +65,7 @@ pub(super) fn all(sections: &[Section<'_>]) -> Vec<Portal> {
 fn read(section: &Section<'_>) -> Option<Portal> {
     let listen = section.required("listen", section.parsed::<Address>("listen"), "\"0.0.0.0:3260\"");
     let group = section.count("group", 1..=65_535).map_or(1, |group| group.value as u16);
-    let advertise = section.text("advertise").map(|address| address.value.to_owned());
+    let advertise = section.parsed("advertise").map(|address| address.value);
     let congestion = section.text("congestion").map(|name| name.value.to_owned());
     let buffer = |key| section.parsed::<Bytes>(key).map(|bytes| bytes.value.0 as usize);
     let (send_buffer, receive_buffer) = (buffer("send-buffer"), buffer("receive-buffer"));

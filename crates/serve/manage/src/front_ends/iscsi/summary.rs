@@ -62,12 +62,12 @@ pub(super) fn told(target: &Target, portals: &[server::Portal]) -> control::Targ
     control::Target {
         front_end: ISCSI.to_owned(),
         name: target.name.to_string(),
-        alias: target.alias.clone(),
+        alias: target.alias.as_ref().map(ToString::to_string),
         portals: reached.map(|portal| portal.listen.to_string()).collect(),
         initiators: target.initiators.as_ref().map(texts),
         networks: target.networks.as_ref().map(|all| all.iter().map(ToString::to_string).collect()),
         users: target.chap.iter().flat_map(|chap| &chap.accounts).map(user).collect(),
-        redirect: target.redirect.as_ref().map(|redirect| redirect.address.clone()),
+        redirect: target.redirect.as_ref().map(|redirect| redirect.address.to_string()),
         luns: target
             .luns
             .iter()

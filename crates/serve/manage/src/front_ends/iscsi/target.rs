@@ -2,6 +2,8 @@
 
 use iscsi::name::Name;
 use iscsi::negotiate::Offers;
+use iscsi::target_address::TargetAddress;
+use iscsi::text::PrintableText;
 use server::Network;
 use target::{NamePattern, Redirect};
 
@@ -18,7 +20,7 @@ pub struct Target {
     /// Its iSCSI name.
     pub name: Name,
     /// What people call it.
-    pub alias: Option<String>,
+    pub alias: Option<PrintableText>,
     /// The portal groups that reach it; `None` is all.
     pub groups: Option<Vec<u16>>,
     /// Initiators that may use it; `None` for any.
@@ -92,7 +94,7 @@ fn read(
     portals: &[Portal],
 ) -> Option<(Placed<Name>, Target)> {
     let name = section.required("name", section.parsed::<Name>("name"), "\"iqn.2026-01.com.example:disks\"");
-    let alias = section.text("alias").map(|alias| alias.value.to_owned());
+    let alias = section.parsed("alias").map(|alias| alias.value);
     let groups = groups(section, portals);
     let (initiators, networks) = (patterns(section), section.list("networks"));
     let chap =
@@ -140,10 +142,11 @@ fn groups(section: &Section<'_>, portals: &[Portal]) -> Option<Vec<u16>> {
 }
 
 fn read_redirect(section: &Section<'_>) -> Option<Redirect> {
-    let address = section.required("address", section.text("address"), "\"192.0.2.2:3260\"");
+    let address =
+        section.required("address", section.parsed::<TargetAddress>("address"), "\"192.0.2.2:3260\"");
     let permanent = section.flag("permanent").unwrap_or(false);
     section.done();
-    Some(Redirect { address: address?.value.to_owned(), permanent })
+    Some(Redirect { address: address?.value, permanent })
 }
 
 fn luns(sections: &[Section<'_>], document: &Document<'_>) -> Vec<Lun> {

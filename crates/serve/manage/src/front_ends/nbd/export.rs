@@ -85,16 +85,16 @@ pub(super) fn all(section: &Section<'_>, document: &Document<'_>, tls: Option<&T
 fn read(section: &Section<'_>, document: &Document<'_>) -> Option<Export> {
     let volume = section.required("volume", section.text("volume"), "\"vm1\"");
     let name = section.text("name");
-    if let Some(name) =
-        name.as_ref().filter(|name| name.value.len() > STRING_BYTES_MAX || name.value.is_empty())
-    {
-        let sentence = format!("a name of an export has 1 to {STRING_BYTES_MAX} bytes");
+    if let Some(name) = name.as_ref().filter(|name| name.value.is_empty() || !is_printable(name.value)) {
+        let sentence =
+            format!("a name of an export has 1 to {STRING_BYTES_MAX} bytes and no control characters");
         section.mistakes.add(name.at.clone(), sentence);
     }
     let description = section.text("description");
-    if let Some(long) = description.as_ref().filter(|text| text.value.len() > STRING_BYTES_MAX) {
-        let sentence = format!("a description has at most {STRING_BYTES_MAX} bytes");
-        section.mistakes.add(long.at.clone(), sentence);
+    if let Some(text) = description.as_ref().filter(|text| !is_printable(text.value)) {
+        let sentence =
+            format!("a description has at most {STRING_BYTES_MAX} bytes and no control characters");
+        section.mistakes.add(text.at.clone(), sentence);
     }
     let (read_only, networks) = (section.flag("read-only").unwrap_or(false), section.list("networks"));
     let clients = section.list("clients");
@@ -108,6 +108,11 @@ fn read(section: &Section<'_>, document: &Document<'_>) -> Option<Export> {
         networks,
         clients,
     })
+}
+
+/// NBD's strings are UTF-8 without NUL; clients print them, so line ends are refused as well.
+fn is_printable(text: &str) -> bool {
+    text.len() <= STRING_BYTES_MAX && !text.contains(char::is_control)
 }
 
 /// What is different between two lists of exports, a line each.

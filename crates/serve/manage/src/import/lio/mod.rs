@@ -15,6 +15,7 @@ use super::san::{self, Chap, LUN_MAX, Lun, Portal, San, Target};
 use super::{Note, Place, session};
 use attributes::{ACL_ATTRIBUTES, GROUP_ATTRIBUTES, unusual};
 use backends::Failure;
+use iscsi::text::PrintableText;
 use logins::{Login, account, chap, login};
 
 /// All that the document says.
@@ -486,7 +487,7 @@ fn session_of(target: &mut Target, parameters: &Object<'_>) -> bool {
                     && !value.split(',').any(|method| method.trim().eq_ignore_ascii_case("none"))
             }
             "TargetAlias" if value == "LIO Target" || value.is_empty() => {}
-            "TargetAlias" if !value.contains(char::is_control) => target.alias = Some(value),
+            "TargetAlias" if value.parse::<PrintableText>().is_ok() => target.alias = Some(value),
             _ if USUAL_PARAMETERS.iter().any(|(name, usual)| *name == key && *usual == value) => {}
             _ if session::take(target, key, &value, &place).is_ok() => {}
             _ => target.note(&place, format_args!("`{key}` is not carried over: it is not known here")),
