@@ -7,12 +7,13 @@ use crate::workspace::{Metadata, Package};
 const ARROWS: &[(&str, &str)] = &[
     ("block", ""),
     ("iscsi", ""), // a CDB is opaque bytes to a transport
-    ("nbd", ""),
+    ("foreign", ""),
+    ("nbd", "foreign"),
     ("aoe", ""),
     ("hyperscsi", ""),
-    ("scsi", ""),
+    ("scsi", "foreign"),
     ("reactor", "block"),
-    ("tls", "reactor"),
+    ("tls", "foreign reactor"),
     ("volume", "block"),
     ("contents", "block"),
     // Members are devices; no network, no file.
@@ -46,13 +47,13 @@ const ARROWS: &[(&str, &str)] = &[
          hyperscsi-client",
     ),
     // On nothing: when to stop a run is decided by it, so the workloads stand on it; tables for terminals, too.
-    ("stats", ""),
+    ("stats", "foreign"),
     // A server needs a world, and its volumes may be remote: what joins them is here, so that `server` and `target` know
     // neither.
     (
         "manage",
-        "block volume unit iscsi nbd aoe hyperscsi reactor host tls server luns target nbd-server aoe-server \
-         hyperscsi-server backends stats",
+        "block volume unit foreign iscsi nbd aoe hyperscsi reactor host tls server luns target nbd-server \
+         aoe-server hyperscsi-server backends stats",
     ),
     // It offloads to a target that has both ends, and makes files with holes.
     ("copy", "block volume contents reactor host initiator backends"),

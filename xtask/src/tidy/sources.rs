@@ -80,6 +80,7 @@ const PURE: &[&str] = &[
     "crates/serve/unit/src/",
     "crates/wire/iscsi/src/",
     "crates/wire/aoe/src/",
+    "crates/wire/foreign/src/",
     "crates/wire/nbd/src/",
     "crates/wire/hyperscsi/src/",
     "crates/wire/scsi/src/",

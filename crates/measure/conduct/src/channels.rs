@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use backends::channelled::{ChannelStatus, Channelled, Status};
 use serde::Serialize;
-use stats::figures::{counted, duration, grouped, latency, printable, significant, size};
+use stats::figures::{counted, duration, grouped, latency, significant, size};
+use stats::printable;
 use stats::table::{Align, lines};
 
 /// What is known of all channels, and since when it has been counted.

@@ -92,11 +92,6 @@ pub fn counted(number: usize, thing: &str) -> String {
     format!("{} {thing}{plural}", grouped(number as u64))
 }
 
-/// Text of others as a terminal may see it: nothing in it that moves a cursor or changes a colour.
-pub fn printable(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
-}
-
 /// A bar of at most `width` letters, in eighths of a letter, for a share from 0 to 1.
 pub fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];

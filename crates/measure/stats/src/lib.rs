@@ -40,7 +40,7 @@ mod welch;
 
 pub use centre::{mean, median, quantile, standard_deviation};
 pub use fairness::jain;
-pub use figures::printable;
+pub use foreign::printable;
 pub use histogram::Histogram;
 pub use interval::{Interval, MeanEstimate};
 pub use latencies::Latencies;

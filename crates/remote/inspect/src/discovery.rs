@@ -3,7 +3,7 @@
 use initiator::{Discovered, Portal};
 use serde::Serialize;
 
-use stats::figures::printable;
+use stats::printable;
 use stats::table::{Align, lines};
 
 #[derive(Debug, Serialize)]

@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use crate::negotiation::{self, Negotiated};
 use crate::pages::hex;
-use stats::figures::{printable, significant};
+use stats::figures::significant;
+use stats::printable;
 use stats::table::pairs;
 
 /// The names of the JSON are promised.

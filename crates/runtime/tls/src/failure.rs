@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use foreign::Text;
 use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 
 /// Why TLS failed.
@@ -64,7 +65,7 @@ impl fmt::Display for Failure {
                 | PeerIncompatible::Tls12NotOffered
                 | PeerIncompatible::Tls12NotOfferedOrEnabled,
             ) => f.write_str("the other end does not know TLS 1.3"),
-            error => error.fmt(f),
+            error => f.write_str(&foreign::printable(&error.to_string())),
         }
     }
 }
@@ -94,13 +95,14 @@ fn certificate(error: &CertificateError, f: &mut fmt::Formatter<'_>) -> fmt::Res
             } else {
                 presented.iter().map(|name| plain(name)).collect::<Vec<_>>().join(", ")
             };
+            let presented = Text::from(presented);
             write!(f, "wrong name: the certificate is for {presented}, and not for {}", expected.to_str())
         }
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => f.write_str(
             "wrong purpose: the certificate of the other end is not for this side of a connection",
         ),
         CertificateError::BadSignature => f.write_str("bad signature: the certificate of the other end"),
-        error => write!(f, "the certificate of the other end: {error}"),
+        error => write!(f, "the certificate of the other end: {}", foreign::printable(&error.to_string())),
     }
 }
 

@@ -46,7 +46,7 @@ fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt:
     let text = format!("{value:?}");
     if field.name() == "message" {
         // It may hold a peer's words, which are kept from moving the cursor.
-        let is_kept = |letter: char| letter == '\n' || !letter.is_control();
+        let is_kept = |letter: char| letter == '\n' || foreign::is_printable(letter);
         return text.chars().try_for_each(|letter| match is_kept(letter) {
             true => writer.write_char(letter),
             false => write!(writer, "{}", letter.escape_default()),
@@ -60,7 +60,7 @@ fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt:
 }
 
 fn is_word(text: &str) -> bool {
-    let ends_word = |letter: char| letter == '"' || letter.is_whitespace() || letter.is_control();
+    let ends_word = |letter: char| letter == '"' || letter.is_whitespace() || !foreign::is_printable(letter);
     !text.is_empty() && !text.contains(ends_word)
 }
 
@@ -69,7 +69,7 @@ fn is_quoted(text: &str) -> bool {
     let Some(inner) = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) else { return false };
     let mut is_escaped = false;
     let ends_early = |letter: char| {
-        let ends = letter.is_control() || (letter == '"' && !is_escaped);
+        let ends = !foreign::is_printable(letter) || (letter == '"' && !is_escaped);
         is_escaped = letter == '\\' && !is_escaped;
         ends
     };
@@ -150,10 +150,10 @@ mod tests {
         let lines = lines.fmt_fields(log_fields()).event_format(LogLine::new(false));
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
             let why = "closed by \"them\"\n";
-            tracing::event!(tracing::Level::WARN, %why, peer = %"[::1]:7", name = "a b", empty = %"", count = 7, odd = %"\"a\" \"b\"", "ended\u{1b}[2J");
+            tracing::event!(tracing::Level::WARN, %why, peer = %"[::1]:7", name = "a b", empty = %"", forged = %"\u{202e}txt", count = 7, odd = %"\"a\" \"b\"", "ended\u{1b}[2J");
         });
         let line = String::from_utf8(written.0.lock().expect("no panic").clone()).expect("text");
-        let expected = r#"ended\u{1b}[2J why="closed by \"them\"\n" peer=[::1]:7 name="a b" empty="" count=7 odd="\"a\" \"b\"""#;
+        let expected = r#"ended\u{1b}[2J why="closed by \"them\"\n" peer=[::1]:7 name="a b" empty="" forged="\u{202e}txt" count=7 odd="\"a\" \"b\"""#;
         assert!(line.trim_end().ends_with(expected), "{line}");
     }
 

@@ -243,7 +243,7 @@ proptest! {
 fn a_client_that_wants_tls_does_without_nothing() {
     let offered = Offered(Vec::new());
     for (mode, wants, expected) in [
-        (TlsMode::Off, true, Refused::NoTls("this server does not encrypt".to_owned())),
+        (TlsMode::Off, true, Refused::NoTls("this server does not encrypt".into())),
         (TlsMode::Required, false, Refused::TlsRequired),
         (TlsMode::Required, true, Refused::NoExport("disk".to_owned())),
         (TlsMode::Allowed, true, Refused::NoExport("disk".to_owned())),
@@ -348,4 +348,25 @@ fn a_list_of_thousands_of_exports_is_told_in_parts() {
     let all: Vec<_> =
         offered.0.iter().map(|export| (export.name.clone(), export.description.clone())).collect();
     assert!(list == all && parts > 100, "{} exports in {parts} parts", list.len());
+}
+
+/// The server's words are in a sentence of ours, on a terminal.
+#[test]
+fn what_a_server_says_of_a_refusal_is_shown_escaped() {
+    let offered = Offered(Vec::new());
+    let mut spoil = |said: &mut Vec<u8>| {
+        let refused = said.windows(4).position(|code| *code == [0x80, 0, 0, 6]); // the export is unknown
+        if let Some(at) = refused {
+            let text = "gone\nlinerate: data verified, 0 errors\n\u{202e}txt".as_bytes();
+            said[at..at + 4].copy_from_slice(&[0x80, 0, 0, 2]); // it is forbidden
+            said.truncate(at + 4);
+            said.extend((text.len() as u32).to_be_bytes());
+            said.extend(text);
+        }
+    };
+    let refused = agree("x", &offered, &mut spoil).expect_err("there is no export");
+    assert_eq!(
+        refused.to_string(),
+        r"the server refuses the export: gone\nlinerate: data verified, 0 errors\n\u{202e}txt"
+    );
 }

@@ -40,11 +40,12 @@ pub fn text(bytes: &[u8], part: Range<usize>) -> String {
     part[..ends].iter().map(shown).collect::<String>().trim().to_owned()
 }
 
-/// UTF-8 text (SCSI name strings, SPC-4 7.8.6.11), up to its NUL; control characters are shown as dots.
+/// UTF-8 text (SCSI name strings, SPC-4 7.8.6.11), up to its NUL; what is not printable is shown as a dot: it goes to
+/// terminals.
 pub fn utf8(bytes: &[u8]) -> String {
     let ends = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let text = String::from_utf8_lossy(&bytes[..ends]);
-    text.chars().map(|c| if c.is_control() { '.' } else { c }).collect()
+    text.chars().map(|c| if foreign::is_printable(c) { c } else { '.' }).collect()
 }
 
 /// Bytes as a person types them.

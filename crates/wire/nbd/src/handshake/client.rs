@@ -12,6 +12,7 @@
 //! ```
 
 use derive_more::Display;
+use foreign::Text;
 
 use crate::channel::{ChannelName, VOLUME};
 use crate::export::{BlockSizes, Export, PAYLOAD_BYTES_MAX};
@@ -106,20 +107,20 @@ pub enum Refused {
     TlsRequired,
     /// TLS is wanted, and the server refuses it, for this reason.
     #[display("the server has no TLS ({_0}), and nothing is sent to it in clear text")]
-    NoTls(String),
+    NoTls(Text),
     /// The server refuses the export, for this reason.
     #[display("the server refuses the export: {_0}")]
-    Server(String),
+    Server(Text),
     /// The server has broken a rule.
     #[display("the server breaks the protocol: {_0}")]
     Violation(&'static str),
 }
 
 /// Why an option was refused: the server's words, or else the name of its reply.
-fn reason(code: ReplyCode, text: &[u8]) -> String {
+fn reason(code: ReplyCode, text: &[u8]) -> Text {
     match text.is_empty() {
-        true => format!("{code:?}"),
-        false => String::from_utf8_lossy(text).into_owned(),
+        true => Text::from(format!("{code:?}")),
+        false => Text::from_bytes(text),
     }
 }
 
@@ -228,7 +229,7 @@ impl ClientHandshake {
         let first = match (is_fixed, self.wants_tls) {
             (true, true) => OptionCode::StartTls,
             (true, false) => self.first(),
-            (false, true) => return Err(Refused::NoTls("it does not know fixed newstyle".to_owned())),
+            (false, true) => return Err(Refused::NoTls("it does not know fixed newstyle".into())),
             (false, false) if self.list.is_some() => return Err(Refused::OldStyle),
             (false, false) => OptionCode::ExportName,
         };

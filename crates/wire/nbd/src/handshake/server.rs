@@ -9,6 +9,7 @@
 //! ```
 
 use derive_more::Display;
+use foreign::Text;
 
 use crate::channel::{ChannelName, VOLUME};
 use crate::export::{Export, Exports};
@@ -113,7 +114,7 @@ pub enum Violation {
     WithoutTls,
     /// EXPORT_NAME of an export that does not exist, or after extended headers.
     #[display("there is no export `{_0}`")]
-    NoExport(String),
+    NoExport(Text),
 }
 
 /// Why an option is answered by an error.
@@ -330,7 +331,7 @@ impl Handshake {
         match OptionCode::try_from(option) {
             Ok(OptionCode::ExportName) if self.lacks_tls() => return Err(Violation::WithoutTls),
             Ok(OptionCode::ExportName) => {
-                return Err(Violation::NoExport("a name of more than 64 KiB".to_owned()));
+                return Err(Violation::NoExport("a name of more than 64 KiB".into()));
             }
             Ok(OptionCode::Abort) => return self.option(option, &[], exports, out),
             Ok(OptionCode::SetMetaContext) => {
@@ -354,7 +355,7 @@ impl Handshake {
         }
         let found = name.and_then(|name| exports.find(name));
         let Some(export) = found.filter(|_| self.form != ReplyForm::Extended) else {
-            return Err(Violation::NoExport(String::from_utf8_lossy(data).into_owned()));
+            return Err(Violation::NoExport(Text::from_bytes(data)));
         };
         let session = self.session(export);
         out.extend(session.export.bytes.to_be_bytes());
