@@ -232,6 +232,20 @@ fn allocation_tells_runs_in_order_without_gaps() {
     assert_eq!(now(device.allocation(Extent::new(1, 100), 1)).expect("runs"), expected[..1]);
 }
 
+/// The map of 4 TiB is 128 MiB long. Virtual time passes only in turns of the world, so that the deadline is met only if the scan
+/// yields.
+#[test]
+fn a_scan_of_a_large_volume_leaves_other_tasks_their_turns() {
+    let device = volume(4 << 40, BlockSize::B512);
+    reactor::block_on(reactor::Alone::virtual_time(), async {
+        let whole = Extent::new(0, device.geometry().blocks.0);
+        let scan = reactor::timeout(std::time::Duration::from_micros(100), device.allocation(whole, 8));
+        assert!(scan.await.is_err(), "the scan kept the core until its end");
+        let runs = device.allocation(Extent::new(5, 64 << 21), 8).await.expect("runs");
+        assert_eq!(runs, [Run { extent: Extent::new(5, 64 << 21), allocation: Allocation::Deallocated }]);
+    });
+}
+
 #[test]
 fn what_has_landed_is_the_volumes_and_takes_space() {
     let device = volume(64 * 512, BlockSize::B512);
