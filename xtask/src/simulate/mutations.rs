@@ -242,9 +242,64 @@ const OUR_NBD_MUTATIONS: &[Mutation] = &[
     },
 ];
 
+/// Those of RAID sets: the model check of its members with bad sectors, and the scenes of lost blocks, have to find them.
+const RAID_MUTATIONS: &[Mutation] = &[
+    Mutation {
+        name: "lost-read",
+        what: "a block that a member does not have is read from it",
+        file: "crates/storage/raid/src/members.rs",
+        from: "let first = self.lost.lock().blocks.first_of(index, extent.lba.0..extent.lba.0 + extent.blocks.0)?;",
+        to: "let first = self.lost.lock().blocks.first_of(index, extent.lba.0..extent.lba.0)?;",
+    },
+    Mutation {
+        name: "lost-unrecorded",
+        what: "the list of lost blocks is not recorded with how far a rebuild is",
+        file: "crates/storage/raid/src/members.rs",
+        from: "(MemberStates { members, lost: self.lost.lock().recorded() }, number)",
+        to: "(MemberStates { members, lost: LostBlocks::default() }, number)",
+    },
+    Mutation {
+        name: "lost-acknowledged",
+        what: "a write of a lost block is acknowledged before a record has the block off the list",
+        file: "crates/storage/raid/src/write.rs",
+        from: "protected.finish();
+        self.members.settle_healed().await",
+        to: "protected.finish();
+        Ok(())",
+    },
+    Mutation {
+        name: "lost-unflushed",
+        what: "a block is off the recorded list before what was written to it is on stable storage",
+        file: "crates/storage/raid/src/members.rs",
+        from: "let flushed = self.flush_healed(&healed).await;",
+        to: "let flushed = Ok(());",
+    },
+    Mutation {
+        name: "lost-replayed",
+        what: "parity is lost while the journal has a record with parity of before, which takes it off the list after a crash",
+        file: "crates/storage/raid/src/write.rs",
+        from: "journal.empty(None).await?;",
+        to: "let _ = journal;",
+    },
+    Mutation {
+        name: "lost-parity-kept",
+        what: "parity that does not fit a write beside blocks that cannot be read counts as right",
+        file: "crates/storage/raid/src/write.rs",
+        from: "self.lose_parity(stripe, &lost).await?;",
+        to: "let _ = &lost;",
+    },
+    Mutation {
+        name: "mirror-read-before-it-is-synchronised",
+        what: "a read is answered by one of two copies that a crash has left different, and the other is read later",
+        file: "crates/storage/raid/src/read.rs",
+        from: "if self.is_unsynced(piece.stripe) && !self.profile.read_only {",
+        to: "if self.is_unsynced(piece.stripe) && self.profile.read_only {",
+    },
+];
+
 /// All of them.
 pub(super) fn all() -> impl Iterator<Item = &'static Mutation> {
-    MUTATIONS.iter().chain(NBD_MUTATIONS).chain(OUR_NBD_MUTATIONS)
+    MUTATIONS.iter().chain(NBD_MUTATIONS).chain(OUR_NBD_MUTATIONS).chain(RAID_MUTATIONS)
 }
 
 pub(super) fn named(name: &str) -> Result<&'static Mutation> {
@@ -266,6 +321,9 @@ impl Mutation {
         println!("{}: {}", self.name, self.what);
         let tree = tree()?;
         fs::write(tree.join(self.file), self.mutated(&tree)?)?;
+        if RAID_MUTATIONS.iter().any(|other| other.name == self.name) {
+            return self.try_out_on_raid(&tree);
+        }
         let build = ["build", "--profile", "simulation", "--package", "linerate-sim", "--bin", "simulate"];
         let mut command = process::cargo(&build);
         let target = tree.with_file_name("mutant-target");
@@ -282,6 +340,24 @@ impl Mutation {
         // It does not run because of its arguments: that is no fault that was found.
         ensure!(status.code() != Some(2), "{}: the simulation was not played", self.name);
         if status.success() {
+            println!("{}: not found", self.name);
+            return Ok(Verdict::Fails);
+        }
+        Ok(Verdict::Holds)
+    }
+
+    /// The same of the tests of RAID.
+    fn try_out_on_raid(&self, tree: &Path) -> Result<Verdict> {
+        let tests = ["test", "--package", "linerate-raid", "--test", "it"];
+        let cargo = |arguments: &[&str]| {
+            let mut command = process::cargo(&tests);
+            command.args(arguments).current_dir(tree);
+            command.env("CARGO_TARGET_DIR", tree.with_file_name("mutant-target"));
+            command
+        };
+        process::succeed(cargo(&["--no-run"])).context("building the mutant")?;
+        let found = cargo(&["--", "lost::", "model_of_bad_sectors"]).status().context("the mutant")?;
+        if found.success() {
             println!("{}: not found", self.name);
             return Ok(Verdict::Fails);
         }
