@@ -274,7 +274,7 @@ impl From<CommandError> for Failure {
 pub(crate) fn of_open(error: &OpenError) -> Kind {
     match error {
         OpenError::Url(_)
-        | OpenError::Name(_)
+        | OpenError::Name { .. }
         | OpenError::Secret { .. }
         | OpenError::SecretWithoutUser(_)
         | OpenError::SeveralPaths => Kind::Refused,
@@ -285,6 +285,7 @@ pub(crate) fn of_open(error: &OpenError) -> Kind {
         | OpenError::Connect { .. }
         | OpenError::LoginTimedOut(_)
         | OpenError::Redirected(_) => Kind::Unreachable,
+        OpenError::AfterRedirection { error, .. } => of_open(error),
         OpenError::Broken { ending, .. } => of_ending(ending),
         OpenError::Login { why, .. } => of_login(why),
         OpenError::NoSuchLun(_) => Kind::NotFound,
@@ -294,6 +295,7 @@ pub(crate) fn of_open(error: &OpenError) -> Kind {
         OpenError::AnotherGroup { .. }
         | OpenError::AnotherDevice { .. }
         | OpenError::NotADisk(_)
+        | OpenError::BlockSize(_)
         | OpenError::Nonsense(_) => Kind::Failed,
     }
 }

@@ -10,6 +10,7 @@ use block::DeviceError;
 use channels::JournalFileError;
 use iscsi::initiator::Fatal;
 use iscsi::login::LoginFailure;
+use iscsi::name::BadName;
 use scsi::{Sense, status_words};
 
 use crate::url::UrlError;
@@ -77,9 +78,14 @@ pub enum OpenError {
     /// The host name exists, but has no address.
     #[display("{_0} has no address")]
     NoAddress(String),
-    /// Not a name that an iSCSI node may have.
-    #[display("{_0:?} is no iSCSI name, such as iqn.2026-01.com.example:disk")]
-    Name(String),
+    /// A name that a login cannot carry.
+    #[display("{name:?} is no iSCSI name, such as iqn.2026-01.com.example:disk: {why}")]
+    Name {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        why: BadName,
+    },
     /// A file with a secret cannot be read.
     #[display("the secret in {} cannot be used: {error}", path.display())]
     Secret {
@@ -118,6 +124,17 @@ pub enum OpenError {
     /// The login took longer than it may.
     #[display("the login at {_0} took too long")]
     LoginTimedOut(SocketAddr),
+    /// A login failed at an address that the target's portal had redirected it to.
+    #[display("{error}; {from} had redirected the login there")]
+    AfterRedirection {
+        /// The portal that redirected it last.
+        from: SocketAddr,
+        /// What failed.
+        error: Box<OpenError>,
+    },
+    /// READ CAPACITY told a block size that block devices do not have here.
+    #[display("the LUN has blocks of {_0} bytes, and only powers of two from 512 on are usable here")]
+    BlockSize(u32),
     /// Too many redirections.
     #[display("{_0} sends us on too often")]
     Redirected(SocketAddr),

@@ -122,12 +122,11 @@ impl Connector {
         random: Random,
         target: Option<&str>,
     ) -> Result<Connector, OpenError> {
-        let name = |name: &str| Name::new(name).map_err(|_| OpenError::Name(name.to_owned()));
         Ok(Connector {
             portal: portal.clone(),
             random,
-            target_name: target.map(name).transpose()?,
-            initiator_name: name(&settings.initiator)?,
+            target_name: target.map(name_to_send).transpose()?,
+            initiator_name: name_to_send(&settings.initiator)?,
             isid: settings.isid.unwrap_or_else(|| isid(random)),
             settings: settings.clone(),
         })
@@ -265,21 +264,30 @@ impl Connector {
     async fn first_connection(&self, config: &InitiatorConfig) -> Result<(SocketAddr, LoggedIn), OpenError> {
         let mut addresses = resolve(&self.portal).await?;
         let mut last = OpenError::NoAddress(self.portal.host.clone());
+        let mut redirected_by = None;
         for _ in 0..=REDIRECTIONS_MAX {
             let mut elsewhere = None;
             for address in std::mem::take(&mut addresses) {
                 match log_in(address, &self.settings, config.clone()).await {
                     Ok(Outcome::LoggedIn(first)) => return Ok((address, first)),
                     Ok(Outcome::Redirected(to)) => {
+                        tracing::info!(portal = %address, to, "the login is redirected");
+                        redirected_by = Some(address);
                         last = OpenError::Redirected(address);
                         elsewhere = Some(to);
                         break;
                     }
-                    Err(error) => last = error,
+                    Err(error) => last = after_redirection(redirected_by, error),
                 }
             }
             match elsewhere {
-                Some(to) => addresses = resolve(&redirected(&to)?).await?,
+                Some(to) => {
+                    let resolved = match redirected(&to) {
+                        Ok(portal) => resolve(&portal).await,
+                        Err(error) => Err(error),
+                    };
+                    addresses = resolved.map_err(|error| after_redirection(redirected_by, error))?;
+                }
                 None => break,
             }
         }
@@ -307,8 +315,25 @@ async fn keep_time(session: Weak<Session>) {
     }
 }
 
+/// Names outside the standard's form are in use, and it is for the target to refuse them.
+fn name_to_send(name: &str) -> Result<Name, OpenError> {
+    let sent = Name::to_send(name).map_err(|why| OpenError::Name { name: name.to_owned(), why })?;
+    if let Some(why) = sent.irregularity() {
+        tracing::warn!(name, "the name is not of the standard's form ({why}): it is sent as it is written");
+    }
+    Ok(sent)
+}
+
 async fn resolve(portal: &Portal) -> Result<Vec<SocketAddr>, OpenError> {
     portal.resolve().await.map_err(|error| OpenError::Resolve { host: portal.host.clone(), error })
+}
+
+/// An error that names an address nobody asked for tells where that came from.
+fn after_redirection(from: Option<SocketAddr>, error: OpenError) -> OpenError {
+    match from {
+        Some(from) => OpenError::AfterRedirection { from, error: Box::new(error) },
+        None => error,
+    }
 }
 
 /// The address in a redirection: `host[:port][,tag]` (RFC 7143 section 13.8).

@@ -87,6 +87,12 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
     let cache_generation = cache_generation_by(unit, &pages).await?;
     let identity = unit.identity_by(&pages).await.map_err(|error| failed("INQUIRY", error))?;
     let deallocation = deallocation(&capacity, provisioning);
+    if deallocation == Deallocation::ByUnmap {
+        tracing::info!(
+            "LUN {number} is thin, but has no WRITE SAME with UNMAP that leaves zeros: who uses it through this device \
+             sees a thick one, whose blocks are not deallocated"
+        );
+    }
     let block = block_limits.unwrap_or_default();
     let limits = Limits {
         force_unit_access: modes.as_ref().is_some_and(|modes| modes.force_unit_access),
@@ -145,7 +151,7 @@ pub(crate) async fn measure(unit: &Unit) -> Result<Geometry, OpenError> {
 async fn capacity(unit: &Unit) -> Result<(Capacity, Geometry), OpenError> {
     let name = "READ CAPACITY";
     let capacity = unit.read_capacity().await.map_err(|error| failed(name, error))?;
-    let geometry = geometry(&capacity).ok_or(OpenError::Nonsense(name))?;
+    let geometry = geometry(&capacity).ok_or(OpenError::BlockSize(capacity.block_bytes))?;
     Ok((capacity, geometry))
 }
 

@@ -59,6 +59,8 @@ pub enum UrlProblem {
     Port,
     /// An account without a user's name.
     NoUser,
+    /// `DOMAIN%5Cuser@`: in an account `%` separates the name from the secret, and stands for no byte.
+    EncodedUser,
     /// `user:password@`, as URLs of the web have it.
     Password,
     /// No target name after the portal.
@@ -94,6 +96,13 @@ impl fmt::Display for UrlProblem {
             }
             UrlProblem::Port => write!(f, "a port is a number from 1 to 65535"),
             UrlProblem::NoUser => write!(f, "a user's name is missing before the @"),
+            UrlProblem::EncodedUser => {
+                write!(
+                    f,
+                    "before the @, % separates the user's name from the secret; for a name with \\ or @ write \
+                     ?user=DOMAIN%5Cuser behind the LUN (a secret that begins with 5C or 40: ?secret-file=PATH)"
+                )
+            }
             UrlProblem::Password => {
                 write!(
                     f,
@@ -212,6 +221,10 @@ fn account(part: UrlPart<'_>) -> Result<Credentials, UrlError> {
     }
     if let Some(colon) = user.text.find(':') {
         return Err(user.after(colon).wrong(UrlProblem::Password));
+    }
+    // Taken for a secret, the rest of the name would be refused as a wrong one.
+    if ["5C", "5c", "40"].iter().any(|byte| secret.text.starts_with(byte)) {
+        return Err(user.after(user.text.len()).wrong(UrlProblem::EncodedUser));
     }
     Ok(Credentials { name: user.text.to_owned(), secret: Secret::new(secret.decoded()?.as_bytes()) })
 }
@@ -343,6 +356,8 @@ mod tests {
         assert_eq!(problem("iscsi://host:0/iqn.x/0"), (12, UrlProblem::Port));
         assert_eq!(problem("iscsi://@host/iqn.x/0"), (8, UrlProblem::NoUser));
         assert_eq!(problem("iscsi://joe:hush@host/iqn.x/0"), (11, UrlProblem::Password));
+        assert_eq!(problem("iscsi://DOM%5Cuser@host/iqn.x/0"), (11, UrlProblem::EncodedUser));
+        assert_eq!(problem("iscsi://joe%40example.com@host/iqn.x/0"), (11, UrlProblem::EncodedUser));
         assert_eq!(problem("iscsi://host"), (12, UrlProblem::NoTarget));
         assert_eq!(problem("iscsi://host//0"), (13, UrlProblem::NoTarget));
         assert_eq!(problem("iscsi://host/iqn.x"), (18, UrlProblem::NoLun));

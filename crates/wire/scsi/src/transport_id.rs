@@ -11,8 +11,8 @@ use std::fmt;
 
 use crate::fields::{Hex, u8_at, u16_at, utf8};
 
-/// An initiator port's name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An initiator port's name. Names of iSCSI are compared without regard to case (RFC 7143 4.2.7.1).
+#[derive(Clone, Debug)]
 pub enum TransportId {
     /// iSCSI (SPC-4 7.6.4.6).
     Iscsi {
@@ -29,6 +29,23 @@ pub enum TransportId {
         bytes: Vec<u8>,
     },
 }
+
+impl PartialEq for TransportId {
+    fn eq(&self, other: &TransportId) -> bool {
+        use TransportId::{Iscsi, Other};
+        match (self, other) {
+            (Iscsi { name, isid }, Iscsi { name: other, isid: of_other }) => {
+                name.eq_ignore_ascii_case(other) && isid == of_other
+            }
+            (Other { protocol, bytes }, Other { protocol: other, bytes: of_other }) => {
+                (protocol, bytes) == (other, of_other)
+            }
+            (Iscsi { .. }, Other { .. }) | (Other { .. }, Iscsi { .. }) => false,
+        }
+    }
+}
+
+impl Eq for TransportId {}
 
 const ISCSI: u8 = 5;
 /// Between name and ISID in a port's name.

@@ -64,7 +64,7 @@ impl Session {
     /// at once.
     pub(crate) fn end(&mut self, tsih: Option<u16>, initiator: &str, at_once: bool) -> bool {
         let identity = &self.identity;
-        if tsih != Some(identity.slot.tsih.0) && identity.initiator != initiator {
+        if tsih != Some(identity.slot.tsih.0) && !identity.initiator.eq_ignore_ascii_case(initiator) {
             return false;
         }
         if at_once {

@@ -263,9 +263,14 @@ mod tests {
             let (_folder, file) = file(text);
             let (volumes, luns) = meaning(&file);
             assert_eq!((volumes.len(), luns.len()), (2, 2));
-            for (target, lun) in [(TARGET, 1), ("iqn.2026-01.com.example:new", 0)] {
+            let capitals = TARGET.to_uppercase(); // the same name to iSCSI
+            for (written, target, lun) in [
+                (TARGET, TARGET, 1),
+                (&capitals, TARGET, 1),
+                ("iqn.2026-01.com.example:new", "iqn.2026-01.com.example:new", 0),
+            ] {
                 let c = name("c");
-                let with = file.with_volume(&addition(&c, target), &iscsi::KIND).expect("room for it");
+                let with = file.with_volume(&addition(&c, written), &iscsi::KIND).expect("room for it");
                 let (more, more_luns) = meaning(&with);
                 assert!(volumes.iter().all(|volume| more.contains(volume)), "{}", with.text());
                 assert!(more.contains(&"c = ram:4MiB".to_owned()) && more.len() == 3);

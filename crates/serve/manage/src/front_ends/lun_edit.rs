@@ -4,10 +4,16 @@ use toml_edit::{TableLike, Value};
 
 use crate::config::{Addition, Tables, VolumeName, not_editable, text_of};
 
-/// A LUN more, of the target of this name, which is made if it is not in the file.
-pub(super) fn add(parent: &mut dyn TableLike, name: &str, addition: &Addition<'_>) -> Result<(), String> {
+/// A LUN more, of the target of this name, which is made if it is not in the file. `is_same` compares names as the
+/// protocol does.
+pub(super) fn add(
+    parent: &mut dyn TableLike,
+    name: &str,
+    is_same: fn(&str, &str) -> bool,
+    addition: &Addition<'_>,
+) -> Result<(), String> {
     let mut targets = Tables::under(parent, "target")?;
-    let is_it = |target: &dyn TableLike| text_of(target, "name") == Some(name);
+    let is_it = |target: &dyn TableLike| text_of(target, "name").is_some_and(|other| is_same(other, name));
     if !targets.any(is_it) {
         targets.push([("name", name.into())]);
     }

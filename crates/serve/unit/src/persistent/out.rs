@@ -135,7 +135,7 @@ fn ports_of(id: &TransportId, context: &ListContext<'_>) -> Vec<InitiatorPort> {
     let TransportId::Iscsi { name, .. } = id else { return Vec::new() };
     let here = context.attached.iter().map(|nexus| &nexus.host);
     let mut ports: Vec<InitiatorPort> =
-        here.filter(|port| port.name == name.to_lowercase()).cloned().collect();
+        here.filter(|port| port.name == name.to_ascii_lowercase()).cloned().collect();
     ports.sort_unstable_by_key(|port| port.qualifier);
     ports.dedup();
     ports
@@ -145,7 +145,7 @@ fn ports_of(id: &TransportId, context: &ListContext<'_>) -> Vec<InitiatorPort> {
 fn port_of(id: &TransportId) -> Option<InitiatorPort> {
     match id {
         TransportId::Iscsi { name, isid: Some(isid) } => {
-            Some(InitiatorPort { name: name.to_lowercase(), qualifier: *isid })
+            Some(InitiatorPort { name: name.to_ascii_lowercase(), qualifier: *isid })
         }
         TransportId::Iscsi { isid: None, .. } | TransportId::Other { .. } => None,
     }

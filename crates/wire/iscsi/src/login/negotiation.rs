@@ -129,7 +129,9 @@ impl Negotiation {
     /// Names may be repeated (some initiators do so in every request), but not changed.
     fn check_names(&self, pairs: &[Pair<'_>]) -> Result<(), LoginError> {
         let same = |pair: &Pair<'_>| match Key::find(pair.key) {
-            Some(Key::InitiatorName) => Name::new(pair.value).as_ref() == Ok(&self.request.initiator_name),
+            Some(Key::InitiatorName) => {
+                Name::of_initiator(pair.value).as_ref() == Ok(&self.request.initiator_name)
+            }
             Some(Key::TargetName) => Name::new(pair.value).ok() == self.request.target_name,
             Some(Key::SessionType) => SessionType::named(pair.value) == Some(self.request.session_type),
             _ => true,
@@ -197,7 +199,7 @@ pub(super) fn admission_request(
     // Without the key, the session is a normal one (section 13.21).
     let session_type = find(Key::SessionType).map_or(Some(SessionType::Normal), SessionType::named);
     let admission = AdmissionRequest {
-        initiator_name: Name::new(initiator_name).map_err(LoginError::BadInitiatorName)?,
+        initiator_name: Name::of_initiator(initiator_name).map_err(LoginError::BadInitiatorName)?,
         target_name: target_name.map_err(LoginError::BadTargetName)?,
         session_type: session_type.ok_or(LoginError::UnknownSessionType)?,
         isid: request.isid,

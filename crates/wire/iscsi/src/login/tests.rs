@@ -4,6 +4,7 @@ use super::pair::*;
 use super::*;
 use crate::chap::{Algorithm, ChapError};
 use crate::keys::Key;
+use crate::name::{BadName, Name};
 use crate::negotiate::{DigestKind, NegotiationError, Offers, Parameters, SessionType};
 use crate::pdu::{Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Malformed, NopOut, Stage, Tsih};
 use crate::serial::Sn;
@@ -77,7 +78,7 @@ fn names_that_are_missing_or_none_are_told() {
     assert_eq!(say("SessionType=Discovery"), missing(Key::InitiatorName));
     assert_eq!(say(&format!("InitiatorName={INITIATOR}")), missing(Key::TargetName));
     assert_eq!(say(&format!("InitiatorName={INITIATOR} TargetName=disk")).0, LoginStatus::NotFound);
-    assert_eq!(say(&format!("InitiatorName=host TargetName={TARGET}")).0, LoginStatus::InitiatorError);
+    assert_eq!(say(&format!("InitiatorName=a,b TargetName={TARGET}")).0, LoginStatus::InitiatorError);
     let unknown_type = (LoginStatus::SessionTypeNotSupported, LoginError::UnknownSessionType);
     assert_eq!(say(&format!("InitiatorName={INITIATOR} SessionType=Party")), unknown_type);
 }
@@ -105,6 +106,31 @@ fn a_login_keeps_its_session_connection_and_stage() {
         assert_eq!(door.say(second, "").response.status, LoginStatus::InitiatorError);
         assert_eq!(door.error(), Some(error));
     }
+}
+
+/// tgt and ceph-iscsi compare the bytes of names.
+#[test]
+fn names_are_sent_as_they_were_written_and_compared_folded() {
+    let mut pair = Pair::plain();
+    pair.config.initiator_name = Name::to_send("iqn.1993-08.org.debian:01:ABCDEF").expect("a name");
+    pair.config.target_name = Some(Name::to_send("iqn.2026-11.org.example:DISK").expect("a name"));
+    let sent = InitiatorLogin::new(pair.config.clone()).poll_transmit().expect("the first request").data;
+    let sent = String::from_utf8(sent).expect("text");
+    assert!(sent.contains("InitiatorName=iqn.1993-08.org.debian:01:ABCDEF\0"), "{sent:?}");
+    assert!(sent.contains("TargetName=iqn.2026-11.org.example:DISK\0"), "{sent:?}");
+    let TargetEvent::LoggedIn(login) = pair.run().target else { panic!("it is logged in") };
+    assert_eq!(login.request.target_name, Name::new(TARGET).ok());
+    assert_eq!(login.request.initiator_name.as_str(), "iqn.1993-08.org.debian:01:abcdef");
+}
+
+#[test]
+fn an_initiator_whose_name_has_no_standard_form_logs_in() {
+    let mut pair = Pair::plain();
+    pair.config.initiator_name = Name::to_send("xxxx-client.000200000318").expect("a name");
+    assert!(matches!(pair.run().target, TargetEvent::LoggedIn(_)));
+    pair.config.initiator_name = Name::to_send("iqn.2026-11.org.example:a,i,0x1").expect("a name");
+    let refused = TargetEvent::Failed(LoginError::BadInitiatorName(BadName::BadCharacter));
+    assert_eq!(pair.run().target, refused);
 }
 
 #[test]

@@ -157,7 +157,7 @@ pub(super) const CMD_SN: Sn = Sn(1);
 async fn log_in(stream: &dyn Stream, target: &str, number: u8) -> io::Result<Attached> {
     let mut login = InitiatorLogin::new(InitiatorConfig {
         initiator_name: Name::new(&format!("iqn.2026-01.io.linerate:raw-{number}")).map_err(invalid)?,
-        target_name: Some(Name::new(target).map_err(invalid)?),
+        target_name: Some(Name::to_send(target).map_err(invalid)?),
         session_type: SessionType::Normal,
         isid: Isid([0x80, 0, 0, 0, 0, number]), // one of its own for each session
         tsih: Tsih::NEW,

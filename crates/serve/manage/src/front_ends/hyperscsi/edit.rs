@@ -11,7 +11,7 @@ pub(super) fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), Strin
     let section = section(root).ok_or("the file has no [hyperscsi]; add one with listen = [\"eth0\"]")?;
     let name = addition.target.unwrap_or(addition.volume.as_str());
     match is_name(name) {
-        true => lun_edit::add(section, name, addition),
+        true => lun_edit::add(section, name, |one, other| one == other, addition),
         false => Err(format!("`{name}` names no HyperSCSI target; use letters, digits and .:-_")),
     }
 }

@@ -9,7 +9,7 @@ use crate::front_ends::lun_edit;
 /// A LUN more, of a target that is made if it is not in the file.
 pub(super) fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     let own = own_target(addition.volume);
-    lun_edit::add(root, addition.target.unwrap_or(own.as_str()), addition)
+    lun_edit::add(root, addition.target.unwrap_or(own.as_str()), str::eq_ignore_ascii_case, addition)
 }
 
 /// Without the LUNs that are this volume, and the targets that have no LUN then and send no initiators elsewhere.

@@ -198,7 +198,8 @@ fn discovery(root: &Section<'_>) -> Option<Chap> {
 /// The target that a volume of the command line, or of `server add`, has to itself.
 fn own_target(volume: &VolumeName) -> Name {
     // A volume's name has letters that every iSCSI name may have, and is short enough: both are rules of `VolumeName`.
-    Name::new(&format!("iqn.2026-01.io.linerate:{volume}")).expect("a volume's name makes an iSCSI name")
+    let name = Name::new(&format!("iqn.2026-01.io.linerate:{volume}"));
+    name.expect("a volume's name makes an iSCSI name").normalised()
 }
 
 /// Nobody but this machine reaches what nobody thought about.

@@ -21,7 +21,10 @@ impl FromStr for InitiatorPattern {
 
     fn from_str(text: &str) -> Result<InitiatorPattern, Unfit> {
         match text.strip_suffix('*') {
-            None => Name::new(text).map(drop).map_err(|error| Unfit(error.to_string()))?,
+            // A word of another form is a mistake more often than a name; a star says that it is meant.
+            None => Name::new(text).map(drop).map_err(|error| {
+                Unfit(format!("{error}; for an initiator whose name has another form write `{text}*`"))
+            })?,
             Some(stem) if stem.len() <= NAME_BYTES_MAX && stem.bytes().all(legal) => {}
             Some(stem) => {
                 let sentence =

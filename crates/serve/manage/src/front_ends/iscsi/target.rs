@@ -114,7 +114,7 @@ fn read(
     }
     let name = name?;
     let target = Target {
-        name: name.value.clone(),
+        name: name.value.clone().normalised(),
         alias,
         groups,
         initiators,
