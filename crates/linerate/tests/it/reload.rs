@@ -64,6 +64,7 @@ fn a_lun_that_is_added_is_seen_without_another_login() {
     in_a_world(async {
         let lun = attached(&url(server.port(), 0)).await;
         assert_eq!(numbers(&lun).await, [0, 1]);
+        let other = lun.target().lun(1).await.expect("LUN 1");
         let text = BASE.replace("{port}", &server.port().to_string());
         let more = "{ lun = 1, volume = \"b\" }, { lun = 300, volume = \"c\" }]";
         let text = text.replace("{ lun = 1, volume = \"b\" }]", more);
@@ -73,6 +74,8 @@ fn a_lun_that_is_added_is_seen_without_another_login() {
         assert_eq!(attention(&lun).await, Some((6, 0x3f, 0x0e)), "REPORTED LUNS DATA HAS CHANGED");
         assert_eq!(attention(&lun).await, None, "it is told once");
         assert_eq!(numbers(&lun).await, [0, 1, 0x4000 + 300]);
+        assert_eq!(attention(&other).await, None, "REPORT LUNS at any LUN settles it for all");
+        drop(other);
         let new = lun.target().lun(300).await.expect("the new LUN");
         assert_eq!(new.geometry().blocks, Blocks(2048));
         drop(new);

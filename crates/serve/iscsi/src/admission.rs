@@ -380,7 +380,8 @@ impl LoginDriver {
     /// A session of the same nexus ends first, with all its commands, before the new one begins (RFC 7143
     /// section 6.3.5).
     async fn find_seat(&self, claim: Option<Claim>, parameters: &Parameters) -> Result<SessionSlot, Refusal> {
-        let from = AddressBlock::containing(self.stream.peer().ip());
+        let peer = self.stream.peer();
+        let from = AddressBlock::containing(peer.ip());
         let mut newcomer = NewSession { claim, from, reinstates: false };
         for _ in 0..REINSTATEMENTS {
             match self.core.context.registry().allocate(&newcomer, parameters) {
@@ -389,7 +390,7 @@ impl LoginDriver {
                 SlotOutcome::Full => return Err(Refusal::ServerIsFull),
                 SlotOutcome::Replaces(old) => {
                     let (done, mut ended) = reactor::mailbox();
-                    self.core.context.tell(old.core, move |core| core.end(old, done));
+                    self.core.context.tell(old.core, move |core| core.end(old, peer, done));
                     // Nothing is ever sent: the channel ends with the session.
                     let _: Option<()> = ended.recv().await;
                     newcomer.reinstates = true;
@@ -422,6 +423,15 @@ impl LoginDriver {
     fn hand_over(mut self, login: LoggedIn) {
         let Some(slot) = self.booking.slot else { return };
         self.count("accepted");
+        let name = &login.request.initiator_name;
+        if let Some(why) = name.irregularity()
+            && self.core.context.may_log(self.stream.peer().ip())
+        {
+            tracing::warn!(
+                initiator = name.as_str(),
+                "the initiator's name is not of the standard's form: {why}"
+            );
+        }
         self.booking.kept = true;
         let admitted = Admitted {
             peer: self.stream.peer(),

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -138,10 +139,11 @@ impl CoreSessions {
     /// Ends a session by cutting its connections; `done` is dropped when it has ended. A slot whose login is
     /// not complete has no session and is vacated at once: an initiator that does not read its responses must
     /// not hold the slot.
-    pub(crate) fn end(&self, slot: SessionSlot, done: Sender<()>) {
+    pub(crate) fn end(&self, slot: SessionSlot, by: SocketAddr, done: Sender<()>) {
         match self.session(slot.tsih) {
             Some(session) if session.borrow().identity.slot == slot => {
                 let mut session = session.borrow_mut();
+                session.log_replaced(by);
                 session.on_end(done);
                 session.links().for_each(|link| link.cut());
             }

@@ -96,17 +96,21 @@ pub struct Luns<W> {
 
 /// The LUNs that are visible to commands that address several of them (REPORT LUNS, EXTENDED COPY).
 struct Visible {
-    units: Vec<(u16, Arc<LogicalUnit>)>,
+    units: Vec<(u16, Arc<LogicalUnit>, NexusId)>,
 }
 
 impl SiblingUnits for Visible {
     fn luns(&self) -> Vec<u64> {
-        self.units.iter().map(|(lun, _)| LunAddress::Number(u64::from(*lun)).write()).collect()
+        self.units.iter().map(|(lun, ..)| LunAddress::Number(u64::from(*lun)).write()).collect()
     }
 
     fn by_designator(&self, designator: &[u8]) -> Option<Arc<LogicalUnit>> {
-        let found = self.units.iter().find(|(_, unit)| unit.identity().has_designator(designator));
-        found.map(|(_, unit)| Arc::clone(unit))
+        let found = self.units.iter().find(|(_, unit, _)| unit.identity().has_designator(designator));
+        found.map(|(_, unit, _)| Arc::clone(unit))
+    }
+
+    fn luns_reported(&self) {
+        self.units.iter().for_each(|(_, unit, nexus)| unit.luns_reported(*nexus));
     }
 }
 
@@ -176,7 +180,7 @@ impl<W> Luns<W> {
             self.places[place] = Some(slot);
             self.by_number.insert(at, (export.lun, place));
         }
-        let units = self.iter().map(|slot| (slot.lun, Arc::clone(&slot.unit))).collect();
+        let units = self.iter().map(|slot| (slot.lun, Arc::clone(&slot.unit), slot.nexus.id())).collect();
         self.visible = Arc::new(Visible { units });
         self.by_number.len() - before
     }

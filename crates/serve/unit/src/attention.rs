@@ -59,6 +59,10 @@ impl Attentions {
         self.waiting.retain(|waiting| *waiting != attention);
     }
 
+    pub(crate) fn has(&self, attention: Attention) -> bool {
+        self.waiting.contains(&attention)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

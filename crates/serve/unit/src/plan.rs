@@ -53,6 +53,10 @@ pub trait SiblingUnits: Send + Sync {
 
     /// The logical unit that has this designator (the DESIGNATOR field of VPD page 83h), for EXTENDED COPY.
     fn by_designator(&self, designator: &[u8]) -> Option<Arc<LogicalUnit>>;
+
+    /// This nexus has read the list of its LUNs: none of them has to report any more that it has changed
+    /// ([`LogicalUnit::luns_reported`]).
+    fn luns_reported(&self);
 }
 
 /// How a command is to be carried out.

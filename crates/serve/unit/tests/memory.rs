@@ -162,6 +162,8 @@ impl SiblingUnits for Many {
     fn by_designator(&self, _designator: &[u8]) -> Option<Arc<LogicalUnit>> {
         None
     }
+
+    fn luns_reported(&self) {}
 }
 
 fn unit() -> Arc<LogicalUnit> {

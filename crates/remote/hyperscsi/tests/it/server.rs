@@ -117,6 +117,8 @@ impl SiblingUnits for OneLun {
     fn by_designator(&self, _: &[u8]) -> Option<Arc<LogicalUnit>> {
         None
     }
+
+    fn luns_reported(&self) {}
 }
 
 enum Done {

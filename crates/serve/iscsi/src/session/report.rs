@@ -1,5 +1,7 @@
 //! What a session reports: SendTargets responses to its initiator, log lines, and its status.
 
+use std::net::SocketAddr;
+
 use iscsi::target::{ConnectionId, TextQuery};
 
 use super::Session;
@@ -47,6 +49,18 @@ impl Session {
         }
         for keys in status::keys(self.machine.parameters()).chunks(KEYS_OF_A_LINE) {
             tracing::debug!(session, cid, keys = keys.join(" "), "negotiated");
+        }
+    }
+
+    /// A line for a session that ends because a login, from this address, takes its place.
+    pub(crate) fn log_replaced(&self, by: SocketAddr) {
+        let identity = &self.identity;
+        let (initiator, user, session) = (&identity.initiator, &identity.user, identity.slot.tsih.0);
+        match identity.target.as_ref().map(|target| &target.name) {
+            Some(target) => {
+                tracing::info!(target: AUDIT, %by, session, initiator, user, target, "replaced by another login");
+            }
+            None => tracing::debug!(target: AUDIT, %by, session, initiator, user, "discovery replaced"),
         }
     }
 

@@ -5,17 +5,18 @@ use scsi::{Condition, LunList, REPORT_LUNS_WELL_KNOWN, SenseFormat, SenseKey, as
 
 use super::Call;
 use super::inquiry;
-use crate::attention::Attention;
 use crate::cdb::Cdb;
 use crate::failure::Failure;
 use crate::plan::{CommandIn, DataIn, Plan, Reply, SiblingUnits};
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
-    let (cdb, id) = (call.cdb, call.nexus.id);
+    let cdb = call.cdb;
     let data = inventory(cdb, call.command.luns.as_ref())?;
     let plan = call.parameter_data(data, cdb.u32(6))?;
-    // What the unit attention would have the initiator do, it has just done (SPC-4 6.33.1).
-    call.unit.change(|state| state.clear(id, Attention::ReportedLunsChanged));
+    // SPC-3 6.21: "The execution of a REPORT LUNS command by any valid and installed logical unit shall clear the
+    // REPORTED LUNS DATA HAS CHANGED unit attention condition for all logical units of that target with respect to the
+    // requesting initiator."
+    call.command.luns.luns_reported();
     Ok(plan)
 }
 
@@ -39,13 +40,16 @@ fn answer(command: &CommandIn<'_>, device: u8, otherwise: Condition) -> Reply {
     let (cdb, luns) = (Cdb(command.cdb), command.luns.as_ref());
     let (data, allocation_length) = match cdb.opcode() {
         0x12 => (inquiry::without_device(cdb, device), u32::from(cdb.u16(3))),
-        0xa0 => (inventory(cdb, luns), cdb.u32(6)),
+        REPORT_LUNS => (inventory(cdb, luns), cdb.u32(6)),
         0x03 => (Ok(sense(cdb, device, &otherwise)), u32::from(cdb.byte(4))),
         _ => (Err(otherwise), 0),
     };
     match data.and_then(|data| command.returns_data().map(|()| data)) {
         Ok(mut data) => {
             data.truncate(allocation_length as usize);
+            if cdb.opcode() == REPORT_LUNS {
+                luns.luns_reported();
+            }
             Reply::data(DataIn::Bytes(data), command.data_in_bytes)
         }
         Err(condition) => Reply::check(&condition, SenseFormat::Fixed),
@@ -71,6 +75,7 @@ fn inventory(cdb: Cdb<'_>, luns: &dyn SiblingUnits) -> Result<Vec<u8>, Condition
     Ok(LunList { luns: list }.write())
 }
 
+const REPORT_LUNS: u8 = 0xa0;
 /// PERIPHERAL QUALIFIER 011b, device type 1Fh: nothing can be here.
 const NO_DEVICE: u8 = 0x7f;
 /// Device type 1Eh: well-known logical unit.

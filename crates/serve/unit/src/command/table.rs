@@ -14,7 +14,7 @@ pub(crate) static TABLE: &[Command] = &[
     Command::new(TEST_UNIT_READY, &[0, 0, 0, 0, NACA], ready::plan).needs_medium(),
     Command::new(REQUEST_SENSE, &[0x01, 0, 0, 0xff, NACA], request_sense::plan).always(),
     // It asks by itself whether the medium is there and may be written, as SANITIZE does.
-    Command::new(FORMAT_UNIT, &[0xff, 0, 0, 0, NACA], format::plan).reserved(Reserved::Write).takes(60, 3600),
+    Command::new(FORMAT_UNIT, &[0x3f, 0, 0, 0, NACA], format::plan).reserved(Reserved::Write).takes(60, 3600),
     Command::new(READ_6, &[0x1f, 0xff, 0xff, 0xff, NACA], read::plan).reads(),
     Command::new(WRITE_6, &[0x1f, 0xff, 0xff, 0xff, NACA], write::plan).writes(),
     Command::new(INQUIRY, &[0x01, 0xff, 0xff, 0xff, NACA], inquiry::plan).always(),

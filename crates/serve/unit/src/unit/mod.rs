@@ -151,6 +151,13 @@ impl LogicalUnit {
         self.change(|state| state.raise(nexus, Attention::ReportedLunsChanged));
     }
 
+    /// This nexus has read the list of LUNs, at this logical unit or another.
+    pub fn luns_reported(&self, nexus: NexusId) {
+        if self.look(|state| state.is_raised(nexus, Attention::ReportedLunsChanged)) {
+            self.change(|state| state.clear(nexus, Attention::ReportedLunsChanged));
+        }
+    }
+
     /// Reports INQUIRY DATA HAS CHANGED to this nexus (SPC-4 6.6.1: "If INQUIRY data changes for any reason, the device server
     /// shall establish a unit attention condition for the initiator port associated with every I_T nexus").
     pub fn inquiry_changed(&self, nexus: NexusId) {

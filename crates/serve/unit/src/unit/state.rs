@@ -153,6 +153,10 @@ impl UnitState {
         others.for_each(|nexus| nexus.attentions.raise(attention));
     }
 
+    pub(crate) fn is_raised(&self, id: NexusId, attention: Attention) -> bool {
+        self.nexuses.iter().any(|nexus| nexus.id == id && nexus.attentions.has(attention))
+    }
+
     pub(crate) fn clear(&mut self, id: NexusId, attention: Attention) {
         if let Some(nexus) = self.nexus(id) {
             nexus.attentions.clear(attention);

@@ -1,5 +1,9 @@
 //! Unit attentions.
 
+use std::sync::Arc;
+
+use unit::{LogicalUnit, NexusId, SiblingUnits};
+
 use crate::support::*;
 
 #[test]
@@ -72,10 +76,34 @@ fn a_reset_is_heard_by_all() {
     bench.by(&mut other, &TEST_UNIT_READY).check(6, 0x2903);
 }
 
+/// The logical units of a session.
+struct Siblings(Vec<(Arc<LogicalUnit>, NexusId)>);
+
+impl SiblingUnits for Siblings {
+    fn luns(&self) -> Vec<u64> {
+        (0..self.0.len() as u64).map(|lun| lun << 48).collect()
+    }
+
+    fn by_designator(&self, _designator: &[u8]) -> Option<Arc<LogicalUnit>> {
+        None
+    }
+
+    fn luns_reported(&self) {
+        self.0.iter().for_each(|(unit, nexus)| unit.luns_reported(*nexus));
+    }
+}
+
+/// SPC-3 6.21: "for all logical units of that target with respect to the requesting initiator".
 #[test]
-fn report_luns_settles_that_the_luns_have_changed() {
-    let mut bench = Bench::new();
-    bench.unit.luns_changed(bench.nexus.id());
-    bench.command(&twelve(0xa0, 0, 0, 0)).good();
+fn report_luns_at_one_lun_settles_for_all_of_the_session_that_the_luns_have_changed() {
+    let (mut bench, mut other) = (Bench::new(), Bench::new());
+    let mut stranger = other.second();
+    let units = [&bench, &other].map(|bench| (Arc::clone(&bench.unit), bench.nexus.id()));
+    units.iter().for_each(|(unit, nexus)| unit.luns_changed(*nexus));
+    other.unit.luns_changed(stranger.id());
+    bench.luns = Arc::new(Siblings(units.to_vec()));
+    bench.command(&twelve(0xa0, 0, 0, 256)).good();
     bench.command(&TEST_UNIT_READY).good();
+    other.command(&TEST_UNIT_READY).good();
+    other.by(&mut stranger, &TEST_UNIT_READY).check(6, 0x3f0e);
 }

@@ -18,6 +18,8 @@ impl SiblingUnits for Pair {
     fn by_designator(&self, designator: &[u8]) -> Option<Arc<LogicalUnit>> {
         self.0.identity().has_designator(designator).then(|| Arc::clone(&self.0))
     }
+
+    fn luns_reported(&self) {}
 }
 
 fn pair(disk: DiskOptions) -> (Bench, Bench) {

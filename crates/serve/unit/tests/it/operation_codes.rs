@@ -61,6 +61,17 @@ fn unmap_is_listed_only_where_it_is_supported() {
     assert!(!has_unmap(&mut Bench::of_unit(|unit| unit.thin = Some(false))));
 }
 
+/// FMTPINFO is refused: there is no protection information.
+#[test]
+fn format_unit_shows_no_bits_that_it_refuses() {
+    let mut bench = Bench::new();
+    let data = bench.command(&rsoc(1, 0x04, 0)).good().data;
+    assert_eq!(data[4..8], [0x04, 0x3f, 0, 0]);
+    for bit in (0..8).filter(|bit| data[5] & 1 << bit == 0) {
+        bench.command(&[0x04, 1 << bit, 0, 0, 0, 0]).invalid_field(1);
+    }
+}
+
 #[test]
 fn compare_and_write_shows_dpo_and_fua() {
     let data = Bench::new().command(&rsoc(1, 0x89, 0)).good().data;

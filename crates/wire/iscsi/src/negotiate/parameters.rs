@@ -246,7 +246,9 @@ impl Offers {
             max_recv_data_segment_length: 262_144,
             max_burst_length: 16_776_192,
             first_burst_length: 262_144,
-            default_time2wait_s: 2,
+            // The greater of both offers holds (section 13.15), and a new session ends the old one whenever it comes: a host
+            // that offers 0 need not wait before it logs in again.
+            default_time2wait_s: 0,
             default_time2retain_s: 20,
             max_outstanding_r2t: 8,
             data_pdu_in_order: true,

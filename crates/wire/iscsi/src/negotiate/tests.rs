@@ -84,6 +84,14 @@ fn markers_get_the_answers_that_section_13_25_asks_for() {
 }
 
 #[test]
+fn a_host_that_need_not_wait_before_it_reconnects_is_told_so() {
+    for (offered, agreed) in [(0, 0), (2, 2), (3600, 3600)] {
+        let answered = answers(&mut target(), &format!("DefaultTime2Wait={offered}"));
+        assert_eq!(answered, Ok(format!("DefaultTime2Wait={agreed}")));
+    }
+}
+
+#[test]
 fn what_a_discovery_session_has_no_use_for_is_irrelevant() {
     let mut target = Negotiator::leading(Role::Target, Offers::of_target(), SessionType::Discovery);
     let answered = answers(&mut target, "InitialR2T=No DefaultTime2Wait=5");

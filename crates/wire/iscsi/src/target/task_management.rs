@@ -9,6 +9,10 @@
 //! | has not arrived, RefCmdSN is in the window  | RefCmdSN counts as received; Function complete       |
 //! | is over (RefCmdSN is below the window)      | `SessionConfig::abort_of_finished`                   |
 //! | cannot have existed                         | Task does not exist                                  |
+//!
+//! Section 4.2.3.3 (a) has a function that ends many tasks "wait for responses on currently valid Target Transfer Tags of the
+//! affected tasks". Here it does not: open-iscsi sends no such data by its default (FastAbort=Yes, without negotiation). The
+//! tags are invalid at once, and late data are dropped.
 
 use std::time::{Duration, Instant};
 

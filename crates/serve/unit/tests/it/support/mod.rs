@@ -42,6 +42,8 @@ impl SiblingUnits for TwoLuns {
     fn by_designator(&self, _designator: &[u8]) -> Option<Arc<LogicalUnit>> {
         None
     }
+
+    fn luns_reported(&self) {}
 }
 
 pub fn unit_options() -> LogicalUnitOptions {
