@@ -32,6 +32,9 @@ const SILENT: Duration = Duration::from_secs(7);
 pub(crate) const PAUSE_FIRST: Duration = Duration::from_millis(50);
 pub(crate) const PAUSE_LONGEST: Duration = Duration::from_secs(3);
 
+/// After a session that lived for so long the pauses start at the shortest again: one that breaks sooner is no success.
+const STEADY: Duration = Duration::from_secs(10);
+
 /// What the last login agreed on.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Agreed {
@@ -388,7 +391,7 @@ impl Inner {
     pub(crate) fn logged_in(&mut self, now: Instant, shared: &Shared) {
         let before = mem::replace(&mut self.phase, Phase::Up { since: now });
         self.are_some_lost = false;
-        (self.heard, self.pause) = (now, PAUSE_FIRST);
+        self.heard = now;
         self.said.clear();
         if let Phase::Down { since, .. } = before {
             shared.is_lost.store(false, Relaxed);
@@ -406,8 +409,11 @@ impl Inner {
                 tracing::warn!("the session is lost: {why}");
                 return self.end_session(EndReason::Unreachable, shared);
             }
-            Phase::Up { .. } => {
+            Phase::Up { since: began } => {
                 tracing::warn!("the session is lost: {why}");
+                if now.saturating_duration_since(began) >= STEADY {
+                    self.pause = PAUSE_FIRST;
+                }
                 shared.is_lost.store(true, Relaxed);
                 self.phase = Phase::Down { since, fails: false };
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::OpenError;
+use crate::error::{CommandError, OpenError};
 use crate::login::Random;
 use crate::open::Connector;
 use crate::settings::Settings;
@@ -26,10 +26,15 @@ pub async fn discover(
 ) -> Result<Vec<Discovered>, OpenError> {
     // A discovery session has one connection (RFC 7143 section 4.3), and is not recovered.
     let settings = Settings { connections: 1, reconnect_time: Duration::ZERO, ..settings.clone() };
+    let by = reactor::now() + settings.login_time; // with the login, which is what people are told
     let (session, _) = Connector::new(portal, &settings, random, None)?.session().await?;
-    let answered = session.send_targets("All").await;
-    // The process may end after this: a logout that nobody waits for would not be sent.
-    session.close().await;
+    let answered = reactor::timeout_at(by, session.send_targets("All")).await;
+    let answered = answered.unwrap_or(Err(CommandError::TimedOut));
+    match answered {
+        // The process may end after this: a logout that nobody waits for would not be sent.
+        Ok(_) => session.close().await,
+        Err(_) => session.inner().give_up(),
+    }
     let text = answered.map_err(|error| OpenError::Command { name: "SendTargets", error })?;
     targets(&text).ok_or(OpenError::Nonsense("SendTargets"))
 }

@@ -169,8 +169,32 @@ impl RemoteLun {
         self.target.attempt(CommandSpec { lun: self.lun, cdb, transfer, epoch, waits_for_end })
     }
 
-    /// Handles a first try that failed.
+    /// Handles a first try that failed, for as long as a request may take.
     async fn carry_on(
+        &self,
+        info: RequestInfo,
+        cdb: Cdb,
+        bytes: (usize, usize),
+        epoch: u64,
+        ended: Ended,
+    ) -> Result<Completion, DeviceError> {
+        self.within_its_time(self.try_again(info, cdb, bytes, epoch, ended)).await
+    }
+
+    /// Ends `work` of a request when the request's time is up.
+    async fn within_its_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, DeviceError>>,
+    ) -> Result<T, DeviceError> {
+        let limit = self.target.timeouts().request();
+        reactor::timeout(limit, work).await.unwrap_or_else(|_| {
+            let (lun, seconds) = (self.number, limit.as_secs());
+            tracing::warn!("LUN {lun}: a request was not carried out within {seconds} s, and fails");
+            Err(DeviceError::NotReady)
+        })
+    }
+
+    async fn try_again(
         &self,
         info: RequestInfo,
         cdb: Cdb,
@@ -281,9 +305,13 @@ impl RemoteLun {
 
     /// Ends when it has none: such changes are being aborted.
     async fn ends_earlier(&self, extent: Extent) -> Result<(), DeviceError> {
-        while self.has_earlier(extent) {
-            self.quiesced().await?;
-        }
+        let ended = async {
+            while self.has_earlier(extent) {
+                self.quiesced().await?;
+            }
+            Ok(())
+        };
+        self.within_its_time(ended).await?;
         if self.is_barred(extent) { Err(DeviceError::Unsettled) } else { Ok(()) }
     }
 

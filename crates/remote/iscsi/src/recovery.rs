@@ -18,6 +18,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use iscsi::pdu::Cid;
+use scsi::LunAddress;
 
 use crate::error::OpenError;
 use crate::inner::{Outage, Restart};
@@ -28,7 +29,8 @@ use crate::session_state::Fault;
 
 /// Recovers a session until it is over.
 pub(crate) async fn run(session: Rc<Session>, connector: Connector, leading: LeadingLogin) {
-    let mut recovery = Recovery { session, connector, leading, left: Vec::new() };
+    let [attempts, further] = [(); 2].map(|()| Attempts::new(connector.random));
+    let mut recovery = Recovery { session, connector, leading, left: Vec::new(), attempts, further };
     while let Some(lost) = recovery.until_lost().await {
         recovery.restart(lost).await;
     }
@@ -44,6 +46,10 @@ struct Recovery {
     connector: Connector,
     leading: LeadingLogin,
     left: Vec<AbandonedNexus>,
+    /// Leading logins.
+    attempts: Attempts,
+    /// Logins of further connections.
+    further: Attempts,
 }
 
 /// A nexus that the session left for another portal group with outstanding commands.
@@ -65,8 +71,8 @@ impl Recovery {
     /// are brought back, and beside that nexuses that were left are ended: neither waits for the other, which
     /// may never come about.
     async fn until_lost(&mut self) -> Option<Lost> {
-        let Recovery { session, connector, leading, left } = self;
-        let lost = restore_connections(session, connector, leading);
+        let Recovery { session, connector, leading, left, further, .. } = self;
+        let lost = restore_connections(session, connector, leading, further);
         let ended = end_left(session, connector, leading, left);
         let (mut lost, mut ended) = (pin!(lost), pin!(ended));
         poll_fn(|cx| match lost.as_mut().poll(cx) {
@@ -80,9 +86,9 @@ impl Recovery {
 
     /// Logs in until it succeeds, or the session is over.
     async fn restart(&mut self, Lost { time2wait }: Lost) {
-        let Recovery { session, connector, .. } = &*self;
+        let Recovery { session, connector, attempts, .. } = self;
         let fault = Fault::SessionLost { time2wait };
-        let mut attempts = Attempts::new(connector.random, time2wait);
+        attempts.begin(time2wait);
         let (leading, machine, first) = loop {
             if session.unless_worse_fault(fault, attempts.pause()).await.is_none() {
                 return;
@@ -96,6 +102,7 @@ impl Recovery {
         let how = if leading.is_same_port(&self.leading) { Restart::Reinstated } else { Restart::Moved };
         let epoch = session.shared().epoch();
         let outage = session.restart(*machine, connector.nexus(&leading), how);
+        attempts.succeeded();
         let (away, commands) = (outage.away.as_secs_f64(), outage.commands);
         let back = format!("the session is back after {away:.1} s; {commands} commands were under way");
         tracing::warn!(target = %connector, "{back}");
@@ -120,7 +127,7 @@ impl Recovery {
 
     /// The session is in another portal group than before.
     fn moved(&mut self, before: LeadingLogin, epoch: u64, outage: &Outage) {
-        let Recovery { session, connector, leading, left } = self;
+        let Recovery { session, connector, leading, left, .. } = self;
         let (from, to, unsettled) = (before.group(), leading.group(), outage.unsettled);
         tracing::warn!(
             target = %connector,
@@ -128,9 +135,10 @@ impl Recovery {
              {unsettled} commands that change something wait until they have ended there"
         );
         for lun in &outage.orphaned {
+            let lun = LunAddress::parse(lun.0);
             tracing::error!(
                 target = %connector,
-                ?lun,
+                %lun,
                 "the reservation key was registered in portal group {from} and does not count in {to}: \
                  register it again"
             );
@@ -186,13 +194,14 @@ async fn restore_connections(
     session: &Rc<Session>,
     connector: &Connector,
     leading: &LeadingLogin,
+    further: &mut Attempts,
 ) -> Option<Lost> {
     loop {
         let fault = session.fault().await;
         match fault {
             Fault::SessionOver => return None,
             Fault::SessionLost { time2wait } => return Some(Lost { time2wait }),
-            Fault::ConnectionLost(cid) => replace(session, connector, leading, fault, cid).await,
+            Fault::ConnectionLost(cid) => replace(session, connector, leading, (fault, cid), further).await,
         }
     }
 }
@@ -204,7 +213,7 @@ async fn end(connector: &Connector, leading: &LeadingLogin, left: &LeadingLogin,
     if leading.address == left.address {
         return false;
     }
-    let mut attempts = Attempts::new(connector.random, Duration::ZERO);
+    let mut attempts = Attempts::new(connector.random);
     let ended = async {
         loop {
             match connector.end_nexus(left).await {
@@ -222,16 +231,20 @@ async fn replace(
     session: &Rc<Session>,
     connector: &Connector,
     leading: &LeadingLogin,
-    fault: Fault,
-    cid: Cid,
+    (fault, cid): (Fault, Cid),
+    attempts: &mut Attempts,
 ) {
-    let mut attempts = Attempts::new(connector.random, Duration::ZERO);
+    let is_brief = attempts.begin(Duration::ZERO);
+    if is_brief && session.unless_worse_fault(fault, attempts.pause()).await.is_none() {
+        return;
+    }
     loop {
         let cmd_sn = session.inner().machine.cmd_sn();
         match session.unless_worse_fault(fault, connector.follow(leading, cid, cmd_sn)).await {
             None => return,
             Some(Ok(further)) => {
                 tracing::info!(target = %connector, cid = cid.0, "the connection is there");
+                attempts.succeeded();
                 return connector.join(session, cid, further);
             }
             Some(Err(error)) => attempts.failed(connector, &error),
@@ -242,10 +255,13 @@ async fn replace(
     }
 }
 
-/// Repeated logins, with increasing pauses.
+/// Repeated logins, with increasing pauses. A login whose session or connection breaks soon is no success: otherwise a
+/// target that takes every login and then breaks it would be asked as fast as it can answer.
 struct Attempts {
     random: Random,
     pause: Duration,
+    /// The last login that succeeded.
+    succeeded_at: Option<Instant>,
     /// The last error, which is logged once.
     said: String,
 }
@@ -253,10 +269,28 @@ struct Attempts {
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 /// Short enough for a target that is back, long enough not to overload one that is not.
 const PAUSE_LONGEST: Duration = Duration::from_secs(3);
+/// What lived for so long was a success, and the pauses start at the shortest again.
+const STEADY: Duration = Duration::from_secs(10);
 
 impl Attempts {
-    fn new(random: Random, at_least: Duration) -> Attempts {
-        Attempts { random, pause: at_least.max(PAUSE_FIRST), said: String::new() }
+    fn new(random: Random) -> Attempts {
+        Attempts { random, pause: PAUSE_FIRST, succeeded_at: None, said: String::new() }
+    }
+
+    /// Something is lost, and the target wants no login sooner than after `at_least`. Whether the last login was brief.
+    fn begin(&mut self, at_least: Duration) -> bool {
+        let lived = self.succeeded_at.map(|at| reactor::now().saturating_duration_since(at));
+        let is_brief = lived.is_some_and(|lived| lived < STEADY);
+        if !is_brief {
+            self.pause = PAUSE_FIRST;
+        }
+        self.pause = self.pause.max(at_least);
+        self.said.clear();
+        is_brief
+    }
+
+    fn succeeded(&mut self) {
+        self.succeeded_at = Some(reactor::now());
     }
 
     /// The pause doubles each time, plus a random part, so that the many initiators of a target do not all

@@ -295,7 +295,11 @@ impl Future for Request {
         // The last iteration may be long ago.
         inner.now = reactor::now();
         let submitted = match since {
-            Some(since) if inner.waited(since) >= inner.timeouts.command => {
+            // In a session that is lost again and again it never waits long in one.
+            Some(since)
+                if inner.waited(since) >= inner.timeouts.command
+                    || inner.now.saturating_duration_since(since) >= inner.timeouts.request() =>
+            {
                 Submitted::Failed(CommandError::TimedOut)
             }
             _ => inner.submit(&mut this.spec, cx.waker()),

@@ -56,6 +56,13 @@ impl Timeouts {
         }
     }
 
+    /// The time that a request may take in all once its first try has failed: one outage, and its tries. Every wait of
+    /// a request is under it, so a session that is lost again and again does not keep a request for ever.
+    pub fn request(&self) -> Duration {
+        let escalation = if self.tries > 1 { self.abort + self.reset * 3 } else { Duration::ZERO };
+        self.reconnect.saturating_add((self.command + escalation).saturating_mul(self.tries.max(1)))
+    }
+
     /// The timeout of a step.
     pub fn time_limit(&self, step: EscalationStep) -> Duration {
         match step {

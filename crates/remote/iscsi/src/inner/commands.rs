@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use iscsi::initiator::{Command, SubmitError, TaskId};
 use iscsi::pdu::{Lun, TaskAttribute, TaskManagementFunction as Function};
+use scsi::LunAddress;
 
 use super::SessionInner;
 use crate::effect::Effect;
@@ -155,7 +156,8 @@ impl SessionInner {
             if resets[..index].contains(&(function, lun)) {
                 continue;
             }
-            tracing::warn!(?function, ?lun, "commands neither end nor can be aborted");
+            let at = LunAddress::parse(lun.0);
+            tracing::warn!(?function, lun = %at, "commands neither end nor can be aborted");
             if let Some(by) = self.connections.first().map(|connection| connection.id) {
                 self.machine.manage(self.now, by, function, lun);
                 self.meter.incidents.resets += 1;

@@ -109,17 +109,30 @@ const PAUSE_LONGEST: Duration = Duration::from_secs(1);
 impl Unit {
     /// Has a command carried out that moves no data.
     pub(crate) async fn carry_out(&self, name: &'static str, cdb: Cdb) -> Result<(), VerbError> {
-        self.until_done(name, cdb, Transfer::None).await.map(drop)
+        self.within_its_time(self.until_done(name, cdb, Transfer::None)).await.map(drop)
     }
 
     /// Has a command carried out that takes parameters, or blocks.
     pub(crate) async fn tell(&self, name: &'static str, cdb: Cdb, data: Slice) -> Result<(), VerbError> {
-        self.until_done(name, cdb, Transfer::Out(data)).await.map(drop)
+        self.within_its_time(self.until_done(name, cdb, Transfer::Out(data))).await.map(drop)
+    }
+
+    /// Ends `work` of a request when the request's time is up.
+    async fn within_its_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, VerbError>>,
+    ) -> Result<T, VerbError> {
+        let limit = self.target().timeouts().request();
+        reactor::timeout(limit, work).await.unwrap_or(Err(VerbError::Lost(CommandError::TimedOut)))
     }
 
     /// Has a command carried out that answers with at most `bytes`, and gives those that came. It asks and
     /// changes nothing, so it is sent again when its session was lost, or somebody's reset ended it.
     pub(crate) async fn ask(&self, name: &'static str, cdb: Cdb, bytes: usize) -> Result<Buffer, VerbError> {
+        self.within_its_time(self.ask_again(name, cdb, bytes)).await
+    }
+
+    async fn ask_again(&self, name: &'static str, cdb: Cdb, bytes: usize) -> Result<Buffer, VerbError> {
         let mut tries = TRIES;
         loop {
             let transfer = Transfer::into_all_of(Buffer::zeroed(bytes));

@@ -44,7 +44,7 @@ impl SessionConfig {
             tasks_max: 4096,
             nop: NopPolicy::OF_INITIATOR,
             // A thousand targets with ten portals each.
-            text_bytes_max: 1 << 20,
+            text_bytes_max: TEXT_BYTES_MAX,
         }
     }
 }
@@ -59,3 +59,6 @@ impl ConnectionStart {
         }
     }
 }
+
+/// A target may have tens of thousands of names, each with several addresses. More than this is no list of targets.
+const TEXT_BYTES_MAX: usize = 16 << 20;
