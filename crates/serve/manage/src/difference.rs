@@ -232,7 +232,7 @@ volume = \"f\"
                 "spec = \"ram:1MiB\"\nserial = \"AB12\"",
                 "~ volume a has other names: initiators take it for another disk",
             ),
-            ("lun = 1", "lun = 2", "+ iqn.2026-01.com.example:t LUN 2 = f"),
+            ("lun = 1", "lun = 2", "+ iqn.2026-01.com.example:t LUN 2 = f for ANY initiator"),
             ("127.0.0.1:3260", "127.0.0.1:3261", "+ portal 127.0.0.1:3261 (group 1)"),
             (
                 "spec = \"ram:1MiB\"",

@@ -138,6 +138,20 @@ pub fn text_of<'a>(table: &'a dyn TableLike, key: &str) -> Option<&'a str> {
     table.get(key)?.as_str()
 }
 
+/// Takes the volume out of an entry that says more than `keys`, and leaves the rest. Whether it does.
+pub(crate) fn vacate(entry: &mut dyn TableLike, keys: &[&str]) -> bool {
+    let says_more = entry.iter().any(|(key, _)| !keys.contains(&key));
+    if says_more {
+        entry.insert("volume", Item::Value("".into()));
+    }
+    says_more
+}
+
+/// Gives an entry without a volume one.
+pub(crate) fn fill(entry: &mut dyn TableLike, volume: &VolumeName) {
+    entry.insert("volume", Item::Value(volume.as_str().into()));
+}
+
 /// Tables in a row, in either of TOML's ways to write them.
 pub enum Tables<'a> {
     /// `[[key]]`, once for each.
@@ -307,6 +321,44 @@ mod tests {
             let none = one.without_volume(&name("f")).expect("it is there");
             assert_eq!(meaning(&none), (vec![], vec![]), "{}", none.text());
         }
+    }
+
+    /// What a target, an export, a slot or a LUN says of hosts was once gone with its volume, and the next volume there was for
+    /// everybody.
+    #[test]
+    fn who_may_use_it_stays_when_its_volume_is_exchanged() {
+        const TEXT: &str = "[volume.a]\nspec = \"ram:1MiB\"\n[[portal]]\nlisten = \"127.0.0.1:1\"\n\
+            [[target]]\nname = \"iqn.2026-01.com.example:t\"\nnetworks = [\"127.0.0.0/8\"]\n\
+            [[target.lun]]\nlun = 0\nvolume = \"a\"\n\
+            [[target]]\nname = \"iqn.2026-01.com.example:u\"\n\
+            [[target.lun]]\nlun = 3\nvolume = \"a\"\ninitiators = [\"iqn.2026-01.com.example:i\"]\n\
+            [nbd]\nlisten = [\"127.0.0.1:2\"]\n[[nbd.export]]\nvolume = \"a\"\nnetworks = [\"127.0.0.0/8\"]\n\
+            [aoe]\nlisten = [\"eth0\"]\n\
+            [[aoe.slot]]\naddress = \"7.1\"\nvolume = \"a\"\nstations = [\"02:00:00:00:00:01\"]\n\
+            [hyperscsi]\nlisten = [\"eth0\"]\n[[hyperscsi.target]]\nname = \"a\"\ninitiators = [\"host1\"]\n\
+            [[hyperscsi.target.lun]]\nlun = 0\nvolume = \"a\"\n";
+        let (_folder, file) = file(TEXT);
+        let (a, b) = (name("a"), name("b"));
+        let without = file.without_volume(&a).expect("it is there");
+        let none = without.config().unwrap_or_else(|error| panic!("{error}\n{}", without.text()));
+        assert_eq!(none.exported().count(), 0, "{}", without.text());
+        let b_at = |target, lun| Addition { lun, ..addition(&b, target) };
+        for (kind, kept, addition) in [
+            (&iscsi::KIND, "for listed", b_at("iqn.2026-01.com.example:u", Some(3))),
+            (&iscsi::KIND, "for any initiator in listed networks", b_at(TARGET, None)),
+            (&crate::front_ends::nbd::KIND, "NBD export a for listed networks", b_at("a", None)),
+            (&crate::front_ends::aoe::KIND, "AoE 7.1 for listed stations", b_at("7.1", None)),
+            (&crate::front_ends::hyperscsi::KIND, "HyperSCSI target a for listed", b_at("a", None)),
+        ] {
+            let with = without.with_volume(&addition, kind).unwrap_or_else(|error| panic!("{kept}: {error}"));
+            let config = with.config().unwrap_or_else(|error| panic!("{error}\n{}", with.text()));
+            let told: String = config.front_ends().map(|front_end| front_end.summary(&config)).collect();
+            assert!(told.contains(kept), "{kept}: {told}");
+            assert_eq!(config.exported().count(), 1, "{kept}: {}", with.text());
+        }
+        let masked = Addition { initiators: &["*".to_owned()], ..b_at("iqn.2026-01.com.example:u", None) };
+        let refused = without.with_volume(&Addition { lun: Some(3), ..masked }, &iscsi::KIND);
+        assert!(refused.is_err_and(|error| error.contains("has initiators in the file")));
     }
 
     #[test]

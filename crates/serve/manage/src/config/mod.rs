@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use edit::{Addition, Tables, not_editable, text_of};
-pub(crate) use edit::{no_size, with_size};
+pub(crate) use edit::{fill, no_size, vacate, with_size};
 pub(crate) use file::ConfigFile;
 pub use log::{Log, LogFormat, LogTargets};
 pub use metrics::Metrics;

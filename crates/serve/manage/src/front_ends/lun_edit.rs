@@ -1,8 +1,8 @@
 //! LUNs that are written into, and taken out of, the text of a configuration file: a list `lun` in each of a list `target`.
 
-use toml_edit::{TableLike, Value};
+use toml_edit::{Array, Item, TableLike, Value};
 
-use crate::config::{Addition, Tables, VolumeName, not_editable, text_of};
+use crate::config::{Addition, Tables, VolumeName, fill, not_editable, text_of, vacate};
 
 /// A LUN more, of the target of this name, which is made if it is not in the file. `is_same` compares names as the
 /// protocol does.
@@ -19,9 +19,23 @@ pub(super) fn add(
     }
     let target = targets.tables().into_iter().find(|target| is_it(&**target)).ok_or_else(not_editable)?;
     let mut luns = Tables::under(target, "lun")?;
-    let taken: Vec<i64> = luns.tables().iter().filter_map(|lun| lun.get("lun")?.as_integer()).collect();
+    let number = |lun: &dyn TableLike| lun.get("lun").and_then(Item::as_integer);
+    let taken = luns.tables().into_iter().filter(|lun| text_of(&**lun, "volume") != Some(""));
+    let taken: Vec<i64> = taken.filter_map(|lun| number(lun)).collect();
     let free = (0..).find(|number| !taken.contains(number)).unwrap_or_default();
     let lun = addition.lun.map_or(free, i64::from);
+    // A LUN that has lost its volume: who sees it was said before.
+    if let Some(vacant) = luns.tables().into_iter().find(|entry| number(&**entry) == Some(lun))
+        && !taken.contains(&lun)
+    {
+        if !addition.initiators.is_empty() {
+            return Err(format!(
+                "LUN {lun} of {name} has initiators in the file; change them there, or take another LUN"
+            ));
+        }
+        fill(vacant, addition.volume);
+        return Ok(());
+    }
     if taken.contains(&lun) {
         return Err(format!("LUN {lun} of {name} is taken; LUN {free} is free"));
     }
@@ -33,12 +47,9 @@ pub(super) fn add(
     Ok(())
 }
 
-/// Without the LUNs that are this volume, and the targets that have no LUN then, but for those that `stays` without any.
-pub(super) fn remove(
-    parent: &mut dyn TableLike,
-    volume: &VolumeName,
-    stays: impl Fn(&dyn TableLike) -> bool,
-) -> Result<(), String> {
+/// Without the volume. A target of which more is said than its name outlives its LUNs, and a LUN that says who sees it its
+/// volume: what comes there next is for the same hosts.
+pub(super) fn remove(parent: &mut dyn TableLike, volume: &VolumeName) -> Result<(), String> {
     let is_it = |lun: &dyn TableLike| text_of(lun, "volume") == Some(volume.as_str());
     let mut targets = Tables::under(parent, "target")?;
     targets.retain(|target| {
@@ -46,8 +57,15 @@ pub(super) fn remove(
             return true;
         }
         let Ok(mut luns) = Tables::under(target, "lun") else { return true };
-        luns.retain(|lun| !is_it(&*lun));
-        luns.any(|_| true) || stays(&*target)
+        luns.retain(|lun| !is_it(&*lun) || vacate(lun, &["lun", "volume"]));
+        if luns.any(|_| true) {
+            return true;
+        }
+        let stays = target.iter().any(|(key, _)| !["name", "lun"].contains(&key));
+        if stays {
+            target.insert("lun", Item::Value(Value::Array(Array::new())));
+        }
+        stays
     });
     if !targets.any(|_| true) {
         parent.remove("target"); // an empty list would be a mistake of its own

@@ -147,6 +147,11 @@ pub trait Running: server::FrontEnd + Any {
     }
 }
 
+/// Who may use something, as a change tells of it: what is open to everybody stands out.
+pub(crate) fn for_whom(audience: &str) -> String {
+    format!("for {}", audience.replacen("any ", "ANY ", 1))
+}
+
 impl FrontEnds {
     /// The front end of this name; the first one without a name.
     pub(crate) fn named(self, name: Option<&str>) -> Result<&'static Kind, String> {
@@ -179,8 +184,12 @@ impl fmt::Debug for FrontEnds {
 }
 
 impl Document<'_> {
-    /// The volume of this name, which a key of `section` says. It is a mistake there if the file has none.
+    /// The volume of this name, which a key of `section` says. It is a mistake there if the file has none. The empty name is that
+    /// of no volume: its entry keeps what it says of hosts until it has one again.
     pub fn volume(&self, section: &Section<'_>, name: &Placed<&str>) -> Option<VolumeName> {
+        if name.value.is_empty() {
+            return None;
+        }
         let names: Vec<&str> = self.volumes.iter().map(String::as_str).collect();
         if names.contains(&name.value) {
             // A name that is not fit for a volume has its mistake where the volume is.

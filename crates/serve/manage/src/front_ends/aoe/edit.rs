@@ -3,7 +3,7 @@
 use aoe::Address;
 use toml_edit::{Item, Table, TableLike};
 
-use crate::config::{Addition, Tables, VolumeName, not_editable, text_of};
+use crate::config::{Addition, Tables, VolumeName, fill, not_editable, text_of, vacate};
 
 /// A slot more: at the address that the addition names as its target, or the first that is free in shelf 0.
 pub(super) fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
@@ -22,19 +22,28 @@ pub(super) fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), Strin
                 .ok_or("shelf 0 has no free slot; name one as the target")?
         }
     };
-    if is_taken(&address) {
-        return Err(format!("there is a slot {address} already"));
-    }
     let address = address.to_string();
+    let known = slots.tables().into_iter().find(|slot| text_of(&**slot, "address") == Some(&address));
+    if let Some(known) = known {
+        return match text_of(&*known, "volume") {
+            Some("") => {
+                fill(known, addition.volume);
+                Ok(())
+            }
+            _ => Err(format!("there is a slot {address} already")),
+        };
+    }
     slots.push(vec![("address", address.as_str().into()), ("volume", addition.volume.as_str().into())]);
     Ok(())
 }
 
-/// Without the slots of this volume.
+/// Without the slots of this volume. One that says who may use it stays, without a volume: the next one is for the same stations.
 pub(super) fn remove(root: &mut Table, volume: &VolumeName) -> Result<(), String> {
     let Some(aoe) = section(root).filter(|aoe| aoe.contains_key("slot")) else { return Ok(()) };
     let mut slots = Tables::under(aoe, "slot")?;
-    slots.retain(|slot| text_of(slot, "volume") != Some(volume.as_str()));
+    slots.retain(|slot| {
+        text_of(&*slot, "volume") != Some(volume.as_str()) || vacate(slot, &["address", "volume"])
+    });
     match slots.any(|_| true) {
         true => Ok(()),
         false => aoe.remove("slot").map(drop).ok_or_else(not_editable),

@@ -6,7 +6,7 @@ use aoe::Address;
 use reactor::MacAddress;
 
 use crate::config::{Section, VolumeName};
-use crate::front_ends::{Document, Serving};
+use crate::front_ends::{Document, Serving, for_whom};
 
 /// A volume at an address, and who may use it.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,19 +71,26 @@ pub(super) fn changes(now: &[Slot], wanted: &[Slot], renamed: &[(VolumeName, Vol
     for after in wanted {
         let Slot { address, volume, read_only, stations } = after;
         let Some(before) = now.iter().find(|before| before.address == *address) else {
-            lines.push(format!("+ AoE {address} = {volume}"));
+            lines.push(format!("+ AoE {address} = {volume} {}", for_whom(&after.audience())));
             continue;
         };
         let called_now = renamed.iter().find(|(from, _)| *from == before.volume);
         if called_now.map_or(&before.volume, |(_, to)| to) != volume {
-            lines.push(format!("~ AoE {address}: {} -> {volume}", before.volume));
+            let audience = for_whom(&after.audience());
+            lines.push(format!("~ AoE {address}: {} -> {volume} {audience}", before.volume));
         }
         let differences =
             [(before.read_only != *read_only, "read-only"), (before.stations != *stations, "stations")];
         let differs = differences.iter().filter(|(differs, _)| *differs);
         lines.extend(differs.map(|(_, key)| format!("~ AoE {address}: {key}")));
+        if before.audience() != after.audience() {
+            lines.push(format!("~ AoE {address} is {}", for_whom(&after.audience())));
+        }
     }
     let is_gone = |before: &&Slot| wanted.iter().all(|after| after.address != before.address);
-    lines.extend(now.iter().filter(is_gone).map(|before| format!("- AoE {}", before.address)));
+    let gone = now.iter().filter(is_gone);
+    lines.extend(
+        gone.map(|before| format!("- AoE {}, which was {}", before.address, for_whom(&before.audience()))),
+    );
     lines
 }

@@ -16,10 +16,10 @@ pub(super) fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), Strin
     }
 }
 
-/// Without the LUNs that are this volume, and the targets that have no LUN then.
+/// Without the LUNs that are this volume, and the targets of which nothing is left but their names.
 pub(super) fn remove(root: &mut Table, volume: &VolumeName) -> Result<(), String> {
     match section(root).filter(|section| section.contains_key("target")) {
-        Some(section) => lun_edit::remove(section, volume, |_| false),
+        Some(section) => lun_edit::remove(section, volume),
         None => Ok(()),
     }
 }

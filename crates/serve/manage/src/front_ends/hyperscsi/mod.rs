@@ -169,7 +169,7 @@ impl Configured for HyperScsiConfig {
     fn summary(&self, config: &Config) -> String {
         let mut text = String::new();
         for target in &self.targets {
-            let _ = writeln!(text, "HyperSCSI target {} for {}", target.name, target.audience());
+            let _ = writeln!(text, "HyperSCSI target {} for {}", target.name, target.audience(None));
             for lun in &target.luns {
                 let masked = if lun.initiators.is_some() { ", for listed initiators" } else { "" };
                 let spec = config.volume(&lun.volume).map(|volume| format!(" = {}", volume.spec));

@@ -11,7 +11,7 @@ use volume::spec::Bytes;
 
 use crate::config::{Section, Unfit, VolumeName};
 use crate::control;
-use crate::front_ends::{Document, Serving, secret};
+use crate::front_ends::{Document, Serving, for_whom, secret};
 
 /// A target and who may use it.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,8 +84,10 @@ impl Target {
         }
     }
 
-    pub(super) fn audience(&self) -> String {
-        let who = if self.initiators.is_none() { "any initiator" } else { "listed initiators" };
+    /// Who may use it, or one of its LUNs.
+    pub(super) fn audience(&self, lun: Option<&Lun>) -> String {
+        let is_listed = self.initiators.is_some() || lun.is_some_and(|lun| lun.initiators.is_some());
+        let who = if is_listed { "listed initiators" } else { "any initiator" };
         let near = match (&self.stations, &self.networks) {
             (None, None) => "",
             (Some(_), None) => " from listed stations",
@@ -144,7 +146,7 @@ impl Target {
         let rest = if rest.is_empty() { String::new() } else { format!("; {} more", rest.len()) };
         let elsewhere = if more == 0 { String::new() } else { format!(", and {more} more portals") };
         let lun = self.luns.first().map_or_else(String::new, |lun| format!("/{}", lun.lun));
-        let (name, audience, shown) = (&self.name, self.audience(), shown.join("; "));
+        let (name, audience, shown) = (&self.name, self.audience(None), shown.join("; "));
         format!("\nHyperSCSI {name}, for {audience}\n  {shown}{rest}\n  {url}/{name}{lun}{elsewhere}\n")
     }
 
@@ -267,15 +269,20 @@ pub(super) fn changes(
         let Some(before) = now.iter().find(|before| before.name == *name) else {
             let luns: Vec<String> =
                 luns.iter().map(|lun| format!("LUN {} = {}", lun.lun, lun.volume)).collect();
-            lines.push(format!("+ HyperSCSI {name} ({})", luns.join(", ")));
+            let audience = for_whom(&after.audience(None));
+            lines.push(format!("+ HyperSCSI {name} ({}) {audience}", luns.join(", ")));
             continue;
         };
         for lun in luns {
-            lines.extend(lun_change(name, before.luns.iter().find(|old| old.lun == lun.lun), lun, renamed));
+            lines.extend(lun_change(after, before.luns.iter().find(|old| old.lun == lun.lun), lun, renamed));
         }
         let is_gone = |old: &&Lun| luns.iter().all(|lun| lun.lun != old.lun);
         let gone = before.luns.iter().filter(is_gone);
         lines.extend(gone.map(|lun| format!("- HyperSCSI {name} LUN {} = {}", lun.lun, lun.volume)));
+        if luns.is_empty() && !before.luns.is_empty() {
+            let audience = for_whom(&after.audience(None));
+            lines.push(format!("~ HyperSCSI {name} has no LUN now, and stays {audience}"));
+        }
         let differences = [
             (before.initiators != *initiators, "initiators"),
             (before.stations != *stations, "stations"),
@@ -284,25 +291,33 @@ pub(super) fn changes(
         ];
         let differs = differences.iter().filter(|(differs, _)| *differs);
         lines.extend(differs.map(|(_, what)| format!("~ HyperSCSI {name}: {what}")));
+        if before.audience(None) != after.audience(None) {
+            lines.push(format!("~ HyperSCSI {name} is {}", for_whom(&after.audience(None))));
+        }
     }
     let is_gone = |before: &&Target| wanted.iter().all(|after| after.name != before.name);
-    lines.extend(now.iter().filter(is_gone).map(|before| format!("- HyperSCSI {}", before.name)));
+    let gone = now.iter().filter(is_gone);
+    lines.extend(gone.map(|before| {
+        format!("- HyperSCSI {}, which was {}", before.name, for_whom(&before.audience(None)))
+    }));
     lines
 }
 
 fn lun_change(
-    target: &str,
+    target: &Target,
     before: Option<&Lun>,
     after: &Lun,
     renamed: &[(VolumeName, VolumeName)],
 ) -> Option<String> {
-    let Lun { lun, volume, initiators } = after;
+    let (Lun { lun, volume, initiators }, name) = (after, &target.name);
+    let audience = for_whom(&target.audience(Some(after)));
     let Some(before) = before else {
-        return Some(format!("+ HyperSCSI {target} LUN {lun} = {volume}"));
+        return Some(format!("+ HyperSCSI {name} LUN {lun} = {volume} {audience}"));
     };
     let called_now = renamed.iter().find(|(from, _)| *from == before.volume);
     if called_now.map_or(&before.volume, |(_, to)| to) != volume {
-        return Some(format!("~ HyperSCSI {target} LUN {lun} = {volume} (was {})", before.volume));
+        return Some(format!("~ HyperSCSI {name} LUN {lun} = {volume} (was {}) {audience}", before.volume));
     }
-    (before.initiators != *initiators).then(|| format!("~ HyperSCSI {target} LUN {lun}: who sees it"))
+    (before.initiators != *initiators)
+        .then(|| format!("~ HyperSCSI {name} LUN {lun}: who sees it; {audience}"))
 }

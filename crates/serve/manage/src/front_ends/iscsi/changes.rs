@@ -1,9 +1,10 @@
 //! What differs between two configurations of iSCSI, for people.
 
+use super::summary::audience;
 use super::{IscsiConfig, Lun, Portal, Target};
 use crate::config::VolumeName;
 use crate::difference::LIMITS;
-use crate::front_ends::portal_changes;
+use crate::front_ends::{for_whom, portal_changes};
 
 /// A line for each difference. The fields are all named, so that a new one is compared, or left out on purpose.
 pub(super) fn between(
@@ -44,13 +45,18 @@ impl Changes<'_> {
                 None => {
                     let luns: Vec<String> =
                         target.luns.iter().map(|lun| format!("LUN {} = {}", lun.lun, lun.volume)).collect();
-                    self.line(format!("+ target {} ({})", target.name, luns.join(", ")));
+                    let audience = for_whom(&audience(target, None));
+                    self.line(format!("+ target {} ({}) {audience}", target.name, luns.join(", ")));
                 }
             }
         }
         for target in now {
             if wanted.iter().all(|after| after.name != target.name) {
-                self.line(format!("- target {}", target.name));
+                self.line(format!(
+                    "- target {}, which was {}",
+                    target.name,
+                    for_whom(&audience(target, None))
+                ));
             }
         }
     }
@@ -60,8 +66,11 @@ impl Changes<'_> {
             after;
         for lun in luns {
             match before.luns.iter().find(|old| old.lun == lun.lun) {
-                None => self.line(format!("+ {name} LUN {} = {}", lun.lun, lun.volume)),
-                Some(old) => self.lun(name.as_str(), old, lun),
+                None => {
+                    let audience = for_whom(&audience(after, Some(lun)));
+                    self.line(format!("+ {name} LUN {} = {} {audience}", lun.lun, lun.volume));
+                }
+                Some(old) => self.lun(after, old, lun),
             }
         }
         for lun in &before.luns {
@@ -69,6 +78,11 @@ impl Changes<'_> {
                 self.line(format!("- {name} LUN {} = {}", lun.lun, lun.volume));
             }
         }
+        if luns.is_empty() && !before.luns.is_empty() {
+            self.line(format!("~ {name} has no LUN now, and stays {}", for_whom(&audience(after, None))));
+        }
+        let is_for_others =
+            before.initiators != *initiators || before.networks != *networks || before.chap != *chap;
         let changes = [
             (before.alias != *alias, "alias"),
             (before.groups != *groups, "portal groups"),
@@ -82,14 +96,18 @@ impl Changes<'_> {
         for (_, what) in changes.iter().filter(|(is_changed, _)| *is_changed) {
             self.line(format!("~ {name}: {what}"));
         }
+        if is_for_others {
+            self.line(format!("~ {name} is {}", for_whom(&audience(after, None))));
+        }
     }
 
-    fn lun(&mut self, target: &str, before: &Lun, after: &Lun) {
-        let Lun { lun, volume, initiators } = after;
+    fn lun(&mut self, target: &Target, before: &Lun, after: &Lun) {
+        let (Lun { lun, volume, initiators }, name) = (after, &target.name);
+        let audience = for_whom(&audience(target, Some(after)));
         if self.name_now(&before.volume) != volume {
-            self.line(format!("~ {target} LUN {lun} = {volume} (was {})", before.volume));
+            self.line(format!("~ {name} LUN {lun} = {volume} (was {}) {audience}", before.volume));
         } else if before.initiators != *initiators {
-            self.line(format!("~ {target} LUN {lun}: who sees it"));
+            self.line(format!("~ {name} LUN {lun}: who sees it; {audience}"));
         }
     }
 

@@ -12,7 +12,7 @@ pub(super) fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), Strin
     lun_edit::add(root, addition.target.unwrap_or(own.as_str()), str::eq_ignore_ascii_case, addition)
 }
 
-/// Without the LUNs that are this volume, and the targets that have no LUN then and send no initiators elsewhere.
+/// Without the LUNs that are this volume, and the targets of which nothing is left but their names.
 pub(super) fn remove(root: &mut Table, volume: &VolumeName) -> Result<(), String> {
-    lun_edit::remove(root, volume, |target| target.contains_key("redirect"))
+    lun_edit::remove(root, volume)
 }

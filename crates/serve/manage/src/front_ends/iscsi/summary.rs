@@ -12,7 +12,7 @@ use crate::control::{self, TargetLun};
 /// A line for the target and one for each of its LUNs.
 pub(super) fn of(target: &Target, config: &Config) -> String {
     // Writing into a String does not fail.
-    let mut text = format!("target {} for {}\n", target.name, audience(target));
+    let mut text = format!("target {} for {}\n", target.name, audience(target, None));
     for lun in &target.luns {
         let _ = writeln!(text, "  LUN {}: {}", lun.lun, volume(config, lun));
     }
@@ -38,7 +38,7 @@ pub(super) fn announced(
     Some(format!(
         "\n{}, for {}\n  {}{more}\n  iscsi://{first}/{}{lun}{elsewhere}\n",
         target.name,
-        audience(target),
+        audience(target, None),
         shown.join("; "),
         target.name
     ))
@@ -81,8 +81,10 @@ fn user(account: &Account) -> String {
     account.credentials.name.clone()
 }
 
-fn audience(target: &Target) -> String {
-    let who = if target.initiators.is_none() { "any initiator" } else { "listed initiators" };
+/// Who may use a target, or one of its LUNs.
+pub(super) fn audience(target: &Target, lun: Option<&Lun>) -> String {
+    let is_listed = target.initiators.is_some() || lun.is_some_and(|lun| lun.initiators.is_some());
+    let who = if is_listed { "listed initiators" } else { "any initiator" };
     let near = if target.networks.is_none() { "" } else { " in listed networks" };
     let proof = match &target.chap {
         Some(chap) if chap.mutual.is_some() => ", with mutual CHAP",

@@ -2,7 +2,7 @@
 
 use toml_edit::{Item, Table, TableLike};
 
-use crate::config::{Addition, Tables, VolumeName, not_editable, text_of};
+use crate::config::{Addition, Tables, VolumeName, fill, not_editable, text_of, vacate};
 
 /// An export more. A target, as the addition may name one, is the name of the export here.
 pub(super) fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
@@ -12,8 +12,14 @@ pub(super) fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), Strin
     let nbd = section(root).ok_or("the file has no [nbd]; add one with listen = [\"127.0.0.1:10809\"]")?;
     let name = addition.target.unwrap_or(addition.volume.as_str());
     let mut exports = Tables::under(nbd, "export")?;
-    if exports.any(|export| name_of(export) == Some(name)) {
-        return Err(format!("there is an export {name} already"));
+    if let Some(known) = exports.tables().into_iter().find(|export| name_of(&**export) == Some(name)) {
+        return match text_of(&*known, "volume") {
+            Some("") => {
+                fill(known, addition.volume);
+                Ok(())
+            }
+            _ => Err(format!("there is an export {name} already")),
+        };
     }
     let mut entry = vec![("volume", addition.volume.as_str().into())];
     if name != addition.volume.as_str() {
@@ -23,11 +29,20 @@ pub(super) fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), Strin
     Ok(())
 }
 
-/// Without the exports of this volume.
+/// Without the exports of this volume. One that says who may use it stays, without a volume: the next one is for the same hosts.
 pub(super) fn remove(root: &mut Table, volume: &VolumeName) -> Result<(), String> {
     let Some(nbd) = section(root).filter(|nbd| nbd.contains_key("export")) else { return Ok(()) };
     let mut exports = Tables::under(nbd, "export")?;
-    exports.retain(|export| text_of(export, "volume") != Some(volume.as_str()));
+    exports.retain(|export| {
+        if text_of(&*export, "volume") != Some(volume.as_str()) {
+            return true;
+        }
+        let stays = vacate(export, &["name", "volume"]);
+        if stays && !export.contains_key("name") {
+            export.insert("name", Item::Value(volume.as_str().into()));
+        }
+        stays
+    });
     match exports.any(|_| true) {
         true => Ok(()),
         false => nbd.remove("export").map(drop).ok_or_else(not_editable),

@@ -8,8 +8,9 @@ use server::Network;
 
 use super::tls::Tls;
 
+use super::summary::audience;
 use crate::config::{Section, VolumeName};
-use crate::front_ends::{Document, Serving};
+use crate::front_ends::{Document, Serving, for_whom};
 
 /// A volume under a name, and who may use it.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,7 +100,11 @@ fn read(section: &Section<'_>, document: &Document<'_>) -> Option<Export> {
     let (read_only, networks) = (section.flag("read-only").unwrap_or(false), section.list("networks"));
     let clients = section.list("clients");
     section.done();
-    let volume = document.volume(section, &volume?)?;
+    let volume = volume?;
+    if volume.value.is_empty() && name.is_none() {
+        section.mistakes.add(volume.at.clone(), "an export without a volume needs a `name`".to_owned());
+    }
+    let volume = document.volume(section, &volume)?;
     Some(Export {
         name: name.map_or_else(|| volume.to_string(), |name| name.value.to_owned()),
         volume,
@@ -125,12 +130,13 @@ pub(super) fn changes(
     for after in wanted {
         let Export { name, volume, description, read_only, networks, clients } = after;
         let Some(before) = now.iter().find(|before| before.name == *name) else {
-            lines.push(format!("+ NBD export {name} = {volume}"));
+            lines.push(format!("+ NBD export {name} = {volume} {}", for_whom(&audience(after))));
             continue;
         };
         let called_now = renamed.iter().find(|(from, _)| *from == before.volume);
         if called_now.map_or(&before.volume, |(_, to)| to) != volume {
-            lines.push(format!("~ NBD export {name}: {} -> {volume}", before.volume));
+            let audience = for_whom(&audience(after));
+            lines.push(format!("~ NBD export {name}: {} -> {volume} {audience}", before.volume));
         }
         let differences = [
             (before.description != *description, "description"),
@@ -140,8 +146,14 @@ pub(super) fn changes(
         ];
         let differs = differences.iter().filter(|(differs, _)| *differs);
         lines.extend(differs.map(|(_, key)| format!("~ NBD export {name}: {key}")));
+        if audience(before) != audience(after) {
+            lines.push(format!("~ NBD export {name} is {}", for_whom(&audience(after))));
+        }
     }
     let is_gone = |before: &&Export| wanted.iter().all(|after| after.name != before.name);
-    lines.extend(now.iter().filter(is_gone).map(|before| format!("- NBD export {}", before.name)));
+    let gone = now.iter().filter(is_gone);
+    lines.extend(
+        gone.map(|before| format!("- NBD export {}, which was {}", before.name, for_whom(&audience(before)))),
+    );
     lines
 }

@@ -131,9 +131,9 @@ fn shown(portals: &[Portal]) -> Option<&ListenAddress> {
     own.min_by_key(|listen| listen.inet().is_none())
 }
 
-fn audience(export: &Export) -> String {
+pub(super) fn audience(export: &Export) -> String {
     let who = match (&export.clients, &export.networks) {
-        (None, None) => "anybody",
+        (None, None) => "any client",
         (None, Some(_)) => "listed networks",
         (Some(_), None) => "listed clients",
         (Some(_), Some(_)) => "listed clients in listed networks",
