@@ -129,6 +129,7 @@ impl BlockDevice for Disk {
             volatile_cache: false,
             durable: false,
             solid_state: true,
+            optimal_transfer: None,
         }
     }
 

@@ -54,6 +54,7 @@ impl RemoteAoe {
                 volatile_cache: has_flush || identity.has_write_cache,
                 durable: true,
                 solid_state: identity.is_solid_state,
+                optimal_transfer: None,
             },
             identity: identity.clone(),
             sectors,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use block::{BlockSize, Blocks, Geometry, Profile};
+use block::{BlockSize, Blocks, Geometry, OptimalTransfer, Profile};
 use scsi::{
     BlockDeviceCharacteristics, BlockLimits, CacheGeneration, Capacity, ModeValues, Modes, Provisioning,
     Sense, Vpd, status,
@@ -108,9 +108,18 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
         volatile_cache: write_cache == Some(true),
         durable: true,
         solid_state,
+        optimal_transfer: optimal_transfer(block),
     };
     let write_through = write_cache == Some(false);
     Ok(Probed { geometry, profile, write_through, cache_generation, limits, identity })
+}
+
+/// Lengths that are a multiple of the granularity; others are a mistake of the target.
+fn optimal_transfer(limits: BlockLimits) -> Option<OptimalTransfer> {
+    let (granularity, length) =
+        (u64::from(limits.optimal_granularity.max(1)), u64::from(limits.optimal_transfer));
+    let optimal = OptimalTransfer { granularity: Blocks(granularity), length: Blocks(length) };
+    (length > 0 && length.is_multiple_of(granularity)).then_some(optimal)
 }
 
 /// Asks only whether there is a disk.

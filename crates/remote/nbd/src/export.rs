@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use block::{
-    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending,
-    Profile, Run, Slice,
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry,
+    OptimalTransfer, Pending, Profile, Run, Slice,
 };
 use channels::{Channelled, Channels, Failed, JournalFile, Owner, Status, Untold};
 use nbd::flags::{allocation, command, transmission};
@@ -22,6 +22,9 @@ use crate::url::Url;
 
 /// The longest request without data: less than 2^32 bytes, in whole blocks of any size.
 const LENGTH_MAX: u64 = 1 << 31;
+
+/// A preferred block size above is no physical block, but a cluster or a stripe.
+const PHYSICAL_BYTES_MAX: u32 = 4096;
 
 /// An export of a server. Usable from any thread that runs a reactor; its connections live on the thread that
 /// opened it. When it is dropped, they disconnect.
@@ -77,7 +80,8 @@ impl RemoteExport {
             geometry: Geometry {
                 block_size,
                 blocks: Blocks(blocks),
-                physical_exponent: (preferred.ilog2() - block_size.shift()).min(8) as u8,
+                physical_exponent: (preferred.min(PHYSICAL_BYTES_MAX).ilog2().max(block_size.shift())
+                    - block_size.shift()) as u8,
             },
             profile: Profile {
                 read_only: has(transmission::READ_ONLY),
@@ -87,6 +91,7 @@ impl RemoteExport {
                 volatile_cache: has(transmission::SEND_FLUSH),
                 durable: has(transmission::SEND_FLUSH),
                 solid_state: !has(transmission::ROTATIONAL),
+                optimal_transfer: optimal_transfer(preferred, block_size),
             },
             payload_blocks: u64::from(longest) >> block_size.shift(),
             has_lost: Arc::default(),
@@ -354,6 +359,12 @@ impl Channelled for RemoteExport {
     fn status(&self) -> Pin<Box<dyn Future<Output = Option<Status>> + '_>> {
         Box::pin(RemoteExport::status(self))
     }
+}
+
+/// A preferred block size above what disks have is one of the storage behind the export. The protocol has one length for both.
+fn optimal_transfer(preferred_bytes: u32, block_size: BlockSize) -> Option<OptimalTransfer> {
+    let length = Blocks(u64::from(preferred_bytes >> block_size.shift()));
+    (preferred_bytes > PHYSICAL_BYTES_MAX).then_some(OptimalTransfer { granularity: length, length })
 }
 
 /// Zeros that are sent as data, in bytes.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::Profile;
+use block::{Blocks, Geometry, Profile};
 use nbd::flags::transmission;
 use nbd::{BlockSizes, PAYLOAD_BYTES_MAX, TlsMode};
 use server::Network;
@@ -161,14 +161,17 @@ impl Export {
     /// As clients are told of it now.
     pub(crate) fn as_told(&self) -> nbd::Export {
         let (geometry, profile) = (self.volume.device().geometry(), self.volume.device().profile());
-        let physical = geometry.block_size.bytes() << geometry.physical_exponent;
         nbd::Export {
             name: self.name.clone(),
             description: self.description.clone(),
             bytes: geometry.bytes(),
             flags: self.flags(profile),
             // Parts of blocks are served, too: clients that have not asked need not know.
-            block_sizes: BlockSizes { minimum: 1, preferred: physical.max(4096), maximum: PAYLOAD_BYTES_MAX },
+            block_sizes: BlockSizes {
+                minimum: 1,
+                preferred: preferred_block_size(geometry, profile),
+                maximum: PAYLOAD_BYTES_MAX,
+            },
         }
     }
 
@@ -185,5 +188,42 @@ impl Export {
             | transmission::CAN_MULTI_CONN
             | transmission::SEND_CACHE;
         optional.iter().filter(|(has, _)| *has).fold(always, |flags, (_, flag)| flags | flag)
+    }
+}
+
+/// "The preferred block size represents the minimum size at which aligned requests will have efficient I/O", a power of two (NBD,
+/// Block size constraints): the stripe of a RAID set if that is one, or its strip.
+fn preferred_block_size(geometry: Geometry, profile: Profile) -> u32 {
+    let physical = (geometry.block_size.bytes() << geometry.physical_exponent).max(4096);
+    let bytes = |blocks: Blocks| {
+        let bytes = u32::try_from(blocks.0 << geometry.block_size.shift()).ok()?;
+        (bytes.is_power_of_two() && (physical..=PAYLOAD_BYTES_MAX).contains(&bytes)).then_some(bytes)
+    };
+    let optimal = profile.optimal_transfer;
+    optimal.and_then(|optimal| bytes(optimal.length).or(bytes(optimal.granularity))).unwrap_or(physical)
+}
+
+#[cfg(test)]
+mod tests {
+    use block::{BlockDevice, BlockSize, Null, OptimalTransfer};
+
+    use super::*;
+
+    #[test]
+    fn the_preferred_size_is_a_power_of_two_of_a_stripe() {
+        let geometry =
+            Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 20), physical_exponent: 3 };
+        let profile = Null::new(geometry).profile();
+        let preferred = |optimal: Option<(u64, u64)>| {
+            let optimal_transfer = optimal.map(|(strip, stripe)| OptimalTransfer {
+                granularity: Blocks(strip),
+                length: Blocks(stripe),
+            });
+            preferred_block_size(geometry, Profile { optimal_transfer, ..profile })
+        };
+        assert_eq!(preferred(None), 4096);
+        assert_eq!(preferred(Some((128, 256))), 128 << 10);
+        assert_eq!(preferred(Some((128, 384))), 64 << 10, "three strips are none, a strip is one");
+        assert_eq!(preferred(Some((128, 1 << 20))), 64 << 10, "longer than a request may be");
     }
 }

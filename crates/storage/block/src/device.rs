@@ -40,6 +40,27 @@ pub struct Profile {
     pub durable: bool,
     /// Not a spinning medium (VPD page B1h, medium rotation rate 1).
     pub solid_state: bool,
+    /// Requests that the storage carries out best. `None` if all lengths are alike.
+    pub optimal_transfer: Option<OptimalTransfer>,
+}
+
+/// Requests that storage carries out best: in a RAID set, its strips and stripes. Addresses count from the start of the device
+/// (SBC-4 6.6.4, OPTIMAL TRANSFER LENGTH and its GRANULARITY).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OptimalTransfer {
+    /// Lengths and addresses are multiples of it: a strip, for instance.
+    pub granularity: Blocks,
+    /// The length: a stripe, for instance. A multiple of the granularity.
+    pub length: Blocks,
+}
+
+impl OptimalTransfer {
+    /// The same in blocks that are shorter, by so many powers of two.
+    #[must_use]
+    pub fn in_blocks_shorter_by(self, shift: u32) -> OptimalTransfer {
+        let shorter = |blocks: Blocks| Blocks(blocks.0 << shift);
+        OptimalTransfer { granularity: shorter(self.granularity), length: shorter(self.length) }
+    }
 }
 
 /// Whether blocks are allocated.

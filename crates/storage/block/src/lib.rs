@@ -41,7 +41,9 @@ pub use buffer::{Buffer, PAGE_BYTES, POOL_BYTES_MAX, Reserve, Slice};
 pub use buffered::{Buffered, Window};
 pub use checked::Checked;
 pub use delay::{Delay, ServiceTime, Stalls, Tail};
-pub use device::{Allocation, BlockDevice, Compared, Durability, Pending, Profile, Run, Space};
+pub use device::{
+    Allocation, BlockDevice, Compared, Durability, OptimalTransfer, Pending, Profile, Run, Space,
+};
 pub use disk::{Disk, DiskCache, DiskModel};
 pub use emulated::Emulated512;
 pub use error::DeviceError;

@@ -39,6 +39,7 @@ impl BlockDevice for Null {
             volatile_cache: false,
             durable: false,
             solid_state: true,
+            optimal_transfer: None,
         }
     }
 

@@ -1,8 +1,8 @@
 //! A part of a device, as a device: a member's data behind its superblock.
 
 use crate::{
-    BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Pending, Profile, Region,
-    Run, Slice, WholeBlocks,
+    BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba, OptimalTransfer, Pending,
+    Profile, Region, Run, Slice, WholeBlocks,
 };
 
 /// The blocks of one extent of a device, counted from its start. A flush is one of the whole device.
@@ -68,7 +68,13 @@ impl<D: BlockDevice> BlockDevice for Part<D> {
     fn profile(&self) -> Profile {
         let inner = self.inner.profile();
         let aligned = self.extent.lba.0.is_multiple_of(inner.granularity.0.max(1));
-        Profile { granularity: if aligned { inner.granularity } else { Blocks(1) }, ..inner }
+        let keeps_stripes =
+            |optimal: &OptimalTransfer| self.extent.lba.0.is_multiple_of(optimal.length.0.max(1));
+        Profile {
+            granularity: if aligned { inner.granularity } else { Blocks(1) },
+            optimal_transfer: inner.optimal_transfer.filter(keeps_stripes),
+            ..inner
+        }
     }
 
     fn memory(&self, extent: Extent) -> Option<Region> {
@@ -168,5 +174,24 @@ mod tests {
                 prop_assert_eq!(runs[0].extent, changed);
             }
         }
+    }
+
+    /// Stripes count from the start of a device.
+    #[test]
+    fn a_part_keeps_stripes_only_where_it_begins_with_one() {
+        struct Striped(Memory);
+        impl BlockDevice for Striped {
+            crate::forward!(self => self.0; geometry, read, write, flush, losses, unmap, write_zeroes, allocation, quiesced);
+
+            fn profile(&self) -> Profile {
+                let optimal = OptimalTransfer { granularity: Blocks(4), length: Blocks(12) };
+                Profile { optimal_transfer: Some(optimal), ..self.0.profile() }
+            }
+        }
+        let stripes = |from| {
+            let part = Part::new(Striped(Memory::new(BLOCKS)), Extent::new(from, 24)).expect("it is there");
+            part.profile().optimal_transfer.is_some()
+        };
+        assert_eq!([0, 4, 12].map(stripes), [true, false, true]);
     }
 }

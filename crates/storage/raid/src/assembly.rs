@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use block::{Blocks, DeviceError, Durability, Geometry, Permits, Profile, Sleeper, Spawner};
+use block::{Blocks, DeviceError, Durability, Geometry, OptimalTransfer, Permits, Profile, Sleeper, Spawner};
 use derive_more::{Display, Error};
 
 use crate::area::{Area, AreaCopy};
@@ -311,7 +311,17 @@ fn profile(layout: &Layout, members: &[Option<MemberDevice>], protection: &Prote
                 || layout.level() != Level::Raid0 && any(|profile| profile.durable)),
         durable: all(|profile| profile.durable),
         solid_state: all(|profile| profile.solid_state),
+        optimal_transfer: optimal_transfer(layout),
     }
+}
+
+/// A strip and a stripe, as Linux' md has them. The copies of a mirror have none.
+fn optimal_transfer(layout: &Layout) -> Option<OptimalTransfer> {
+    let optimal = OptimalTransfer {
+        granularity: Blocks(layout.strip_blocks()),
+        length: Blocks(layout.stripe_blocks()),
+    };
+    (layout.level() != Level::Raid1).then_some(optimal)
 }
 
 fn area(set: &Set, copies: &[AreaCopy], protection: &'static str) -> Result<Area, AssemblyError> {

@@ -83,6 +83,7 @@ impl BlockDevice for Disk {
             volatile_cache: true,
             durable: true,
             solid_state: true,
+            optimal_transfer: None,
         }
     }
 

@@ -64,6 +64,7 @@ impl BlockDevice for Medium {
             volatile_cache: true,
             durable: true,
             solid_state: true,
+            optimal_transfer: None,
         }
     }
 

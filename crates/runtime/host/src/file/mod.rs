@@ -279,6 +279,7 @@ impl BlockDevice for FileDevice {
             volatile_cache: true,
             durable: true,
             solid_state: self.properties.solid_state,
+            optimal_transfer: None,
         }
     }
 

@@ -175,6 +175,7 @@ impl BlockDevice for RamDevice {
             volatile_cache: false,
             durable: false,
             solid_state: true,
+            optimal_transfer: None,
         }
     }
 

@@ -327,6 +327,7 @@ impl BlockDevice for RbdDevice {
             volatile_cache: false,
             durable: true,
             solid_state: true,
+            optimal_transfer: None,
         }
     }
 

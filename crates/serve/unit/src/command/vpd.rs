@@ -105,12 +105,22 @@ fn scsi_ports(call: &Call<'_>) -> Vec<u8> {
 /// Block limits (SBC-4 6.6.4).
 fn block_limits(call: &Call<'_>) -> BlockLimits {
     let geometry = call.geometry();
+    let transfer_blocks = transfer::transfer_blocks_max(geometry) as u32;
+    let optimal = call.unit.device().profile().optimal_transfer;
+    let optimal = optimal.and_then(|optimal| {
+        let granularity = u16::try_from(optimal.granularity.0).ok()?;
+        let length = u32::try_from(optimal.length.0).ok()?;
+        (length <= transfer_blocks).then_some((granularity, length))
+    });
+    // OPTIMAL TRANSFER LENGTH is 0 where all lengths are alike: Linux before 6.9 takes it for the largest request it should send.
+    let (optimal_granularity, optimal_transfer) =
+        optimal.unwrap_or((1 << geometry.physical_exponent.min(15), 0));
     let limits = BlockLimits {
         wsnz: write_same::refuses_zero_blocks(call),
         compare_and_write_blocks: COMPARE_AND_WRITE_BLOCKS_MAX,
-        optimal_granularity: 1 << geometry.physical_exponent.min(15),
-        transfer_blocks: transfer::transfer_blocks_max(geometry) as u32,
-        // OPTIMAL TRANSFER LENGTH stays 0: Linux takes it for the largest request it should send.
+        optimal_granularity,
+        transfer_blocks,
+        optimal_transfer,
         write_same_blocks: WRITE_SAME_BLOCKS_MAX,
         // ATOMIC ALIGNMENT and GRANULARITY of 0: any; no atomic boundaries.
         atomic_blocks: atomic_blocks_max(geometry) as u32,

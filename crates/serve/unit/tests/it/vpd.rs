@@ -1,5 +1,7 @@
 //! INQUIRY: vital product data.
 
+use block::{Blocks, OptimalTransfer};
+
 use crate::support::*;
 
 fn page(bench: &mut Bench, code: u8) -> Vec<u8> {
@@ -120,6 +122,19 @@ fn a_volume_that_is_not_thin_claims_no_unmap() {
 fn granularity_is_that_of_the_physical_block() {
     let disk = DiskOptions { physical_exponent: 3, ..DiskOptions::default() };
     assert_eq!(page(&mut Bench::of_disk(disk), 0xb0)[6..8], [0, 8]);
+}
+
+#[test]
+fn hosts_learn_the_strip_and_the_stripe_of_a_set() {
+    let set = |strip, stripe| {
+        let optimal_transfer = Some(OptimalTransfer { granularity: Blocks(strip), length: Blocks(stripe) });
+        let disk = DiskOptions { optimal_transfer, ..DiskOptions::default() };
+        let limits = page(&mut Bench::of_disk(disk), 0xb0);
+        (u16::from_be_bytes([limits[6], limits[7]]), u32_at(&limits, 12))
+    };
+    assert_eq!(set(128, 384), (128, 384));
+    // Longer than a command may be: a host that obeyed would be refused.
+    assert_eq!(set(2048, 2048 * 40), (1, 0));
 }
 
 #[test]

@@ -228,7 +228,12 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
 
     fn profile(&self) -> Profile {
         let inner = self.inner.profile();
-        Profile { granularity: Blocks(inner.granularity.0 << self.shift), ..inner }
+        let optimal_transfer = inner.optimal_transfer;
+        Profile {
+            granularity: Blocks(inner.granularity.0 << self.shift),
+            optimal_transfer: optimal_transfer.map(|optimal| optimal.in_blocks_shorter_by(self.shift)),
+            ..inner
+        }
     }
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {

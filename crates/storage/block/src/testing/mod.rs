@@ -127,6 +127,7 @@ impl BlockDevice for Memory {
             volatile_cache: true,
             durable: false,
             solid_state: true,
+            optimal_transfer: None,
         }
     }
 

@@ -111,6 +111,7 @@ impl BlockDevice for Medium {
             volatile_cache: matches!(self.store, Store::File(_)),
             durable: false,
             solid_state: true,
+            optimal_transfer: None,
         }
     }
 

@@ -273,6 +273,7 @@ impl BlockDevice for Disk {
             volatile_cache: !self.state().says_no_cache,
             durable: true,
             solid_state: true,
+            optimal_transfer: None,
         }
     }
 

@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Medium,
-    Pending, Profile, Region, Run, Slice, Space, WholeBlocks,
+    OptimalTransfer, Pending, Profile, Region, Run, Slice, Space, WholeBlocks,
 };
 
 pub struct DiskOptions {
@@ -29,6 +29,7 @@ pub struct DiskOptions {
     /// Queues writes, as a kernel does, and carries them out at [`Disk::settle`], whether anybody waits for
     /// them or not.
     pub queues: bool,
+    pub optimal_transfer: Option<OptimalTransfer>,
 }
 
 impl Default for DiskOptions {
@@ -46,6 +47,7 @@ impl Default for DiskOptions {
             in_memory: false,
             cached: false,
             queues: false,
+            optimal_transfer: None,
         }
     }
 }
@@ -180,6 +182,7 @@ impl BlockDevice for Disk {
             volatile_cache: self.options.volatile_cache,
             durable: self.options.durable,
             solid_state: true,
+            optimal_transfer: self.options.optimal_transfer,
         }
     }
 
