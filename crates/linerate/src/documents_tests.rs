@@ -225,3 +225,12 @@ fn the_limits_are_in_the_document_about_security() {
         assert!(SECURITY.contains(&row), "docs/security.md has no {row}");
     }
 }
+
+#[test]
+fn the_states_of_a_raid_set_are_in_its_document() {
+    for condition in backends::raid::Condition::ALL {
+        let backends::raid::Meaning { users, remedy } = condition.meaning();
+        let row = format!("| {condition} | {users} | {remedy} |");
+        assert!(RAID.contains(&row), "docs/raid.md has no {row}");
+    }
+}

@@ -73,13 +73,15 @@ enum RaidCommand {
         #[arg(long)]
         yes: bool,
     },
-    /// Find the sets that volumes are of, and print the specifications that open them
+    /// Find the sets that volumes are of; or start a stopped set of a running server again
     ///
-    /// Nothing is changed. The exit code is 10 if a set does not start, or is degraded.
+    /// Of volumes it prints the specifications that open the sets, and changes nothing. The exit code is 10 if a set does not start,
+    /// or is degraded.
     Assemble {
-        /// Volumes, in any order; with --discard-journal also a set, such as 'raid6:[A,B]?missing-are-lost'
-        #[arg(value_name = "VOLUME", value_parser = parse, required = true)]
-        volumes: Vec<Spec>,
+        /// Volumes, in any order; with --discard-journal also a set, such as 'raid6:[A,B]?missing-are-lost'; or a volume of a
+        /// running server, whose set has stopped
+        #[arg(value_name = "VOLUME", value_parser = set, required = true)]
+        volumes: Vec<Set>,
         /// Start a set whose journal is destroyed without it, and write parity anew
         ///
         /// Writes of the last moments before the set ended may be lost or garbled.
@@ -180,8 +182,13 @@ pub(crate) fn run(arguments: &RaidArguments) -> Result<ExitCode, Failure> {
             // It is degraded until parity is there.
             created(set, &creation)?;
         }
-        RaidCommand::Assemble { volumes, discard_journal: false, .. } => return assemble(volumes),
-        RaidCommand::Assemble { volumes, discard_journal: true, yes } => discard_journal(volumes, *yes)?,
+        RaidCommand::Assemble { volumes, discard_journal: false, .. } => match &volumes[..] {
+            [Set::Served(set)] => order(set, RaidOrder::Assemble)?,
+            volumes => return assemble(&unused(volumes)?),
+        },
+        RaidCommand::Assemble { volumes, discard_journal: true, yes } => {
+            discard_journal(&unused(volumes)?, *yes)?;
+        }
         RaidCommand::Status { set: Set::Unused(set), json } => return status(set, *json),
         RaidCommand::Status { set: Set::Served(set), json } => {
             return served_status(&set.states(&socket()?)?, *json);
@@ -198,7 +205,13 @@ pub(crate) fn run(arguments: &RaidArguments) -> Result<ExitCode, Failure> {
         RaidCommand::Replace { set: Set::Unused(set), member, volume, yes } => {
             let consent = terminal::consent(*yes);
             remote::run(async { raid::replace(set, *member, volume, consent).await })?;
-            say(&format!("{volume} is member {member} now; it is rebuilt when the set is opened with it\n"));
+            let all: Vec<Spec> = set.backend().members().iter().chain([volume]).cloned().collect();
+            let (sets, _) = remote::run(async { raid::look(&all).await })?;
+            let written = sets.first().map(|set| format!(", as '{}'", set.specification));
+            let written = written.unwrap_or_default();
+            say(&format!(
+                "{volume} is member {member} now; it is rebuilt when the set is opened with it{written}\n"
+            ));
         }
         RaidCommand::Replace { set: Set::Served(set), member, volume, yes } => {
             order(set, RaidOrder::Replace { member: *member, with: volume.to_string(), overwrite: *yes })?;
@@ -275,10 +288,18 @@ fn served_status(sets: &[SetState], json: bool) -> Result<ExitCode, Failure> {
         true => say_json(&serde_json::json!({ "sets": sets }))?,
         false => sets.iter().for_each(|set| say(&format!("{set}\n"))),
     }
-    Ok(code(
-        sets.iter()
-            .all(|set| set.lacking() == 0 && set.lost_blocks() == 0 && set.state != raid::Condition::Failed),
-    ))
+    Ok(code(sets.iter().all(|set| set.state.is_well() && set.lost_blocks() == 0)))
+}
+
+/// Volumes of no server.
+fn unused(volumes: &[Set]) -> Result<Vec<Spec>, Failure> {
+    let unused = volumes.iter().map(|set| match set {
+        Set::Unused(spec) => Ok(spec.clone()),
+        Set::Served(_) => Err(Failure::refused(
+            "name one volume of a running server, or the volumes that sets are to be found on, such as file:/disk1/a",
+        )),
+    });
+    unused.collect()
 }
 
 fn assemble(volumes: &[Spec]) -> Result<ExitCode, Failure> {
@@ -330,7 +351,7 @@ fn scrubbed(found: Scrub, json: bool) -> Result<(), Failure> {
     if json {
         say_json(&found)?;
     }
-    if !found.is_right() {
+    if !found.is_proof() {
         return Err(Failure::new(Kind::Mismatch, found));
     }
     if !json {

@@ -45,7 +45,7 @@ use std::task::{Context, Poll, Waker};
 
 use block::{BlockDevice, FaultControl, SingleUser};
 use host::{ReactorClock, ReactorTasks};
-use volume::backend::{self, OpenError, Opening, Undo};
+use volume::backend::{self, Layers, OpenError, Opening, Undo};
 use volume::spec::{Grammar, Spec, SpecError};
 
 pub use failure::{Failure, Kind};
@@ -110,6 +110,8 @@ pub fn opening() -> Opening {
         sleeper: Arc::new(ReactorClock),
         spawner: Arc::new(ReactorTasks),
         undo: Undo::default(),
+        start: None,
+        layers: Layers::default(),
     }
 }
 

@@ -78,7 +78,7 @@ impl Live {
                     .flat_map(|front_end| front_end.exports_of(&volume.name))
                     .collect(),
                 in_file: !now.desired.has_volume(&volume.name),
-                raid: now.volumes.get(&volume.name)?.sets.iter().map(|set| set.status()).collect(),
+                raid: now.volumes.get(&volume.name)?.sets().iter().map(|set| set.status()).collect(),
             })
         });
         served.collect()

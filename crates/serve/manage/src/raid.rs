@@ -1,8 +1,9 @@
 //! RAID sets of a running server: orders to them. What a set is made of afterwards is written to the configuration file.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use backends::raid::Order;
+use backends::raid::{Order, without_overruling};
 use backends::{Failure, parse};
 use server::AUDIT;
 use volume::spec::Spec;
@@ -47,10 +48,10 @@ impl Live {
             .volumes
             .named(volume)
             .ok_or_else(|| Failure::refused(format_args!("no volume named {volume} is served")))?;
-        let set = match (&opened.sets[..], set) {
+        let set = match (&opened.sets()[..], set) {
             ([], _) => return Err(Failure::refused(format_args!("volume {volume} is no RAID set"))),
-            ([only], None) => only,
-            (sets, Some(number)) if number < sets.len() => &sets[number],
+            ([only], None) => Arc::clone(only),
+            (sets, Some(number)) if number < sets.len() => Arc::clone(&sets[number]),
             (sets, _) => {
                 return Err(Failure::refused(format_args!(
                     "volume {volume} is made of {} RAID sets: name one, {volume}/0 to {volume}/{}",
@@ -59,13 +60,20 @@ impl Live {
                 )));
             }
         };
-        let set = set.clone();
+        let ask = |order| {
+            let asked = block_on(async { reactor::timeout(ANSWER_TIME, set.ask(order)).await });
+            asked.map_err(|_| {
+                Failure::failed(format_args!("the set of volume {volume} does not answer; see its log"))
+            })?
+        };
+        // It changes nothing of the configuration, which others may want while members are waited for.
+        if matches!(order, Order::Assemble) {
+            drop(now);
+            return Ok(Reloaded { changes: vec![ask(order)?], ..Reloaded::default() });
+        }
         now.check_served(now.desired.file()?.as_ref())?;
         let before = set.written();
-        let asked = block_on(async { reactor::timeout(ANSWER_TIME, set.ask(order)).await });
-        let said = asked.map_err(|_| {
-            Failure::failed(format_args!("the set of volume {volume} does not answer; see its log"))
-        })??;
+        let said = ask(order)?;
         let mut reloaded = Reloaded { changes: vec![said], ..Reloaded::default() };
         if set.written() != before {
             now.write_down(volume, &before, &set.written(), &mut reloaded);
@@ -101,7 +109,8 @@ impl Now {
         let rewritten = |spec: &Spec| {
             let text = spec.to_string();
             match text.contains(before) {
-                true => parse(&text.replacen(before, after, 1)).map_err(|error| error.to_string()),
+                true => parse(&without_overruling(&text.replacen(before, after, 1)))
+                    .map_err(|error| error.to_string()),
                 false => Err("the set is written otherwise there".to_owned()),
             }
         };
@@ -154,5 +163,6 @@ fn order_of(order: &RaidOrder) -> Result<Order, String> {
         RaidOrder::Scrub { repair } => Order::Scrub { repairs: *repair },
         RaidOrder::CancelScrub => Order::CancelScrub,
         RaidOrder::Grow => Order::Grow,
+        RaidOrder::Assemble => Order::Assemble,
     })
 }

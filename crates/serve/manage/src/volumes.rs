@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use block::{BlockDevice, DeviceError, FaultControl};
 use sha2::{Digest, Sha256};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
-use volume::backend::{Opening, Undo};
+use volume::backend::{Layers, Opening, Undo};
 use volume::{NamedVolumes, PersistentState, VolumeOptions};
 
 use crate::config::{Config, Uuid, Volume, VolumeName, with_size};
@@ -33,8 +34,8 @@ pub(crate) struct Opened {
     pub(crate) unit: Arc<LogicalUnit>,
     /// What it was opened as, for people.
     pub(crate) spec: String,
-    /// The RAID sets that it is made of, from the outermost on.
-    pub(crate) sets: Vec<Arc<Running>>,
+    /// Its layers that take orders.
+    pub(crate) layers: Layers,
     /// What is kept of it.
     pub(crate) kept: Arc<UnitState>,
     /// Of its `fault:` layers, if it has any.
@@ -116,10 +117,16 @@ impl Volumes {
 }
 
 impl Opened {
+    /// The RAID sets that it is made of, from the outermost on.
+    pub(crate) fn sets(&self) -> Vec<Arc<Running>> {
+        raid::sets(&self.layers)
+    }
+
     /// The log calls its sets so: the only one as the volume, others with their numbers.
     fn name_sets(&self, name: &VolumeName) {
-        for (number, set) in self.sets.iter().enumerate() {
-            let number = if self.sets.len() > 1 { format!("/{number}") } else { String::new() };
+        let sets = self.sets();
+        for (number, set) in sets.iter().enumerate() {
+            let number = if sets.len() > 1 { format!("/{number}") } else { String::new() };
             set.called(&format!("{name}{number}"));
         }
     }
@@ -139,14 +146,14 @@ impl Opened {
     }
 }
 
-/// Opens every volume that is exported; if some cannot be, the first of them says why.
+/// Opens every volume that is exported, for a server that starts; if some cannot be, the first of them says why.
 pub(crate) fn open(
     config: &Config,
     state: &ServerState,
     openers: &Openers,
     undo: &Undo,
 ) -> Result<Volumes, Failure> {
-    let volumes = open_all(config.exported(), state, openers, undo)?;
+    let volumes = open_all(config.exported(), state, openers, undo, Some(Instant::now()))?;
     volumes.are_distinct_from(&Volumes::default())?;
     Ok(volumes)
 }
@@ -159,7 +166,7 @@ pub(crate) fn open_these(
     openers: &Openers,
     undo: &Undo,
 ) -> Result<Volumes, Failure> {
-    open_all(config.volumes.iter().filter(|volume| names.contains(&volume.name)), state, openers, undo)
+    open_all(config.volumes.iter().filter(|volume| names.contains(&volume.name)), state, openers, undo, None)
 }
 
 fn open_all<'a>(
@@ -167,11 +174,12 @@ fn open_all<'a>(
     state: &ServerState,
     openers: &Openers,
     undo: &Undo,
+    start: Option<Instant>,
 ) -> Result<Volumes, Failure> {
     // What was kept under a previous name must be taken over before that name's new volume finds it.
     let (renamed, others): (Vec<&Volume>, Vec<&Volume>) =
         used.partition(|volume| volume.previous_name.is_some());
-    let remote = remotes(renamed.iter().chain(&others), openers)?;
+    let remote = remotes(renamed.iter().chain(&others), openers, start)?;
     let open = |volume: &Volume| Ok((volume.name.clone(), open_one(volume, state, &remote, undo)?));
     let renamed: Vec<_> = renamed.into_iter().map(open).collect();
     let others = at_once(&others, |volume| open(volume));
@@ -209,20 +217,24 @@ pub(crate) fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + S
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// The devices of those volumes that are reached over a network, and what makes their `fault:` layers
-/// misbehave.
-type Remotes = HashMap<VolumeName, (Arc<dyn BlockDevice>, FaultControl)>;
+/// The devices of those volumes that are reached over a network, what makes their `fault:` layers misbehave, and layers that take
+/// orders.
+type Remotes = HashMap<VolumeName, (Arc<dyn BlockDevice>, FaultControl, Layers)>;
 
-fn remotes<'a>(volumes: impl Iterator<Item = &'a &'a Volume>, openers: &Openers) -> Result<Remotes, Failure> {
+fn remotes<'a>(
+    volumes: impl Iterator<Item = &'a &'a Volume>,
+    openers: &Openers,
+    start: Option<Instant>,
+) -> Result<Remotes, Failure> {
     let remote: Vec<(&Volume, Opening)> = volumes
         .filter(|volume| volume.spec.is_remote())
-        .map(|volume| (*volume, backends::opening()))
+        .map(|volume| (*volume, Opening { start, ..backends::opening() }))
         .collect();
     let opened = remote.iter().map(|(volume, opening)| (volume.spec.clone(), opening.clone()));
     let opened = openers.open(opened.collect());
-    let named = remote.into_iter().zip(opened).map(|((volume, Opening { faults, .. }), device)| {
+    let named = remote.into_iter().zip(opened).map(|((volume, Opening { faults, layers, .. }), device)| {
         let device = device.map_err(|failure| failure.context(format_args!("volume {}", volume.name)))?;
-        Ok((volume.name.clone(), (device, faults)))
+        Ok((volume.name.clone(), (device, faults, layers)))
     });
     named.collect()
 }
@@ -232,11 +244,11 @@ fn open_one(volume: &Volume, state: &ServerState, remote: &Remotes, undo: &Undo)
     let folder = state.folder(volume, undo).map_err(Failure::refused)?;
     let uuid = folder.identity(volume.uuid).map_err(Failure::refused)?;
     let generation = cache_generation(&uuid, &volume.spec);
-    let (device, control) = match remote.get(&volume.name) {
-        Some((device, control)) => (Arc::clone(device), control.clone()),
+    let (device, control, layers) = match remote.get(&volume.name) {
+        Some((device, control, layers)) => (Arc::clone(device), control.clone(), layers.clone()),
         None => {
             let opening = Opening { undo: undo.clone(), ..backends::opening() };
-            (open_local(volume, &folder, &opening)?, opening.faults)
+            (open_local(volume, &folder, &opening)?, opening.faults, opening.layers)
         }
     };
     let options = LogicalUnitOptions {
@@ -256,8 +268,7 @@ fn open_one(volume: &Volume, state: &ServerState, remote: &Remotes, undo: &Undo)
         refused(&format_args!("{damaged}: restore {}, or remove it to begin without them", path.display()))
     })?;
     let faults = volume.spec.has_fault_layer().then_some(control);
-    let opened =
-        Opened { unit, spec: volume.spec.to_string(), sets: raid::opened(&volume.spec), kept, faults };
+    let opened = Opened { unit, spec: volume.spec.to_string(), layers, kept, faults };
     opened.name_sets(&volume.name);
     Ok(opened)
 }

@@ -369,6 +369,33 @@ async fn open_journal(
     Ok(Arc::new(Journal::begin(area, members, operations, generation, key).await?))
 }
 
+/// Why a set that was in use would not be assembled: what its journal or bitmap says. Nothing is written.
+pub async fn obstacle(
+    layout: &Layout,
+    states: &MemberStates,
+    protection: &ProtectionAreas,
+    accepts_wrong_data: bool,
+) -> Option<AssemblyError> {
+    match protection {
+        ProtectionAreas::Journal(copies) => match newer_journal(copies).await {
+            Some(version) => Some(AssemblyError::NewerJournal { version }),
+            None => match has_journal(copies).await {
+                Ok(true) => None,
+                Ok(false) => Some(AssemblyError::NoJournal),
+                Err(error) => Some(error.into()),
+            },
+        },
+        ProtectionAreas::Bitmap { copies, region_stripes }
+            if layout.has_parity() && states.lacking().contains(&true) && !accepts_wrong_data =>
+        {
+            let devices = used_devices(copies);
+            let regions = crate::intent::noted(&devices, *region_stripes, layout.stripes()).await;
+            (regions > 0).then_some(AssemblyError::DataMayBeWrong { regions })
+        }
+        ProtectionAreas::Bitmap { .. } | ProtectionAreas::Nothing => None,
+    }
+}
+
 /// The version of a journal that a newer program has written to a copy: it can neither be replayed nor be discarded here.
 pub async fn newer_journal(copies: &[AreaCopy]) -> Option<u32> {
     Log::newer_version(&used_devices(copies)).await

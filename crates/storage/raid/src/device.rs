@@ -27,6 +27,8 @@ pub struct Status {
     pub states: MemberStates,
     /// Requests are refused until it is assembled again: data would have been wrong, or states were not recorded.
     pub is_out_of_service: bool,
+    /// The first member that failed and without which data would lack, and its error.
+    pub stopped_by: Option<(usize, DeviceError)>,
     /// Another host has taken a member over, and may run the set: nothing may be written here any more.
     pub is_taken_over: bool,
     /// Copies of the journal in use, if the set has one. Without a copy, writes fail.
@@ -72,6 +74,7 @@ impl RaidDevice {
         Status {
             states: self.set.members.states(),
             is_out_of_service: self.set.members.check_service().is_err(),
+            stopped_by: self.set.members.stopped_by(),
             is_taken_over: self.set.members.check_ownership().is_err(),
             journal_copies,
             is_journal_on_device: matches!(&self.set.protection, Protection::Journal(journal) if journal.is_on_device()),
@@ -226,6 +229,18 @@ impl RaidDevice {
             let set = Arc::clone(&self.set);
             self.set.operations.run(set.accept_step(stripe)).await
         })
+    }
+
+    /// [`BlockDevice::read`] of a set that others may drop meanwhile.
+    pub fn read_shared(&self, extent: Extent, buffer: Buffer) -> Pending<'static, Buffer> {
+        let set = Arc::clone(&self.set);
+        Box::pin(async move { set.read(extent, buffer).await })
+    }
+
+    /// [`BlockDevice::write`] of such a set.
+    pub fn write_shared(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'static, ()> {
+        let set = Arc::clone(&self.set);
+        Box::pin(async move { set.write(extent, data, durability).await })
     }
 
     fn check_member(&self, member: usize) -> Result<(), DeviceError> {

@@ -19,7 +19,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use block::{Buffer, DeviceError, Extent, Lock, Slice};
+use block::{BlockDevice, Buffer, DeviceError, Extent, Lock, Slice};
 use crc_fast::crc32_iscsi;
 
 use crate::area::{Area, AreaCopy};
@@ -118,18 +118,9 @@ impl Intent {
 
     /// Reads the bitmap of before the assembly. Nothing is written.
     pub(crate) async fn load(&self) {
-        for block in 0..self.regions().div_ceil(self.bits()) {
-            let mut found: Option<BTreeSet<u64>> = None;
-            for device in self.area.devices() {
-                let buffer = Buffer::recycled(self.area.block_bytes());
-                let Ok(bytes) = device.read(Extent::new(block, 1), buffer).await else { continue };
-                if let Some(regions) = self.decode(block, &bytes) {
-                    found.get_or_insert_default().extend(regions);
-                }
-            }
-            let all = || (block * self.bits()..((block + 1) * self.bits()).min(self.regions())).collect();
-            self.state.lock().unsynced.extend(found.unwrap_or_else(all));
-        }
+        let (devices, stripes) = (self.area.devices(), self.stripes());
+        let found = load(&devices, self.region_stripes, stripes).await;
+        self.state.lock().unsynced.extend(found);
     }
 
     /// Writes it, to copies that lack it as well.
@@ -319,17 +310,45 @@ impl Intent {
         bytes[4..8].copy_from_slice(&sum.to_le_bytes());
         bytes.share()
     }
+}
 
-    fn decode(&self, block: u64, bytes: &[u8]) -> Option<BTreeSet<u64>> {
-        let right = bytes.get(..4)? == MAGIC
-            && bytes.get(4..8)? == crc32_iscsi(bytes.get(8..)?).to_le_bytes()
-            && bytes.get(8..16)? == block.to_le_bytes()
-            && bytes.get(16..20)? == VERSION.to_le_bytes()
-            && bytes.get(24..32)? == self.region_stripes.to_le_bytes();
-        let is_set = |bit: &u64| bytes[FIXED_BYTES + (bit / 8) as usize] & 1 << (bit % 8) != 0;
-        let numbers = (0..self.bits()).filter(is_set).map(|bit| block * self.bits() + bit);
-        right.then(|| numbers.filter(|number| *number < self.regions()).collect())
+/// Of a set that is not assembled, how many regions may differ.
+pub(crate) async fn noted(devices: &[Arc<dyn BlockDevice>], region_stripes: u64, stripes: u64) -> u64 {
+    load(devices, region_stripes.max(1), stripes).await.len() as u64
+}
+
+/// The regions that one of the copies of a bitmap has; all regions of a block that none has.
+async fn load(devices: &[Arc<dyn BlockDevice>], region_stripes: u64, stripes: u64) -> BTreeSet<u64> {
+    let mut all = BTreeSet::new();
+    let Some(block_bytes) = devices.first().map(|device| device.geometry().block_size.bytes() as usize)
+    else {
+        return all;
+    };
+    let (regions, bits) = (stripes.div_ceil(region_stripes), bits(block_bytes));
+    for block in 0..regions.div_ceil(bits) {
+        let mut found: Option<BTreeSet<u64>> = None;
+        for device in devices {
+            let buffer = Buffer::recycled(block_bytes);
+            let Ok(bytes) = device.read(Extent::new(block, 1), buffer).await else { continue };
+            if let Some(noted) = decode(&bytes, block, region_stripes) {
+                found.get_or_insert_default().extend(noted.range(..regions));
+            }
+        }
+        all.extend(found.unwrap_or_else(|| (block * bits..((block + 1) * bits).min(regions)).collect()));
     }
+    all
+}
+
+/// The regions of a block of a bitmap; `None` if it is none.
+fn decode(bytes: &[u8], block: u64, region_stripes: u64) -> Option<BTreeSet<u64>> {
+    let right = bytes.get(..4)? == MAGIC
+        && bytes.get(4..8)? == crc32_iscsi(bytes.get(8..)?).to_le_bytes()
+        && bytes.get(8..16)? == block.to_le_bytes()
+        && bytes.get(16..20)? == VERSION.to_le_bytes()
+        && bytes.get(24..32)? == region_stripes.to_le_bytes();
+    let bits = bits(bytes.len());
+    let is_set = |bit: &u64| bytes[FIXED_BYTES + (bit / 8) as usize] & 1 << (bit % 8) != 0;
+    right.then(|| (0..bits).filter(is_set).map(|bit| block * bits + bit).collect())
 }
 
 /// Regions in a block of the bitmap.

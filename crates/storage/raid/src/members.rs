@@ -32,6 +32,8 @@ pub(crate) struct Members {
     operations: Arc<Operations>,
     sleeper: Arc<dyn Sleeper>,
     out_of_service: AtomicBool,
+    /// The member without which data would lack, and its error.
+    stopped_by: Lock<Option<(usize, DeviceError)>>,
     /// By another host, of a member at least.
     is_taken_over: AtomicBool,
     /// Number of changes of the states, and how many of them are recorded.
@@ -145,6 +147,7 @@ impl Members {
             operations,
             sleeper,
             out_of_service: AtomicBool::new(false),
+            stopped_by: Lock::default(),
             is_taken_over: AtomicBool::new(false),
             changed: AtomicU64::new(changed.into()),
             recorded: AtomicU64::new(0),
@@ -331,6 +334,11 @@ impl Members {
             self.leave_service();
         }
         self.check_ownership()
+    }
+
+    /// The member whose error has stopped the set, or would have if it had parity.
+    pub(crate) fn stopped_by(&self) -> Option<(usize, DeviceError)> {
+        *self.stopped_by.lock()
     }
 
     /// A change that begins now must be seen to its end.
@@ -547,7 +555,7 @@ impl Members {
                 self.note_ownership(error)?;
             }
             if is_news && !self.survives_without(&slots, member.index) {
-                return self.not_survived(cause);
+                return self.not_survived(member.index, cause);
             }
             if is_news {
                 slots[member.index].state = MemberState::Failed;
@@ -557,7 +565,12 @@ impl Members {
         self.recorded().await
     }
 
-    fn not_survived(&self, cause: Cause) -> Result<(), DeviceError> {
+    fn not_survived(&self, member: usize, cause: Cause) -> Result<(), DeviceError> {
+        let error = match cause {
+            Cause::Read(error) | Cause::Write(error) => error,
+            Cause::LostWrites => DeviceError::WritesLost,
+        };
+        self.stopped_by.lock().get_or_insert((member, error));
         match cause {
             Cause::Read(error) => Err(error),
             Cause::Write(error) => {

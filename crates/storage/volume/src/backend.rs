@@ -1,12 +1,14 @@
 //! Back ends of volumes: stores, and layers over other volumes. Each is one file with an `impl Backend` and a
 //! [`Kind`], which is its line in the table of a program's [`Grammar`](crate::spec::Grammar).
 
+use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 use block::{BlockDevice, BlockSize, FaultControl, Sleeper, Spawner};
 
@@ -122,6 +124,43 @@ pub struct Opening {
     pub spawner: Arc<dyn Spawner>,
     /// Is told of files that are made.
     pub undo: Undo,
+    /// When a server began to start, perhaps with its machine: layers wait for members that are not there yet. `None` otherwise.
+    pub start: Option<Instant>,
+    /// Is told of layers that take orders while they are in use.
+    pub layers: Layers,
+}
+
+/// The layers of a volume that take orders while they are in use, from the outermost on. Those that have ended are not among them.
+#[derive(Clone, Default)]
+pub struct Layers(Arc<Mutex<Vec<Option<Layer>>>>);
+
+type Layer = Weak<dyn Any + Send + Sync>;
+
+impl Layers {
+    /// The place of a layer that is being opened: before those of its members.
+    pub fn place(&self) -> usize {
+        let mut layers = self.lock();
+        layers.push(None);
+        layers.len() - 1
+    }
+
+    /// The layer of this place is open.
+    pub fn put<T: Any + Send + Sync>(&self, place: usize, layer: &Arc<T>) {
+        let layer: Arc<dyn Any + Send + Sync> = Arc::clone(layer) as _;
+        if let Some(known) = self.lock().get_mut(place) {
+            *known = Some(Arc::downgrade(&layer));
+        }
+    }
+
+    /// Those of this type.
+    pub fn of<T: Any + Send + Sync>(&self) -> Vec<Arc<T>> {
+        let open = self.lock().iter().flatten().filter_map(Weak::upgrade).collect::<Vec<_>>();
+        open.into_iter().filter_map(|layer| layer.downcast().ok()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Option<Layer>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What was made on the way to something that may fail yet, and how to take it back. Dropping it takes back nothing.

@@ -10,7 +10,8 @@ use raid::{Layout, Level, LostBlocks, MemberState, MemberStates, MetadataStore, 
 use volume::backend::Opening;
 use volume::spec::{Bytes, Spec};
 
-use super::{Raid, STRIP, named};
+use super::status::status;
+use super::{Raid, STRIP, is_set, named};
 use crate::remote::random;
 use crate::{Failure, Overwritten, opening};
 
@@ -40,7 +41,8 @@ const REGIONS_MAX: u64 = 4 * BITMAP_BYTES;
 const REGION_BYTES: u64 = 64 << 20;
 
 /// Makes the volumes of `spec` the members of a new set, which [`open`](crate::open) then assembles. Files that do not exist
-/// are made, and are gone again if there is no set.
+/// are made, and are gone again if there is no set. A member that is the specification of a set which does not exist is created
+/// first, as one without options.
 ///
 /// # Errors
 /// There can be no such set, or a volume has content without consent to lose it, or fails.
@@ -76,6 +78,9 @@ async fn created(
             return Err(Failure::refused(format_args!(
                 "{spec} forgets its data: a set of such volumes is not created"
             )));
+        }
+        if is_set(spec) && status(spec).await?.0.is_empty() {
+            Box::pin(created(spec, &Creation::default(), consent, opening)).await?;
         }
         let device = spec.open(opening).await.map_err(Failure::from)?;
         disks.push(Disk { name: spec.to_string(), device });
@@ -153,8 +158,14 @@ async fn record(
     }
     let sums_bytes = if creation.checksums { Summed::area_bytes(bytes >> block_size.shift()) } else { 0 };
     let areas = Areas::plan(bytes, journal_bytes, bitmap_bytes, sums_bytes).ok_or_else(|| {
+        let areas = Areas::plan(u64::MAX >> 1, journal_bytes, bitmap_bytes, sums_bytes);
+        let metadata = areas.map_or(0, |areas| areas.data.offset);
+        let least = Bytes(metadata + strip.0.max(SLOT_BYTES));
+        let journal = if has_journal { ", or a smaller --journal" } else { "" };
         Failure::refused(format_args!(
-            "the smallest member has {bytes} bytes, which is too few: give it 64 MiB or more"
+            "the smallest member has {}, of which the set's metadata take {}: give each member {least} or more{journal}",
+            Bytes(bytes),
+            Bytes(metadata)
         ))
     })?;
     if let Some(journal) = disks.get(data_disks) {
@@ -207,6 +218,11 @@ async fn record(
 /// The set does not start, or has that member; or the volume has content without consent to lose it, is too small or fails.
 pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'_>) -> Result<(), Failure> {
     let set = named(spec)?;
+    if let Some(named) = set.members.iter().find(|named| are_one_store(named, with)) {
+        return Err(Failure::refused(format_args!(
+            "{named} is in the brackets, and cannot take the place of a member: name the set without it, or another volume"
+        )));
+    }
     let parts = set.parts(&opening()).await?;
     match parts.states.members.get(member) {
         None => {
@@ -224,6 +240,15 @@ pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'
     let failed = |error| Failure::device(format_args!("cannot make {with} a member"), error);
     parts.records.start(&parts.states).await.map_err(failed)?;
     parts.records.replace(member, uuid(), device).await.map_err(failed)
+}
+
+/// Whether two specifications lead to the same file or disk, or are written alike.
+pub(super) fn are_one_store(one: &Spec, other: &Spec) -> bool {
+    let path = |spec: &Spec| spec.path().map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
+    match (path(one), path(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => one == other,
+    }
 }
 
 /// Opens a volume that is to be a disk of this set.

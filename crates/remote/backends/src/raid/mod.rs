@@ -7,6 +7,7 @@
 //! Reading order: the kinds (this file), `open`, `running` (sets in use), `upkeep` (rebuilding beside users), [`create`],
 //! [`status`], [`scrub`].
 
+mod condition;
 mod create;
 mod open;
 mod overlay;
@@ -14,23 +15,24 @@ mod progress;
 mod running;
 mod scrub;
 mod status;
+mod stopped;
 mod upkeep;
 
+use std::fmt;
 use std::sync::Arc;
 
 use raid::Level;
 use volume::backend::{Backend, Kind, Opened, Opening, Options};
-use volume::spec::{Bytes, Problem, Spec, Written};
+use volume::spec::{Bytes, Problem, Spec, Time, Written};
 
 use crate::Failure;
 
+pub use condition::{Condition, Meaning};
 pub use create::{Creation, create, replace};
 pub use progress::{Progress, ScrubStatus};
-pub use running::{Order, Running, alone, closed, opened};
+pub use running::{Order, Running, alone, closed, open, sets};
 pub use scrub::{Scrub, discard_journal, scrub};
-pub use status::{
-    Condition, JournalStatus, MemberCondition, MemberStatus, SetState, SetStatus, look, status,
-};
+pub use status::{JournalStatus, MemberCondition, MemberStatus, SetState, SetStatus, look, status};
 
 /// The strip of a set that is created without saying.
 const STRIP: Bytes = Bytes(64 << 10);
@@ -42,7 +44,10 @@ const WRONG: &str = "data-may-be-wrong";
 /// How fast a member is rebuilt, with users and without.
 const REBUILD: &str = "rebuild";
 
-const OPTIONS: Options = Options::Known(&[LOST, WRONG, REBUILD]);
+/// How long a server that starts waits for members.
+const WAIT: &str = "assemble-wait";
+
+const OPTIONS: Options = Options::Known(&[LOST, WRONG, REBUILD, WAIT]);
 
 macro_rules! kinds {
     ($($static:ident, $name:literal, $level:expr, $usage:literal, $about:literal;)*) => {
@@ -80,6 +85,14 @@ struct Raid {
     data_may_be_wrong: bool,
     /// Bytes a second.
     rebuild: Option<Bytes>,
+    assemble_wait: Option<Time>,
+}
+
+/// Up to its closing bracket.
+impl fmt::Display for Raid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&running::written(self))
+    }
 }
 
 fn read(kind: &'static Kind, level: Level, written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
@@ -104,6 +117,7 @@ fn read(kind: &'static Kind, level: Level, written: &Written<'_>) -> Result<Arc<
         missing_are_lost: written.flag(LOST)?,
         data_may_be_wrong: written.flag(WRONG)?,
         rebuild: written.parsed(REBUILD)?,
+        assemble_wait: written.parsed(WAIT)?,
     }))
 }
 
@@ -121,6 +135,7 @@ impl Backend for Raid {
         let said = flags.into_iter().filter(|(is_said, _)| *is_said);
         said.map(|(_, flag)| flag.to_owned())
             .chain(self.rebuild.map(|rate| format!("{REBUILD}={rate}")))
+            .chain(self.assemble_wait.map(|time| format!("{WAIT}={time}")))
             .collect()
     }
 
@@ -141,6 +156,16 @@ impl Backend for Raid {
     fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
         Box::pin(async move { Ok(self.in_use(opening).await?) })
     }
+}
+
+/// A specification without the options that overrule a refusal. Once a set was started with them they are not needed, and left there they
+/// would overrule the next refusal.
+pub fn without_overruling(specification: &str) -> String {
+    [LOST, WRONG].iter().fold(specification.to_owned(), |text, option| {
+        text.replace(&format!("?{option}&"), "?")
+            .replace(&format!("&{option}"), "")
+            .replace(&format!("?{option}"), "")
+    })
 }
 
 /// Whether a volume is the specification of a set.
@@ -165,6 +190,7 @@ fn named(spec: &Spec) -> Result<Raid, Failure> {
         missing_are_lost: backend.options().iter().any(|option| option == LOST),
         data_may_be_wrong: backend.options().iter().any(|option| option == WRONG),
         rebuild: None,
+        assemble_wait: None,
     })
 }
 

@@ -1,45 +1,109 @@
 //! From a specification to a set in use.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use block::{BlockDevice, BlockSize, Blocks, DeviceError};
 use raid::choose::{Candidate, FoundSet, Journal, LeftOut, Refusal, Trust, only_set};
 use raid::disks::{self, Disk, OpenSet, Records};
-use raid::superblock::NoSuperblock;
+use raid::superblock::{self, NoSuperblock};
 use raid::{
     Assembly, AssemblyError, Layout, MemberDevice, MemberStates, MetadataStore, Origin, ProtectionAreas,
     RaidDevice,
 };
 use volume::backend::{Backend, Opening};
-use volume::spec::Spec;
+use volume::spec::{Spec, Time};
 
 use super::overlay::Overlay;
 use super::progress::Throttle;
-use super::running::{self, Facts, Names, Running};
+use super::running::{self, Facts, Names, Parts, Running};
 use super::upkeep::{self, Spare, Upkeep};
-use super::{LOST, Raid, STRIP, WRONG};
+use super::{LOST, Raid, STRIP, WRONG, is_set};
 use crate::Failure;
 use crate::remote::random;
 
 /// Memory for buffers of stripes in flight, of each set.
 const MEMORY_BYTES: u64 = 64 << 20;
 
+/// How long a server that starts waits for members, without `assemble-wait`: disks and other machines that start at the same
+/// time are there in less.
+const ASSEMBLE_WAIT: Time = Time(Duration::from_secs(30));
+/// How often it looks for them.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// The disks that could be opened, and why others could not.
+#[derive(Default)]
 pub(super) struct Members {
     pub(super) disks: Vec<Disk>,
-    pub(super) absent: Vec<String>,
+    pub(super) absent: Vec<Absent>,
+}
+
+/// A member that could not be opened.
+pub(super) struct Absent {
+    spec: Spec,
+    why: String,
+}
+
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.spec, self.why)
+    }
+}
+
+/// Devices of a set that has stopped, by the names of their volumes: those that answer again are members of the next assembly.
+#[derive(Default)]
+pub(super) struct Kept(pub(super) Vec<Disk>);
+
+impl Kept {
+    /// The device of a volume, if it answers. Of one that does not, files and disks are closed: their paths may lead to others by now.
+    async fn device(&mut self, spec: &Spec) -> Option<Result<Arc<dyn BlockDevice>, Absent>> {
+        let name = spec.to_string();
+        let at = self.0.iter().position(|kept| kept.name == name)?;
+        let device = Arc::clone(&self.0[at].device);
+        match superblock::read(device.as_ref()).await {
+            Err(NoSuperblock::Unreadable(error)) if is_set(spec) => {
+                Some(Err(Absent { spec: spec.clone(), why: error.to_string() }))
+            }
+            Err(NoSuperblock::Unreadable(_)) => {
+                // A session may come back with what it has acknowledged.
+                if !spec.is_remote() {
+                    self.0.remove(at);
+                }
+                None
+            }
+            _ => Some(Ok(device)),
+        }
+    }
 }
 
 impl Members {
     /// A member that cannot be opened is missing: the set may do without it. One that is there and cannot be written, or that
     /// somebody else uses, is a mistake, and would be left out for good; that one may run the set.
     pub(super) async fn open(specs: &[Spec], opening: &Opening) -> Result<Members, Failure> {
-        let mut members = Members { disks: Vec::new(), absent: Vec::new() };
+        let mut members = Members::default();
+        members.add(specs, opening, &mut Kept::default()).await?;
+        Ok(members)
+    }
+
+    async fn add(&mut self, specs: &[Spec], opening: &Opening, kept: &mut Kept) -> Result<(), Failure> {
         for spec in specs {
+            let absent = |why: String| Absent { spec: spec.clone(), why };
+            match kept.device(spec).await {
+                Some(Ok(device)) => {
+                    self.disks.push(Disk { name: spec.to_string(), device });
+                    continue;
+                }
+                Some(Err(why)) => {
+                    self.absent.push(why);
+                    continue;
+                }
+                None => {}
+            }
             // A set is not completed by a file that is made for it.
-            if let Some(path) = spec.store().makes_file() {
-                members.absent.push(format!("{spec}: {} does not exist", path.display()));
+            if let Some(path) = spec.path().filter(|path| !path.exists()) {
+                self.absent.push(absent(format!("{} does not exist", path.display())));
                 continue;
             }
             match spec.open(opening).await {
@@ -48,16 +112,23 @@ impl Members {
                         "{spec} cannot be written, and is a member of the set"
                     )));
                 }
-                Ok(device) => members.disks.push(Disk { name: spec.to_string(), device }),
+                Ok(device) => self.disks.push(Disk { name: spec.to_string(), device }),
                 Err(error) => match Failure::from(error) {
                     failure if failure.is_in_use() && !opening.read_only => {
                         return Err(failure.and(WITHOUT_IT));
                     }
-                    failure => members.absent.push(format!("{spec}: {failure}")),
+                    failure => self.absent.push(absent(failure.to_string())),
                 },
             }
         }
-        Ok(members)
+        Ok(())
+    }
+
+    /// Whether there are members that may be there later.
+    fn are_awaited(&self, candidates: &[Candidate]) -> bool {
+        let is_unreadable =
+            |candidate: &Candidate| matches!(candidate.superblock, Err(NoSuperblock::Unreadable(_)));
+        !self.absent.is_empty() || candidates.iter().any(is_unreadable)
     }
 
     /// A sentence with those that could not be opened behind it.
@@ -90,13 +161,31 @@ pub(super) struct Assembled {
     pub(super) set: Arc<RaidDevice>,
     /// `None` for a set of members that forget.
     pub(super) records: Option<Arc<Records>>,
-    spares: Vec<Spare>,
-    names: Names,
+    pub(super) spares: Vec<Spare>,
+    pub(super) names: Names,
+}
+
+/// How a set is assembled.
+#[derive(Default)]
+pub(super) struct Manner<'a> {
+    /// What is to be known of a set whose journal is lost before it starts with another one.
+    pub(super) lost_journal: Option<&'a LostJournal>,
+    /// It has stopped, and starts again. `None` if it is opened.
+    pub(super) again: Option<Again<'a>>,
+}
+
+/// A set that has stopped.
+pub(super) struct Again<'a> {
+    pub(super) running: &'a Running,
+    pub(super) kept: &'a mut Kept,
+    /// Nobody has asked for it: it starts only with all members that it had.
+    pub(super) is_by_itself: bool,
 }
 
 impl Raid {
     /// The set, in use, with its upkeep.
     pub(super) async fn in_use(&self, opening: &Opening) -> Result<Arc<dyn BlockDevice>, Failure> {
+        let place = opening.layers.place();
         let Assembled { set, records, spares, names } = self.assembled(opening).await?;
         let record = records.as_ref().map(|records| records.set());
         let facts = Facts {
@@ -106,38 +195,32 @@ impl Raid {
             uuid: record.as_ref().map(|record| record.uuid.to_string()),
             name: record.map(|record| record.name).unwrap_or_default(),
         };
-        let has_journal_device = names.journal.is_some();
-        let (running, device) = Running::new(facts, names, &set, !opening.read_only);
+        let parts = Parts { set, records };
+        let (running, current, device) = Running::new(facts, names, parts.clone(), !opening.read_only);
+        opening.layers.put(place, &running);
         // Nothing keeps one up that is only read.
         if !opening.read_only {
-            let upkeep = Upkeep {
-                set,
-                running,
-                records,
-                spares,
-                refused_spares: Vec::new(),
-                stuck_until: opening.sleeper.now(),
-                throttle: Throttle::new(self.rebuild.map(|rate| rate.0)),
-                opening: opening.clone(),
-                growing: None,
-                has_journal_device,
-            };
-            opening.spawner.spawn(Box::pin(upkeep::run(upkeep)));
+            // What is opened from now on waits for nothing.
+            let opening = Opening { start: None, ..opening.clone() };
+            let throttle = Throttle::new(self.rebuild.map(|rate| rate.0));
+            let upkeep = Upkeep::new(parts, running, Arc::downgrade(&current), spares, throttle, opening);
+            upkeep.opening.spawner.clone().spawn(Box::pin(upkeep::run(upkeep)));
         }
         Ok(device)
     }
 
     /// The set, of members that keep data or made anew.
     pub(super) async fn assembled(&self, opening: &Opening) -> Result<Assembled, Failure> {
-        self.assembled_with(opening, None).await
+        self.assembled_so(opening, Manner::default()).await
     }
 
-    /// The same; `lost_journal` says what is to be known of a set whose journal is lost before it starts with another one.
-    pub(super) async fn assembled_with(
+    /// The same, in this manner.
+    pub(super) async fn assembled_so(
         &self,
         opening: &Opening,
-        lost_journal: Option<&LostJournal>,
+        mut manner: Manner<'_>,
     ) -> Result<Assembled, Failure> {
+        let lost_journal = manner.lost_journal;
         let mut names =
             Names { written: self.members.iter().map(ToString::to_string).collect(), ..Names::default() };
         if !self.members.iter().any(Spec::keeps_data) {
@@ -145,10 +228,10 @@ impl Raid {
             let set = self.made_anew(opening).await?;
             return Ok(Assembled { set, records: None, spares: Vec::new(), names });
         }
-        let journal = if lost_journal.is_some() { Journal::Lost } else { Journal::Needed };
-        let (parts, found, disks) = self.found(opening, journal).await?;
+        let (parts, found, disks) = self.found(opening, &mut manner).await?;
         if !opening.read_only {
-            running::unused(&parts.records.set().uuid.to_string()).await?;
+            let stopped = manner.again.as_ref().map(|again| again.running);
+            running::unused(&parts.records.set().uuid.to_string(), stopped).await?;
         }
         let name = |disk: &usize| disks[*disk].name.clone();
         let was = |member: usize| {
@@ -187,48 +270,75 @@ impl Raid {
             opening,
         );
         assembly.accepts_wrong_data = self.data_may_be_wrong;
-        let refused = |error| match error {
-            AssemblyError::NoJournal => Failure::refused(format_args!(
-                "{error}; `linerate raid assemble --discard-journal` with its volumes starts the set without it"
-            )),
-            AssemblyError::DataMayBeWrong { .. } => Failure::refused(format_args!(
-                "{error}; attach the member, or, if it is lost, say so: `?{WRONG}` behind the last bracket"
-            )),
-            error => Failure::refused(error),
-        };
-        let set = Arc::new(RaidDevice::assemble(assembly).await.map_err(refused)?);
+        let set =
+            RaidDevice::assemble(assembly).await.map_err(|error| Failure::refused(not_assembled(&error)))?;
         let spares = parts.spares.into_iter().zip(&names.spares);
         let spares = spares.map(|((uuid, disk), name)| Spare { uuid, name: name.clone(), disk }).collect();
-        Ok(Assembled { set, records: Some(parts.records), spares, names })
+        Ok(Assembled { set: Arc::new(set), records: Some(parts.records), spares, names })
     }
 
     /// What the set is made of. Nothing is written.
     pub(super) async fn parts(&self, opening: &Opening) -> Result<OpenSet, Failure> {
-        self.found(opening, Journal::Needed).await.map(|(parts, ..)| parts)
+        self.found(opening, &mut Manner::default()).await.map(|(parts, ..)| parts)
     }
 
     async fn found(
         &self,
         opening: &Opening,
-        journal: Journal,
+        manner: &mut Manner<'_>,
     ) -> Result<(OpenSet, FoundSet, Vec<Disk>), Failure> {
-        let mut members = Members::open(&self.members, opening).await?;
-        if opening.read_only {
-            members
-                .disks
-                .iter_mut()
-                .for_each(|disk| disk.device = Arc::new(Overlay::new(Arc::clone(&disk.device))));
-        }
+        let journal = if manner.lost_journal.is_some() { Journal::Lost } else { Journal::Needed };
         let trust = if self.missing_are_lost { Trust::MembersFound } else { Trust::CertainOnly };
-        let candidates = disks::look_at(&members.disks).await;
+        let (mut nothing, mut by_itself) = (Kept::default(), false);
+        let kept = match &mut manner.again {
+            Some(again) => {
+                by_itself = again.is_by_itself;
+                &mut *again.kept
+            }
+            None => &mut nothing,
+        };
+        let mut members = Members::default();
+        members.add(&self.members, opening, kept).await?;
+        let until = opening.start.map(|start| start + self.assemble_wait.unwrap_or(ASSEMBLE_WAIT).0);
+        let mut is_told = false;
+        let (candidates, found) = loop {
+            let candidates = disks::look_at(&members.disks).await;
+            let found = only_set(&candidates, trust, journal);
+            let left = until.and_then(|until| until.checked_duration_since(opening.sleeper.now()));
+            let is_whole = !members.are_awaited(&candidates) || !wants_more(&found);
+            let Some(left) = left.filter(|left| !left.is_zero() && !is_whole && !self.missing_are_lost)
+            else {
+                break (candidates, found);
+            };
+            if !is_told {
+                let (seconds, set) = (left.as_secs_f64().ceil(), self.to_string());
+                tracing::warn!(
+                    set,
+                    "{}",
+                    members.and_absent(format!("waiting up to {seconds} s for members of a RAID set"))
+                );
+                is_told = true;
+            }
+            opening.sleeper.sleep(left.min(LOOK_EVERY)).await;
+            let absent: Vec<Spec> = members.absent.drain(..).map(|absent| absent.spec).collect();
+            members.add(&absent, opening, kept).await?;
+        };
         if !opening.read_only {
             check_ownership(&members.disks, &candidates)?;
         }
-        let found = only_set(&candidates, trust, journal)
-            .map_err(|refusal| Failure::refused(members.and_absent(said(&refusal))))?;
+        let found = found.map_err(|refusal| Failure::refused(members.and_absent(said(&refusal))))?;
         self.check(&found)?;
+        if by_itself && found.is_missing_a_member() {
+            return Err(Failure::refused(
+                members.and_absent("a member that the set had is missing".to_owned()),
+            ));
+        }
         let set = found.record.uuid;
         members.absent.iter().for_each(|absent| tracing::warn!(%set, "a member is missing: {absent}"));
+        if opening.read_only {
+            let overlay = |disk: &mut Disk| disk.device = Arc::new(Overlay::new(Arc::clone(&disk.device)));
+            members.disks.iter_mut().for_each(overlay);
+        }
         let parts = disks::open(&found, &members.disks).map_err(Failure::failed)?;
         Ok((parts, found, members.disks))
     }
@@ -268,6 +378,34 @@ impl Raid {
         let (metadata, nothing) = (Arc::new(Forgetful), ProtectionAreas::Nothing);
         let assembly = assembly(layout, members, states, metadata, nothing, Origin::NewOfZeros, opening);
         Ok(Arc::new(RaidDevice::assemble(assembly).await.map_err(Failure::refused)?))
+    }
+}
+
+/// Whether a set would be more than it is with a member that is missing.
+fn wants_more(found: &Result<FoundSet, Refusal>) -> bool {
+    match found {
+        Ok(found) => found.is_missing_a_member(),
+        Err(
+            Refusal::NoDisks
+            | Refusal::TooManyLacking { .. }
+            | Refusal::NoJournal { .. }
+            | Refusal::DirtyAndDegraded { .. }
+            | Refusal::NewerMayExist { .. },
+        ) => true,
+        Err(_) => false,
+    }
+}
+
+/// Why parts that were found are no set, with the remedy.
+pub(super) fn not_assembled(error: &AssemblyError) -> String {
+    match error {
+        AssemblyError::NoJournal => format!(
+            "{error}; `linerate raid assemble --discard-journal` with its volumes starts the set without it"
+        ),
+        AssemblyError::DataMayBeWrong { .. } => format!(
+            "{error}; attach the member, or, if it is lost, say so: `?{WRONG}` behind the last bracket"
+        ),
+        error => error.to_string(),
     }
 }
 

@@ -2,36 +2,43 @@
 //! specification. Its upkeep, on the thread that has opened it, carries orders out.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use block::{BlockDevice, Buffer, Durability, Extent, Pending, Slice, forward};
-use raid::{Level, MemberState, RaidDevice};
-use volume::backend::Backend;
+use block::{
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Pending, Profile, Run, SingleUser, Slice,
+};
+use raid::disks::Records;
+use raid::{Level, MemberState, MemberStates, RaidDevice};
+use volume::backend::{Backend, Layers};
 use volume::spec::{Bytes, Spec};
 
+use super::condition::Condition;
+use super::named;
 use super::progress::{Scrubbing, Working};
 use super::scrub::Scrub;
-use super::status::{Condition, JournalStatus, MemberCondition, MemberStatus, SetState};
-use super::{KINDS, named};
+use super::status::{JournalStatus, MemberCondition, MemberStatus, SetState};
 use crate::Failure;
 
 static SETS: Mutex<Vec<Weak<Running>>> = Mutex::new(Vec::new());
 
-/// The sets that a volume of this specification is made of, from the outermost on: those that were opened last as such.
-pub fn opened(spec: &Spec) -> Vec<Arc<Running>> {
-    let backend = spec.backend.as_ref();
-    let is_set = KINDS.iter().any(|(kind, _)| kind.name == backend.kind().name);
-    let own = is_set.then(|| found(&written(backend))).flatten();
-    own.into_iter().chain(backend.members().iter().flat_map(opened)).collect()
+/// The sets that a volume is made of, from the outermost on. `layers` are those of its opening.
+pub fn sets(layers: &Layers) -> Vec<Arc<Running>> {
+    layers.of::<Running>().into_iter().filter(|set| set.is_used() || !set.state().has_ended).collect()
 }
 
-fn found(written: &str) -> Option<Arc<Running>> {
-    let sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
-    sets.iter().rev().filter_map(Weak::upgrade).find(|set| set.opened_as == written && set.is_used())
+/// Opens a set for one user, who looks after it.
+///
+/// # Errors
+/// It does not start.
+pub async fn open(spec: &Spec) -> Result<(Arc<dyn BlockDevice>, Vec<Arc<Running>>), Failure> {
+    let opening = crate::opening();
+    let device = spec.open(&opening).await.map_err(Failure::from)?;
+    Ok((Arc::new(SingleUser::new(device)), sets(&opening.layers)))
 }
 
 /// Ends once the sets that nobody uses any more are closed: what is recorded of them says so.
@@ -48,16 +55,19 @@ pub async fn closed() {
 }
 
 /// Waits until a set that nobody uses any more is closed. Members on other machines have no locks that would keep a second user
-/// in this process away.
+/// in this process away. `stopped` is the set itself, when it starts again.
 ///
 /// # Errors
 /// It is in use.
-pub(super) async fn unused(uuid: &str) -> Result<(), Failure> {
+pub(super) async fn unused(uuid: &str, stopped: Option<&Running>) -> Result<(), Failure> {
     loop {
         let found = {
             let sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_it =
-                |set: &Arc<Running>| set.facts.uuid.as_deref() == Some(uuid) && !set.state().has_ended;
+            let is_stopped =
+                |set: &Arc<Running>| stopped.is_some_and(|stopped| ptr::eq(stopped, Arc::as_ptr(set)));
+            let is_it = |set: &Arc<Running>| {
+                set.facts.uuid.as_deref() == Some(uuid) && !is_stopped(set) && !set.state().has_ended
+            };
             sets.iter().filter_map(Weak::upgrade).find(is_it)
         };
         match found {
@@ -78,8 +88,8 @@ pub(super) async fn unused(uuid: &str) -> Result<(), Failure> {
 /// It does not start, or cannot do that.
 pub async fn alone(spec: &Spec, order: Order) -> Result<String, Failure> {
     named(spec)?;
-    let device = crate::open(spec).await.map_err(Failure::from)?;
-    let set = opened(spec).into_iter().next();
+    let (device, sets) = open(spec).await?;
+    let set = sets.into_iter().next();
     let set = set.ok_or_else(|| Failure::failed("the set has ended"))?;
     let (said, bytes) = (set.ask(order).await?, device.geometry().bytes());
     let mut grows = false;
@@ -141,6 +151,8 @@ pub enum Order {
     CancelScrub,
     /// Take new space of the members into use.
     Grow,
+    /// Start it again, if it has stopped.
+    Assemble,
     /// End it: what is recorded says that no stripe is incomplete. Requests fail from then on.
     Close,
 }
@@ -150,7 +162,12 @@ impl Order {
     fn member(&self) -> Option<usize> {
         match self {
             Order::Fail { member } | Order::Replace { member, .. } => Some(*member),
-            Order::Add { .. } | Order::Scrub { .. } | Order::CancelScrub | Order::Grow | Order::Close => None,
+            Order::Add { .. }
+            | Order::Scrub { .. }
+            | Order::CancelScrub
+            | Order::Grow
+            | Order::Assemble
+            | Order::Close => None,
         }
     }
 }
@@ -158,9 +175,7 @@ impl Order {
 /// A set in use.
 pub struct Running {
     pub(super) facts: Facts,
-    /// As it was opened, up to the bracket.
-    opened_as: String,
-    device: Weak<RaidDevice>,
+    current: Weak<Current>,
     /// Whether an upkeep takes orders.
     takes_orders: bool,
     /// Requests of users that have begun.
@@ -198,14 +213,91 @@ impl Names {
         }
     }
 
-    /// Has the specification name `new`, and no volume that was replaced.
+    /// Has the specification name `new`, and no volume that was replaced: once each, since volumes of memory are written alike.
     pub(super) fn write(&mut self, new: &str) {
-        let replaced = std::mem::take(&mut self.replaced);
-        let is_old = |name: &String| name == new || replaced.contains(name);
-        let at = self.written.iter().position(is_old).unwrap_or(self.written.len());
-        self.written.retain(|name| !is_old(name));
-        self.written.insert(at.min(self.written.len()), new.to_owned());
+        let mut place = self.written.len();
+        for replaced in std::mem::take(&mut self.replaced) {
+            if let Some(at) = self.written.iter().position(|name| *name == replaced) {
+                self.written.remove(at);
+                place = at;
+            }
+        }
+        let is_there = self.members.iter().flatten().chain(&self.spares).filter(|name| *name == new).count();
+        if self.written.iter().filter(|name| *name == new).count() < is_there {
+            self.written.insert(place.min(self.written.len()), new.to_owned());
+        }
     }
+}
+
+/// A set, and its record if it keeps one.
+#[derive(Clone)]
+pub(super) struct Parts {
+    pub(super) set: Arc<RaidDevice>,
+    /// `None` for a set of members that forget.
+    pub(super) records: Option<Arc<Records>>,
+}
+
+/// The set as its users have it. While it has stopped there is none; another assembly of its members takes its place.
+pub(super) struct Current(RwLock<Now>);
+
+struct Now {
+    parts: Option<Parts>,
+    /// One that has stopped, until no request of it can reach a member any more.
+    ending: Option<Arc<RaidDevice>>,
+    geometry: Geometry,
+    profile: Profile,
+    /// Of assemblies that have ended, each of which may have lost what it had acknowledged and not flushed.
+    losses: u64,
+}
+
+impl Current {
+    fn now(&self) -> RwLockReadGuard<'_, Now> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn parts(&self) -> Result<Parts, DeviceError> {
+        self.now().parts.clone().ok_or(DeviceError::NotReady)
+    }
+
+    fn set(&self) -> Result<Arc<RaidDevice>, DeviceError> {
+        self.now().parts.as_ref().map(|parts| Arc::clone(&parts.set)).ok_or(DeviceError::NotReady)
+    }
+
+    /// Takes a set that has stopped away from its users. No request of them begins from then on.
+    pub(super) fn stop(&self) {
+        let mut now = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Parts { set, .. }) = now.parts.take() {
+            (now.geometry, now.profile) = (set.geometry(), set.profile());
+            now.losses += set.losses() + u64::from(set.profile().volatile_cache);
+            now.ending = Some(set);
+        }
+    }
+
+    /// It has ended; its members may be used again.
+    pub(super) fn stopped(&self) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).ending = None;
+    }
+
+    /// Gives them the next one.
+    ///
+    /// # Errors
+    /// It is another device to them.
+    pub(super) fn start(&self, parts: Parts) -> Result<(), Failure> {
+        let mut now = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let geometry = parts.set.geometry();
+        if geometry.block_size != now.geometry.block_size || geometry.blocks < now.geometry.blocks {
+            return Err(Failure::refused("the set is shorter than it was"));
+        }
+        now.parts = Some(parts);
+        Ok(())
+    }
+}
+
+/// Why a set has stopped, and how its members were.
+#[derive(Clone)]
+pub(super) struct Stopped {
+    pub(super) states: MemberStates,
+    pub(super) why: String,
 }
 
 pub(super) struct State {
@@ -220,6 +312,7 @@ pub(super) struct State {
     /// A device of the set is with its users.
     is_used: bool,
     has_ended: bool,
+    pub(super) stopped: Option<Stopped>,
     orders: VecDeque<Ordered>,
     /// The upkeep has something to look at.
     is_woken: bool,
@@ -264,18 +357,20 @@ impl Running {
     pub(super) fn new(
         facts: Facts,
         names: Names,
-        device: &Arc<RaidDevice>,
+        parts: Parts,
         takes_orders: bool,
-    ) -> (Arc<Running>, Arc<dyn BlockDevice>) {
+    ) -> (Arc<Running>, Arc<Current>, Arc<dyn BlockDevice>) {
         let label = match (&facts.uuid, facts.name.is_empty()) {
             (_, false) => facts.name.clone(),
             (Some(uuid), true) => uuid.clone(),
             (None, true) => facts.kind.to_owned(),
         };
+        let (geometry, profile) = (parts.set.geometry(), parts.set.profile());
+        let now = Now { parts: Some(parts), ending: None, geometry, profile, losses: 0 };
+        let current = Arc::new(Current(RwLock::new(now)));
         let running = Arc::new(Running {
-            opened_as: written_with(facts.kind, &facts.argument, &names.written),
             facts,
-            device: Arc::downgrade(device),
+            current: Arc::downgrade(&current),
             takes_orders,
             requests: AtomicU64::new(0),
             state: Mutex::new(State {
@@ -287,6 +382,7 @@ impl Running {
                 trouble: None,
                 is_used: true,
                 has_ended: !takes_orders,
+                stopped: None,
                 orders: VecDeque::new(),
                 is_woken: false,
                 upkeep: None,
@@ -297,8 +393,8 @@ impl Running {
         let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
         sets.retain(|set| set.strong_count() > 0);
         sets.push(Arc::downgrade(&running));
-        let in_use = InUse { set: Arc::clone(device), running: Arc::clone(&running) };
-        (running, Arc::new(in_use))
+        let in_use = InUse { current: Arc::clone(&current), running: Arc::clone(&running) };
+        (running, current, Arc::new(in_use))
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -327,12 +423,14 @@ impl Running {
 
     /// How it is.
     pub fn status(&self) -> SetState {
-        let device = self.device.upgrade();
+        let device = self.current.upgrade().and_then(|current| current.set().ok());
         let status = device.as_ref().map(|device| device.status());
         let stripes = device.as_ref().map_or(1, |device| device.layout().stripes().max(1));
         let state = self.state();
+        let states = status.as_ref().map(|status| &status.states);
+        let states = states.or(state.stopped.as_ref().map(|stopped| &stopped.states));
         let of_member = |(member, volume): (usize, &Option<String>)| {
-            let found = status.as_ref().and_then(|status| status.states.members.get(member).copied());
+            let found = states.and_then(|states| states.members.get(member).copied());
             let (state, percent) = match found.unwrap_or(MemberState::Failed) {
                 MemberState::InSync => (MemberCondition::InSync, None),
                 MemberState::Rebuilding { done } => (MemberCondition::Rebuilding, Some(100 * done / stripes)),
@@ -370,6 +468,7 @@ impl Running {
                 has_failed: status.is_none_or(|status| !status.is_journal_on_device),
             }),
             spares: state.names.spares.clone(),
+            why: state.stopped.as_ref().map(|stopped| stopped.why.clone()),
             scrub: state.scrubbing.as_ref().map(Scrubbing::status),
             trouble: state.trouble.clone(),
         }
@@ -517,7 +616,7 @@ impl Running {
 
 /// A set with its users, whose end its upkeep learns.
 struct InUse {
-    set: Arc<RaidDevice>,
+    current: Arc<Current>,
     running: Arc<Running>,
 }
 
@@ -530,37 +629,80 @@ impl Drop for InUse {
 
 impl InUse {
     /// The set, for a request that moves data: upkeep slows down beside these.
-    fn counted(&self) -> &RaidDevice {
+    fn counted(&self) -> Result<Arc<RaidDevice>, DeviceError> {
         self.running.requests.fetch_add(1, Ordering::Relaxed);
-        &self.set
+        self.current.set()
+    }
+
+    /// A request of the set that is there now.
+    fn asked<'a, T: 'a>(
+        set: Result<Arc<RaidDevice>, DeviceError>,
+        request: impl for<'b> FnOnce(&'b RaidDevice) -> Pending<'b, T> + 'a,
+    ) -> Pending<'a, T> {
+        Box::pin(async move { request(&*set?).await })
     }
 }
 
 impl BlockDevice for InUse {
-    forward!(self => self.set; geometry, profile, memory, memory_to_write, flush, losses, allocation, space, allocated_bytes, refresh, grow, take_os_error, quiesced);
-
-    fn read_nowait(&self, extent: Extent, buffer: &mut [u8]) -> bool {
-        self.counted().read_nowait(extent, buffer)
+    fn geometry(&self) -> Geometry {
+        let now = self.current.now();
+        now.parts.as_ref().map_or(now.geometry, |parts| parts.set.geometry())
     }
 
-    fn write_nowait(&self, extent: Extent, data: &[u8]) -> bool {
-        self.counted().write_nowait(extent, data)
+    fn profile(&self) -> Profile {
+        let now = self.current.now();
+        now.parts.as_ref().map_or(now.profile, |parts| parts.set.profile())
+    }
+
+    fn losses(&self) -> u64 {
+        let now = self.current.now();
+        now.losses + now.parts.as_ref().map_or(0, |parts| parts.set.losses())
+    }
+
+    fn take_os_error(&self) -> Option<i32> {
+        self.current.set().ok()?.take_os_error()
+    }
+
+    fn read_nowait(&self, extent: Extent, buffer: &mut [u8]) -> bool {
+        self.counted().is_ok_and(|set| set.read_nowait(extent, buffer))
     }
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
-        self.counted().read(extent, buffer)
+        match self.counted() {
+            Ok(set) => set.read_shared(extent, buffer),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
     }
 
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
-        self.counted().write(extent, data, durability)
+        match self.counted() {
+            Ok(set) => set.write_shared(extent, data, durability),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        InUse::asked(self.current.set(), |set| set.flush())
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
-        self.counted().unmap(extent)
+        InUse::asked(self.counted(), move |set| set.unmap(extent))
     }
 
     fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
-        self.counted().write_zeroes(extent, may_unmap)
+        InUse::asked(self.counted(), move |set| set.write_zeroes(extent, may_unmap))
+    }
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        InUse::asked(self.current.set(), move |set| set.allocation(extent, runs_max))
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        let ending = self.current.now().ending.clone();
+        match self.current.set().ok().or(ending) {
+            Some(set) => InUse::asked(Ok(set), |set| set.quiesced()),
+            None => Box::pin(ready(Ok(()))),
+        }
     }
 }
 

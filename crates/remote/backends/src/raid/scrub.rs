@@ -9,7 +9,7 @@ use volume::backend::Opening;
 use volume::spec::Spec;
 
 use super::named;
-use super::open::{Assembled, LostJournal};
+use super::open::{Assembled, LostJournal, Manner};
 use crate::{Failure, opening};
 
 /// What a scrub has found, in stripes.
@@ -63,7 +63,12 @@ impl Scrub {
         }
     }
 
-    /// Whether something is left that is not right.
+    /// Whether all of the set was compared, and is right.
+    pub fn is_proof(&self) -> bool {
+        self.is_right() && self.degraded == 0
+    }
+
+    /// Whether nothing is left that is not right, of what was compared.
     pub fn is_right(&self) -> bool {
         self.unreadable + self.mismatches == self.repaired
     }
@@ -170,7 +175,8 @@ pub async fn discard_journal(
             parts.records.scrubbed(Some(all_of_it)).await.map_err(failed)
         })
     };
-    let assembled = named(spec)?.assembled_with(&opening(), Some(lost_journal)).await?;
+    let manner = Manner { lost_journal: Some(lost_journal), ..Manner::default() };
+    let assembled = named(spec)?.assembled_so(&opening(), manner).await?;
     let records = assembled.records.clone();
     let scrub = scrubbed(assembled, true, true, tells).await?;
     if let Some(records) = records {

@@ -2,16 +2,18 @@
 
 use std::fmt;
 
-use raid::choose::{Found, FoundSet, Trust, find};
+use raid::choose::{Found, FoundSet, Refusal, Trust, find};
+use raid::disks::Disk;
 use raid::superblock::SetRecord;
 use raid::{Level, MemberState, disks};
 use serde::{Deserialize, Serialize};
 use volume::backend::Opening;
 use volume::spec::{Bytes, Spec};
 
-use super::open::{Members, said};
+use super::condition::{Condition, Meaning};
+use super::open::{Members, not_assembled, said};
 use super::progress::{Progress, ScrubStatus};
-use super::{KINDS, named};
+use super::{KINDS, LOST, Raid, named};
 use crate::{Failure, opening};
 
 /// A set as its members have it.
@@ -23,6 +25,8 @@ pub struct SetStatus {
     pub name: String,
     /// `RAID 5`.
     pub level: String,
+    /// How it is.
+    pub state: Condition,
     /// Length of a strip.
     pub strip_bytes: u64,
     /// Capacity.
@@ -50,11 +54,9 @@ pub struct SetStatus {
 }
 
 impl SetStatus {
-    /// Whether it starts with all members in sync, and no block is lost.
+    /// Whether it is well, and no block is lost.
     pub fn is_healthy(&self) -> bool {
-        let is_whole =
-            |member: &MemberStatus| member.state == MemberCondition::InSync && member.lost_blocks == 0;
-        self.refusal.is_none() && self.members.iter().all(is_whole)
+        self.state.is_well() && self.members.iter().all(|member| member.lost_blocks == 0)
     }
 }
 
@@ -152,42 +154,14 @@ pub struct SetState {
     pub journal: Option<JournalStatus>,
     /// Names of the volumes that can replace a member.
     pub spares: Vec<String>,
+    /// Why it has stopped, and what starts it again.
+    #[serde(default)]
+    pub why: Option<String>,
     /// The scrub that was asked for last.
     pub scrub: Option<ScrubStatus>,
     /// Why a rebuild, a synchronisation or a scrub stopped; it is tried again.
     #[serde(default)]
     pub trouble: Option<String>,
-}
-
-/// How a set in use is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Condition {
-    /// All members have all of their data.
-    Healthy,
-    /// A member lacks, and nothing takes its place.
-    Degraded,
-    /// A member is rebuilt.
-    Rebuilding,
-    /// Members that a crash may have left different are made to fit.
-    Synchronising,
-    /// New space of members is taken into use.
-    Growing,
-    /// Requests fail.
-    Failed,
-}
-
-impl fmt::Display for Condition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Condition::Healthy => "healthy",
-            Condition::Degraded => "degraded",
-            Condition::Rebuilding => "rebuilding",
-            Condition::Synchronising => "synchronising",
-            Condition::Growing => "growing",
-            Condition::Failed => "failed",
-        })
-    }
 }
 
 impl SetState {
@@ -202,12 +176,14 @@ impl SetState {
     }
 }
 
-/// The sets of which the volumes of `spec` are members, and a line for each volume that is of none. Nothing is written.
+/// The sets of which the volumes of `spec` are members, as they would start by it, and a line for each volume that is of none. Nothing
+/// is written.
 ///
 /// # Errors
 /// It names no set.
 pub async fn status(spec: &Spec) -> Result<(Vec<SetStatus>, Vec<String>), Failure> {
-    look(&named(spec)?.members).await
+    let named = named(spec)?;
+    look_with(&named.members, &named.overruled()).await
 }
 
 /// The same of volumes that may be of any sets.
@@ -215,16 +191,72 @@ pub async fn status(spec: &Spec) -> Result<(Vec<SetStatus>, Vec<String>), Failur
 /// # Errors
 /// A volume cannot be looked at without a change.
 pub async fn look(volumes: &[Spec]) -> Result<(Vec<SetStatus>, Vec<String>), Failure> {
-    let members = Members::open(volumes, &Opening { read_only: true, ..opening() }).await?;
-    let candidates = disks::look_at(&members.disks).await;
-    let Found { sets, others } = find(&candidates, Trust::CertainOnly);
-    let name = |index: usize| members.disks[index].name.clone();
-    let sets = sets.iter().map(|set| of_set(set, &name)).collect();
-    let others = others.iter().map(|(index, reason)| format!("{}: {reason}", name(*index)));
-    Ok((sets, others.chain(members.absent.iter().cloned()).collect()))
+    look_with(volumes, &Overruled::default()).await
 }
 
-fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String) -> SetStatus {
+/// What a specification overrules.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Overruled {
+    pub(super) missing_are_lost: bool,
+    pub(super) data_may_be_wrong: bool,
+}
+
+impl Raid {
+    fn overruled(&self) -> Overruled {
+        let Raid { missing_are_lost, data_may_be_wrong, .. } = *self;
+        Overruled { missing_are_lost, data_may_be_wrong }
+    }
+}
+
+async fn look_with(
+    volumes: &[Spec],
+    overruled: &Overruled,
+) -> Result<(Vec<SetStatus>, Vec<String>), Failure> {
+    let members = Members::open(volumes, &Opening { read_only: true, ..opening() }).await?;
+    let candidates = disks::look_at(&members.disks).await;
+    let trust = if overruled.missing_are_lost { Trust::MembersFound } else { Trust::CertainOnly };
+    let Found { sets, others } = find(&candidates, trust);
+    let certain = find(&candidates, Trust::CertainOnly);
+    let name = |index: usize| members.disks[index].name.clone();
+    let mut statuses = Vec::new();
+    for set in &sets {
+        let refusal = match &set.refusal {
+            Some(Refusal::NoJournal { .. }) if is_new(&set.record) => Some(
+                "the volume with the journal is missing. Attach it; if it is lost, create the set anew: it was never used".to_owned(),
+            ),
+            Some(refusal) => Some(said(refusal)),
+            None => not_started(set, &members.disks, overruled).await?,
+        };
+        let mut status = of_set(set, &name, refusal);
+        let is_needed = |certain: &FoundSet| {
+            certain.record.uuid == set.record.uuid
+                && matches!(certain.refusal, Some(Refusal::NewerMayExist { .. }))
+        };
+        if overruled.missing_are_lost && certain.sets.iter().any(is_needed) {
+            status.specification += &format!("?{LOST}");
+        }
+        statuses.push(status);
+    }
+    let others = others.iter().map(|(index, reason)| format!("{}: {reason}", name(*index)));
+    Ok((statuses, others.chain(members.absent.iter().map(ToString::to_string)).collect()))
+}
+
+/// Why the journal or the bitmap of a set that was found keeps it from starting.
+async fn not_started(
+    set: &FoundSet,
+    disks: &[Disk],
+    overruled: &Overruled,
+) -> Result<Option<String>, Failure> {
+    let parts = disks::open(set, disks).map_err(Failure::failed)?;
+    if parts.is_new() {
+        return Ok(None);
+    }
+    let (protection, accepts) = (parts.protection(), overruled.data_may_be_wrong);
+    let obstacle = raid::obstacle(&parts.layout, &parts.states, &protection, accepts).await;
+    Ok(obstacle.map(|error| not_assembled(&error)))
+}
+
+fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String, refusal: Option<String>) -> SetStatus {
     let layout = set.record.layout().ok();
     let stripes = layout.map_or(1, |layout| layout.stripes().max(1));
     let members = set.record.members.iter().zip(&set.members).enumerate().map(|(index, (record, disk))| {
@@ -253,7 +285,18 @@ fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String) -> SetStatus {
     let volumes = members.iter().filter_map(|member| member.volume.clone()).chain(spares.clone());
     let volumes: Vec<_> =
         volumes.chain(journal.iter().filter_map(|journal| journal.volume.clone())).collect();
+    let may_differ = is_new(&set.record) && set.record.level != Level::Raid0 && !fits(&set.record);
+    let has = |state| members.iter().any(|member: &MemberStatus| member.state == state);
+    let state = match () {
+        () if refusal.is_some() => Condition::Refused,
+        () if has(MemberCondition::Failed) || has(MemberCondition::Missing) => Condition::Degraded,
+        () if journal.as_ref().is_some_and(|journal| journal.has_failed) => Condition::Degraded,
+        () if has(MemberCondition::Rebuilding) => Condition::Rebuilding,
+        () if may_differ => Condition::Unsynchronised,
+        () => Condition::Healthy,
+    };
     SetStatus {
+        state,
         specification: format!("{kind}:{strip}[{}]", volumes.join(", ")),
         uuid: set.record.uuid.to_string(),
         name: set.record.name.clone(),
@@ -262,13 +305,13 @@ fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String) -> SetStatus {
         bytes: layout.map_or(0, |layout| layout.blocks().0 << layout.block_size().shift()),
         generation: set.record.generation,
         closed: set.record.clean,
-        unsynchronised: is_new(&set.record) && set.record.level != Level::Raid0 && !fits(&set.record),
+        unsynchronised: may_differ,
         members,
         journal,
         spares,
         left_out: set.left_out.iter().map(|(disk, why)| format!("{}: {why}", name(*disk))).collect(),
         scrub: set.record.scrub.as_ref().map(|scrub| ScrubStatus::recorded(scrub, stripes)),
-        refusal: set.refusal.as_ref().map(said),
+        refusal,
     }
 }
 
@@ -285,7 +328,7 @@ fn fits(record: &SetRecord) -> bool {
 impl fmt::Display for SetStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = if self.name.is_empty() { String::new() } else { format!(" {:?}", self.name) };
-        write!(f, "{} {}{name}: {}", self.level, self.uuid, Bytes(self.bytes))?;
+        write!(f, "{} {}{name}: {}, {}", self.level, self.uuid, self.state, Bytes(self.bytes))?;
         if self.level != Level::Raid1.to_string() {
             write!(f, ", strips of {}", Bytes(self.strip_bytes))?;
         }
@@ -310,9 +353,18 @@ impl fmt::Display for SetStatus {
         }
         match &self.refusal {
             Some(refusal) => write!(f, "\n  does not start: {refusal}"),
-            None => Ok(()),
+            None => write_meaning(f, self.state),
         }
     }
+}
+
+/// What is there to do, if there is anything.
+fn write_meaning(f: &mut fmt::Formatter<'_>, state: Condition) -> fmt::Result {
+    if state.is_well() {
+        return Ok(());
+    }
+    let Meaning { users, remedy } = state.meaning();
+    write!(f, "\n  {state}: {users}. To do: {remedy}")
 }
 
 fn write_members(
@@ -344,12 +396,16 @@ impl fmt::Display for SetState {
         write_members(f, &self.members, self.journal.as_ref(), &self.spares)?;
         match &self.scrub {
             Some(ScrubStatus { has_ended: false, progress, found, .. }) => {
-                write!(f, "\n  scrub: {progress}; {found}")
+                write!(f, "\n  scrub: {progress}; {found}")?;
             }
-            Some(ScrubStatus { found, .. }) => write!(f, "\n  scrubbed: {found}"),
-            None => Ok(()),
-        }?;
-        self.trouble.iter().try_for_each(|trouble| write!(f, "\n  stopped: {trouble}"))
+            Some(ScrubStatus { found, .. }) => write!(f, "\n  scrubbed: {found}")?,
+            None => {}
+        }
+        self.trouble.iter().try_for_each(|trouble| write!(f, "\n  stopped: {trouble}"))?;
+        match &self.why {
+            Some(why) => write!(f, "\n  stopped: {why}"),
+            None => write_meaning(f, self.state),
+        }
     }
 }
 

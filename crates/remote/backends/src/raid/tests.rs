@@ -49,6 +49,12 @@ fn assert_filled(spec: &Spec, stamp: u8) {
     .unwrap_or_else(|failure| panic!("{failure}"));
 }
 
+/// A set with one user, and its outermost set.
+async fn in_use(spec: &Spec) -> Result<(Arc<dyn BlockDevice>, Arc<Running>), Failure> {
+    let (device, sets) = super::open(spec).await?;
+    Ok((device, sets.into_iter().next().expect("the set")))
+}
+
 fn refusal(spec: &Spec) -> String {
     match remote::run(async { open(spec).await.map(drop).map_err(Failure::from) }) {
         Ok(()) => panic!("{spec} was opened"),
@@ -156,8 +162,7 @@ fn members_with_old_data_are_made_to_fit() {
         assert_eq!(found.to_string().contains("made over used disks"), has_bitmap, "{found}");
         let fast = parse(&format!("{spec}?rebuild=4GiB")).expect("a specification");
         remote::run(async {
-            let _device = open(&fast).await.map_err(Failure::from)?;
-            let set = opened(&fast).into_iter().next().expect("the set");
+            let (_device, set) = in_use(&fast).await?;
             while !matches!(set.status().state, Condition::Healthy) {
                 reactor::sleep(std::time::Duration::from_millis(20)).await;
             }
@@ -255,8 +260,7 @@ fn a_scrub_in_use_resumes_where_it_was_and_can_be_cancelled() {
     // What it has found, where it has reached `stripes` or the end.
     let used = |spec: &Spec, order: Option<Order>, stripes: u64| {
         remote::run(async {
-            let _device = open(spec).await.map_err(Failure::from)?;
-            let running = opened(spec).into_iter().next().expect("the set");
+            let (_device, running) = in_use(spec).await?;
             let said = match order {
                 Some(order) => Some(running.ask(order).await?),
                 None => None,
@@ -312,10 +316,10 @@ fn a_member_that_is_taken_out_of_a_set_at_rest_has_no_user_any_more() {
         made(&spec, &Creation::default()).expect("a set");
         fill(&spec, 0x21);
         remote::run(async {
-            let device = open(&spec).await.map_err(Failure::from)?;
+            let (device, running) = in_use(&spec).await?;
             let disk = parse(&member_of(folder.path(), 1)).expect("a volume");
             assert!(open(&disk).await.is_err(), "{level}: it is in use");
-            let running = opened(&spec).into_iter().next().expect("the set");
+
             running.ask(Order::Fail { member: 1 }).await?;
             drop(open(&disk).await.map_err(Failure::from)?);
             drop(device);
@@ -365,7 +369,7 @@ fn a_set_whose_journal_is_destroyed_starts_without_it_when_that_is_accepted() {
         );
         assert_filled(&spec, 0x77);
         let (sets, _) = remote::run(status(&spec)).expect("a set");
-        assert!(sets[0].is_healthy() && sets[0].closed);
+        assert!(sets[0].state.is_well() && sets[0].closed);
         assert!(sets[0].scrub.as_ref().is_some_and(|scrub| scrub.has_ended));
         fill(&spec, 0x3c);
         std::fs::remove_file(folder.path().join("disk0")).expect("a dead disk");
@@ -399,7 +403,7 @@ fn a_journal_has_any_volume_of_its_own_even_a_mirror() {
         let whole = parse(&format!("{level}:[{journal}, {}]", names.join(", "))).expect("a specification");
         fill(&whole, 0x5a);
         let (sets, _) = remote::run(status(&whole)).expect("a set");
-        assert!(sets[0].is_healthy() && sets[0].closed);
+        assert!(sets[0].state.is_well() && sets[0].closed);
         assert_eq!(
             sets[0].journal.as_ref().and_then(|journal| journal.volume.clone()),
             Some(journal.clone())
@@ -553,8 +557,8 @@ fn a_spare_that_cannot_be_used_is_in_nobodys_way() {
     let (spec, trouble) = tampered(&with_spares);
     trouble.store(UNWRITABLE, Ordering::Relaxed);
     remote::run(async {
-        let device = open(&spec).await.map_err(Failure::from)?;
-        while opened(&spec)[0].status().members.iter().any(|member| member.state != MemberCondition::InSync) {
+        let (device, running) = in_use(&spec).await?;
+        while running.status().members.iter().any(|member| member.state != MemberCondition::InSync) {
             reactor::sleep(std::time::Duration::from_millis(20)).await;
         }
         device.flush().await.map_err(|error| Failure::device("flush", error))
@@ -585,11 +589,17 @@ fn a_set_without_a_journal_that_is_refused_for_a_member_starts_once_that_is_back
     std::fs::rename(&disk, &away).expect("a disk that is late");
     for _ in 0..2 {
         assert!(refusal(&spec).contains("data-may-be-wrong"), "{}", refusal(&spec));
+        let (sets, _) = remote::run(status(&spec)).expect("a set");
+        let said = sets[0].refusal.as_deref().unwrap_or_default();
+        assert!(said.contains("data-may-be-wrong") && sets[0].state == Condition::Refused, "{}", sets[0]);
+        let overruled = parse(&format!("{spec}?data-may-be-wrong")).expect("a specification");
+        let (sets, _) = remote::run(status(&overruled)).expect("a set");
+        assert_eq!(sets[0].state, Condition::Degraded, "{}", sets[0]);
     }
     std::fs::rename(&away, &disk).expect("it is there");
     remote::run(async { open(&spec).await.map(drop).map_err(Failure::from) }).expect("all are there");
     let (sets, _) = remote::run(status(&spec)).expect("a set");
-    assert!(sets[0].is_healthy(), "{}", sets[0]);
+    assert!(sets[0].state.is_well(), "{}", sets[0]);
     // And one that is lost.
     let (degraded, lost) = (tempfile::tempdir().expect("a folder"), 2);
     let spec = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);
@@ -644,9 +654,9 @@ fn a_set_does_not_grow_while_a_member_is_replaced() {
     let before = members([0, 1, 2]);
     fill(&before, 0x21);
     remote::run(async {
-        let device = open(&before).await.map_err(Failure::from)?;
+        let (device, running) = in_use(&before).await?;
         let bytes = device.geometry().bytes();
-        let running = opened(&before).into_iter().next().expect("the set");
+
         running.ask(Order::Grow).await?;
         running.ask(Order::Fail { member: 1 }).await?;
         let replace = |file: &str| Order::Replace {
@@ -667,7 +677,7 @@ fn a_set_does_not_grow_while_a_member_is_replaced() {
         let write = device.write(Extent::new(0, 1), again.share(), Durability::Stable);
         write.await.map_err(|error| Failure::device("write", error))?;
         // Members on other machines have no locks: the set is not opened twice here, whatever they are.
-        assert!(super::running::unused(&running.status().uuid.expect("it has one")).await.is_err());
+        assert!(super::running::unused(&running.status().uuid.expect("it has one"), None).await.is_err());
         Ok(())
     })
     .unwrap_or_else(|failure| panic!("{failure}"));
@@ -788,7 +798,7 @@ fn a_set_is_not_started_without_a_member_that_somebody_else_uses() {
     // Nothing was recorded, and who leaves it out has said so.
     trouble.store(NONE, Ordering::Relaxed);
     let (sets, _) = remote::run(status(&plain)).expect("a set");
-    assert!(sets[0].is_healthy(), "{}", sets[0]);
+    assert!(sets[0].state.is_well(), "{}", sets[0]);
     assert_filled(&set(folder.path(), "raid5:64KiB", &[0, 1]), 0x2b);
 }
 
@@ -799,8 +809,7 @@ fn a_member_that_hangs_is_taken_out_while_a_scrub_waits_for_it() {
     made(&plain, &Creation::default()).expect("a set");
     let (spec, trouble) = tampered(&plain);
     remote::run(async {
-        let device = open(&spec).await.map_err(Failure::from)?;
-        let running = opened(&spec).into_iter().next().expect("the set");
+        let (device, running) = in_use(&spec).await?;
         trouble.store(HANGS, Ordering::Relaxed);
         running.ask(Order::Scrub { repairs: false }).await?;
         while trouble.load(Ordering::Relaxed) != HANGS_ASKED {
@@ -827,8 +836,7 @@ fn a_set_with_a_member_of_another_host_takes_no_orders() {
     let (spec, trouble) = tampered(&plain);
     let disk = || std::fs::read(folder.path().join("disk0")).expect("a member");
     remote::run(async {
-        let device = open(&spec).await.map_err(Failure::from)?;
-        let running = opened(&spec).into_iter().next().expect("the set");
+        let (device, running) = in_use(&spec).await?;
         trouble.store(RESERVED, Ordering::Relaxed);
         let (extent, buffer) = (Extent::new(0, 512), Buffer::zeroed(512 * 512));
         assert_eq!(device.read(extent, buffer).await.map(drop), Err(DeviceError::Fenced));
@@ -845,4 +853,184 @@ fn a_set_with_a_member_of_another_host_takes_no_orders() {
     })
     .expect("refused");
     trouble.store(NONE, Ordering::Relaxed);
+}
+
+async fn written(device: &dyn BlockDevice, byte: u8) -> Result<(), DeviceError> {
+    let mut data = Buffer::zeroed(4096);
+    data.fill(byte);
+    device.write(Extent::new(64, 8), data.share(), Durability::Cached).await
+}
+
+#[test]
+fn a_set_that_has_stopped_starts_again_with_its_members() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plain = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);
+    made(&plain, &Creation::default()).expect("a set");
+    let (spec, trouble) = tampered(&plain);
+    remote::run(async {
+        let (device, running) = in_use(&spec).await?;
+        running.ask(Order::Fail { member: 0 }).await?;
+        written(&*device, 1).await.expect("two of three");
+        trouble.store(UNWRITABLE, Ordering::Relaxed);
+        written(&*device, 2).await.expect_err("one of three");
+        while running.status().why.is_none() {
+            reactor::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        assert_eq!(running.status().state, Condition::Failed);
+        running.ask(Order::Assemble).await.expect_err("its member cannot be written");
+        let refused = running.ask(Order::Grow).await.expect_err("it has stopped").to_string();
+        assert!(refused.contains("raid assemble"), "{refused}");
+        trouble.store(NONE, Ordering::Relaxed);
+        let said = running.ask(Order::Assemble).await?;
+        assert!(said.contains("again"), "{said}");
+        assert_eq!((running.status().state, running.status().why), (Condition::Degraded, None));
+        let read = device.read(Extent::new(64, 8), Buffer::zeroed(4096)).await.expect("it serves");
+        assert!(read.iter().all(|byte| *byte == 1 || *byte == 2));
+        // And by itself.
+        trouble.store(UNWRITABLE, Ordering::Relaxed);
+        written(&*device, 3).await.expect_err("one of three");
+        trouble.store(NONE, Ordering::Relaxed);
+        while written(&*device, 4).await.is_err() {
+            reactor::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        Ok(())
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Writes that a mirror had acknowledged and not flushed may be lost with its members' caches: its users are told.
+#[test]
+fn a_mirror_that_starts_again_counts_a_loss() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plain = set(folder.path(), "raid1", &[0, 1]);
+    made(&plain, &Creation::default()).expect("a set");
+    let (spec, trouble) = tampered(&plain);
+    remote::run(async {
+        let (device, running) = in_use(&spec).await?;
+        running.ask(Order::Fail { member: 0 }).await?;
+        trouble.store(UNWRITABLE, Ordering::Relaxed);
+        let record = running.ask(Order::Scrub { repairs: false }).await;
+        record.expect_err("nothing can be recorded");
+        written(&*device, 1).await.expect_err("the copy that is left");
+        trouble.store(NONE, Ordering::Relaxed);
+        let losses = device.losses();
+        while written(&*device, 1).await.is_err() {
+            reactor::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        assert!(running.status().why.is_none());
+        assert!(device.losses() >= losses);
+        Ok(())
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn a_server_that_starts_waits_for_members() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let spec = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);
+    made(&spec, &Creation::default()).expect("a set");
+    fill(&spec, 0x44);
+    let (disk, away) = (folder.path().join("disk1"), folder.path().join("away"));
+    let states = |spec: &Spec| {
+        let opening = volume::backend::Opening { start: Some(std::time::Instant::now()), ..crate::opening() };
+        remote::run(async {
+            let _device = spec.open(&opening).await.map_err(Failure::from)?;
+            Ok(sets(&opening.layers)[0].status().state)
+        })
+        .unwrap_or_else(|failure| panic!("{failure}"))
+    };
+    let waits = |time: &str| parse(&format!("{spec}?assemble-wait={time}")).expect("a specification");
+    std::fs::rename(&disk, &away).expect("a disk that is late");
+    let late = std::thread::scope(|scope| {
+        let late = scope.spawn(|| states(&waits("10min")));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::fs::rename(&away, &disk).expect("it is there");
+        late.join().expect("opened")
+    });
+    assert_eq!(late, Condition::Healthy);
+    std::fs::rename(&disk, &away).expect("a disk that is lost");
+    assert_eq!(states(&waits("0s")), Condition::Degraded);
+    // What is recorded as failed is not waited for.
+    assert_eq!(states(&waits("10min")), Condition::Degraded);
+}
+
+#[test]
+fn status_and_opening_agree_on_what_is_lost() {
+    let folder = tempfile::tempdir().expect("a folder");
+    made(&set(folder.path(), "raid1", &[0, 1]), &Creation::default()).expect("a set");
+    fill(&set(folder.path(), "raid1", &[0, 1]), 0x12);
+    let one = set(folder.path(), "raid1", &[0]);
+    let lost = parse(&format!("{one}?missing-are-lost")).expect("a specification");
+    let looked = |spec: &Spec| remote::run(status(spec)).expect("a set").0.remove(0);
+    assert_eq!(looked(&one).state, Condition::Refused);
+    assert_eq!(looked(&lost).state, Condition::Degraded);
+    assert!(looked(&lost).specification.ends_with("?missing-are-lost"), "{}", looked(&lost));
+    assert_filled(&lost, 0x12);
+    // It is recorded.
+    assert_eq!(looked(&one).state, Condition::Degraded);
+    assert_eq!(looked(&lost).specification, looked(&one).specification);
+    let found = remote::run(async { scrub(&one, false, &mut |_, _| {}).await }).expect("scrubbed");
+    assert!(found.is_right() && !found.is_proof(), "{found}");
+    assert_eq!(
+        without_overruling("raid1:[file:/a?size=1MiB&read-only]?missing-are-lost&rebuild=1MiB"),
+        "raid1:[file:/a?size=1MiB&read-only]?rebuild=1MiB"
+    );
+    assert_eq!(
+        without_overruling("raid5:[file:/a]?rebuild=1MiB&data-may-be-wrong"),
+        "raid5:[file:/a]?rebuild=1MiB"
+    );
+}
+
+#[test]
+fn a_set_that_was_never_used_is_created_anew_if_its_journal_is_lost() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let spec = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);
+    let journal_on = Some(parse(&member_of(folder.path(), 3)).expect("a volume"));
+    made(&spec, &Creation { journal_on, ..Creation::default() }).expect("a set");
+    let (sets, _) = remote::run(status(&spec)).expect("a set");
+    let said = sets[0].refusal.as_deref().unwrap_or_default();
+    assert!(said.contains("create the set anew") && !said.contains("--discard-journal"), "{said}");
+}
+
+#[test]
+fn sets_that_are_written_alike_are_two() {
+    let spec = parse("raid0:64KiB:[raid1:[ram:8MiB, ram:8MiB], raid1:[ram:8MiB, ram:8MiB]]").expect("nested");
+    remote::run(async {
+        let (_device, sets) = super::open(&spec).await?;
+        let [_, first, second] = &sets[..] else { panic!("{} sets", sets.len()) };
+        first.ask(Order::Fail { member: 0 }).await?;
+        assert_eq!((first.status().lacking(), second.status().lacking()), (1, 0));
+        let with = parse("ram:8MiB").expect("a volume");
+        first.ask(Order::Replace { member: 0, with, overwrites: false }).await?;
+        assert_eq!(first.written(), "raid1:[ram:8MiB, ram:8MiB]");
+        Ok(())
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn a_set_of_sets_is_created_by_one_order() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pair = |members: [usize; 2]| set(folder.path(), "raid1", &members).to_string();
+    let spec = parse(&format!("raid0:64KiB:[{}, {}]", pair([0, 1]), pair([2, 3]))).expect("nested");
+    made(&spec, &Creation::default()).expect("a set of sets");
+    fill(&spec, 0x3d);
+    assert_filled(&spec, 0x3d);
+}
+
+#[test]
+fn a_disk_of_the_set_is_named_if_it_is_to_replace_another() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let spec = set(folder.path(), "raid1", &[0, 1, 2]);
+    made(&spec, &Creation::default()).expect("a set");
+    let volume = |member| parse(&member_of(folder.path(), member)).expect("a volume");
+    remote::run(async {
+        let (_device, running) = in_use(&spec).await?;
+        running.ask(Order::Fail { member: 0 }).await?;
+        let replace = |with| running.ask(Order::Replace { member: 0, with, overwrites: true });
+        let refused = replace(volume(1)).await.expect_err("a member").to_string();
+        assert!(refused.contains("is member 1 of the set"), "{refused}");
+        replace(volume(0)).await.map(drop)
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
 }

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use block::{BlockDevice, DeviceError};
@@ -15,9 +15,10 @@ use raid::{MemberState, Progress, RaidDevice};
 use volume::backend::{Opening, Undo};
 use volume::spec::{Bytes, Spec};
 
-use super::create::{new_member, uuid};
+use super::create::{are_one_store, new_member, uuid};
 use super::progress::{Pace, Scrubbing, Throttle, Working};
-use super::running::{Order, Running};
+use super::running::{Current, Order, Parts, Running, Stopped};
+use super::stopped::{self, Pauses};
 use crate::Failure;
 
 /// How often it looks whether there is something to do.
@@ -47,6 +48,34 @@ pub(super) struct Upkeep {
     pub(super) growing: Option<Growth>,
     /// Its journal is on a volume of its own, as far as anybody was told.
     pub(super) has_journal_device: bool,
+    pub(super) current: Weak<Current>,
+}
+
+impl Upkeep {
+    pub(super) fn new(
+        Parts { set, records }: Parts,
+        running: Arc<Running>,
+        current: Weak<Current>,
+        spares: Vec<Spare>,
+        throttle: Throttle,
+        opening: Opening,
+    ) -> Upkeep {
+        let has_journal_device = running.state().names.journal.is_some();
+        let stuck_until = opening.sleeper.now();
+        Upkeep {
+            set,
+            running,
+            records,
+            spares,
+            refused_spares: Vec::new(),
+            stuck_until,
+            throttle,
+            opening,
+            growing: None,
+            has_journal_device,
+            current,
+        }
+    }
 }
 
 /// A disk that can replace a member.
@@ -70,9 +99,8 @@ pub(super) async fn run(upkeep: Upkeep) {
 
 /// What it takes to take a member out.
 struct Exit {
-    set: Arc<RaidDevice>,
+    current: Weak<Current>,
     running: Arc<Running>,
-    records: Option<Arc<Records>>,
 }
 
 async fn take_out(exit: Exit) -> Infallible {
@@ -87,15 +115,17 @@ async fn take_out(exit: Exit) -> Infallible {
 
 impl Exit {
     async fn fail(&self, member: usize) -> Result<String, Failure> {
-        check_member(&self.set, member)?;
+        let parts = self.current.upgrade().and_then(|current| current.parts().ok());
+        let Parts { set, records } = parts.ok_or_else(has_stopped)?;
+        check_member(&set, member)?;
         let disk = self.running.disk(member);
-        self.set.fail(member).await.map_err(|error| match error {
+        set.fail(member).await.map_err(|error| match error {
             DeviceError::Unsupported => {
                 Failure::refused(format_args!("data would lack without member {member} ({disk})"))
             }
             error => Failure::device(format_args!("cannot take member {member} out"), error),
         })?;
-        if let Some(records) = &self.records {
+        if let Some(records) = &records {
             records.release(member);
         }
         Ok(format!("member {member} ({disk}) is out of the set"))
@@ -109,50 +139,126 @@ fn check_member(set: &RaidDevice, member: usize) -> Result<MemberState, Failure>
     })
 }
 
+pub(super) fn has_stopped() -> Failure {
+    Failure::refused("the set has stopped: `linerate raid assemble` with its volume starts it again")
+}
+
 async fn keep(mut upkeep: Upkeep) {
-    let (mut known, mut written): (Vec<MemberState>, u64) = (Vec::new(), 0);
-    let (mut wrong, mut lost) = (Vec::new(), Vec::new());
-    upkeep.resume_scrub();
+    let _ending = Ending(Arc::clone(&upkeep.running));
+    let mut pauses = Pauses::default();
     loop {
-        while let Some(ordered) = upkeep.running.next_order() {
-            let is_last = matches!(ordered.order, Order::Close);
-            let result = upkeep.carry_out(&ordered.order).await;
-            ordered.end(result);
-            if is_last {
-                return;
-            }
-        }
-        if !upkeep.running.is_used() {
-            // There may have been an error that its users know.
-            let _ = upkeep.close().await;
+        let begun = upkeep.opening.sleeper.now();
+        if upkeep.keep_up().await == Kept::Ended {
             return;
         }
-        let states = upkeep.set.status().states.members;
-        upkeep.tell(&known, &states);
-        known = states;
-        upkeep.tell_of_wrong(&mut wrong);
-        upkeep.tell_of_lost(&mut lost);
-        if upkeep.has_lost_journal() {
-            upkeep.has_journal_device = false;
-            upkeep.tell_of_journal();
+        if upkeep.opening.sleeper.now().saturating_duration_since(begun) > WELL_AGAIN {
+            pauses = Pauses::default();
         }
-        let ended = upkeep.one_round().await;
-        written = upkeep.set.settle(written).await.unwrap_or(written);
-        upkeep.running.state().trouble = ended.err().map(|error| upkeep.trouble(error));
-        let pause = match ended {
-            Ok(()) => LOOK_EVERY,
-            Err(error) => {
-                tracing::warn!(set = upkeep.running.label(), "a RAID set cannot be repaired: {error}");
-                PAUSE
-            }
-        };
-        upkeep.running.woken(upkeep.opening.sleeper.as_ref(), pause).await;
+        match stopped::assembled_again(upkeep, &mut pauses).await {
+            Some(next) => upkeep = next,
+            None => return,
+        }
     }
 }
 
-impl Drop for Upkeep {
+/// A set that has served for so long since it stopped last is well.
+const WELL_AGAIN: Duration = Duration::from_mins(5);
+
+/// Nobody looks after the set when this is dropped.
+struct Ending(Arc<Running>);
+
+impl Drop for Ending {
     fn drop(&mut self) {
-        self.running.end();
+        self.0.end();
+    }
+}
+
+/// How [`Upkeep::keep_up`] has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    /// The set is closed.
+    Ended,
+    /// The set is out of service, and its members may be those of another assembly.
+    Stopped,
+}
+
+impl Upkeep {
+    async fn keep_up(&mut self) -> Kept {
+        let (mut known, mut written): (Vec<MemberState>, u64) = (Vec::new(), 0);
+        let (mut wrong, mut lost) = (Vec::new(), Vec::new());
+        let mut is_told = false;
+        self.resume_scrub();
+        loop {
+            while let Some(ordered) = self.running.next_order() {
+                let is_last = matches!(ordered.order, Order::Close);
+                let result = self.carry_out(&ordered.order).await;
+                ordered.end(result);
+                if is_last {
+                    return Kept::Ended;
+                }
+            }
+            if !self.running.is_used() {
+                // There may have been an error that its users know.
+                let _ = self.close().await;
+                return Kept::Ended;
+            }
+            let status = self.set.status();
+            let states = status.states.members;
+            self.tell(&known, &states);
+            known = states;
+            if status.is_out_of_service {
+                let is_taken_over = self.is_taken_over();
+                if !std::mem::replace(&mut is_told, true) {
+                    self.tell_of_stop(is_taken_over);
+                }
+                // Members of another host are not touched, and those that forget have no record to begin with.
+                if !is_taken_over && self.records.is_some() {
+                    return Kept::Stopped;
+                }
+            }
+            self.tell_of_wrong(&mut wrong);
+            self.tell_of_lost(&mut lost);
+            if self.has_lost_journal() {
+                self.has_journal_device = false;
+                self.tell_of_journal();
+            }
+            let ended = self.one_round().await;
+            written = self.set.settle(written).await.unwrap_or(written);
+            self.running.state().trouble = ended.err().map(|error| self.trouble(error));
+            let pause = match ended {
+                Ok(()) => LOOK_EVERY,
+                // The next look tells.
+                Err(_) if self.set.status().is_out_of_service && !is_told => continue,
+                Err(error) => {
+                    tracing::warn!(set = self.running.label(), "a RAID set cannot be repaired: {error}");
+                    PAUSE
+                }
+            };
+            self.running.woken(self.opening.sleeper.as_ref(), pause).await;
+        }
+    }
+
+    /// One line for a set whose requests fail from now on: its members, and the remedy.
+    fn tell_of_stop(&self, is_taken_over: bool) {
+        let (set, status) = (self.running.label(), self.running.status());
+        let members = status.members.iter().enumerate().map(|(number, member)| {
+            let failing = self.set.status().stopped_by.filter(|(by, _)| *by == number);
+            let state = failing.map_or_else(|| member.state.to_string(), |(_, error)| error.to_string());
+            format!("member {number} ({}): {state}", member.volume.as_deref().unwrap_or("missing"))
+        });
+        let members = members.collect::<Vec<_>>().join(", ");
+        let remedy = match (is_taken_over, self.records.is_some()) {
+            (true, _) => {
+                "another host has a member: end that use, then remove the volume and add it again, or restart the server".to_owned()
+            }
+            (false, true) => format!(
+                "it starts again by itself when all members answer that it had, or by `linerate raid assemble {set}`"
+            ),
+            (false, false) => "its members forget their data: restart the server to make it anew".to_owned(),
+        };
+        let why = format!("its requests fail; {members}; {remedy}");
+        tracing::error!(set, "a RAID set has stopped: {why}");
+        self.running.state().stopped = Some(Stopped { states: self.set.status().states, why });
     }
 }
 
@@ -249,8 +355,7 @@ impl Upkeep {
     }
 
     fn exit(&self) -> Exit {
-        let (set, running) = (Arc::clone(&self.set), Arc::clone(&self.running));
-        Exit { set, running, records: self.records.clone() }
+        Exit { current: Weak::clone(&self.current), running: Arc::clone(&self.running) }
     }
 
     /// The volume of the journal has failed, and nobody was told yet.
@@ -459,6 +564,7 @@ impl Upkeep {
         if scrubbing.has_ended {
             let (set, found) = (self.running.label(), &scrubbing.found);
             match found.is_right() {
+                true if found.degraded > 0 => tracing::warn!(set, "a RAID set was scrubbed in part: {found}"),
                 true => tracing::info!(set, "a RAID set was scrubbed: {found}"),
                 false => tracing::error!(set, "a RAID set was scrubbed: {found}"),
             }
@@ -514,6 +620,7 @@ impl Upkeep {
             Order::Scrub { repairs } => self.scrub(*repairs).await,
             Order::CancelScrub => self.cancel_scrub().await,
             Order::Grow => self.grow().await,
+            Order::Assemble => Ok("the set has not stopped: there is nothing to do".to_owned()),
             Order::Close => self.close().await.map(|()| "the set is closed".to_owned()),
         }
     }
@@ -533,6 +640,11 @@ impl Upkeep {
                     self.running.disk(member)
                 )));
             }
+        }
+        // The disk of the failed member itself is still open.
+        let is_own = self.running.state().names.members.get(member).cloned().flatten();
+        if is_own.is_some_and(|name| crate::parse(&name).is_ok_and(|own| are_one_store(&own, with))) {
+            self.exit().fail(member).await?;
         }
         let disk = self.opened(with, overwrites).await?;
         let failed = |error| Failure::device(format_args!("cannot make {with} a member"), error);
@@ -560,6 +672,7 @@ impl Upkeep {
 
     /// A volume that is to be of the set.
     async fn opened(&self, spec: &Spec, overwrites: bool) -> Result<Arc<dyn BlockDevice>, Failure> {
+        self.check_not_used(spec)?;
         let opening = Opening { undo: Undo::default(), ..self.opening.clone() };
         let consent = if overwrites { Consent::Given } else { Consent::Ask(&|_| false) };
         let opened = match &self.records {
@@ -580,6 +693,28 @@ impl Upkeep {
             }
         }
         Ok(device)
+    }
+
+    /// Opening a volume that the set has open would wait for whoever uses it.
+    fn check_not_used(&self, spec: &Spec) -> Result<(), Failure> {
+        if !spec.keeps_data() {
+            return Ok(());
+        }
+        let states = self.set.status().states.members;
+        let names = self.running.state().names.clone();
+        let is_it = |name: &String| crate::parse(name).is_ok_and(|used| are_one_store(&used, spec));
+        let members = names.members.iter().enumerate().zip(&states);
+        for ((number, name), state) in members {
+            if *state != MemberState::Failed && name.as_ref().is_some_and(is_it) {
+                return Err(Failure::refused(format_args!("{spec} is member {number} of the set already")));
+            }
+        }
+        let beside = names.spares.iter().map(|name| (name, "a spare"));
+        let journal = names.journal.iter().map(|name| (name, "the journal"));
+        match beside.chain(journal).find(|(name, _)| is_it(name)) {
+            Some((_, role)) => Err(Failure::refused(format_args!("{spec} is {role} of the set already"))),
+            None => Ok(()),
+        }
     }
 
     async fn scrub(&self, repairs: bool) -> Result<String, Failure> {

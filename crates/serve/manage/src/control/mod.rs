@@ -136,6 +136,8 @@ pub enum RaidOrder {
     CancelScrub,
     /// Take new space of its members into use.
     Grow,
+    /// Start it again, if it has stopped.
+    Assemble,
 }
 
 /// A key and its value, written `KEY=VALUE`. The error is a sentence.

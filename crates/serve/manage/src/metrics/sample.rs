@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use backends::raid::{Running, SetState};
+use backends::raid::{self, Running, SetState};
 use server::{CoreStatistics, Phase, RunningCore};
 use volume::Volume;
+use volume::backend::Layers;
 
 use crate::config::{Config, Uuid};
 use crate::control::{Session, Target};
@@ -106,7 +107,7 @@ impl LoggedIn {
 #[derive(Clone)]
 struct Described {
     volumes: Arc<BTreeMap<String, (&'static str, Uuid)>>,
-    sets: Arc<BTreeMap<String, Vec<Arc<Running>>>>,
+    layers: Arc<BTreeMap<String, Layers>>,
     targets: Arc<[Target]>,
 }
 
@@ -116,13 +117,13 @@ impl Described {
             let uuid = Uuid(volumes.unit(&volume.name)?.identity().uuid);
             Some((volume.name.to_string(), (volume.spec.backend.kind().name, uuid)))
         });
-        let sets = config
+        let layers = config
             .volumes
             .iter()
-            .filter_map(|volume| Some((volume.name.to_string(), volumes.get(&volume.name)?.sets.clone())));
+            .filter_map(|volume| Some((volume.name.to_string(), volumes.get(&volume.name)?.layers.clone())));
         Described {
             volumes: Arc::new(described.collect()),
-            sets: Arc::new(sets.collect()),
+            layers: Arc::new(layers.collect()),
             targets: config.front_ends().flat_map(|front_end| front_end.targets(&[])).collect(),
         }
     }
@@ -154,7 +155,7 @@ impl Probe {
 
     /// The RAID sets of all volumes, of each from the outermost on.
     pub(crate) fn sets(&self) -> Vec<Arc<Running>> {
-        lock(&self.described).sets.values().flatten().cloned().collect()
+        lock(&self.described).layers.values().flat_map(raid::sets).collect()
     }
 
     /// The state of all cores after these answers.
@@ -229,7 +230,13 @@ impl Live {
             name: name.to_owned(),
             description: described.volumes.get(name).copied(),
             volume: Arc::clone(volume),
-            sets: described.sets.get(name).into_iter().flatten().map(|set| set.status()).collect(),
+            sets: described
+                .layers
+                .get(name)
+                .into_iter()
+                .flat_map(raid::sets)
+                .map(|set| set.status())
+                .collect(),
         };
         let volumes = snapshot.iter().map(volume).collect();
         let begin = Instant::now();

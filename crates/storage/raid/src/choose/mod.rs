@@ -88,6 +88,13 @@ impl FoundSet {
         self.states().lacking().contains(&true)
     }
 
+    /// Whether a disk is missing without which the set has not recorded to go on: a member, or that of the journal.
+    pub fn is_missing_a_member(&self) -> bool {
+        let mut members = self.record.members.iter().zip(&self.members);
+        members.any(|(record, disk)| record.state != MemberState::Failed && disk.is_none())
+            || self.record.journal_device.is_some() && self.journal.is_none()
+    }
+
     /// Its disks that are there and can be used, with their UUIDs: members, spares and the journal's.
     pub(crate) fn disks(&self) -> impl Iterator<Item = (Uuid, usize)> {
         let members = self.record.members.iter().zip(&self.members);
