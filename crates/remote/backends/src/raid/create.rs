@@ -1,5 +1,6 @@
 //! Making a set: superblocks on its members.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use block::{Allocation, BlockDevice, BlockSize, Blocks, Buffer, Durability, Extent};
@@ -7,11 +8,11 @@ use contents::Consent;
 use raid::disks::{self, Disk};
 use raid::superblock::{Areas, MemberRecord, SLOT_BYTES, SetRecord, Uuid, area_copies};
 use raid::{Layout, Level, LostBlocks, MemberState, MemberStates, MetadataStore, Summed, journal_blocks_min};
-use volume::backend::Opening;
+use volume::backend::{Opening, Undo};
 use volume::spec::{Bytes, Spec};
 
 use super::status::status;
-use super::{Raid, STRIP, is_set, named};
+use super::{Raid, STRIP, file_of, is_set, named};
 use crate::remote::random;
 use crate::{Failure, Overwritten, opening};
 
@@ -80,7 +81,7 @@ async fn created(
             )));
         }
         if is_set(spec) && status(spec).await?.0.is_empty() {
-            Box::pin(created(spec, &Creation::default(), consent, opening)).await?;
+            create_inner(spec, consent, opening).await?;
         }
         let device = spec.open(opening).await.map_err(Failure::from)?;
         disks.push(Disk { name: spec.to_string(), device });
@@ -94,6 +95,29 @@ async fn created(
         .await
         .map_err(|error| Failure::failed(format_args!("creating the set: {error}")))?;
     Ok(record)
+}
+
+/// Creates a set that is to be a member.
+async fn create_inner(spec: &Spec, consent: Consent<'_>, opening: &Opening) -> Result<(), Failure> {
+    let files = files_to_make(spec);
+    // What takes a file back keeps it open, and the set opens it again.
+    let inner = Opening { undo: Undo::default(), ..opening.clone() };
+    let created = Box::pin(created(spec, &Creation::default(), consent, &inner)).await;
+    created.inspect_err(|_| inner.undo.take_back())?;
+    opening.undo.add(move || {
+        files.iter().for_each(|file| {
+            let _ = std::fs::remove_file(file);
+        });
+    });
+    Ok(())
+}
+
+/// Files that are made when a set is created.
+fn files_to_make(spec: &Spec) -> Vec<PathBuf> {
+    match spec.backend().members() {
+        [] => spec.backend().makes_file().map(Path::to_owned).into_iter().collect(),
+        members => members.iter().flat_map(files_to_make).collect(),
+    }
 }
 
 /// Two names may lead to one disk over a network: what is written by one of them is looked for by the others. Its first block is
@@ -244,7 +268,8 @@ pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'
 
 /// Whether two specifications lead to the same file or disk, or are written alike.
 pub(super) fn are_one_store(one: &Spec, other: &Spec) -> bool {
-    let path = |spec: &Spec| spec.path().map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
+    let path =
+        |spec: &Spec| file_of(spec).map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
     match (path(one), path(other)) {
         (Some(one), Some(other)) => one == other,
         _ => one == other,

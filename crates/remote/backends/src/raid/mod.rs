@@ -19,6 +19,7 @@ mod stopped;
 mod upkeep;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use raid::Level;
@@ -171,6 +172,15 @@ pub fn without_overruling(specification: &str) -> String {
 /// Whether a volume is the specification of a set.
 pub fn is_set(spec: &Spec) -> bool {
     KINDS.iter().any(|(kind, _)| kind.name == spec.backend().kind().name)
+}
+
+/// The file or disk that a volume is, below layers of one volume. A set is none.
+fn file_of(spec: &Spec) -> Option<&Path> {
+    match spec.backend().members() {
+        _ if is_set(spec) => None,
+        [] => spec.backend().path(),
+        [below, ..] => file_of(below),
+    }
 }
 
 /// What a specification of a set says.

@@ -20,7 +20,7 @@ use super::overlay::Overlay;
 use super::progress::Throttle;
 use super::running::{self, Facts, Names, Parts, Running};
 use super::upkeep::{self, Spare, Upkeep};
-use super::{LOST, Raid, STRIP, WRONG, is_set};
+use super::{LOST, Raid, STRIP, WRONG, file_of, is_set};
 use crate::Failure;
 use crate::remote::random;
 
@@ -102,7 +102,7 @@ impl Members {
                 None => {}
             }
             // A set is not completed by a file that is made for it.
-            if let Some(path) = spec.path().filter(|path| !path.exists()) {
+            if let Some(path) = file_of(spec).filter(|path| !path.exists()) {
                 self.absent.push(absent(format!("{} does not exist", path.display())));
                 continue;
             }
