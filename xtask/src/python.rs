@@ -1,4 +1,4 @@
-//! The Python module: built by maturin into an environment below `target/`, and tested there by pytest.
+//! The Python module: a wheel that maturin builds below `target/`, installed into an environment there, and tested by pytest.
 //!
 //! The module is no part of the workspace, so that nothing else needs Python. Here it shares the workspace's target folder
 //! and profile: what both use is built once.
@@ -33,6 +33,7 @@ pub(crate) fn measure() -> Result<Tally> {
     };
     process::succeed(process::cargo(&["build", "--quiet", "--package", "linerate", "--bin", "linerate"]))?;
     environment.build(&folder)?;
+    println!("the wheel is in {}", wheels().display());
     environment.test(&folder)
 }
 
@@ -44,6 +45,11 @@ pub(crate) fn build() -> Result<()> {
 
 fn folder() -> PathBuf {
     workspace::root().join("python")
+}
+
+/// Where the wheel is left, for whoever wants to install it.
+fn wheels() -> PathBuf {
+    workspace::root().join("target/python-wheels")
 }
 
 /// A virtual environment of Python's.
@@ -75,11 +81,26 @@ impl Environment {
         self.path.join("bin").join(name)
     }
 
+    /// Builds the wheel, and installs it as users do.
     fn build(&self, folder: &Path) -> Result<()> {
+        let wheels = wheels();
+        if wheels.exists() {
+            std::fs::remove_dir_all(&wheels).context("removing earlier wheels")?;
+        }
         let mut maturin = Command::new(self.program("maturin"));
-        maturin.args(["develop", "--locked", "--quiet", "--manifest-path"]).arg(folder.join("Cargo.toml"));
+        // Built for this machine, whose C library may be newer than that of any manylinux.
+        maturin
+            .args(["build", "--locked", "--quiet", "--strip", "--compatibility", "linux", "--out"])
+            .arg(&wheels);
+        maturin.arg("--manifest-path").arg(folder.join("Cargo.toml"));
         maturin.env("VIRTUAL_ENV", &self.path).env("CARGO_TARGET_DIR", workspace::root().join("target"));
-        process::succeed(maturin)
+        process::succeed(maturin).context("building the wheel")?;
+        let mut pip = Command::new(self.program("pip"));
+        pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--force-reinstall"]);
+        for wheel in std::fs::read_dir(&wheels).with_context(|| wheels.display().to_string())? {
+            pip.arg(wheel?.path());
+        }
+        process::succeed(pip).context("installing the wheel")
     }
 
     /// Shows what pytest prints, and reads its last line.
