@@ -12,10 +12,12 @@ mod fuzz;
 mod gateway;
 mod hyperscsi;
 mod instructions;
+mod licences;
 mod lot;
 mod measuring;
 mod package;
 mod packages;
+mod policy;
 mod process;
 mod python;
 mod raid;
@@ -107,7 +109,7 @@ enum Command {
     Changes(changes::Options),
     /// A Debian package of the program; --check installs, removes and purges it in a root of its own
     Package(package::Options),
-    /// Install the Debian packages that tests and comparisons use
+    /// Install the Debian packages that tests and comparisons use; none of their daemons is started
     Packages,
 }
 

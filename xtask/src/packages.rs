@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::policy::StartNothing;
 use crate::process;
 
 /// A package, the program that shows whether it is there, and what it is for.
@@ -54,7 +55,7 @@ pub(crate) const ALL: &[Package] = &[
     Package("procps", "sysctl", "sets the namespace's congestion control"),
 ];
 
-/// Installs what is missing of these with apt-get, or says what to do and carries on without.
+/// Installs what is missing of these with apt-get, which starts none of their daemons, or says what to do and carries on without.
 ///
 /// # Errors
 /// Only if apt-get could be run and failed.
@@ -88,6 +89,7 @@ fn present(&Package(name, program, _): &Package) -> bool {
 
 fn install(names: &[&str]) -> Result<()> {
     process::succeed(apt_get(&["update", "--quiet"])).context("refreshing apt's lists")?;
+    let _policy = StartNothing::in_force()?;
     let mut command = apt_get(&["install", "--yes", "--quiet", "--no-install-recommends"]);
     command.args(names);
     process::succeed(command).context("installing the packages that tests use")

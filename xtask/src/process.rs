@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -23,9 +23,14 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
 
 /// Whether a program of this name is on the PATH or where Debian keeps a system's programs.
 pub(crate) fn installed(program: &str) -> bool {
+    found(program).is_some()
+}
+
+/// Where a program of this name is, if it is [`installed`].
+pub(crate) fn found(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let everywhere = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    everywhere.into_iter().any(|directory| directory.join(program).is_file())
+    everywhere.map(|directory| directory.join(program)).find(|path| path.is_file())
 }
 
 /// Runs a program with our own input and output; an exit code other than 0 is an error.

@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 use crate::conformance;
 use crate::fuzz;
 use crate::instructions;
+use crate::licences::Checker;
 use crate::package;
 use crate::packages;
 use crate::process;
@@ -38,16 +39,17 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     space::ensure()?;
     packages::ensure(packages::ALL)?;
     let failures = RefCell::<String>::default();
+    let checker = RefCell::new(Some(Checker::prepare()));
     let steps: [(&str, &dyn Fn() -> Result<Tally>); 11] = [
         ("format", &|| checked(&["fmt", "--all", "--check"])),
         ("tidy", &|| tidy::run().map(Tally::of)),
         ("clippy", &|| checked(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
-        ("licences and advisories", &licences),
         ("tests", &|| cargo_test(&mut failures.borrow_mut())),
         ("python", &python::measure),
         ("package", &package::measure),
         ("simulation", &|| simulate::measure(&mut failures.borrow_mut())),
         ("conformance", &|| conformance(options.full)),
+        ("licences and advisories", &|| checker.take().context("cargo-deny is prepared once")?.check()),
         ("instructions", &instructions::measure),
         ("fuzz", &|| fuzz::measure(&fuzz::Options::short(options.fuzz_seconds), &mut failures.borrow_mut())),
     ];
@@ -90,17 +92,6 @@ fn checked(arguments: &[&str]) -> Result<Tally> {
     process::succeed(process::cargo(arguments)).map(|()| Tally::of(Verdict::Holds))
 }
 
-fn licences() -> Result<Tally> {
-    if !process::installed("cargo-deny") {
-        println!("skipped: cargo-deny is missing (cargo install cargo-deny --locked)");
-        return Ok(Tally::skipped());
-    }
-    let python = ["deny", "--manifest-path", "python/Cargo.toml", "check", "--config", "deny.toml"];
-    let mut tally = checked(&["deny", "check"])?;
-    tally += checked(&python)?;
-    Ok(tally)
-}
-
 fn conformance(full: bool) -> Result<Tally> {
     if !process::installed("iscsi-test-cu") {
         println!("skipped: iscsi-test-cu is missing");
@@ -120,8 +111,9 @@ const SILENCE_MAX: Duration = Duration::from_mins(8);
 /// `cargo test` over the workspace: unit, documentation and integration tests, counted from what it prints. What failed
 /// is told in `failed`. A test that hangs ends its own binary alone.
 fn cargo_test(failed: &mut String) -> Result<Tally> {
-    // Built first: a build prints nothing that would be heard.
-    process::succeed(process::cargo(&["test", "--workspace", "--no-run", "--quiet"]))?;
+    // Built first, since a test waits for no build, and with the examples, which tests run. Cargo prints each crate that it
+    // compiles, so that nobody takes the minutes of a build for a standstill.
+    process::succeed(process::cargo(&["test", "--workspace", "--no-run"]))?;
     thread::spawn(build_ahead);
     let mut command = process::cargo(&["test", "--workspace", "--no-fail-fast"]);
     // Most tests wait for processes and clocks most of the time.
