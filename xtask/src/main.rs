@@ -10,6 +10,7 @@ mod diagnosis;
 mod failover;
 mod fuzz;
 mod gateway;
+mod guest;
 mod hyperscsi;
 mod instructions;
 mod licences;
@@ -103,6 +104,8 @@ enum Command {
     Hyperscsi(hyperscsi::Options),
     /// Document 003's configuration: a gateway between two storage networks, at wire speed; writes its page
     Gateway(gateway::Options),
+    /// A Linux kernel in an emulated computer (QEMU, without KVM) as initiator, client and target
+    Guest(guest::Options),
     /// The Python module: built, and tested by pytest where Python 3.11 with venv is installed
     Python,
     /// The longest requests of two initiators while the configuration of their server changes 200 times
@@ -142,6 +145,7 @@ fn main() -> ExitCode {
         Command::Cern(options) => cern::run(&options),
         Command::Hyperscsi(options) => hyperscsi::run(&options),
         Command::Gateway(options) => gateway::run(&options),
+        Command::Guest(options) => guest::run(&options),
         Command::Python => python::run(),
         Command::Changes(options) => changes::run(&options),
         Command::Package(options) => package::run(&options),

@@ -153,6 +153,13 @@ impl Background {
         Ok(Background { child })
     }
 
+    /// Starts a program whose input is written, and whose output is read, by the caller.
+    pub(crate) fn start_piped(command: &mut Command) -> Result<Background> {
+        let shown = shown(command);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        Ok(Background { child: child.with_context(|| format!("cannot run {shown}"))? })
+    }
+
     /// Starts a server of ours, and waits for its line `ready`. What it prints after that is read and dropped, so that it
     /// never blocks on us.
     pub(crate) fn start_ready(command: &mut Command) -> Result<Background> {

@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 
 use crate::conformance;
 use crate::fuzz;
+use crate::guest;
 use crate::instructions;
 use crate::licences::Checker;
 use crate::package;
@@ -40,11 +41,12 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     packages::ensure(packages::ALL)?;
     let failures = RefCell::<String>::default();
     let checker = RefCell::new(Some(Checker::prepare()));
-    let steps: [(&str, &dyn Fn() -> Result<Tally>); 11] = [
+    let steps: [(&str, &dyn Fn() -> Result<Tally>); 12] = [
         ("format", &|| checked(&["fmt", "--all", "--check"])),
         ("tidy", &|| tidy::run().map(Tally::of)),
         ("clippy", &|| checked(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
         ("tests", &|| cargo_test(&mut failures.borrow_mut())),
+        ("guest", &|| guest::measure(&guest::Options::default())),
         ("python", &python::measure),
         ("package", &package::measure),
         ("simulation", &|| simulate::measure(&mut failures.borrow_mut())),

@@ -14,7 +14,7 @@ pub(crate) mod document;
 pub(crate) mod figures;
 pub(crate) mod goal;
 pub(crate) mod machine;
-mod namespace;
+pub(crate) mod namespace;
 pub(crate) mod network;
 mod page;
 pub(crate) mod pauses;

@@ -1,0 +1,97 @@
+//! `cargo xtask guest`: a Linux kernel of its own in an emulated computer, as initiator, client and target. The kernel's drivers
+//! are the judges: what they accept, what they refuse, and what a file system finds afterwards.
+//!
+//! The guest is booted once for all scenes. It needs QEMU and root on this machine, but neither KVM nor a kernel installed here.
+
+mod aoe;
+mod cpio;
+mod image;
+mod iscsi;
+mod lio;
+mod machine;
+mod nbd;
+mod world;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use self::image::Image;
+use self::world::World;
+use crate::process;
+use crate::tally::{Tally, Verdict};
+use crate::workspace;
+
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Options {
+    /// Only scenes whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// Use this binary instead of the tests'
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+}
+
+/// What happens, under the name of what it shows.
+type Scene = (&'static str, fn(&mut World<'_>) -> Result<()>);
+
+const SCENES: &[&[Scene]] = &[iscsi::SCENES, nbd::SCENES, aoe::SCENES, lio::SCENES];
+
+/// `cargo xtask guest`.
+pub(crate) fn run(options: &Options) -> Result<Verdict> {
+    let tally = measure(options)?;
+    println!("{tally}");
+    Ok(tally.verdict())
+}
+
+/// Plays the scenes and counts those that hold. Skipped, with the reason, where there is no guest to play in.
+pub(crate) fn measure(options: &Options) -> Result<Tally> {
+    let image = match obstacle().and_then(|()| Image::ready()) {
+        Ok(image) => image,
+        Err(error) => {
+            println!("skipped: {error:#}");
+            return Ok(Tally::skipped());
+        }
+    };
+    let binary = options.binary.clone().map_or_else(workspace::test_binary, Ok)?;
+    let folder = workspace::target_directory().join(format!("xtask/guest/run-{}", std::process::id()));
+    let mut world = World::make(&image, &binary, &folder)?;
+    println!("Linux {}: booted in {:.1} s", image.version, world.guest.boot.as_secs_f64());
+    let mut tally = Tally::default();
+    let is_chosen =
+        |name: &str| options.only.is_empty() || options.only.iter().any(|text| name.contains(text));
+    for (name, scene) in SCENES.iter().copied().flatten().filter(|(name, _)| is_chosen(name)) {
+        let begun = Instant::now();
+        let outcome = scene(&mut world);
+        let seconds = begun.elapsed().as_secs_f64();
+        tally += Tally::of(Verdict::of(outcome.is_ok()));
+        match outcome {
+            Ok(()) => println!("test {name} ... ok ({seconds:.1} s)"),
+            Err(error) => {
+                println!(
+                    "test {name} ... FAILED ({seconds:.1} s)\n{error:#}\nconsole:\n{}",
+                    world.guest.last_words()
+                );
+                world.ensure_server()?;
+                world.reboot()?;
+            }
+        }
+    }
+    drop(world);
+    if tally.verdict() == Verdict::Fails {
+        println!("consoles and the server's log: {}", folder.display());
+    } else {
+        fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    }
+    Ok(tally)
+}
+
+/// Why there can be no guest here.
+fn obstacle() -> Result<()> {
+    anyhow::ensure!(rustix::process::geteuid().is_root(), "the guest's links need root");
+    anyhow::ensure!(fs::exists("/dev/net/tun")?, "the guest's links need /dev/net/tun");
+    process::require(&["qemu-system-x86_64", "dpkg-deb", "ldd", "ip", "nsenter"])?;
+    process::require(&image::PROGRAMS)
+}

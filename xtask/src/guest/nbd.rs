@@ -1,0 +1,40 @@
+//! The kernel's NBD client, set up by nbd-client.
+
+use anyhow::Result;
+
+use super::Scene;
+use super::world::{SERVER, World};
+
+pub(super) const SCENES: &[Scene] =
+    &[("an_export_holds_ext4_by_four_connections", an_export_holds_ext4_by_four_connections)];
+
+fn an_export_holds_ext4_by_four_connections(world: &mut World<'_>) -> Result<()> {
+    world.guest.run(&format!(
+        "modprobe nbd nbds_max=1
+        nbd-client -l {SERVER} | grep -x net
+        nbd-client {SERVER} 10809 /dev/nbd0 -N net -C 4 -b 512
+        [ $(netstat -tn | grep ':10809 .*ESTABLISHED' | wc -l) = 4 ]
+        [ $(blockdev --getsize64 /dev/nbd0) = 67108864 ]
+        mkfs.ext4 -q /dev/nbd0
+        mount -o discard /dev/nbd0 /mnt
+        for at in 0 1 2 3; do
+            dd if=/dev/urandom of=/mnt/$at bs=64k count=32 conv=fsync 2>/dev/null &
+        done
+        wait
+        sha256sum /mnt/? >/tmp/sum
+        dd if=/dev/zero of=/mnt/gone bs=1M count=4 conv=fsync 2>/dev/null
+        rm /mnt/gone
+        fstrim /mnt
+        umount /mnt
+        nbd-client -d /dev/nbd0"
+    ))?;
+    world.guest.run(&format!(
+        "nbd-client {SERVER} 10809 /dev/nbd0 -N net -C 2 -b 512
+        mount /dev/nbd0 /mnt
+        sha256sum -c /tmp/sum
+        umount /mnt
+        e2fsck -fn /dev/nbd0
+        nbd-client -d /dev/nbd0"
+    ))?;
+    Ok(())
+}
