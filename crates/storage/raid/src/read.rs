@@ -187,6 +187,9 @@ impl Set {
             let set = Arc::clone(self);
             self.operations.run(async move { set.synchronise_before_read(piece.stripe).await }).await?;
         }
+        if self.is_unsynced(piece.stripe) {
+            return self.read_chosen(piece.stripe, &piece.columns()).await;
+        }
         let mut bad = Vec::new();
         let mut error = None;
         while let Some(copy) = self.fastest_copy(piece.stripe, &bad) {

@@ -332,29 +332,15 @@ impl Set {
         Ok(Synchronised::Done)
     }
 
-    /// Of each block the first copy counts that fits its checksum, or the first one: the same as is read until then.
     async fn synchronise_copies(
         &self,
         stripe: u64,
         columns: &Range<u64>,
         durability: Durability,
     ) -> Result<Synchronised, DeviceError> {
-        let held: Vec<usize> = (0..self.layout.strips()).filter(|copy| self.is_held(stripe, *copy)).collect();
-        let results = all(held.iter().map(|copy| {
-            let (member, extent) = self.place(stripe, *copy, columns);
-            let buffer = Buffer::recycled(self.bytes(extent.blocks.0));
-            self.members.read_and_judge(member, stripe, extent, buffer)
-        }))
-        .await;
-        let mut copies: Vec<(usize, Option<Judged>)> = Vec::new();
-        for (copy, result) in held.into_iter().zip(results) {
-            match result {
-                Ok(read) => copies.push((copy, Some(read))),
-                Err(Unread::Lacking) => {}
-                Err(Unread::Bad(DeviceError::Unreadable(_))) => copies.push((copy, None)),
-                Err(Unread::Bad(_)) => return Ok(Synchronised::Impossible),
-            }
-        }
+        let Ok(copies) = self.judged_copies(stripe, columns).await else {
+            return Ok(Synchronised::Impossible);
+        };
         let are_all_read = copies.iter().all(|(_, read)| read.is_some());
         if copies.is_empty() {
             return Ok(Synchronised::Impossible);
@@ -362,19 +348,7 @@ impl Set {
         if !are_all_read && columns.end - columns.start > 1 {
             return Ok(Synchronised::Unreadable);
         }
-        let block_bytes = self.bytes(1);
-        let mut chosen: Option<Judged> = None;
-        for (content, fits) in copies.iter().filter_map(|(_, read)| read.as_ref()) {
-            let (best, best_fits) = chosen.get_or_insert_with(|| (Buffer::from(&content[..]), fits.clone()));
-            let blocks = best.chunks_exact_mut(block_bytes).zip(content.chunks_exact(block_bytes));
-            for ((to, from), (is_right, fits)) in blocks.zip(best_fits.iter_mut().zip(fits)) {
-                if *fits && !*is_right {
-                    to.copy_from_slice(from);
-                    *is_right = true;
-                }
-            }
-        }
-        let Some(data) = chosen.map(|(data, _)| data.share()) else {
+        let Some(data) = self.chosen(&copies).map(Buffer::share) else {
             // If one of them can be read later it is the first one, whatever the others have.
             for (copy, _) in &copies[1..] {
                 let (member, extent) = self.place(stripe, *copy, columns);
@@ -394,6 +368,57 @@ impl Set {
             }
         }
         Ok(Synchronised::Done)
+    }
+
+    /// All copies that are held; `None` of one that cannot be read.
+    async fn judged_copies(
+        &self,
+        stripe: u64,
+        columns: &Range<u64>,
+    ) -> Result<Vec<(usize, Option<Judged>)>, DeviceError> {
+        let held: Vec<usize> = (0..self.layout.strips()).filter(|copy| self.is_held(stripe, *copy)).collect();
+        let results = all(held.iter().map(|copy| {
+            let (member, extent) = self.place(stripe, *copy, columns);
+            let buffer = Buffer::recycled(self.bytes(extent.blocks.0));
+            self.members.read_and_judge(member, stripe, extent, buffer)
+        }))
+        .await;
+        let mut copies = Vec::new();
+        for (copy, result) in held.into_iter().zip(results) {
+            match result {
+                Ok(read) => copies.push((copy, Some(read))),
+                Err(Unread::Lacking) => {}
+                Err(Unread::Bad(DeviceError::Unreadable(_))) => copies.push((copy, None)),
+                Err(Unread::Bad(error)) => return Err(error),
+            }
+        }
+        Ok(copies)
+    }
+
+    /// Of each block the first copy that fits its checksum, or the first one: the same each time, until it is written.
+    fn chosen(&self, copies: &[(usize, Option<Judged>)]) -> Option<Buffer> {
+        let block_bytes = self.bytes(1);
+        let mut chosen: Option<Judged> = None;
+        for (content, fits) in copies.iter().filter_map(|(_, read)| read.as_ref()) {
+            let (best, best_fits) = chosen.get_or_insert_with(|| (Buffer::from(&content[..]), fits.clone()));
+            let blocks = best.chunks_exact_mut(block_bytes).zip(content.chunks_exact(block_bytes));
+            for ((to, from), (is_right, fits)) in blocks.zip(best_fits.iter_mut().zip(fits)) {
+                if *fits && !*is_right {
+                    to.copy_from_slice(from);
+                    *is_right = true;
+                }
+            }
+        }
+        chosen.map(|(data, _)| data)
+    }
+
+    /// What is read of a stripe whose copies may differ, and that cannot be synchronised.
+    pub(crate) async fn read_chosen(&self, stripe: u64, columns: &Range<u64>) -> Result<Buffer, DeviceError> {
+        let copies = self.judged_copies(stripe, columns).await?;
+        let (_, extent) = self.place(stripe, 0, columns);
+        let error =
+            if copies.is_empty() { DeviceError::NotReady } else { DeviceError::Unreadable(extent.lba) };
+        self.chosen(&copies).ok_or(error)
     }
 
     /// Compares the strips of a stripe.

@@ -33,6 +33,8 @@ struct State {
     losses: u64,
     /// What it says of its cache, which it has in any case: a set does not rely on it.
     says_no_cache: bool,
+    /// It takes writes nevertheless, as a disk of which changes stay in memory.
+    says_read_only: bool,
     /// Polls that a read takes beyond the usual.
     slowness: u64,
     /// Reads, writes (with zeroes and unmap), flushes.
@@ -67,6 +69,7 @@ impl Disk {
             writes_left: None,
             losses: 0,
             says_no_cache: false,
+            says_read_only: false,
             slowness: 0,
             requests: [0; 3],
         })))
@@ -80,6 +83,11 @@ impl Disk {
     /// It says from now on that it has no cache.
     pub(crate) fn say_no_cache(&self) {
         self.state().says_no_cache = true;
+    }
+
+    /// It says from now on that it is read-only.
+    pub(crate) fn say_read_only(&self) {
+        self.state().says_read_only = true;
     }
 
     /// Every request fails from now on.
@@ -266,11 +274,12 @@ impl BlockDevice for Disk {
     }
 
     fn profile(&self) -> Profile {
+        let state = self.state();
         Profile {
-            read_only: false,
+            read_only: state.says_read_only,
             thin: true,
             granularity: Blocks(1),
-            volatile_cache: !self.state().says_no_cache,
+            volatile_cache: !state.says_no_cache,
             durable: true,
             solid_state: true,
             optimal_transfer: None,

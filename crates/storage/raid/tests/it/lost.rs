@@ -305,6 +305,27 @@ fn a_mirror_that_was_read_after_a_crash_does_not_go_back_in_time_when_its_source
     assert!(differed > 0, "no seed had what this is about");
 }
 
+#[test]
+fn a_set_that_is_only_read_returns_the_same_copy_each_time_after_a_crash_and_writes_nothing() {
+    for (number, has_sums) in (0..20).flat_map(|number| [(number, false), (number, true)]) {
+        seed(number);
+        let mut rig = match has_sums {
+            true => Rig::with_sums(Level::Raid1, 2, 4, Guard::Bitmap),
+            false => Rig::new(Level::Raid1, 2, 4, Guard::Bitmap),
+        };
+        let device = rig.created();
+        write(&device, 0, 8, 1);
+        write(&device, 0, 8, 2);
+        drop(device);
+        rig.disks.iter().for_each(Disk::say_read_only);
+        let device = crashed(&mut rig);
+        let before: Vec<Vec<u8>> = rig.disks.iter().map(|disk| contents(&rig, disk)).collect();
+        let first = read(&device, 0, 8);
+        assert!((0..4).all(|_| read(&device, 0, 8) == first), "seed {number}, checksums: {has_sums}");
+        assert!(rig.disks.iter().map(|disk| contents(&rig, disk)).eq(before));
+    }
+}
+
 fn contents(rig: &Rig, disk: &Disk) -> Vec<u8> {
     let (disk, lba) = (disk.clone(), rig.data_lba(0));
     end(async move { disk.read(Extent::new(lba, 8), Buffer::zeroed(8 * 512)).await }).expect("read").to_vec()
