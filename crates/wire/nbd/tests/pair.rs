@@ -370,3 +370,54 @@ fn what_a_server_says_of_a_refusal_is_shown_escaped() {
         r"the server refuses the export: gone\nlinerate: data verified, 0 errors\n\u{202e}txt"
     );
 }
+
+/// What a client takes of a server that repeats a reply to its first option for ever: replies, and their bytes.
+fn endured(mut client: ClientHandshake, code: u32, data: &[u8]) -> (usize, usize) {
+    let mut sent = Vec::new();
+    client.take(&Handshake::greeting(), &mut sent).expect("a greeting");
+    let option = sent[12..16].to_vec();
+    let header = [
+        &0x3_e889_0455_65a9_u64.to_be_bytes()[..],
+        &option,
+        &code.to_be_bytes(),
+        &(data.len() as u32).to_be_bytes(),
+    ]
+    .concat();
+    let mut all = 0;
+    for replies in 0..100_000 {
+        for part in [&header[..], data].into_iter().filter(|part| !part.is_empty()) {
+            match client.take(part, &mut sent) {
+                Ok(ClientStep::Continue) => all += part.len(),
+                Ok(step) => panic!("{step:?}"),
+                Err(refused) => {
+                    assert!(matches!(refused, Refused::Violation(_)), "{refused}");
+                    return (replies, all);
+                }
+            }
+        }
+    }
+    panic!("without end");
+}
+
+/// A limit of each reply is none of all of them.
+#[test]
+fn a_server_that_never_ends_an_option_is_refused() {
+    let (info, unknown, context) = (3, 5, 4);
+    let description = [&[0, 2][..], &[b'd'; 4000]].concat();
+    for (code, data) in [
+        (info, &description[..]),
+        (unknown, b""),
+        (unknown, &[7; 8000]),
+        (context, b"\0\0\0\x01base:allocation"),
+    ] {
+        let (replies, bytes) = endured(ClientHandshake::new("disk"), code, data);
+        assert!(replies <= 64 && bytes <= 1 << 20, "{code}: {replies} replies, {bytes} bytes");
+    }
+    let server = 2;
+    for data in [&b"\0\0\0\x04disk"[..], &[&[0, 0, 0, 4][..], &[b'd'; 8000]].concat()] {
+        let (replies, bytes) = endured(ClientHandshake::lister(), server, data);
+        assert!(replies <= 11_000 && bytes <= 33 << 20, "{replies} exports, {bytes} bytes");
+    }
+    let (replies, _) = endured(ClientHandshake::lister(), unknown, b"");
+    assert!(replies <= 11_000, "{replies}");
+}

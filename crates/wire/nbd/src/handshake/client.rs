@@ -25,8 +25,12 @@ use super::{ALLOCATION, Fields, GREETING_BYTES, INIT_MAGIC, OPTION_MAGIC, REPLY_
 const REPLY_HEADER_BYTES: usize = 20;
 /// The longest data of a reply: a name and a description.
 const REPLY_BYTES_MAX: usize = 2 * STRING_BYTES_MAX + 64;
-/// More exports than any server has: this bounds what one can have kept.
+/// More exports than any server has: with the next limit, this bounds what one can have kept.
 const EXPORTS_MAX: usize = 10_000;
+/// More bytes of names and descriptions than those of a list.
+const LIST_BYTES_MAX: usize = 32 << 20;
+/// More replies than any other option has: an information of each kind, or a metadata context for each query.
+const REPLIES_MAX: usize = 64;
 /// What follows EXPORT_NAME, but for the zeros.
 const EXPORT_BYTES: usize = 10;
 const ZEROES: usize = 124;
@@ -39,6 +43,8 @@ pub struct ClientHandshake {
     list: Option<Vec<(String, String)>>,
     wants_tls: bool,
     awaits: Awaits,
+    /// How many replies to the present option have come, and their bytes.
+    replies: (usize, usize),
     no_zeroes: bool,
     form: ReplyForm,
     /// The number that the server has given `base:allocation`.
@@ -132,6 +138,7 @@ impl ClientHandshake {
             list: None,
             wants_tls: false,
             awaits: Awaits::Greeting,
+            replies: (0, 0),
             no_zeroes: false,
             form: ReplyForm::Simple,
             allocation: None,
@@ -245,6 +252,7 @@ impl ClientHandshake {
         out: &mut Vec<u8>,
     ) -> Result<ClientStep, Refused> {
         self.awaits = Awaits::Reply(option);
+        self.count_reply(option, data.len())?;
         let code = match ReplyCode::try_from(code) {
             Ok(code) => code,
             // Errors that are unknown are errors; other replies that are unknown are no reason to end.
@@ -298,6 +306,20 @@ impl ClientHandshake {
         Ok(ClientStep::Continue)
     }
 
+    /// A limit of each reply is none of all: a server that never ends an option is not heard for as long as it likes.
+    fn count_reply(&mut self, option: OptionCode, bytes: usize) -> Result<(), Refused> {
+        let (replies, all_bytes) = (self.replies.0 + 1, self.replies.1 + bytes);
+        self.replies = (replies, all_bytes);
+        match option {
+            OptionCode::List if all_bytes > LIST_BYTES_MAX || replies > EXPORTS_MAX + REPLIES_MAX => {
+                Err(Refused::Violation("more exports than a list may have"))
+            }
+            OptionCode::List => Ok(()),
+            _ if replies > REPLIES_MAX => Err(Refused::Violation("an option that it answers without end")),
+            _ => Ok(()),
+        }
+    }
+
     /// Appends an option.
     fn ask(&mut self, option: OptionCode, out: &mut Vec<u8>) {
         out.extend(OPTION_MAGIC.to_be_bytes());
@@ -328,6 +350,7 @@ impl ClientHandshake {
             }
             _ => {}
         }
+        self.replies = (0, 0);
         let length = (out.len() - length_at - 4) as u32;
         out[length_at..length_at + 4].copy_from_slice(&length.to_be_bytes());
         self.awaits = if option == OptionCode::ExportName { Awaits::Export } else { Awaits::Reply(option) };
