@@ -297,9 +297,28 @@ const RAID_MUTATIONS: &[Mutation] = &[
     },
 ];
 
+/// Those that are looked for in worlds where sessions of our initiator break after each login.
+const BREAKS_MUTATIONS: &[Mutation] = &[
+    Mutation {
+        name: "login-that-is-success",
+        what: "a login counts as a success however soon its session breaks: the next one comes as soon as it can",
+        file: "crates/remote/iscsi/src/recovery.rs",
+        from: "lived.is_some_and(|lived| lived < STEADY)",
+        to: "lived.is_some_and(|lived| lived > STEADY)",
+    },
+    Mutation {
+        name: "request-without-end",
+        what: "a request that is sent again in each session has no time of its own",
+        file: "crates/remote/iscsi/src/lun.rs",
+        from: "self.within_its_time(self.try_again(info, cdb, bytes, epoch, ended)).await",
+        to: "self.try_again(info, cdb, bytes, epoch, ended).await",
+    },
+];
+
 /// All of them.
 pub(super) fn all() -> impl Iterator<Item = &'static Mutation> {
-    MUTATIONS.iter().chain(NBD_MUTATIONS).chain(OUR_NBD_MUTATIONS).chain(RAID_MUTATIONS)
+    let of_worlds = MUTATIONS.iter().chain(NBD_MUTATIONS).chain(OUR_NBD_MUTATIONS).chain(BREAKS_MUTATIONS);
+    of_worlds.chain(RAID_MUTATIONS)
 }
 
 pub(super) fn named(name: &str) -> Result<&'static Mutation> {
@@ -331,7 +350,9 @@ impl Mutation {
         process::succeed(command).context("building the mutant")?;
         let mut command = Command::new(target.join("simulation/simulate"));
         command.args(["find", &seed.to_string(), &seconds.to_string()]);
-        for (mutations, part) in [(NBD_MUTATIONS, "Nbd"), (OUR_NBD_MUTATIONS, "OurNbd")] {
+        for (mutations, part) in
+            [(NBD_MUTATIONS, "Nbd"), (OUR_NBD_MUTATIONS, "OurNbd"), (BREAKS_MUTATIONS, "Breaks")]
+        {
             if mutations.iter().any(|other| other.name == self.name) {
                 command.args(["--with", part]);
             }

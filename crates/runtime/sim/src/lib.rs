@@ -2,11 +2,12 @@
 //! with initiators, and a checker that determines for every block what may be read. The same seed gives the
 //! same world, step by step, on every machine and in every build. Never shipped.
 //!
-//! Reading order: [`run`] in `scenario` (the setup), `director` and `server` (faults), `volume`, `writing`,
+//! Reading order: [`run`] in `scenario` (the setup), `director`, `server`, `redirector` and `breaker` (faults), `volume`, `writing`,
 //! `ours` and `fencing` (the initiators), `nbd` (other clients), `checker` (correctness), then the world: `universe` (clock, random
 //! numbers, events), `cores` (scheduling), `network`, `disk`.
 
 mod adversary;
+mod breaker;
 mod checker;
 mod cores;
 mod coverage;

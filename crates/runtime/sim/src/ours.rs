@@ -8,11 +8,12 @@ use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
 use initiator::{RemoteLun, Settings, Url};
 use nbd_client::RemoteExport;
 
+use crate::breaker;
 use crate::checker::{Now, WriteId, WriteKind, Writer};
 use crate::cores::Machine;
 use crate::nbd;
 use crate::redirector;
-use crate::scenario::{BLOCK, Feature, Simulation, TARGET, portal};
+use crate::scenario::{Addition, BLOCK, Feature, Simulation, TARGET, portal};
 use crate::universe::{self, draw, note};
 use crate::volume::Volume;
 use crate::writing;
@@ -22,6 +23,13 @@ const FIRST_WRITER: Writer = 1_000;
 
 /// Of them, those from here on are NBD clients.
 const FIRST_NBD_WRITER: Writer = 1_500;
+
+/// Of a request, where sessions break after each login.
+const COMMAND_TIME: Duration = Duration::from_secs(5);
+const RECONNECT_TIME: Duration = Duration::from_secs(10);
+/// A read's first try, for which it may wait for a session, and the time of all others, each with the interval at which the
+/// initiator looks at its times.
+const READ_TIME: Duration = Duration::from_secs(2 * (5 + 10) + 2);
 
 /// Whether it has written with one of these.
 pub(crate) fn is_ours(writer: Writer) -> bool {
@@ -102,7 +110,8 @@ async fn live(simulation: Rc<Simulation>, protocol: Protocol, number: u64) {
 }
 
 async fn open(simulation: &Simulation, volume: &Volume, number: u64) -> Option<RemoteLun> {
-    let portal = portal(redirector::any_group(simulation));
+    let breaks = simulation.with(Addition::Breaks);
+    let portal = portal(if breaks { breaker::GROUP } else { redirector::any_group(simulation) });
     let url = format!("iscsi://{portal}/{TARGET}/{}", volume.lun);
     let mut url = Url::parse(&url).ok()?;
     url.settings = draw(|random| Settings {
@@ -126,6 +135,13 @@ async fn open(simulation: &Simulation, volume: &Volume, number: u64) -> Option<R
         reconnect_time: Duration::from_secs(if simulation.is_calm { 300 } else { random.between(0, 120) }),
         ..Settings::default()
     });
+    if breaks {
+        // Whole headers, one connection, and a time in which a world sees requests end.
+        (url.settings.header_digest, url.settings.data_digest) = (false, false);
+        (url.settings.connections, url.settings.command_tries) = (1, None);
+        url.settings.command_time = COMMAND_TIME;
+        url.settings.reconnect_time = RECONNECT_TIME;
+    }
     match initiator::open(&url, universe::fill_random).await {
         Ok(lun) => Some(lun),
         Err(error) => {
@@ -188,7 +204,7 @@ impl Client {
                 | Err(DeviceError::Unreadable(_) | DeviceError::Unwritable(_) | DeviceError::WritesLost) => {}
                 Err(error) => {
                     note(&[41, writer], || format!("writer {writer}: {error}"));
-                    if simulation.is_calm {
+                    if simulation.is_calm && !simulation.with(Addition::Breaks) {
                         universe::fault(format!(
                             "writer {writer} is told \"{error}\", and nothing befell the server but orderly ends"
                         ));
@@ -266,7 +282,19 @@ impl Client {
         let (volume, writer) = (&self.volume, self.writer);
         let begun = volume.check(|checker| checker.begin_read(extent.lba.0, extent.blocks.0));
         let buffer = Buffer::zeroed(extent.blocks.0 as usize * BLOCK);
-        let outcome = self.remote.device().read(extent, buffer).await;
+        let reading = self.remote.device().read(extent, buffer);
+        let outcome = match self.remote {
+            Remote::Lun(_) if self.simulation.with(Addition::Breaks) => {
+                reactor::timeout(READ_TIME, reading).await.unwrap_or_else(|_| {
+                    universe::fault(format!(
+                        "writer {writer} reads for {} s, and neither has data nor is told an error",
+                        READ_TIME.as_secs()
+                    ));
+                    Err(DeviceError::NotReady)
+                })
+            }
+            _ => reading.await,
+        };
         if outcome.is_err() {
             volume.check(|checker| checker.read_nothing(begun));
         }

@@ -19,7 +19,7 @@ use crate::ours::Protocol;
 use crate::server::Running;
 use crate::universe::{self, draw, note};
 use crate::volume::Volume;
-use crate::{adversary, fencing, nbd, ours, redirector, writing};
+use crate::{adversary, breaker, fencing, nbd, ours, redirector, writing};
 
 /// The target's name.
 pub(crate) const TARGET: &str = "iqn.2026-01.io.linerate:simulated";
@@ -190,13 +190,15 @@ pub enum Addition {
     Nbd,
     /// Our NBD client.
     OurNbd,
+    /// Sessions of our initiator that break after each login but the first.
+    Breaks,
 }
 
 impl FromStr for Addition {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Addition, String> {
-        let all = [Addition::Nbd, Addition::OurNbd];
+        let all = [Addition::Nbd, Addition::OurNbd, Addition::Breaks];
         let found = all.into_iter().find(|addition| format!("{addition:?}") == name);
         found.ok_or_else(|| format!("there are {all:?}"))
     }
@@ -256,6 +258,9 @@ fn play(run: &Run) -> Outcome {
     if simulation.redirects {
         redirector::begin();
     }
+    if simulation.with(Addition::Breaks) {
+        breaker::begin(&simulation);
+    }
     let actors = begin_actors(&simulation);
     let director = Machine::new("director");
     director.run({
@@ -298,7 +303,8 @@ fn begin_actors(simulation: &Rc<Simulation>) -> Vec<Machine> {
     for number in 0..writers {
         actors.push(writing::begin(simulation, number + 1));
     }
-    let least = u64::from(simulation.redirects); // nobody else follows a redirection
+    // Nobody else follows a redirection, or goes through what breaks sessions.
+    let least = u64::from(simulation.redirects || simulation.with(Addition::Breaks));
     let ours = if simulation.has(Feature::Ours) { draw(|random| random.between(least, 2)) } else { 0 };
     for number in 0..ours {
         actors.push(ours::begin(simulation, Protocol::Iscsi, number + 1));
