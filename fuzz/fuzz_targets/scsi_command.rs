@@ -85,6 +85,8 @@ impl SiblingUnits for Both {
     fn by_designator(&self, designator: &[u8]) -> Option<Arc<LogicalUnit>> {
         self.0.iter().find(|unit| unit.identity().naa() == designator).cloned()
     }
+
+    fn luns_reported(&self) {}
 }
 
 impl Bench {
