@@ -268,13 +268,6 @@ const RAID_MUTATIONS: &[Mutation] = &[
         Ok(())",
     },
     Mutation {
-        name: "lost-unflushed",
-        what: "a block is off the recorded list before what was written to it is on stable storage",
-        file: "crates/storage/raid/src/members.rs",
-        from: "let flushed = self.flush_healed(&healed).await;",
-        to: "let flushed = Ok(());",
-    },
-    Mutation {
         name: "lost-replayed",
         what: "parity is lost while the journal has a record with parity of before, which takes it off the list after a crash",
         file: "crates/storage/raid/src/write.rs",
