@@ -115,8 +115,8 @@ fn with(
     let place = Location::parse(place)?;
     let (name, interrupt) = (place.to_string(), Interrupt::listen()?);
     remote::run(async {
-        let opened = place.open(read_only).await?;
-        let bytes = opened.device.geometry().bytes();
+        let opened = place.open_by_bytes(read_only).await?;
+        let bytes = opened.device.length_bytes();
         let done = match stream::range(how.offset.0, length.map(|length| length.0), bytes) {
             None => Err(Failure::refused(format!("{name} ends at byte {bytes}"))),
             Some(range) => {

@@ -208,7 +208,8 @@ fn without_a_quarantine_a_ghost_write_is_found() {
     });
 }
 
-/// nbdkit's memory is empty after a restart: what is there was written again.
+/// nbdkit's memory is empty after a restart. It tells nothing of its cache, so only a client that is told that no other host writes there
+/// takes what differs for lost, and writes it again.
 #[test]
 fn what_a_restarted_server_has_lost_is_written_again() {
     if !installed(&["nbdkit"]) {
@@ -216,12 +217,16 @@ fn what_a_restarted_server_has_lost_is_written_again() {
     }
     let mut server = Foreign::nbdkit(&["--threads=1", "memory", "8M"]);
     let port = server.port;
-    for (connections, journal, expected) in
-        [(1, "64MiB", Ok(())), (4, "64MiB", Ok(())), (2, "0", Err(DeviceError::WritesLost))]
-    {
+    let lost = Err(DeviceError::WritesLost);
+    for (connections, options, expected) in [
+        (1, "writers=one", Ok(())),
+        (4, "writers=one", Ok(())),
+        (4, "writers=several", lost),
+        (2, "journal=64MiB", lost),
+        (2, "journal=0", lost),
+    ] {
         in_a_world(async {
-            let url =
-                format!("nbd://127.0.0.1:{port}/?connections={connections}&timeout=600&journal={journal}");
+            let url = format!("nbd://127.0.0.1:{port}/?connections={connections}&timeout=600&{options}");
             let device = opened(&url).await;
             write_all(&device, 1).await;
             server.kill();
@@ -232,6 +237,48 @@ fn what_a_restarted_server_has_lost_is_written_again() {
             assert_eq!(device.flush().await, Ok(()), "it is told once");
         });
     }
+}
+
+/// A server that is killed has not lost what reached the page cache: our client neither replaces what another host has written and
+/// flushed since, nor says that anything was lost if the server tells of its cache.
+#[test]
+fn a_restart_that_has_lost_nothing_leaves_what_another_host_has_written() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name| folder.path().join(name).display().to_string();
+    if let Some((mut server, port)) = ours(&format!("file:{}?size=8MiB", path("ours.img"))) {
+        let restart = || {
+            server.kill();
+            server.restart();
+        };
+        two_hosts_around(&format!("nbd://127.0.0.1:{port}/disk?timeout=600"), restart, Ok(()));
+    }
+    if installed(&["nbdkit"]) {
+        let image = path("nbdkit.img");
+        std::fs::File::create(&image).and_then(|file| file.set_len(8 << 20)).expect("a file");
+        let mut server = Foreign::nbdkit(&["file", &image]);
+        let (port, url) = (server.port, server.url() + "?timeout=600");
+        let restart = || {
+            server.kill();
+            server = Foreign::nbdkit_at(port, &["file", &image]);
+        };
+        // It tells nothing of its cache: what differs could be lost.
+        two_hosts_around(&url, restart, Err(DeviceError::WritesLost));
+    }
+}
+
+/// One host writes, another one replaces that and flushes, the server is restarted, and the first one goes on.
+fn two_hosts_around(url: &str, restart: impl FnOnce(), flushed: Result<(), DeviceError>) {
+    in_a_world(async {
+        let (first, second) = (opened(url).await, opened(url).await);
+        write_all(&first, 1).await;
+        write_all(&second, 2).await;
+        second.flush().await.expect("nothing is lost");
+        restart();
+        assert_eq!(versions(&first).await, all(2));
+        assert_eq!(first.flush().await, flushed);
+        assert_eq!(first.flush().await, Ok(()), "it is told once");
+        assert_eq!(versions(&second).await, all(2));
+    });
 }
 
 #[test]

@@ -89,6 +89,11 @@ impl Disk {
         self.device.geometry()
     }
 
+    /// Its length in bytes at the last query: the last block may end early.
+    pub fn bytes(&self) -> u64 {
+        self.device.length_bytes()
+    }
+
     /// Whether writing is refused.
     pub fn is_read_only(&self) -> bool {
         self.read_only
@@ -116,7 +121,7 @@ impl Disk {
     /// Those of the device.
     pub async fn read(&self, offset: u64, length: usize) -> Result<Slice, DeviceError> {
         let geometry = self.geometry();
-        let bytes = clipped(geometry, offset, length as u64);
+        let bytes = clipped(self.bytes(), offset, length as u64);
         if bytes.is_empty() {
             return Ok(Buffer::recycled(0).share());
         }
@@ -138,7 +143,7 @@ impl Disk {
     ) -> Result<usize, DeviceError> {
         self.writable()?;
         let geometry = self.geometry();
-        let bytes = clipped(geometry, offset, data.len() as u64);
+        let bytes = clipped(self.bytes(), offset, data.len() as u64);
         if bytes.is_empty() && !data.is_empty() {
             return Err(DeviceError::OutOfRange);
         }
@@ -185,7 +190,7 @@ impl Disk {
             return Err(DeviceError::Unsupported);
         }
         let geometry = self.geometry();
-        let bytes = clipped(geometry, offset, length);
+        let bytes = clipped(self.bytes(), offset, length);
         let block = u64::from(geometry.block_size.bytes());
         let (first, last) = (bytes.start.next_multiple_of(block), bytes.end / block * block);
         if first >= last {
@@ -265,7 +270,7 @@ impl Disk {
     /// nowhere for an offset beyond the end and for data where no more are. A hole follows the last byte.
     pub async fn seek(&self, offset: u64, wanted: Allocation) -> Result<Option<u64>, DeviceError> {
         let geometry = self.geometry();
-        let end = geometry.bytes();
+        let end = self.bytes();
         if offset >= end {
             return Ok(None);
         }
@@ -287,9 +292,9 @@ impl Disk {
 }
 
 /// Those bytes that the device has.
-fn clipped(geometry: Geometry, offset: u64, length: u64) -> Range<u64> {
-    let start = offset.min(geometry.bytes());
-    start..offset.saturating_add(length).clamp(start, geometry.bytes())
+fn clipped(bytes: u64, offset: u64, length: u64) -> Range<u64> {
+    let start = offset.min(bytes);
+    start..offset.saturating_add(length).clamp(start, bytes)
 }
 
 /// Bytes, and the blocks that they lie in.

@@ -69,11 +69,11 @@ impl Owner {
         Owner { uid, gid, since: SystemTime::now() }
     }
 
-    pub(crate) fn attributes(self, geometry: Geometry, read_only: bool) -> FileAttr {
+    pub(crate) fn attributes(self, bytes: u64, geometry: Geometry, read_only: bool) -> FileAttr {
         FileAttr {
             ino: INodeNo::ROOT,
-            size: geometry.bytes(),
-            blocks: geometry.bytes() / 512,
+            size: bytes,
+            blocks: bytes.div_ceil(512),
             atime: self.since,
             mtime: self.since,
             ctime: self.since,

@@ -95,7 +95,7 @@ pub async fn attach(
         path: at.path().to_owned(),
         volume: volume.name,
         pid: std::process::id(),
-        bytes: disk.geometry().bytes(),
+        bytes: disk.bytes(),
         read_only: terms.read_only,
         made_file: at.is_made(),
         log: notes.log,

@@ -46,7 +46,7 @@ impl NamedVolume {
         match self {
             NamedVolume::Local(spec) => {
                 let opened = Spec { readonly: spec.readonly || read_only, ..spec.clone() };
-                let device = backends::open(&opened).await?;
+                let device = backends::open_by_bytes(&opened).await?;
                 Ok(Volume { device, lun: None, name: spec.to_string() })
             }
             NamedVolume::Remote(url) => {

@@ -77,7 +77,7 @@ async fn answer(disk: &Disk, request: Request, health: &Health, owner: file::Own
             reply.attr(&file::ATTRIBUTES_LAST, &attributes(disk, geometry, owner));
         }
         Request::Resize { bytes, reply } => match disk.measured().await {
-            geometry if geometry.bytes() == bytes => {
+            geometry if disk.bytes() == bytes => {
                 reply.attr(&file::ATTRIBUTES_LAST, &attributes(disk, geometry, owner));
             }
             _ => reply.error(Errno::EPERM),
@@ -115,7 +115,7 @@ async fn answer(disk: &Disk, request: Request, health: &Health, owner: file::Own
 }
 
 fn attributes(disk: &Disk, geometry: Geometry, owner: file::Owner) -> fuser::FileAttr {
-    owner.attributes(geometry, disk.is_read_only())
+    owner.attributes(disk.bytes(), geometry, disk.is_read_only())
 }
 
 fn end(reply: ReplyEmpty, outcome: Result<(), Errno>) {

@@ -90,6 +90,15 @@ pub async fn open(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
     Ok(Arc::new(SingleUser::new(spec.open(&opening()).await?)))
 }
 
+/// The same for a user who counts bytes, and heeds [`BlockDevice::length_bytes`].
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_by_bytes(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
+    let opening = Opening { by_bytes: true, ..opening() };
+    Ok(Arc::new(SingleUser::new(spec.open(&opening).await?)))
+}
+
 /// The same on a thread without a reactor, where nothing of it is remote, and for serving ([`Spec::open`] does not have it for
 /// one user): each of its users is told of lost writes by its logical unit.
 ///
@@ -106,6 +115,7 @@ pub fn open_local(spec: &Spec, opening: &Opening) -> Result<Arc<dyn BlockDevice>
 pub fn opening() -> Opening {
     Opening {
         read_only: false,
+        by_bytes: false,
         faults: FaultControl::default(),
         sleeper: Arc::new(ReactorClock),
         spawner: Arc::new(ReactorTasks),

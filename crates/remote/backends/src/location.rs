@@ -100,11 +100,26 @@ impl Location {
     /// # Errors
     /// Whatever keeps it from being used.
     pub async fn open(&self, read_only: bool) -> Result<Opened, Failure> {
+        self.opened(read_only, false).await
+    }
+
+    /// The same for a user who counts bytes, and heeds [`BlockDevice::length_bytes`]: an export of NBD need not end with a whole block.
+    ///
+    /// # Errors
+    /// As [`Location::open`].
+    pub async fn open_by_bytes(&self, read_only: bool) -> Result<Opened, Failure> {
+        self.opened(read_only, true).await
+    }
+
+    async fn opened(&self, read_only: bool, by_bytes: bool) -> Result<Opened, Failure> {
         match self {
             Location::Lun(url) => lun(url).await,
             Location::Volume(spec) => {
                 let spec = Spec { readonly: spec.readonly || read_only, ..spec.clone() };
-                let device = crate::open(&spec).await?;
+                let device = match by_bytes {
+                    true => crate::open_by_bytes(&spec).await?,
+                    false => crate::open(&spec).await?,
+                };
                 let (export, identity) = (nbd::url_of(&spec), spec.path().and_then(file_identity));
                 let channels = channelled::opened(&spec);
                 Ok(Opened { device, lun: None, export, channels, identity })

@@ -87,7 +87,8 @@ impl Backend for Nbd {
     fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
         Box::pin(async {
             let url = self.url()?;
-            let url = if opening.read_only { beside(&url) } else { url };
+            let mut url = if opening.read_only { beside(&url) } else { url };
+            url.options.by_bytes = opening.by_bytes;
             let export = Arc::new(open(&url).await?);
             channelled::keep(self, &export);
             Ok(export as _)
@@ -201,6 +202,7 @@ pub(crate) fn kind_of(error: &OpenError) -> failure::Kind {
         },
         OpenError::JournalFile(error) => failure::of_journal_file(error),
         OpenError::Changed(..) | OpenError::Empty(_) => failure::Kind::Failed,
+        OpenError::Ragged { .. } | OpenError::Unreachable { .. } => failure::Kind::Failed,
         OpenError::Tls(_, tls::Failure::Socket(_)) => failure::Kind::Unreachable,
         OpenError::Tls(_, tls::Failure::Tls(_)) => failure::Kind::LoginRefused,
     }

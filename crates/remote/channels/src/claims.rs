@@ -57,6 +57,11 @@ impl Claims {
         .await;
     }
 
+    /// Whether one of them, granted or waiting, has some of these bytes.
+    pub fn overlaps(&self, range: &Range<u64>) -> bool {
+        self.0.entries.borrow().iter().any(|entry| overlap(&entry.range, range))
+    }
+
     /// How many there are, granted or waiting.
     pub fn count(&self) -> usize {
         self.0.entries.borrow().len()

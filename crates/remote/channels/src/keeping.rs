@@ -4,13 +4,12 @@
 //!            connect, with the numbers of lost connections that the server is to end
 //!   ┌──► no connection ──────────────► connected ── one at a time ──┐
 //!   │        ▲  │ refused: back-off                                 ▼
-//!   │        └──┘            another connection answers: the server is as it was ──► in use
-//!   │                        none does: replay the journal ─────────────────────────► in use
+//!   │        └──┘            it tells that its cache is as it was, or another connection answers ──► in use
+//!   │                        neither: see to the journal (`replay`) ────────────────────────────────► in use
 //!   └──── ended, or silent although requests are outstanding ◄──────────────────────────┘
 //! ```
 
 use std::future::poll_fn;
-use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -19,7 +18,8 @@ use std::time::Duration;
 use crate::backoff::Backoff;
 use crate::balance::Estimate;
 use crate::claims::Claim;
-use crate::session::{InUse, RequestOf, Shared, Slot, State};
+use crate::replay::Evidence;
+use crate::session::{InUse, Shared, Slot, State};
 use crate::transport::{Connected, Failed, Link, Loss, Name, Transport};
 
 /// A channel on another path than its own tries to go back to it this often.
@@ -28,8 +28,6 @@ const RETURN: Duration = Duration::from_secs(10);
 const BRIEF: Duration = Duration::from_secs(1);
 /// So long after all connections were ended for a replay, they are not ended for another one: what is connected anew waits.
 const PARTED: Duration = Duration::from_secs(5);
-/// Changes of a journal that are replayed at once.
-const REPLAYED_AT_ONCE: usize = 32;
 /// Lost connections that one connection names.
 const ENDED_MAX: usize = 64;
 
@@ -116,8 +114,8 @@ impl<T: Transport> Shared<T> {
         }
         let turn = self.admission.take().await;
         let has_changed = self.state.borrow().has_changed;
-        let is_another = self.start.get().zip(start).is_some_and(|(before, now)| before != now);
-        if has_changed && is_another && self.has_live() {
+        let evidence = Evidence::of(self.start.get(), start);
+        if has_changed && evidence == Evidence::Loss && self.has_live() {
             // A disk that loses writes again and again is not to end all connections each time.
             let lately = self.parted.get().is_some_and(|at| reactor::now() < at + PARTED);
             if !lately {
@@ -133,7 +131,7 @@ impl<T: Transport> Shared<T> {
                     (Some(before), Some(now)) if self.settings.is_coherent => before == now,
                     _ => self.is_as_before().await,
                 };
-                is_as_before || self.replay(&in_use).await
+                is_as_before || self.replay(&in_use.link, evidence).await
             }
             false => true,
         };
@@ -210,50 +208,6 @@ impl<T: Transport> Shared<T> {
         let live = self.live();
         self.state.borrow_mut().replay_after.extend(live.iter().map(|in_use| in_use.number));
         live.iter().for_each(|in_use| in_use.link.reset());
-    }
-
-    /// Writes again what a restarted server may have lost. False if the connection was lost meanwhile.
-    async fn replay(self: &Rc<Self>, in_use: &InUse<T::Link>) -> bool {
-        if self.ledger.borrow_mut().note_loss() {
-            tracing::warn!("the server may have been restarted, and acknowledged writes may be lost");
-        }
-        // What they answer from now on is of the server as it was.
-        std::mem::take(&mut self.state.borrow_mut().leaving).iter().for_each(|away| away.link.reset());
-        let changes: Vec<(Range<u64>, RequestOf<T>)> = {
-            let journal = self.journal.borrow();
-            journal.changes().map(|(range, change)| (range, change.clone())).collect()
-        };
-        if changes.is_empty() {
-            return true;
-        }
-        let mut refused = 0;
-        for some in changes.chunks(REPLAYED_AT_ONCE) {
-            let deadline = reactor::now() + self.settings.timeout; // however long the whole takes
-            let mut sent = Vec::with_capacity(some.len());
-            for (range, change) in some {
-                let claim = self.claims.claim(range.clone());
-                sent.push(reactor::spawn(in_use.link.exchange(change, Some(claim), deadline)));
-            }
-            for answer in sent {
-                match answer.await {
-                    Ok(_) => {}
-                    Err(Failed::Server(_)) => refused += 1,
-                    Err(_) => return false,
-                }
-            }
-        }
-        if refused > 0 {
-            self.tell_of_loss();
-        }
-        let (changes, bytes) = (changes.len(), self.journal.borrow().bytes());
-        tracing::info!(
-            changes,
-            bytes,
-            refused,
-            "the journal was replayed: the server may have been restarted"
-        );
-        self.state.borrow_mut().replays += 1;
-        true
     }
 
     /// A connection is lost: the claims of its changes wait until none of them can be carried out.

@@ -17,9 +17,9 @@
 //!   answered there; when the server says that the connection is dead ([`Connected::fences`]); or, for a server that
 //!   cannot say so, when the [quarantine](Settings::quarantine) of the reset connection is over.
 //!
-//! Acknowledged changes that no flush has covered are kept in a [`Journal`]. When no link is left that belongs to
-//! the server as it was, it may have been restarted, and the journal is replayed before anything else is sent. A
-//! [`JournalFile`] has them, too, for the case that this process is killed.
+//! Acknowledged changes that no flush has covered are kept in a [`Journal`]. When the server tells that it has lost them, the journal is
+//! replayed before anything else is sent. When it tells nothing, and no link is left that belongs to the server as it was, the journal
+//! is compared with what the server has (`replay` has the table). A [`JournalFile`] has them, too, for the case that this process is killed.
 
 mod backoff;
 mod balance;
@@ -29,6 +29,7 @@ mod journal;
 mod journal_file;
 mod keeping;
 mod pace;
+mod replay;
 mod session;
 mod status;
 mod transport;
@@ -41,6 +42,7 @@ pub use claims::{Claim, Claims};
 pub use flushes::Untold;
 pub use journal::{Journal, Mark, Part};
 pub use journal_file::{Content, Doubt, JournalFile, JournalFileError, Owner, ReplayRule};
+pub use replay::Writers;
 pub use session::{Channels, Settings};
 pub use status::{ChannelStatus, Channelled, Status};
 pub use transport::{Connected, Failed, Kind, Link, Loss, Name, Request, Transport};

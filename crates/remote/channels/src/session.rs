@@ -19,6 +19,7 @@ use crate::journal::{Journal, Mark};
 use crate::journal_file::JournalFile;
 use crate::keeping::attend;
 use crate::pace::Pace;
+use crate::replay::Writers;
 use crate::status::{ChannelStatus, Status};
 use crate::transport::{Connected, Failed, Kind, Link, Request, Transport};
 use crate::turns::Turns;
@@ -42,6 +43,8 @@ pub struct Settings {
     pub is_volatile: bool,
     /// Several connections see one cache.
     pub is_coherent: bool,
+    /// Who else changes the device.
+    pub writers: Writers,
     /// This client.
     pub session: u128,
     /// For jitter.

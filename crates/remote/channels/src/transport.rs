@@ -92,6 +92,9 @@ pub trait Link: 'static {
         deadline: Instant,
     ) -> impl Future<Output = Result<Self::Reply, Failed<Self::Error>>> + 'static;
 
+    /// Whether the answer to a [read](Transport::read) of the bytes of a change shows what the change has made of them.
+    fn shows(change: &Self::Request, reply: &Self::Reply) -> bool;
+
     /// Whether it is lost.
     fn is_lost(&self) -> bool;
 
@@ -127,7 +130,8 @@ pub struct Connected<L> {
     pub fences: bool,
     /// Those of them that it could not end by this path.
     pub not_ended: Vec<u64>,
-    /// A number of the server, if it tells one: another one than before shows that it was restarted, or has lost acknowledged writes.
+    /// The generation of the server's cache, if it tells one: another one than before shows that it may have lost acknowledged writes,
+    /// the same that it has lost none, whether it was restarted or not.
     pub start: Option<u128>,
 }
 
@@ -153,6 +157,9 @@ pub trait Transport: 'static {
 
     /// A short request that changes nothing.
     fn probe(&self) -> <Self::Link as Link>::Request;
+
+    /// A read of these bytes, which a change has had.
+    fn read(&self, range: Range<u64>) -> <Self::Link as Link>::Request;
 
     /// A flush.
     fn flush(&self) -> <Self::Link as Link>::Request;

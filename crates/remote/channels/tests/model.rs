@@ -11,7 +11,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use channels::{
-    Channels, Claim, Connected, Failed, Kind, Link, Loss, Name, Part, Request, Settings, Transport,
+    Channels, Claim, Connected, Failed, Kind, Link, Loss, Name, Part, Request, Settings, Transport, Writers,
 };
 use reactor::{Alone, block_on, now, sleep, sleep_until, spawn, timeout, yield_now};
 
@@ -95,6 +95,10 @@ struct World {
     cache: RefCell<[u32; BLOCKS]>,
     durable: RefCell<[u32; BLOCKS]>,
     incarnation: Cell<u64>,
+    /// Its cache outlives it, as the page cache does a process that is killed.
+    cache_stays: Cell<bool>,
+    /// The number of its cache.
+    generation: Cell<u64>,
     /// How often its disk has lost what was not durable, without a restart.
     losses: Cell<u64>,
     /// It loses what is not durable at the next flush, and tells that one only, as kernels tell of a failed write-back.
@@ -116,6 +120,8 @@ impl World {
             cache: RefCell::new([0; BLOCKS]),
             durable: RefCell::new([0; BLOCKS]),
             incarnation: Cell::new(0),
+            cache_stays: Cell::new(false),
+            generation: Cell::new(0),
             losses: Cell::new(0),
             fails_next_flush: Cell::new(false),
             is_up: Cell::new(true),
@@ -148,7 +154,10 @@ impl World {
 
     fn restart(&self) {
         self.incarnation.set(self.incarnation.get() + 1);
-        *self.cache.borrow_mut() = *self.durable.borrow();
+        if !self.cache_stays.get() {
+            self.generation.set(self.generation.get() + 1);
+            *self.cache.borrow_mut() = *self.durable.borrow();
+        }
     }
 
     /// A flush of somebody else fails.
@@ -315,6 +324,10 @@ impl Link for Wire {
         }
     }
 
+    fn shows(change: &Asked, reply: &Vec<u32>) -> bool {
+        matches!(change, Asked::Write(_, version, _) if reply.iter().all(|found| found == version))
+    }
+
     fn is_lost(&self) -> bool {
         self.inner.borrow().loss.is_some()
     }
@@ -385,7 +398,7 @@ impl Transport for Network {
             losses_told: Cell::new(world.losses.get()),
             inner: RefCell::default(),
         });
-        let start = u128::from(incarnation) << 64 | u128::from(world.losses.get());
+        let start = u128::from(world.generation.get()) << 64 | u128::from(world.losses.get());
         world.links.borrow_mut().push(Rc::clone(&wire));
         sleep(world.time(Duration::from_millis(20))).await;
         let not_ended = if fences { not_ended } else { Vec::new() };
@@ -398,6 +411,10 @@ impl Transport for Network {
 
     fn probe(&self) -> Asked {
         Asked::Read(0..1)
+    }
+
+    fn read(&self, range: Range<u64>) -> Asked {
+        Asked::Read(range)
     }
 
     fn flush(&self) -> Asked {
@@ -423,6 +440,7 @@ struct Run {
     channels: usize,
     is_coherent: bool,
     journal_bytes: usize,
+    writers: Writers,
     /// Whether the disk loses writes.
     has_losses: bool,
 }
@@ -443,6 +461,8 @@ async fn opened_for(world: &Rc<World>, seed: u64, run: &Run, timeout: Duration) 
         journal_bytes: run.journal_bytes,
         is_volatile: true,
         is_coherent: run.is_coherent,
+        // Of a server that tells nothing of its cache, a restart may be a loss and may be none.
+        writers: run.writers,
         session: 1,
         seed,
     };
@@ -644,6 +664,7 @@ fn runs() -> Vec<Run> {
                     channels,
                     is_coherent,
                     journal_bytes,
+                    writers: if fencing == Fencing::None { Writers::One } else { Writers::Unknown },
                     has_losses: false,
                 };
                 // Others than those that fence do not tell of losses.
@@ -679,6 +700,7 @@ fn without_fencing_a_ghost_is_found() {
             channels: 4,
             is_coherent: true,
             journal_bytes: 1 << 20,
+            writers: Writers::Unknown,
             has_losses: false,
         };
         let found = (1..=40).find_map(|seed| run(seed, &unfenced).0);
@@ -693,8 +715,53 @@ const OF_OTHERS: Run = Run {
     channels: 1,
     is_coherent: true,
     journal_bytes: 1 << 20,
+    writers: Writers::Unknown,
     has_losses: false,
 };
+
+/// This client has written blocks 0 to 3, no flush has covered that, and another host has replaced the last two by a write that is durable.
+/// Then the server is restarted.
+#[test]
+fn what_another_host_has_made_durable_is_replaced_only_by_who_knows_of_a_loss() {
+    use Fencing::{ByAnyPath, None};
+    use Writers::{One, Several, Unknown};
+    let told = Err(Failed::WritesLost);
+    for (fencing, writers, cache_stays, is_replaced, found, flushed) in [
+        // A server that tells of its cache: nothing was lost.
+        (ByAnyPath, Unknown, true, true, [1, 1, 9, 9], Ok(Vec::new())),
+        (ByAnyPath, One, true, true, [1, 1, 9, 9], Ok(Vec::new())),
+        (ByAnyPath, Several, true, true, [1, 1, 9, 9], Ok(Vec::new())),
+        // Something was.
+        (ByAnyPath, Several, false, true, [0, 0, 9, 9], told.clone()),
+        (ByAnyPath, Unknown, false, false, [1, 1, 1, 1], Ok(Vec::new())),
+        // A server that tells nothing is asked for the blocks.
+        (None, Unknown, true, false, [1, 1, 1, 1], Ok(Vec::new())),
+        (None, Unknown, true, true, [1, 1, 9, 9], told.clone()),
+        (None, Unknown, false, true, [0, 0, 9, 9], told.clone()),
+        (None, Several, false, false, [0, 0, 0, 0], told.clone()),
+        (None, One, false, false, [1, 1, 1, 1], Ok(Vec::new())),
+    ] {
+        block_on(Alone::exact_virtual_time(), async {
+            let case =
+                format!("{fencing:?}, {writers:?}, the cache stays: {cache_stays}, replaced: {is_replaced}");
+            let world = World::new(11, fencing, Duration::ZERO);
+            world.cache_stays.set(cache_stays);
+            let channels = opened(&world, 11, &Run { fencing, writers, ..OF_OTHERS }).await;
+            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+            if is_replaced {
+                drop(world.carry_out(&Asked::Write(2..4, 9, true)));
+            }
+            world.restart();
+            let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
+            wire.lose(Loss::Ended("reset by the server".to_owned()), Duration::ZERO);
+            assert_eq!(channels.ask(Asked::Read(0..4)).await, Ok(found.to_vec()), "{case}");
+            assert_eq!(channels.ask(Asked::Flush).await, flushed, "{case}");
+            assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "{case}: it is told once");
+            assert_eq!(world.durable.borrow()[..4], found, "{case}");
+            channels.leave();
+        });
+    }
+}
 
 /// A disk tells one flush of what it has lost, and that one was given up by its caller, or had lasted too long.
 #[test]
@@ -775,6 +842,7 @@ fn a_connection_that_is_lost_at_once_is_followed_by_a_pause() {
         channels: 1,
         is_coherent: true,
         journal_bytes: 1 << 20,
+        writers: Writers::Unknown,
         has_losses: false,
     };
     block_on(Alone::exact_virtual_time(), async {

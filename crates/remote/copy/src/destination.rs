@@ -43,7 +43,7 @@ impl Destination {
         let opened = match path {
             Some(path) if begun.is_none() => fresh_file(path, &name, source, consent)?,
             Some(path) if !path.exists() => return Err(journal::gone(&name)),
-            _ => place.open(false).await?,
+            _ => place.open_by_bytes(false).await?,
         };
         let is_fresh = Cell::new(path.is_some() && begun.is_none());
         let file = path.map(Path::to_owned);
@@ -70,7 +70,7 @@ impl Destination {
         if source.is_at(&self.opened) {
             return Err(Failure::refused(format!("{name} is the source itself")));
         }
-        let (needed, found) = (source.bytes, device.geometry().bytes());
+        let (needed, found) = (source.bytes, device.length_bytes());
         if found < needed {
             let (has, needs) = (Bytes(found), Bytes(needed));
             return Err(Failure::refused(format!(
@@ -95,7 +95,8 @@ impl Destination {
 
     /// A remark if the destination is longer than the source.
     pub(crate) fn note(&self, source_bytes: u64) -> Option<String> {
-        let behind = self.opened.device.geometry().bytes() - source_bytes;
+        // A file in whole blocks is cut when it is complete.
+        let behind = self.opened.device.length_bytes().saturating_sub(source_bytes);
         let left_alone = behind > 0 && self.file.is_none();
         left_alone.then(|| format!("the last {behind} bytes of {} are left as they are", self.name))
     }

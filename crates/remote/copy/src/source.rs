@@ -29,7 +29,7 @@ impl Source {
         let name = place.to_string();
         match place {
             Location::Path(path) if !is_block_device(path) => of_file(path, name),
-            _ => Ok(Source::from_opened(place.open(true).await?, name)),
+            _ => Ok(Source::from_opened(place.open_by_bytes(true).await?, name)),
         }
     }
 
@@ -54,7 +54,7 @@ impl Source {
 
     /// All of a device.
     pub(crate) fn from_opened(opened: Opened, name: String) -> Source {
-        let bytes = opened.device.geometry().bytes();
+        let bytes = opened.device.length_bytes();
         Source { opened, name, bytes, tail: None, modified: None }
     }
 

@@ -105,7 +105,9 @@ fn shown(name: &str) -> String {
 /// The URL, or what kept the export from being opened.
 pub async fn info(url: &str) -> Result<Answer, Failure> {
     let url = Url::parse(url).map_err(Failure::refused)?;
-    let device = backends::nbd::open(&backends::nbd::beside(&url)).await?;
+    let mut url = backends::nbd::beside(&url);
+    url.options.by_bytes = true; // it is described, whatever its length
+    let device = backends::nbd::open(&url).await?;
     let session = device.session();
     let export = &session.export;
     let has = |flag: u16| export.flags & flag != 0;

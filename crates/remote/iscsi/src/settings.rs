@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use channels::ReplayRule;
+use channels::{ReplayRule, Writers};
 use iscsi::chap::{Algorithm, Credentials, Secret};
 use iscsi::negotiate::{DigestKind, Offers};
 use iscsi::pdu::Isid;
@@ -302,6 +302,10 @@ const KEYS: &[Key] = &[
     }),
     key("journal-replay", "", "auto, force or discard", |s, v| {
         s.paths.journal_replay = Some(ReplayRule::parse(v)?);
+        Some(())
+    }),
+    key("writers", "", "one or several", |s, v| {
+        s.paths.writers = Writers::parse(v)?;
         Some(())
     }),
     key("login-time", "", SECONDS, |s, v| {

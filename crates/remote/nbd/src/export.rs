@@ -18,7 +18,7 @@ use reactor::{PathInfo, Resident};
 
 use crate::open::{Export, OpenError};
 use crate::request::{Asked, Returned};
-use crate::url::Url;
+use crate::url::{Options, Url};
 
 /// The longest request without data: less than 2^32 bytes, in whole blocks of any size.
 const LENGTH_MAX: u64 = 1 << 31;
@@ -54,22 +54,29 @@ pub struct ConnectionState {
 
 impl RemoteExport {
     /// # Errors
-    /// The export has no block.
-    pub(crate) fn new(channels: Channels<Export>, session: &Arc<Session>) -> Result<RemoteExport, OpenError> {
+    /// The export has no byte, or ends within a block and is not used by bytes.
+    pub(crate) fn new(
+        channels: Channels<Export>,
+        session: &Arc<Session>,
+        options: &Options,
+    ) -> Result<RemoteExport, OpenError> {
         let export = &session.export;
         let has = |flag| export.flags & flag != 0;
         // Clients are told of the least that may be asked for; disks have 512 bytes at least.
         let block_size = BlockSize::new(export.block_sizes.minimum).unwrap_or(BlockSize::B512);
-        let blocks = export.bytes >> block_size.shift();
+        let bytes = export.bytes;
+        let blocks = bytes.div_ceil(block_size.bytes().into());
         if blocks == 0 {
-            return Err(OpenError::Empty(export.bytes));
+            return Err(OpenError::Empty(bytes));
         }
-        if blocks << block_size.shift() != export.bytes {
-            tracing::warn!(
-                export = export.name,
-                bytes = export.bytes,
-                "the end of the export is less than a block, and cannot be used"
-            );
+        if block_size.exact(bytes).is_none() {
+            if block_size != BlockSize::B512 {
+                return Err(OpenError::Unreachable { bytes, minimum: block_size.bytes() });
+            }
+            // A journal file has whole blocks.
+            if !options.by_bytes || options.journal_file.is_some() {
+                return Err(OpenError::Ragged { bytes, block_bytes: block_size.bytes() });
+            }
         }
         let preferred = export.block_sizes.preferred.max(block_size.bytes());
         let longest = export.block_sizes.maximum.clamp(block_size.bytes(), PAYLOAD_BYTES_MAX);
@@ -154,6 +161,12 @@ impl RemoteExport {
         }
     }
 
+    /// The bytes of an extent that the export has: the last block may end early.
+    fn place(&self, extent: Extent) -> (u64, u64) {
+        let (offset, length) = (self.geometry.offset(extent), self.geometry.length(extent));
+        (offset, length.min(self.session.export.bytes.saturating_sub(offset)))
+    }
+
     /// A request without data.
     async fn order(
         &self,
@@ -161,8 +174,7 @@ impl RemoteExport {
         flags: u16,
         extent: Extent,
     ) -> Result<Vec<BlockStatus>, Failed<u32>> {
-        let place = (self.geometry.offset(extent), self.geometry.length(extent));
-        self.ask(Asked::order(kind, flags, place)).await.map(|returned| returned.extents)
+        self.ask(Asked::order(kind, flags, self.place(extent))).await.map(|returned| returned.extents)
     }
 
     /// The same for a request that changes blocks, however long.
@@ -186,10 +198,14 @@ impl RemoteExport {
         if length != data.len() as u64 {
             return Err(DeviceError::OutOfRange);
         }
+        let behind = (start + length).saturating_sub(self.session.export.bytes) as usize;
+        if behind > 0 && data[data.len() - behind..].iter().any(|byte| *byte != 0) {
+            return Err(DeviceError::OutOfRange); // there is nothing that could keep it
+        }
         let is_stable = durability == Durability::Stable;
         let fua = if is_stable && self.has(transmission::SEND_FUA) { command::FUA } else { 0 };
         for piece in extent.chunks(self.payload_blocks) {
-            let (offset, length) = (self.geometry.offset(piece), self.geometry.length(piece));
+            let (offset, length) = self.place(piece);
             let from = (offset - start) as usize;
             let data = data.part(from..from + length as usize);
             let asked = Asked { data, ..Asked::order(Command::Write, fua, (offset, length)) };
@@ -266,6 +282,10 @@ impl BlockDevice for RemoteExport {
         self.geometry
     }
 
+    fn length_bytes(&self) -> u64 {
+        self.session.export.bytes
+    }
+
     fn profile(&self) -> Profile {
         self.profile
     }
@@ -279,7 +299,7 @@ impl BlockDevice for RemoteExport {
             let pieces = extent.chunks(self.payload_blocks);
             let is_one = extent.blocks.0 <= self.payload_blocks;
             for piece in pieces {
-                let (offset, length) = (self.geometry.offset(piece), self.geometry.length(piece));
+                let (offset, length) = self.place(piece);
                 let own = if is_one {
                     std::mem::replace(&mut buffer, Buffer::zeroed(0))
                 } else {
@@ -289,11 +309,16 @@ impl BlockDevice for RemoteExport {
                 let asked = Asked { buffer: RefCell::new(Some(own)), ..order };
                 let read = self.ask(asked).await.map_err(|failed| self.error(failed, Access::Read(piece)))?;
                 let read = read.buffer.ok_or(DeviceError::Unreadable(piece.lba))?;
-                if is_one {
+                let whole = self.geometry.length(piece) as usize;
+                if is_one && read.len() == whole {
                     return Ok(read);
+                }
+                if is_one {
+                    buffer = Buffer::recycled(whole);
                 }
                 let from = (offset - start) as usize;
                 buffer[from..from + read.len()].copy_from_slice(&read);
+                buffer[from + read.len()..from + whole].fill(0); // behind the end of the export
             }
             Ok(buffer)
         })

@@ -73,6 +73,8 @@ pub(crate) struct Task {
     /// Which bytes of them have come, in order.
     pub(crate) received: Vec<Range<u64>>,
     pub(crate) extents: Vec<BlockStatus>,
+    /// How many chunks have come that bring no data.
+    pub(crate) empty_chunks: usize,
     /// Why it has failed.
     pub(crate) error: Option<u32>,
     state: State,
@@ -101,6 +103,8 @@ pub(crate) enum Ending {
     Violation(BadReply),
     /// An answer that no request has asked for, or that does not fit it.
     Unfit,
+    /// An answer of more chunks than any request needs.
+    Endless,
     /// By this side, at once.
     Reset,
 }
@@ -112,6 +116,7 @@ impl fmt::Display for Ending {
             Ending::Closed => f.write_str("closed by the server"),
             Ending::Violation(bad) => write!(f, "the server breaks the protocol: {bad}"),
             Ending::Unfit => f.write_str("the server breaks the protocol: an answer that fits no request"),
+            Ending::Endless => f.write_str("the server breaks the protocol: an answer that does not end"),
             Ending::Reset => f.write_str("given up"),
         }
     }
@@ -127,18 +132,9 @@ impl Link {
     /// Begins to serve a connection that has shaken hands. It counts as lost if nothing moves for `stall` although
     /// requests are outstanding.
     pub(crate) fn begin(stream: Box<dyn Stream>, session: Arc<Session>, stall: Duration) -> Rc<Link> {
-        let inner = Inner {
-            queue: SendQueue::default(),
-            tasks: Tasks::default(),
-            waker: None,
-            is_leaving: false,
-            loss: None,
-            has_ended: false,
-            moved: reactor::now(),
-            watching: Vec::new(),
-        };
         let stream: Rc<dyn Stream> = Rc::from(stream);
-        let link = Rc::new(Link { session, inner: RefCell::new(inner), stream: Rc::downgrade(&stream) });
+        let link =
+            Rc::new(Link { session, inner: RefCell::new(Inner::new()), stream: Rc::downgrade(&stream) });
         let served = Rc::clone(&link);
         drop(reactor::spawn(async move {
             let mut connection = Connection { stream, receiver: Receiver::default(), stall, look: None };
@@ -192,6 +188,11 @@ impl channels::Link for Link {
         self.send(request, claim, deadline)
     }
 
+    fn shows(change: &Asked, reply: &Returned) -> bool {
+        let content = channels::Request::content(change);
+        content.zip(reply.buffer.as_deref()).is_some_and(|(content, read)| content.is_shown_by(read))
+    }
+
     fn is_lost(&self) -> bool {
         self.inner.borrow().loss.is_some()
     }
@@ -238,6 +239,19 @@ impl Link {
 }
 
 impl Inner {
+    fn new() -> Inner {
+        Inner {
+            queue: SendQueue::default(),
+            tasks: Tasks::default(),
+            waker: None,
+            is_leaving: false,
+            loss: None,
+            has_ended: false,
+            moved: reactor::now(),
+            watching: Vec::new(),
+        }
+    }
+
     fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -255,6 +269,15 @@ impl Inner {
         self.has_ended = true;
         self.queue = SendQueue::default();
         self.lose(Loss::Ended(why));
+    }
+
+    /// A connection on which one request is outstanding, and its cookie.
+    #[cfg(test)]
+    pub(crate) fn asking(kind: Command, length: u64) -> (Inner, u64) {
+        let request = Request { flags: 0, kind: kind as u16, cookie: 0, offset: 0, length };
+        let mut inner = Inner::new();
+        let cookie = inner.tasks.add(request, None, reactor::now()).cookie;
+        (inner, cookie)
     }
 
     /// The last word about a request has come.
@@ -282,6 +305,7 @@ impl Tasks {
             buffer: None,
             received: Vec::new(),
             extents: Vec::new(),
+            empty_chunks: 0,
             error: None,
             state: State::Awaited(None),
         });

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,9 +64,31 @@ pub enum OpenError {
     /// The journal file cannot be used.
     #[display("{_0}")]
     JournalFile(JournalFileError),
-    /// The export has less than a block.
-    #[display("the export has {_0} bytes, less than a block")]
+    /// The export has no byte.
+    #[display("the export has {_0} bytes")]
     Empty(u64),
+    /// The export ends within a block, and would be used in whole blocks.
+    #[display(
+        "the export has {bytes} bytes, which is no multiple of its blocks of {block_bytes}: what counts in blocks would cut its end off. \
+         copy, read, write and attach use it to the byte"
+    )]
+    Ragged {
+        /// Its length.
+        bytes: u64,
+        /// The length of a block.
+        block_bytes: u32,
+    },
+    /// The export ends within a block of which the server lets nobody read a part.
+    #[display(
+        "the export has {bytes} bytes, and its server accepts only requests of multiples of {minimum}: its last {} bytes cannot be reached",
+        bytes % u64::from(*minimum)
+    )]
+    Unreachable {
+        /// Its length.
+        bytes: u64,
+        /// The minimum block size that the server tells.
+        minimum: u32,
+    },
 }
 
 impl std::error::Error for OpenError {}
@@ -187,6 +210,7 @@ async fn join(
         journal_bytes: options.journal_bytes,
         is_volatile: has(transmission::SEND_FLUSH),
         is_coherent: has(transmission::CAN_MULTI_CONN),
+        writers: options.writers,
         session: id,
         seed,
     };
@@ -198,7 +222,7 @@ async fn join(
     let export = Export { url: url.clone(), paths, session: Arc::clone(&session) };
     let channels = Channels::new(export, settings, first, path);
     channels.tried().await;
-    let export = RemoteExport::new(channels, &session)?;
+    let export = RemoteExport::new(channels, &session, options)?;
     export.recover(url, start).await?;
     Ok(export)
 }
@@ -300,6 +324,10 @@ impl Transport for Export {
 
     fn probe(&self) -> Asked {
         Asked::order(Command::Read, 0, (0, self.session.export.block_sizes.minimum.max(512).into()))
+    }
+
+    fn read(&self, range: Range<u64>) -> Asked {
+        Asked::order(Command::Read, 0, (range.start, range.end - range.start))
     }
 
     fn flush(&self) -> Asked {

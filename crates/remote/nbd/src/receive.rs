@@ -21,6 +21,11 @@ const NEXT_BYTES: usize = 4 << 10;
 
 /// More parts of a read that do not touch are no answer: this bounds what a server can have kept.
 const PARTS_MAX: usize = 1024;
+/// More chunks of one reply that bring no data are no answer: a server that sends them for ever would never end it. As many as a read may
+/// have parts, each of which can have failed.
+const EMPTY_CHUNKS_MAX: usize = PARTS_MAX;
+/// Extents beyond these are dropped: who wants to know more asks for what is behind them.
+const EXTENTS_MAX: usize = 4096;
 
 /// The receive state of a connection.
 pub(crate) struct Receiver {
@@ -120,6 +125,12 @@ impl Receiver {
         let Reply { cookie, is_last, chunk } = reply;
         let task = inner.tasks.get(cookie).ok_or(Ending::Unfit)?;
         let is_read = task.request.command() == Some(Command::Read);
+        // Data and holes of at least a byte end with the request's length: each byte comes once.
+        let brings_data = matches!(chunk, Chunk::Data { bytes: 1.., .. } | Chunk::Hole { bytes: 1.., .. });
+        task.empty_chunks += usize::from(!brings_data);
+        if task.empty_chunks > EMPTY_CHUNKS_MAX {
+            return Err(Ending::Endless);
+        }
         let (kind, left) = match chunk {
             Chunk::Simple if is_read => {
                 let whole = place(task, task.request.offset, task.request.length);
@@ -136,7 +147,10 @@ impl Receiver {
                 hole.ok_or(Ending::Unfit)?.fill(0);
                 (Kind::Dropped, 0)
             }
-            Chunk::BlockStatus { bytes } if task.request.command() == Some(Command::BlockStatus) => {
+            // One chunk for the one context that was asked for.
+            Chunk::BlockStatus { bytes }
+                if task.request.command() == Some(Command::BlockStatus) && task.extents.is_empty() =>
+            {
                 (Kind::Extents(Vec::new()), bytes)
             }
             Chunk::Data { .. } | Chunk::Hole { .. } | Chunk::BlockStatus { .. } => return Err(Ending::Unfit),
@@ -219,7 +233,7 @@ impl Payload {
         let Some(task) = inner.tasks.get(self.cookie) else { return Ok(()) };
         if let Kind::Extents(payload) = &self.kind {
             let extents = session.extents(payload).ok_or(Ending::Unfit)?;
-            task.extents.extend(extents);
+            task.extents.extend(extents.into_iter().take(EXTENTS_MAX));
         }
         if self.is_last {
             let is_read = task.request.command() == Some(Command::Read);
@@ -234,7 +248,61 @@ impl Payload {
 
 #[cfg(test)]
 mod tests {
+    use nbd::{BlockSizes, Export, ReplyForm};
+    use reactor::Alone;
+
     use super::*;
+
+    fn session() -> Session {
+        let export = Export {
+            name: String::new(),
+            description: String::new(),
+            bytes: 1 << 40,
+            flags: 0,
+            block_sizes: BlockSizes { minimum: 1, preferred: 4096, maximum: 32 << 20 },
+        };
+        Session { export, form: ReplyForm::Structured, allocation: Some(1), channel: None }
+    }
+
+    /// A structured chunk, which is not the last of its reply.
+    fn chunk(cookie: u64, kind: u16, payload: &[u8]) -> Vec<u8> {
+        let header =
+            [&0x668e_33ef_u32.to_be_bytes()[..], &[0, 0], &kind.to_be_bytes(), &cookie.to_be_bytes()];
+        [&header.concat()[..], &(payload.len() as u32).to_be_bytes(), payload].concat()
+    }
+
+    /// How many of such chunks a request takes before its connection ends, and the extents that it keeps.
+    fn taken(kind: Command, chunk_kind: u16, payload: &[u8]) -> (usize, usize) {
+        reactor::block_on(Alone::virtual_time(), async {
+            let (mut inner, cookie) = Inner::asking(kind, 1 << 20);
+            let (mut receiver, session) = (Receiver::default(), session());
+            let chunk = chunk(cookie, chunk_kind, payload);
+            let times =
+                (0..100_000).take_while(|_| receiver.take(&chunk, &session, &mut inner).is_ok()).count();
+            (times, inner.tasks.get(cookie).map_or(0, |task| task.extents.len()))
+        })
+    }
+
+    /// A server that never sends the last chunk of a reply (4.4 GiB in 47 s, once).
+    #[test]
+    fn a_reply_that_does_not_end_is_no_reply() {
+        let extents = [&1_u32.to_be_bytes()[..], &[0, 0, 2, 0, 0, 0, 0, 3].repeat(4096)].concat();
+        assert_eq!(taken(Command::BlockStatus, 5, &extents), (1, 4096));
+        let of_another_context = [&9_u32.to_be_bytes()[..], &[0, 0, 2, 0, 0, 0, 0, 3]].concat();
+        assert_eq!(taken(Command::BlockStatus, 5, &of_another_context), (EMPTY_CHUNKS_MAX, 0));
+        let error = [0, 0, 0, 5, 0, 0];
+        for kind in [Command::Read, Command::Write, Command::Flush, Command::BlockStatus] {
+            assert_eq!(taken(kind, 0x8001, &error), (EMPTY_CHUNKS_MAX, 0), "{kind:?}");
+        }
+        let hole_of_nothing = [0; 12];
+        assert_eq!(taken(Command::Read, 2, &hole_of_nothing), (EMPTY_CHUNKS_MAX, 0));
+    }
+
+    #[test]
+    fn extents_that_nobody_asked_for_so_many_of_are_dropped() {
+        let extents = [&1_u32.to_be_bytes()[..], &[0, 0, 2, 0, 0, 0, 0, 3].repeat(100_000)].concat();
+        assert_eq!(taken(Command::BlockStatus, 5, &extents), (1, EXTENTS_MAX));
+    }
 
     #[test]
     fn no_byte_of_a_read_comes_twice() {

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use channels::ReplayRule;
+use channels::{ReplayRule, Writers};
 use derive_more::Display;
 use nbd::STRING_BYTES_MAX;
 use volume::spec::Time;
@@ -17,7 +17,7 @@ pub const PORT: u16 = 10809;
 /// What a URL begins with, in front of `://`.
 pub const SCHEMES: [&str; 4] = ["nbd", "nbds", "nbd+unix", "nbds+unix"];
 /// The keys behind the question mark.
-pub const KEYS: [&str; 16] = [
+pub const KEYS: [&str; 17] = [
     "address",
     "connections",
     "congestion",
@@ -34,6 +34,7 @@ pub const KEYS: [&str; 16] = [
     "tls-key",
     "tls-certificates",
     "tls-hostname",
+    "writers",
 ];
 /// The name that the certificate of a server on a Unix socket has, unless the URL has another one.
 const LOCAL: &str = "localhost";
@@ -114,6 +115,10 @@ pub struct Options {
     pub journal_file: Option<PathBuf>,
     /// See [`Options::journal_file`].
     pub journal_replay: ReplayRule,
+    /// Who else writes to the export.
+    pub writers: Writers,
+    /// The user counts bytes, and the export may end within a block. No key has it.
+    pub by_bytes: bool,
 }
 
 impl Default for Options {
@@ -129,6 +134,8 @@ impl Default for Options {
             journal_bytes: 64 << 20,
             journal_file: None,
             journal_replay: ReplayRule::Auto,
+            writers: Writers::Unknown,
+            by_bytes: false,
         }
     }
 }
@@ -343,6 +350,9 @@ impl Options {
             "journal-replay" => {
                 self.journal_replay = ReplayRule::parse(value)
                     .ok_or(wrong("auto, force or discard, as in journal-replay=force"))?;
+            }
+            "writers" => {
+                self.writers = Writers::parse(value).ok_or(wrong("one or several, as in writers=one"))?;
             }
             "address" if self.addresses.len() < PATHS_MAX => {
                 let address = host_and_port(&decoded(value)?);

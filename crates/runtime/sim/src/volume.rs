@@ -9,7 +9,7 @@ use block::{BlockDevice, BlockSize, Buffered, Spawner, Window};
 use host::{RamDevice, RamOptions};
 use target::Export;
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
-use volume::{PersistentState, VolumeOptions};
+use volume::{CacheGeneration, PersistentState, VolumeOptions};
 
 use crate::checker::{BlockFault, Checker, Now, WriteId, Writer};
 use crate::disk::{Disk, DiskBehaviour, Lost, NEVER};
@@ -153,27 +153,35 @@ impl Volume {
         }
     }
 
-    fn identity(&self, server: u64) -> Identity {
+    fn identity(&self) -> Identity {
         let mut uuid = *b"simulated volume";
         uuid[15] = self.lun as u8;
-        let cache_generation = match &self.medium {
+        Identity::new(uuid)
+    }
+
+    /// As the server of this number has it: what a power cut takes is lost by any server, and a cache of the process by the next one.
+    fn cache_generation(&self, server: u64) -> Option<CacheGeneration> {
+        match &self.medium {
             Medium::Ram => None,
             Medium::Disk(disk) => Some((disk.power_cuts() << 64).to_be_bytes()),
             Medium::Buffered(_) => Some((u128::from(server) << 64).to_be_bytes()),
-        };
-        Identity { cache_generation, ..Identity::new(uuid) }
+        }
     }
 
     /// Its name in copy commands.
     pub(crate) fn naa(&self) -> Vec<u8> {
-        self.identity(0).naa()
+        self.identity().naa()
     }
 
     /// As the server of this number has it.
     pub(crate) fn export(&self, server: u64) -> Export {
-        let options = LogicalUnitOptions { identity: self.identity(server), removable: false, thin: None };
+        let options = LogicalUnitOptions { identity: self.identity(), removable: false, thin: None };
         let unit = |keep: Option<Arc<dyn PersistentState>>| {
-            let of_volume = VolumeOptions { persistent_state: keep, ..VolumeOptions::default() };
+            let of_volume = VolumeOptions {
+                persistent_state: keep,
+                cache_generation: self.cache_generation(server),
+                ..VolumeOptions::default()
+            };
             let volume = volume::Volume::new(self.device(), of_volume)?;
             LogicalUnit::new(volume, options.clone())
         };

@@ -252,8 +252,7 @@ fn open_one(volume: &Volume, state: &ServerState, remote: &Remotes, undo: &Undo)
         }
     };
     let options = LogicalUnitOptions {
-        identity: Identity { given: volume.names.clone(), ..Identity::new(uuid.0) }
-            .with_cache_generation(generation),
+        identity: Identity { given: volume.names.clone(), ..Identity::new(uuid.0) },
         removable: volume.spec.removable,
         thin: volume.spec.thick.then_some(false),
     };
@@ -262,6 +261,7 @@ fn open_one(volume: &Volume, state: &ServerState, remote: &Remotes, undo: &Undo)
     let of_volume = VolumeOptions {
         persistent_state: Some(Arc::clone(&kept) as Arc<dyn PersistentState>),
         read_only: volume.spec.is_readonly(),
+        cache_generation: Some(generation),
     };
     let in_use = volume::Volume::new(device, of_volume);
     let unit = in_use.and_then(|volume| LogicalUnit::new(volume, options)).map_err(|damaged| {

@@ -1,6 +1,7 @@
 //! The handshake of a connection, from the first byte to its core. The client is not trusted: it has so much
 //! time, and the machine bounds what is kept of it.
 
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -29,6 +30,8 @@ pub(crate) struct Admitted {
     pub(crate) limits: Limits,
     /// If the client has named the connection.
     pub(crate) channel: Option<Channel>,
+    /// The losses of the export's volume that the client has been told of.
+    pub(crate) losses_told: u64,
 }
 
 /// Why a connection ended before there were requests.
@@ -56,6 +59,8 @@ struct Seen<'a> {
     config: Arc<Config>,
     from: &'a Requester,
     channels: &'a Channels,
+    /// The opening of the volume, and its losses, that the latest start has told of.
+    losses_told: &'a Cell<Option<(u64, u64)>>,
 }
 
 impl Exports for Seen<'_> {
@@ -69,9 +74,10 @@ impl Exports for Seen<'_> {
     }
 
     fn start(&self, export: &str) -> u128 {
-        let export = self.config.find(export, self.from);
-        let told = export.map_or((0, 0), |export| (export.volume.opening(), export.volume.lost_writes()));
-        self.channels.start(told.0, told.1)
+        let Some(export) = self.config.find(export, self.from) else { return 0 };
+        // Counted first: a loss in between is told twice, and not missed.
+        self.losses_told.set(Some((export.volume.opening(), export.volume.lost_writes())));
+        self.channels.start(&export.volume)
     }
 
     fn volume(&self, export: &str) -> Option<u128> {
@@ -95,9 +101,15 @@ pub(crate) async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
     let limit = core.front_end.config().limits.handshake_time;
     let shaken = shake_hands(&core, stream);
     let (result, why) = match reactor::timeout(limit, shaken).await {
-        Ok(Ok(Agreed { stream, requester, session, channel })) => {
+        Ok(Ok(Agreed { stream, requester, session, channel, losses_told })) => {
             let config = core.front_end.config();
             let Some(export) = config.find(&session.export.name, &requester).map(Arc::clone) else { return };
+            let losses_told = match losses_told {
+                Some((opening, losses)) if opening == export.volume.opening() => losses,
+                Some(_) => 0, // it was told of a volume that has been replaced since
+                // A client without a name begins with none to be told of.
+                None => export.volume.lost_writes(),
+            };
             let place = core.front_end.place(AddressBlock::containing(peer.ip()));
             let (at, limits) = (place.core, config.limits);
             let stream = stream.detach();
@@ -113,6 +125,7 @@ pub(crate) async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
                 session,
                 limits,
                 channel,
+                losses_told,
             };
             return server.run_on(at, move |local| {
                 if let Some(core) = local.front_end::<CoreClients>() {
@@ -146,6 +159,8 @@ struct Agreed {
     requester: Requester,
     session: nbd::Session,
     channel: Option<Channel>,
+    /// The opening of the volume and its losses that a client was told of that has named the connection.
+    losses_told: Option<(u64, u64)>,
 }
 
 /// The configuration is looked at anew for each option: a client that takes its time keeps no volume of an earlier one open.
@@ -154,13 +169,15 @@ async fn shake_hands(core: &CoreClients, mut stream: Box<dyn Stream>) -> Result<
     let mut machine = Handshake::new(core.front_end.config().tls_mode());
     let mut replies = Handshake::greeting().to_vec();
     let mut received = Vec::new();
+    let told = Cell::new(None);
     loop {
         stream.write_all(&replies).await.map_err(Failure::Socket)?;
         replies.clear();
         received.resize(machine.wanted(), 0);
         stream.read_exact(&mut received).await.map_err(Failure::reading)?;
         let config = core.front_end.config();
-        let exports = Seen { config, from: &requester, channels: &core.front_end.channels };
+        let exports =
+            Seen { config, from: &requester, channels: &core.front_end.channels, losses_told: &told };
         let step = machine.take(&received, &exports, &mut replies);
         drop(exports);
         match step.map_err(Failure::Violation)? {
@@ -180,7 +197,8 @@ async fn shake_hands(core: &CoreClients, mut stream: Box<dyn Stream>) -> Result<
                     None => None,
                 };
                 stream.write_all(&replies).await.map_err(Failure::Socket)?;
-                return Ok(Agreed { stream, requester, session, channel });
+                let losses_told = told.get().filter(|_| channel.is_some());
+                return Ok(Agreed { stream, requester, session, channel, losses_told });
             }
             Step::End => {
                 let _ = stream.write_all(&replies).await; // it may have closed already

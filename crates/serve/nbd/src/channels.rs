@@ -14,6 +14,7 @@ use std::task::{Poll, Waker};
 
 use block::Lock;
 use nbd::ChannelName;
+use volume::Volume;
 
 type Key = (u128, u64);
 
@@ -45,16 +46,18 @@ pub(crate) struct Channel {
 }
 
 impl Channels {
-    /// The number of an export whose volume has this [opening](volume::Volume::opening) and has lost writes so often: clients see by it
-    /// that the server was restarted, that the volume was closed and opened again, or that it has lost more. What a flush lost when the
-    /// volume was closed is counted by nobody else.
-    pub(crate) fn start(&self, opening: u64, losses: u64) -> u128 {
-        self.start.wrapping_add(u128::from(opening) << 64 | u128::from(losses))
-    }
-
-    /// The losses that such a number told of.
-    pub(crate) fn losses(&self, start: u128) -> u64 {
-        start.wrapping_sub(self.start) as u64
+    /// The number by which clients of this volume see whether acknowledged writes may have been lost: its
+    /// [cache generation](Volume::cache_generation), which is the same after a restart that has lost nothing. A client that took a restart
+    /// for a loss would write again what another host has replaced meanwhile. Of a volume without a generation nothing is known: each
+    /// start of the server and each opening of the volume may have lost something.
+    pub(crate) fn start(&self, volume: &Volume) -> u128 {
+        match volume.cache_generation() {
+            Some(generation) => u128::from_be_bytes(generation),
+            None => {
+                let (opening, losses) = (u128::from(volume.opening()), u128::from(volume.lost_writes()));
+                self.start.wrapping_add(opening << 64 | losses)
+            }
+        }
     }
 
     /// Registers a connection. `None` if the name is taken.
@@ -122,21 +125,28 @@ mod tests {
         ChannelName { session, number, ended: ended.to_vec(), start: 0, volume: None }
     }
 
+    /// A volume that is opened with this generation of its cache.
+    fn opened(cache_generation: Option<volume::CacheGeneration>) -> Arc<Volume> {
+        let block_size = block::BlockSize::B512;
+        let blocks = block_size.exact(1 << 20).expect("whole blocks");
+        let device = block::Null::new(block::Geometry { block_size, blocks, physical_exponent: 0 });
+        let options = volume::VolumeOptions { cache_generation, ..volume::VolumeOptions::default() };
+        Volume::new(Arc::new(device), options).expect("nothing saved")
+    }
+
     #[test]
-    fn a_volume_that_was_opened_anew_has_another_start() {
+    fn a_server_that_was_restarted_and_has_lost_nothing_has_the_same_start() {
+        let [before, after] = [Channels::default(), Channels::default()];
+        let start = |channels: &Channels, generation| channels.start(&opened(Some(generation)));
+        assert_eq!(start(&before, [1; 16]), start(&after, [1; 16]));
+        assert_ne!(start(&before, [1; 16]), start(&after, [2; 16]), "its cache is another one");
+    }
+
+    #[test]
+    fn a_volume_whose_cache_is_not_known_has_another_start_each_time_it_is_opened() {
         let channels = Channels::default();
-        let volume = || {
-            let block_size = block::BlockSize::B512;
-            let blocks = block_size.exact(1 << 20).expect("whole blocks");
-            let device = block::Null::new(block::Geometry { block_size, blocks, physical_exponent: 0 });
-            volume::Volume::new(Arc::new(device), volume::VolumeOptions::default()).expect("nothing saved")
-        };
-        let [before, again] =
-            [volume(), volume()].map(|volume| channels.start(volume.opening(), volume.lost_writes()));
+        let [before, again] = [opened(None), opened(None)].map(|volume| channels.start(&volume));
         assert_ne!(before, again);
-        for (opening, losses) in [(0, 0), (3, 7), (u64::MAX, u64::MAX)] {
-            assert_eq!(channels.losses(channels.start(opening, losses)), losses);
-        }
     }
 
     #[test]

@@ -87,16 +87,22 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(core: &Rc<CoreClients>, admitted: Admitted) -> io::Result<(Rc<Client>, Connection)> {
         let Admitted {
-            stream, permit, place, peer, requester, local, portal, export, session, limits, ..
+            stream,
+            permit,
+            place,
+            peer,
+            requester,
+            local,
+            portal,
+            export,
+            session,
+            limits,
+            losses_told,
+            ..
         } = admitted;
         let stream = tls::adopt(stream)?;
         let counted_as = core.front_end.names.label(&peer.ip().to_canonical().to_string());
         let tally = core.tally.volume(&export.volume);
-        // A client with a name was told of earlier losses in the handshake, and another one begins with none.
-        let losses_told = match &session.channel {
-            Some(channel) => core.front_end.channels.losses(channel.start),
-            None => export.volume.lost_writes(),
-        };
         let beginning = Beginning { peer, requester, local, portal, export, session, limits, losses_told };
         let client = Rc::new(Client::new(beginning, counted_as, tally, &core.handle.memory));
         let connection = Connection {

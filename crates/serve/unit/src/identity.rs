@@ -13,9 +13,6 @@ pub struct Identity {
     pub uuid: [u8; 16],
     /// What is not to derive from the UUID.
     pub given: GivenNames,
-    /// Changes whenever acknowledged writes that were not flushed may have been lost before this start; `None` if that is not
-    /// known. VPD page C0h joins it with [`volume::Volume::loss_mark`], which changes with each loss.
-    pub cache_generation: Option<[u8; 16]>,
 }
 
 /// Names that are given to a logical unit. What is `None` is ours.
@@ -121,12 +118,7 @@ impl fmt::Display for Naa {
 impl Identity {
     /// The default identity of a volume with this UUID.
     pub fn new(uuid: [u8; 16]) -> Identity {
-        Identity { uuid, given: GivenNames::default(), cache_generation: None }
-    }
-
-    /// The same, with a generation of the volatile cache behind the logical unit.
-    pub fn with_cache_generation(self, generation: [u8; 16]) -> Identity {
-        Identity { cache_generation: Some(generation), ..self }
+        Identity { uuid, given: GivenNames::default() }
     }
 
     /// T10 VENDOR IDENTIFICATION.

@@ -112,6 +112,12 @@ pub trait BlockDevice: Send + Sync {
     /// The geometry. May grow while the device is in use; never shrinks.
     fn geometry(&self) -> Geometry;
 
+    /// The length in bytes. Less than that of all blocks where the last one ends early: such a device is open only for users who count
+    /// bytes, reads zeros behind its end, and takes nothing else there.
+    fn length_bytes(&self) -> u64 {
+        self.geometry().bytes()
+    }
+
     /// The properties.
     fn profile(&self) -> Profile;
 

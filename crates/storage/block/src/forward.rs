@@ -30,6 +30,11 @@ macro_rules! forward {
             ($inner).geometry()
         }
     };
+    (@length_bytes $self:ident, $inner:expr) => {
+        fn length_bytes(&$self) -> u64 {
+            ($inner).length_bytes()
+        }
+    };
     (@profile $self:ident, $inner:expr) => {
         fn profile(&$self) -> $crate::Profile {
             ($inner).profile()

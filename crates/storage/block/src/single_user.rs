@@ -45,7 +45,7 @@ impl<D: BlockDevice> SingleUser<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for SingleUser<D> {
-    forward!(self => self.inner; geometry, profile, memory, memory_to_write, read_nowait, write_nowait, read, losses, unmap, write_zeroes, allocation, space, allocated_bytes, refresh, grow, take_os_error, quiesced);
+    forward!(self => self.inner; geometry, length_bytes, profile, memory, memory_to_write, read_nowait, write_nowait, read, losses, unmap, write_zeroes, allocation, space, allocated_bytes, refresh, grow, take_os_error, quiesced);
 
     /// A write that fails by itself reports nothing about earlier ones.
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {

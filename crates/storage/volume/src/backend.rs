@@ -116,6 +116,9 @@ pub type OpenError = Box<dyn Error + Send + Sync>;
 pub struct Opening {
     /// Nothing is written, and no file is created.
     pub read_only: bool,
+    /// The user counts bytes and heeds [`BlockDevice::length_bytes`]: a device may end within its last block. Otherwise one that does is
+    /// refused, since its end would be cut off.
+    pub by_bytes: bool,
     /// Controls the faults of all `fault:` layers.
     pub faults: FaultControl,
     /// The clock of layers that need one.

@@ -70,6 +70,7 @@ use saved::Saved;
 pub use attachment::AttachmentId;
 pub use gate::Fence;
 pub use health::{Health, RequestKind, StorageCondition, StorageError};
+pub use lost_writes::CacheGeneration;
 pub use permission::{Denied, WriteProtection};
 pub use persistent_state::{LossMark, PersistentState, SaveLock, Unsaved};
 pub use registry::{NamedVolumes, Registry, Snapshot};
@@ -83,6 +84,9 @@ pub struct VolumeOptions {
     pub persistent_state: Option<Arc<dyn PersistentState>>,
     /// Writes are refused, even if the device could carry them out.
     pub read_only: bool,
+    /// Changes whenever acknowledged writes that were not flushed may have been lost before this start; `None` if that is not
+    /// known. [`Volume::cache_generation`] joins it with the mark of the losses since.
+    pub cache_generation: Option<CacheGeneration>,
 }
 
 /// A device and the shared state of its front ends. All sessions of all cores and protocols hold the same
@@ -101,6 +105,7 @@ pub struct Volume {
     aborted: AbortedRequests,
     health: Health,
     lost_writes: LostWrites,
+    cache_generation: Option<CacheGeneration>,
     opening: u64,
 }
 
@@ -119,7 +124,7 @@ impl Volume {
     /// # Errors
     /// The saved state is damaged: the volume must not be served without its reservations.
     pub fn new(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Arc<Volume>, Damaged> {
-        let VolumeOptions { persistent_state, read_only } = options;
+        let VolumeOptions { persistent_state, read_only, cache_generation } = options;
         let saved = persistent_state.as_ref().and_then(|state| state.load());
         let saved = saved.map_or_else(|| Ok(Saved::default()), |bytes| Saved::from_bytes(&bytes))?;
         let reservations = Registrations::from_bytes(&saved.reservations)?;
@@ -137,6 +142,7 @@ impl Volume {
             aborted: AbortedRequests::default(),
             health: Health::default(),
             lost_writes,
+            cache_generation,
             opening: OPENINGS.fetch_add(1, Relaxed),
         }))
     }

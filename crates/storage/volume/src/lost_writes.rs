@@ -13,6 +13,10 @@ use block::{DeviceError, Extent, Lock};
 
 use crate::{LossMark, Volume};
 
+/// What a volatile cache was when it lost acknowledged writes last: a host that finds another one than before has to expect that its own
+/// are among them, and one that finds the same has lost nothing, however often the server was restarted.
+pub type CacheGeneration = [u8; 16];
+
 #[derive(Default)]
 pub(crate) struct LostWrites {
     /// Failed flushes that the device did not count.
@@ -64,12 +68,20 @@ impl Volume {
     pub fn loss_mark(&self) -> LossMark {
         let losses = self.lost_writes();
         let mut marked = self.lost_writes.marked.lock();
-        if losses > marked.0
-            && let Some(state) = &self.persistent_state
-        {
-            *marked = (losses, state.new_loss_mark());
+        if losses > marked.0 {
+            let unsaved = || u128::from(losses).to_be_bytes();
+            let mark = self.persistent_state.as_ref().map_or_else(unsaved, |state| state.new_loss_mark());
+            *marked = (losses, mark);
         }
         marked.1
+    }
+
+    /// The generation of the cache behind this volume: that of its start, and the mark of the losses since. `None` if nobody has given
+    /// one. All protocols derive from it what they report, so that no host takes a restart for a loss.
+    pub fn cache_generation(&self) -> Option<CacheGeneration> {
+        let mut generation = self.cache_generation?;
+        generation.iter_mut().zip(self.loss_mark()).for_each(|(byte, mark)| *byte ^= mark);
+        Some(generation)
     }
 
     /// How often acknowledged writes were lost, or may have been.

@@ -5,8 +5,8 @@
 //! ended has ended, and none of its requests will be carried out any more. So a client can be sure that a write which it sent
 //! over a connection that failed does not land after a newer one. Other servers ignore the query, as they have to.
 //!
-//! The server answers with the context `x-linerate:channel/START`: another START than before tells the client that the server was
-//! restarted since, has opened the volume of the export anew, or has lost acknowledged writes of it.
+//! The server answers with the context `x-linerate:channel/START`: another START than before tells the client that acknowledged writes
+//! may have been lost since, the same that none were, even if the server was restarted.
 //!
 //! Clients ask for the context `x-linerate:volume` beside it. A server that knows it answers `x-linerate:volume/IDENTITY`, the UUID of the
 //! volume: another one than before is another disk. It is a context of its own, so that older clients and servers understand each other.

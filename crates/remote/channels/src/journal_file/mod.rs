@@ -45,6 +45,18 @@ pub enum Content<D> {
     Unmap,
 }
 
+impl Content<&[u8]> {
+    /// Whether a range that reads so has this content. A device of which something was deallocated reads zeros there, or promises nothing,
+    /// and then nothing was lost that anybody could rely on.
+    pub fn is_shown_by(&self, read: &[u8]) -> bool {
+        match self {
+            Content::Write(data) => *data == read,
+            Content::Zeroes { .. } => read.iter().all(|byte| *byte == 0),
+            Content::Unmap => true,
+        }
+    }
+}
+
 /// What is done with changes that the file holds from before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplayRule {
@@ -122,7 +134,7 @@ pub enum Doubt {
     #[display("this machine was restarted since, so later ones may be missing in the file")]
     Boot,
     /// The server has not lost them.
-    #[display("the server was not restarted since, so another client has written these blocks")]
+    #[display("the server has lost nothing since, so another client has written these blocks")]
     SameStart,
     /// Durable blocks have changed.
     #[display("other blocks that were flushed have changed too, so another client has written")]

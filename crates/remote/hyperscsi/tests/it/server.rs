@@ -49,10 +49,11 @@ impl Directory<DatagramAddress> for Rules {
 
 /// A logical unit whose cache has this generation.
 pub(crate) fn unit(disk: &Arc<Disk>, generation: u8) -> Arc<LogicalUnit> {
-    let identity = Identity::new(*b"hyperscsi client").with_cache_generation([generation; 16]);
+    let identity = Identity::new(*b"hyperscsi client");
     let options = LogicalUnitOptions { identity, removable: false, thin: None };
     let device: Arc<dyn BlockDevice> = Arc::clone(disk) as _;
-    let volume = Volume::new(device, VolumeOptions::default()).expect("nothing was saved");
+    let of_volume = VolumeOptions { cache_generation: Some([generation; 16]), ..VolumeOptions::default() };
+    let volume = Volume::new(device, of_volume).expect("nothing was saved");
     LogicalUnit::new(volume, options).expect("nothing was saved")
 }
 

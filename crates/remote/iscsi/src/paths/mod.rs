@@ -76,7 +76,7 @@ pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenE
     let (path, first) = portals.first(Name { session, number: 0 }).await?;
     let Some(reference) = portals.reference().cloned() else { return Err(OpenError::Nonsense("INQUIRY")) };
     let settings = &url.settings;
-    let Multipath { sessions, quarantine, journal_bytes, .. } = settings.paths;
+    let Multipath { sessions, quarantine, journal_bytes, writers, .. } = settings.paths;
     let start = first.start;
     let settings = channels::Settings {
         channels: sessions.map_or(portals.count(), usize::from),
@@ -88,6 +88,7 @@ pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenE
         is_volatile: true,
         // The cache is the logical unit's, not the port's.
         is_coherent: true,
+        writers,
         session,
         seed: seed as u64,
     };

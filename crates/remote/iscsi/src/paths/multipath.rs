@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use channels::ReplayRule;
+use channels::{ReplayRule, Writers};
 
 use crate::url::Portal;
 
@@ -25,6 +25,8 @@ pub struct Multipath {
     pub journal_file: Option<PathBuf>,
     /// What is done with writes that the file holds from before; `None`: they are replayed where that is safe.
     pub journal_replay: Option<ReplayRule>,
+    /// Who else writes to the LUN.
+    pub writers: Writers,
 }
 
 /// A smaller journal would be flushed all the time for its file.
@@ -41,6 +43,7 @@ impl Default for Multipath {
             journal_bytes: 64 << 20,
             journal_file: None,
             journal_replay: None,
+            writers: Writers::Unknown,
         }
     }
 }

@@ -233,6 +233,11 @@ impl Link for Path {
         async move { reactor::timeout_at(deadline, answer).await.unwrap_or(Err(Failed::TimedOut)) }
     }
 
+    fn shows(change: &Asked, reply: &Returned) -> bool {
+        let Returned::Data(read) = reply else { return false };
+        channels::Request::content(change).is_some_and(|content| content.is_shown_by(read))
+    }
+
     fn is_lost(&self) -> bool {
         self.inner.borrow().loss.is_some()
     }

@@ -9,10 +9,12 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use block::Extent;
 use channels::{Connected, Name, Transport};
 use iscsi::pdu::Isid;
 use scsi::{Association, Name as DesignatorName, PortGroup, VpdContent};
@@ -256,6 +258,12 @@ impl Transport for Portals {
 
     fn probe(&self) -> Asked {
         self.asked(What::Probe)
+    }
+
+    fn read(&self, range: Range<u64>) -> Asked {
+        let Asked { block_shift, .. } = self.asked(What::Probe);
+        let blocks = (range.end - range.start) >> block_shift;
+        Asked::new(What::Read(Extent::new(range.start >> block_shift, blocks)), block_shift)
     }
 
     fn flush(&self) -> Asked {

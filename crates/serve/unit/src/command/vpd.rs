@@ -56,9 +56,7 @@ const ONE_SET_OF_MODE_PAGES: Policy = Policy { page: 0x3f, subpage: 0xff, severa
 /// Our own page: it differs if unflushed writes may have been lost since an initiator last read it, in this server or in an
 /// earlier one.
 fn cache_generation(call: &Call<'_>) -> Option<CacheGeneration> {
-    let mut generation = call.unit.identity().cache_generation.filter(|_| call.view.volatile_cache)?;
-    generation.iter_mut().zip(call.unit.volume().loss_mark()).for_each(|(byte, mark)| *byte ^= mark);
-    Some(CacheGeneration(generation))
+    call.unit.volume().cache_generation().filter(|_| call.view.volatile_cache).map(CacheGeneration)
 }
 
 fn written(designators: &[Designator]) -> Vec<u8> {

@@ -1,5 +1,7 @@
 //! INQUIRY: vital product data.
 
+use std::sync::Arc;
+
 use block::{Blocks, OptimalTransfer};
 
 use crate::support::*;
@@ -27,7 +29,7 @@ fn every_page_that_is_listed_is_there_and_they_are_in_order() {
 
 #[test]
 fn a_unit_with_a_volatile_cache_tells_its_generation() {
-    let mut bench = Bench::of_unit(|unit| unit.identity.cache_generation = Some([7; 16]));
+    let mut bench = Bench::keeping(&Arc::<Paper>::default());
     assert_eq!(page(&mut bench, 0)[4..].last(), Some(&0xc0));
     let body = page(&mut bench, 0xc0)[4..].to_vec();
     assert_eq!(body, [&b"LINERATE\x01\0\0\0"[..], &[7; 16]].concat());

@@ -137,7 +137,9 @@ impl Spec {
     pub fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
         Box::pin(async move {
             let read_only = self.readonly || opening.read_only;
-            self.backend.open(&Opening { read_only, ..opening.clone() }).await
+            // Layers count blocks, whoever uses them.
+            let by_bytes = opening.by_bytes && self.backend.members().is_empty();
+            self.backend.open(&Opening { read_only, by_bytes, ..opening.clone() }).await
         })
     }
 }

@@ -83,10 +83,8 @@ impl Bench {
     /// A logical unit that keeps what must survive a restart on this piece of paper.
     pub fn keeping(paper: &Arc<Paper>) -> Bench {
         let disk = Arc::new(Disk::new(DiskOptions::default()));
-        let options = unit_options();
-        let options =
-            LogicalUnitOptions { identity: options.identity.with_cache_generation([7; 16]), ..options };
-        let unit = unit_over(Arc::clone(&disk) as _, kept_on(paper), options);
+        let volume = VolumeOptions { cache_generation: Some([7; 16]), ..kept_on(paper) };
+        let unit = unit_over(Arc::clone(&disk) as _, volume, unit_options());
         Bench::over(disk, unit.expect("what was kept is whole"))
     }
 
