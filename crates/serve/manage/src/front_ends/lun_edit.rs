@@ -1,6 +1,6 @@
 //! LUNs that are written into, and taken out of, the text of a configuration file: a list `lun` in each of a list `target`.
 
-use toml_edit::{Array, Item, TableLike, Value};
+use toml_edit::{Item, TableLike, Value};
 
 use crate::config::{Addition, Tables, VolumeName, fill, not_editable, text_of, vacate};
 
@@ -61,11 +61,8 @@ pub(super) fn remove(parent: &mut dyn TableLike, volume: &VolumeName) -> Result<
         if luns.any(|_| true) {
             return true;
         }
-        let stays = target.iter().any(|(key, _)| !["name", "lun"].contains(&key));
-        if stays {
-            target.insert("lun", Item::Value(Value::Array(Array::new())));
-        }
-        stays
+        target.remove("lun"); // an empty list would be a mistake of its own
+        target.iter().any(|(key, _)| key != "name")
     });
     if !targets.any(|_| true) {
         parent.remove("target"); // an empty list would be a mistake of its own

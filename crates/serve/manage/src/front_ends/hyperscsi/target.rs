@@ -200,7 +200,9 @@ fn read(section: &Section<'_>, document: &Document<'_>) -> Option<Target> {
     let keys = keys(&section.sections("key", "[[hyperscsi.target.key]]"));
     let luns = luns(&section.sections("lun", "[[hyperscsi.target.lun]]"), document);
     section.done();
-    if !section.has("lun") {
+    // What a target says of hosts outlives its last volume, and counts for the next one.
+    let says_more = ["initiators", "stations", "networks", "key"];
+    if !section.has("lun") && !says_more.iter().any(|key| section.has(key)) {
         let sentence =
             "this target has no LUN; write [[hyperscsi.target.lun]] with lun = 0 and volume = \"…\" under it";
         section.mistakes.add(section.at(), sentence);

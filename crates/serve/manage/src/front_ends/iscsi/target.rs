@@ -107,7 +107,9 @@ fn read(
     let sections = section.sections("lun", "[[target.lun]]");
     let luns = luns(&sections, document);
     section.done();
-    if !section.has("lun") && !redirected {
+    // What a target says of hosts outlives its last volume, and counts for the next one.
+    let says_more = ["alias", "groups", "initiators", "networks", "chap", "session", "hidden"];
+    if !section.has("lun") && !redirected && !says_more.iter().any(|key| section.has(key)) {
         let sentence =
             "this target has no LUN; write [[target.lun]] with lun = 0 and volume = \"…\" under it";
         section.mistakes.add(section.at(), sentence);
