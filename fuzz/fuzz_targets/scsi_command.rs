@@ -502,6 +502,14 @@ impl BlockDevice for Guarded {
         self.within(extent);
         self.disk.allocation(extent, runs_max)
     }
+
+    fn losses(&self) -> block::Losses {
+        block::Losses::NONE
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// A reply that a transport can carry.

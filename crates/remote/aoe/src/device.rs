@@ -3,10 +3,10 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use aoe::{Ata, AtaError, ErrorCode, Identity, SECTOR_BYTES, write_trim_ranges};
+use aoe::{Ata, AtaError, ErrorCode, Identity, SECTOR_BYTES, WriteCache, write_trim_ranges};
 use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba,
-    Pending, Profile, Run, Slice,
+    LossCounter, Losses, Pending, Profile, Run, Slice,
 };
 use channels::{Claim, Claims};
 use reactor::Resident;
@@ -24,6 +24,8 @@ pub struct RemoteAoe {
     profile: Profile,
     identity: Identity,
     sectors: u8,
+    /// Flushes that the device has failed.
+    losses: LossCounter,
 }
 
 /// What lives on the thread.
@@ -51,13 +53,16 @@ impl RemoteAoe {
                 read_only: false,
                 thin: identity.trims,
                 granularity: Blocks(1 << identity.physical_exponent.min(8)),
-                volatile_cache: has_flush || identity.has_write_cache,
+                volatile_cache: has_flush || identity.has_write_cache(),
                 durable: true,
                 solid_state: identity.is_solid_state,
                 optimal_transfer: None,
+                // Nothing ends when a server is restarted: the protocol has no sessions, and the next one answers as this one did.
+                loses_unseen: identity.write_cache != WriteCache::Off && !url.options.cache_loss_unseen,
             },
             identity: identity.clone(),
             sectors,
+            losses: LossCounter::default(),
         }
     }
 
@@ -94,7 +99,16 @@ impl RemoteAoe {
         if !is_extended && !self.identity.has_flush {
             return Ok(());
         }
-        self.on(async move |commands: Rc<Commands>| commands.flush(is_extended).await).await
+        let losses = self.losses.clone();
+        self.on(async move |commands: Rc<Commands>| {
+            // Where the answer is, whether its caller still waits or not.
+            commands.flush(is_extended).await.inspect_err(|error| {
+                if error.is_loss() {
+                    losses.count();
+                }
+            })
+        })
+        .await
     }
 
     async fn trim(&self, extent: Extent) -> Result<(), DeviceError> {
@@ -235,6 +249,10 @@ impl BlockDevice for RemoteAoe {
 
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(self.sync())
+    }
+
+    fn losses(&self) -> Losses {
+        self.losses.get()
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {

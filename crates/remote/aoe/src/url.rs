@@ -10,7 +10,7 @@ use volume::spec::Time;
 /// What a URL begins with, in front of `://`.
 pub const SCHEME: &str = "aoe";
 /// The keys behind the question mark.
-pub const KEYS: [&str; 3] = ["quarantine", "sectors", "timeout"];
+pub const KEYS: [&str; 4] = ["cache-loss-unseen", "quarantine", "sectors", "timeout"];
 
 /// A device on the Ethernet of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,11 +32,18 @@ pub struct Options {
     pub quarantine: Duration,
     /// The most sectors in a frame; `None` is what the interfaces of both ends carry.
     pub sectors: Option<u8>,
+    /// A RAID set takes it as a member although nothing shows that its server has lost its cache.
+    pub cache_loss_unseen: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { timeout: Duration::from_secs(30), quarantine: Duration::from_secs(2), sectors: None }
+        Options {
+            timeout: Duration::from_secs(30),
+            quarantine: Duration::from_secs(2),
+            sectors: None,
+            cache_loss_unseen: false,
+        }
     }
 }
 
@@ -91,6 +98,8 @@ impl Url {
             match key {
                 "timeout" => options.timeout = time(Duration::from_millis(1))?,
                 "quarantine" => options.quarantine = time(Duration::ZERO)?,
+                "cache-loss-unseen" if value.is_empty() => options.cache_loss_unseen = true,
+                "cache-loss-unseen" => return Err(wrong("it has no value")),
                 _ => {
                     let sectors = value.parse().ok().filter(|sectors| *sectors > 0);
                     options.sectors = Some(sectors.ok_or(wrong("1 to 255 sectors of 512 bytes"))?);
@@ -129,8 +138,9 @@ mod tests {
         assert!(error("aoe://eth0/7").starts_with("an AoE address is SHELF.SLOT"));
         assert_eq!(
             error("aoe://eth0/7.1?mtu=9000"),
-            "`mtu` is no key of an aoe:// URL; there are quarantine, sectors, timeout"
+            "`mtu` is no key of an aoe:// URL; there are cache-loss-unseen, quarantine, sectors, timeout"
         );
         assert_eq!(error("aoe://eth0/7.1?sectors=0"), "sectors=0: 1 to 255 sectors of 512 bytes");
+        assert_eq!(error("aoe://eth0/7.1?cache-loss-unseen=yes"), "cache-loss-unseen=yes: it has no value");
     }
 }

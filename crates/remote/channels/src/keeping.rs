@@ -116,6 +116,8 @@ impl<T: Transport> Shared<T> {
         let has_changed = self.state.borrow().has_changed;
         let evidence = Evidence::of(self.start.get(), start);
         if has_changed && evidence == Evidence::Loss && self.has_live() {
+            // What the other connections read from now on may lack changes that were acknowledged.
+            self.ledger.borrow().losses().doubt();
             // A disk that loses writes again and again is not to end all connections each time.
             let lately = self.parted.get().is_some_and(|at| reactor::now() < at + PARTED);
             if !lately {
@@ -138,6 +140,7 @@ impl<T: Transport> Shared<T> {
         unused.0 = None;
         if is_usable {
             self.start.set(start);
+            self.ledger.borrow().losses().resolve();
             if let Some(file) = &mut *self.file.borrow_mut() {
                 let _ = file.set_start(start); // a failure fails the next change
             }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use block::{FlushLedger, Reserve};
+use block::{FlushLedger, LossCounter, Reserve};
 use reactor::JoinHandle;
 
 use crate::balance::{Begun, Estimate, choose};
@@ -228,6 +228,23 @@ impl<T: Transport> Channels<T> {
     pub fn keep_in(&self, mut file: JournalFile) {
         let _ = file.set_start(self.0.start.get()); // a failure fails the next change
         self.0.file.replace(Some(file));
+    }
+
+    /// The losses of acknowledged changes. Those of a server that was restarted are counted before a request is sent to it.
+    pub fn losses(&self) -> LossCounter {
+        self.0.ledger.borrow().losses()
+    }
+
+    /// Ends when the losses are certain; false if they are not in the time of a request.
+    pub async fn resolved(&self) -> bool {
+        let certain = poll_fn(|cx| {
+            if !self.0.ledger.borrow().losses().get().is_in_doubt() {
+                return Poll::Ready(());
+            }
+            self.0.state.borrow_mut().waiters.push(cx.waker().clone());
+            Poll::Pending
+        });
+        reactor::timeout(self.0.settings.timeout, certain).await.is_ok()
     }
 
     /// Has the next flush say that acknowledged writes are lost, since who was told was no flush.

@@ -146,6 +146,14 @@ impl BlockDevice for Forgetful {
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         self.inner.allocation(extent, runs_max)
     }
+
+    fn losses(&self) -> block::Losses {
+        block::Losses::NONE
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// Fails what touches these blocks of 512 bytes.

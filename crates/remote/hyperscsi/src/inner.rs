@@ -394,6 +394,7 @@ impl Inner {
         self.heard = now;
         self.said.clear();
         if let Phase::Down { since, .. } = before {
+            self.record.renewed();
             shared.is_lost.store(false, Relaxed);
             shared.reinstatements.fetch_add(1, Relaxed);
             let away = now.saturating_duration_since(since).as_secs_f64();

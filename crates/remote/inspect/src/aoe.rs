@@ -82,7 +82,7 @@ pub async fn info(url: &str) -> Result<Answer, Failure> {
     let features = [
         (identity.is_extended, "lba48"),
         (identity.has_flush || identity.has_flush_ext, "flush"),
-        (identity.has_write_cache, "write-cache"),
+        (identity.has_write_cache(), "write-cache"),
         (identity.trims, "trim"),
     ];
     let info = DeviceInfo {

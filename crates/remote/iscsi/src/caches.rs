@@ -10,11 +10,12 @@
 //!
 //! Most targets report a reset to every new I_T nexus, whether there was one or not, and some never report
 //! any. A report counts as a loss, and so does a reinstated session, unless the target reports the generation
-//! of its cache (ours does, in VPD page C0h) and that has not changed.
+//! of its cache (ours does, in VPD page C0h) and that has not changed. From the report, or the reinstatement, until the
+//! generation is read the device is in doubt ([`Losses::is_in_doubt`]): reads answered meanwhile may lack acknowledged writes.
 
 use std::sync::Arc;
 
-use block::{DeviceError, Flush, FlushLedger, Lock, StableWrite};
+use block::{DeviceError, Flush, FlushLedger, Lock, LossCounter, Losses, StableWrite};
 use iscsi::pdu::Lun;
 use scsi::{Sense, status};
 
@@ -40,6 +41,8 @@ struct Ledgers {
 struct Entry {
     key: u64,
     lun: Lun,
+    /// In doubt: the session was reinstated, a reset was reported, or a flush was not answered, and the generation has not been
+    /// read since.
     ledger: FlushLedger,
     /// The target reports a write-through cache. Writes are recorded all the same, since that may change.
     write_through: bool,
@@ -51,8 +54,6 @@ struct Entry {
     /// Reports of resets, and of losses of writes.
     resets: u64,
     losses: u64,
-    /// A reset was reported, or a flush was not answered, and the generation has not been read since.
-    is_in_doubt: bool,
 }
 
 /// The ledger of one device, until this is dropped.
@@ -60,6 +61,7 @@ struct Entry {
 pub(crate) struct CachedWrites {
     caches: Arc<Caches>,
     key: u64,
+    losses: LossCounter,
 }
 
 /// The meaning of a command's end for unflushed writes.
@@ -107,19 +109,26 @@ impl Caches {
         let mut ledgers = self.ledgers.lock();
         let key = ledgers.next_key;
         ledgers.next_key += 1;
+        let ledger = FlushLedger::default();
+        let counter = ledger.losses();
         ledgers.entries.push(Entry {
             key,
             lun,
-            ledger: FlushLedger::default(),
+            ledger,
             write_through: false,
             mode_changes: 0,
             asked_at: 0,
             generation: None,
             resets: 0,
             losses: 0,
-            is_in_doubt: false,
         });
-        CachedWrites { caches: Arc::clone(self), key }
+        CachedWrites { caches: Arc::clone(self), key, losses: counter }
+    }
+
+    /// The session was reinstated, by a target that may have been restarted. To be called before the first command of the new
+    /// session is sent.
+    pub(crate) fn renewed(&self) {
+        self.ledgers.lock().entries.iter().for_each(Entry::doubt);
     }
 
     /// Records the end of a command.
@@ -159,21 +168,28 @@ impl Entry {
                 self.write_through = false; // until it has been asked
             }
             // Without a generation there is nothing to compare.
-            CacheEffect::Unanswered => self.is_in_doubt |= self.generation.is_some(),
+            CacheEffect::Unanswered if self.generation.is_none() => {}
+            CacheEffect::Unanswered => self.doubt(),
             CacheEffect::Reset => {
                 self.resets += 1;
                 match self.generation {
-                    Some(_) => self.is_in_doubt = true,
+                    Some(_) => self.doubt(),
                     None => self.lose_cache(),
                 }
             }
             CacheEffect::StorageError => {
                 self.lose_cache();
                 // A generation that changed for this loss must not count as another loss later.
-                self.is_in_doubt |= self.generation.is_some();
+                if self.generation.is_some() {
+                    self.doubt();
+                }
             }
             CacheEffect::Loss => self.lose(),
         }
+    }
+
+    fn doubt(&self) {
+        self.ledger.losses().doubt();
     }
 
     fn lose(&mut self) {
@@ -191,18 +207,23 @@ impl Entry {
 
     /// The present generation. A target without one may have been restarted without a report.
     fn compare(&mut self, now: Option<CacheGeneration>) {
-        self.is_in_doubt = false;
         if self.generation.is_none() || self.generation != now {
             self.lose_cache();
         }
         self.generation = now;
+        self.ledger.losses().resolve();
     }
 }
 
 impl CachedWrites {
     /// Whether the generation must be read.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.with(|entry| entry.is_in_doubt)
+        self.losses().is_in_doubt()
+    }
+
+    /// The losses of unflushed writes.
+    pub(crate) fn losses(&self) -> Losses {
+        self.losses.get()
     }
 
     /// The logical unit was unavailable for a while.

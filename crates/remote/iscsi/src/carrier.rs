@@ -64,6 +64,12 @@ impl CommandRecord {
         Recorded { lun, effect: Effect::from_cdb(cdb, transfer.sent()) }
     }
 
+    /// The session was lost, and another one begins: the target may have been restarted. To be called before a command of that
+    /// one is sent.
+    pub fn renewed(&self) {
+        self.0.renewed();
+    }
+
     /// It has ended.
     pub fn end(&self, command: Recorded, outcome: &Result<Status, CommandError>) {
         self.0.note(command.lun, command.effect, CacheEffect::from_outcome(outcome));

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use block::{
-    Allocation, BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Pending,
+    Allocation, BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Losses, Pending,
     Profile, Run, Slice, StableWrite,
 };
 use iscsi::pdu::{Lun, Residual};
@@ -641,6 +641,21 @@ impl BlockDevice for RemoteLun {
 
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(self.synchronize(None))
+    }
+
+    fn losses(&self) -> Losses {
+        self.cached.losses()
+    }
+
+    /// In a session that was reinstated the command has the device looked at, its generation included.
+    fn resolve_losses(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            if self.cached.is_in_doubt() {
+                self.refresh().await?;
+                self.look_for_loss().await?;
+            }
+            Ok(())
+        })
     }
 
     /// By WRITE SAME with UNMAP, since the UNMAP command guarantees nothing about the content, which this

@@ -109,6 +109,8 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
         durable: true,
         solid_state,
         optimal_transfer: optimal_transfer(block),
+        // A reinstated session and a reported reset count as losses of the cache.
+        loses_unseen: false,
     };
     let write_through = write_cache == Some(false);
     Ok(Probed { geometry, profile, write_through, cache_generation, limits, identity })

@@ -96,6 +96,7 @@ impl Session {
     pub(crate) fn restart(&self, machine: Machine, nexus: Nexus, how: Restart) -> Outage {
         *self.shared.parameters() = machine.parameters().clone();
         *self.shared.nexus() = nexus;
+        self.shared.caches.renewed();
         let outage = self.inner().restart(reactor::now(), machine, how);
         self.shared.epoch.fetch_add(1, Relaxed);
         outage

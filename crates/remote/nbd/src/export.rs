@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry,
-    OptimalTransfer, Pending, Profile, Run, Slice,
+    LossCounter, Losses, OptimalTransfer, Pending, Profile, Run, Slice,
 };
 use channels::{Channelled, Channels, Failed, JournalFile, Owner, Status, Untold};
 use nbd::flags::{allocation, command, transmission};
@@ -37,6 +37,7 @@ pub struct RemoteExport {
     payload_blocks: u64,
     /// A flush was answered that acknowledged writes are lost, and its caller had gone.
     has_lost: Arc<AtomicBool>,
+    losses: LossCounter,
 }
 
 /// A connection to the server, as the kernel sees it.
@@ -82,6 +83,7 @@ impl RemoteExport {
         let longest = export.block_sizes.maximum.clamp(block_size.bytes(), PAYLOAD_BYTES_MAX);
         let leave = async |channels: Rc<Channels<Export>>| channels.close().await;
         Ok(RemoteExport {
+            losses: channels.losses(),
             channels: Resident::new(Rc::new(channels), leave),
             session: Arc::clone(session),
             geometry: Geometry {
@@ -99,6 +101,8 @@ impl RemoteExport {
                 durable: has(transmission::SEND_FLUSH),
                 solid_state: !has(transmission::ROTATIONAL),
                 optimal_transfer: optimal_transfer(preferred, block_size),
+                // Connections that end together count as a loss of the cache.
+                loses_unseen: false,
             },
             payload_blocks: u64::from(longest) >> block_size.shift(),
             has_lost: Arc::default(),
@@ -330,6 +334,20 @@ impl BlockDevice for RemoteExport {
 
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(self.sync())
+    }
+
+    fn losses(&self) -> Losses {
+        self.losses.get()
+    }
+
+    fn resolve_losses(&self) -> Pending<'_, ()> {
+        Box::pin(async {
+            let resolved = async |channels: Rc<Channels<Export>>| channels.resolved().await;
+            match self.channels.with(resolved).await {
+                Some(true) => Ok(()),
+                Some(false) | None => Err(DeviceError::NotReady),
+            }
+        })
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {

@@ -16,7 +16,7 @@ use std::task::{Poll, Waker};
 
 use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba,
-    Pending, Profile, Run, Slice,
+    Losses, Pending, Profile, Run, Slice,
 };
 
 use crate::random::Random;
@@ -432,11 +432,12 @@ impl BlockDevice for Disk {
             durable: true,
             solid_state: true,
             optimal_transfer: None,
+            loses_unseen: false,
         }
     }
 
-    fn losses(&self) -> u64 {
-        self.platter().losses
+    fn losses(&self) -> Losses {
+        Losses::counted(self.platter().losses)
     }
 
     fn read_nowait(&self, extent: Extent, buffer: &mut [u8]) -> bool {

@@ -1,6 +1,8 @@
 //! The initiator of this project (`initiator`) with its recovery, and its NBD client (`nbd_client`) with its channels: block devices
 //! that survive their connections.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use nbd_client::RemoteExport;
 use crate::breaker;
 use crate::checker::{Now, WriteId, WriteKind, Writer};
 use crate::cores::Machine;
+use crate::disk::Disk;
 use crate::nbd;
 use crate::redirector;
 use crate::scenario::{Addition, BLOCK, Feature, Simulation, TARGET, portal};
@@ -94,7 +97,8 @@ async fn live(simulation: Rc<Simulation>, protocol: Protocol, number: u64) {
         let opened = volume.check(|checker| checker.now());
         let simulation = Rc::clone(&simulation);
         let depth = if simulation.has(Feature::Depth) { draw(|random| random.between(1, 16)) } else { 1 };
-        let client = Rc::new(Client { simulation, volume: Rc::clone(&volume), remote, writer, opened });
+        let own = RefCell::default();
+        let client = Rc::new(Client { simulation, volume: Rc::clone(&volume), remote, writer, opened, own });
         let hands: Vec<_> =
             (0..depth).map(|_| Rc::clone(&client)).map(|client| reactor::spawn(client.work())).collect();
         for hand in hands {
@@ -178,6 +182,8 @@ struct Client {
     remote: Remote,
     writer: Writer,
     opened: Now,
+    /// By block: its own latest write that was answered, and the losses that its device knew before that.
+    own: RefCell<BTreeMap<u64, (WriteId, u64)>>,
 }
 
 impl Client {
@@ -224,6 +230,7 @@ impl Client {
         let mut buffer = Buffer::zeroed(blocks as usize * BLOCK);
         volume.check(|checker| checker.fill(id, lba, &mut buffer));
         note(&[42, writer, lba, blocks], || format!("writer {writer}: {id:?} LUN {} {extent}", volume.lun));
+        let losses = self.remote.device().losses().count();
         let request = self.remote.device().write(extent, buffer.share(), Durability::Cached);
         let outcome = match writing::patience(&self.simulation) {
             None => request.await,
@@ -237,6 +244,9 @@ impl Client {
             },
         };
         note(&[43, writer, lba], || format!("writer {writer}: {id:?} ends: {outcome:?}"));
+        if outcome.is_ok() {
+            self.own.borrow_mut().extend((lba..lba + blocks).map(|lba| (lba, (id, losses))));
+        }
         self.settle(id, outcome).await
     }
 
@@ -282,6 +292,7 @@ impl Client {
         let (volume, writer) = (&self.volume, self.writer);
         let begun = volume.check(|checker| checker.begin_read(extent.lba.0, extent.blocks.0));
         let buffer = Buffer::zeroed(extent.blocks.0 as usize * BLOCK);
+        let own = self.own.borrow().clone();
         let reading = self.remote.device().read(extent, buffer);
         let outcome = match self.remote {
             Remote::Lun(_) if self.simulation.with(Addition::Breaks) => {
@@ -301,7 +312,31 @@ impl Client {
         let data = outcome?;
         note(&[46, writer, extent.lba.0], || format!("writer {writer} reads LUN {} {extent}", volume.lun));
         volume.check_read(writer, begun, extent.lba.0, &data);
+        self.check_doubt(&own, extent.lba.0, &data).await;
         Ok(())
+    }
+
+    /// One that chooses among copies relies on this: a device that returns less than it has acknowledged knows that it has lost
+    /// something, or that it may have. `own` are its writes that had been answered when the read began.
+    async fn check_doubt(&self, own: &BTreeMap<u64, (WriteId, u64)>, lba: u64, data: &[u8]) {
+        let device = self.remote.device();
+        let is_unknown = device.losses().is_in_doubt() && device.resolve_losses().await.is_err();
+        let losses = device.losses();
+        if is_unknown || losses.is_in_doubt() || self.volume.disk().is_some_and(Disk::lies) {
+            return;
+        }
+        for (block, lba) in data.chunks(BLOCK).zip(lba..) {
+            let Some((id, before)) = own.get(&lba).filter(|(_, before)| *before == losses.count()) else {
+                continue;
+            };
+            if self.volume.check(|checker| checker.lacks(lba, block, *id)) {
+                let (writer, lun) = (self.writer, self.volume.lun);
+                universe::fault(format!(
+                    "LUN {lun}, block {lba}: writer {writer} reads less than it was acknowledged ({id:?}), and its device knows of {before} \
+                     losses as before"
+                ));
+            }
+        }
     }
 
     async fn flush(&self) -> Result<(), DeviceError> {

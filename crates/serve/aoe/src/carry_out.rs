@@ -9,7 +9,10 @@ use std::rc::Rc;
 use std::sync::LazyLock;
 use std::time::Instant;
 
-use aoe::{Ata, AtaError, AtaOperation, Body, ErrorCode, Frame, Header, Identity, SECTOR_BYTES, TrimRanges};
+use aoe::{
+    Ata, AtaError, AtaOperation, Body, ErrorCode, Frame, Header, Identity, SECTOR_BYTES, TrimRanges,
+    WriteCache,
+};
 use block::{Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent, bytewise};
 use reactor::{DatagramAddress, MacAddress};
 use server::{Charge, Operation, Span, Ticket, Traffic, Unserved};
@@ -496,7 +499,12 @@ impl CoreSlot {
             is_extended: true,
             has_flush: true,
             has_flush_ext: true,
-            has_write_cache: profile.volatile_cache,
+            // Memory loses what it has acknowledged with its server, too.
+            write_cache: if profile.volatile_cache || !profile.durable {
+                WriteCache::On
+            } else {
+                WriteCache::Off
+            },
             trims: profile.thin,
             trim_sectors_max: TRIM_SECTORS_MAX,
             physical_exponent: (physical / SECTOR_BYTES as u64).trailing_zeros() as u8,

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::forward;
-use crate::{Blocks, Buffer, DeviceError, Extent, Geometry, Region, Slice, WholeBlocks};
+use crate::{Blocks, Buffer, DeviceError, Extent, Geometry, Losses, Region, Slice, WholeBlocks};
 
 /// An outstanding request. It runs on the thread that polls it, and a thread-bound reactor serves it: not
 /// `Send`.
@@ -61,6 +61,9 @@ impl OptimalTransfer {
         let shorter = |blocks: Blocks| Blocks(blocks.0 << shift);
         OptimalTransfer { granularity: shorter(self.granularity), length: shorter(self.length) }
     }
+    /// Its cache can lose acknowledged writes without a report: [`BlockDevice::losses`] does not count them, and no flush
+    /// fails. Who chooses among copies must not use such a device.
+    pub loses_unseen: bool,
 }
 
 /// Whether blocks are allocated.
@@ -168,12 +171,24 @@ pub trait BlockDevice: Send + Sync {
     fn flush(&self) -> Pending<'_, ()>;
 
     /// Number of times that acknowledged writes were lost, or may have been: every failed sync and write-back
-    /// counts, whichever request caused it, even a dropped one. Never decreases. A flush reports failures
-    /// during the flush only. To learn of earlier ones, compare this count with its value at the last report
-    /// ([`crate::SingleUser`] does so for one user). A device that does not count reports losses by failing
-    /// flushes alone ([`DeviceError::is_loss`]).
-    fn losses(&self) -> u64 {
-        0
+    /// counts, whichever request caused it, even a dropped one, and so does a server that has lost its cache. Never decreases.
+    /// A flush that fails with a loss ([`DeviceError::is_loss`]) has counted it, and need not fail for earlier ones. To learn of
+    /// those, compare this count with its value at the last report ([`crate::SingleUser`] does so for one user).
+    ///
+    /// A device whose server may have lost its cache is in doubt from the moment that it knows of that: before any read of
+    /// the renewed session is answered. What such a read returns may be old, so that whoever chooses among copies has the doubt
+    /// resolved before it counts.
+    fn losses(&self) -> Losses;
+
+    /// Ends once [`BlockDevice::losses`] is certain, if it is in doubt: the server was asked. An error says that it could not be.
+    fn resolve_losses(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            // A device that is never in doubt. A layer that passes a doubt on passes this on as well (`forward!` does).
+            match self.losses().is_in_doubt() {
+                false => Ok(()),
+                true => Err(DeviceError::NotReady),
+            }
+        })
     }
 
     /// Deallocates whole granules within the extent; on thin devices the blocks of the extent read as zeros
@@ -218,9 +233,7 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// Ends once no request dropped before this call can touch the medium any more.
-    fn quiesced(&self) -> Pending<'_, ()> {
-        Box::pin(async { Ok(()) })
-    }
+    fn quiesced(&self) -> Pending<'_, ()>;
 }
 
 /// A shared device is a device: layers take either.

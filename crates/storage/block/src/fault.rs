@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use crate::forward;
 use crate::{
-    BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Lock, Pending, Run, Sleeper, Slice, Space,
+    BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Lock, LossCounter, Losses, Pending, Run,
+    Sleeper, Slice, Space,
 };
 
 /// The effect of a fault.
@@ -220,13 +221,13 @@ pub struct Fault<D> {
     sleeper: Arc<dyn Sleeper>,
     control: FaultControl,
     /// Flushes that were made to fail with a loss.
-    losses: AtomicU64,
+    losses: LossCounter,
 }
 
 impl<D: BlockDevice> Fault<D> {
     /// `inner`, without faults until `control` sets them.
     pub fn new(inner: D, sleeper: Arc<dyn Sleeper>, control: FaultControl) -> Fault<D> {
-        Fault { inner, sleeper, control, losses: AtomicU64::new(0) }
+        Fault { inner, sleeper, control, losses: LossCounter::default() }
     }
 
     /// Applies the rules' delays; returns their other effect on the request: `None`, `Fail` or `Short`.
@@ -313,14 +314,20 @@ impl<D: BlockDevice> BlockDevice for Fault<D> {
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async {
             self.pass_or_fail(Requests::Flushes, None).await.inspect_err(|error| {
-                self.losses.fetch_add(u64::from(error.is_loss()), Ordering::SeqCst);
+                if error.is_loss() {
+                    self.losses.count();
+                }
             })?;
             self.inner.flush().await
         })
     }
 
-    fn losses(&self) -> u64 {
-        self.inner.losses() + self.losses.load(Ordering::SeqCst)
+    fn losses(&self) -> Losses {
+        self.inner.losses().and(self.losses.get())
+    }
+
+    fn resolve_losses(&self) -> Pending<'_, ()> {
+        self.inner.resolve_losses()
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
@@ -453,10 +460,10 @@ mod tests {
             control.fail(error);
             let write = device.write(Extent::new(0, 1), ones(1), Durability::Stable);
             assert_eq!((ready(write), ready(device.flush())), (Err(error), Err(error)));
-            assert_eq!(device.losses(), losses);
+            assert_eq!(device.losses().count(), losses);
         }
         control.pass();
-        assert_eq!((ready(device.flush()), device.losses()), (Ok(()), 1));
+        assert_eq!((ready(device.flush()), device.losses().count()), (Ok(()), 1));
     }
 
     #[test]

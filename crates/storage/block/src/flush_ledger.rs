@@ -15,10 +15,10 @@
 //!
 //! Which events may have lost writes depends on the protocol: the client decides, the ledger only counts.
 
-use crate::DeviceError;
+use crate::{DeviceError, LossCounter};
 
 /// The writes of one user of one device.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct FlushLedger {
     /// The number of the next flush, which covers all writes so far.
     next: u64,
@@ -27,7 +27,7 @@ pub struct FlushLedger {
     /// The highest number of a flush that succeeded.
     flushed: u64,
     /// Losses of unflushed writes, as far as is known.
-    losses: u64,
+    losses: LossCounter,
     /// Losses reported to the user.
     reported: u64,
 }
@@ -49,11 +49,20 @@ pub struct StableWrite {
 
 impl Default for FlushLedger {
     fn default() -> FlushLedger {
-        FlushLedger { next: 1, written: 0, flushed: 0, losses: 0, reported: 0 }
+        FlushLedger { next: 1, written: 0, flushed: 0, losses: LossCounter::default(), reported: 0 }
     }
 }
 
 impl FlushLedger {
+    /// The losses, for whoever asks the device for them ([`BlockDevice::losses`](crate::BlockDevice::losses)).
+    pub fn losses(&self) -> LossCounter {
+        self.losses.clone()
+    }
+
+    fn lost(&self) -> u64 {
+        self.losses.get().count()
+    }
+
     /// A write was acknowledged and may be in a volatile cache.
     pub fn note_write(&mut self) {
         self.written = self.next;
@@ -68,7 +77,7 @@ impl FlushLedger {
     pub fn note_loss(&mut self) -> bool {
         let lost = self.has_unflushed();
         if lost {
-            self.losses += 1;
+            self.losses.count();
             self.written = 0; // the next loss can only concern what is written from now on
         }
         lost
@@ -91,18 +100,18 @@ impl FlushLedger {
     /// whether or not the caller still waited for it.
     pub fn report(&mut self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
         let ended = match answer {
-            Ok(()) if self.losses > flush.reported => Err(DeviceError::WritesLost),
+            Ok(()) if self.lost() > flush.reported => Err(DeviceError::WritesLost),
             ended => ended,
         };
         if matches!(ended, Err(DeviceError::WritesLost | DeviceError::NoSpace)) {
-            self.reported = self.losses;
+            self.reported = self.lost();
         }
         ended
     }
 
     /// Begins a write that must be durable when it ends.
     pub fn begin_stable_write(&self) -> StableWrite {
-        StableWrite { losses: self.losses }
+        StableWrite { losses: self.lost() }
     }
 
     /// Ends the flush after a stable write. Only losses since the write began are reported to its caller;
@@ -114,7 +123,7 @@ impl FlushLedger {
         answer: Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
         self.note_answer(flush, answer)?;
-        if self.losses > write.losses { Err(DeviceError::WritesLost) } else { Ok(()) }
+        if self.lost() > write.losses { Err(DeviceError::WritesLost) } else { Ok(()) }
     }
 
     /// Notes the device's result of a flush, and reports it to nobody: without [`report`](Self::report) the next flush that
@@ -124,10 +133,10 @@ impl FlushLedger {
         match answer {
             Ok(()) => self.flushed = self.flushed.max(flush.number),
             Err(DeviceError::Unwritable(_) | DeviceError::WritesLost) => {
-                self.losses += 1;
+                self.losses.count();
                 return Err(DeviceError::WritesLost);
             }
-            Err(DeviceError::NoSpace) => self.losses += 1,
+            Err(DeviceError::NoSpace) => self.losses.count(),
             Err(_) => {} // whether anything was flushed is not known, and nothing says that anything is lost
         }
         answer

@@ -85,9 +85,14 @@ macro_rules! forward {
             ($inner).compare_and_write(extent, expected, data)
         }
     };
+    // Nobody passes one on without the other.
     (@losses $self:ident, $inner:expr) => {
-        fn losses(&$self) -> u64 {
+        fn losses(&$self) -> $crate::Losses {
             ($inner).losses()
+        }
+
+        fn resolve_losses(&$self) -> $crate::Pending<'_, ()> {
+            ($inner).resolve_losses()
         }
     };
     (@unmap $self:ident, $inner:expr) => {

@@ -24,6 +24,7 @@ mod flush_ledger;
 mod forward;
 mod limit;
 mod lock;
+mod losses;
 mod null;
 mod part;
 mod permits;
@@ -54,6 +55,7 @@ pub use limit::{Limit, Rate};
 #[cfg(feature = "interleave")]
 pub use lock::set_interleaving;
 pub use lock::{Lock, LockGuard};
+pub use losses::{LossCounter, Losses};
 pub use null::Null;
 pub use part::Part;
 pub use permits::{Permit, Permits};

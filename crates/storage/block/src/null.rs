@@ -1,8 +1,8 @@
 //! A device that stores nothing and takes no time, to measure the layers above it.
 
 use crate::{
-    Allocation, BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending, Profile,
-    Run, Slice,
+    Allocation, BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Losses, Pending,
+    Profile, Run, Slice,
 };
 
 /// Discards writes; reads as zeros. Each request ends in its first poll.
@@ -40,7 +40,12 @@ impl BlockDevice for Null {
             durable: false,
             solid_state: true,
             optimal_transfer: None,
+            loses_unseen: false,
         }
+    }
+
+    fn losses(&self) -> Losses {
+        Losses::NONE
     }
 
     fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
@@ -70,6 +75,10 @@ impl BlockDevice for Null {
         let hole = Run { extent, allocation: Allocation::Deallocated };
         let runs = if extent.is_empty() { Vec::new() } else { vec![hole] };
         Box::pin(async move { self.done(extent, None, runs) })
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(async { Ok(()) })
     }
 }
 

@@ -18,7 +18,7 @@ pub struct SingleUser<D> {
 impl<D: BlockDevice> SingleUser<D> {
     /// `inner`, for a user who has written nothing yet.
     pub fn new(inner: D) -> SingleUser<D> {
-        let reported = AtomicU64::new(inner.losses());
+        let reported = AtomicU64::new(inner.losses().count());
         SingleUser { inner, reported }
     }
 
@@ -38,7 +38,7 @@ impl<D: BlockDevice> SingleUser<D> {
             Err(error) if !error.is_loss() => return ended,
             Ok(()) | Err(_) => {}
         }
-        let losses = self.inner.losses();
+        let losses = self.inner.losses().count();
         self.reported.fetch_max(losses, Ordering::AcqRel);
         if losses > reported { ended.and(Err(DeviceError::WritesLost)) } else { ended }
     }

@@ -183,6 +183,14 @@ impl BlockDevice for Disk {
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         self.zeros.allocation(extent, runs_max)
     }
+
+    fn losses(&self) -> block::Losses {
+        block::Losses::NONE
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// Whether the disk may be overwritten, and what is asked about it.

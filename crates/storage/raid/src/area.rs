@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use block::{BlockDevice, Blocks, DeviceError, Durability, Extent, Geometry, Lock, Slice};
 
-use crate::members::{Member, Members};
+use crate::members::{Member, Members, certain_losses};
 use crate::operations::{all, first_error};
 
 /// A copy of the area of a journal or a bitmap.
@@ -45,7 +45,7 @@ impl Copy {
             None => None,
         };
         let device = Arc::clone(&copy.device);
-        Some(Copy { losses: device.losses(), device, member })
+        Some(Copy { losses: device.losses().count(), device, member })
     }
 }
 
@@ -142,11 +142,14 @@ impl Area {
 
     /// Whether the copy has it; false if its member has failed, and that is recorded.
     async fn write_copy(&self, copy: &Copy, extent: Extent, data: &Slice) -> Result<bool, DeviceError> {
-        let result = copy.device.write(extent, data.clone(), Durability::Stable).await;
+        let result = match copy.device.write(extent, data.clone(), Durability::Stable).await {
+            Ok(()) => certain_losses(&*copy.device).await,
+            Err(error) => Err(error),
+        };
         let error = match result {
             // What was reported to a flush beside this write may have been of this write.
-            Ok(()) if copy.device.losses() == copy.losses => return Ok(true),
-            Ok(()) => DeviceError::WritesLost,
+            Ok(losses) if losses == copy.losses => return Ok(true),
+            Ok(_) => DeviceError::WritesLost,
             Err(error) => error,
         };
         match &copy.member {

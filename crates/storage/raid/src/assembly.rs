@@ -312,6 +312,7 @@ fn profile(layout: &Layout, members: &[Option<MemberDevice>], protection: &Prote
         durable: all(|profile| profile.durable),
         solid_state: all(|profile| profile.solid_state),
         optimal_transfer: optimal_transfer(layout),
+        loses_unseen: any(|profile| profile.loses_unseen),
     }
 }
 
@@ -451,6 +452,9 @@ async fn open_bitmap(
                 return Err(AssemblyError::DataMayBeWrong { regions });
             }
             set.members.started().await?;
+            // An earlier run may have left writes in the cache of a member's server, whose loss this run would not notice. They are
+            // on stable storage before they are copied to other members.
+            set.members.flush().await?;
             intent.write_all().await?;
         }
         Origin::New => intent.format(true).await?,

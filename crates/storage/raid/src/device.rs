@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use block::{
-    Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Pending, Profile, Run, Slice,
+    Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Losses, Pending, Profile,
+    Run, Slice,
 };
 
 use crate::assembly::{Assembly, AssemblyError, assemble};
@@ -340,8 +341,12 @@ impl BlockDevice for RaidDevice {
     }
 
     /// Those of members that the set cannot do without. A member that it can do without fails instead.
-    fn losses(&self) -> u64 {
+    fn losses(&self) -> Losses {
         self.set.members.losses()
+    }
+
+    fn resolve_losses(&self) -> Pending<'_, ()> {
+        Box::pin(self.set.members.resolve_losses())
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {

@@ -3,6 +3,8 @@
 //! A member that fails a request is marked failed if all data are still there without it. Before any write that it
 //! missed is acknowledged, that is on stable storage ([`MetadataStore`]): after a restart it is not read. A member
 //! that has lost acknowledged writes ([`BlockDevice::losses`]) is treated alike, since its content is stale.
+//! Nothing that was read from a member counts before it is certain that this member has lost nothing: what a member in doubt
+//! returns may be old, and would be written to the others with the next block that is changed in part.
 //!
 //! A member that another host has taken over ([`DeviceError::Fenced`], [`DeviceError::Reserved`]) has not failed: that host may be
 //! running the set, and going on without the member would make two sets of it. The whole set leaves service, for reads too, and nothing is
@@ -16,7 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lba, Lock, Sleeper, Slice};
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lba, Lock, Losses, Sleeper, Slice};
 
 use crate::locks::ExtentLocks;
 use crate::lost::{LOST_MAX, LOST_RECORDED_MAX};
@@ -84,8 +86,8 @@ struct Slot {
     secured: u64,
     /// Number of devices that have been in this slot.
     incarnation: u64,
-    /// Its losses when it was known to be in sync.
-    losses: u64,
+    /// Its losses when it was known to be in sync: a count, so that a member in doubt differs from it.
+    losses: Losses,
     /// Average time of a read in nanoseconds, and outstanding reads.
     latency_ns: u64,
     reads: u64,
@@ -96,7 +98,7 @@ struct Slot {
 pub(crate) struct Member {
     pub(crate) index: usize,
     incarnation: u64,
-    losses: u64,
+    losses: Losses,
     pub(crate) device: Arc<dyn BlockDevice>,
     summed: Option<Arc<Summed>>,
 }
@@ -133,7 +135,7 @@ impl Members {
             let summed = member.as_ref().and_then(MemberDevice::summed);
             let device = member.map(|member| member.device());
             let secured = if let MemberState::Rebuilding { done } = state { done } else { 0 };
-            let losses = device.as_ref().map_or(0, |device| device.losses());
+            let losses = device.as_ref().map_or(Losses::NONE, known_losses);
             Slot { device, summed, state, secured, incarnation: 0, losses, latency_ns: 0, reads: 0 }
         };
         let slots: Vec<Slot> = devices.into_iter().zip(&states.members).map(slot).collect();
@@ -455,8 +457,16 @@ impl Members {
                 };
             }
         };
-        if member.has_lost_nothing() {
-            return result;
+        match member.has_lost_nothing().await {
+            Ok(true) => return result,
+            Ok(false) => {}
+            // Its server does not tell what it has lost.
+            Err(error) => {
+                return match self.fail(member, Cause::Read(error)).await {
+                    Ok(()) => Err(Unread::Lacking),
+                    Err(error) => Err(Unread::Bad(error)),
+                };
+            }
         }
         // Blocks that were lost do not fit their checksums, either.
         match self.fail(member, Cause::LostWrites).await {
@@ -506,14 +516,15 @@ impl Members {
     }
 
     async fn flush_one(self: &Arc<Self>, member: Member) -> Result<(), DeviceError> {
-        let before = member.device.losses();
+        let before = member.device.losses().count();
         if let Err(error) = member.device.flush().await {
             return self.write_failed(&member, error).await;
         }
-        let after = member.device.losses();
-        if after == member.losses {
-            return Ok(());
-        }
+        let after = match certain_losses(&*member.device).await {
+            Ok(losses) if losses == member.losses.count() => return Ok(()),
+            Ok(losses) => losses,
+            Err(error) => return self.write_failed(&member, error).await,
+        };
         self.fail(&member, Cause::LostWrites).await?;
         // One that stays lacks what it has lost. Losses from before the flush are only counted.
         if self.is_present(&member) && after != before { Err(DeviceError::WritesLost) } else { Ok(()) }
@@ -526,17 +537,28 @@ impl Members {
     }
 
     /// The losses of members that the set cannot do without.
-    pub(crate) fn losses(&self) -> u64 {
+    pub(crate) fn losses(&self) -> Losses {
         let slots = self.slots.lock();
-        self.losses.load(Ordering::Acquire) + self.needed_losses(&slots)
+        Losses::counted(self.losses.load(Ordering::Acquire)).and(self.needed_losses(&slots))
     }
 
-    fn needed_losses(&self, slots: &[Slot]) -> u64 {
+    fn needed_losses(&self, slots: &[Slot]) -> Losses {
         let needed = slots.iter().enumerate().filter(|(index, _)| !self.survives_without(slots, *index));
         let lost = |slot: &Slot| {
-            slot.device.as_ref().map_or(0, |device| device.losses().saturating_sub(slot.losses))
+            slot.device.as_ref().map_or(Losses::NONE, |device| device.losses().since(slot.losses))
         };
-        needed.filter(|(_, slot)| slot.state != MemberState::Failed).map(|(_, slot)| lost(slot)).sum()
+        let needed = needed.filter(|(_, slot)| slot.state != MemberState::Failed);
+        needed.map(|(_, slot)| lost(slot)).fold(Losses::NONE, Losses::and)
+    }
+
+    /// Makes the losses of all members certain. A member that cannot say has failed.
+    pub(crate) async fn resolve_losses(self: &Arc<Self>) -> Result<(), DeviceError> {
+        for member in self.all_present() {
+            if let Err(error) = certain_losses(&*member.device).await {
+                self.fail(&member, Cause::Read(error)).await?;
+            }
+        }
+        Ok(())
     }
 
     fn survives_without(&self, slots: &[Slot], index: usize) -> bool {
@@ -617,7 +639,7 @@ impl Members {
                 return Ok(false);
             }
             let device = member.device();
-            slot.losses = device.losses();
+            slot.losses = known_losses(&device);
             slot.device = Some(device);
             slot.summed = member.summed();
             slot.state = MemberState::Rebuilding { done: 0 };
@@ -661,9 +683,9 @@ impl Members {
                 // Members that were needed until now are counted anew.
                 let needed: Vec<usize> =
                     (0..slots.len()).filter(|index| !self.survives_without(&slots, *index)).collect();
-                self.losses.fetch_add(self.needed_losses(&slots), Ordering::AcqRel);
+                self.losses.fetch_add(self.needed_losses(&slots).count(), Ordering::AcqRel);
                 for index in needed {
-                    slots[index].losses = slots[index].device.as_ref().map_or(0, |device| device.losses());
+                    slots[index].losses = slots[index].device.as_ref().map_or(Losses::NONE, known_losses);
                 }
                 slots[member.index].state = MemberState::InSync;
             }
@@ -681,7 +703,7 @@ impl Members {
             if flushed.is_err_and(|error| self.note_ownership(error).is_err()) {
                 return;
             }
-            let is_secure = flushed.is_ok() && member.has_lost_nothing();
+            let is_secure = flushed.is_ok() && member.has_lost_nothing().await == Ok(true);
             let mut slots = self.slots.lock();
             let slot = &mut slots[member.index];
             match (slot.incarnation == member.incarnation, is_secure) {
@@ -762,11 +784,37 @@ impl Members {
 }
 
 impl Member {
-    /// Whether all that it has acknowledged since it was in sync is still there.
-    pub(crate) fn has_lost_nothing(&self) -> bool {
+    /// Whether all that it has acknowledged since it was in sync is still there, as far as is known without asking. False of one
+    /// in doubt.
+    pub(crate) fn is_certain(&self) -> bool {
         self.device.losses() == self.losses
     }
+
+    /// Whether all that it has acknowledged since it was in sync is still there. One in doubt is asked.
+    async fn has_lost_nothing(&self) -> Result<bool, DeviceError> {
+        Ok(self.is_certain() || certain_losses(&*self.device).await? == self.losses.count())
+    }
 }
+
+/// The losses that are known. If there is one more, it is found when the device is read or flushed next.
+fn known_losses(device: &Arc<dyn BlockDevice>) -> Losses {
+    Losses::counted(device.losses().count())
+}
+
+/// The losses of a device, which is asked if it is in doubt.
+pub(crate) async fn certain_losses(device: &dyn BlockDevice) -> Result<u64, DeviceError> {
+    for _ in 0..DOUBTS_MAX {
+        let losses = device.losses();
+        if !losses.is_in_doubt() {
+            return Ok(losses.count());
+        }
+        device.resolve_losses().await?;
+    }
+    Err(DeviceError::NotReady)
+}
+
+/// A server that is renewed again while it is asked, so often, is not waited for.
+const DOUBTS_MAX: u32 = 8;
 
 impl Slot {
     fn member(&self, index: usize) -> Option<Member> {

@@ -78,7 +78,7 @@ impl Set {
         let (member, extent) = self.place(piece.stripe, strip, &piece.columns());
         self.members
             .holder(member, piece.stripe)
-            .is_some_and(|member| member.device.read_nowait(extent, buffer) && member.has_lost_nothing())
+            .is_some_and(|member| member.device.read_nowait(extent, buffer) && member.is_certain())
             // Looked at last, so that what was lost meanwhile is not returned.
             && self.members.lost_of(member, extent).is_none()
     }

@@ -17,7 +17,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lba, Lock, Pending, Run, Slice, Space};
+use block::{
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Lba, Lock, Losses, Pending, Run, Slice, Space,
+};
 use crc_fast::crc32_iscsi;
 
 use crate::locks::{ExtentLocks, Locked};
@@ -499,7 +501,16 @@ impl State {
 }
 
 impl BlockDevice for Summed {
-    block::forward!(self => self.data(); geometry, profile, losses, allocated_bytes, take_os_error);
+    block::forward!(self => self.data(); geometry, profile, allocated_bytes, take_os_error);
+
+    fn losses(&self) -> Losses {
+        self.data().losses()
+    }
+
+    fn resolve_losses(&self) -> Pending<'_, ()> {
+        let data = self.data();
+        Box::pin(async move { data.resolve_losses().await })
+    }
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         let data = self.data();

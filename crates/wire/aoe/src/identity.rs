@@ -20,8 +20,8 @@ pub struct Identity {
     pub has_flush: bool,
     /// Word 83, bit 13: FLUSH CACHE EXT.
     pub has_flush_ext: bool,
-    /// Word 85, bit 5: acknowledged writes may be in a cache that a flush empties.
-    pub has_write_cache: bool,
+    /// Words 82 and 85, bit 5.
+    pub write_cache: WriteCache,
     /// Word 169, bit 0: DATA SET MANAGEMENT with TRIM; word 69, bits 14 and 5: what it deallocates reads as zeros.
     pub trims: bool,
     /// Word 105: sectors of ranges that one such command takes; 0 if it does not say.
@@ -30,6 +30,18 @@ pub struct Identity {
     pub physical_exponent: u8,
     /// Word 217: 1 is a device without spinning parts.
     pub is_solid_state: bool,
+}
+
+/// Whether acknowledged writes may be in a cache that a flush empties.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WriteCache {
+    /// The device does not say: word 82 has no bit for it. Some servers with a cache leave both words empty.
+    #[default]
+    Unknown,
+    /// There could be one, and it is switched off: what is acknowledged is on stable storage.
+    Off,
+    /// They may be.
+    On,
 }
 
 const LBA28_SECTORS_MAX: u64 = 0x0fff_ffff;
@@ -48,6 +60,11 @@ const SOLID_STATE: u16 = 1;
 const SIGNATURE: u8 = 0xa5;
 
 impl Identity {
+    /// Whether it says that it has one.
+    pub fn has_write_cache(&self) -> bool {
+        self.write_cache == WriteCache::On
+    }
+
     /// Reads the sector.
     pub fn parse(sector: &[u8; IDENTITY_BYTES]) -> Identity {
         let word = |at: usize| u16::from_le_bytes([sector[2 * at], sector[2 * at + 1]]);
@@ -72,7 +89,11 @@ impl Identity {
             is_extended,
             has_flush: has(valid(83), FLUSH),
             has_flush_ext: has(valid(83), FLUSH_EXT),
-            has_write_cache: has(word(85), WRITE_CACHE),
+            write_cache: match (has(word(82), WRITE_CACHE), has(word(85), WRITE_CACHE)) {
+                (_, true) => WriteCache::On,
+                (true, false) => WriteCache::Off,
+                (false, false) => WriteCache::Unknown,
+            },
             trims: has(word(169), 1) && has(word(69), TRIM_READS_THE_SAME) && has(word(69), TRIM_READS_ZEROS),
             trim_sectors_max: word(105),
             physical_exponent: if has(physical, SEVERAL_PER_PHYSICAL) { (physical & 0x0f) as u8 } else { 0 },
@@ -101,13 +122,13 @@ impl Identity {
         (words[60], words[61]) = (lba28 as u16, (lba28 >> 16) as u16);
         words[69] = flag(self.trims, TRIM_READS_THE_SAME | TRIM_READS_ZEROS);
         words[80] = 0x03f0; // ATA8-ACS to ACS-3 and those before
-        words[82] = flag(self.has_write_cache, WRITE_CACHE);
+        words[82] = flag(self.write_cache != WriteCache::Unknown, WRITE_CACHE);
         let sets = flag(self.is_extended, EXTENDED)
             | flag(self.has_flush, FLUSH)
             | flag(self.has_flush_ext, FLUSH_EXT);
         words[83] = VALID | sets;
         words[84] = VALID;
-        words[85] = words[82];
+        words[85] = flag(self.write_cache == WriteCache::On, WRITE_CACHE);
         words[86] = sets;
         words[87] = VALID;
         if self.is_extended {
@@ -145,7 +166,7 @@ mod tests {
             is_extended: true,
             has_flush: true,
             has_flush_ext: true,
-            has_write_cache: true,
+            write_cache: WriteCache::On,
             trims: true,
             trim_sectors_max: 1,
             physical_exponent: 3,
@@ -160,6 +181,14 @@ mod tests {
         );
         assert_eq!(&sector[54..62], b"ILENARET", "characters are swapped in each word");
         assert_eq!(Identity::parse(&[0xff; IDENTITY_BYTES]).sectors, u64::from(u32::MAX), "nothing is valid");
+    }
+
+    #[test]
+    fn a_cache_that_is_off_is_told_from_one_that_nothing_is_said_of() {
+        for write_cache in [WriteCache::Unknown, WriteCache::Off, WriteCache::On] {
+            let identity = Identity { write_cache, ..Identity::default() };
+            assert_eq!(Identity::parse(&identity.bytes()), identity);
+        }
     }
 
     #[test]

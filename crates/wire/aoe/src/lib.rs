@@ -28,7 +28,7 @@ pub use address::{Address, NotAnAddress};
 pub use ata::{Ata, AtaError, AtaOperation, Status, TRIM_RANGE_SECTORS_MAX, TrimRanges, write_trim_ranges};
 pub use config::{CONFIG_BYTES_MAX, Config, ConfigCommand};
 pub use frame::{Body, ErrorCode, Frame, Header, Malformed};
-pub use identity::{IDENTITY_BYTES, Identity};
+pub use identity::{IDENTITY_BYTES, Identity, WriteCache};
 pub use lists::{MacList, Mask, MaskDirective, MaskError, Reserve, ReserveCommand};
 
 /// The EtherType (AoEr11 section 2).

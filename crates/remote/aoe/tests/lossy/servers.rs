@@ -84,6 +84,7 @@ impl BlockDevice for Disk {
             durable: true,
             solid_state: true,
             optimal_transfer: None,
+            loses_unseen: false,
         }
     }
 
@@ -125,6 +126,10 @@ impl BlockDevice for Disk {
 
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async { Ok::<(), DeviceError>(()) })
+    }
+
+    fn losses(&self) -> block::Losses {
+        block::Losses::NONE
     }
 }
 

@@ -12,7 +12,7 @@ use volume::backend::{Opening, Undo};
 use volume::spec::{Bytes, Spec};
 
 use super::status::status;
-use super::{Raid, STRIP, file_of, is_set, named};
+use super::{Raid, STRIP, check_losses_are_seen, file_of, is_set, named};
 use crate::remote::random;
 use crate::{Failure, Overwritten, opening};
 
@@ -84,6 +84,7 @@ async fn created(
             create_inner(spec, consent, opening).await?;
         }
         let device = spec.open(opening).await.map_err(Failure::from)?;
+        check_losses_are_seen(level, spec, device.as_ref())?;
         disks.push(Disk { name: spec.to_string(), device });
     }
     let record = record(level, strip, members.len(), &disks, creation).await?;
@@ -287,6 +288,7 @@ pub(super) async fn new_member(
         return Err(Failure::refused(format_args!("{with} forgets its data, and the set does not")));
     }
     let device = with.open(opening).await.map_err(Failure::from)?;
+    check_losses_are_seen(record.level, with, device.as_ref())?;
     let (geometry, needed) = (device.geometry(), record.areas.end());
     if geometry.block_size != record.block_size || geometry.bytes() < needed {
         return Err(Failure::refused(format_args!(

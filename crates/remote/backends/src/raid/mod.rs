@@ -18,10 +18,11 @@ mod status;
 mod stopped;
 mod upkeep;
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::path::Path;
 use std::sync::Arc;
 
+use block::BlockDevice;
 use raid::Level;
 use volume::backend::{Backend, Kind, Opened, Opening, Options};
 use volume::spec::{Bytes, Problem, Spec, Time, Written};
@@ -73,6 +74,19 @@ kinds! {
     RAID5, "raid5", Level::Raid5, "raid5:STRIP:[VOLUME, …]", "the same: with parity, so that any one may fail";
     RAID6, "raid6", Level::Raid6, "raid6:STRIP:[VOLUME, …]", "the same: with two parities, so that any two may fail";
     RAID10, "raid10", Level::Raid10, "raid10:STRIP:[VOLUME, …]", "the same: two copies of each strip, on neighbours";
+}
+
+/// Refuses a disk that a set with copies or parity could read old data from without knowing it. Such data would be written to the
+/// other members, too.
+fn check_losses_are_seen(level: Level, name: &impl Display, device: &dyn BlockDevice) -> Result<(), Failure> {
+    if level == Level::Raid0 || !device.profile().loses_unseen {
+        return Ok(());
+    }
+    Err(Failure::refused(format_args!(
+        "{name} may have a write cache, and its protocol does not show when the server has lost it: after a restart of that server the \
+         set would read old data, and copy it to the other members. Export the disk by iSCSI, NBD or HyperSCSI, or switch its write \
+         cache off; `?cache-loss-unseen` behind its URL accepts the risk"
+    )))
 }
 
 #[derive(Debug)]

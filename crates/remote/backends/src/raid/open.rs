@@ -20,7 +20,7 @@ use super::overlay::Overlay;
 use super::progress::Throttle;
 use super::running::{self, Facts, Names, Parts, Running};
 use super::upkeep::{self, Spare, Upkeep};
-use super::{LOST, Raid, STRIP, WRONG, file_of, is_set};
+use super::{LOST, Raid, STRIP, WRONG, check_losses_are_seen, file_of, is_set};
 use crate::Failure;
 use crate::remote::random;
 
@@ -325,6 +325,9 @@ impl Raid {
         };
         if !opening.read_only {
             check_ownership(&members.disks, &candidates)?;
+            for Disk { name, device } in &members.disks {
+                check_losses_are_seen(self.level, name, device.as_ref())?;
+            }
         }
         let found = found.map_err(|refusal| Failure::refused(members.and_absent(said(&refusal))))?;
         self.check(&found)?;

@@ -65,6 +65,7 @@ impl BlockDevice for Medium {
             durable: true,
             solid_state: true,
             optimal_transfer: None,
+            loses_unseen: false,
         }
     }
 
@@ -98,6 +99,14 @@ impl BlockDevice for Medium {
 
     fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move { Ok(vec![Run { extent, allocation: Allocation::Mapped }]) })
+    }
+
+    fn losses(&self) -> block::Losses {
+        block::Losses::NONE
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 

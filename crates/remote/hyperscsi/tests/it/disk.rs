@@ -109,6 +109,7 @@ impl BlockDevice for Disk {
             durable: true,
             solid_state: true,
             optimal_transfer: None,
+            loses_unseen: false,
         }
     }
 
@@ -143,5 +144,13 @@ impl BlockDevice for Disk {
 
     fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move { Ok(vec![Run { extent, allocation: Allocation::Mapped }]) })
+    }
+
+    fn losses(&self) -> block::Losses {
+        block::Losses::NONE
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
     }
 }

@@ -27,7 +27,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use block::{
-    BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending, Profile, Run, Slice,
+    BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, LossCounter, Losses, Pending,
+    Profile, Run, Slice,
 };
 use channels::{Channelled, Channels, Failed, JournalFile, JournalFileError, Name, Owner, Status, Untold};
 use reactor::Resident;
@@ -49,6 +50,7 @@ pub struct MultipathLun {
     common: Arc<Common>,
     geometry: Geometry,
     profile: Profile,
+    losses: LossCounter,
 }
 
 /// What all paths tell of the LUN.
@@ -97,7 +99,9 @@ pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenE
     channels.tried().await;
     let leave = async |channels: Rc<Channels<Portals>>| channels.close().await;
     let (geometry, profile) = (reference.geometry, reference.profile);
-    let lun = MultipathLun { channels: Resident::new(Rc::new(channels), leave), common, geometry, profile };
+    let losses = channels.losses();
+    let channels = Resident::new(Rc::new(channels), leave);
+    let lun = MultipathLun { channels, common, geometry, profile, losses };
     if let Some(path) = &url.settings.paths.journal_file {
         lun.recover(path, url, &reference, start).await.map_err(OpenError::JournalFile)?;
     }
@@ -238,6 +242,20 @@ impl BlockDevice for MultipathLun {
 
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(self.sync())
+    }
+
+    fn losses(&self) -> Losses {
+        self.losses.get()
+    }
+
+    fn resolve_losses(&self) -> Pending<'_, ()> {
+        Box::pin(async {
+            let resolved = async |channels: Rc<Channels<Portals>>| channels.resolved().await;
+            match self.channels.with(resolved).await {
+                Some(true) => Ok(()),
+                Some(false) | None => Err(DeviceError::NotReady),
+            }
+        })
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {

@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use block::{
-    BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Pending, Profile,
-    Run, Slice, Space,
+    BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Losses, Pending,
+    Profile, Run, Slice, Space,
 };
 use rustix::fs::FallocateFlags;
 
@@ -280,6 +280,7 @@ impl BlockDevice for FileDevice {
             durable: true,
             solid_state: self.properties.solid_state,
             optimal_transfer: None,
+            loses_unseen: false,
         }
     }
 
@@ -305,8 +306,8 @@ impl BlockDevice for FileDevice {
         Box::pin(self.sync(self.file.losses()))
     }
 
-    fn losses(&self) -> u64 {
-        self.file.losses()
+    fn losses(&self) -> Losses {
+        Losses::counted(self.file.losses())
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {

@@ -14,8 +14,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use block::{
-    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Medium,
-    Pending, Profile, Region, Run, Slice, Space, WholeBlocks,
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Losses,
+    Medium, Pending, Profile, Region, Run, Slice, Space, WholeBlocks,
 };
 
 use crate::OpenError;
@@ -176,7 +176,16 @@ impl BlockDevice for RamDevice {
             durable: false,
             solid_state: true,
             optimal_transfer: None,
+            loses_unseen: false,
         }
+    }
+
+    fn losses(&self) -> Losses {
+        Losses::NONE
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(async { Ok(()) })
     }
 
     fn memory(&self, extent: Extent) -> Option<Region> {

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, Compared, DeviceError, Durability, Extent, Geometry,
-    Lba, Pending, Permits, Profile, Run, Slice,
+    Lba, LossCounter, Losses, Pending, Permits, Profile, Run, Slice,
 };
 
 use crate::file::failure::{LatestError, Verb};
@@ -100,6 +100,8 @@ pub struct RbdDevice {
     /// For calls that block.
     lane: Lane,
     latest_error: LatestError,
+    /// Flushes that have failed.
+    losses: LossCounter,
 }
 
 /// Calls that block and are under way at once: the look at the size, and allocation.
@@ -145,6 +147,7 @@ impl RbdDevice {
             orphans: Arc::default(),
             lane,
             latest_error: LatestError::default(),
+            losses: LossCounter::default(),
             options,
         })
     }
@@ -328,7 +331,12 @@ impl BlockDevice for RbdDevice {
             durable: true,
             solid_state: true,
             optimal_transfer: None,
+            loses_unseen: false,
         }
+    }
+
+    fn losses(&self) -> Losses {
+        self.losses.get()
     }
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
@@ -358,7 +366,12 @@ impl BlockDevice for RbdDevice {
             if self.options.is_read_only() {
                 return Ok(());
             }
-            self.perform(Request::Flush, Verb::Write, Lba(0)).await.map(drop)
+            let flushed = self.perform(Request::Flush, Verb::Write, Lba(0)).await.map(drop);
+            flushed.inspect_err(|error| {
+                if error.is_loss() {
+                    self.losses.count();
+                }
+            })
         })
     }
 

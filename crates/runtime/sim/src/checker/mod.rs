@@ -357,6 +357,17 @@ impl Checker {
         Ok(())
     }
 
+    /// Whether a block of `data` lacks the write `later`: it shows one that had ended before that began. A write that a failed sync
+    /// may have lost is not meant, of which nobody knows before a flush.
+    pub(crate) fn lacks(&self, lba: u64, block: &[u8], later: WriteId) -> bool {
+        let Ok(shown) = value(block, lba) else { return false };
+        let writes = &self.blocks[lba as usize].writes;
+        let later = writes.iter().find(|entry| entry.id == later && entry.loss == Loss::None);
+        // Zeros come again.
+        let shown = writes.iter().find(|entry| shown != 0 && entry.id.0 == shown);
+        later.zip(shown).is_some_and(|(later, shown)| shown.is_before(later.begun))
+    }
+
     /// `found` was at a block, and was exchanged for something else by one command that was asked for then.
     pub(crate) fn exchanged(&mut self, begun: Now, lba: u64, found: &[u8]) -> Result<(), BlockFault> {
         let Ok(found) = value(found, lba) else { return Ok(()) }; // a read has told

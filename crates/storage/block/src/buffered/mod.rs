@@ -29,8 +29,8 @@ use traffic::Traffic;
 
 use crate::forward;
 use crate::{
-    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lock, Pending, Profile, Run, Slice,
-    Spawner,
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lock, Losses, Pending, Profile, Run,
+    Slice, Spawner,
 };
 
 /// Read-ahead and write-behind of a [`Buffered`] device, in bytes.
@@ -150,7 +150,7 @@ impl<D: BlockDevice + 'static> Buffered<D> {
     async fn settle(&self, chunks: Range<u64>, before: u64) -> Result<(), DeviceError> {
         self.traffic.drain(chunks).await;
         let flushed = self.traffic.inner.flush().await;
-        if self.losses() == before { flushed } else { Err(self.traffic.lost()) }
+        if self.losses().count() == before { flushed } else { Err(self.traffic.lost()) }
     }
 
     fn chunks(&self, extent: Extent) -> Range<u64> {
@@ -205,7 +205,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
             }
             self.traffic.check_owner().await?;
             // A full chunk of this write may be written back, and lost, before the last piece is accepted.
-            let before = self.losses();
+            let before = self.losses().count();
             for (piece, at) in self.pieces(extent) {
                 self.write_piece(&piece, &data[at]).await;
             }
@@ -217,15 +217,19 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        let before = self.losses();
+        let before = self.losses().count();
         Box::pin(async move {
             self.traffic.check_owner().await?;
             self.settle(0..u64::MAX, before).await
         })
     }
 
-    fn losses(&self) -> u64 {
-        self.traffic.losses() + self.traffic.inner.losses()
+    fn losses(&self) -> Losses {
+        Losses::counted(self.traffic.losses()).and(self.traffic.inner.losses())
+    }
+
+    fn resolve_losses(&self) -> Pending<'_, ()> {
+        self.traffic.inner.resolve_losses()
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {

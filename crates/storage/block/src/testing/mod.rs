@@ -16,8 +16,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::{
-    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending,
-    Profile, Run, Sleeper, Slice,
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Losses,
+    Pending, Profile, Run, Sleeper, Slice,
 };
 
 pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Option<F::Output> {
@@ -128,7 +128,16 @@ impl BlockDevice for Memory {
             durable: false,
             solid_state: true,
             optimal_transfer: None,
+            loses_unseen: false,
         }
+    }
+
+    fn losses(&self) -> Losses {
+        Losses::NONE
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(async { Ok(()) })
     }
 
     fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {

@@ -32,7 +32,7 @@ impl SlowDevice {
 }
 
 impl BlockDevice for SlowDevice {
-    forward!(self => self.0; geometry, profile);
+    forward!(self => self.0; geometry, profile, losses, quiesced);
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
         self.later(self.0.read(extent, buffer))

@@ -112,6 +112,7 @@ impl BlockDevice for Medium {
             durable: false,
             solid_state: true,
             optimal_transfer: None,
+            loses_unseen: false,
         }
     }
 
@@ -141,5 +142,13 @@ impl BlockDevice for Medium {
 
     fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move { Ok(vec![Run { extent, allocation: Allocation::Mapped }]) })
+    }
+
+    fn losses(&self) -> block::Losses {
+        block::Losses::NONE
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
     }
 }

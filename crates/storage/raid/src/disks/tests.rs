@@ -67,6 +67,7 @@ impl BlockDevice for Memory {
             durable: false,
             solid_state: true,
             optimal_transfer: None,
+            loses_unseen: false,
         }
     }
 
@@ -95,6 +96,14 @@ impl BlockDevice for Memory {
 
     fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move { Ok(vec![Run { extent, allocation: Allocation::Mapped }]) })
+    }
+
+    fn losses(&self) -> block::Losses {
+        block::Losses::NONE
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 

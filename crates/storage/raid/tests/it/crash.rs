@@ -26,6 +26,8 @@ pub(crate) struct Trouble {
     pub(crate) corruption: bool,
     /// Blocks of members cannot be read, until they are written.
     pub(crate) bad_sectors: bool,
+    /// Members do not say when they are in doubt about what they have lost.
+    pub(crate) hides_doubt: bool,
 }
 
 /// One case of a seed: `Err` says what was wrong.
@@ -45,8 +47,14 @@ pub(crate) fn crash_at(
     number: u64,
     polls: u64,
 ) -> Option<Result<(), String>> {
-    let trouble =
-        Trouble { crashes: false, failures: false, lost_members: true, corruption, bad_sectors: false };
+    let trouble = Trouble {
+        crashes: false,
+        failures: false,
+        lost_members: true,
+        corruption,
+        bad_sectors: false,
+        hides_doubt: false,
+    };
     let mut scene = Scene::new(level, guard, trouble, number);
     let begun = (0..2).try_for_each(|_| scene.batch());
     if begun.is_err() {
@@ -88,6 +96,9 @@ impl Scene {
         }
         // A test of what happens then, with a bitmap only.
         rig.accepts_wrong_data = true;
+        if trouble.hides_doubt {
+            rig.disks.iter().for_each(Disk::hide_doubt);
+        }
         let device = rig.created();
         let blocks = rig.layout.blocks().0;
         let model = Rc::new(RefCell::new(Model::new(blocks, guard.is_journal())));
@@ -98,10 +109,15 @@ impl Scene {
         if self.trouble.failures && once_in(3) {
             self.doom_one();
         }
+        // A server that was restarted without a loss, or a session that was begun again: no failure.
+        if self.trouble.failures && once_in(4) {
+            self.rig.disks[draw(self.doomed.len() as u64) as usize].doubt();
+        }
         if self.rig.guard == Guard::JournalDisk && self.trouble.failures && once_in(6) {
-            match draw(3) {
+            match draw(4) {
                 0 => self.rig.journal.die(),
                 1 => self.rig.journal.fail_write_after(draw(12)),
+                2 => self.rig.journal.lose_cache_unseen(),
                 _ => self.rig.journal.lose_cache(),
             }
         }
@@ -223,8 +239,8 @@ impl Scene {
         if !self.rig.layout.survives(&lacking) || may_differ || self.is_spoilt() {
             return;
         }
-        let trouble = draw(4);
-        if trouble == 3 && self.trouble.bad_sectors {
+        let trouble = draw(5);
+        if trouble == 4 && self.trouble.bad_sectors {
             return self.spoil_some();
         }
         let disk = &self.rig.disks[member];
@@ -232,6 +248,7 @@ impl Scene {
             0 => disk.die(),
             1 => disk.fail_write_after(draw(6)),
             2 => disk.lose_cache(),
+            3 => disk.lose_cache_unseen(),
             _ => {
                 // One that is read again when it is written is no failure, but needs the others.
                 return disk.spoil(self.rig.data_lba(draw(self.rig.layout.member_blocks().0)));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba,
-    Pending, Profile, Run, Slice,
+    Losses, Pending, Profile, Run, Slice,
 };
 
 use crate::world::{draw, once_in, pause};
@@ -30,7 +30,14 @@ struct State {
     is_fenced: bool,
     /// Writes that succeed before one fails.
     writes_left: Option<u64>,
-    losses: u64,
+    /// How often it has lost its cache.
+    times_lost: u64,
+    /// The same, as far as it knows: when it is asked, if it is in doubt.
+    losses: Losses,
+    /// Its losses are certain before it is asked, and too few: no reader is warned.
+    hides_doubt: bool,
+    /// Nothing can be found out about what it has lost.
+    cannot_tell: bool,
     /// What it says of its cache, which it has in any case: a set does not rely on it.
     says_no_cache: bool,
     /// It takes writes nevertheless, as a disk of which changes stay in memory.
@@ -67,7 +74,10 @@ impl Disk {
             is_dead: false,
             is_fenced: false,
             writes_left: None,
-            losses: 0,
+            times_lost: 0,
+            losses: Losses::NONE,
+            hides_doubt: false,
+            cannot_tell: false,
             says_no_cache: false,
             says_read_only: false,
             slowness: 0,
@@ -161,16 +171,44 @@ impl Disk {
     pub(crate) fn crash(&self) {
         let mut state = self.state();
         state.writes_left = None;
+        // Whoever uses it next is another user.
+        state.losses = Losses::counted(state.times_lost);
         for versions in &mut state.versions {
             let kept = versions[draw(versions.len() as u64) as usize].clone();
             *versions = vec![kept];
         }
     }
 
-    /// The same while it is in use: it has lost its cache.
+    /// The same while it is in use: it has lost its cache, and knows it.
     pub(crate) fn lose_cache(&self) {
         self.crash();
-        self.state().losses += 1;
+        let mut state = self.state();
+        state.times_lost += 1;
+        state.losses = Losses::counted(state.times_lost);
+    }
+
+    /// The same behind its back: its server was restarted, and it finds out what that has lost when it is asked.
+    pub(crate) fn lose_cache_unseen(&self) {
+        self.crash();
+        let mut state = self.state();
+        state.times_lost += 1;
+        state.losses = state.losses.in_doubt();
+    }
+
+    /// Its server may have been restarted, and was not.
+    pub(crate) fn doubt(&self) {
+        let mut state = self.state();
+        state.losses = state.losses.in_doubt();
+    }
+
+    /// It passes no doubt on from now on.
+    pub(crate) fn hide_doubt(&self) {
+        self.state().hides_doubt = true;
+    }
+
+    /// Its server does not answer what it has lost from now on.
+    pub(crate) fn tell_nothing(&self) {
+        self.state().cannot_tell = true;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -250,14 +288,17 @@ impl Disk {
     async fn sync(&self, extent: Extent) -> Result<(), DeviceError> {
         let (next, losses) = {
             let state = self.state();
-            (state.next, state.losses)
+            (state.next, state.times_lost)
         };
         pause().await;
         self.check(extent)?;
         let mut state = self.state();
-        if state.losses != losses {
+        if state.times_lost != losses {
+            state.losses = Losses::counted(state.times_lost);
             return Err(DeviceError::WritesLost);
         }
+        // A flush asks, whatever its user knows.
+        state.losses = Losses::counted(losses);
         for lba in extent.lba.0..extent.lba.0 + extent.blocks.0 {
             let versions = &mut state.versions[lba as usize];
             let newest = versions.iter().rposition(|(number, _)| *number < next).unwrap_or(0);
@@ -283,11 +324,26 @@ impl BlockDevice for Disk {
             durable: true,
             solid_state: true,
             optimal_transfer: None,
+            loses_unseen: false,
         }
     }
 
-    fn losses(&self) -> u64 {
-        self.state().losses
+    fn losses(&self) -> Losses {
+        let state = self.state();
+        if state.hides_doubt { Losses::counted(state.losses.count()) } else { state.losses }
+    }
+
+    fn resolve_losses(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            pause().await;
+            self.check(Extent::new(0, 0))?;
+            let mut state = self.state();
+            if state.cannot_tell {
+                return Err(DeviceError::NotReady);
+            }
+            state.losses = Losses::counted(state.times_lost);
+            Ok(())
+        })
     }
 
     fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
@@ -350,6 +406,10 @@ impl BlockDevice for Disk {
             self.check(extent)?;
             Ok(vec![Run { extent, allocation: Allocation::Mapped }])
         })
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 

@@ -46,8 +46,14 @@ fn all_right(levels: &[Level], guard: Guard, trouble: Trouble) {
     }
 }
 
-const NONE: Trouble =
-    Trouble { crashes: false, failures: false, lost_members: false, corruption: false, bad_sectors: false };
+const NONE: Trouble = Trouble {
+    crashes: false,
+    failures: false,
+    lost_members: false,
+    corruption: false,
+    bad_sectors: false,
+    hides_doubt: false,
+};
 
 #[test]
 fn model_of_a_healthy_set() {
@@ -61,24 +67,21 @@ fn model_of_a_set_with_failing_members() {
 
 #[test]
 fn model_of_a_journal_with_crashes_failing_and_lost_members() {
-    let trouble =
-        Trouble { crashes: true, failures: true, lost_members: true, corruption: false, bad_sectors: false };
+    let trouble = Trouble { crashes: true, failures: true, lost_members: true, ..NONE };
     all_right(&[Level::Raid5, Level::Raid6], Guard::Journal, trouble);
 }
 
 /// The disk of the journal fails, too, and crashes with the others: it loses what was not flushed, and tears.
 #[test]
 fn model_of_a_journal_on_a_disk_of_its_own() {
-    let trouble =
-        Trouble { crashes: true, failures: true, lost_members: true, corruption: false, bad_sectors: false };
+    let trouble = Trouble { crashes: true, failures: true, lost_members: true, ..NONE };
     all_right(&[Level::Raid5, Level::Raid6], Guard::JournalDisk, trouble);
     all_right(&[Level::Raid5, Level::Raid6], Guard::JournalDisk, Trouble { corruption: true, ..trouble });
 }
 
 #[test]
 fn model_of_a_bitmap_with_crashes_failing_and_lost_members() {
-    let trouble =
-        Trouble { crashes: true, failures: true, lost_members: true, corruption: false, bad_sectors: false };
+    let trouble = Trouble { crashes: true, failures: true, lost_members: true, ..NONE };
     all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, trouble);
 }
 
@@ -93,8 +96,7 @@ fn model_of_parity_with_a_bitmap_and_crashes() {
 /// was not held when it was written, over what was rebuilt since.
 #[test]
 fn model_of_seeds_that_found_faults() {
-    let trouble =
-        Trouble { crashes: true, failures: true, lost_members: true, corruption: false, bad_sectors: false };
+    let trouble = Trouble { crashes: true, failures: true, lost_members: true, ..NONE };
     for (level, seed) in [
         (Level::Raid5, 55),
         (Level::Raid5, 350),
@@ -129,8 +131,7 @@ fn model_of_a_crash_at_every_point() {
 
 #[test]
 fn model_of_corrupt_blocks_with_checksums() {
-    let trouble =
-        Trouble { crashes: true, failures: true, lost_members: true, corruption: true, bad_sectors: false };
+    let trouble = Trouble { crashes: true, failures: true, lost_members: true, corruption: true, ..NONE };
     all_right(&[Level::Raid5, Level::Raid6], Guard::Journal, trouble);
     all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, trouble);
 }
@@ -139,8 +140,14 @@ fn model_of_corrupt_blocks_with_checksums() {
 /// medium error, a rebuild gets to its end, and what is written is there.
 #[test]
 fn model_of_bad_sectors() {
-    let trouble =
-        Trouble { crashes: true, failures: true, lost_members: true, corruption: false, bad_sectors: true };
+    let trouble = Trouble {
+        crashes: true,
+        failures: true,
+        lost_members: true,
+        corruption: false,
+        bad_sectors: true,
+        hides_doubt: false,
+    };
     for trouble in [trouble, Trouble { crashes: false, lost_members: false, ..trouble }] {
         all_right(&[Level::Raid5, Level::Raid6], Guard::Journal, trouble);
         all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, trouble);
@@ -152,6 +159,16 @@ fn model_of_bad_sectors() {
         Guard::Bitmap,
         Trouble { failures: false, lost_members: false, ..trouble },
     );
+}
+
+/// The check finds old data where a member that has lost its cache is read before it was asked.
+#[test]
+fn model_of_members_that_hide_their_doubt_finds_old_data() {
+    for level in [Level::Raid1, Level::Raid5, Level::Raid6, Level::Raid10] {
+        let hidden = Trouble { failures: true, hides_doubt: true, ..NONE };
+        let fault = first_fault(level, Guard::Nothing, hidden).unwrap_or_else(|| panic!("{level}: no fault"));
+        assert!(fault.contains("has write") || fault.contains("Mismatch"), "{fault}");
+    }
 }
 
 /// The check finds copies that differ where no bitmap tells that they may.

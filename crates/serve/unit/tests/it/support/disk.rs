@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use block::{
-    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Medium,
-    OptimalTransfer, Pending, Profile, Region, Run, Slice, Space, WholeBlocks,
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Losses,
+    Medium, OptimalTransfer, Pending, Profile, Region, Run, Slice, Space, WholeBlocks,
 };
 
 pub struct DiskOptions {
@@ -183,6 +183,7 @@ impl BlockDevice for Disk {
             durable: self.options.durable,
             solid_state: true,
             optimal_transfer: self.options.optimal_transfer,
+            loses_unseen: false,
         }
     }
 
@@ -245,15 +246,17 @@ impl BlockDevice for Disk {
 
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async move {
-            self.check(Extent::new(0, 0))?;
+            self.check(Extent::new(0, 0)).inspect_err(|error| {
+                self.inner().losses += u64::from(error.is_loss());
+            })?;
             let mut inner = self.inner();
             self.bytes.load(0, &mut inner.stable);
             Ok(())
         })
     }
 
-    fn losses(&self) -> u64 {
-        self.inner().losses
+    fn losses(&self) -> Losses {
+        Losses::counted(self.inner().losses)
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
