@@ -42,6 +42,9 @@ pub struct Profile {
     pub solid_state: bool,
     /// Requests that the storage carries out best. `None` if all lengths are alike.
     pub optimal_transfer: Option<OptimalTransfer>,
+    /// Its cache can lose acknowledged writes without a report: [`BlockDevice::losses`] does not count them, and no flush
+    /// fails. Who chooses among copies must not use such a device.
+    pub loses_unseen: bool,
 }
 
 /// Requests that storage carries out best: in a RAID set, its strips and stripes. Addresses count from the start of the device
@@ -61,9 +64,6 @@ impl OptimalTransfer {
         let shorter = |blocks: Blocks| Blocks(blocks.0 << shift);
         OptimalTransfer { granularity: shorter(self.granularity), length: shorter(self.length) }
     }
-    /// Its cache can lose acknowledged writes without a report: [`BlockDevice::losses`] does not count them, and no flush
-    /// fails. Who chooses among copies must not use such a device.
-    pub loses_unseen: bool,
 }
 
 /// Whether blocks are allocated.

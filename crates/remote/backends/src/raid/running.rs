@@ -268,7 +268,7 @@ impl Current {
         let mut now = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(Parts { set, .. }) = now.parts.take() {
             (now.geometry, now.profile) = (set.geometry(), set.profile());
-            now.losses += set.losses() + u64::from(set.profile().volatile_cache);
+            now.losses += set.losses().count() + u64::from(set.profile().volatile_cache);
             now.ending = Some(set);
         }
     }
@@ -654,9 +654,10 @@ impl BlockDevice for InUse {
         now.parts.as_ref().map_or(now.profile, |parts| parts.set.profile())
     }
 
-    fn losses(&self) -> u64 {
+    fn losses(&self) -> block::Losses {
         let now = self.current.now();
-        now.losses + now.parts.as_ref().map_or(0, |parts| parts.set.losses())
+        let own = block::Losses::counted(now.losses);
+        now.parts.as_ref().map_or(own, |parts| own.and(parts.set.losses()))
     }
 
     fn take_os_error(&self) -> Option<i32> {
