@@ -660,6 +660,10 @@ impl BlockDevice for InUse {
         now.parts.as_ref().map_or(own, |parts| own.and(parts.set.losses()))
     }
 
+    fn resolve_losses(&self) -> Pending<'_, ()> {
+        InUse::asked(self.current.set(), |set| set.resolve_losses())
+    }
+
     fn take_os_error(&self) -> Option<i32> {
         self.current.set().ok()?.take_os_error()
     }
