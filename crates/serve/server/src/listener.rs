@@ -248,7 +248,7 @@ impl Listeners {
 
     /// A login is over, whatever came of it.
     pub(crate) fn forget_login(&self, number: u64) {
-        drop(self.logins.borrow_mut().remove(number));
+        self.logins.borrow_mut().remove(number);
     }
 
     /// Changes the limit of connections that have not logged in.
@@ -506,7 +506,7 @@ fn welcome(local: &Rc<RunningCore>, logins: &SharedLogins, portal: &Portal, stre
     drop(reactor::spawn(async move {
         if let Some(login) = oldest {
             // Nothing is ever sent: the mailbox ends with the connection.
-            let _: Option<()> = give_way(&local, login).recv().await;
+            let _: Option<()> = give_way(&local, &login).recv().await;
         }
         let server = local.server();
         match server.admit(address) {
@@ -549,14 +549,14 @@ fn begin_login(local: &Rc<RunningCore>, logins: &SharedLogins, accepted: Accepte
     let block = AddressBlock::containing(peer.ip());
     let ended = logins.borrow_mut().add(block, begin, |block| server.has_sessions(block));
     if let Some(login) = ended {
-        drop(give_way(local, login));
+        drop(give_way(local, &login));
     }
 }
 
 /// Ends a connection that has not logged in. The mailbox ends once it has.
-fn give_way(local: &Rc<RunningCore>, login: Login) -> Receiver<()> {
+fn give_way(local: &Rc<RunningCore>, login: &Login) -> Receiver<()> {
     let (gone, ends) = reactor::mailbox();
-    let Login { core, number, peer } = login;
+    let &Login { core, number, peer } = login;
     local.server().run_on(core, move |there| {
         if there.end_login(number) && there.server().may_log(peer.ip()) {
             let why = "it gave way to newer connections that want to log in";
