@@ -1,7 +1,7 @@
 //! The address in a TargetAddress key (RFC 7143 section 13.8): `domainname[:port]`, without the portal group tag.
 
+use core::net::{Ipv4Addr, Ipv6Addr};
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use derive_more::{Display, Error};

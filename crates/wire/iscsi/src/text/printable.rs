@@ -1,3 +1,5 @@
+//! Text that fits into a text value (RFC 7143 section 6.1).
+
 use std::fmt;
 use std::str::FromStr;
 
