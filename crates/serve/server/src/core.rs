@@ -17,7 +17,7 @@ use volume::Volume;
 use crate::budget::Budget;
 use crate::front_end::{AbortOrder, Accepted, CoreFrontEnd};
 use crate::listener::{ListenAddress, Listeners, OpenedPart, Portal, Receiving};
-use crate::server::Server;
+use crate::server::{Phase, Server};
 use crate::tally::CoreStatistics;
 use crate::watched::Watched;
 use crate::{growth, storage};
@@ -170,8 +170,12 @@ impl RunningCore {
         self.receiving.borrow_mut().extend(receiving);
     }
 
-    /// The core for the next login: each in its turn.
+    /// The core for the next login: each in its turn. A server that drains refuses logins, on the core that accepts them: the
+    /// others take no messages.
     pub(crate) fn next_login_core(&self) -> usize {
+        if self.server.phase() == Phase::Draining {
+            return self.index;
+        }
         let core = self.next_login.get();
         self.next_login.set((core + 1) % self.server.cores());
         core
