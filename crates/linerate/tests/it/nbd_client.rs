@@ -11,7 +11,9 @@ use stats::Random;
 
 use crate::json::{INFO, check};
 use crate::nbd::tls::Pki;
-use crate::program::{Ended, PATIENCE, ended_within, installed, run, until, write_patterned_file};
+use crate::program::{
+    Ended, PATIENCE, ended_within, installed, run, run_command, until, write_patterned_file,
+};
 use crate::remote::in_a_world;
 use crate::server::{Server, free_port};
 
@@ -194,6 +196,40 @@ fn random_requests_find_what_a_model_says() {
         }
         device.flush().await.expect("memory");
     });
+}
+
+/// Lengths were once rounded to whole blocks without a word: down first, then up with zeros.
+#[test]
+fn an_export_of_any_length_is_used_to_its_last_byte() {
+    if !installed(&["nbdkit"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (image, copied, tail) = (path("image"), path("copied"), path("tail"));
+    let mut content: Vec<u8> =
+        (0..1_000_003u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::write(&image, &content).expect("written");
+    let server = Foreign::nbdkit(&["file", &image]);
+    linerate(&["copy", &server.url(), &copied, "--verify"]);
+    assert!(std::fs::read(&copied).expect("a copy") == content, "a copy from it");
+    linerate(&["read", &server.url(), "--offset", "999990", "--length", "13", "--output", &tail]);
+    assert_eq!(std::fs::read(&tail).expect("read"), content[999_990..]);
+    std::fs::write(&tail, [0xaa; 3]).expect("written");
+    let mut write = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    write.args(["write", &server.url(), "--offset", "1000000", "--yes"]);
+    run_command(write.stdin(std::fs::File::open(&tail).expect("there"))).expect_success();
+    content[1_000_000..].fill(0xaa);
+    assert!(std::fs::read(&image).expect("an image") == content, "a write of its last bytes");
+    content.reverse();
+    std::fs::write(&copied, &content).expect("written");
+    linerate(&["copy", &copied, &server.url(), "--verify", "--yes"]);
+    assert!(std::fs::read(&image).expect("an image") == content, "a copy to it");
+    let refused = run(
+        env!("CARGO_BIN_EXE_linerate"),
+        &["serve", "--check", "--volume", &format!("v={}", server.url())],
+    );
+    assert!(refused.said.contains("1000003"), "{}", refused.said);
 }
 
 #[test]

@@ -238,5 +238,5 @@ pub trait BlockDevice: Send + Sync {
 
 /// A shared device is a device: layers take either.
 impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
-    forward!(self => **self; geometry, profile, memory, memory_to_write, read_nowait, write_nowait, read, write, compare_and_write, flush, losses, unmap, write_zeroes, allocation, space, allocated_bytes, refresh, grow, take_os_error, quiesced);
+    forward!(self => **self; geometry, length_bytes, profile, memory, memory_to_write, read_nowait, write_nowait, read, write, compare_and_write, flush, losses, unmap, write_zeroes, allocation, space, allocated_bytes, refresh, grow, take_os_error, quiesced);
 }
