@@ -202,9 +202,14 @@ mod tests {
     #[test]
     fn the_smallest_terminal_shows_what_there_is_to_know() {
         let screen = drawn(&state(1), 80, 24);
-        for word in
-            ["quick on ram:1GiB?[2J", "12 s left", "[1/4] read-4KiB", "10,000 IOPS", "p99 400", "q ends it"]
-        {
+        for word in [
+            r"quick on ram:1GiB\u{1b}[2J",
+            "12 s left",
+            "[1/4] read-4KiB",
+            "10,000 IOPS",
+            "p99 400",
+            "q ends it",
+        ] {
             assert!(screen.contains(word), "{word}:\n{screen}");
         }
     }
