@@ -168,7 +168,10 @@ fn the_death_of_the_gateway_alone_loses_nothing() {
         other.expect("a server");
     });
     let refusal = scene.refusal();
-    assert!(refusal.contains("1 changes") && refusal.contains("the server has lost nothing since"), "{refusal}");
+    assert!(
+        refusal.contains("1 changes") && refusal.contains("the server has lost nothing since"),
+        "{refusal}"
+    );
     let dropped = format!("{}&journal-replay=discard", scene.kept);
     in_a_world(async { drop(opened(&dropped).await) });
     scene.front.restart();

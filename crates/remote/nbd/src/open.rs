@@ -11,7 +11,7 @@ use std::time::Duration;
 use channels::{Channels, Connected, JournalFileError, Name, Settings, Transport};
 use derive_more::Display;
 use nbd::flags::transmission;
-use nbd::{ChannelName, ClientHandshake, ClientStep, Command, Refused, Session};
+use nbd::{BlockSizes, ChannelName, ClientHandshake, ClientStep, Command, Refused, Session};
 use reactor::{Stream, StreamOptions};
 
 use crate::export::RemoteExport;
@@ -356,7 +356,9 @@ fn difference(before: &Session, now: &Session) -> Option<String> {
     if new.flags & !transmission::SEND_DF != old.flags & !transmission::SEND_DF {
         return Some(format!("its flags are 0x{:x} instead of 0x{:x}", new.flags, old.flags));
     }
-    if new.block_sizes != old.block_sizes {
+    // The preferred size is a hint.
+    let limits = |sizes: &BlockSizes| (sizes.minimum, sizes.maximum);
+    if limits(&new.block_sizes) != limits(&old.block_sizes) {
         return Some("its block sizes differ".to_owned());
     }
     (before.allocation.is_some() && now.allocation.is_none()).then(|| "it tells no holes any more".to_owned())
@@ -408,7 +410,7 @@ async fn shake_hands(
 
 #[cfg(test)]
 mod tests {
-    use nbd::{BlockSizes, ReplyForm};
+    use nbd::ReplyForm;
 
     use super::*;
 

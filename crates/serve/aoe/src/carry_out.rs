@@ -221,10 +221,10 @@ impl CoreShelves {
     /// Repeats the answer to a change if the medium still holds its `content`.
     fn answer_copy(self: &Rc<Self>, command: Command, content: Content, answer: Head) {
         debug_assert!(command.fingerprint.is_none(), "a copy must not end the record of the original");
-        let charge = self.memory.take(Buffer::memory_bytes(content.bytes_read()));
-        let (Some(charge), Some((ticket, running))) = (charge, command.start(self)) else {
+        let Some(charge) = self.memory.take(Buffer::memory_bytes(content.bytes_read())) else {
             return command.end(Err(Failed::Dropped), &[], None);
         };
+        let Some((ticket, running)) = command.start(self) else { return };
         drop(reactor::spawn(async move {
             let holds = command.holds(&content, ticket).await.unwrap_or(false);
             command.station.running.set(command.station.running.get() - 1);

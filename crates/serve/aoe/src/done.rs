@@ -186,6 +186,7 @@ mod tests {
             writes.end(now, tag, 0, Some(HEAD));
         }
         assert_eq!(writes.begin(now, 0, 0), Verdict::Done(HEAD));
+        writes.repeated(0, &HEAD);
         writes.forget(now, 4);
         assert_eq!((writes.known.len(), writes.answered.len()), (4, 4));
         assert_eq!(writes.begin(now, 0, 0), Verdict::Done(HEAD), "its last answer is the latest of all");
@@ -203,6 +204,7 @@ mod tests {
         for _ in 0..10 {
             now += LIFETIME;
             assert_eq!(writes.begin(now, 1, 0), Verdict::Done(HEAD));
+            writes.repeated(1, &HEAD);
         }
         [1, 3, 5].into_iter().for_each(|times| writes.forget_old(now + times * LIFETIME));
         assert!(writes.known.is_empty() && !writes.are_kept());

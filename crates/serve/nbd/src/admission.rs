@@ -59,8 +59,16 @@ struct Seen<'a> {
     config: Arc<Config>,
     from: &'a Requester,
     channels: &'a Channels,
+    told: &'a Told,
+}
+
+/// What a client was told, which must be true of the volume that it is served.
+#[derive(Default)]
+struct Told {
+    /// The opening of the volume that the latest export told of, which is that of GO.
+    opening: Cell<Option<u64>>,
     /// The opening of the volume, and its losses, that the latest start has told of.
-    losses_told: &'a Cell<Option<(u64, u64)>>,
+    losses: Cell<Option<(u64, u64)>>,
 }
 
 impl Exports for Seen<'_> {
@@ -70,13 +78,15 @@ impl Exports for Seen<'_> {
     }
 
     fn find(&self, name: &str) -> Option<nbd::Export> {
-        self.config.find(name, self.from).map(|export| export.as_told())
+        let export = self.config.find(name, self.from)?;
+        self.told.opening.set(Some(export.volume.opening()));
+        Some(export.as_told())
     }
 
     fn start(&self, export: &str) -> u128 {
         let Some(export) = self.config.find(export, self.from) else { return 0 };
         // Counted first: a loss in between is told twice, and not missed.
-        self.losses_told.set(Some((export.volume.opening(), export.volume.lost_writes())));
+        self.told.losses.set(Some((export.volume.opening(), export.volume.lost_writes())));
         self.channels.start(&export.volume)
     }
 
@@ -101,15 +111,17 @@ pub(crate) async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
     let limit = core.front_end.config().limits.handshake_time;
     let shaken = shake_hands(&core, stream);
     let (result, why) = match reactor::timeout(limit, shaken).await {
-        Ok(Ok(Agreed { stream, requester, session, channel, losses_told })) => {
+        Ok(Ok(Agreed { stream, requester, session, channel, told })) => {
             let config = core.front_end.config();
             let Some(export) = config.find(&session.export.name, &requester).map(Arc::clone) else { return };
-            let losses_told = match losses_told {
-                Some((opening, losses)) if opening == export.volume.opening() => losses,
-                Some(_) => 0, // it was told of a volume that has been replaced since
-                // A client without a name begins with none to be told of.
-                None => export.volume.lost_writes(),
-            };
+            let opening = export.volume.opening();
+            // A client without a name begins with no losses to be told of.
+            let losses = told.losses.get().filter(|_| channel.is_some());
+            let (told_of, losses_told) = losses.unwrap_or((opening, export.volume.lost_writes()));
+            if told.opening.get() != Some(opening) || told_of != opening {
+                // Its size, identity and start are those of a volume that has been replaced since. The client connects again.
+                return tracing::info!(target: AUDIT, %peer, export = session.export.name, "the export changed during the handshake");
+            }
             let place = core.front_end.place(AddressBlock::containing(peer.ip()));
             let (at, limits) = (place.core, config.limits);
             let stream = stream.detach();
@@ -159,8 +171,7 @@ struct Agreed {
     requester: Requester,
     session: nbd::Session,
     channel: Option<Channel>,
-    /// The opening of the volume and its losses that a client was told of that has named the connection.
-    losses_told: Option<(u64, u64)>,
+    told: Told,
 }
 
 /// The configuration is looked at anew for each option: a client that takes its time keeps no volume of an earlier one open.
@@ -169,15 +180,14 @@ async fn shake_hands(core: &CoreClients, mut stream: Box<dyn Stream>) -> Result<
     let mut machine = Handshake::new(core.front_end.config().tls_mode());
     let mut replies = Handshake::greeting().to_vec();
     let mut received = Vec::new();
-    let told = Cell::new(None);
+    let told = Told::default();
     loop {
         stream.write_all(&replies).await.map_err(Failure::Socket)?;
         replies.clear();
         received.resize(machine.wanted(), 0);
         stream.read_exact(&mut received).await.map_err(Failure::reading)?;
         let config = core.front_end.config();
-        let exports =
-            Seen { config, from: &requester, channels: &core.front_end.channels, losses_told: &told };
+        let exports = Seen { config, from: &requester, channels: &core.front_end.channels, told: &told };
         let step = machine.take(&received, &exports, &mut replies);
         drop(exports);
         match step.map_err(Failure::Violation)? {
@@ -197,8 +207,7 @@ async fn shake_hands(core: &CoreClients, mut stream: Box<dyn Stream>) -> Result<
                     None => None,
                 };
                 stream.write_all(&replies).await.map_err(Failure::Socket)?;
-                let losses_told = told.get().filter(|_| channel.is_some());
-                return Ok(Agreed { stream, requester, session, channel, losses_told });
+                return Ok(Agreed { stream, requester, session, channel, told });
             }
             Step::End => {
                 let _ = stream.write_all(&replies).await; // it may have closed already

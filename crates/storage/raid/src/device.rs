@@ -199,6 +199,13 @@ impl RaidDevice {
         self.set.members.summed(member).ok_or(DeviceError::NotReady)
     }
 
+    /// The set has failed, and another assembly of its members is to follow: from now on no request begins that could change a member. Those
+    /// that have begun end before [`BlockDevice::quiesced`] does.
+    pub fn retire(&self) {
+        self.set.members.leave_service();
+        self.set.operations.end();
+    }
+
     /// Ends the set: once no request is under way, members are flushed and the journal or bitmap says that no stripe is
     /// incomplete. Requests fail from then on.
     pub fn close(&self) -> Pending<'_, ()> {

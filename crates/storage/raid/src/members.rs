@@ -267,7 +267,7 @@ impl Members {
             lost.healed.is_empty() && lost.settling.is_empty()
         };
         if is_settled {
-            return Ok(());
+            return self.recorded().await;
         }
         let members = Arc::clone(self);
         self.operations.run(async move { members.settle().await }).await
@@ -292,10 +292,13 @@ impl Members {
                 lost.healed.extend(&settled);
                 return flushed.and(Err(DeviceError::NoSpace));
             }
-            self.has_lost.store(!lost.is_empty(), Ordering::Release);
+            // Counted before another write can find the lists empty: it waits for the record then.
+            self.changed.fetch_add(1, Ordering::AcqRel);
         }
-        self.changed.fetch_add(1, Ordering::AcqRel);
-        self.recorded().await
+        let recorded = self.recorded().await;
+        let lost = self.lost.lock();
+        self.has_lost.store(!lost.is_empty(), Ordering::Release);
+        recorded
     }
 
     async fn flush_healed(self: &Arc<Self>, healed: &LostBlocks) -> Result<(), DeviceError> {

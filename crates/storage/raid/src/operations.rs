@@ -22,6 +22,8 @@ struct Running {
     next: u64,
     running: BTreeSet<u64>,
     waiting: Vec<Waker>,
+    /// No operation begins any more.
+    have_ended: bool,
 }
 
 struct Outcome<T> {
@@ -39,8 +41,8 @@ impl Operations {
         &self,
         operation: impl Future<Output = Result<T, DeviceError>> + 'static,
     ) -> Result<T, DeviceError> {
+        let Some(running) = self.begin() else { return Err(DeviceError::NotReady) };
         let mut operation = Box::pin(operation);
-        let running = self.begin();
         let first = poll_fn(|cx| Poll::Ready(operation.as_mut().poll(cx))).await;
         if let Poll::Ready(result) = first {
             drop(running);
@@ -67,8 +69,8 @@ impl Operations {
 
     /// Begins an operation whose result nobody waits for.
     pub(crate) fn start(&self, operation: impl Future<Output = ()> + 'static) {
+        let Some(running) = self.begin() else { return };
         let mut operation = Box::pin(operation);
-        let running = self.begin();
         // A task polls it again, and is woken then; nothing is lost by this poll's waker.
         if operation.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             return drop(running);
@@ -79,12 +81,20 @@ impl Operations {
         }));
     }
 
-    fn begin(&self) -> Started {
+    /// No operation begins from now on; those that have begun are seen to their end.
+    pub(crate) fn end(&self) {
+        self.state.lock().have_ended = true;
+    }
+
+    fn begin(&self) -> Option<Started> {
         let mut state = self.state.lock();
+        if state.have_ended {
+            return None;
+        }
         state.next += 1;
         let number = state.next;
         state.running.insert(number);
-        Started { state: Arc::clone(&self.state), number }
+        Some(Started { state: Arc::clone(&self.state), number })
     }
 
     /// Ends once all operations that have begun before this call have ended.

@@ -285,7 +285,9 @@ impl Set {
         }
         self.members.recorded().await?;
         self.members.settle_healed().await?;
-        if let (true, Protection::Intent(intent)) = (is_done, &self.protection) {
+        // A copy in a cache may be lost: its region counts as synchronised once it is flushed.
+        let is_stable = durability == Durability::Stable || self.layout.has_parity();
+        if let (true, true, Protection::Intent(intent)) = (is_done, is_stable, &self.protection) {
             intent.synchronised_one(stripe);
         }
         Ok(is_done)

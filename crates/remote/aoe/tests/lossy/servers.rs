@@ -37,12 +37,14 @@ pub(crate) struct Disk {
     block_size: BlockSize,
     /// What befalls the next request: it takes longer, and if it is a flush, it fails.
     next: Mutex<(Duration, Option<DeviceError>)>,
+    losses: block::LossCounter,
 }
 
 impl Disk {
     pub(crate) fn new(seed: u64, sectors: usize, block_size: BlockSize) -> Arc<Disk> {
         let bytes = Mutex::new(vec![0; sectors * SECTOR_BYTES]);
-        Arc::new(Disk { bytes, random: Mutex::new(Random(seed)), block_size, next: Mutex::default() })
+        let losses = block::LossCounter::default();
+        Arc::new(Disk { bytes, random: Mutex::new(Random(seed)), block_size, next: Mutex::default(), losses })
     }
 
     pub(crate) fn delay_next(&self, time: Duration) {
@@ -108,7 +110,13 @@ impl BlockDevice for Disk {
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        Box::pin(async { self.work().await.map_or(Ok(()), Err) })
+        Box::pin(async {
+            let Some(error) = self.work().await else { return Ok(()) };
+            if error.is_loss() {
+                self.losses.count();
+            }
+            Err(error)
+        })
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
@@ -129,7 +137,7 @@ impl BlockDevice for Disk {
     }
 
     fn losses(&self) -> block::Losses {
-        block::Losses::NONE
+        self.losses.get()
     }
 }
 

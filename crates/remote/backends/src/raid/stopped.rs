@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use block::{BlockDevice, Sleeper};
+use raid::RaidDevice;
 use raid::disks::Disk;
 
 use super::named;
@@ -39,6 +40,8 @@ const END_TIME: Duration = Duration::from_secs(10);
 pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Option<Upkeep> {
     let mut kept = Kept(devices(&upkeep));
     let Upkeep { set, running, throttle, opening, current, .. } = upkeep;
+    // A flush or a read that ends later would otherwise record the states of this assembly over those of the next.
+    set.retire();
     current.upgrade()?.stop();
     let mut ending = Some(set);
     let mut asked: Option<Ordered> = None;
@@ -92,12 +95,14 @@ pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Opti
             }
             running.woken(opening.sleeper.as_ref(), left).await;
             if !running.is_used() {
+                ended(ending.as_deref()).await;
                 return None;
             }
             while let Some(ordered) = running.next_order() {
                 match ordered.order {
                     Order::Assemble => asked = Some(ordered),
                     Order::Close => {
+                        ended(ending.as_deref()).await;
                         ordered.end(Ok("the set is closed".to_owned()));
                         return None;
                     }
@@ -105,6 +110,14 @@ pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Opti
                 }
             }
         }
+    }
+}
+
+/// Ends once no request of the set can reach a member: another opening may use them then.
+async fn ended(set: Option<&RaidDevice>) {
+    if let Some(set) = set {
+        // It fails for a member that cannot tell, which is all that there is to know.
+        let _ = set.quiesced().await;
     }
 }
 
