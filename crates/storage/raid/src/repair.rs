@@ -168,7 +168,8 @@ impl Set {
     /// What a strip must have in it, by the others, and the columns that nothing can tell: zeros.
     async fn salvage(&self, stripe: u64, strip: usize) -> Result<(Buffer, Vec<Range<u64>>), DeviceError> {
         let whole = 0..self.layout.strip_blocks();
-        let first = match self.content_of(stripe, strip, &whole).await {
+        // The strip was found bad: the others tell what it must have in it.
+        let first = match self.content_by_others(stripe, strip, &whole, None).await {
             Err(DeviceError::Unreadable(_)) => halves(&whole),
             result => return result.map(|content| (content, Vec::new())),
         };
@@ -202,6 +203,17 @@ impl Set {
             Err(Unread::Lacking) => None,
             Err(Unread::Bad(why)) => Some(why),
         };
+        self.content_by_others(stripe, strip, columns, own).await
+    }
+
+    /// The same by the others alone; `own` is why the strip cannot be read.
+    async fn content_by_others(
+        &self,
+        stripe: u64,
+        strip: usize,
+        columns: &Range<u64>,
+        own: Option<DeviceError>,
+    ) -> Result<Buffer, DeviceError> {
         if !self.layout.has_parity() {
             let mut others = vec![strip];
             let mut error = own;

@@ -158,12 +158,12 @@ fn what_no_flush_had_followed_is_lost_with_a_target_that_may_have_lost_its_cache
     });
 }
 
-/// With several sessions what tgt may have lost is written again: after it was killed, and after a reset, of which every session is
+/// With several sessions of the only writer, what tgt may have lost is written again: after it was killed, and after a reset, of which every session is
 /// told.
 #[test]
 fn what_no_flush_had_followed_is_written_again_where_there_are_several_sessions() {
     with(Tgt::start(), async |mut tgt| {
-        let url = Url::parse(&tgt.url("", 1, "?sessions=3&nop-interval=1")).expect("a URL");
+        let url = Url::parse(&tgt.url("", 1, "?sessions=3&nop-interval=1&writers=one")).expect("a URL");
         let paths = initiator::open_paths(&url, counted).await.expect("a LUN");
         let write = async |number| {
             let data = numbered(number, 4096).share();
