@@ -236,7 +236,7 @@ const OUR_NBD_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "nbd-loss-that-is-not-noted",
         what: "our NBD client has unflushed writes, and forgets that the server was restarted",
-        file: "crates/remote/channels/src/keeping.rs",
+        file: "crates/remote/channels/src/replay.rs",
         from: "if self.ledger.borrow_mut().note_loss() {",
         to: "if self.ledger.borrow().has_unflushed() {",
     },
