@@ -11,9 +11,7 @@ use stats::Random;
 
 use crate::json::{INFO, check};
 use crate::nbd::tls::Pki;
-use crate::program::{
-    Ended, PATIENCE, ended_within, installed, run, run_command, until, write_patterned_file,
-};
+use crate::program::{Ended, PATIENCE, ended_within, installed, run, until, write_patterned_file};
 use crate::remote::in_a_world;
 use crate::server::{Server, free_port};
 
@@ -216,9 +214,9 @@ fn an_export_of_any_length_is_used_to_its_last_byte() {
     linerate(&["read", &server.url(), "--offset", "999990", "--length", "13", "--output", &tail]);
     assert_eq!(std::fs::read(&tail).expect("read"), content[999_990..]);
     std::fs::write(&tail, [0xaa; 3]).expect("written");
-    let mut write = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    write.args(["write", &server.url(), "--offset", "1000000", "--yes"]);
-    run_command(write.stdin(std::fs::File::open(&tail).expect("there"))).expect_success();
+    let write =
+        format!("{} write {} --offset 1000000 --yes < {tail}", env!("CARGO_BIN_EXE_linerate"), server.url());
+    run("sh", &["-c", &write]).expect_success();
     content[1_000_000..].fill(0xaa);
     assert!(std::fs::read(&image).expect("an image") == content, "a write of its last bytes");
     content.reverse();

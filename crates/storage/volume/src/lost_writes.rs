@@ -1,6 +1,6 @@
 //! Lost acknowledged writes: counted here, reported by each front end to each of its initiators.
 //!
-//! A device counts its losses ([`block::BlockDevice::losses`]). To which initiators a loss was reported is in memory only, and only those
+//! A device counts its losses ([`block::BlockDevice::losses`]); a failed flush that it does not count is counted here. To which initiators a loss was reported is in memory only, and only those
 //! that were logged in are known. An initiator that used an earlier server detects possible losses by the cache
 //! generation, which contains the mark of the last loss: it changes as soon as a loss was counted, since that
 //! initiator may come back after it. A loss is recorded for the next start before it is reported: the kernel
@@ -18,6 +18,8 @@ pub type CacheGeneration = [u8; 16];
 
 #[derive(Default)]
 pub(crate) struct LostWrites {
+    /// Failed flushes that the device did not count.
+    uncounted: AtomicU64,
     /// The number of losses recorded for the next start.
     recorded: AtomicU64,
     /// The number of losses that the mark stands for, and the mark.
@@ -38,11 +40,11 @@ impl Volume {
     /// Writes may be lost if the error [is a loss](DeviceError::is_loss), and [`Volume::lost_writes`] has
     /// counted it.
     pub async fn flush(&self) -> Result<(), DeviceError> {
+        let counted = self.device.losses().count();
         let flushed = self.device.flush().await;
-        debug_assert!(
-            !flushed.is_err_and(DeviceError::is_loss) || self.device.losses().count() > 0,
-            "a flush fails for writes that its device does not count as lost"
-        );
+        if flushed.is_err_and(DeviceError::is_loss) && self.device.losses().count() == counted {
+            self.lost_writes.uncounted.fetch_add(1, Ordering::AcqRel);
+        }
         self.record_lost_writes().await;
         flushed
     }
@@ -83,6 +85,6 @@ impl Volume {
 
     /// How often acknowledged writes were lost, or may have been.
     pub fn lost_writes(&self) -> u64 {
-        self.device.losses().count()
+        self.device.losses().count() + self.lost_writes.uncounted.load(Ordering::Acquire)
     }
 }
