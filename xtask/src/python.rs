@@ -106,7 +106,8 @@ impl Environment {
     /// Shows what pytest prints, and reads its last line.
     fn test(&self, folder: &Path) -> Result<Tally> {
         let mut pytest = Command::new(self.program("python"));
-        pytest.args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "-rs"]).current_dir(folder);
+        // -P: the installed wheel is tested, and not the sources in this folder.
+        pytest.args(["-P", "-m", "pytest", "--quiet", "-p", "no:cacheprovider", "-rs"]).current_dir(folder);
         pytest.env("LINERATE_BIN", workspace::root().join("target/debug/linerate"));
         pytest.env("PYTHONDONTWRITEBYTECODE", "1");
         let mut child = pytest.stdout(Stdio::piped()).spawn().context("cannot run pytest")?;
