@@ -34,7 +34,6 @@ struct Copies {
 struct Copy {
     device: Arc<dyn BlockDevice>,
     member: Option<Member>,
-    losses: u64,
 }
 
 impl Copy {
@@ -44,8 +43,7 @@ impl Copy {
             Some(index) => Some(members.present(index)?),
             None => None,
         };
-        let device = Arc::clone(&copy.device);
-        Some(Copy { losses: device.losses().count(), device, member })
+        Some(Copy { device: Arc::clone(&copy.device), member })
     }
 }
 
@@ -142,14 +140,8 @@ impl Area {
 
     /// Whether the copy has it; false if its member has failed, and that is recorded.
     async fn write_copy(&self, copy: &Copy, extent: Extent, data: &Slice) -> Result<bool, DeviceError> {
-        let result = match copy.device.write(extent, data.clone(), Durability::Stable).await {
-            Ok(()) => certain_losses(&*copy.device).await,
-            Err(error) => Err(error),
-        };
-        let error = match result {
-            // What was reported to a flush beside this write may have been of this write.
-            Ok(losses) if losses == copy.losses => return Ok(true),
-            Ok(_) => DeviceError::WritesLost,
+        let error = match write_certainly(&*copy.device, extent, data).await {
+            Ok(()) => return Ok(true),
             Err(error) => error,
         };
         match &copy.member {
@@ -172,4 +164,12 @@ impl Area {
         copies.in_use.retain(is_present);
         copies.in_use.clone()
     }
+}
+
+/// Writes to stable storage. What is there already is not in a cache that a device loses, so only losses of this write count: a member
+/// that has lost others, and that the set cannot do without, keeps its copy. Those reported to a flush under way may be of this write.
+async fn write_certainly(device: &dyn BlockDevice, extent: Extent, data: &Slice) -> Result<(), DeviceError> {
+    let before = certain_losses(device).await?;
+    device.write(extent, data.clone(), Durability::Stable).await?;
+    if certain_losses(device).await? == before { Ok(()) } else { Err(DeviceError::WritesLost) }
 }

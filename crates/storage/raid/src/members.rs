@@ -75,6 +75,11 @@ impl Lost {
     fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.healed.is_empty() && self.settling.is_empty()
     }
+
+    /// Extents that a record has at most, whichever of the healed blocks are settled first.
+    fn extents_max(&self) -> usize {
+        self.blocks.extents() + self.healed.extents() + self.settling.extents()
+    }
 }
 
 struct Slot {
@@ -207,7 +212,7 @@ impl Members {
 
     /// The error of a read of blocks that the member does not have.
     pub(crate) fn lost_of(&self, index: usize, extent: Extent) -> Option<DeviceError> {
-        if !self.has_lost.load(Ordering::Acquire) {
+        if !self.has_lost() {
             return None;
         }
         let first = self.lost.lock().blocks.first_of(index, extent.lba.0..extent.lba.0 + extent.blocks.0)?;
@@ -217,7 +222,7 @@ impl Members {
     /// Of an extent of a member, it has all blocks but these. False if the list has no room for them; it is as it was then. The caller excludes
     /// requests for the extent. [`Members::recorded`] must follow before anything depends on it.
     pub(crate) fn lose(&self, index: usize, extent: Extent, columns: &[Range<u64>]) -> bool {
-        if columns.is_empty() && !self.has_lost.load(Ordering::Acquire) {
+        if columns.is_empty() && !self.has_lost() {
             return true;
         }
         let first = extent.lba.0;
@@ -229,9 +234,11 @@ impl Members {
         if blocks == lost.blocks {
             return true;
         }
-        if !columns.is_empty() && blocks.extents() > LOST_MAX {
+        let recorded = blocks.extents() + lost.healed.extents() + lost.settling.extents();
+        if recorded > LOST_RECORDED_MAX || !columns.is_empty() && blocks.extents() > LOST_MAX {
             lost.was_full = true;
-            return false;
+            // Blocks that a member has may stay on the list: they are read by the others.
+            return columns.is_empty();
         }
         lost.blocks = blocks;
         self.has_lost.store(!lost.is_empty(), Ordering::Release);
@@ -245,21 +252,27 @@ impl Members {
         self.lose(index, extent, std::slice::from_ref(&all))
     }
 
-    /// A member has these blocks now, if they were lost. [`Members::settle_healed`] must follow.
+    /// A member has these blocks now, if they were lost. They stay on the list if they cut an extent of it and a record has no room for
+    /// one more: before a write is acknowledged, the others must have it. [`Members::settle_healed`] must follow.
     pub(crate) fn wrote(&self, index: usize, extent: Extent) {
-        if !self.has_lost.load(Ordering::Acquire) {
+        if !self.has_lost() {
             return;
         }
         let mut lost = self.lost.lock();
         let healed = lost.blocks.remove(index, extent.lba.0..extent.lba.0 + extent.blocks.0);
-        lost.was_full &= healed.is_empty();
-        healed.into_iter().for_each(|blocks| lost.healed.insert(index, blocks));
+        if healed.is_empty() {
+            return;
+        }
+        lost.was_full = lost.extents_max() + healed.len() > LOST_RECORDED_MAX;
+        let Lost { blocks, healed: list, was_full, .. } = &mut *lost;
+        let list = if *was_full { blocks } else { list };
+        healed.into_iter().for_each(|blocks| list.insert(index, blocks));
     }
 
     /// Ends once blocks that were written so far are off the recorded list: before the write is acknowledged, since a crash would take its data
     /// away otherwise.
     pub(crate) async fn settle_healed(self: &Arc<Self>) -> Result<(), DeviceError> {
-        if !self.has_lost.load(Ordering::Acquire) {
+        if !self.has_lost() {
             return Ok(());
         }
         let is_settled = {
@@ -288,9 +301,9 @@ impl Members {
             let mut lost = self.lost.lock();
             let settled = std::mem::take(&mut lost.settling);
             // They stay on the recorded list: after a crash they are lost again, so their writes have failed.
-            if flushed.is_err() || lost.recorded().extents() > LOST_RECORDED_MAX {
+            if flushed.is_err() {
                 lost.healed.extend(&settled);
-                return flushed.and(Err(DeviceError::NoSpace));
+                return flushed;
             }
             // Counted before another write can find the lists empty: it waits for the record then.
             self.changed.fetch_add(1, Ordering::AcqRel);
@@ -308,6 +321,11 @@ impl Members {
             }
         }
         Ok(())
+    }
+
+    /// Whether there may be lost blocks.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.has_lost.load(Ordering::Acquire)
     }
 
     /// Of each member, how many blocks it does not have.
@@ -749,7 +767,9 @@ impl Members {
             state => state,
         };
         let members = slots.iter().map(secured).collect();
-        (MemberStates { members, lost: self.lost.lock().recorded() }, number)
+        let lost = self.lost.lock().recorded();
+        debug_assert!(lost.extents() <= LOST_RECORDED_MAX, "a record has room for all lost blocks");
+        (MemberStates { members, lost }, number)
     }
 
     /// Records that the journal is on the members from now on. If that is not certain, the set leaves service.

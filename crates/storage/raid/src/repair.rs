@@ -92,7 +92,7 @@ impl Set {
                 // So that the copy that counts is the one that was read before.
                 self.synchronise(done, Durability::Cached).await?;
             }
-            let (content, lost) = self.salvage(done, strip).await?;
+            let (content, lost) = self.salvage(done, strip, None).await?;
             let (_, extent) = self.place(done, strip, &(0..self.layout.strip_blocks()));
             let landing = self.members.landing();
             let result = member.device.write(extent, content.share(), Durability::Cached).await;
@@ -165,11 +165,16 @@ impl Set {
         Ok(())
     }
 
-    /// What a strip must have in it, by the others, and the columns that nothing can tell: zeros.
-    async fn salvage(&self, stripe: u64, strip: usize) -> Result<(Buffer, Vec<Range<u64>>), DeviceError> {
+    /// What a strip must have in it, by the others, and the columns that nothing can tell: zeros. `own` is why it cannot be read, if its
+    /// member has it.
+    async fn salvage(
+        &self,
+        stripe: u64,
+        strip: usize,
+        own: Option<DeviceError>,
+    ) -> Result<(Buffer, Vec<Range<u64>>), DeviceError> {
         let whole = 0..self.layout.strip_blocks();
-        // The strip was found bad: the others tell what it must have in it.
-        let first = match self.content_by_others(stripe, strip, &whole, None).await {
+        let first = match self.content_by_others(stripe, strip, &whole, own).await {
             Err(DeviceError::Unreadable(_)) => halves(&whole),
             result => return result.map(|content| (content, Vec::new())),
         };
@@ -453,11 +458,15 @@ impl Set {
         if results.iter().any(|result| matches!(result, Err(Unread::Lacking))) {
             return Ok(Scrubbed::Degraded);
         }
-        let bad: Vec<usize> = (0..count).filter(|strip| results[*strip].is_err()).collect();
+        let why = |(strip, result): (usize, &Result<_, Unread>)| match result {
+            Err(Unread::Bad(error)) => Some((strip, *error)),
+            Ok(_) | Err(Unread::Lacking) => None,
+        };
+        let bad: Vec<(usize, DeviceError)> = results.iter().enumerate().filter_map(why).collect();
         if !bad.is_empty() {
             let mut is_repaired = repairs;
-            for strip in bad.into_iter().filter(|_| repairs) {
-                let (content, lost) = self.salvage(stripe, strip).await?;
+            for (strip, why) in bad.into_iter().filter(|_| repairs) {
+                let (content, lost) = self.salvage(stripe, strip, Some(why)).await?;
                 let content = content.share();
                 let mut from = columns.start;
                 // What is lost in too many strips stays so, and the others are looked at.
@@ -466,7 +475,11 @@ impl Set {
                     if let Some(data) = content.part(self.bytes(from)..self.bytes(lost.start))
                         && from < lost.start
                     {
-                        self.rewrite(stripe, strip, from, data).await?;
+                        match self.rewrite(stripe, strip, from, data).await {
+                            // The list of lost blocks is full.
+                            Err(DeviceError::NoSpace) => is_repaired = false,
+                            result => result?,
+                        }
                     }
                     from = lost.end;
                 }

@@ -118,7 +118,53 @@ impl Set {
         self.apply(&change, durability).await?;
         self.members.recorded().await?;
         protected.finish();
-        self.members.settle_healed().await
+        self.members.settle_healed().await?;
+        // Blocks that stay on a full list are read by the other members.
+        if !self.members.has_lost() || self.can_be_read(&change) { Ok(()) } else { Err(DeviceError::NoSpace) }
+    }
+
+    /// Whether what a change has written is where it was written, or is told by the others. A full list keeps blocks on it that are
+    /// where they were written.
+    fn can_be_read(&self, change: &Change) -> bool {
+        let lost = |stripe: u64, strip: usize, columns: &Range<u64>| {
+            let (member, extent) = self.place(stripe, strip, columns);
+            self.members.lost_of(member, extent).is_some()
+        };
+        // Each block alone: of two columns different members may lack theirs.
+        let is_told = |stripe: u64, mut columns: Range<u64>| {
+            columns.all(|column| {
+                let column = column..column + 1;
+                let lacks = |strip: &usize| !self.is_held(stripe, *strip) || lost(stripe, *strip, &column);
+                let lacking = (0..self.layout.strips()).filter(lacks).count();
+                lacking <= self.layout.strips() - self.layout.data_strips()
+            })
+        };
+        match change {
+            Change::Update { stripe, parts, .. } => parts.iter().all(|part| {
+                let blocks = part.data.len() as u64 >> self.geometry.block_size.shift();
+                let columns = part.column..part.column + blocks;
+                !self.is_held(*stripe, part.strip)
+                    || !lost(*stripe, part.strip, &columns)
+                    || is_told(*stripe, columns)
+            }),
+            Change::Clear { stripe, stripes, members, .. } => {
+                let whole = 0..self.layout.strip_blocks();
+                let is_lost = |index: &usize| {
+                    let mut strips = (*stripe..stripe + stripes)
+                        .filter_map(|stripe| Some((stripe, self.layout.strip_of(stripe, *index)?)))
+                        .map(|(stripe, strip)| self.place(stripe, strip, &whole).1);
+                    let Some(first) = strips.next() else { return false };
+                    let last = strips.next_back().unwrap_or(first);
+                    let between = Extent::new(first.lba.0, last.lba.0 + last.blocks.0 - first.lba.0);
+                    self.members.lost_of(*index, between).is_some()
+                };
+                let is_right = |stripe: u64| {
+                    let mut held = (0..self.layout.strips()).filter(|strip| self.is_held(stripe, *strip));
+                    !held.any(|strip| lost(stripe, strip, &whole)) || is_told(stripe, whole.clone())
+                };
+                !members.iter().any(is_lost) || (*stripe..stripe + stripes).all(is_right)
+            }
+        }
     }
 
     pub(crate) async fn apply(&self, change: &Change, durability: Durability) -> Result<(), DeviceError> {

@@ -284,8 +284,9 @@ impl Writer {
     }
 
     /// Writes a record over the older one. If that fails, the next one is written over the same: of a torn record and
-    /// a whole one the whole one stays.
+    /// a whole one the whole one stays. A record that breaks a rule, one that is longer than its slot among them, is not written.
     async fn write(&self, set: &SetRecord) -> Result<(), DeviceError> {
+        set.check().map_err(|_| DeviceError::OutOfRange)?;
         let device = self.device.as_ref();
         let known = *self.newest.lock();
         let newest = match known {

@@ -435,3 +435,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_record_with_more_lost_extents_than_it_has_room_for_is_not_written() {
+    let scene = Scene::new(Level::Raid1, 2);
+    let records = scene.opened().records;
+    let before: Vec<Vec<u8>> = scene.memory.iter().map(|memory| memory.bytes.lock().clone()).collect();
+    let mut states = records.set().states();
+    (0..2049).for_each(|extent| states.lost.insert(1, extent * 2..extent * 2 + 1));
+    assert_eq!(ready(records.record(&states)), Err(DeviceError::OutOfRange));
+    assert!(scene.memory.iter().map(|memory| memory.bytes.lock().clone()).eq(before));
+}

@@ -7,7 +7,7 @@ use raid::{LOST_MAX, Level, MemberState, Origin, RaidDevice, Scrubbed};
 
 use crate::disk::Disk;
 use crate::rig::{Guard, Rig};
-use crate::scenes::{crashed, flush, read, scrub, synchronised, write};
+use crate::scenes::{crashed, flush, read, scrub, synchronised, try_write, write};
 use crate::world::{End, end, run, seed};
 
 const LEVELS: [(Level, usize, Guard); 4] = [
@@ -267,6 +267,87 @@ fn a_rebuild_waits_when_the_list_of_lost_blocks_is_full_and_resumes_when_some_ar
         (read(&device, 0, 64), try_read(&device, 64)),
         (vec![7; 64 * 512], Err(DeviceError::Unreadable(Lba(64))))
     );
+}
+
+/// A set of which members have lost two extents of three blocks in each of so many stripes, as many in all as a record has room for, less a few.
+fn with_lost_extents(rig: &mut Rig, members: &[usize], stripes: u64) -> Arc<RaidDevice> {
+    drop(rig.created());
+    let mut states = rig.store.states();
+    for (member, stripe) in
+        members.iter().flat_map(|member| (0..stripes).map(move |stripe| (*member, stripe)))
+    {
+        states.lost.insert(member, stripe * 8..stripe * 8 + 3);
+        states.lost.insert(member, stripe * 8 + 4..stripe * 8 + 7);
+    }
+    rig.store.set(states);
+    Arc::new(rig.assemble(Origin::Existing, &[]).expect("assembled"))
+}
+
+#[test]
+fn a_mirror_takes_every_write_when_its_list_of_lost_blocks_is_full() {
+    seed(38);
+    let mut rig = Rig::new(Level::Raid1, 2, 1020, Guard::Bitmap);
+    let device = with_lost_extents(&mut rig, &[1], 1015);
+    let written: Vec<u64> = (0..30).flat_map(|stripe| [8 * stripe + 1, 8 * stripe + 5]).collect();
+    written.iter().for_each(|lba| write(&device, *lba, 1, 9));
+    assert!(device.status().is_lost_list_full);
+    flush(&device).expect("flushed");
+    drop(device);
+    let device = crashed(&mut rig);
+    written.iter().for_each(|lba| assert_eq!(try_read(&device, *lba), Ok(vec![9; 512]), "block {lba}"));
+    write(&device, 0, rig.layout.blocks().0, 5);
+    assert_eq!((lost(&device), device.status().is_lost_list_full), (0, false));
+}
+
+#[test]
+fn only_a_write_that_finds_no_place_fails_when_the_list_of_lost_blocks_is_full() {
+    seed(39);
+    let mut rig = Rig::new(Level::Raid1, 2, 520, Guard::Bitmap);
+    let device = with_lost_extents(&mut rig, &[0, 1], 505);
+    let (mut taken, mut refused) = (Vec::new(), Vec::new());
+    for lba in (0..30).flat_map(|stripe| [8 * stripe + 1, 8 * stripe + 5]) {
+        match try_write(&device, lba, 1, 9) {
+            Ok(()) => taken.push(lba),
+            Err(error) => {
+                assert_eq!(error, DeviceError::NoSpace);
+                refused.push(lba);
+            }
+        }
+        write(&device, 8 * 510, 8, 7);
+    }
+    assert!(!taken.is_empty() && !refused.is_empty(), "{taken:?}, {refused:?}");
+    flush(&device).expect("flushed");
+    drop(device);
+    let device = crashed(&mut rig);
+    taken.iter().for_each(|lba| assert_eq!(try_read(&device, *lba), Ok(vec![9; 512]), "block {lba}"));
+    for lba in refused {
+        assert_eq!(try_read(&device, lba), Err(DeviceError::Unreadable(Lba(lba))));
+    }
+    // A write of a whole extent makes room.
+    write(&device, 0, 8 * 30, 5);
+    assert!(!device.status().is_lost_list_full);
+    write(&device, 8 * 40 + 1, 1, 9);
+}
+
+#[test]
+fn a_set_with_a_journal_starts_and_takes_writes_when_its_list_of_lost_blocks_is_full() {
+    seed(40);
+    let mut rig = Rig::new(Level::Raid5, 3, 1020, Guard::Journal);
+    let device = with_lost_extents(&mut rig, &[0], 1015);
+    let written: Vec<u64> = (0..40)
+        .filter_map(|stripe| {
+            let strip = (0..2).find(|strip| rig.layout.strip(stripe, *strip).member == 0)?;
+            Some(stripe * rig.layout.stripe_blocks() + strip as u64 * 8)
+        })
+        .flat_map(|first| [first + 1, first + 5])
+        .collect();
+    written.iter().for_each(|lba| write(&device, *lba, 1, 9));
+    assert!(device.status().is_lost_list_full);
+    drop(device);
+    let device = crashed(&mut rig);
+    written.iter().for_each(|lba| assert_eq!(try_read(&device, *lba), Ok(vec![9; 512]), "block {lba}"));
+    write(&device, 0, rig.layout.blocks().0, 5);
+    assert_eq!((lost(&device), device.status().is_lost_list_full), (0, false));
 }
 
 #[test]

@@ -63,6 +63,11 @@ impl Store {
         self.states.lock().expect("no panic").clone()
     }
 
+    /// What was recorded last.
+    pub(crate) fn set(&self, states: MemberStates) {
+        *self.states.lock().expect("no panic") = states;
+    }
+
     /// All members are in sync.
     pub(crate) fn reset(&self, members: usize) {
         *self.states.lock().expect("no panic") = MemberStates::in_sync(members);

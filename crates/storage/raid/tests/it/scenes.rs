@@ -15,7 +15,12 @@ use crate::disk::Disk;
 use crate::rig::{Guard, Rig};
 use crate::world::{End, HereSpawner, StepClock, end, run, seed};
 
-fn try_write(device: &Arc<RaidDevice>, lba: u64, blocks: u64, byte: u8) -> Result<(), DeviceError> {
+pub(crate) fn try_write(
+    device: &Arc<RaidDevice>,
+    lba: u64,
+    blocks: u64,
+    byte: u8,
+) -> Result<(), DeviceError> {
     let device = Arc::clone(device);
     end(async move {
         let data = Buffer::from(&vec![byte; blocks as usize * 512][..]).share();

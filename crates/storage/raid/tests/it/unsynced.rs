@@ -135,3 +135,29 @@ fn a_start_that_is_refused_records_nothing() {
         vec![1; 512]
     );
 }
+
+#[test]
+fn a_degraded_mirror_takes_writes_in_clean_regions_after_its_last_member_has_lost_its_cache() {
+    for is_seen in [false, true] {
+        seed(25);
+        let mut rig = Rig::new(Level::Raid1, 2, 8, Guard::Bitmap);
+        let device = rig.created();
+        write(&device, 0, 1, 1);
+        let failing = Arc::clone(&device);
+        end(async move { failing.fail(1).await }).expect("failed");
+        match is_seen {
+            true => rig.disks[0].lose_cache(),
+            false => rig.disks[0].lose_cache_unseen(),
+        }
+        let before = device.losses();
+        for region in 1..4 {
+            write(&device, region * 16, 1, 2);
+            assert_eq!(read(&device, region * 16, 1), vec![2; 512]);
+        }
+        // Users are told of the loss nevertheless.
+        let resolving = Arc::clone(&device);
+        end(async move { resolving.resolve_losses().await }).expect("asked");
+        assert!(before.is_in_doubt() || device.losses().count() == before.count());
+        assert_eq!(device.losses().count(), 1);
+    }
+}
