@@ -77,12 +77,21 @@ enum Command {
         #[command(flatten)]
         how: DryRun,
     },
-    /// Grow a volume; initiators are notified
+    /// Grow a volume, or shrink it; initiators are notified
     Resize {
         /// Name of a volume whose specification has a size=
         volume: VolumeName,
         /// New size, such as 60GiB
         size: Bytes,
+        /// Allow a smaller size, if no data lies in the part that is cut off
+        #[arg(long)]
+        shrink: bool,
+        /// Cut the part off with the data in it
+        #[arg(long, requires = "shrink")]
+        discard_data: bool,
+        /// Shrink it even if initiators use it: their commands are aborted
+        #[arg(long, requires = "shrink")]
+        force: bool,
         #[command(flatten)]
         how: DryRun,
     },
@@ -178,8 +187,9 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
             (change, how, false)
         }
         Command::Remove { volume, force, how } => (Change::Remove { volume: volume.clone() }, how, *force),
-        Command::Resize { volume, size, how } => {
-            (Change::Resize { volume: volume.clone(), bytes: size.0 }, how, false)
+        Command::Resize { volume, size, shrink, discard_data, force, how } => {
+            let (shrink, discard_data) = (*shrink, *discard_data);
+            (Change::Resize { volume: volume.clone(), bytes: size.0, shrink, discard_data }, how, *force)
         }
     };
     tell(ask(Request::Change { change, dry_run: how.dry_run, force })?)

@@ -52,8 +52,8 @@ const ARROWS: &[(&str, &str)] = &[
     // neither.
     (
         "manage",
-        "block volume unit foreign iscsi nbd aoe hyperscsi reactor host tls server luns target nbd-server \
-         aoe-server hyperscsi-server backends stats",
+        "block volume contents unit foreign iscsi nbd aoe hyperscsi reactor host tls server luns target \
+         nbd-server aoe-server hyperscsi-server backends stats",
     ),
     // It offloads to a target that has both ends, and makes files with holes.
     ("copy", "block volume contents reactor host initiator backends"),

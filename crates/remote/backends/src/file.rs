@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use block::BlockSize;
 use host::{FileDevice, FileOptions};
-use volume::backend::{Backend, Kind, Opened, Opening, Options};
+use volume::backend::{Backend, Creation, Kind, Opened, Opening, Options};
 use volume::spec::{BlockShape, Bytes, Problem, Token, Written, decode, encode};
 
 /// A regular file or a block device.
@@ -17,7 +17,7 @@ pub(crate) static FILE: Kind = Kind {
     about: "an existing file or block device, all of it. A bare path that begins with `/`, `./` or `../` is \
         one too",
     is_layer: false,
-    options: Options::Known(&["block", "physical", "size", "direct"]),
+    options: Options::Known(&["block", "physical", "size", "direct", "create"]),
     read,
 };
 
@@ -29,13 +29,16 @@ struct File {
     blocks: BlockShape,
     /// Around the page cache (O_DIRECT).
     direct: bool,
+    /// Made if it is missing, even if its volume was served before.
+    create: bool,
 }
 
 fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
     let blocks = BlockShape::read(written)?;
     let size = written.value("size")?.map(|size| blocks.capacity(size)).transpose()?;
     let path = path(written.argument())?;
-    Ok(Arc::new(File { path, size, blocks, direct: written.flag("direct")? }))
+    let (direct, create) = (written.flag("direct")?, written.flag("create")?);
+    Ok(Arc::new(File { path, size, blocks, direct, create }))
 }
 
 fn path(word: &Token) -> Result<PathBuf, Problem> {
@@ -67,7 +70,8 @@ impl Backend for File {
     fn options(&self) -> Vec<String> {
         let size = self.size.map(|size| format!("size={size}"));
         let direct = self.direct.then(|| "direct".to_owned());
-        size.into_iter().chain(self.blocks.options()).chain(direct).collect()
+        let create = self.create.then(|| "create".to_owned());
+        size.into_iter().chain(self.blocks.options()).chain(direct).chain(create).collect()
     }
 
     fn logical_block(&self) -> Option<BlockSize> {
@@ -80,6 +84,10 @@ impl Backend for File {
 
     fn makes_file(&self) -> Option<&Path> {
         self.size.and(Some(self.path.as_path())).filter(|path| !path.exists())
+    }
+
+    fn orders_creation(&self) -> bool {
+        self.create
     }
 
     fn keeps_data(&self) -> bool {
@@ -95,6 +103,11 @@ impl Backend for File {
             let device = FileDevice::open(FileOptions {
                 path: self.path.clone(),
                 bytes: self.size.map(|size| size.0),
+                create: match opening.creation {
+                    Creation::Free => true,
+                    Creation::Ordered => self.create,
+                    Creation::Never => false,
+                },
                 direct: self.direct,
                 read_only: opening.read_only,
                 block_size: self.blocks.logical,

@@ -45,7 +45,7 @@ use std::task::{Context, Poll, Waker};
 
 use block::{BlockDevice, FaultControl, SingleUser};
 use host::{ReactorClock, ReactorTasks};
-use volume::backend::{self, Layers, OpenError, Opening, Undo};
+use volume::backend::{self, Creation, Layers, OpenError, Opening, Undo};
 use volume::spec::{Grammar, Spec, SpecError};
 
 pub use failure::{Failure, Kind};
@@ -119,6 +119,7 @@ pub fn opening() -> Opening {
         faults: FaultControl::default(),
         sleeper: Arc::new(ReactorClock),
         spawner: Arc::new(ReactorTasks),
+        creation: Creation::Free,
         undo: Undo::default(),
         start: None,
         layers: Layers::default(),

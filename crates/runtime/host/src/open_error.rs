@@ -23,6 +23,13 @@ pub enum OpenError {
     /// The file does not exist, and there is no size to create it with.
     #[display("{} does not exist: give a size to create it, as in file:PATH?size=1GiB", path.display())]
     NotFound { path: PathBuf },
+    /// The file does not exist, and it is not to be created.
+    #[display(
+        "{} does not exist, and is not created, since its volume was served before: is its file system mounted? If a \
+         new, empty file is meant, add `create` to the specification, as in file:PATH?size=1GiB&create",
+        path.display()
+    )]
+    Missing { path: PathBuf },
     /// It does not exist, and its folder does not either or takes no files.
     #[display("cannot create {}: {source}; is its folder right?", path.display())]
     NotCreated { path: PathBuf, source: io::Error },

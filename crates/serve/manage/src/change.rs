@@ -5,7 +5,8 @@ use crate::config::{Addition, ConfigFile, VolumeName};
 use crate::control::{Change, Volume};
 use crate::desired::Desired;
 use crate::difference::Difference;
-use crate::live::{Live, ReloadOptions, Reloaded};
+use crate::live::{Live, ReloadOptions, Reloaded, block_on};
+use crate::shrink;
 use backends::Failure;
 use volume::spec::{Bytes, Spec};
 
@@ -32,10 +33,18 @@ impl Live {
         now.check_served(file.as_ref())?;
         let changed = Changed::by(change, &now.desired, file.as_ref()).map_err(Failure::refused)?;
         let wanted = || changed.desired.safe_config_with(changed.file.as_ref().or(file.as_ref()));
-        if let Change::Resize { volume, bytes } = change {
-            check_growth(volume, Bytes(*bytes), &Difference::between(&now.config, &wanted()?))?;
+        if let Change::Resize { volume, bytes, shrink, discard_data } = change {
+            let difference = Difference::between(&now.config, &wanted()?);
+            let shrinks = *shrink && difference.shrunk.iter().any(|(name, ..)| name == volume);
+            match now.volumes.get(volume) {
+                Some(opened) if shrinks && !discard_data => {
+                    block_on(shrink::check(volume, opened.unit.volume().device().as_ref(), Bytes(*bytes)))?;
+                }
+                _ if shrinks => {}
+                _ => check_growth(volume, Bytes(*bytes), &difference)?,
+            }
         }
-        let mut reloaded = self.serve(&mut now, wanted()?, options)?;
+        let mut reloaded = self.serve(&mut now, wanted()?, options, Some(change))?;
         reloaded.notes.extend(changed.lasts.clone());
         if options.dry_run {
             return Ok(reloaded);
@@ -159,7 +168,7 @@ fn check_growth(name: &VolumeName, size: Bytes, difference: &Difference) -> Resu
         true => Ok(()),
         false => Err(Failure::refused(format!(
             "volume {name} cannot become {size} while it is served: only volumes of files can be resized, to a larger \
-             number of whole blocks"
+             number of whole blocks, or with --shrink to a smaller one"
         ))),
     }
 }

@@ -9,10 +9,11 @@ use host::{OpenError, local_socket};
 use reactor::ListenOptions;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use server::ListenAddress;
-use volume::backend::Opening;
+use volume::backend::{Creation, Opening};
 
 use crate::config::{Config, Volume, VolumeName};
 use crate::control::{BindError, Socket};
+use crate::difference::shrinking;
 use crate::live::block_on;
 use crate::remotes::Openers;
 use crate::start::{control, no_listener, state_directory};
@@ -134,7 +135,18 @@ impl Trial<'_> {
     fn local(&self, volume: &Volume) -> Result<(), volume::backend::OpenError> {
         let kept = ServerState::kept_of(self.state, volume)?;
         let is_readonly = volume.spec.is_readonly();
+        if let Some(kept) = kept.as_deref().and_then(|kept| backends::parse(kept).ok())
+            && let Some((before, bytes)) = shrinking(&kept, &volume.spec)
+        {
+            return Err(volumes::too_small(&volume.name, before, bytes).to_string().into());
+        }
+        let creation = volumes::creation(volume, kept.as_deref());
+        let is_made =
+            creation == Creation::Free || creation == Creation::Ordered && volume.spec.orders_creation();
         if let Some(path) = volume.spec.store().makes_file().filter(|_| !is_readonly) {
+            if !is_made {
+                return Err(OpenError::Missing { path: path.to_owned() }.into());
+            }
             // Unlike those of the state directory, the folder of a volume is not made.
             let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             let there = fs::metadata(folder.unwrap_or(Path::new("."))).map(drop);

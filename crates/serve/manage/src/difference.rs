@@ -22,6 +22,8 @@ pub(crate) struct Difference {
     pub(crate) renamed: Vec<(VolumeName, VolumeName)>,
     /// Files that are to be longer, under their new names.
     pub(crate) grown: Vec<(VolumeName, Bytes)>,
+    /// Volumes of which a part is to be cut off, with their sizes before and after.
+    pub(crate) shrunk: Vec<(VolumeName, Bytes, Bytes)>,
     /// Volumes that have to be closed and opened again, since they are made of something else.
     pub(crate) reopened: Vec<VolumeName>,
     /// Metrics are served elsewhere, or not any more.
@@ -90,12 +92,16 @@ impl Difference {
         if !is_same_disk {
             self.line(format!("~ volume {name} has other names: initiators take it for another disk"));
         }
-        match growth(&before.spec, spec).filter(|_| is_same_disk) {
-            Some(bytes) => {
-                self.line(format!("~ volume {name} grows to {bytes}"));
-                self.grown.push((name.clone(), bytes));
+        if let Some((old, new)) = shrinking(&before.spec, spec) {
+            self.shrunk.push((name.clone(), old, new));
+        }
+        match resized(&before.spec, spec).filter(|_| is_same_disk) {
+            Some((old, new)) if new.0 > old.0 => {
+                self.line(format!("~ volume {name} grows to {new}"));
+                self.grown.push((name.clone(), new));
             }
-            None => {
+            Some((old, new)) if new.0 == old.0 => {} // `create` came or went
+            _ => {
                 if before.spec != *spec {
                     self.line(format!("~ volume {name} = {spec} (was {})", before.spec));
                 }
@@ -151,11 +157,28 @@ impl Difference {
 /// What is told of `[limits]`, whosever they are.
 pub(crate) const LIMITS: &str = "~ limits";
 
+/// The sizes, if the store is the same and a smaller `size=` cuts off a part of it.
+pub(crate) fn shrinking(before: &Spec, after: &Spec) -> Option<(Bytes, Bytes)> {
+    let (old, new) = (size(before)?, size(after)?);
+    let is_same = before.path().is_some() && before.path() == after.path();
+    (is_same && new.0 < old.0).then_some((old, new))
+}
+
+/// The `size=` of a store, below all layers.
+pub(crate) fn size(spec: &Spec) -> Option<Bytes> {
+    spec.store().options().iter().find_map(|option| option.strip_prefix("size=")?.parse().ok())
+}
+
 /// The new size, if the one differs from the other by a larger `size=` of the store alone.
 pub(crate) fn growth(before: &Spec, after: &Spec) -> Option<Bytes> {
+    resized(before, after).filter(|(old, new)| new.0 > old.0).map(|(_, new)| new)
+}
+
+/// The sizes, if the one differs from the other by the `size=` of the store alone, or by whether it is created.
+fn resized(before: &Spec, after: &Spec) -> Option<(Bytes, Bytes)> {
     let flags = |spec: &Spec| (spec.readonly, spec.removable, spec.thick);
     let (old, new) = (&before.backend, &after.backend);
-    let is_size = |option: &String| option.starts_with("size=");
+    let is_size = |option: &String| option.starts_with("size=") || option == "create";
     let others =
         |options: Vec<String>| options.into_iter().filter(|option| !is_size(option)).collect::<Vec<_>>();
     let is_alike = flags(before) == flags(after)
@@ -167,14 +190,11 @@ pub(crate) fn growth(before: &Spec, after: &Spec) -> Option<Bytes> {
     }
     match (old.members(), new.members()) {
         ([], []) => {
-            let size = |options: Vec<String>| -> Option<Bytes> {
-                options.iter().find_map(|option| option.strip_prefix("size=")?.parse().ok())
-            };
-            let (old_size, new_size) = (size(old.options())?, size(new.options())?);
+            let (old_size, new_size) = (size(before)?, size(after)?);
             let block = new.logical_block().unwrap_or(BlockSize::B512);
-            (new_size.0 > old_size.0 && block.exact(new_size.0).is_some()).then_some(new_size)
+            block.exact(new_size.0).map(|_| (old_size, new_size))
         }
-        ([old], [new]) => growth(old, new),
+        ([old], [new]) => resized(old, new),
         _ => None,
     }
 }
@@ -250,7 +270,8 @@ volume = \"f\"
     #[test]
     fn a_smaller_size_is_another_volume_and_a_larger_one_is_the_same() {
         let smaller = lines(&[("size=1GiB", "size=512MiB")]);
-        assert_eq!((smaller.grown.len(), smaller.reopened.len()), (0, 1));
+        assert_eq!((smaller.grown.len(), smaller.reopened.len(), smaller.shrunk.len()), (0, 1, 1));
+        assert!(lines(&[("size=1GiB", "size=1GiB&create")]).is_empty(), "it is made already");
         let larger = lines(&[("size=1GiB", "size=3GiB")]);
         assert_eq!((larger.grown.len(), larger.reopened.len()), (1, 0));
     }

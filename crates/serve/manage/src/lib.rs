@@ -47,6 +47,7 @@ mod poll;
 mod raid;
 mod remotes;
 pub mod sessions;
+mod shrink;
 mod start;
 pub mod state;
 pub mod summary;

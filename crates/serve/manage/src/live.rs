@@ -24,7 +24,7 @@ use volume::backend::Undo;
 
 use crate::announce;
 use crate::config::{self, Config, ConfigFile, VolumeName};
-use crate::control::{Event, Events, Session, Target};
+use crate::control::{Change, Event, Events, Session, Target};
 use crate::desired::Desired;
 use crate::difference::Difference;
 use crate::front_ends::{Running, Serving};
@@ -261,7 +261,7 @@ impl Live {
         self.noted(options, by, || {
             let mut now = self.now();
             let wanted = now.desired.safe_config()?;
-            self.serve(&mut now, wanted, options)
+            self.serve(&mut now, wanted, options, None)
         })
     }
 
@@ -292,14 +292,24 @@ impl Live {
         outcome
     }
 
-    /// Serves `wanted` from now on. With an error nothing has changed.
+    /// Serves `wanted` from now on. With an error nothing has changed. An `order` is what differs in it from the file.
     pub(crate) fn serve(
         &self,
         now: &mut Now,
         wanted: Config,
         options: ReloadOptions,
+        order: Option<&Change>,
     ) -> Result<Reloaded, Failure> {
         let difference = Difference::between(&now.config, &wanted);
+        let (added, resized) = match order {
+            Some(Change::Add { volume, .. }) => (Some(volume), None),
+            Some(Change::Resize { volume, shrink: true, .. }) => (None, Some(volume)),
+            _ => (None, None),
+        };
+        if let Some((name, before, bytes)) = difference.shrunk.iter().find(|(name, ..)| Some(name) != resized)
+        {
+            return Err(volumes::too_small(name, *before, *bytes));
+        }
         let mut reloaded = Reloaded { changes: difference.lines.clone(), ..Reloaded::default() };
         if !difference.at_next_start.is_empty() {
             let keys = difference.at_next_start.join(", ");
@@ -325,9 +335,14 @@ impl Live {
         let undo = Undo::default();
         let mut next = now.volumes.all_but(&difference.removed);
         next.rename(&difference.renamed);
-        let opened = volumes::open_these(&wanted, &difference.added, &self.state, &self.openers, &undo)
-            .and_then(|opened| next.all_but(&difference.reopened).are_distinct_from(&opened).map(|()| opened))
-            .inspect_err(|_| undo.take_back())?;
+        let known: Vec<&VolumeName> = added.into_iter().filter(|name| self.state.keeps(name)).collect();
+        let opened =
+            volumes::open_these(&wanted, &difference.added, &self.state, &self.openers, added, &undo)
+                .and_then(|opened| {
+                    next.all_but(&difference.reopened).are_distinct_from(&opened).map(|()| opened)
+                })
+                .inspect_err(|_| undo.take_back())?;
+        reloaded.notes.extend(known.iter().filter_map(|name| opened.get(name)?.of_created_file(name)));
         next.adopt(opened);
         let without_reopened = next.all_but(&difference.reopened);
         let serving = Serving { config: &wanted, volumes: &without_reopened };
@@ -338,6 +353,13 @@ impl Live {
         let taken = losses.iter().map(|loss| format!("taken away: {loss}"));
         reloaded.notes.extend(taken);
         now.volumes.rename(&difference.renamed);
+        for (name, _, bytes) in &difference.shrunk {
+            if let Some(opened) = now.volumes.get(name)
+                && let Err(error) = block_on(opened.kept.keep_bytes(bytes.0))
+            {
+                reloaded.failed.push(format!("the size of volume {name} could not be kept: {error}"));
+            }
+        }
         let gone = difference.removed.iter().chain(&difference.reopened);
         let gone: Vec<(VolumeName, Opened)> = gone.filter_map(|name| now.volumes.take(name)).collect();
         now.volumes = without_reopened;
@@ -425,13 +447,13 @@ impl Live {
         for name in &difference.reopened {
             let one = std::slice::from_ref(name);
             let undo = Undo::default();
-            let opened = volumes::open_these(wanted, one, &self.state, &self.openers, &undo);
+            let opened = volumes::open_these(wanted, one, &self.state, &self.openers, None, &undo);
             let opened = opened.and_then(|opened| now.volumes.are_distinct_from(&opened).map(|()| opened));
             let opened = opened.or_else(|error| {
                 undo.take_back();
                 failed.push(format!("{error}; it stays what it was"));
                 reopened.unchanged.push(name.clone());
-                volumes::open_these(&now.config, one, &self.state, &self.openers, &undo)
+                volumes::open_these(&now.config, one, &self.state, &self.openers, None, &undo)
             });
             match opened {
                 Ok(opened) => now.volumes.adopt(opened),
@@ -528,7 +550,7 @@ fn grow(
                 server.volume_grew(opened.unit.volume());
                 if let Some(spec) =
                     specs.iter().find(|volume| volume.name == *name).map(|volume| &volume.spec)
-                    && let Err(error) = block_on(opened.kept.keep_spec(spec.to_string()))
+                    && let Err(error) = block_on(opened.kept.keep_served(spec.to_string(), bytes.0))
                 {
                     failed.push(format!("the size of volume {name} could not be kept: {error}"));
                 }

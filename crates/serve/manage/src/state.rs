@@ -1,7 +1,8 @@
 //! The state directory: what must outlive a server. It is one server's at a time, which locks `lock` in it. Each volume has a folder `volumes/NAME` in it: `uuid`, from
 //! which initiators know it again, `unit`, what its logical unit keeps (persistent reservations, saved mode pages), and,
-//! if it ever lost writes that it had acknowledged, `lost`, a number that is another after each such loss. A volume with a
-//! `size=` has `spec`, what it was served as, by which a file that is to grow is told from one that was cut. The folder
+//! if it ever lost writes that it had acknowledged, `lost`, a number that is another after each such loss. A volume that keeps
+//! data has `spec` and `bytes`, what it was served as and its length then: it was served before, so that a file of it which is missing
+//! is not created, and one that was cut is told from one that is to grow. The folder
 //! is locked while the volume is served, so that no two servers give one identity to two disks.
 
 use std::fmt;
@@ -96,6 +97,7 @@ const UUID: &str = "uuid";
 const UNIT: &str = "unit";
 const LOST: &str = "lost";
 const SPEC: &str = "spec";
+const BYTES: &str = "bytes";
 /// Locked by the server that has the directory, whose process number is in it.
 const LOCK: &str = "lock";
 
@@ -263,10 +265,24 @@ impl Folder {
         Ok(self.load(SPEC)?.and_then(|kept| String::from_utf8(kept).ok()))
     }
 
-    /// Keeps what it is served as.
-    pub(crate) fn keep_spec(&self, spec: &str) -> Result<(), StateError> {
-        let kept = self.keep.save_at_start(SPEC, spec.as_bytes());
-        kept.map_err(|error| StateError::Io("write", self.path.join(SPEC), error))
+    /// Its length then, if that is kept.
+    pub(crate) fn bytes(&self) -> Result<Option<u64>, StateError> {
+        Ok(self.load(BYTES)?.and_then(|kept| std::str::from_utf8(&kept).ok()?.trim().parse().ok()))
+    }
+
+    /// Keeps what it is served as, and its length.
+    pub(crate) fn keep_served(&self, spec: &str, bytes: u64) -> Result<(), StateError> {
+        let keep = |name: &str, value: &[u8]| {
+            let kept = self.keep.save_at_start(name, value);
+            kept.map_err(|error| StateError::Io("write", self.path.join(name), error))
+        };
+        if self.bytes()? != Some(bytes) {
+            keep(BYTES, format!("{bytes}\n").as_bytes())?;
+        }
+        if self.spec()?.as_deref() != Some(spec) {
+            keep(SPEC, spec.as_bytes())?;
+        }
+        Ok(())
     }
 
     /// What the volume's logical unit keeps; it holds the folder from now on.
@@ -318,9 +334,15 @@ impl UnitState {
         self.folder.keep.rename(state.path_of(to)).await
     }
 
-    /// Keeps what the volume is served as.
-    pub(crate) async fn keep_spec(&self, spec: String) -> io::Result<()> {
+    /// Keeps what the volume is served as, and its length.
+    pub(crate) async fn keep_served(&self, spec: String, bytes: u64) -> io::Result<()> {
+        self.keep_bytes(bytes).await?;
         self.folder.keep.save(SPEC, spec.into_bytes()).await
+    }
+
+    /// Keeps the length that the volume is to have.
+    pub(crate) async fn keep_bytes(&self, bytes: u64) -> io::Result<()> {
+        self.folder.keep.save(BYTES, format!("{bytes}\n").into_bytes()).await
     }
 
     async fn replace(&self, name: &str, bytes: Vec<u8>, consequence: &str) -> Result<(), DeviceError> {

@@ -1,6 +1,7 @@
 //! The volumes of a server: opened devices with their stored identities, as logical units.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -9,17 +10,17 @@ use std::time::Instant;
 use block::{BlockDevice, DeviceError, FaultControl};
 use sha2::{Digest, Sha256};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
-use volume::backend::{Layers, Opening, Undo};
+use volume::backend::{Creation, Layers, Opening, Undo};
 use volume::{NamedVolumes, PersistentState, VolumeOptions};
 
-use crate::config::{Config, Uuid, Volume, VolumeName, with_size};
+use crate::config::{Config, Uuid, Volume, VolumeName};
 use crate::control::FaultMode;
 use crate::state::{Folder, ServerState, UnitState};
 use backends::Failure;
 use backends::raid::{self, Running};
 use volume::spec::{Bytes, Spec};
 
-use crate::difference::growth;
+use crate::difference::{growth, shrinking};
 use crate::live::block_on;
 use crate::remotes::Openers;
 
@@ -38,6 +39,8 @@ pub(crate) struct Opened {
     pub(crate) layers: Layers,
     /// What is kept of it.
     pub(crate) kept: Arc<UnitState>,
+    /// The file that was made for it just now.
+    created: Option<PathBuf>,
     /// Of its `fault:` layers, if it has any.
     faults: Option<FaultControl>,
 }
@@ -131,6 +134,15 @@ impl Opened {
         }
     }
 
+    /// For people, if its file was not there before: hosts know it as a disk with data.
+    pub(crate) fn of_created_file(&self, name: &VolumeName) -> Option<String> {
+        let path = self.created.as_ref()?;
+        Some(format!(
+            "{} is new and empty, and hosts know it as the volume {name} that was served before",
+            path.display()
+        ))
+    }
+
     /// Switches its `fault:` layers; false if it has none.
     pub(crate) fn switch(&self, mode: FaultMode) -> bool {
         if let Some(faults) = &self.faults {
@@ -153,34 +165,48 @@ pub(crate) fn open(
     openers: &Openers,
     undo: &Undo,
 ) -> Result<Volumes, Failure> {
-    let volumes = open_all(config.exported(), state, openers, undo, Some(Instant::now()))?;
+    let volumes = open_all(config.exported(), state, openers, None, undo, Some(Instant::now()))?;
     volumes.are_distinct_from(&Volumes::default())?;
     Ok(volumes)
 }
 
-/// Opens the volumes of these names.
+/// Opens the volumes of these names. Files of one that is `added` by an order are created even if it was served before.
 pub(crate) fn open_these(
     config: &Config,
     names: &[VolumeName],
     state: &ServerState,
     openers: &Openers,
+    added: Option<&VolumeName>,
     undo: &Undo,
 ) -> Result<Volumes, Failure> {
-    open_all(config.volumes.iter().filter(|volume| names.contains(&volume.name)), state, openers, undo, None)
+    let named = config.volumes.iter().filter(|volume| names.contains(&volume.name));
+    open_all(named, state, openers, added, undo, None)
 }
 
 fn open_all<'a>(
     used: impl Iterator<Item = &'a Volume>,
     state: &ServerState,
     openers: &Openers,
+    added: Option<&VolumeName>,
     undo: &Undo,
     start: Option<Instant>,
 ) -> Result<Volumes, Failure> {
+    let opening = |volume: &Volume| -> Result<Opening, Failure> {
+        let kept = ServerState::kept_of(state.directory(), volume).map_err(Failure::refused)?;
+        let creation = match added == Some(&volume.name) {
+            true => Creation::Free,
+            false => creation(volume, kept.as_deref()),
+        };
+        Ok(Opening { creation, start, undo: undo.clone(), ..backends::opening() })
+    };
     // What was kept under a previous name must be taken over before that name's new volume finds it.
     let (renamed, others): (Vec<&Volume>, Vec<&Volume>) =
         used.partition(|volume| volume.previous_name.is_some());
-    let remote = remotes(renamed.iter().chain(&others), openers, start)?;
-    let open = |volume: &Volume| Ok((volume.name.clone(), open_one(volume, state, &remote, undo)?));
+    let remote = remotes(renamed.iter().chain(&others), openers, &opening)?;
+    let open = |volume: &Volume| {
+        let opening = opening(volume)?;
+        Ok((volume.name.clone(), open_one(volume, state, &remote, &opening)?))
+    };
     let renamed: Vec<_> = renamed.into_iter().map(open).collect();
     let others = at_once(&others, |volume| open(volume));
     renamed.into_iter().chain(others).collect::<Result<_, _>>().map(Volumes)
@@ -224,12 +250,11 @@ type Remotes = HashMap<VolumeName, (Arc<dyn BlockDevice>, FaultControl, Layers)>
 fn remotes<'a>(
     volumes: impl Iterator<Item = &'a &'a Volume>,
     openers: &Openers,
-    start: Option<Instant>,
+    opening: &impl Fn(&Volume) -> Result<Opening, Failure>,
 ) -> Result<Remotes, Failure> {
-    let remote: Vec<(&Volume, Opening)> = volumes
-        .filter(|volume| volume.spec.is_remote())
-        .map(|volume| (*volume, Opening { start, ..backends::opening() }))
-        .collect();
+    let remote = volumes.filter(|volume| volume.spec.is_remote());
+    let remote: Vec<(&Volume, Opening)> =
+        remote.map(|volume| Ok((*volume, opening(volume)?))).collect::<Result<_, Failure>>()?;
     let opened = remote.iter().map(|(volume, opening)| (volume.spec.clone(), opening.clone()));
     let opened = openers.open(opened.collect());
     let named = remote.into_iter().zip(opened).map(|((volume, Opening { faults, layers, .. }), device)| {
@@ -239,18 +264,29 @@ fn remotes<'a>(
     named.collect()
 }
 
-fn open_one(volume: &Volume, state: &ServerState, remote: &Remotes, undo: &Undo) -> Result<Opened, Failure> {
+fn open_one(
+    volume: &Volume,
+    state: &ServerState,
+    remote: &Remotes,
+    opening: &Opening,
+) -> Result<Opened, Failure> {
     let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
-    let folder = state.folder(volume, undo).map_err(Failure::refused)?;
+    let is_new =
+        !state.keeps(&volume.name) && volume.previous_name.as_ref().is_none_or(|name| !state.keeps(name));
+    let folder = state.folder(volume, &opening.undo).map_err(Failure::refused)?;
     let uuid = folder.identity(volume.uuid).map_err(Failure::refused)?;
     let generation = cache_generation(&uuid, &volume.spec);
+    let created = volume.spec.store().makes_file().map(Path::to_owned);
     let (device, control, layers) = match remote.get(&volume.name) {
         Some((device, control, layers)) => (Arc::clone(device), control.clone(), layers.clone()),
-        None => {
-            let opening = Opening { undo: undo.clone(), ..backends::opening() };
-            (open_local(volume, &folder, &opening)?, opening.faults, opening.layers)
-        }
+        None => (open_local(volume, &folder, opening)?, opening.faults.clone(), opening.layers.clone()),
     };
+    if volume.spec.keeps_data() {
+        check_served(volume, &folder, device.as_ref())?;
+        if is_new && volume.uuid.is_none() {
+            tell_of_data(volume, state, device.as_ref());
+        }
+    }
     let options = LogicalUnitOptions {
         identity: Identity { given: volume.names.clone(), ..Identity::new(uuid.0) },
         removable: volume.spec.removable,
@@ -268,7 +304,7 @@ fn open_one(volume: &Volume, state: &ServerState, remote: &Remotes, undo: &Undo)
         refused(&format_args!("{damaged}: restore {}, or remove it to begin without them", path.display()))
     })?;
     let faults = volume.spec.has_fault_layer().then_some(control);
-    let opened = Opened { unit, spec: volume.spec.to_string(), layers, kept, faults };
+    let opened = Opened { unit, spec: volume.spec.to_string(), layers, kept, created, faults };
     opened.name_sets(&volume.name);
     Ok(opened)
 }
@@ -279,21 +315,71 @@ pub(crate) fn growing(volume: &Volume, kept: Option<&str>) -> Option<(Bytes, Spe
     Some((growth(&before, &volume.spec)?, before))
 }
 
+/// Which missing files of a volume are created, which was served as `kept` before: none but those of which the specification
+/// orders it, and that counts once.
+pub(crate) fn creation(volume: &Volume, kept: Option<&str>) -> Creation {
+    match kept.map(|kept| backends::parse(kept).ok()) {
+        None => Creation::Free,
+        Some(Some(kept)) if kept.orders_creation() && volume.spec.orders_creation() => Creation::Never,
+        Some(_) => Creation::Ordered,
+    }
+}
+
+/// Refuses a volume of the same store that has become smaller since it was served last without an order for it, and keeps what it
+/// is served as.
+fn check_served(volume: &Volume, folder: &Folder, device: &dyn BlockDevice) -> Result<(), Failure> {
+    let (kept, before) =
+        (folder.spec().map_err(Failure::refused)?, folder.bytes().map_err(Failure::refused)?);
+    let bytes = device.geometry().bytes();
+    let kept = kept.and_then(|kept| backends::parse(&kept).ok());
+    if let (Some(kept), Some(before)) = (kept, before)
+        && kept.path() == volume.spec.path()
+        && kept.store().kind().name == volume.spec.store().kind().name
+        && bytes < before
+    {
+        return Err(too_small(&volume.name, Bytes(before), Bytes(bytes)));
+    }
+    folder.keep_served(&volume.spec.to_string(), bytes).map_err(Failure::refused)
+}
+
+/// Why a volume does not become smaller.
+pub(crate) fn too_small(name: &VolumeName, before: Bytes, bytes: Bytes) -> Failure {
+    Failure::refused(format!(
+        "volume {name} was served with {before}, and would be cut to {bytes}: correct its size, or shrink it while it is served, by \
+         `linerate server resize {name} {bytes} --shrink`, which looks for data in the part that is cut off"
+    ))
+}
+
+/// Hosts take a volume with a new identity for another disk: one with data may be one that they know.
+fn tell_of_data(volume: &Volume, state: &ServerState, device: &dyn BlockDevice) {
+    if let Ok(Some(found)) = block_on(contents::contents(device)) {
+        let (volume, state) = (&volume.name, state.directory().display());
+        tracing::warn!(
+            %volume, %found, %state,
+            "this volume has data and gets a new identity: to hosts that know it, it is another disk; if the state directory was \
+             lost, stop the server and restore it, or give the volume its former uuid"
+        );
+    }
+}
+
 /// Opens what needs no network. A file that has the length with which it was served last, and is to be longer, grows: the
 /// server may have been ended before a reload came to that. One that is shorter was cut, and is refused.
 fn open_local(volume: &Volume, folder: &Folder, opening: &Opening) -> Result<Arc<dyn BlockDevice>, Failure> {
     let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
-    let text = volume.spec.to_string();
     let kept = folder.spec().map_err(Failure::refused)?;
     let growing = growing(volume, kept.as_deref());
+    // What an earlier version has kept has no length of its own.
+    if let Some((before, bytes)) =
+        kept.as_deref().and_then(|kept| shrinking(&backends::parse(kept).ok()?, &volume.spec))
+        && folder.bytes().map_err(Failure::refused)?.is_none()
+    {
+        return Err(too_small(&volume.name, before, bytes));
+    }
     let spec = growing.as_ref().map_or(&volume.spec, |(_, before)| before);
     let device = backends::open_local(spec, opening).map_err(|error| refused(&error))?;
     if let Some((bytes, _)) = growing {
         let grown = block_on(device.grow(bytes.0));
         grown.map_err(|error| refused(&format_args!("it does not grow to {bytes}: {error}")))?;
-    }
-    if with_size(&text, Bytes(0)).is_some() && kept.is_none_or(|kept| kept != text) {
-        folder.keep_spec(&text).map_err(Failure::refused)?;
     }
     Ok(device)
 }

@@ -62,6 +62,15 @@ pub async fn contents(device: &dyn BlockDevice) -> Result<Option<Contents>, Devi
     Ok(recognised(&Ends::read(device).await?))
 }
 
+/// The bytes that the file system on `device` takes, if it has all of it and is one whose length is known here (ext2 to ext4,
+/// XFS). It may have been made smaller than its disk.
+///
+/// # Errors
+/// Those of the device.
+pub async fn file_system_bytes(device: &dyn BlockDevice) -> Result<Option<u64>, DeviceError> {
+    Ok(signatures::file_system_bytes(&Ends::read(device).await?))
+}
+
 /// Recognises the content of a device in memory, given all of its bytes, with blocks of `block_bytes`.
 pub fn of_bytes(bytes: &[u8], block_bytes: u64) -> Option<Contents> {
     recognised(&Ends::new(bytes, block_bytes))

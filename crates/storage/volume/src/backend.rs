@@ -77,6 +77,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether a specification orders that a missing file is created.
+    fn orders_creation(&self) -> bool {
+        self.members().iter().any(Spec::orders_creation)
+    }
+
     /// Whether its data survive this process.
     fn keeps_data(&self) -> bool {
         self.members().iter().any(Spec::keeps_data)
@@ -125,6 +130,8 @@ pub struct Opening {
     pub sleeper: Arc<dyn Sleeper>,
     /// Runs the background tasks of layers.
     pub spawner: Arc<dyn Spawner>,
+    /// Which missing files are created.
+    pub creation: Creation,
     /// Is told of files that are made.
     pub undo: Undo,
     /// When a server began to start, perhaps with its machine: layers wait for members that are not there yet. `None` otherwise.
@@ -164,6 +171,17 @@ impl Layers {
     fn lock(&self) -> MutexGuard<'_, Vec<Option<Layer>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Which missing files are created when something is opened for writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Creation {
+    /// All whose length is given.
+    Free,
+    /// Those of which the specification [orders](Backend::orders_creation) it.
+    Ordered,
+    /// None.
+    Never,
 }
 
 /// What was made on the way to something that may fail yet, and how to take it back. Dropping it takes back nothing.

@@ -12,7 +12,7 @@ use contents::Consent;
 use raid::disks::{Growth, MemberParts, Records};
 use raid::superblock::{self, MemberRecord, ScrubRecord, Uuid};
 use raid::{MemberState, Progress, RaidDevice};
-use volume::backend::{Opening, Undo};
+use volume::backend::{Creation, Opening, Undo};
 use volume::spec::{Bytes, Spec};
 
 use super::create::{are_one_store, new_member, uuid};
@@ -673,7 +673,8 @@ impl Upkeep {
     /// A volume that is to be of the set.
     async fn opened(&self, spec: &Spec, overwrites: bool) -> Result<Arc<dyn BlockDevice>, Failure> {
         self.check_not_used(spec)?;
-        let opening = Opening { undo: Undo::default(), ..self.opening.clone() };
+        // It is an order: a file that is missing is made.
+        let opening = Opening { creation: Creation::Free, undo: Undo::default(), ..self.opening.clone() };
         let consent = if overwrites { Consent::Given } else { Consent::Ask(&|_| false) };
         let opened = match &self.records {
             Some(records) => new_member(spec, &records.set(), consent, &opening).await,

@@ -33,9 +33,10 @@ pub use open::CreatedFile;
 pub struct FileOptions {
     /// Where it is.
     pub path: PathBuf,
-    /// The capacity in bytes. A file that does not exist is created so long, without taking space; one that
-    /// exists must not be shorter. `None` takes what is there.
+    /// The capacity in bytes. A file that exists must not be shorter. `None` takes what is there.
     pub bytes: Option<u64>,
+    /// A file that does not exist, or is empty, is made `bytes` long, without taking space.
+    pub create: bool,
     /// Past the page cache (O_DIRECT).
     pub direct: bool,
     /// Opened for reading only; others may read it at the same time.
@@ -52,6 +53,7 @@ impl FileOptions {
         FileOptions {
             path: path.into(),
             bytes: None,
+            create: true,
             direct: false,
             read_only: false,
             block_size: BlockSize::B512,

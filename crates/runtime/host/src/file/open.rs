@@ -38,7 +38,8 @@ impl FileDevice {
     fn of(file: File, created: Option<File>, options: FileOptions) -> Result<FileDevice, OpenError> {
         leave_access_time(&file);
         // An empty one may have been made so by a process that was killed before it gave it its length.
-        let is_new = created.is_some() || (!options.read_only && is_empty(&file, &options.path)?);
+        let is_new =
+            created.is_some() || (options.create && !options.read_only && is_empty(&file, &options.path)?);
         if is_new && let Some(bytes) = options.bytes {
             make(&file, &options.path, bytes).map_err(|source| failed(&options.path, source))?;
         }
@@ -140,6 +141,7 @@ fn open(options: &FileOptions) -> Result<(File, bool), OpenError> {
     let path = &options.path;
     match existing(options) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => match options.bytes {
+            Some(_) if !options.create => Err(OpenError::Missing { path: path.clone() }),
             Some(_) if !options.read_only => {
                 let made = access(options).create_new(true).mode(0o600).open(path);
                 let failed = |source| OpenError::NotCreated { path: path.clone(), source };

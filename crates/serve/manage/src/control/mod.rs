@@ -178,12 +178,18 @@ pub enum Change {
         /// Its name.
         volume: VolumeName,
     },
-    /// One that is to be larger.
+    /// One that is to be larger, or smaller.
     Resize {
         /// Its name.
         volume: VolumeName,
         /// How large.
         bytes: u64,
+        /// It may become smaller, if no data lies in what is cut off.
+        #[serde(default)]
+        shrink: bool,
+        /// Data in what is cut off does not matter.
+        #[serde(default)]
+        discard_data: bool,
     },
 }
 

@@ -115,6 +115,11 @@ impl Spec {
         self.backend.cache_outlives_process()
     }
 
+    /// Whether it orders that a missing file is created.
+    pub fn orders_creation(&self) -> bool {
+        self.backend.orders_creation()
+    }
+
     /// Whether its data survive this process.
     pub fn keeps_data(&self) -> bool {
         self.backend.keeps_data()
