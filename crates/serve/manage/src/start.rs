@@ -223,6 +223,53 @@ mod tests {
     use super::*;
     use crate::control::{Change, Reply, Request, ask};
 
+    #[test]
+    fn a_volume_shrinks_by_an_order_alone_and_not_into_its_data() {
+        use std::os::unix::fs::FileExt as _;
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let image = folder.path().join("v.img");
+        let desired = |mib: u64| Desired {
+            volumes: vec![format!("v=file:{}?size={mib}MiB", image.display()).parse().expect("a volume")],
+            listen: vec!["127.0.0.1:0".parse().expect("an address")],
+            state: Some(folder.path().join("state")),
+            reactors: Some(1),
+            ..Desired::default()
+        };
+        let start_with = |mib| start(desired(mib), desired(mib).safe_config().expect("nothing wrong"));
+        let mut server = start_with(4).expect("started");
+        server.open().expect("threads");
+        let file = std::fs::File::options().write(true).open(&image).expect("made");
+        file.write_all_at(b"data", 3 << 20).expect("written");
+        let resize = |mib: u64, shrink, discard_data| {
+            let change = Change::Resize {
+                volume: "v".parse().expect("a name"),
+                bytes: mib << 20,
+                shrink,
+                discard_data,
+            };
+            let request = Request::Change { change, dry_run: false, force: false };
+            match ask(&folder.path().join("state").join(CONTROL), &request).expect("a reply") {
+                Reply::Reloaded { failed, .. } => failed.join("\n"),
+                Reply::Refused { reason } => reason,
+                other => panic!("{other:?}"),
+            }
+        };
+        let bytes = |server: &Started| server.live().volumes()[0].bytes >> 20;
+        assert!(resize(2, false, false).contains("cannot become 2MiB"));
+        let told = resize(2, true, false);
+        assert!(told.contains("data lies behind it, from byte 3145728 on"), "{told}");
+        assert_eq!(bytes(&server), 4);
+        assert_eq!(resize(2, true, true), "");
+        assert_eq!(bytes(&server), 2);
+        assert_eq!(resize(1, true, false), "", "there is no data");
+        assert_eq!(resize(4, false, false), "", "the file has kept its length");
+        assert_eq!(bytes(&server), 4);
+        server.live().shutdown(std::time::Duration::ZERO);
+        server.join().expect("flushed");
+        let told = start_with(2).map(drop).expect_err("cut by a configuration").to_string();
+        assert!(told.contains("served with 4MiB, and would be cut to 2MiB"), "{told}");
+    }
+
     /// What a second program does: this one.
     #[test]
     fn a_server_is_started_asked_changed_and_ended() {

@@ -283,7 +283,7 @@ fn open_one(
     };
     if volume.spec.keeps_data() {
         check_served(volume, &folder, device.as_ref())?;
-        if is_new && volume.uuid.is_none() {
+        if is_new && created.is_none() && volume.uuid.is_none() {
             tell_of_data(volume, state, device.as_ref());
         }
     }
@@ -368,10 +368,11 @@ fn open_local(volume: &Volume, folder: &Folder, opening: &Opening) -> Result<Arc
     let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
     let kept = folder.spec().map_err(Failure::refused)?;
     let growing = growing(volume, kept.as_deref());
-    // What an earlier version has kept has no length of its own.
-    if let Some((before, bytes)) =
-        kept.as_deref().and_then(|kept| shrinking(&backends::parse(kept).ok()?, &volume.spec))
-        && folder.bytes().map_err(Failure::refused)?.is_none()
+    // After an order to shrink it the kept length is the smaller one already.
+    let kept_bytes = folder.bytes().map_err(Failure::refused)?;
+    if let Some(kept) = kept.as_deref().and_then(|kept| backends::parse(kept).ok())
+        && let Some((before, bytes)) = shrinking(&kept, &volume.spec)
+        && kept_bytes.is_none_or(|kept| kept > bytes.0)
     {
         return Err(too_small(&volume.name, before, bytes));
     }
@@ -493,6 +494,86 @@ mod tests {
             .err()
             .expect("there is no such file");
         assert!(failure.to_string().contains("volume a:"), "{failure}");
+    }
+
+    /// A server and its image, which may be on a file system that is not mounted.
+    struct Site {
+        folder: tempfile::TempDir,
+    }
+
+    impl Site {
+        fn new() -> Site {
+            let folder = tempfile::tempdir().expect("a temporary directory");
+            std::fs::create_dir(folder.path().join("data")).expect("a mount point");
+            Site { folder }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.folder.path().join(name)
+        }
+
+        /// Starts with this specification, in which the data are in `DATA`; the length of the volume.
+        fn start(&self, spec: &str) -> Result<u64, String> {
+            let state = ServerState::open(&self.path("state"), &Undo::default()).expect("a state directory");
+            let spec = spec.replace("DATA", &self.path("data").display().to_string());
+            let config = config(&format!("[volume.v]\nspec = \"{spec}\"\n"), &["v"]);
+            let undo = Undo::default();
+            let opened = open(&config, &state, &aside(), &undo).inspect_err(|_| undo.take_back());
+            let volumes = opened.map_err(|failure| failure.to_string())?;
+            Ok(volumes.named("v").expect("opened").unit.volume().device().geometry().bytes())
+        }
+
+        /// What `serve --check` says of it.
+        fn check(&self, spec: &str) -> String {
+            let spec = spec.replace("DATA", &self.path("data").display().to_string());
+            let mut config = config(&format!("[volume.v]\nspec = \"{spec}\"\n"), &["v"]);
+            config.state = Some(self.path("state"));
+            crate::check::check(&config).mistakes.join("\n")
+        }
+    }
+
+    /// A start without the mount of a volume once made an empty disk under the identity of the old one.
+    #[test]
+    fn a_volume_that_was_served_is_opened_and_never_created() {
+        const SPEC: &str = "delay:1us:[file:DATA/v.img?size=2MiB]";
+        let site = Site::new();
+        let image = site.path("data/v.img");
+        assert_eq!(site.check(SPEC), "", "a first start makes it");
+        assert_eq!(site.start(SPEC), Ok(2 << 20));
+        std::fs::rename(site.path("data"), site.path("elsewhere")).expect("not mounted");
+        std::fs::create_dir(site.path("data")).expect("the mount point");
+        for told in [site.start(SPEC).expect_err("missing"), site.check(SPEC)] {
+            assert!(told.contains("v.img does not exist, and is not created"), "{told}");
+        }
+        let other = site.start("file:DATA/w.img?size=2MiB").expect_err("another path, by mistake");
+        assert!(other.contains("w.img does not exist, and is not created"), "{other}");
+        assert_eq!(std::fs::read_dir(site.path("data")).expect("a folder").count(), 0, "nothing is made");
+        std::fs::write(&image, "").expect("emptied");
+        let empty = site.start(SPEC).expect_err("emptied");
+        assert!(empty.contains("has 0 bytes, not the 2097152 asked for"), "{empty}");
+        std::fs::remove_file(&image).expect("there");
+        let ordered = SPEC.replace("2MiB", "2MiB&create");
+        assert_eq!(site.check(&ordered), "");
+        assert_eq!(site.start(&ordered), Ok(2 << 20));
+        std::fs::remove_file(&image).expect("there");
+        assert!(site.start(&ordered).is_err(), "the order counts once");
+    }
+
+    /// 256MiB mistyped as 25MiB once served the beginning of the disk.
+    #[test]
+    fn a_volume_does_not_become_smaller_without_an_order() {
+        let site = Site::new();
+        assert_eq!(site.start("file:DATA/v.img?size=2MiB"), Ok(2 << 20));
+        for spec in ["file:DATA/v.img?size=1MiB", "delay:1us:[file:DATA/v.img?size=1MiB]"] {
+            for told in [site.start(spec).expect_err("mistyped"), site.check(spec)] {
+                assert!(told.contains("served with 2MiB, and would be cut to 1MiB"), "{told}");
+            }
+        }
+        assert_eq!(site.start("file:DATA/v.img"), Ok(2 << 20));
+        let file = std::fs::File::options().write(true).open(site.path("data/v.img")).expect("there");
+        file.set_len(1 << 20).expect("cut by somebody else");
+        let cut = site.start("file:DATA/v.img").expect_err("cut");
+        assert!(cut.contains("served with 2MiB, and would be cut to 1MiB"), "{cut}");
     }
 
     #[test]
