@@ -16,7 +16,7 @@ use server::{Core, FrontEnd, ListenAddress, Server};
 use volume::backend::Undo;
 
 use crate::config::{Config, Metrics};
-use crate::control::{Events, Socket};
+use crate::control::{Events, Reply, Socket};
 use crate::desired::Desired;
 use crate::front_ends::{Running, Serving};
 use crate::live::{Live, Now};
@@ -87,12 +87,14 @@ impl Started {
     /// A thread cannot be started.
     pub fn open(&mut self) -> Result<(), Failure> {
         if let Some(socket) = self.socket.take() {
-            let live = Arc::clone(&self.live);
-            self.socket_file = Some(
-                socket
-                    .serve(Arc::clone(self.live.events()), move |request, by| live.answer(&request, by))
-                    .map_err(Failure::failed)?,
-            );
+            // The thread that waits for clients outlives the server in a longer-lived program, and must not keep its state directory.
+            let live = Arc::downgrade(&self.live);
+            let answer = move |request, by: &str| match live.upgrade() {
+                Some(live) => live.answer(&request, by),
+                None => Reply::Refused { reason: "the server has ended".to_owned() },
+            };
+            let served = socket.serve(Arc::clone(self.live.events()), answer);
+            self.socket_file = Some(served.map_err(Failure::failed)?);
         }
         self.live.server().open();
         Ok(())
@@ -221,7 +223,7 @@ fn remedy(kind: io::ErrorKind) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{Change, Reply, Request, ask};
+    use crate::control::{Change, Request, ask};
 
     #[test]
     fn a_volume_shrinks_by_an_order_alone_and_not_into_its_data() {

@@ -91,6 +91,7 @@ const KNOWN: &[&str] = &[
     "manage::start",
     "manage::state",
     "manage::supervisor",
+    "manage::volumes",
     "nbd_client::open",
     "nbd_server::admission",
     "nbd_server::client",

@@ -185,10 +185,10 @@ pub enum Change {
         /// How large.
         bytes: u64,
         /// It may become smaller, if no data lies in what is cut off.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         shrink: bool,
         /// Data in what is cut off does not matter.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         discard_data: bool,
     },
 }
