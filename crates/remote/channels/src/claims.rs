@@ -57,9 +57,22 @@ impl Claims {
         .await;
     }
 
-    /// Whether one of them, granted or waiting, has some of these bytes.
-    pub fn overlaps(&self, range: &Range<u64>) -> bool {
-        self.0.entries.borrow().iter().any(|entry| overlap(&entry.range, range))
+    /// The parts of `range` in order, cut where a claim, granted or waiting, begins or ends: each with whether a claim has it.
+    pub fn cut(&self, range: &Range<u64>) -> Vec<(Range<u64>, bool)> {
+        let entries = self.0.entries.borrow();
+        let claimed: Vec<&Range<u64>> =
+            entries.iter().map(|entry| &entry.range).filter(|claimed| overlap(claimed, range)).collect();
+        let mut ends: Vec<u64> = claimed.iter().flat_map(|claimed| [claimed.start, claimed.end]).collect();
+        ends.extend([range.start, range.end]);
+        ends.retain(|end| (range.start..=range.end).contains(end));
+        ends.sort_unstable();
+        ends.dedup();
+        let part = |ends: &[u64]| {
+            let part = ends[0]..ends[1];
+            let is_claimed = claimed.iter().any(|claimed| overlap(claimed, &part));
+            (part, is_claimed)
+        };
+        ends.windows(2).map(part).collect()
     }
 
     /// How many there are, granted or waiting.
@@ -139,6 +152,16 @@ mod tests {
         assert!(is_granted(&last));
         drop(last);
         assert_eq!(claims.count(), 0);
+    }
+
+    #[test]
+    fn a_range_is_cut_where_claims_begin_and_end() {
+        let claims = Claims::default();
+        assert_eq!(claims.cut(&(4..12)), [(4..12, false)]);
+        let _held = [0..6, 5..8, 10..12, 12..14].map(|range| claims.claim(range));
+        let parts = [(4..5, true), (5..6, true), (6..8, true), (8..10, false), (10..12, true)];
+        assert_eq!(claims.cut(&(4..12)), parts);
+        assert_eq!(claims.cut(&(8..10)), [(8..10, false)]);
     }
 
     #[test]

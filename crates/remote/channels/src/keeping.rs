@@ -18,7 +18,7 @@ use std::time::Duration;
 use crate::backoff::Backoff;
 use crate::balance::Estimate;
 use crate::claims::Claim;
-use crate::replay::Evidence;
+use crate::replay::{Evidence, Replayed};
 use crate::session::{InUse, Shared, Slot, State};
 use crate::transport::{Connected, Failed, Link, Loss, Name, Transport};
 
@@ -80,6 +80,8 @@ impl<T: Transport> Shared<T> {
     /// One connection by this path, which may be used: what was lost is fenced, and what a restarted server has
     /// lost is written again.
     async fn connect(self: &Rc<Self>, path: usize) -> Result<InUse<T::Link>, String> {
+        let losses = self.ledger.borrow().losses();
+        let doubts = losses.doubts();
         let (number, ended) = {
             let mut state = self.state.borrow_mut();
             state.next_number += 1;
@@ -113,11 +115,15 @@ impl<T: Transport> Shared<T> {
             return Err("more lost connections are to be ended first".to_owned());
         }
         let turn = self.admission.take().await;
+        if losses.doubts() != doubts {
+            // Its start may be that of a cache that is gone: it is evidence neither of a loss nor of none.
+            return Err("the server may have lost its cache since this connection was begun".to_owned());
+        }
         let has_changed = self.state.borrow().has_changed;
         let evidence = Evidence::of(self.start.get(), start);
         if has_changed && evidence == Evidence::Loss && self.has_live() {
             // What the other connections read from now on may lack changes that were acknowledged.
-            self.ledger.borrow().losses().doubt();
+            losses.doubt();
             // A disk that loses writes again and again is not to end all connections each time.
             let lately = self.parted.get().is_some_and(|at| reactor::now() < at + PARTED);
             if !lately {
@@ -127,22 +133,27 @@ impl<T: Transport> Shared<T> {
                 "the server has lost writes, and connections from before are to be ended first".to_owned()
             );
         }
-        let is_usable = match has_changed {
+        let replayed = match has_changed {
             true => {
                 let is_as_before = match (self.start.get(), start) {
                     (Some(before), Some(now)) if self.settings.is_coherent => before == now,
                     _ => self.is_as_before().await,
                 };
-                is_as_before || self.replay(&in_use.link, evidence).await
+                match is_as_before {
+                    true => Some(Replayed::Whole),
+                    false => self.replay(&in_use.link, evidence).await,
+                }
             }
-            false => true,
+            false => Some(Replayed::Whole),
         };
         unused.0 = None;
-        if is_usable {
-            self.start.set(start);
-            self.ledger.borrow().losses().resolve();
-            if let Some(file) = &mut *self.file.borrow_mut() {
-                let _ = file.set_start(start); // a failure fails the next change
+        if let Some(replayed) = replayed {
+            if self.start.replace(start) != start {
+                losses.doubt(); // other handshakes may have begun before
+            }
+            losses.resolve(losses.doubts()); // no other handshake can have raised one meanwhile
+            if replayed == Replayed::Whole {
+                self.verified();
             }
             drop(turn);
             return Ok(in_use);
@@ -154,6 +165,13 @@ impl<T: Transport> Shared<T> {
             false => reactor::sleep(self.settings.quarantine).await,
         }
         Err("lost while the journal was replayed".to_owned())
+    }
+
+    /// The server has all that the journal file holds.
+    fn verified(&self) {
+        if let Some(file) = &mut *self.file.borrow_mut() {
+            let _ = file.set_start(self.start.get()); // a failure fails the next change
+        }
     }
 
     /// Whether a connection from before answers, so that the server has not been restarted. Connections that

@@ -11,18 +11,20 @@
 //! A restart is no loss: the page cache of a server that was killed is still there, and what another host has written and flushed since
 //! must not be replaced by what this client wrote before. So without evidence of a loss the server is asked what the blocks hold. What
 //! they hold as it was written is not lost. What they hold otherwise was lost or was replaced by another host, and nothing tells which:
-//! it stays, and the next flush fails, as without a journal.
+//! it stays, and the next flush fails, as without a journal. Blocks that this client is changing at the time are an exception: nothing
+//! orders that change and another host's, so the earlier change of those blocks, and of no others, is written again.
 
 use std::ops::Range;
 use std::rc::Rc;
 
 use crate::journal::Part as _;
+use crate::journal_file::Content;
 use crate::session::{RequestOf, Shared};
-use crate::transport::{Failed, Link, Transport};
+use crate::transport::{Failed, Link, Request as _, Transport};
 
 /// Changes of a journal that are replayed at once.
 const AT_ONCE: usize = 32;
-/// A change is compared in pieces of this length,
+/// A change is compared in pieces of this length, or of the longest that the server accepts,
 const PIECE_BYTES: u64 = 1 << 20;
 /// and a longer one, which only zeros are, not at all: it counts as one that was not found.
 const COMPARED_BYTES_MAX: u64 = 64 << 20;
@@ -73,15 +75,24 @@ type Change<T> = (Range<u64>, RequestOf<T>);
 
 /// What a comparison has found.
 struct Compared<T: Transport> {
-    /// Changes that are written again.
+    /// Changes, and parts of some, that are written again.
     again: Vec<Change<T>>,
-    /// Changes that were lost, or replaced by another host.
+    /// Changes, and parts of some, that were lost or replaced by another host.
     missing: usize,
 }
 
+/// What has become of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replayed {
+    /// The server has all of it.
+    Whole,
+    /// Some of it was lost, or replaced by another host: the next flush fails.
+    InPart,
+}
+
 impl<T: Transport> Shared<T> {
-    /// Deals with the journal before anything else is sent over this connection. False if the connection was lost meanwhile.
-    pub(crate) async fn replay(self: &Rc<Self>, link: &Rc<T::Link>, evidence: Evidence) -> bool {
+    /// Deals with the journal before anything else is sent over this connection. `None` if the connection was lost meanwhile.
+    pub(crate) async fn replay(self: &Rc<Self>, link: &Rc<T::Link>, evidence: Evidence) -> Option<Replayed> {
         if self.ledger.borrow_mut().note_loss() {
             tracing::warn!("the server may have been restarted, and acknowledged writes may be lost");
         }
@@ -92,7 +103,7 @@ impl<T: Transport> Shared<T> {
             journal.changes().map(|(range, change)| (range, change.clone())).collect()
         };
         if changes.is_empty() {
-            return true;
+            return Some(Replayed::Whole);
         }
         let are_trusted = match (self.settings.writers, evidence) {
             (Writers::One, _) | (Writers::Unknown, Evidence::Loss) => true,
@@ -103,7 +114,7 @@ impl<T: Transport> Shared<T> {
             true => Some(Compared { again: changes, missing: 0 }),
             false => self.compare(link, changes).await,
         };
-        let Some(Compared { again, missing }) = compared else { return false };
+        let Compared { again, missing } = compared?;
         if missing > 0 {
             tracing::warn!(
                 changes = missing,
@@ -114,12 +125,14 @@ impl<T: Transport> Shared<T> {
         }
         if again.is_empty() {
             tracing::info!(changes = all, missing, "the journal was compared with what the server has");
-            return true;
+            return Some(if missing > 0 { Replayed::InPart } else { Replayed::Whole });
         }
-        self.write_again(link, &again).await
+        let refused = self.write_again(link, &again).await?;
+        Some(if missing > 0 || refused > 0 { Replayed::InPart } else { Replayed::Whole })
     }
 
-    async fn write_again(self: &Rc<Self>, link: &Rc<T::Link>, changes: &[Change<T>]) -> bool {
+    /// How many of the changes the server has refused.
+    async fn write_again(self: &Rc<Self>, link: &Rc<T::Link>, changes: &[Change<T>]) -> Option<usize> {
         let mut refused = 0;
         for some in changes.chunks(AT_ONCE) {
             let deadline = reactor::now() + self.settings.timeout; // however long the whole takes
@@ -132,7 +145,7 @@ impl<T: Transport> Shared<T> {
                 match answer.await {
                     Ok(_) => {}
                     Err(Failed::Server(_)) => refused += 1,
-                    Err(_) => return false,
+                    Err(_) => return None,
                 }
             }
         }
@@ -147,25 +160,35 @@ impl<T: Transport> Shared<T> {
             "the journal was replayed: the server may have been restarted"
         );
         self.state.borrow_mut().replays += 1;
-        true
+        Some(refused)
     }
 
     /// Asks the server what the blocks of these changes hold. `None` if the connection was lost.
     async fn compare(self: &Rc<Self>, link: &Rc<T::Link>, changes: Vec<Change<T>>) -> Option<Compared<T>> {
         let mut compared = Compared { again: Vec::new(), missing: 0 };
-        let mut changes = changes.into_iter().peekable();
-        while changes.peek().is_some() {
-            let ask = |(range, change): Change<T>| {
+        // Deallocated blocks promise no content, so none of it can be lost.
+        let promises = |change: &Change<T>| !matches!(change.1.content(), Some(Content::Unmap));
+        let parts = changes.into_iter().filter(promises).flat_map(|(range, change)| {
+            let parts = self.claims.cut(&range).into_iter();
+            parts.map(move |(part, is_claimed)| {
+                let is_whole = part == range;
+                let change = if is_whole { change.clone() } else { change.part(part.clone()) };
+                (part, change, is_claimed)
+            })
+        });
+        let mut parts = parts.peekable();
+        while parts.peek().is_some() {
+            let ask = |(range, change, is_claimed): (Range<u64>, RequestOf<T>, bool)| {
                 let asked = Rc::clone(self).is_there(Rc::clone(link), range.clone(), change.clone());
-                (range, change, reactor::spawn(asked))
+                (range, change, is_claimed, reactor::spawn(asked))
             };
-            let asked: Vec<_> = changes.by_ref().take(AT_ONCE).map(ask).collect();
-            for (range, change, is_there) in asked {
+            let asked: Vec<_> = parts.by_ref().take(AT_ONCE).map(ask).collect();
+            for (range, change, is_claimed, is_there) in asked {
                 match is_there.await? {
                     true => {}
-                    // A newer write of this client, which is not answered, may have been carried out in part, and it is sent again after
-                    // this. Hosts that write a block while another one writes it are not ordered by anything.
-                    false if self.claims.overlaps(&range) => compared.again.push((range, change)),
+                    // The newer write, which is not answered, may have been carried out in part, and it is sent again after this.
+                    // Hosts that write a block while another one writes it are not ordered by anything.
+                    false if is_claimed => compared.again.push((range, change)),
                     false => compared.missing += 1,
                 }
             }
@@ -183,9 +206,10 @@ impl<T: Transport> Shared<T> {
         if range.end - range.start > COMPARED_BYTES_MAX {
             return Some(false);
         }
+        let longest = PIECE_BYTES.min(self.transport.read_bytes_max()).max(1);
         let mut at = range.start;
         while at < range.end {
-            let piece = at..range.end.min(at + PIECE_BYTES);
+            let piece = at..range.end.min(at + longest);
             at = piece.end;
             let deadline = reactor::now() + self.settings.timeout;
             match link.exchange(&self.transport.read(piece.clone()), None, deadline).await {

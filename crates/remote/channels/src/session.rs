@@ -465,7 +465,11 @@ impl<T: Transport> Shared<T> {
     /// A flush that was sent then has succeeded.
     pub(crate) fn flushed(&self, (mark, in_file): (Mark, u64)) -> Result<(), FailedOf<T>> {
         self.journal.borrow_mut().flushed(mark);
-        let kept = self.file.borrow_mut().as_mut().map_or(Ok(()), |file| file.flushed(in_file));
+        let kept = self.file.borrow_mut().as_mut().map_or(Ok(()), |file| {
+            file.flushed(in_file)?;
+            // After a replay in part the file has kept the earlier start. Nothing of that time is left in it.
+            if file.is_empty() { file.set_start(self.start.get()) } else { Ok(()) }
+        });
         kept.map_err(|_| Failed::JournalFile)
     }
 

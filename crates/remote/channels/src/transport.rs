@@ -161,6 +161,9 @@ pub trait Transport: 'static {
     /// A read of these bytes, which a change has had.
     fn read(&self, range: Range<u64>) -> <Self::Link as Link>::Request;
 
+    /// The longest of these reads that the server accepts, in bytes.
+    fn read_bytes_max(&self) -> u64;
+
     /// A flush.
     fn flush(&self) -> <Self::Link as Link>::Request;
 }

@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use block::{DeviceError, Flush, FlushLedger, Lock, LossCounter, Losses, StableWrite};
+use block::{DeviceError, Doubts, Flush, FlushLedger, Lock, LossCounter, Losses, StableWrite};
 use iscsi::pdu::Lun;
 use scsi::{Sense, status};
 
@@ -205,13 +205,17 @@ impl Entry {
         }
     }
 
-    /// The present generation. A target without one may have been restarted without a report.
-    fn compare(&mut self, now: Option<CacheGeneration>) {
+    /// The present generation, asked for after these doubts. A target without one may have been restarted without a report.
+    fn compare(&mut self, asked_after: Doubts, now: Option<CacheGeneration>) {
+        let losses = self.ledger.losses();
+        if losses.doubts() != asked_after {
+            return; // it may be that of a cache that is gone, and is neither a loss nor none
+        }
         if self.generation.is_none() || self.generation != now {
             self.lose_cache();
         }
         self.generation = now;
-        self.ledger.losses().resolve();
+        losses.resolve(asked_after); // a doubt that is raised only now stays
     }
 }
 
@@ -219,6 +223,11 @@ impl CachedWrites {
     /// Whether the generation must be read.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.losses().is_in_doubt()
+    }
+
+    /// The doubts so far. Read them before the generation is.
+    pub(crate) fn doubts(&self) -> Doubts {
+        self.losses.doubts()
     }
 
     /// The losses of unflushed writes.
@@ -231,9 +240,10 @@ impl CachedWrites {
         self.with(|entry| entry.note(CacheEffect::Reset));
     }
 
-    /// The generation was read after a report of a reset, or after a flush without a response.
-    pub(crate) fn compare(&self, now: Option<CacheGeneration>) {
-        self.with(|entry| entry.compare(now));
+    /// The generation was read after a report of a reset, or after a flush without a response. Without effect if another doubt was raised
+    /// since it was asked for.
+    pub(crate) fn compare(&self, asked_after: Doubts, now: Option<CacheGeneration>) {
+        self.with(|entry| entry.compare(asked_after, now));
     }
 
     /// Number of reported changes of mode parameters. Read it before reading the mode parameters.
@@ -271,10 +281,15 @@ impl CachedWrites {
 
     /// The session was reinstated, and everything was read again. Earlier writes are on stable storage if the
     /// target reports write-through now and reported it then.
-    pub(crate) fn look_again(&self, asked_at: u64, write_through: bool, generation: Option<CacheGeneration>) {
+    pub(crate) fn look_again(
+        &self,
+        (asked_at, asked_after): (u64, Doubts),
+        write_through: bool,
+        generation: Option<CacheGeneration>,
+    ) {
         self.with(|entry| {
             entry.write_through &= write_through;
-            entry.compare(generation);
+            entry.compare(asked_after, generation);
         });
         self.note_modes(asked_at, write_through);
     }
@@ -346,6 +361,11 @@ mod tests {
             self.caches.note(lun, Effect::None, CacheEffect::Reset);
         }
 
+        /// The generation is read, and nothing happens meanwhile.
+        fn compare(&self, now: Option<CacheGeneration>) {
+            self.device.compare(self.device.doubts(), now);
+        }
+
         fn flush(&self) -> Result<(), DeviceError> {
             let flush = self.device.begin_flush();
             self.device.end_flush(flush, Ok(()))
@@ -388,8 +408,24 @@ mod tests {
             scene.done(LOCAL_SESSIONS, Effect::Cached);
             scene.reset(LOCAL_SESSIONS);
             assert!(scene.device.is_in_doubt());
-            scene.device.compare(now.and_then(generation_of));
+            scene.compare(now.and_then(generation_of));
             assert_eq!((scene.flush(), scene.device.is_in_doubt()), (expected, false), "{now:?}");
+        }
+    }
+
+    /// The answer came before the session was reinstated, and is compared after it.
+    #[test]
+    fn a_generation_from_before_a_doubt_does_not_resolve_it() {
+        for (before, now, expected) in [(7, 7, Ok(())), (7, 8, LOST), (6, 7, Ok(()))] {
+            let scene = scene(Some(7));
+            scene.done(LOCAL_SESSIONS, Effect::Cached);
+            scene.reset(LOCAL_SESSIONS);
+            let asked_after = scene.device.doubts();
+            scene.caches.renewed();
+            scene.device.compare(asked_after, generation_of(before));
+            assert!(scene.device.is_in_doubt(), "its answer is older");
+            scene.compare(generation_of(now));
+            assert_eq!((scene.flush(), scene.device.is_in_doubt()), (expected, false), "{before}, {now}");
         }
     }
 
@@ -398,9 +434,9 @@ mod tests {
     fn a_session_that_is_begun_again_with_a_target_that_tells_nothing_may_have_lost_the_cache() {
         let scene = scene(None);
         scene.done(LOCAL_SESSIONS, Effect::Cached);
-        scene.device.compare(None);
+        scene.compare(None);
         assert_eq!((scene.flush(), scene.flush()), (LOST, Ok(())));
-        scene.device.compare(None);
+        scene.compare(None);
         assert_eq!(scene.flush(), Ok(()), "nothing was written since");
     }
 
@@ -437,7 +473,7 @@ mod tests {
             scene.done(LOCAL_SESSIONS, Effect::Cached);
             scene.caches.note(LOCAL_SESSIONS, effect, answered(&WRITE_ERROR));
             assert!(scene.device.is_in_doubt());
-            scene.device.compare(generation_of(8)); // as a flush does before it ends
+            scene.compare(generation_of(8)); // as a flush does before it ends
             assert_eq!((scene.flush(), scene.flush()), (LOST, Ok(())), "{effect:?}");
         }
         let scene = scene(Some(7));
@@ -463,7 +499,7 @@ mod tests {
                 CacheEffect::from_outcome(&Err(CommandError::ConnectionLost)),
             );
             assert!(scene.device.is_in_doubt());
-            scene.device.compare(generation_of(now));
+            scene.compare(generation_of(now));
             assert_eq!(scene.flush(), expected);
         }
         let scene = scene(None);
@@ -481,7 +517,7 @@ mod tests {
         scene.device.note_modes(0, true);
         scene.done(LOCAL_SESSIONS, Effect::Cached);
         scene.reset(LOCAL_SESSIONS);
-        scene.device.look_again(0, true, None);
+        scene.device.look_again((0, scene.device.doubts()), true, None);
         assert_eq!(scene.flush(), Ok(()));
         // Whichever command receives the report, with others outstanding.
         scene.caches.note(LOCAL_SESSIONS, Effect::None, answered(&MODE_PARAMETERS_CHANGED));

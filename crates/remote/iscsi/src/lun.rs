@@ -385,10 +385,14 @@ impl RemoteLun {
         while !self.is_another.load(Relaxed) {
             self.target.usable(None).await?;
             let (epoch, asked_at) = (self.target.reinstatements(), self.cached.mode_changes());
-            let doubts = self.doubts.load(Acquire);
+            let (doubts, asked_after) = (self.doubts.load(Acquire), self.cached.doubts());
             match probe::look(&self.unit(), self.number).await {
                 Ok(probed) if self.is_the_same(&probed) => {
-                    self.cached.look_again(asked_at, probed.write_through, probed.cache_generation);
+                    self.cached.look_again(
+                        (asked_at, asked_after),
+                        probed.write_through,
+                        probed.cache_generation,
+                    );
                     self.grow_to(probed.geometry.blocks.0);
                     self.looked_at_in.fetch_max(epoch, Relaxed);
                     self.trust(epoch, doubts);
@@ -518,14 +522,18 @@ impl RemoteLun {
         }
     }
 
-    /// Reads the generation of the cache, if it is in doubt. Without a response it stays so.
+    /// Reads the generation of the cache while it is in doubt: another doubt may be raised meanwhile. Without a response it stays so.
     async fn look_for_loss(&self) -> Result<(), DeviceError> {
         self.look_at_cache_again().await;
-        if self.cached.is_in_doubt() {
+        for _ in 0..TIMES_AT_ONCE {
+            if !self.cached.is_in_doubt() {
+                return Ok(());
+            }
+            let asked_after = self.cached.doubts();
             let asked = probe::cache_generation(&self.unit()).await;
-            self.cached.compare(asked.map_err(|_| DeviceError::NotReady)?);
+            self.cached.compare(asked_after, asked.map_err(|_| DeviceError::NotReady)?);
         }
-        Ok(())
+        if self.cached.is_in_doubt() { Err(DeviceError::NotReady) } else { Ok(()) }
     }
 
     async fn write_pieces(&self, extent: Extent, data: Slice, stable: bool) -> Result<(), DeviceError> {

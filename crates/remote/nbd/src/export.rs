@@ -13,10 +13,10 @@ use block::{
 };
 use channels::{Channelled, Channels, Failed, JournalFile, Owner, Status, Untold};
 use nbd::flags::{allocation, command, transmission};
-use nbd::{BlockStatus, Command, Errno, PAYLOAD_BYTES_MAX, Session};
+use nbd::{BlockStatus, Command, Errno, Session};
 use reactor::{PathInfo, Resident};
 
-use crate::open::{Export, OpenError};
+use crate::open::{Export, OpenError, block_size, payload_bytes_max};
 use crate::request::{Asked, Returned};
 use crate::url::{Options, Url};
 
@@ -63,8 +63,7 @@ impl RemoteExport {
     ) -> Result<RemoteExport, OpenError> {
         let export = &session.export;
         let has = |flag| export.flags & flag != 0;
-        // Clients are told of the least that may be asked for; disks have 512 bytes at least.
-        let block_size = BlockSize::new(export.block_sizes.minimum).unwrap_or(BlockSize::B512);
+        let block_size = block_size(&export.block_sizes);
         let bytes = export.bytes;
         let blocks = bytes.div_ceil(block_size.bytes().into());
         if blocks == 0 {
@@ -80,7 +79,6 @@ impl RemoteExport {
             }
         }
         let preferred = export.block_sizes.preferred.max(block_size.bytes());
-        let longest = export.block_sizes.maximum.clamp(block_size.bytes(), PAYLOAD_BYTES_MAX);
         let leave = async |channels: Rc<Channels<Export>>| channels.close().await;
         Ok(RemoteExport {
             losses: channels.losses(),
@@ -104,7 +102,7 @@ impl RemoteExport {
                 // Connections that end together count as a loss of the cache.
                 loses_unseen: false,
             },
-            payload_blocks: u64::from(longest) >> block_size.shift(),
+            payload_blocks: u64::from(payload_bytes_max(&export.block_sizes)) >> block_size.shift(),
             has_lost: Arc::default(),
         })
     }
@@ -113,7 +111,8 @@ impl RemoteExport {
     pub(crate) async fn recover(&self, url: &Url, start: Option<u128>) -> Result<(), OpenError> {
         let options = &url.options;
         let Some(path) = &options.journal_file else { return Ok(()) };
-        let owner = Owner { identity: url.to_string(), bytes: self.geometry.bytes(), start };
+        let (identity, bytes) = (url.to_string(), self.geometry.bytes());
+        let owner = Owner { identity, bytes, start, writers: options.writers };
         let (rule, capacity) = (options.journal_replay, options.journal_bytes as u64);
         let file = JournalFile::recovered(path, rule, capacity, &owner, self).await;
         let file = file.map_err(OpenError::JournalFile)?;

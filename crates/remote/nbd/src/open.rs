@@ -8,10 +8,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use block::BlockSize;
 use channels::{Channels, Connected, JournalFileError, Name, Settings, Transport};
 use derive_more::Display;
 use nbd::flags::transmission;
-use nbd::{BlockSizes, ChannelName, ClientHandshake, ClientStep, Command, Refused, Session};
+use nbd::{
+    BlockSizes, ChannelName, ClientHandshake, ClientStep, Command, PAYLOAD_BYTES_MAX, Refused, Session,
+};
 use reactor::{Stream, StreamOptions};
 
 use crate::export::RemoteExport;
@@ -330,9 +333,25 @@ impl Transport for Export {
         Asked::order(Command::Read, 0, (range.start, range.end - range.start))
     }
 
+    fn read_bytes_max(&self) -> u64 {
+        payload_bytes_max(&self.session.export.block_sizes).into()
+    }
+
     fn flush(&self) -> Asked {
         Asked::order(Command::Flush, 0, (0, 0))
     }
+}
+
+/// Clients are told of the least that may be asked for; disks have 512 bytes at least.
+pub(crate) fn block_size(sizes: &BlockSizes) -> BlockSize {
+    BlockSize::new(sizes.minimum).unwrap_or(BlockSize::B512)
+}
+
+/// The longest data of a request: whole blocks.
+pub(crate) fn payload_bytes_max(sizes: &BlockSizes) -> u32 {
+    let block = block_size(sizes).bytes();
+    let longest = sizes.maximum.clamp(block, PAYLOAD_BYTES_MAX);
+    longest - longest % block
 }
 
 /// The start of a server that tells of it.

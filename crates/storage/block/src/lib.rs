@@ -55,7 +55,7 @@ pub use limit::{Limit, Rate};
 #[cfg(feature = "interleave")]
 pub use lock::set_interleaving;
 pub use lock::{Lock, LockGuard};
-pub use losses::{LossCounter, Losses};
+pub use losses::{Doubts, LossCounter, Losses};
 pub use null::Null;
 pub use part::Part;
 pub use permits::{Permit, Permits};

@@ -7,6 +7,9 @@
 //!
 //! A reader that chooses among copies compares the whole value with the one at which a copy was in sync: a device in doubt is
 //! equal to none.
+//!
+//! An answer that was asked for before a doubt was raised describes the cache before that doubt. It resolves nothing: the question
+//! starts with [`LossCounter::doubts`], and [`LossCounter::resolve`] compares.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +18,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses(u64);
 
-/// The rest is the count, which no device reaches.
+/// The highest bit.
 const DOUBT: u64 = 1 << 63;
+/// The lowest bits are the count, whose limit no device reaches. Between them a [`LossCounter`] numbers its doubts.
+const COUNT_BITS: u32 = 40;
+const COUNT: u64 = (1 << COUNT_BITS) - 1;
 
 impl Losses {
     /// None: of a device without a cache that it could lose.
@@ -24,7 +30,7 @@ impl Losses {
 
     /// So many, and no doubt.
     pub fn counted(count: u64) -> Losses {
-        debug_assert!(count < DOUBT);
+        debug_assert!(count <= COUNT);
         Losses(count)
     }
 
@@ -64,24 +70,41 @@ pub struct LossCounter(Arc<AtomicU64>);
 impl LossCounter {
     /// Now.
     pub fn get(&self) -> Losses {
-        Losses(self.0.load(Ordering::Acquire))
+        Losses(self.0.load(Ordering::Acquire) & (DOUBT | COUNT))
     }
 
     /// One more.
     pub fn count(&self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
+        let before = self.0.fetch_add(1, Ordering::AcqRel);
+        debug_assert!(before & COUNT < COUNT);
     }
 
     /// There may be one more.
     pub fn doubt(&self) {
-        self.0.fetch_or(DOUBT, Ordering::AcqRel);
+        let doubted = |now: u64| {
+            let number = (now & !DOUBT).wrapping_add(1 << COUNT_BITS);
+            Some(number | DOUBT)
+        };
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, doubted); // never refused
     }
 
-    /// The device was asked. A loss that this has revealed is counted before, so that no reader finds the old count without doubt.
-    pub fn resolve(&self) {
-        self.0.fetch_and(!DOUBT, Ordering::AcqRel);
+    /// The doubts so far. Read them before the device is asked what it has lost.
+    pub fn doubts(&self) -> Doubts {
+        Doubts(self.0.load(Ordering::Acquire) & !(DOUBT | COUNT))
+    }
+
+    /// The device was asked after these doubts, and has answered. A loss that the answer has revealed is counted before this call, so
+    /// that no reader finds the old count without doubt. False, and without effect, if a doubt was raised since the question.
+    pub fn resolve(&self, asked_after: Doubts) -> bool {
+        let resolved = |now: u64| (now & !(DOUBT | COUNT) == asked_after.0).then_some(now & !DOUBT);
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, resolved).is_ok()
     }
 }
+
+/// The doubts of a device up to a moment: an answer resolves those only that its question came after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Doubts(u64);
 
 #[cfg(test)]
 mod tests {
@@ -93,12 +116,28 @@ mod tests {
         let in_sync = counter.get();
         counter.doubt();
         assert!(counter.get() != in_sync && counter.get().is_in_doubt() && counter.get().count() == 0);
-        counter.resolve();
+        assert!(counter.resolve(counter.doubts()));
         assert_eq!(counter.get(), in_sync, "nothing was lost");
         counter.doubt();
+        let asked_after = counter.doubts();
         counter.count();
-        counter.resolve();
+        assert!(counter.resolve(asked_after));
         assert_eq!(counter.get(), Losses::counted(1));
+    }
+
+    #[test]
+    fn an_answer_older_than_a_doubt_does_not_resolve_it() {
+        let counter = LossCounter::default();
+        for was_in_doubt in [false, true] {
+            if was_in_doubt {
+                counter.doubt();
+            }
+            let asked_after = counter.doubts();
+            counter.doubt();
+            assert!(!counter.resolve(asked_after) && counter.get().is_in_doubt());
+            assert!(counter.resolve(counter.doubts()) && !counter.get().is_in_doubt());
+        }
+        assert_eq!(counter.get(), Losses::NONE, "the number of a doubt is no loss");
     }
 
     #[test]

@@ -40,8 +40,10 @@ pub trait Exports {
     /// The export of this name. The empty name is the default export, if there is one.
     fn find(&self, name: &str) -> Option<Export>;
 
-    /// A number of the server that clients with several connections are told: random, another one after each start, and after each
-    /// loss of acknowledged writes of this export, and each time that its volume was opened.
+    /// The number of this export's cache, which named connections report to clients with several of them: another one after each
+    /// event that may have lost acknowledged writes, and the same after a restart that has lost none. Clients write their journal again
+    /// when it differs. A server that cannot tell whether its cache has outlived it gives another number after each of its starts and
+    /// each time that the volume was opened.
     fn start(&self, _export: &str) -> u128 {
         0
     }

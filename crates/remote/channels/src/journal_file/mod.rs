@@ -30,6 +30,7 @@ use derive_more::Display;
 
 use self::header::{Anchor, HEADER_BYTES, Header};
 use self::record::{Kind, RECORD_BYTES, Record};
+use crate::replay::Writers;
 
 /// What a change makes of its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +91,8 @@ pub struct Owner {
     pub bytes: u64,
     /// The number of the server's start, if it tells.
     pub start: Option<u128>,
+    /// Who else changes it.
+    pub writers: Writers,
 }
 
 /// Why a file cannot be used.
@@ -139,6 +142,9 @@ pub enum Doubt {
     /// Durable blocks have changed.
     #[display("other blocks that were flushed have changed too, so another client has written")]
     Anchors,
+    /// Whatever has become of them.
+    #[display("other hosts write here, too, as writers=several says, and may have replaced them")]
+    Several,
     /// There are no such blocks.
     #[display("the file knows no other blocks by which to tell whether another client has written")]
     NoAnchors,
@@ -330,7 +336,8 @@ impl JournalFile {
         self.write_header()
     }
 
-    /// The server was started again, and has what the file holds.
+    /// The server has all that the file holds, in the cache of this start. To be called after it was verified: the next process takes a
+    /// difference from the content of that cache for the writes of another client.
     pub(crate) fn set_start(&mut self, start: Option<u128>) -> io::Result<()> {
         if self.header.start == start {
             return Ok(());

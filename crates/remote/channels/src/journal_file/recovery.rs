@@ -11,6 +11,7 @@ use super::header::Anchor;
 use super::record::{Kind, Record};
 use super::{ANCHOR_BYTES, Content, Doubt, JournalFile, JournalFileError, Owner, ReplayRule, boot};
 use crate::journal::{Journal, Part};
+use crate::replay::Writers;
 
 /// Requests that are outstanding at once.
 const AT_ONCE: usize = 32;
@@ -87,7 +88,7 @@ impl JournalFile {
             let differing = all(compared).await.map_err(failed)?.into_iter().filter(|same| !same).count();
             if differing > 0 {
                 if rule == ReplayRule::Auto
-                    && let Some(doubt) = file.doubt(device, is_same_start).await?
+                    && let Some(doubt) = file.doubt(device, is_same_start, owner.writers).await?
                 {
                     return Err(JournalFileError::Refused(path.to_owned(), differing, doubt));
                 }
@@ -115,9 +116,13 @@ impl JournalFile {
         &self,
         device: &dyn BlockDevice,
         is_same_start: bool,
+        writers: Writers,
     ) -> Result<Option<Doubt>, JournalFileError> {
         if is_same_start {
             return Ok(Some(Doubt::SameStart));
+        }
+        if writers == Writers::Several {
+            return Ok(Some(Doubt::Several));
         }
         if boot().map_err(|error| JournalFileError::System(self.path.clone(), error))? != self.header.boot {
             return Ok(Some(Doubt::Boot));

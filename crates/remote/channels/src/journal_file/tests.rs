@@ -43,7 +43,8 @@ impl Medium {
     }
 
     fn owner(&self, start: Option<u128>) -> Owner {
-        Owner { identity: "nbd://san1/vm1".to_owned(), bytes: (BLOCKS * BLOCK) as u64, start }
+        let (identity, bytes) = ("nbd://san1/vm1".to_owned(), (BLOCKS * BLOCK) as u64);
+        Owner { identity, bytes, start, writers: Writers::Unknown }
     }
 }
 
@@ -360,6 +361,18 @@ fn what_another_client_may_have_written_is_not_overwritten_unless_that_is_wanted
     assert_eq!(doubt(&scene, Some(2)), Doubt::Boot);
     assert!(scene.open(ReplayRule::Discard, Some(2)).expect("that is wanted").is_empty());
     assert_eq!(scene.medium.now()[40], 0);
+}
+
+/// After a restart the blocks that another host may write are compared, and never replaced: neither by this process nor by the next one.
+#[test]
+fn what_several_hosts_write_is_not_written_again_by_the_next_process() {
+    let scene = with_a_lost_write(|_, _| {});
+    let several = Owner { writers: Writers::Several, ..scene.medium.owner(Some(2)) };
+    match scene.open_as(ReplayRule::Auto, &several) {
+        Err(JournalFileError::Refused(_, 1, Doubt::Several)) => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(scene.medium.now()[40], 0, "untouched");
 }
 
 /// An anchor must not be taken for another client's write because of what this one had outstanding when it was killed.

@@ -120,8 +120,9 @@ impl MultipathLun {
         if reference.identity == Identity::Unknown {
             return Err(JournalFileError::Nameless(path.to_owned()));
         }
-        let Multipath { journal_bytes, journal_replay, .. } = url.settings.paths;
-        let owner = Owner { identity: reference.identity.to_string(), bytes: self.geometry().bytes(), start };
+        let Multipath { journal_bytes, journal_replay, writers, .. } = url.settings.paths;
+        let (identity, bytes) = (reference.identity.to_string(), self.geometry().bytes());
+        let owner = Owner { identity, bytes, start, writers };
         let rule = journal_replay.unwrap_or_default();
         let file = JournalFile::recovered(path, rule, journal_bytes as u64, &owner, self).await?;
         if let Some(channels) = self.channels.here() {

@@ -266,6 +266,11 @@ impl Transport for Portals {
         Asked::new(What::Read(Extent::new(range.start >> block_shift, blocks)), block_shift)
     }
 
+    /// The LUN splits longer ones.
+    fn read_bytes_max(&self) -> u64 {
+        u64::MAX
+    }
+
     fn flush(&self) -> Asked {
         self.asked(What::Flush)
     }
