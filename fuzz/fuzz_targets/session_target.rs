@@ -79,7 +79,10 @@ impl Driver {
             235..240 => self.abort(script),
             240..245 => self.finish_function(),
             245..248 => self.pass(Duration::from_secs(script.byte().into())),
-            248..250 => self.session.text_reply(id, script.text()),
+            248..250 => {
+                let next = script.flag().then_some(1);
+                self.session.text_reply(id, script.text(), next);
+            }
             250..252 => {
                 self.session.notify(self.now, id, Notice::Scsi { lun: Lun(0), sense: script.bytes(18) })
             }
@@ -152,7 +155,8 @@ impl Driver {
                 Event::DataComplete { task } | Event::DataFailed { task, .. } => self.respond(task, script),
                 Event::TaskManagement(request) => self.functions.push(request.tmf),
                 Event::SendTargets { connection, .. } if script.flag() => {
-                    self.session.text_reply(connection, script.text());
+                    let next = script.flag().then_some(1);
+                    self.session.text_reply(connection, script.text(), next);
                 }
                 Event::TaskGone { task } => drop(self.tasks.remove(&task)),
                 Event::LogoutPending { logout } => self.session.logout_done(logout),

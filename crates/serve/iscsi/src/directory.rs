@@ -1,4 +1,7 @@
 //! SendTargets responses (RFC 7143 appendix C): the targets that an initiator may use, and their portals.
+//!
+//! A list is produced in parts, as its reader asks for them: a session keeps one part and no configuration. A part begins at the place of
+//! a target in the configuration, so a list during which targets come and go may name one twice, or miss one.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,26 +17,32 @@ pub(crate) struct SendTargetsRequester<'a> {
     pub(crate) local: SocketAddr,
 }
 
-/// The targets that `requester` may log in to; the others are not reported.
+/// A part of an answer ends with the target that reaches this length. Long enough for one PDU to most initiators, which
+/// accept 32 to 256 KiB.
+pub(crate) const PART_BYTES: usize = 64 << 10;
+
+/// The targets that `requester` may log in to, from place `from` on, each with its place; the others are not reported.
 pub(crate) fn visible<'a>(
     config: &'a Config,
     requester: &'a SendTargetsRequester<'a>,
-) -> impl Iterator<Item = &'a Target> + 'a {
-    config
-        .targets
-        .iter()
-        .map(|target| &**target)
-        .filter(|target| target.access.admits(requester.initiator, requester.address))
+    from: usize,
+) -> impl Iterator<Item = (usize, &'a Target)> + 'a {
+    let targets = config.targets.iter().map(|target| &**target).enumerate().skip(from);
+    targets.filter(|(_, target)| target.access.admits(requester.initiator, requester.address))
 }
 
-/// The text of a SendTargets answer: `TargetName` and its `TargetAddress`es, each ended by a NUL.
+/// A part of a SendTargets answer: `TargetName` and its `TargetAddress`es, each ended by a NUL; and the place of the first target of the
+/// next part, if there is one.
 pub(crate) fn describe<'a>(
-    targets: impl Iterator<Item = &'a Target>,
+    targets: impl Iterator<Item = (usize, &'a Target)>,
     portals: &[Portal],
     requester: &SendTargetsRequester<'_>,
-) -> Vec<u8> {
+) -> (Vec<u8>, Option<usize>) {
     let mut text = Vec::new();
-    for target in targets {
+    for (place, target) in targets {
+        if text.len() >= PART_BYTES {
+            return (text, Some(place));
+        }
         line(&mut text, "TargetName", &target.name);
         if let Some(alias) = &target.alias {
             line(&mut text, "TargetAlias", alias.as_str());
@@ -44,7 +53,7 @@ pub(crate) fn describe<'a>(
             }
         }
     }
-    text
+    (text, None)
 }
 
 /// The address to report for a portal to a requester connected to `local`; `None` if it could not reach it.
@@ -103,8 +112,27 @@ mod tests {
     fn ask((portals, config): &(Vec<Portal>, Config), initiator: &str, local: &str) -> String {
         let local: SocketAddr = local.parse().expect("an address");
         let requester = SendTargetsRequester { initiator, address: local.ip(), local };
-        let text = describe(visible(config, &requester), portals, &requester);
-        String::from_utf8(text).expect("UTF-8").replace('\0', "\n")
+        let (mut all, mut from) = (Vec::new(), Some(0));
+        while let Some(place) = from {
+            let (part, next) = describe(visible(config, &requester, place), portals, &requester);
+            assert!(part.len() < PART_BYTES + 1024 && next.is_none_or(|next| next > place));
+            all.extend(part);
+            from = next;
+        }
+        String::from_utf8(all).expect("UTF-8").replace('\0', "\n")
+    }
+
+    /// Thousands of targets, every other one of somebody else: no part is longer than its bound, and the parts are the whole.
+    #[test]
+    fn a_long_list_is_told_in_parts_of_bounded_length() {
+        let name = |number: usize| format!("iqn.2026-11.example:store-{number:05}");
+        let hidden = |number: usize| if number.is_multiple_of(2) { &[][..] } else { &["iqn.them"][..] };
+        let targets = (0..6000).map(|number| target(&name(number), hidden(number))).collect();
+        let seen = ask(&config(vec![portal("192.0.2.7:3260", 1)], targets), "iqn.me", "192.0.2.7:3260");
+        let expected = (0..6000)
+            .step_by(2)
+            .map(|number| format!("TargetName={}\nTargetAddress=192.0.2.7:3260,1\n", name(number)));
+        assert!(seen.len() > 3 * PART_BYTES && seen == expected.collect::<String>());
     }
 
     fn config(portals: Vec<Portal>, targets: Vec<Target>) -> (Vec<Portal>, Config) {

@@ -8,8 +8,8 @@ use iscsi::serial::Sn;
 use iscsi::target::SessionConfig;
 
 use crate::admission::{DISCOVERY_MEMORY_BYTES_MAX, LOGIN_MEMORY_BYTES_MAX};
-use crate::backoff;
 use crate::session::{PATIENCE, SLOW};
+use crate::{backoff, directory};
 
 const SECURITY: &str = include_str!("../../../../docs/security.md");
 
@@ -35,6 +35,10 @@ fn the_document_about_security_has_the_figures_of_the_code() {
         ("text of one login request, all its PDUs together", kib(LOGIN_TEXT_BYTES_MAX)),
         ("PDUs of one login", LOGIN_PDUS_MAX.to_string()),
         ("memory for one of them, besides the answer to SendTargets", kib(DISCOVERY_MEMORY_BYTES_MAX)),
+        (
+            "part of that answer that is kept until it is sent, however many targets there are",
+            kib(directory::PART_BYTES),
+        ),
         ("commands in its window", SessionConfig::DISCOVERY_WINDOW.to_string()),
         (
             "wrong secrets for a user from one address before logins are put off",

@@ -16,21 +16,21 @@ use server::{AUDIT, SessionInfo, Traffic};
 const KEYS_OF_A_LINE: usize = 3;
 
 impl Session {
-    pub(super) fn send_targets(&mut self, id: ConnectionId, which: &TextQuery) {
+    pub(super) fn send_targets(&mut self, id: ConnectionId, which: &TextQuery, from: usize) {
         let Some((address, local)) = self.link(id).map(|link| (link.peer.ip(), link.local)) else { return };
         let config = self.context.config();
         let requester = SendTargetsRequester { initiator: &self.identity.initiator, address, local };
         let own = self.identity.target.as_ref().map(|target| target.name.as_str());
         // A session with a target "MUST NOT return targets other than the one to which the session is logged
         // in" (appendix C), whatever it is asked for.
-        let wanted = directory::visible(&config, &requester)
-            .filter(|target| own.is_none_or(|own| target.name == own))
-            .filter(|target| match which {
+        let wanted = directory::visible(&config, &requester, from)
+            .filter(|(_, target)| own.is_none_or(|own| target.name == own))
+            .filter(|(_, target)| match which {
                 TextQuery::All | TextQuery::Own => true,
                 TextQuery::One(name) => target.name.eq_ignore_ascii_case(name),
             });
-        let text = directory::describe(wanted, &self.context.portals(), &requester);
-        self.machine.text_reply(id, text);
+        let (text, next) = directory::describe(wanted, &self.context.portals(), &requester);
+        self.machine.text_reply(id, text, next);
         self.wake(id);
     }
 

@@ -53,12 +53,14 @@ pub enum Event {
     },
     /// Execute a task management function, then call [`super::Session::tmf_done`].
     TaskManagement(TmfRequest),
-    /// List targets by [`super::Session::text_reply`].
+    /// List some targets by [`super::Session::text_reply`].
     SendTargets {
         /// The requester.
         connection: ConnectionId,
         /// The targets requested.
         which: TextQuery,
+        /// Where this part of the list begins: 0, or as the reply to the previous part says.
+        from: usize,
     },
     /// A task known to the driver ended without a response: its connection is gone. Release its resources.
     TaskGone {

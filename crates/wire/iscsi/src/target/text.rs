@@ -11,6 +11,9 @@
 //!   (empty)                F  ttt=1     ───▶
 //!                                       ◀───    …the rest                        F  ttt=none
 //! ```
+//!
+//! A list of targets can be long, and its reader slow. So the driver replies in parts, and is asked for the next one when the previous
+//! one is sent: a connection keeps one part.
 
 use super::Session;
 use super::connection::Connection;
@@ -28,8 +31,10 @@ pub(super) struct TextExchange {
     /// The tag of our last response, if the exchange continues.
     ttt: Option<Ttt>,
     tags: u32,
-    /// The request that waits for the driver, and the response text before its reply.
-    asked: Option<(TextRequest, Vec<u8>)>,
+    /// The request that waits for the driver, with the response text before its reply and the targets requested.
+    asked: Option<(TextRequest, Vec<u8>, TextQuery)>,
+    /// The driver has more to say after `outgoing`: where that begins.
+    rest: Option<(TextQuery, usize)>,
     heard: ReceivedKeys,
 }
 
@@ -41,6 +46,7 @@ impl TextExchange {
             ttt: None,
             tags: 0,
             asked: None,
+            rest: None,
             heard: ReceivedKeys::default(),
         }
     }
@@ -49,6 +55,7 @@ impl TextExchange {
     fn restart(&mut self) {
         self.incoming.clear();
         self.outgoing = Pieces::default();
+        self.rest = None;
         self.ttt = None;
         self.heard = ReceivedKeys::default();
     }
@@ -62,11 +69,12 @@ impl TextExchange {
 
 impl Session {
     /// The driver's reply to [`Event::SendTargets`]: TargetName and TargetAddress pairs, each ended by a NUL.
-    /// Empty if there are no such targets.
-    pub fn text_reply(&mut self, id: ConnectionId, mut text: Vec<u8>) {
+    /// Empty if there are no such targets. `next` is where the next part of the list begins, if there is one.
+    pub fn text_reply(&mut self, id: ConnectionId, mut text: Vec<u8>, next: Option<usize>) {
         let Some(connection) = self.connection_mut(id) else { return };
-        if let Some((request, mut said)) = connection.text.asked.take() {
+        if let Some((request, mut said, which)) = connection.text.asked.take() {
             said.append(&mut text);
+            connection.text.rest = next.map(|next| (which, next));
             connection.reply(&request, said);
         }
     }
@@ -83,11 +91,16 @@ impl Session {
             ttt if ttt == exchange.ttt => {}
             Some(_) => return self.reject(id, RejectReason::InvalidPduField),
         }
+        let has_more = !exchange.outgoing.is_empty() || exchange.rest.is_some();
+        if has_more && !data.is_empty() {
+            return self.reject(id, RejectReason::ProtocolError);
+        }
         if !exchange.outgoing.is_empty() {
-            return match data.is_empty() {
-                true => connection.say_piece(request),
-                false => self.reject(id, RejectReason::ProtocolError),
-            };
+            return connection.say_piece(request);
+        }
+        if let Some((which, from)) = exchange.rest.take() {
+            exchange.asked = Some((*request, Vec::new(), which.clone()));
+            return self.events.push_back(Event::SendTargets { connection: id, which, from });
         }
         match exchange.incoming.add(data, request.continues) {
             Ok(None) => connection.ask_for_more(request),
@@ -124,8 +137,8 @@ impl Session {
         }
         match query {
             Some(which) => {
-                connection.text.asked = Some((*request, reply));
-                self.events.push_back(Event::SendTargets { connection: id, which });
+                connection.text.asked = Some((*request, reply, which.clone()));
+                self.events.push_back(Event::SendTargets { connection: id, which, from: 0 });
             }
             None => connection.reply(request, reply),
         }
@@ -147,7 +160,8 @@ impl Connection {
     }
 
     fn say_piece(&mut self, request: &TextRequest) {
-        let (data, continues) = self.text.outgoing.next(self.peer_segment_max as usize);
+        let (data, is_cut) = self.text.outgoing.next(self.peer_segment_max as usize);
+        let continues = is_cut || self.text.rest.is_some();
         let is_final = request.is_final && !continues;
         self.say_text(request, data, is_final, continues);
     }

@@ -61,6 +61,9 @@ impl Pieces {
     /// of nothing is one empty piece.
     pub fn next(&mut self, bytes_max: usize) -> (Vec<u8>, bool) {
         let end = self.text.len().min(self.sent.saturating_add(bytes_max.max(1)));
+        if (self.sent, end) == (0, self.text.len()) {
+            return (std::mem::take(&mut self.text), false); // no copy of the whole
+        }
         let piece = self.text[self.sent..end].to_vec();
         self.sent = end;
         (piece, end < self.text.len())

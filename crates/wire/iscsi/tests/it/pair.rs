@@ -12,6 +12,9 @@ use iscsi::{initiator, target};
 use crate::disk::{self, Disk};
 use crate::wire::{Arrival, Pipe, encode};
 
+/// The driver of the target replies to SendTargets in parts of this length.
+pub(crate) const PART_BYTES: usize = 3000;
+
 /// Both machines, the wires between them, the target's disk, and what has happened.
 pub(crate) struct Pair {
     pub(crate) initiator: initiator::Session,
@@ -504,8 +507,10 @@ impl Pair {
                     self.manage(&request);
                     self.target_events.push(event);
                 }
-                target::Event::SendTargets { connection, .. } => {
-                    self.target.text_reply(connection, self.targets.clone());
+                target::Event::SendTargets { connection, from, .. } => {
+                    let end = self.targets.len().min(from + PART_BYTES);
+                    let next = (end < self.targets.len()).then_some(end);
+                    self.target.text_reply(connection, self.targets[from..end].to_vec(), next);
                     self.target_events.push(event);
                 }
                 target::Event::TaskGone { task } => {
