@@ -212,6 +212,7 @@ def test_ctrl_c_ends_a_measurement(server):
     )
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     while not is_connected_to(server.port):
+        assert child.poll() is None, "it has ended"
         time.sleep(0.05)
     child.send_signal(signal.SIGINT)
     assert child.communicate()[0] == "interrupted\n"

@@ -106,10 +106,11 @@ impl Environment {
     /// Shows what pytest prints, and reads its last line.
     fn test(&self, folder: &Path) -> Result<Tally> {
         let mut pytest = Command::new(self.program("python"));
-        // -P: the installed wheel is tested, and not the sources in this folder.
-        pytest.args(["-P", "-m", "pytest", "--quiet", "-p", "no:cacheprovider", "-rs"]).current_dir(folder);
+        pytest.args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "-rs"]).current_dir(folder);
         pytest.env("LINERATE_BIN", workspace::root().join("target/debug/linerate"));
         pytest.env("PYTHONDONTWRITEBYTECODE", "1");
+        // The tests, and the programs that they start, import the installed wheel and not the sources in this folder.
+        pytest.env("PYTHONSAFEPATH", "1");
         let mut child = pytest.stdout(Stdio::piped()).spawn().context("cannot run pytest")?;
         let stdout = child.stdout.take().context("pytest's output")?;
         let mut tally = Tally::default();
