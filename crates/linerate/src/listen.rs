@@ -1,16 +1,22 @@
 //! Where a command of ours listens: the address as people write it, and listening there.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
-use reactor::{ListenOptions, Listener, StreamOptions};
+use reactor::{BadAddress, ListenOptions, Listener, StreamOptions};
 
 use crate::failure::Failure;
 
 /// `ADDRESS` or `ADDRESS:PORT`; the port is `usual` if none is named.
 pub(crate) fn address(text: &str, usual: u16) -> Result<SocketAddr, String> {
-    let bare = || text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    let wrong = |_| format!("`{text}` is not an address; write one such as 0.0.0.0 or [::]:{usual}");
-    text.parse().or_else(|_| bare().map(|address| SocketAddr::new(address, usual))).map_err(wrong)
+    // Without brackets it can have no port.
+    let whole = reactor::numeric_address(text, usual);
+    match whole.or_else(|_| reactor::listen_address(text, Some(usual))) {
+        Ok(address) => Ok(address),
+        Err(BadAddress::Form(_)) => {
+            Err(format!("`{text}` is not an address; write one such as 0.0.0.0 or [::]:{usual}"))
+        }
+        Err(why) => Err(why.to_string()),
+    }
 }
 
 /// Listens there, in the world of this thread, with such sockets.
@@ -31,6 +37,8 @@ mod tests {
             ("::", Some("[::]:9860")),
             ("[::]", Some("[::]:9860")),
             ("[::1]:7000", Some("[::1]:7000")),
+            ("fe80::1%lo", Some("[fe80::1%1]:9860")),
+            ("[fe80::1%25lo]:7000", Some("[fe80::1%1]:7000")),
             ("client1", None),
         ] {
             assert_eq!(address(text, 9860).ok().map(|at| at.to_string()).as_deref(), expected, "{text}");

@@ -16,7 +16,7 @@ use crate::spec::Bytes;
 #[derive(Debug, clap::Args)]
 pub(crate) struct RawServeArguments {
     /// Address to listen on; every host that reaches it is answered, without a secret
-    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = LOOPBACK)]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = LOOPBACK, value_parser = |text: &str| listen::address(text, LOOPBACK.port()))]
     listen: SocketAddr,
     /// Size of the disk that initiators see, and of the memory behind it
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]

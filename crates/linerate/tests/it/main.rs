@@ -51,6 +51,7 @@ mod lab;
 mod library;
 mod lifecycle;
 mod limits;
+mod link_local;
 mod lost_cache;
 mod lost_writes;
 mod metrics;

@@ -5,7 +5,6 @@
 //! [`secrets::ask_by`].
 
 use std::future::Future;
-use std::net::Ipv6Addr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use initiator::{
     UrlError, UrlProblem,
 };
 use iscsi::chap::{Credentials, Secret};
+use reactor::{BadAddress, Ipv6Host};
 use volume::nearest::hint;
 use zeroize::Zeroizing;
 
@@ -96,10 +96,11 @@ pub fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
              it where it is (`linerate bench {text}`)"
         )));
     }
-    let address = match text.parse::<Ipv6Addr>() {
+    let address = match text.parse::<Ipv6Host>() {
         Ok(bare) => format!("iscsi://[{bare}]"),
-        Err(_) if text.contains("://") => text.to_owned(),
-        Err(_) => format!("iscsi://{text}"),
+        Err(BadAddress::Form(_)) if text.contains("://") => text.to_owned(),
+        Err(BadAddress::Form(_)) => format!("iscsi://{text}"),
+        Err(wrong) => return Err(Failure::refused(wrong)),
     };
     refuse_secrets(&address)?;
     let (portal, mut settings) = Portal::parse(&address).map_err(|error| pointed_at(&address, &error))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use derive_more::{Display, Error};
 use hyperscsi::{Cipher, FRAME_BYTES_MAX, FRAME_BYTES_MIN, PATHS_MAX, UDP_PORT, is_name};
-use reactor::{MacAddress, NotAMacAddress};
+use reactor::{BadAddress, BadHost, MacAddress, NotAMacAddress};
 use volume::spec::Time;
 
 /// What the URL of a LUN on an Ethernet begins with, in front of `://`.
@@ -110,6 +110,8 @@ pub enum UrlError {
     /// An interface or host is none.
     #[display("{_0:?} is no {_1}")]
     Place(#[error(not(source))] String, &'static str),
+    /// An IPv6 address has a mistake, such as a link-local one without its interface.
+    Address(BadAddress),
     /// More places than paths.
     #[display("a session has at most {PATHS_MAX} paths")]
     Paths,
@@ -177,28 +179,20 @@ impl fmt::Display for Place {
 impl UdpHost {
     fn parse(text: &str) -> Result<UdpHost, UrlError> {
         let wrong = || UrlError::Place(text.to_owned(), "host with a port from 1 to 65535");
-        let (host, port) = match text.strip_prefix('[') {
-            Some(rest) => {
-                let (host, port) = rest.split_once(']').ok_or_else(wrong)?;
-                (host, if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or_else(wrong)?) })
-            }
-            None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
-        };
-        let port = port.map_or(Some(UDP_PORT), |port| port.parse().ok().filter(|port| *port > 0));
-        let is_host = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "/@?".contains(c));
-        match port.filter(|_| is_host) {
-            Some(port) => Ok(UdpHost { host: host.to_owned(), port }),
-            None => Err(wrong()),
+        let (host, port) = reactor::host_and_port(text).map_err(|bad| match bad {
+            BadHost::Address(why) => UrlError::Address(why),
+            BadHost::Brackets | BadHost::Missing | BadHost::Port => wrong(),
+        })?;
+        match host.contains(|c: char| c.is_whitespace() || "/@?".contains(c)) {
+            true => Err(wrong()),
+            false => Ok(UdpHost { host, port: port.unwrap_or(UDP_PORT) }),
         }
     }
 }
 
 impl fmt::Display for UdpHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
-        }
+        write!(f, "{}:{}", reactor::bracketed(&self.host), self.port)
     }
 }
 

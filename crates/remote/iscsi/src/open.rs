@@ -274,17 +274,17 @@ impl Connector {
                         tracing::info!(portal = %address, to, "the login is redirected");
                         redirected_by = Some(address);
                         last = OpenError::Redirected(address);
-                        elsewhere = Some(to);
+                        elsewhere = Some((to, address));
                         break;
                     }
                     Err(error) => last = after_redirection(redirected_by, error),
                 }
             }
             match elsewhere {
-                Some(to) => {
-                    let resolved = match redirected(&to) {
+                Some((to, asked)) => {
+                    let resolved = match Portal::from_peer(&to, asked) {
                         Ok(portal) => resolve(&portal).await,
-                        Err(error) => Err(error),
+                        Err(error) => Err(OpenError::Url(error)),
                     };
                     addresses = resolved.map_err(|error| after_redirection(redirected_by, error))?;
                 }
@@ -336,13 +336,6 @@ fn after_redirection(from: Option<SocketAddr>, error: OpenError) -> OpenError {
     }
 }
 
-/// The address in a redirection: `host[:port][,tag]` (RFC 7143 section 13.8).
-fn redirected(to: &str) -> Result<Portal, OpenError> {
-    let address = to.split_once(',').map_or(to, |(address, _tag)| address);
-    let (portal, _) = Portal::parse(&format!("iscsi://{address}")).map_err(OpenError::Url)?;
-    Ok(portal)
-}
-
 /// A unique ISID: 80h for a random one (RFC 7143 section 11.12.5).
 pub(crate) fn isid(random: Random) -> Isid {
     let mut bytes = [0x80; 6];
@@ -356,7 +349,8 @@ mod tests {
 
     #[test]
     fn a_redirection_may_name_a_portal_group() {
-        let portal = |to| redirected(to).map(|portal| portal.to_string()).ok();
+        let asked = "10.0.0.7:3260".parse().expect("an address");
+        let portal = |to| Portal::from_peer(to, asked).map(|portal| portal.to_string()).ok();
         assert_eq!(portal("10.0.0.1:3261,2").as_deref(), Some("10.0.0.1:3261"));
         assert_eq!(portal("[::1],1").as_deref(), Some("[::1]:3260"));
         assert_eq!(portal("san2").as_deref(), Some("san2:3260"));

@@ -4,7 +4,6 @@
 //! and the names libiscsi uses for the same things are understood.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -272,12 +271,17 @@ const KEYS: &[Key] = &[
         s.stream.segment_bytes = Some(number(v, 88, 32_767)? as u16);
         Some(())
     }),
-    key("source", "", "an address of this host, at most 16 times", |s, v| {
-        let source = v.parse::<IpAddr>().ok().filter(|_| s.paths.sources.len() < PATHS_MAX)?;
-        s.paths.sources.push(source);
-        s.stream.source = Some(SocketAddr::new(source, 0));
-        Some(())
-    }),
+    key(
+        "source",
+        "",
+        "an address of this host (a link-local one with its interface, as in fe80::1%25eth0), at most 16 times",
+        |s, v| {
+            let source = reactor::numeric_address(v, 0).ok().filter(|_| s.paths.sources.len() < PATHS_MAX)?;
+            s.paths.sources.push(source);
+            s.stream.source = Some(source);
+            Some(())
+        },
+    ),
     key("address", "", "another portal of the target, HOST[:PORT], at most 16 times", |s, v| {
         let portal = Portal::from_address(v).filter(|_| s.paths.addresses.len() < PATHS_MAX)?;
         s.paths.addresses.push(portal);

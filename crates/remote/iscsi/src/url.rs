@@ -7,9 +7,10 @@
 
 use std::fmt;
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use iscsi::chap::{Credentials, Secret};
+use reactor::{BadAddress, BadHost, Ipv6Host};
 
 use crate::settings::{SettingError, Settings};
 
@@ -29,7 +30,7 @@ pub struct Url {
 /// A host and a TCP port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Portal {
-    /// A name, an IPv4 address, or an IPv6 address without its brackets.
+    /// A name, an IPv4 address, or an IPv6 address without its brackets and with its zone.
     pub host: String,
     /// The port: 3260 if the URL names none.
     pub port: u16,
@@ -53,6 +54,8 @@ pub enum UrlProblem {
     NoHost,
     /// A `[` without its `]`, or something between the two that is no IPv6 address.
     Brackets,
+    /// A link-local address without its interface, or with another mistake in it.
+    Address(BadAddress),
     /// A `%` in the host, which is a secret's that holds a `/` or `?`: taken for the host, it would be shown.
     Percent,
     /// Not a port from 1 to 65535.
@@ -91,6 +94,7 @@ impl fmt::Display for UrlProblem {
             UrlProblem::Scheme => write!(f, "the URL of an iSCSI LUN begins with iscsi://"),
             UrlProblem::NoHost => write!(f, "a host is missing: iscsi://HOST[:PORT]/TARGET/LUN"),
             UrlProblem::Brackets => write!(f, "an IPv6 address stands in brackets: [::1]"),
+            UrlProblem::Address(why) => why.fmt(f),
             UrlProblem::Percent => {
                 write!(f, "a host has no %; in a secret before the @, / and ? are written %2F and %3F")
             }
@@ -162,6 +166,22 @@ impl Portal {
         portal(UrlPart { at: 0, text }).ok()
     }
 
+    /// Takes an address apart that a peer names, `HOST[:PORT][,TAG]` (RFC 7143 section 13.8). A link-local address comes without a zone, which
+    /// differs from machine to machine: it is on the link over which the peer was asked.
+    pub(crate) fn from_peer(text: &str, asked: SocketAddr) -> Result<Portal, UrlError> {
+        let address = text.split_once(',').map_or(text, |(address, _tag)| address);
+        let zone = match asked {
+            SocketAddr::V6(asked) if asked.scope_id() != 0 => Some(asked.scope_id().to_string()),
+            SocketAddr::V4(_) | SocketAddr::V6(_) => None,
+        };
+        let inside = address.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+        let on_link = inside.and_then(|(host, rest)| {
+            Some(format!("[{}]{rest}", Ipv6Host::on_link(host, zone.as_deref()).ok()?))
+        });
+        let address = on_link.as_deref().unwrap_or(address);
+        portal(UrlPart { at: 0, text: address })
+    }
+
     /// The addresses behind the name ([`reactor::resolve`]).
     pub async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         reactor::resolve(&self.host, self.port).await
@@ -170,10 +190,7 @@ impl Portal {
 
 impl fmt::Display for Portal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.parse::<Ipv6Addr>() {
-            Ok(_) => write!(f, "[{}]:{}", self.host, self.port),
-            Err(_) => write!(f, "{}:{}", self.host, self.port),
-        }
+        write!(f, "{}:{}", reactor::bracketed(&self.host), self.port)
     }
 }
 
@@ -230,33 +247,19 @@ fn account(part: UrlPart<'_>) -> Result<Credentials, UrlError> {
 }
 
 fn portal(part: UrlPart<'_>) -> Result<Portal, UrlError> {
-    let (host, port) = match part.text.strip_prefix('[') {
-        Some(inside) => {
-            let end = inside.find(']').ok_or_else(|| part.wrong(UrlProblem::Brackets))?;
-            let host = &inside[..end];
-            host.parse::<Ipv6Addr>().map_err(|_| part.wrong(UrlProblem::Brackets))?;
-            (host, part.after(end + 2))
-        }
-        None => {
-            let end = part.text.find(':').unwrap_or(part.text.len());
-            (&part.text[..end], part.after(end))
-        }
-    };
-    if port.text.matches(':').count() > 1 {
-        return Err(part.wrong(UrlProblem::Brackets));
-    }
-    if host.is_empty() {
-        return Err(part.wrong(UrlProblem::NoHost));
-    }
-    if let Some(percent) = host.find('%') {
+    if let Some(percent) = part.text.find('%').filter(|_| !part.text.starts_with('[')) {
         return Err(part.after(percent).wrong(UrlProblem::Percent));
     }
-    let number = match port.text.strip_prefix(':') {
-        Some(digits) => digits.parse().ok().filter(|port| *port != 0),
-        None => port.text.is_empty().then_some(PORT),
-    };
-    let port = number.ok_or_else(|| port.wrong(UrlProblem::Port))?;
-    Ok(Portal { host: host.to_owned(), port })
+    let (host, port) = reactor::host_and_port(part.text).map_err(|wrong| match wrong {
+        BadHost::Brackets | BadHost::Address(BadAddress::Form(_)) => part.wrong(UrlProblem::Brackets),
+        BadHost::Address(why) => part.after(1).wrong(UrlProblem::Address(why)),
+        BadHost::Missing => part.wrong(UrlProblem::NoHost),
+        BadHost::Port => {
+            let host = part.text.rfind([':', ']']).unwrap_or_default();
+            part.after(host).wrong(UrlProblem::Port)
+        }
+    })?;
+    Ok(Portal { host, port: port.unwrap_or(PORT) })
 }
 
 /// A part of the URL with its offset.
@@ -392,9 +395,33 @@ mod tests {
 
     #[test]
     fn an_ipv6_address_stands_in_brackets() {
-        let url = Url::parse("iscsi://[fe80::1]:3261/iqn.x:y/0").unwrap();
-        assert_eq!(url.portal, Portal { host: "fe80::1".to_owned(), port: 3261 });
-        assert_eq!(url.to_string(), "iscsi://[fe80::1]:3261/iqn.x:y/0");
+        let url = Url::parse("iscsi://[2001:db8::1]:3261/iqn.x:y/0").unwrap();
+        assert_eq!(url.portal, Portal { host: "2001:db8::1".to_owned(), port: 3261 });
+        assert_eq!(url.to_string(), "iscsi://[2001:db8::1]:3261/iqn.x:y/0");
+    }
+
+    #[test]
+    fn a_link_local_address_names_its_interface() {
+        for text in
+            ["iscsi://[fe80::1%25eth0]:3261/iqn.x:y/0", "iscsi://joe%hush@[fe80::1%eth0]:3261/iqn.x:y/0"]
+        {
+            let url = Url::parse(text).unwrap();
+            assert_eq!(url.portal, Portal { host: "fe80::1%eth0".to_owned(), port: 3261 });
+            assert_eq!(url.to_string(), "iscsi://[fe80::1%eth0]:3261/iqn.x:y/0");
+        }
+        let (at, problem) = problem("iscsi://[fe80::1]/iqn.x:y/0");
+        assert_eq!((at, problem.to_string().contains("fe80::1%eth0")), (9, true));
+    }
+
+    #[test]
+    fn a_link_local_address_from_a_peer_is_on_the_link_of_the_peer() {
+        let asked = "[fe80::7%2]:3260".parse().unwrap();
+        let portal = |text| Portal::from_peer(text, asked).map(|portal| portal.to_string());
+        assert_eq!(portal("[fe80::1]:3261,1").as_deref(), Ok("[fe80::1%2]:3261"));
+        assert_eq!(portal("[2001:db8::1],1").as_deref(), Ok("[2001:db8::1]:3260"));
+        assert_eq!(portal("san1:3261").as_deref(), Ok("san1:3261"));
+        let elsewhere = Portal::from_peer("[fe80::1],1", "10.0.0.1:3260".parse().unwrap());
+        assert!(matches!(elsewhere, Err(UrlError { problem: UrlProblem::Address(_), .. })));
     }
 
     #[test]

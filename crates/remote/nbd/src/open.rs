@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -237,12 +237,12 @@ fn channel(name: Name, ended: &[u64]) -> ChannelName {
 /// The host of the URL, and its other addresses, each from its own address of this machine if they are named; or the Unix socket.
 async fn paths(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<Path>, OpenError> {
     let options = &url.options;
-    let path = |name, addresses, source: Option<&IpAddr>| Path {
+    let path = |name, addresses, source: Option<&SocketAddr>| Path {
         name,
         addresses,
         options: StreamOptions {
             congestion: options.congestion.clone(),
-            source: source.map(|source| SocketAddr::new(*source, 0)),
+            source: source.copied(),
             ..StreamOptions::default()
         },
         credentials: credentials.cloned(),
@@ -258,9 +258,9 @@ async fn paths(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<Path>
         let resolved = reactor::resolve(host, port).await;
         let resolved = resolved.map_err(|error| OpenError::Resolve(host.to_owned(), error))?;
         let source = options.sources.get(number % options.sources.len().max(1));
-        let from = source.map_or_else(String::new, |source| format!(" from {source}"));
+        let from = source.map_or_else(String::new, |source| format!(" from {}", source.ip()));
         let addresses = resolved.into_iter().map(Address::Tcp).collect();
-        paths.push(path(format!("{host}:{port}{from}"), addresses, source));
+        paths.push(path(format!("{}:{port}{from}", reactor::bracketed(host)), addresses, source));
     }
     Ok(paths)
 }

@@ -3,13 +3,14 @@
 //! `tls-certificates` libnbd's).
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use channels::{ReplayRule, Writers};
 use derive_more::Display;
 use nbd::STRING_BYTES_MAX;
+use reactor::{BadAddress, BadHost, Ipv6Host};
 use volume::spec::Time;
 
 /// The port that IANA gave to NBD.
@@ -100,7 +101,7 @@ pub struct Options {
     /// Other addresses of the same server, each with its port.
     pub addresses: Vec<(String, u16)>,
     /// Addresses of this machine: the first for the host, the others for its other addresses in order.
-    pub sources: Vec<IpAddr>,
+    pub sources: Vec<SocketAddr>,
     /// How long a request may take, by whichever connection, and a first connection.
     pub timeout: Duration,
     /// A connection on which nothing moves for so long although answers are due is given up. `None`: a third of the
@@ -164,6 +165,8 @@ pub enum UrlError {
     /// A `[` without its `]`, or something between the two that is no IPv6 address.
     #[display("an IPv6 address stands in brackets: [::1]")]
     Brackets,
+    /// A link-local address without its interface, or with another mistake in it.
+    Address(BadAddress),
     /// Not a port.
     #[display("a port is a number from 1 to 65535")]
     Port,
@@ -253,23 +256,18 @@ fn host_and_port(authority: &str) -> Result<(String, u16), UrlError> {
     if authority.contains('@') {
         return Err(UrlError::User);
     }
-    let (host, port) = match authority.strip_prefix('[') {
-        Some(rest) => {
-            let (address, port) = rest.split_once(']').ok_or(UrlError::Brackets)?;
-            address.parse::<Ipv6Addr>().map_err(|_| UrlError::Brackets)?;
-            (address, port.strip_prefix(':').or((port.is_empty()).then_some("")).ok_or(UrlError::Port)?)
-        }
-        None => authority.split_once(':').unwrap_or((authority, "")),
-    };
-    if host.is_empty() {
-        return Err(UrlError::NoHost);
-    }
-    let has_port = authority.ends_with(':') || !port.is_empty();
-    let port = match has_port {
-        true => port.parse().ok().filter(|port| *port > 0).ok_or(UrlError::Port)?,
-        false => PORT,
-    };
-    Ok((host.to_owned(), port))
+    let (host, port) = reactor::host_and_port(authority).map_err(|wrong| match wrong {
+        BadHost::Brackets | BadHost::Address(BadAddress::Form(_)) => UrlError::Brackets,
+        BadHost::Address(why) => UrlError::Address(why),
+        BadHost::Missing => UrlError::NoHost,
+        BadHost::Port => UrlError::Port,
+    })?;
+    Ok((host, port.unwrap_or(PORT)))
+}
+
+/// A certificate names a link-local address without its zone, which is this machine's own.
+fn without_zone(host: &str) -> String {
+    host.parse::<Ipv6Host>().map_or_else(|_| host.to_owned(), |host| host.address().to_string())
 }
 
 impl TlsKeys {
@@ -308,7 +306,7 @@ impl TlsKeys {
             (None, None) => (of_folder, true),
             _ => return Err(UrlError::HalfCertificate),
         };
-        Ok(TlsFiles { ca, own, may_lack_own, hostname: self.hostname.unwrap_or_else(|| host.to_owned()) })
+        Ok(TlsFiles { ca, own, may_lack_own, hostname: self.hostname.unwrap_or_else(|| without_zone(host)) })
     }
 }
 
@@ -359,9 +357,12 @@ impl Options {
                 self.addresses.push(address.map_err(|_| wrong("HOST[:PORT], as in address=10.0.1.2"))?);
             }
             "source" if self.sources.len() < PATHS_MAX => {
-                let address = value.trim_start_matches('[').trim_end_matches(']').parse();
-                self.sources
-                    .push(address.map_err(|_| wrong("an address of this machine, as in source=10.0.1.1"))?);
+                let address =
+                    reactor::numeric_address(value.trim_start_matches('[').trim_end_matches(']'), 0);
+                self.sources.push(address.map_err(|why| match why {
+                    BadAddress::Form(_) => wrong("an address of this machine, as in source=10.0.1.1"),
+                    why => UrlError::Address(why),
+                })?);
             }
             "address" | "source" => return Err(wrong("at most 16 of them")),
             _ => return Err(UrlError::Key(key.to_owned())),
@@ -389,8 +390,7 @@ impl fmt::Display for Url {
         let scheme = if self.tls.is_some() { "nbds" } else { "nbd" };
         match &self.socket {
             Some(path) => write!(f, "{scheme}+unix:///{export}?socket={}", encoded(&path.to_string_lossy())),
-            None if host.contains(':') => write!(f, "{scheme}://[{host}]:{port}/{export}"),
-            None => write!(f, "{scheme}://{host}:{port}/{export}"),
+            None => write!(f, "{scheme}://{}:{port}/{export}", reactor::bracketed(host)),
         }
     }
 }
@@ -477,6 +477,7 @@ mod tests {
         let text = "nbds://[::1]/x?tls-ca=ca&tls-certificate=client-cert.pem&tls-key=client-key.pem&tls-hostname=x.y";
         assert_eq!(files(text), wanted);
         assert_eq!(files("nbds://[::1]/x?tls-ca=ca").hostname, "::1");
+        assert_eq!(files("nbds://[fe80::1%25eth0]/x?tls-ca=ca").hostname, "fe80::1");
         assert_eq!(files("nbds+unix:///x?socket=/s&tls-ca=ca").hostname, "localhost");
     }
 
@@ -488,6 +489,8 @@ mod tests {
             ("nbd:///x", "a host is missing"),
             ("nbd://[::1/x", "in brackets"),
             ("nbd://[san1]/x", "in brackets"),
+            ("nbd://[fe80::1]/x", "give the interface, as in fe80::1%eth0"),
+            ("nbd://[::1%25eth0]/x", "no link-local address"),
             ("nbd://san1:0/x", "a port is a number"),
             ("nbd://san1:/x", "a port is a number"),
             ("nbd://joe@san1/x", "no users"),

@@ -33,7 +33,9 @@ pub use executor::{
 };
 pub use join::JoinHandle;
 pub use mailbox::{Closed, Receiver, Refused, Sender, bounded_mailbox, mailbox};
-pub use names::resolve;
+pub use names::{
+    BadAddress, BadHost, Ipv6Host, bracketed, host_and_port, listen_address, numeric_address, resolve,
+};
 pub use path::PathInfo;
 pub use resident::Resident;
 pub use send_queue::{Payload, Segment, SendQueue};

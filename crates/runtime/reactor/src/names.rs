@@ -1,16 +1,200 @@
 //! Addresses of hosts.
 
+use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
 use std::thread;
 
+use derive_more::{Display, Error};
+
 use crate::mailbox::mailbox;
+
+/// An IPv6 address as people write it: without brackets, and with its zone where it needs one (RFC 4007 section 11). A
+/// link-local address is valid on one link only, so the system does not connect to it without the interface's name or
+/// number: `fe80::1%eth0`, or `fe80::1%25eth0` as URLs write it (RFC 6874).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ipv6Host {
+    address: Ipv6Addr,
+    zone: Option<String>,
+}
+
+/// Why a text is no address of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
+pub enum BadAddress {
+    /// No IP address.
+    #[display("`{_0}` is not an IP address")]
+    Form(#[error(not(source))] String),
+    /// A link-local address without its zone.
+    #[display("{_0} is a link-local address: give the interface, as in {_0}%eth0")]
+    NoZone(#[error(not(source))] Ipv6Addr),
+    /// An address that is valid on every link, with a zone.
+    #[display("{_0} is no link-local address (fe80::/10): leave %{_1} out")]
+    StrayZone(Ipv6Addr, String),
+    /// A zone that cannot be an interface.
+    #[display("`{_0}` is not the name of an interface; a link-local address names one, as in fe80::1%eth0")]
+    Zone(#[error(not(source))] String),
+    /// This machine has no such interface.
+    #[display("this machine has no interface `{_0}`")]
+    NoInterface(#[error(not(source))] String),
+}
+
+/// Why a text is not `HOST[:PORT]`.
+#[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
+pub enum BadHost {
+    /// A bracket without the other, or an IPv6 address without brackets.
+    #[display("an IPv6 address stands in brackets: [::1]")]
+    Brackets,
+    /// The brackets hold another thing than an IPv6 address.
+    Address(BadAddress),
+    /// There is no host.
+    #[display("a host is missing")]
+    Missing,
+    /// Not a port.
+    #[display("a port is a number from 1 to 65535")]
+    Port,
+}
+
+/// What Linux takes (IFNAMSIZ with its zero).
+const INTERFACE_NAME_MAX: usize = 15;
+
+impl FromStr for Ipv6Host {
+    type Err = BadAddress;
+
+    fn from_str(text: &str) -> Result<Ipv6Host, BadAddress> {
+        let (address, zone) = match text.split_once('%') {
+            // `%25` is the `%` of a URL, unless it is all there is: interface number 25.
+            Some((address, zone)) => {
+                (address, Some(zone.strip_prefix("25").filter(|zone| !zone.is_empty()).unwrap_or(zone)))
+            }
+            None => (text, None),
+        };
+        let address: Ipv6Addr = address.parse().map_err(|_| BadAddress::Form(text.to_owned()))?;
+        match (address.is_unicast_link_local(), zone) {
+            (true, None) => Err(BadAddress::NoZone(address)),
+            (false, Some(zone)) => Err(BadAddress::StrayZone(address, zone.to_owned())),
+            (true, Some(zone)) if !is_zone(zone) => Err(BadAddress::Zone(zone.to_owned())),
+            (_, zone) => Ok(Ipv6Host { address, zone: zone.map(str::to_owned) }),
+        }
+    }
+}
+
+/// As the system's resolver takes it.
+impl fmt::Display for Ipv6Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)?;
+        self.zone.as_ref().map_or(Ok(()), |zone| write!(f, "%{zone}"))
+    }
+}
+
+impl Ipv6Host {
+    /// With the zone that a link-local address has on this machine, if it came without one, as from a peer behind that interface.
+    pub fn on_link(text: &str, zone: Option<&str>) -> Result<Ipv6Host, BadAddress> {
+        match (text.parse(), zone) {
+            (Err(BadAddress::NoZone(address)), Some(zone)) => {
+                Ok(Ipv6Host { address, zone: Some(zone.to_owned()) })
+            }
+            (read, _) => read,
+        }
+    }
+
+    /// The address without its zone.
+    pub fn address(&self) -> Ipv6Addr {
+        self.address
+    }
+
+    /// The interface of a link-local address.
+    pub fn zone(&self) -> Option<&str> {
+        self.zone.as_deref()
+    }
+}
+
+fn is_zone(zone: &str) -> bool {
+    (1..=INTERFACE_NAME_MAX).contains(&zone.len())
+        && zone.bytes().all(|byte| byte.is_ascii_graphic() && !b"%/:[]".contains(&byte))
+}
+
+/// Takes `HOST`, `HOST:PORT`, `[IPv6]` and `[IPv6]:PORT` apart: the host without brackets, as [`resolve`] takes it, and the port if
+/// there is one.
+///
+/// # Errors
+/// The first mistake in it.
+pub fn host_and_port(text: &str) -> Result<(String, Option<u16>), BadHost> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (inside, rest) = rest.split_once(']').ok_or(BadHost::Brackets)?;
+            let host = inside.parse::<Ipv6Host>().map_err(BadHost::Address)?;
+            let port = match rest.strip_prefix(':') {
+                None if !rest.is_empty() => return Err(BadHost::Port),
+                port => port,
+            };
+            (host.to_string(), port)
+        }
+        None => match text.split_once(':') {
+            Some((_, port)) if port.contains(':') => return Err(BadHost::Brackets),
+            Some((host, port)) => (host.to_owned(), Some(port)),
+            None => (text.to_owned(), None),
+        },
+    };
+    if host.is_empty() {
+        return Err(BadHost::Missing);
+    }
+    let number = |port: &str| port.parse().ok().filter(|port| *port > 0).ok_or(BadHost::Port);
+    Ok((host, port.map(number).transpose()?))
+}
+
+/// A host as [`host_and_port`] gives it, as it stands before a port: an IPv6 address in brackets.
+pub fn bracketed(host: &str) -> impl fmt::Display + '_ {
+    fmt::from_fn(move |f| match host.contains(':') {
+        true => write!(f, "[{host}]"),
+        false => f.write_str(host),
+    })
+}
+
+/// An IP address of this machine, or of another one, that is not looked up: IPv4, or IPv6 without brackets. Of the system it asks the number
+/// of the interface that a link-local address names.
+///
+/// # Errors
+/// It is none, or there is no such interface.
+pub fn numeric_address(text: &str, port: u16) -> Result<SocketAddr, BadAddress> {
+    if let Ok(address) = text.parse::<Ipv4Addr>() {
+        return Ok(SocketAddr::from((address, port)));
+    }
+    let host: Ipv6Host = text.parse()?;
+    let Some(zone) = host.zone() else { return Ok(SocketAddr::from((host.address, port))) };
+    let mut found = (host.to_string(), port).to_socket_addrs().into_iter().flatten();
+    found.next().ok_or_else(|| BadAddress::NoInterface(zone.to_owned()))
+}
+
+/// An address to listen on: `ADDRESS:PORT` or `[IPv6]:PORT`, and without its port if there is a usual one. Port 0 is a free one.
+///
+/// # Errors
+/// It is none, or there is no such interface.
+pub fn listen_address(text: &str, usual: Option<u16>) -> Result<SocketAddr, BadAddress> {
+    let form = || BadAddress::Form(text.to_owned());
+    let (address, port) = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').ok_or_else(form)?,
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    // IPv4 stands without brackets, and IPv6 has colons inside them.
+    if text.starts_with('[') != address.contains(':') {
+        return Err(form());
+    }
+    let port = match port.strip_prefix(':') {
+        Some(port) => port.parse().ok(),
+        None if port.is_empty() => usual,
+        None => None,
+    };
+    numeric_address(address, port.ok_or_else(form)?)
+}
 
 /// The addresses of a host that is given by a name, by an IPv4 address or by an IPv6 address without brackets. A name is
 /// looked up by the system's resolver, which blocks: on a thread of its own, so that nothing else of this one waits.
 pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    if let Ok(address) = host.parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(address, port)]);
+    match numeric_address(host, port) {
+        Ok(address) => return Ok(vec![address]),
+        Err(BadAddress::Form(_)) => {}
+        Err(wrong) => return Err(io::Error::new(io::ErrorKind::InvalidInput, wrong)),
     }
     let (answer, mut answered) = mailbox();
     let host = host.to_owned();
@@ -37,5 +221,102 @@ mod tests {
                 of("localhost").await.iter().all(|address| address.ip().is_loopback() && address.port() == 7)
             );
         });
+    }
+
+    #[test]
+    fn a_link_local_address_is_reached_through_its_interface() {
+        let SocketAddr::V6(at) = numeric_address("fe80::1%lo", 7).expect("an address") else {
+            panic!("no IPv6 address");
+        };
+        // The loopback interface is the first of every network namespace.
+        assert_eq!((at.scope_id(), at.port()), (1, 7));
+        let why = |text| numeric_address(text, 7).expect_err(text).to_string();
+        assert_eq!(why("fe80::1"), "fe80::1 is a link-local address: give the interface, as in fe80::1%eth0");
+        assert_eq!(why("fe80::1%nosuch0"), "this machine has no interface `nosuch0`");
+        block_on(Alone::real_time(), async {
+            let error = resolve("fe80::1", 7).await.expect_err("no zone");
+            assert!(error.to_string().contains("give the interface"), "{error}");
+        });
+    }
+
+    #[test]
+    fn a_server_listens_on_an_address_with_a_port() {
+        let at = |text, usual| listen_address(text, usual).map(|at| at.to_string());
+        for (text, expected) in [
+            ("0.0.0.0:860", "0.0.0.0:860"),
+            ("[::]:0", "[::]:0"),
+            ("[::1]", "[::1]:3260"),
+            ("10.0.0.7", "10.0.0.7:3260"),
+            ("[fe80::1%lo]:860", "[fe80::1%1]:860"),
+            ("[fe80::1%25lo]", "[fe80::1%1]:3260"),
+        ] {
+            assert_eq!(at(text, Some(3260)).as_deref(), Ok(expected), "{text}");
+        }
+        for text in
+            ["", ":860", "san1:860", "::1", "[10.0.0.7]:860", "10.0.0.7:", "10.0.0.7:70000", "[::1]860"]
+        {
+            assert_eq!(at(text, Some(3260)), Err(BadAddress::Form(text.to_owned())), "{text}");
+        }
+        assert!(matches!(at("[::1]", None), Err(BadAddress::Form(_))));
+        assert!(matches!(at("[fe80::1]:860", None), Err(BadAddress::NoZone(_))));
+    }
+
+    #[test]
+    fn a_zone_is_written_with_or_without_the_escape_of_urls() {
+        for (text, expected) in [
+            ("fe80::1%eth0", "fe80::1%eth0"),
+            ("fe80::1%25eth0", "fe80::1%eth0"),
+            ("fe80::1%25br-0.7", "fe80::1%br-0.7"),
+            ("fe80::1%3", "fe80::1%3"),
+            ("fe80::1%25", "fe80::1%25"),
+            ("fe80::1%253", "fe80::1%3"),
+            ("2001:db8::7", "2001:db8::7"),
+        ] {
+            assert_eq!(text.parse::<Ipv6Host>().expect(text).to_string(), expected);
+        }
+        let wrong = |text: &str| text.parse::<Ipv6Host>().expect_err(text);
+        assert_eq!(wrong("fe80::1%"), BadAddress::Zone(String::new()));
+        assert_eq!(wrong("fe80::1%a b"), BadAddress::Zone("a b".to_owned()));
+        assert_eq!(wrong("fe80::1%sixteen-letters-"), BadAddress::Zone("sixteen-letters-".to_owned()));
+        assert!(matches!(wrong("2001:db8::7%eth0"), BadAddress::StrayZone(..)));
+        assert!(matches!(wrong("eth0"), BadAddress::Form(_)));
+        assert!(matches!(wrong("10.0.0.1%eth0"), BadAddress::Form(_)));
+    }
+
+    #[test]
+    fn a_host_may_have_a_port() {
+        for (text, expected) in [
+            ("san1", Ok(("san1", None))),
+            ("san1:860", Ok(("san1", Some(860)))),
+            ("10.0.0.7:860", Ok(("10.0.0.7", Some(860)))),
+            ("[::1]", Ok(("::1", None))),
+            ("[fe80::1%25eth0]:860", Ok(("fe80::1%eth0", Some(860)))),
+            ("[fe80::1]:860", Err(BadHost::Address(BadAddress::NoZone("fe80::1".parse().expect("IPv6"))))),
+            ("[san1]:860", Err(BadHost::Address(BadAddress::Form("san1".to_owned())))),
+            ("[::1", Err(BadHost::Brackets)),
+            ("::1", Err(BadHost::Brackets)),
+            ("[::1]860", Err(BadHost::Port)),
+            ("san1:", Err(BadHost::Port)),
+            ("san1:0", Err(BadHost::Port)),
+            ("san1:70000", Err(BadHost::Port)),
+            ("", Err(BadHost::Missing)),
+            (":860", Err(BadHost::Missing)),
+        ] {
+            let expected = expected.map(|(host, port)| (host.to_owned(), port));
+            assert_eq!(host_and_port(text), expected, "{text}");
+        }
+        assert_eq!(
+            format!("{}:1 {}:2", bracketed("fe80::1%eth0"), bracketed("san1")),
+            "[fe80::1%eth0]:1 san1:2"
+        );
+    }
+
+    #[test]
+    fn an_address_that_came_over_a_link_is_on_that_link() {
+        let at = |text, zone| Ipv6Host::on_link(text, zone).map(|host| host.to_string());
+        assert_eq!(at("fe80::1", Some("eth0")), Ok("fe80::1%eth0".to_owned()));
+        assert_eq!(at("fe80::1%eth1", Some("eth0")), Ok("fe80::1%eth1".to_owned()));
+        assert_eq!(at("2001:db8::7", Some("eth0")), Ok("2001:db8::7".to_owned()));
+        assert!(matches!(at("fe80::1", None), Err(BadAddress::NoZone(_))));
     }
 }

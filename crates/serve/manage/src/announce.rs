@@ -49,7 +49,10 @@ fn reachable(address: SocketAddr) -> SocketAddr {
         }
         ip => ip,
     };
-    SocketAddr::new(ip, address.port())
+    // A link-local address keeps its zone.
+    let mut reachable = address;
+    reachable.set_ip(ip);
+    reachable
 }
 
 /// Addresses for documentation (RFC 5737, RFC 3849): the route to anywhere, to nobody in particular.

@@ -100,7 +100,14 @@ impl Portal {
     pub fn took_in(&self, local: SocketAddr) -> bool {
         self.listen.inet().is_some_and(|listen| {
             let (ip, here) = (listen.ip().to_canonical(), local.ip().to_canonical());
-            listen.port() == local.port() && (ip.is_unspecified() || ip == here)
+            // Two interfaces may have one link-local address.
+            let is_here = match (listen, local) {
+                (SocketAddr::V6(listen), SocketAddr::V6(local)) => {
+                    ip == here && (listen.scope_id() == 0 || listen.scope_id() == local.scope_id())
+                }
+                _ => ip == here,
+            };
+            listen.port() == local.port() && (ip.is_unspecified() || is_here)
         })
     }
 }

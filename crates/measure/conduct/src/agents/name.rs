@@ -1,12 +1,13 @@
 //! The name of an agent on the command line: `HOST`, `HOST:PORT`, `ADDRESS` or `[IPv6 ADDRESS]:PORT`.
 
 use std::fmt;
-use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::str::FromStr;
 
 use agent::PORT;
 
 use backends::{Failure, Kind};
+use reactor::{BadAddress, BadHost, Ipv6Host};
 
 /// Where an agent listens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,30 +32,24 @@ impl FromStr for AgentName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<AgentName, String> {
-        let named = |host: &str, port| AgentName { host: host.to_owned(), port };
-        let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-        let (host, port) = match (bracketed, text.rsplit_once(':')) {
-            _ if text.parse::<Ipv6Addr>().is_ok() => return Ok(named(text, PORT)),
-            (Some((host, "")), _) => (host, None),
-            (Some((host, port)), _) => (host, Some(port.strip_prefix(':').unwrap_or_default())),
-            (None, Some((host, port))) => (host, Some(port)),
-            (None, None) => (text, None),
+        // Without brackets it can have no port.
+        let bare = text.parse::<Ipv6Host>();
+        let read = match bare {
+            Ok(address) => Ok((address.to_string(), None)),
+            Err(BadAddress::Form(_)) => reactor::host_and_port(text),
+            Err(why) => Err(BadHost::Address(why)),
         };
-        let right = !host.is_empty() && (bracketed.is_some() == host.contains(':'));
-        let port = port.map_or(Some(PORT), |port| port.parse().ok().filter(|port| *port > 0));
-        match port {
-            Some(port) if right => Ok(named(host, port)),
-            _ => Err(format!("{text:?} is not HOST, HOST:PORT or [IPv6 ADDRESS]:PORT")),
+        match read {
+            Ok((host, port)) => Ok(AgentName { host, port: port.unwrap_or(PORT) }),
+            Err(BadHost::Address(why)) => Err(why.to_string()),
+            Err(_) => Err(format!("{text:?} is not HOST, HOST:PORT or [IPv6 ADDRESS]:PORT")),
         }
     }
 }
 
 impl fmt::Display for AgentName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
-        }
+        write!(f, "{}:{}", reactor::bracketed(&self.host), self.port)
     }
 }
 
@@ -71,6 +66,9 @@ mod tests {
             ("::1", Some("[::1]:9860")),
             ("[::1]", Some("[::1]:9860")),
             ("[::1]:7000", Some("[::1]:7000")),
+            ("fe80::1%eth0", Some("[fe80::1%eth0]:9860")),
+            ("[fe80::1%25eth0]:7000", Some("[fe80::1%eth0]:7000")),
+            ("fe80::1", None),
             ("", None),
             (":7000", None),
             ("client1:", None),

@@ -1,6 +1,6 @@
 //! The settings of several sessions with a LUN.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub struct Multipath {
     /// Other portals of the target, besides that of the URL.
     pub addresses: Vec<Portal>,
     /// Addresses of this host: the first for the portal of the URL, the others for its other portals in order.
-    pub sources: Vec<IpAddr>,
+    pub sources: Vec<SocketAddr>,
     /// How long a write of a lost session keeps newer writes of its blocks waiting, if no login can end that session.
     pub quarantine: Duration,
     /// Memory for acknowledged writes that no flush has covered, in bytes.

@@ -87,7 +87,7 @@ impl Url {
             let mut url = Url { portal: portals[number % portals.len()].clone(), ..self.clone() };
             url.settings.paths = Multipath::default();
             if !sources.is_empty() {
-                url.settings.stream.source = Some(SocketAddr::new(sources[number % sources.len()], 0));
+                url.settings.stream.source = Some(sources[number % sources.len()]);
             }
             url
         };

@@ -7,6 +7,7 @@ use super::section::Section;
 use super::values::Unfit;
 use crate::metrics::http::Bound;
 use backends::Failure;
+use reactor::BadAddress;
 
 /// Where metrics are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +31,12 @@ impl FromStr for Place {
     type Err = Unfit;
 
     fn from_str(text: &str) -> Result<Place, Unfit> {
-        let wrong = |_| Unfit(format!("`{text}` is not an address and a port; write one such as {EXAMPLE}"));
-        text.parse().map(Place).map_err(wrong)
+        reactor::listen_address(text, None).map(Place).map_err(|wrong| match wrong {
+            BadAddress::Form(_) => {
+                Unfit(format!("`{text}` is not an address and a port; write one such as {EXAMPLE}"))
+            }
+            wrong => Unfit(wrong.to_string()),
+        })
     }
 }
 

@@ -1,8 +1,9 @@
 //! What front ends that listen on addresses have in common.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
+use reactor::BadAddress;
 use server::{ListenAddress, Portal};
 
 use crate::config::Unfit;
@@ -16,18 +17,17 @@ pub fn listen_address(text: &str, own_scheme: &str, own_port: u16) -> Result<Soc
             return Err(Unfit(format!("`{scheme}://` is not served here; write {own_scheme}://…")));
         }
     };
-    let bracketed = place.strip_prefix('[').and_then(|place| place.strip_suffix(']'));
-    let bare = bracketed.unwrap_or(place).parse::<IpAddr>().ok();
-    match (place.parse(), bare) {
-        (Ok(address), _) => Ok(address),
-        (Err(_), Some(IpAddr::V6(_))) if bracketed.is_none() => {
-            Err(Unfit(format!("an IPv6 address stands in brackets; write [{place}]:{own_port}")))
+    reactor::listen_address(place, Some(own_port)).map_err(|wrong| match wrong {
+        BadAddress::Form(_)
+            if place.split('%').next().is_some_and(|bare| bare.parse::<Ipv6Addr>().is_ok()) =>
+        {
+            Unfit(format!("an IPv6 address stands in brackets; write [{place}]:{own_port}"))
         }
-        (Err(_), Some(address)) => Ok(SocketAddr::new(address, own_port)),
-        (Err(_), None) => Err(Unfit(format!(
+        BadAddress::Form(_) => Unfit(format!(
             "`{place}` is not an address and a port; write one such as 0.0.0.0:{own_port} or [::]:{own_port}"
-        ))),
-    }
+        )),
+        wrong => Unfit(wrong.to_string()),
+    })
 }
 
 /// The same, or a Unix socket: `SCHEME+unix://PATH`.

@@ -3,7 +3,7 @@
 //! an initiator's name that a pattern leaves open.
 
 use std::fmt::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use target::ISCSI;
 
@@ -32,7 +32,12 @@ pub(super) fn text(config: &IscsiConfig, portals: &[server::Portal]) -> String {
 /// The addresses of the portals that lead to a target.
 pub(super) fn addresses(target: &Target, portals: &[server::Portal]) -> Vec<SocketAddr> {
     let leads_to = |portal: &&server::Portal| portal.front_end == ISCSI && target.is_reached_by(portal.tag);
-    portals.iter().filter(leads_to).filter_map(|portal| portal.listen.inet()).collect()
+    let address = |portal: &server::Portal| match portal.listen.inet()? {
+        // The zone is this machine's.
+        SocketAddr::V6(v6) => Some(SocketAddr::from((*v6.ip(), v6.port()))),
+        v4 => Some(v4),
+    };
+    portals.iter().filter(leads_to).filter_map(address).collect()
 }
 
 impl<'a> Way<'a> {
@@ -61,6 +66,16 @@ impl<'a> Way<'a> {
             let _ = writeln!(
                 text,
                 "  The target admits listed initiators only. Set the initiator's name, such as {name}"
+            );
+        }
+        let is_link_local =
+            |portal: &&SocketAddr| matches!(portal.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local());
+        if let Some(portal) = self.portals.iter().find(is_link_local) {
+            let _ = writeln!(
+                text,
+                "  {} is a link-local address. Add the initiator's interface, as in {}%eth0",
+                portal.ip(),
+                portal.ip()
             );
         }
         systems.iter().for_each(|(system, lines, mark)| text += &labelled(system, lines, *mark));
