@@ -10,6 +10,8 @@ use block::{BlockDevice, Extent};
 use rustix::fs::{SeekFrom as Whence, seek};
 use tempfile::TempDir;
 
+use crate::nbd::Both;
+use crate::nbd_client::Foreign;
 use crate::program::{Ended, end_of, installed, run, run_command, signal, until, write_patterned_file};
 use crate::proxy::Proxy;
 use crate::remote::{attached, in_a_world};
@@ -233,6 +235,44 @@ fn a_copy_that_was_killed_is_gone_on_with() {
     assert!(!scene.path("journal").exists());
     scene.copied(&url, &scene.text("back"), &["--depth", "64"]);
     assert!(same(&image, &scene.text("back")));
+}
+
+#[test]
+fn a_copy_to_an_export_whose_server_names_its_volume_is_resumed() {
+    let Some(server) = Both::serving(&[SLOW], "") else { return };
+    let (scene, url) = (Scene::new(), server.url("disk"));
+    let image = scene.image("image", 128 * MIB, [(0, 80 * MIB)]);
+    let mut child = begun(&scene, &image, &url);
+    child.kill().and_then(|()| child.wait()).expect("a running copy");
+    let at = done_bytes(&scene);
+    assert!(at > 0 && at < 128 * MIB, "{at}");
+    let rest = scene.copied(&image, &url, &["--verify", "--depth", "32"]);
+    assert_eq!(rest["resumed_at_bytes"], at);
+    assert!(!scene.path("journal").exists());
+}
+
+#[test]
+fn a_copy_that_cannot_be_resumed_says_so_at_its_beginning() {
+    if !installed(&["nbdkit"]) {
+        return;
+    }
+    let (server, scene) = (Foreign::nbdkit(&["memory", "8M"]), Scene::new());
+    let image = scene.image("image", 8 * MIB, [(0, MIB)]);
+    let url = format!("nbd://127.0.0.1:{}/", server.port);
+    let said = run_command(&mut scene.copy(&image, &url, &["--yes"])).expect_success();
+    assert!(said.contains("cannot be resumed") && said.contains(&url), "{said}");
+}
+
+#[test]
+fn a_device_that_is_missing_is_not_made_a_file() {
+    let scene = Scene::new();
+    let image = scene.image("image", MIB, [(0, MIB)]);
+    let (code, said) = scene.refused(&image, "/dev/linerate-no-such-disk", &["--yes"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("there is no device /dev/linerate-no-such-disk"), "{said}");
+    let said = linerate(&["bench", "/dev/linerate-no-such-disk"]).expect_failure();
+    assert!(said.contains("there is no device") && !said.contains("--size"), "{said}");
+    assert!(!Path::new("/dev/linerate-no-such-disk").exists());
 }
 
 #[test]

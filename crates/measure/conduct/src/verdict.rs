@@ -70,8 +70,25 @@ pub fn verdict(
             let then = then.map(|then| format!("; {then}")).unwrap_or_default();
             Err(Failure::new(Kind::Interrupted, format_args!("interrupted after {done}{then}")))
         }
-        Ok(Outcome::Complete) => lost.map_or_else(|| Ok(record.runs.iter().all(CellRun::went_well)), Err),
+        Ok(Outcome::Complete) => match lost.or_else(|| silent(&record.runs)) {
+            Some(failure) => Err(failure),
+            None => Ok(record.runs.iter().all(CellRun::went_well)),
+        },
     }
+}
+
+/// The failure of runs in which nothing completed, with the cause if a request told one: not everybody sees the tables.
+fn silent(runs: &[CellRun]) -> Option<Failure> {
+    let is_silent = |run: &&CellRun| run.clients.iter().all(|client| client.run.ios() == 0);
+    let silent: Vec<&CellRun> = runs.iter().filter(is_silent).collect();
+    let mut clients = silent.first()?.clients.iter();
+    let why = clients.find_map(|client| client.run.first_failure.as_deref());
+    Some(Failure::failed(format_args!(
+        "no request completed in {} of {} runs: {}",
+        silent.len(),
+        runs.len(),
+        why.unwrap_or("the storage did not answer in that time (--seconds makes runs longer)")
+    )))
 }
 
 #[cfg(test)]

@@ -120,8 +120,10 @@ impl Location {
                     true => crate::open_by_bytes(&spec).await?,
                     false => crate::open(&spec).await?,
                 };
-                let (export, identity) = (nbd::url_of(&spec), spec.path().and_then(file_identity));
                 let channels = channelled::opened(&spec);
+                let told = || channels.as_ref()?.identity();
+                let (export, identity) =
+                    (nbd::url_of(&spec), spec.path().and_then(file_identity).or_else(told));
                 Ok(Opened { device, lun: None, export, channels, identity })
             }
             Location::Path(path) => file(FileOptions { read_only, ..FileOptions::new(path) }),

@@ -9,6 +9,10 @@ use block::BlockDevice;
 pub trait Channelled: BlockDevice {
     /// What is known of them; `None` if their thread has ended.
     fn status(&self) -> Pin<Box<dyn Future<Output = Option<Status>> + '_>>;
+
+    /// What the server tells of its volume that distinguishes it from others, and from the same one after a loss of data that the device
+    /// could not report; `None` if it tells nothing of that kind.
+    fn identity(&self) -> Option<String>;
 }
 
 /// All channels of a device.

@@ -87,6 +87,24 @@ pub(crate) async fn carry(carrier: Rc<Carrier>, piece: Piece) -> Result<Carried,
     Ok(carried)
 }
 
+/// The parts of a range that lie in one block each, of blocks of this length.
+fn pieces(range: Range<u64>, block: u64) -> impl Iterator<Item = Range<u64>> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        let start = at;
+        at = range.end.min((at / block + 1) * block);
+        (start < range.end).then_some(start..at)
+    })
+}
+
+/// Adds a range to those that follow each other.
+fn lost(unreadable: &mut Vec<Range<u64>>, piece: Range<u64>) {
+    match unreadable.last_mut().filter(|last| last.end == piece.start) {
+        Some(last) => last.end = piece.end,
+        None => unreadable.push(piece),
+    }
+}
+
 impl Carrier {
     async fn carry_request(&self, range: Range<u64>, carried: &mut Carried) -> Result<(), Failure> {
         let data = match self.source.read(range.clone()).await {
@@ -127,17 +145,31 @@ impl Carrier {
         self.destination.clear(range).await.map_err(|error| self.unwritten(start, error))
     }
 
-    /// What can be read of a piece, a few blocks at a time.
+    /// What can be read of a piece, down to single logical blocks: first in steps of what most disks read at once, then in blocks where a
+    /// step fails.
     async fn salvage(&self, range: Range<u64>, unreadable: &mut Vec<Range<u64>>) -> Result<Slice, Failure> {
         /// The physical block of most disks.
         const STEP_BYTES: u64 = 4096;
+        let block = self.source.block_bytes();
         let mut whole = Buffer::zeroed((range.end - range.start) as usize);
-        for at in range.clone().step_by(STEP_BYTES as usize) {
-            let step = at..range.end.min(at + STEP_BYTES);
+        let mut place = |at: u64, data: &Slice| {
+            whole[(at - range.start) as usize..][..data.len()].copy_from_slice(data);
+        };
+        for step in pieces(range.clone(), STEP_BYTES.max(block)) {
             match self.source.read(step.clone()).await {
-                Ok(data) => whole[(at - range.start) as usize..][..data.len()].copy_from_slice(&data),
-                Err(DeviceError::Unreadable(_)) => unreadable.push(step),
-                Err(error) => return Err(self.unread(at, error)),
+                Ok(data) => {
+                    place(step.start, &data);
+                    continue;
+                }
+                Err(DeviceError::Unreadable(_)) => {}
+                Err(error) => return Err(self.unread(step.start, error)),
+            }
+            for piece in pieces(step, block) {
+                match self.source.read(piece.clone()).await {
+                    Ok(data) => place(piece.start, &data),
+                    Err(DeviceError::Unreadable(_)) => lost(unreadable, piece),
+                    Err(error) => return Err(self.unread(piece.start, error)),
+                }
             }
         }
         Ok(whole.share())

@@ -12,7 +12,7 @@ use backends::location::{self, Location, Opened};
 use block::{Allocation, BlockSize, DeviceError, Slice, bytewise};
 use contents::{Consent, Overwritten};
 use host::private_file;
-use host::{FileDevice, FileOptions};
+use host::{FileDevice, FileOptions, OpenError};
 use initiator::Unit;
 use volume::spec::Bytes;
 
@@ -203,8 +203,12 @@ fn fresh_file(path: &Path, name: &str, source: &Source, consent: Consent<'_>) ->
     if source.is_path(path) {
         return Err(Failure::refused(format!("{name} is the source itself")));
     }
-    if path.exists() {
-        give_way(path, name, consent)?;
+    match path.exists() {
+        true => give_way(path, name, consent)?,
+        false if host::names_device(path) => {
+            return Err(Failure::refused(OpenError::NoDevice { path: path.to_owned() }));
+        }
+        false => {}
     }
     let file = private_file::create(path).map_err(refused)?;
     file.set_len(source.bytes.next_multiple_of(u64::from(block.bytes()))).map_err(refused)?;

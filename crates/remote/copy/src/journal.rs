@@ -185,6 +185,22 @@ pub(crate) fn interrupted(done: u64, bytes: u64, is_resumable: bool) -> Failure 
     Failure::new(Kind::Interrupted, format_args!("interrupted at {done} of {bytes}; {then}"))
 }
 
+/// A remark that a copy cannot be resumed, if that is for want of an identity: what is at one end after an interruption could be
+/// another disk, or an empty one.
+pub(crate) fn remark(options: &Options<'_>, source: &Source, destination: &Destination) -> Option<String> {
+    let nameless = match (source.identity(), destination.identity()) {
+        (None, _) => &source.name,
+        (_, None) => &destination.name,
+        _ => return None,
+    };
+    let is_wanted = !matches!(options.journal, JournalPlace::Nowhere);
+    is_wanted.then(|| {
+        format!(
+            "this copy cannot be resumed if it is interrupted: nothing tells {nameless} from other storage"
+        )
+    })
+}
+
 /// Where the journal is; nothing, if there is no place for one.
 fn directory(place: &JournalPlace, from: &str, to: &str) -> Option<PathBuf> {
     let copies = match place {

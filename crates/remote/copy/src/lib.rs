@@ -84,7 +84,8 @@ async fn between(
     observer: &dyn Observer,
 ) -> Result<Report, Failure> {
     observer.begin(Phase::Copy, source.bytes);
-    destination.note(source.bytes).into_iter().for_each(|note| observer.note(&note));
+    let notes = [destination.note(source.bytes), journal::remark(options, source, destination)];
+    notes.into_iter().flatten().for_each(|note| observer.note(&note));
     if start > 0 {
         observer.note(&format!("going on at {}", Bytes(start)));
     }

@@ -401,6 +401,13 @@ impl Channelled for RemoteExport {
     fn status(&self) -> Pin<Box<dyn Future<Output = Option<Status>> + '_>> {
         Box::pin(RemoteExport::status(self))
     }
+
+    /// With the number that changes when the server may have lost acknowledged writes, flushed or not: a volume in memory is empty after a
+    /// restart of its server, and has the same UUID.
+    fn identity(&self) -> Option<String> {
+        let channel = self.session.channel.as_ref()?;
+        Some(format!("NBD volume {:032x}, start {:032x}", channel.volume?, channel.start))
+    }
 }
 
 /// A preferred block size above what disks have is one of the storage behind the export. The protocol has one length for both.

@@ -34,7 +34,7 @@ pub mod usage;
 
 pub use clock::{ReactorClock, monotonic};
 pub use epoll::{Epoll, EpollOptions};
-pub use file::{CreatedFile, FileDevice, FileOptions};
+pub use file::{CreatedFile, FileDevice, FileOptions, names_device};
 pub use files::{AsyncFile, IoEngine, UnknownEngine};
 pub use mapped_words::MappedWords;
 pub use open_error::OpenError;

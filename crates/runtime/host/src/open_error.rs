@@ -30,6 +30,9 @@ pub enum OpenError {
         path.display()
     )]
     Missing { path: PathBuf },
+    /// A device that does not exist: a file of its name would take its place until the next boot.
+    #[display("there is no device {}", path.display())]
+    NoDevice { path: PathBuf },
     /// It does not exist, and its folder does not either or takes no files.
     #[display("cannot create {}: {source}; is its folder right?", path.display())]
     NotCreated { path: PathBuf, source: io::Error },

@@ -17,7 +17,7 @@ use crate::program::{Ended, run_command};
 use crate::server::{Server, free_port};
 
 /// A server that exports its volumes over NBD and over iSCSI.
-struct Both {
+pub(crate) struct Both {
     server: Server,
     port: u16,
     /// What its file says.
@@ -27,7 +27,7 @@ struct Both {
 impl Both {
     /// Serves volumes, `NAME=SPEC`, each with an export and a target of its name; `protected` is the first of them,
     /// read-only. `more` comes first in the file.
-    fn serving(volumes: &[&str], more: &str) -> Option<Both> {
+    pub(crate) fn serving(volumes: &[&str], more: &str) -> Option<Both> {
         let port = free_port();
         let mut text = format!("{more}\n[nbd]\nlisten = [\"127.0.0.1:{port}\"]\n");
         let volumes = volumes.iter().map(|volume| volume.split_once('=').expect("NAME=SPEC"));
@@ -49,7 +49,7 @@ impl Both {
         Server::configured(&text).map(|server| Both { server, port, text })
     }
 
-    fn url(&self, export: &str) -> String {
+    pub(crate) fn url(&self, export: &str) -> String {
         format!("nbd://127.0.0.1:{}/{export}", self.port)
     }
 

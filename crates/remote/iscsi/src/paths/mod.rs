@@ -51,6 +51,8 @@ pub struct MultipathLun {
     geometry: Geometry,
     profile: Profile,
     losses: LossCounter,
+    /// What the paths agree in, if it distinguishes the LUN.
+    identity: Option<String>,
 }
 
 /// What all paths tell of the LUN.
@@ -101,7 +103,8 @@ pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenE
     let (geometry, profile) = (reference.geometry, reference.profile);
     let losses = channels.losses();
     let channels = Resident::new(Rc::new(channels), leave);
-    let lun = MultipathLun { channels, common, geometry, profile, losses };
+    let identity = (reference.identity != Identity::Unknown).then(|| format!("LUN {}", reference.identity));
+    let lun = MultipathLun { channels, common, geometry, profile, losses, identity };
     if let Some(path) = &url.settings.paths.journal_file {
         lun.recover(path, url, &reference, start).await.map_err(OpenError::JournalFile)?;
     }
@@ -206,6 +209,10 @@ fn error(failed: Failed<DeviceError>) -> DeviceError {
 impl Channelled for MultipathLun {
     fn status(&self) -> Pin<Box<dyn Future<Output = Option<Status>> + '_>> {
         Box::pin(self.channels.with(async |channels: Rc<Channels<Portals>>| channels.status()))
+    }
+
+    fn identity(&self) -> Option<String> {
+        self.identity.clone()
     }
 }
 

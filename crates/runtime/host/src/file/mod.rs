@@ -26,7 +26,7 @@ use rustix::fs::FallocateFlags;
 use crate::files::AsyncFile;
 use failure::{LatestError, Verb};
 
-pub use open::CreatedFile;
+pub use open::{CreatedFile, names_device};
 
 /// Options of a volume in a file or on a block device.
 #[derive(Clone, Debug)]

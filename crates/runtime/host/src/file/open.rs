@@ -140,6 +140,9 @@ fn failed(path: &Path, source: io::Error) -> OpenError {
 fn open(options: &FileOptions) -> Result<(File, bool), OpenError> {
     let path = &options.path;
     match existing(options) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && names_device(path) => {
+            Err(OpenError::NoDevice { path: path.clone() })
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => match options.bytes {
             Some(_) if !options.create => Err(OpenError::Missing { path: path.clone() }),
             Some(_) if !options.read_only => {
@@ -151,6 +154,13 @@ fn open(options: &FileOptions) -> Result<(File, bool), OpenError> {
         },
         opened => opened.map(|file| (file, false)).map_err(|source| refused(options, source)),
     }
+}
+
+/// Whether a path lies where Linux has device nodes, whose names no file may take: `/dev`, without the memory in `/dev/shm`.
+pub fn names_device(path: &Path) -> bool {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    folder.starts_with("/dev") && !folder.starts_with("/dev/shm")
 }
 
 fn existing(options: &FileOptions) -> io::Result<File> {

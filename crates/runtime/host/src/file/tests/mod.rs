@@ -45,6 +45,10 @@ fn a_missing_file_is_created_sparse_if_a_size_is_given() {
     let (_directory, options) = scratch();
     let without = FileOptions { bytes: None, ..options.clone() };
     assert!(matches!(FileDevice::open(without), Err(OpenError::NotFound { .. })));
+    let device =
+        FileOptions { bytes: Some(1 << 20), ..FileOptions::new(std::path::Path::new("/dev/no-such-disk")) };
+    assert!(matches!(FileDevice::open(device), Err(OpenError::NoDevice { .. })));
+    assert!(!std::path::Path::new("/dev/no-such-disk").exists());
     let device = FileDevice::open(options.clone()).expect("created");
     assert_eq!(device.geometry().bytes(), 1 << 20);
     use std::os::unix::fs::MetadataExt as _;
