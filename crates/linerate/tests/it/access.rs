@@ -20,8 +20,11 @@ use crate::wire::{Heard, NoLogin, PATIENCE, Wire};
 #[track_caller]
 pub(crate) fn refusal(outcome: Result<impl std::fmt::Debug, NoLogin>) -> LoginStatus {
     let Err(NoLogin::Told(event)) = outcome else { panic!("{outcome:?}") };
-    let InitiatorEvent::Failed(LoginFailure::Refused(status)) = *event else { panic!("{event:?}") };
-    status
+    match *event {
+        InitiatorEvent::Failed(LoginFailure::Refused(status)) => status,
+        InitiatorEvent::Failed(LoginFailure::Unchecked) => LoginStatus::ServiceUnavailable,
+        event => panic!("{event:?}"),
+    }
 }
 
 /// What proves that one is `user`.
@@ -300,6 +303,10 @@ fn guesses_at_a_secret_are_put_off_and_the_user_comes_in_from_elsewhere() {
     let put_off = answers.iter().filter(|status| **status == LoginStatus::ServiceUnavailable).count();
     assert!(put_off > 0 && looked_at + put_off == answers.len(), "{answers:?}");
     assert_eq!(answers[0], LoginStatus::AuthenticationFailure);
+    // Once, however many lines about these logins were left out.
+    let lockout = line_with(&server, "locked out after wrong secrets");
+    assert!(lockout.contains("seconds=1") && lockout.contains("user=alice"), "{lockout}");
+    assert_eq!(server.log().matches("locked out").count(), 1);
     // The right secret from another address, and another user's from this one.
     let url = format!("{}?source=127.0.0.2&initiator=iqn.2026-01.com.example:peer", server.url("disk"));
     let mut elsewhere = Command::new(env!("CARGO_BIN_EXE_linerate"));

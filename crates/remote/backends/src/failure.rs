@@ -326,7 +326,9 @@ fn of_login(why: &LoginFailure) -> Kind {
         | LoginFailure::AuthMethod
         | LoginFailure::Chap(_) => Kind::Authentication,
         LoginFailure::Refused(LoginStatus::NotFound | LoginStatus::TargetRemoved) => Kind::NotFound,
-        LoginFailure::Refused(_) | LoginFailure::Negotiation(_) => Kind::LoginRefused,
+        LoginFailure::Refused(_) | LoginFailure::Unchecked | LoginFailure::Negotiation(_) => {
+            Kind::LoginRefused
+        }
         LoginFailure::Malformed(_)
         | LoginFailure::MalformedText(_)
         | LoginFailure::NotOurs

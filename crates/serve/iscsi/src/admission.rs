@@ -334,7 +334,21 @@ impl LoginDriver {
         self.machine.judge(Ok(()));
         match self.machine.proved() {
             Some(_) => context.backoff().succeeded(&attempt),
-            None => context.backoff().failed(now, &attempt),
+            None => {
+                let begun = context.backoff().failed(now, &attempt);
+                if let Some(wait) = begun.filter(|_| context.may_log_alarm(from)) {
+                    let (peer, claimed) = (self.stream.peer(), self.machine.claimed());
+                    tracing::warn!(
+                        target: AUDIT,
+                        seconds = wait.as_secs(),
+                        %peer,
+                        user = self.user.as_deref(),
+                        initiator = claimed.initiator.as_deref(),
+                        target,
+                        "locked out after wrong secrets: until then the right one is refused, too"
+                    );
+                }
+            }
         }
     }
 

@@ -63,8 +63,8 @@ impl Backoff {
         (!left.is_zero()).then_some(left)
     }
 
-    /// The proof was wrong.
-    pub(crate) fn failed(&mut self, now: Instant, attempt: &Attempt<'_>) {
+    /// The proof was wrong. Returns the delay if it is the first one, or the longest for the first time: what an administrator must see.
+    pub(crate) fn failed(&mut self, now: Instant, attempt: &Attempt<'_>) -> Option<Duration> {
         let mut key = self.key(now, attempt);
         // Twice at most: the first time the address may get an entry for its other users, which takes the
         // place.
@@ -76,7 +76,11 @@ impl Backoff {
         if entry.is_forgotten(now) {
             entry.failures = 0;
         }
+        let before = entry.wait();
         *entry = Entry { failures: entry.failures.saturating_add(1), last: now };
+        let wait = entry.wait();
+        let is_news = before != wait && (before.is_zero() || wait == WAIT_MAX);
+        is_news.then_some(wait)
     }
 
     /// The proof was right: removes the user's own entry. The shared entry of other users stays.
@@ -163,6 +167,14 @@ mod tests {
     }
 
     #[test]
+    fn the_beginning_of_a_lockout_is_news_and_so_is_the_longest_delay() {
+        let (mut backoff, now) = (Backoff::default(), Instant::now());
+        let alice = attempt("192.0.2.1", "alice");
+        let news: Vec<_> = (0..20).filter_map(|_| backoff.failed(now, &alice)).collect();
+        assert_eq!(news, [FIRST_WAIT, WAIT_MAX]);
+    }
+
+    #[test]
     fn each_wrong_secret_beyond_the_free_ones_doubles_the_wait() {
         let (mut backoff, mut now) = (Backoff::default(), Instant::now());
         let alice = attempt("192.0.2.1", "alice");
@@ -180,7 +192,9 @@ mod tests {
     #[test]
     fn a_user_is_put_off_at_one_address_and_target_alone() {
         let (mut backoff, now) = (Backoff::default(), Instant::now());
-        (0..9).for_each(|_| backoff.failed(now, &attempt("192.0.2.1", "alice")));
+        (0..9).for_each(|_| {
+            backoff.failed(now, &attempt("192.0.2.1", "alice"));
+        });
         let other_target = Attempt { target: None, ..attempt("192.0.2.1", "alice") };
         for other in [attempt("192.0.2.2", "alice"), attempt("192.0.2.1", "bob"), other_target] {
             assert_eq!(backoff.wait(now, &other), None, "{other:?}");
@@ -207,10 +221,14 @@ mod tests {
     fn the_right_secret_and_time_make_forgotten() {
         let (mut backoff, now) = (Backoff::default(), Instant::now());
         let alice = attempt("192.0.2.1", "alice");
-        (0..9).for_each(|_| backoff.failed(now, &alice));
+        (0..9).for_each(|_| {
+            backoff.failed(now, &alice);
+        });
         backoff.succeeded(&alice);
         assert_eq!(backoff.wait(now, &alice), None);
-        (0..4).for_each(|_| backoff.failed(now, &alice));
+        (0..4).for_each(|_| {
+            backoff.failed(now, &alice);
+        });
         backoff.failed(now + seconds(601), &alice);
         assert_eq!(backoff.wait(now + seconds(601), &alice), None, "one again");
     }
@@ -222,7 +240,9 @@ mod tests {
         let (mut backoff, now) = (Backoff::default(), Instant::now());
         let alice = attempt("192.0.2.1", "alice");
         for number in 0..ENTRIES_MAX {
-            (0..FREE_FAILURES).for_each(|_| backoff.failed(now, &attempt("192.0.2.1", &number.to_string())));
+            (0..FREE_FAILURES).for_each(|_| {
+                backoff.failed(now, &attempt("192.0.2.1", &number.to_string()));
+            });
         }
         let mut looked_at = 0;
         for round in 0..100 {
@@ -249,7 +269,9 @@ mod tests {
             backoff.failed(now, &attempt("192.0.2.1", &number.to_string()));
         }
         let (alice, bob) = (attempt("192.0.2.2", "alice"), attempt("192.0.2.2", "bob"));
-        (0..5).for_each(|_| backoff.failed(now, &alice));
+        (0..5).for_each(|_| {
+            backoff.failed(now, &alice);
+        });
         backoff.failed(now, &bob);
         assert_eq!(backoff.wait(now, &alice), Some(seconds(1)));
         assert_eq!(backoff.wait(now, &bob), None, "counted apart");
@@ -279,7 +301,9 @@ mod tests {
     fn a_crowd_of_invented_users_takes_bounded_memory_and_hides_nobody() {
         let (mut backoff, now) = (Backoff::default(), Instant::now());
         let alice = attempt("192.0.2.1", "alice");
-        (0..9).for_each(|_| backoff.failed(now, &alice));
+        (0..9).for_each(|_| {
+            backoff.failed(now, &alice);
+        });
         for number in 0..2 * ENTRIES_MAX {
             backoff.failed(now, &attempt("192.0.2.1", &number.to_string()));
         }

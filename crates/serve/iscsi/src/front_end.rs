@@ -132,6 +132,10 @@ impl Context {
         &self.iscsi.initiator_names
     }
 
+    pub(crate) fn may_log_alarm(&self, from: AddressBlock) -> bool {
+        self.server.may_log_alarm(from)
+    }
+
     pub(crate) fn may_log(&self, from: IpAddr) -> bool {
         self.server.may_log(from)
     }

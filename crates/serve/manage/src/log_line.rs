@@ -76,8 +76,10 @@ fn is_quoted(text: &str) -> bool {
     !inner.contains(ends_early) && !is_escaped
 }
 
-/// With the end of the line.
+/// Where a line is cut, counted with its end: behind the word or field that reaches so far, so that `key=value` is whole.
 const LINE_MAX: usize = 200;
+/// Of a line whose last field is longer than any of ours.
+const LINE_MOST: usize = 600;
 
 impl<S, N> FormatEvent<S, N> for LogLine
 where
@@ -104,7 +106,8 @@ const ESCAPE: char = '\u{1b}';
 
 /// Where a line that is too long ends; colours have no length.
 fn cut(line: &str) -> Option<usize> {
-    let (mut seen, mut in_colour, mut end) = (0, false, 0);
+    let (mut seen, mut in_colour, mut in_quotes, mut is_escaped) = (0, false, false, false);
+    let mut end = None;
     for (at, letter) in line.char_indices() {
         match (in_colour, letter) {
             (false, ESCAPE) => in_colour = true,
@@ -112,11 +115,15 @@ fn cut(line: &str) -> Option<usize> {
             (true, _) => {}
             (false, _) => seen += 1,
         }
-        if seen == LINE_MAX - 1 && end == 0 {
-            end = at;
+        in_quotes ^= letter == '"' && !is_escaped;
+        is_escaped = letter == '\\' && !is_escaped;
+        let is_between = letter == ' ' && !in_quotes;
+        if end.is_none() && ((seen >= LINE_MAX && is_between) || seen == LINE_MOST) {
+            end = Some(at);
         }
     }
-    (seen > LINE_MAX).then_some(end)
+    // An end that is the line's own cuts nothing.
+    end.filter(|end| line[*end..].trim_end() != "")
 }
 
 #[cfg(test)]
@@ -168,10 +175,24 @@ mod tests {
     }
 
     #[test]
+    fn a_field_is_whole_or_left_out() {
+        let name = format!("target=iqn.2026-01.io.linerate:{}", "x".repeat(190));
+        let line = format!("{} {name} {name}\n", "y".repeat(180));
+        assert_eq!(&line[..cut(&line).expect("a cut")], format!("{} {name}", "y".repeat(180)));
+        let quoted = format!("why=\"{}\"", "a \\\" ".repeat(60));
+        let line = format!("{quoted} peer=[::1]:7\n");
+        assert_eq!(&line[..cut(&line).expect("a cut")], quoted);
+        let whole = format!("{} {name}\n", "y".repeat(180));
+        assert_eq!(cut(&whole), None);
+    }
+
+    #[test]
     fn a_long_line_is_cut_and_colours_have_no_length() {
-        assert_eq!(cut(&format!("{}\n", "x".repeat(199))), None);
-        assert_eq!(cut(&format!("{}\n", "x".repeat(200))), Some(198));
-        assert_eq!(cut(&format!("{}\n", "é".repeat(200))), Some(2 * 198));
-        assert_eq!(cut(&format!("\u{1b}[2m{}\u{1b}[0m\n", "x".repeat(199))), None);
+        let (long, wide) = ("x".repeat(199), "é".repeat(199));
+        assert_eq!(cut(&format!("{long}\n")), None);
+        assert_eq!(cut(&format!("{long} y\n")), Some(199));
+        assert_eq!(cut(&format!("{wide} y\n")), Some(2 * 199));
+        assert_eq!(cut(&format!("\u{1b}[2m{}\u{1b}[0m y\n", "x".repeat(190))), None);
+        assert_eq!(cut(&format!("{}\n", "x".repeat(1000))), Some(LINE_MOST - 1));
     }
 }

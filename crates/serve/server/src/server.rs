@@ -64,6 +64,8 @@ pub struct Server {
     limits: Lock<Limits>,
     connections: Lock<Counts>,
     log_limit: Lock<LogLimit>,
+    /// Of lines that the others must not crowd out.
+    alarm_limit: Lock<LogLimit>,
     /// The portals with the ports that were bound.
     portals: Lock<Arc<[Portal]>>,
     phase: AtomicU8,
@@ -129,6 +131,7 @@ impl Server {
             limits: Lock::new(config.limits),
             connections: Lock::default(),
             log_limit: Lock::default(),
+            alarm_limit: Lock::default(),
             portals: Lock::new(config.portals.into()),
             phase: AtomicU8::new(Phase::Starting as u8),
             observer: OnceLock::new(),
@@ -346,12 +349,18 @@ impl Server {
         self.log_limit.lock().admits(reactor::now(), from)
     }
 
+    /// The same for a line that an administrator must see, such as the beginning of a lockout: other lines about the peer take none of its room.
+    pub fn may_log_alarm(&self, from: AddressBlock) -> bool {
+        self.alarm_limit.lock().admits(reactor::now(), from)
+    }
+
     /// Logs how many lines were suppressed.
     pub(crate) fn log_left_out(&self) {
-        let mut limit = self.log_limit.lock();
-        for left_out in limit.left_out(reactor::now()) {
-            let from = left_out.from.map_or("other addresses".to_owned(), |block| block.to_string());
-            tracing::warn!(target: AUDIT, from, lines = left_out.lines, "lines about logins were left out");
+        for (limit, what) in [(&self.log_limit, "logins"), (&self.alarm_limit, "lockouts")] {
+            for left_out in limit.lock().left_out(reactor::now()) {
+                let from = left_out.from.map_or("other addresses".to_owned(), |block| block.to_string());
+                tracing::warn!(target: AUDIT, from, lines = left_out.lines, "lines about {what} were left out");
+            }
         }
     }
 

@@ -47,6 +47,11 @@ impl Claimant {
         self.step == Step::Done
     }
 
+    /// Whether our response has been sent, or is about to be.
+    pub fn has_answered(&self) -> bool {
+        matches!(self.step, Step::Proof(_) | Step::Done)
+    }
+
     /// Takes in the keys of one response, and appends what is to be said to them.
     pub fn handle(&mut self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<(), ChapError> {
         self.step = match self.step {

@@ -88,6 +88,12 @@ pub struct Attached {
 pub enum LoginFailure {
     #[display("the target refused the login: {_0}")]
     Refused(LoginStatus),
+    /// Service unavailable, as the answer to our CHAP response: the response was not checked.
+    #[display(
+        "the target does not check secrets of this user now, right or wrong: it may delay logins after wrong secrets (a Linerate target \
+         for 1 s to 60 s; its log says how long), or it is about to end; try again later"
+    )]
+    Unchecked,
     #[display("the target sent a malformed response: {_0}")]
     Malformed(Malformed),
     #[display("the target sent a malformed text: {_0}")]
@@ -230,6 +236,11 @@ impl InitiatorLogin {
         let permanent = match status {
             LoginStatus::TargetMovedTemporarily => false,
             LoginStatus::TargetMovedPermanently => true,
+            LoginStatus::ServiceUnavailable
+                if self.stage == Stage::SecurityNegotiation && self.authentication.is_answered() =>
+            {
+                return Err(LoginFailure::Unchecked);
+            }
             other => return Err(LoginFailure::Refused(other)),
         };
         let pairs = text::parse(data).map_err(LoginFailure::MalformedText)?;
@@ -349,6 +360,11 @@ impl Authentication {
     }
 
     /// Whether the target may change the stage. A target that never answered AuthMethod=None accepts it.
+    /// Whether our response has been computed, and the target has not accepted it.
+    fn is_answered(&self) -> bool {
+        matches!(self, Authentication::Running(chap) if chap.has_answered())
+    }
+
     fn is_done(&self) -> bool {
         match self {
             Authentication::Offered(claim) => claim.is_none(),
