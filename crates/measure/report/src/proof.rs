@@ -34,8 +34,8 @@ fn line(summary: &CellSummary, limits: &[Limit]) -> String {
         significant(summary.service.p50_us),
         format!("{} + {}", us(summary.client_cpu), us(summary.server_cpu)),
         share.map_or_else(String::new, |percent| {
-            // A ceiling that was passed is none: the machine was busier while it was measured.
-            percent.map_or_else(|| "passed".to_owned(), |percent| format!("{percent:.1} %"))
+            // A ceiling that was exceeded is none: the machine was busier while it was measured.
+            percent.map_or_else(|| "exceeded".to_owned(), |percent| format!("{percent:.1} %"))
         }),
         best.and_then(|row| beside(rate, row)).unwrap_or_default()
     );

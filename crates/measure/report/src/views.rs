@@ -122,7 +122,7 @@ pub(super) fn over_load(summaries: &[CellSummary]) -> Vec<Series<'_>> {
     named(curves(summaries, same, along), |cell| stats::figures::size(block_bytes(&cell.cell)))
 }
 
-/// Bytes a second that cannot be passed with requests of this length; between its points a limit is a straight line over the
+/// Bytes a second that the limit allows with requests of this length; between its points a limit is a straight line over the
 /// logarithm of the length.
 pub(super) fn allowed(limit: &Limit, block_bytes: f64) -> Option<f64> {
     let above = limit.points.iter().position(|(size, _)| f64::from(*size) >= block_bytes)?;
@@ -148,7 +148,7 @@ pub(super) fn lowest_limit<'a>(limits: &'a [Limit], summary: &CellSummary) -> Op
     known.filter(|(_, rate)| *rate > 0.0).min_by(|one, other| one.1.total_cmp(&other.1))
 }
 
-/// What was reached in percent of a limit; nothing above it: what is passed is no limit.
+/// What was reached in percent of a limit; nothing above it: what is exceeded is no limit.
 pub(super) fn percent_of_limit(rate: f64, limit: f64) -> Option<f64> {
     Some(rate / limit * 100.0).filter(|percent| *percent <= 100.0)
 }

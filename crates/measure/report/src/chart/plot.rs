@@ -40,7 +40,7 @@ pub(crate) enum Look {
     Companion,
     /// A line without marks, for many points; their ends ([`Point::low`], [`Point::high`]) make a band.
     Fine,
-    /// A dashed grey line: what cannot be passed, or what a model says.
+    /// A dashed grey line: a ceiling, or what a model says.
     Limit,
     /// A dotted line with hollow marks: what others have published.
     Published,

@@ -48,7 +48,16 @@ fn plot(report: &Report<'_>, series: &[Series<'_>]) -> Plot {
 fn says(report: &Report<'_>) -> String {
     let mut says = "Medians of the runs; the bars are 95 % intervals.".to_owned();
     if !report.record.limits.is_empty() {
-        says += " Dashed lines cannot be passed.";
+        let is_above = |summary: &CellSummary| {
+            let limit = lowest_limit(&report.record.limits, summary);
+            limit.is_some_and(|(_, most)| percent_of_limit(summary.bytes_per_s.median, most).is_none())
+        };
+        says += match report.summaries.iter().any(is_above) {
+            false => " Dashed lines are ceilings.",
+            true => {
+                " Dashed lines are ceilings as they were measured; a result above one shows that it was measured too low."
+            }
+        };
     }
     if !report.beside.is_empty() {
         says += " Dotted lines were published by others.";
@@ -166,7 +175,7 @@ fn table(report: &Report<'_>, series: &[Series<'_>]) -> Table {
                 limit
                     .map(|(name, most)| match percent_of_limit(rate.median, most) {
                         Some(_) => name.to_owned(),
-                        None => format!("passed: {name}"),
+                        None => format!("exceeds {name}"),
                     })
                     .unwrap_or_default(),
             );

@@ -169,8 +169,10 @@ fn a_single_run_is_told_with_the_warnings_of_its_report() {
 }
 
 #[test]
-fn what_is_passed_is_no_limit_and_has_no_percentage() {
+fn a_limit_that_is_exceeded_is_no_limit_and_has_no_percentage() {
     let mut record = records::sweep();
+    let page = report(&record).markdown();
+    assert!(page.contains("Dashed lines are ceilings.") && !page.contains("exceeds "), "{page}");
     record.limits.iter_mut().flat_map(|limit| &mut limit.points).for_each(|(_, rate)| *rate /= 1000.0);
     let seen = report(&record).terminal(100);
     assert!(seen.contains("which is no limit here"), "{seen}");
@@ -181,7 +183,8 @@ fn what_is_passed_is_no_limit_and_has_no_percentage() {
             .any(|pair| pair[1] == "%" && pair[0].replace(',', "").parse().is_ok_and(|n: f64| n > 100.0))
     };
     assert!(!above(&seen), "{seen}");
-    assert!(report(&record).markdown().contains("passed: "));
+    let page = report(&record).markdown();
+    assert!(page.contains("exceeds ") && page.contains("it was measured too low"), "{page}");
 }
 
 #[test]
