@@ -211,6 +211,26 @@ fn holes_are_punched_and_found() {
     file.write_all_at(&vec![7; 4 << 20], 8 << 20).expect("written");
     assert_eq!(seek(&file, SeekFrom::Data(0)), Ok(8 << 20));
     assert_eq!(seek(&file, SeekFrom::Hole(8 << 20)), Ok(12 << 20));
+    // What programs make of it: cp asks for holes only where fewer blocks are taken than the size has.
+    let copy = attached.path().with_file_name("copy");
+    run("cp", &["--sparse=auto", text(&attached.path()), text(&copy)]).expect_success();
+    assert!(fs::metadata(&copy).expect("a copy").blocks() * 512 < 8 << 20, "holes were copied as zeros");
+    if installed(&["qemu-img"]) {
+        let map =
+            run("qemu-img", &["map", "-f", "raw", "--output=json", text(&attached.path())]).expect_success();
+        let map: Value = serde_json::from_str(&map).expect("JSON");
+        let parts: Vec<_> = map
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|part| (part["start"].as_u64(), part["data"].as_bool()))
+            .collect();
+        assert_eq!(
+            parts,
+            [(Some(0), Some(false)), (Some(8 << 20), Some(true)), (Some(12 << 20), Some(false))],
+            "{map}"
+        );
+    }
     let taken = || fs::metadata(server.state().join("disk.img")).expect("the image").blocks() * 512;
     assert!(taken() >= 4 << 20);
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
