@@ -31,6 +31,7 @@
 
 pub mod announce;
 mod answers;
+mod cache_generation;
 mod change;
 mod check;
 pub mod config;

@@ -504,11 +504,8 @@ fn audit(outcome: &Result<Reloaded, Failure>, options: ReloadOptions, by: &str) 
 fn close(gone: Vec<(VolumeName, Opened)>, failed: &mut Vec<String>) {
     for (name, opened) in gone {
         let volume = Arc::downgrade(opened.unit.volume());
-        let flush = async { reactor::timeout(FLUSH_TIME, opened.unit.volume().flush()).await };
-        match block_on(flush) {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => failed.push(format!("volume {name} could not be flushed: {error}")),
-            Err(_) => failed.push(format!("volume {name} could not be flushed: its device does not answer")),
+        if let Err(cause) = block_on(server::last_flush(opened.unit.volume(), FLUSH_TIME)) {
+            failed.push(format!("volume {name} could not be flushed: {cause}"));
         }
         drop(opened);
         if let Some(volume) = open_after(CLOSE_TIME, &volume) {

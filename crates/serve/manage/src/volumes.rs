@@ -8,18 +8,18 @@ use std::thread;
 use std::time::Instant;
 
 use block::{BlockDevice, DeviceError, FaultControl};
-use sha2::{Digest, Sha256};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use volume::backend::{Creation, Layers, Opening, Undo};
 use volume::{NamedVolumes, PersistentState, VolumeOptions};
 
-use crate::config::{Config, Uuid, Volume, VolumeName};
+use crate::config::{Config, Volume, VolumeName};
 use crate::control::FaultMode;
 use crate::state::{Folder, ServerState, UnitState};
 use backends::Failure;
 use backends::raid::{self, Running};
 use volume::spec::{Bytes, Spec};
 
+use crate::cache_generation;
 use crate::difference::{growth, shrinking};
 use crate::live::block_on;
 use crate::remotes::Openers;
@@ -275,7 +275,6 @@ fn open_one(
         !state.keeps(&volume.name) && volume.previous_name.as_ref().is_none_or(|name| !state.keeps(name));
     let folder = state.folder(volume, &opening.undo).map_err(Failure::refused)?;
     let uuid = folder.identity(volume.uuid).map_err(Failure::refused)?;
-    let generation = cache_generation(&uuid, &volume.spec);
     let created = volume.spec.store().makes_file().map(Path::to_owned);
     let (device, control, layers) = match remote.get(&volume.name) {
         Some((device, control, layers)) => (Arc::clone(device), control.clone(), layers.clone()),
@@ -287,6 +286,8 @@ fn open_one(
             tell_of_data(volume, state, device.as_ref());
         }
     }
+    // A file that is created lies on a file system only now.
+    let generation = cache_generation::of(&uuid, &volume.spec);
     let options = LogicalUnitOptions {
         identity: Identity { given: volume.names.clone(), ..Identity::new(uuid.0) },
         removable: volume.spec.removable,
@@ -383,22 +384,6 @@ fn open_local(volume: &Volume, folder: &Folder, opening: &Opening) -> Result<Arc
         grown.map_err(|error| refused(&format_args!("it does not grow to {bytes}: {error}")))?;
     }
     Ok(device)
-}
-
-/// What changes when acknowledged writes that were not flushed may be lost: with every start of the machine, and with every
-/// start of this process where they are in its memory. A loss while the volume is served has a mark of its own
-/// ([`volume::Volume::loss_mark`]).
-fn cache_generation(uuid: &Uuid, spec: &Spec) -> [u8; 16] {
-    const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-    let mut generation = [0; 16];
-    match std::fs::read(BOOT_ID) {
-        Ok(boot) if spec.cache_outlives_process() => {
-            let digest = Sha256::new_with_prefix(uuid.0).chain_update(boot).finalize();
-            generation.copy_from_slice(&digest[..16]);
-        }
-        _ => getrandom::fill(&mut generation).expect("the system has random numbers once it has started"),
-    }
-    generation
 }
 
 #[cfg(test)]

@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use block::DeviceError;
 use reactor::{JoinHandle, Receiver, Sender};
 use volume::Volume;
 
 use crate::budget::Budget;
 use crate::front_end::{AbortOrder, Accepted, CoreFrontEnd};
+use crate::last_flush::last_flush;
 use crate::listener::{ListenAddress, Listeners, OpenedPart, Portal, Receiving};
 use crate::server::{Phase, Server};
 use crate::tally::CoreStatistics;
@@ -270,26 +270,18 @@ impl RunningCore {
     /// hanging volume does not delay the others.
     async fn flush_all(&self) -> bool {
         let mut all = true;
-        let end = reactor::now() + FLUSH_TIME;
         let volumes = self.server.volumes();
+        let flush = |volume: Arc<Volume>| async move { last_flush(&volume, FLUSH_TIME).await };
         let flushing: Vec<_> =
             volumes.iter().map(|(name, volume)| (reactor::spawn(flush(Arc::clone(volume))), name)).collect();
         for (flushed, volume) in flushing {
-            let left = end.saturating_duration_since(reactor::now());
-            let cause = match reactor::timeout(left, flushed).await {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("the device does not answer for {} s", FLUSH_TIME.as_secs()),
-            };
-            tracing::error!(volume, cause, "could not flush before leaving");
-            all = false;
+            if let Err(cause) = flushed.await {
+                tracing::error!(volume, %cause, "could not flush before leaving");
+                all = false;
+            }
         }
         all
     }
-}
-
-async fn flush(volume: Arc<Volume>) -> Result<(), DeviceError> {
-    volume.flush().await
 }
 
 /// Handles timeouts: commands that take too long, silent peers, sockets that accept no data.

@@ -29,6 +29,7 @@ mod core;
 mod fence;
 mod front_end;
 mod growth;
+mod last_flush;
 mod listener;
 mod log_limit;
 mod logins;
@@ -43,6 +44,7 @@ pub use address::{AddressBlock, Counts, HostAddress, Network, NotAHostAddress, N
 pub use budget::{Budget, Charge};
 pub use core::{Core, CoreHandle, RunningCore};
 pub use front_end::{AbortOrder, Accepted, CoreFrontEnd, FrontEnd, Owners, SlowHolder};
+pub use last_flush::{Unflushed, last_flush};
 pub use listener::{ListenAddress, Portal, each_once};
 pub use log_limit::{ALL_LINES_MAX, AUDIT, LINES_MAX, WINDOW};
 pub use observer::{Observer, SessionInfo};

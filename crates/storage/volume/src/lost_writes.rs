@@ -49,6 +49,13 @@ impl Volume {
         flushed
     }
 
+    /// The volume is closed without a flush that succeeded: what it acknowledged since the last one counts as lost, since a later
+    /// failure to write it back may have no witness. The loss is recorded for the next start.
+    pub async fn abandon_unflushed(&self) {
+        self.lost_writes.uncounted.fetch_add(1, Ordering::AcqRel);
+        self.record_lost_writes().await;
+    }
+
     /// To be called before a loss is reported. If it cannot be recorded, it is reported all the same.
     pub async fn record_lost_writes(&self) {
         let is_recorded = |losses| losses <= self.lost_writes.recorded.load(Ordering::Acquire);

@@ -1,0 +1,158 @@
+//! What changes when acknowledged writes that were not flushed may have been lost between two starts: with every start of this process
+//! where they are in its memory; else with every start of the machine, and with whatever throws the kernel's page cache away, as an
+//! unmount does that could not write everything back. A loss while the volume is served has a mark of its own
+//! ([`volume::Volume::loss_mark`]).
+//!
+//! Which page cache it is can be told by sysfs, where the kernel makes entries for a file system when it is mounted, and removes them
+//! when its last mount in any namespace is gone. Their inode numbers are not used again. Numbers of mounts would not do: a service
+//! with a mount namespace of its own has other ones at each start, although nothing was lost. Btrfs has no such entry by its device,
+//! and of a disk that is served itself only its exchange is seen.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
+
+use rustix::fs::{major, minor};
+use sha2::{Digest, Sha256};
+use volume::spec::Spec;
+
+use crate::config::Uuid;
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+const SYSFS: &str = "/sys";
+
+/// The generation of the cache of a volume that is open.
+pub(crate) fn of(uuid: &Uuid, spec: &Spec) -> [u8; 16] {
+    let mut generation = [0; 16];
+    match fs::read(BOOT_ID) {
+        Ok(boot) if spec.cache_outlives_process() => {
+            let mut digest = Sha256::new_with_prefix(uuid.0).chain_update(boot);
+            add_caches(spec, &mut digest);
+            generation.copy_from_slice(&digest.finalize()[..16]);
+        }
+        _ => getrandom::fill(&mut generation).expect("the system has random numbers once it has started"),
+    }
+    generation
+}
+
+/// Adds the page caches of all files that it is made of.
+fn add_caches(spec: &Spec, digest: &mut Sha256) {
+    if let Some(path) = spec.backend.path() {
+        // Without a sign of it only a start of the machine counts.
+        let signs = page_cache(Path::new(SYSFS), path).unwrap_or_default();
+        digest.update(signs.len().to_be_bytes());
+        signs.iter().for_each(|sign| digest.update(sign.to_be_bytes()));
+    }
+    spec.backend.members().iter().for_each(|member| add_caches(member, digest));
+}
+
+/// Numbers of which one is different when the page cache of this file or disk is another one.
+fn page_cache(sysfs: &Path, path: &Path) -> io::Result<Vec<u64>> {
+    let file = fs::metadata(path)?;
+    let is_disk = file.file_type().is_block_device();
+    let device = if is_disk { file.rdev() } else { file.dev() };
+    let number = format!("{}:{}", major(device), minor(device));
+    let Ok(disk) = fs::canonicalize(sysfs.join("dev/block").join(&number)) else {
+        // A file system without a disk, such as NFS.
+        return Ok(vec![fs::metadata(sysfs.join("class/bdi").join(number))?.ino()]);
+    };
+    let mut signs = Vec::new();
+    if let Some(name) = disk.file_name().filter(|_| !is_disk) {
+        let systems = fs::read_dir(sysfs.join("fs"))?.filter_map(Result::ok);
+        signs.extend(systems.filter_map(|system| Some(fs::metadata(system.path().join(name)).ok()?.ino())));
+        signs.sort_unstable();
+    }
+    // Of a partition its disk has it.
+    let whole = disk.parent().unwrap_or(&disk);
+    let sequence =
+        [disk.as_path(), whole].into_iter().find_map(|disk| fs::read_to_string(disk.join("diskseq")).ok());
+    signs.extend(sequence.and_then(|text| text.trim().parse::<u64>().ok()));
+    Ok(signs)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A file, and what sysfs shows of the file system that it lies on.
+    struct Machine {
+        folder: tempfile::TempDir,
+    }
+
+    impl Machine {
+        fn new() -> Machine {
+            let machine = Machine { folder: tempfile::tempdir().expect("a temporary directory") };
+            fs::write(machine.path("image"), "").expect("a file");
+            fs::create_dir_all(machine.path("sys/fs/tmpfs")).expect("a folder");
+            machine
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.folder.path().join(name)
+        }
+
+        /// `MAJOR:MINOR` of the file system.
+        fn number(&self) -> String {
+            let device = fs::metadata(self.path("image")).expect("there").dev();
+            format!("{}:{}", major(device), minor(device))
+        }
+
+        fn on_a_partition(self) -> Machine {
+            fs::create_dir_all(self.path("sys/devices/sda/sda1")).expect("a folder");
+            self.insert_disk(5);
+            fs::create_dir_all(self.path("sys/dev/block")).expect("a folder");
+            let link = self.path("sys/dev/block").join(self.number());
+            symlink(self.path("sys/devices/sda/sda1"), link).expect("a link");
+            self.mount("sys/fs/ext4/sda1");
+            self
+        }
+
+        /// The kernel makes the entry of a new mount with a number that no other has.
+        fn mount(&self, entry: &str) {
+            let entry = self.path(entry);
+            let new = entry.with_extension("new");
+            fs::create_dir_all(&new).expect("a folder");
+            let _ = fs::remove_dir(&entry); // not mounted yet
+            fs::rename(new, entry).expect("renamed");
+        }
+
+        fn insert_disk(&self, sequence: u64) {
+            fs::write(self.path("sys/devices/sda/diskseq"), format!("{sequence}\n")).expect("written");
+        }
+
+        fn page_cache(&self) -> Vec<u64> {
+            page_cache(&self.path("sys"), &self.path("image")).expect("there is a sign")
+        }
+    }
+
+    /// The generation was once that of the machine's start alone: after an unmount that had lost writes a client believed that
+    /// they were there.
+    #[test]
+    fn a_file_system_that_was_mounted_again_has_another_cache() {
+        let machine = Machine::new().on_a_partition();
+        let before = machine.page_cache();
+        assert_eq!(machine.page_cache(), before, "another start of the server");
+        machine.mount("sys/fs/xfs/sdb1");
+        assert_eq!(machine.page_cache(), before, "another file system");
+        machine.mount("sys/fs/ext4/sda1");
+        let after = machine.page_cache();
+        assert_ne!(after, before);
+        machine.insert_disk(6);
+        assert_ne!(machine.page_cache(), after, "another disk");
+    }
+
+    #[test]
+    fn a_network_file_system_that_was_mounted_again_has_another_cache() {
+        let machine = Machine::new();
+        let entry = format!("sys/class/bdi/{}", machine.number());
+        machine.mount(&entry);
+        let before = machine.page_cache();
+        assert_eq!(machine.page_cache(), before);
+        machine.mount(&entry);
+        assert_ne!(machine.page_cache(), before);
+    }
+}
