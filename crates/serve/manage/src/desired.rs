@@ -258,6 +258,28 @@ mod tests {
         assert!(lost.contains("use [[portal]]"), "{lost}");
     }
 
+    /// The last export of a server could not be removed.
+    #[test]
+    fn what_listens_may_be_without_volumes() {
+        let volume = "[volume.a]\nspec = \"ram:1MiB\"\n";
+        let target =
+            "[[target]]\nname = \"iqn.2026-01.com.example:a\"\nlun = [{ lun = 0, volume = \"a\" }]\n";
+        for section in [
+            format!("[[portal]]\nlisten = \"127.0.0.1:1\"\n{target}"),
+            "[nbd]\nlisten = [\"127.0.0.1:1\"]\n[[nbd.export]]\nvolume = \"a\"\n".to_owned(),
+            "[nbd]\nlisten = [\"127.0.0.1:1\"]\n[[nbd.export]]\nvolume = \"a\"\nnetworks = [\"127.0.0.0/8\"]\n".to_owned(),
+            "[aoe]\nlisten = [\"eth0\"]\n[[aoe.slot]]\naddress = \"7.1\"\nvolume = \"a\"\n".to_owned(),
+            "[hyperscsi]\nlisten = [\"eth0\"]\n[[hyperscsi.target]]\nname = \"a\"\nlun = [{ lun = 0, volume = \"a\" }]\n"
+                .to_owned(),
+        ] {
+            let (_file, desired) = file(&format!("{volume}{section}"));
+            let read = desired.file().expect("readable").expect("there is one");
+            let without = read.without_volume(&"a".parse().expect("a name")).expect("it is there");
+            let config = desired.safe_config_with(Some(&without)).unwrap_or_else(|error| panic!("{section}: {error}"));
+            assert_eq!(config.exported().count(), 0, "{section}");
+        }
+    }
+
     #[test]
     fn nothing_to_serve_is_a_mistake() {
         let (_file, empty) = file("");

@@ -361,6 +361,56 @@ mod tests {
         assert!(refused.is_err_and(|error| error.contains("has initiators in the file")));
     }
 
+    /// Addresses were once compared as texts: a slot was not found again, and another one for any station was put next to it.
+    #[test]
+    fn an_address_is_the_same_however_it_is_written() {
+        const TEXT: &str = "[volume.a]\nspec = \"ram:1MiB\"\n[aoe]\nlisten = [\"eth0\"]\n\
+            [[aoe.slot]]\naddress = \"07.1\"\nvolume = \"a\"\nstations = [\"02:00:00:00:00:01\"]\n";
+        let (_folder, file) = file(TEXT);
+        let b = name("b");
+        let taken = file.with_volume(&addition(&b, "7.1"), &crate::front_ends::aoe::KIND);
+        assert!(taken.is_err_and(|error| error.contains("there is a slot 7.1 already")));
+        let without = file.without_volume(&name("a")).expect("it is there");
+        let with = without.with_volume(&addition(&b, "7.1"), &crate::front_ends::aoe::KIND).expect("vacant");
+        let config = with.config().unwrap_or_else(|error| panic!("{error}\n{}", with.text()));
+        let told: String = config.front_ends().map(|front_end| front_end.summary(&config)).collect();
+        assert!(told.contains("AoE 7.1 for listed stations"), "{told}");
+        assert_eq!(with.text().matches("[[aoe.slot]]").count(), 1, "{}", with.text());
+    }
+
+    /// What is said of hosts in an entry without a volume once counted for nothing if another entry had its name.
+    #[test]
+    fn an_entry_without_a_volume_has_its_name_for_itself() {
+        const VOLUME: &str = "[volume.a]\nspec = \"ram:1MiB\"\n[[portal]]\nlisten = \"127.0.0.1:1\"\n";
+        let lun = |volume: &str| format!("lun = 0\nvolume = \"{volume}\"\n");
+        let of_target = |heading: &str, name: &str| {
+            format!(
+                "[[{heading}]]\nname = \"{name}\"\n[[{heading}.lun]]\n{}[[{heading}.lun]]\n{}",
+                lun(""),
+                lun("a")
+            )
+        };
+        let slot = |volume: &str| format!("[[aoe.slot]]\naddress = \"7.1\"\nvolume = \"{volume}\"\n");
+        let export = |volume: &str| format!("[[nbd.export]]\nname = \"x\"\nvolume = \"{volume}\"\n");
+        for (entries, told) in [
+            (of_target("target", TARGET), "LUN 0 is there twice"),
+            (
+                format!("[hyperscsi]\nlisten = [\"eth0\"]\n{}", of_target("hyperscsi.target", "x")),
+                "LUN 0 is there twice",
+            ),
+            (format!("[aoe]\nlisten = [\"eth0\"]\n{}{}", slot(""), slot("a")), "there are two slots 7.1"),
+            (format!("[aoe]\nlisten = [\"eth0\"]\n{}{}", slot(""), slot("")), "there are two slots 7.1"),
+            (
+                format!("[nbd]\nlisten = [\"127.0.0.1:2\"]\n{}{}", export(""), export("a")),
+                "there are two exports `x`",
+            ),
+        ] {
+            let (_folder, file) = file(&format!("{VOLUME}{entries}"));
+            let error = file.config().map(|_| ()).expect_err(told).to_string();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+
     #[test]
     fn who_sees_it_is_written_and_what_is_taken_is_refused() {
         let (_folder, file) = file(LAYOUTS[0]);

@@ -83,7 +83,7 @@ pub trait Configured: Any + fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Whether it has nothing to serve.
+    /// Whether nothing is said of it. What listens by its section may be without volumes: the last one can be removed.
     fn is_empty(&self) -> bool;
 
     /// The volumes that it exports. A volume that no front end exports is not opened.

@@ -12,9 +12,8 @@ pub(super) fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), Strin
     }
     let aoe = section(root).ok_or("the file has no [aoe]; add one with listen = [\"eth0\"]")?;
     let mut slots = Tables::under(aoe, "slot")?;
-    let mut is_taken =
-        |address: &Address| slots.any(|slot| text_of(slot, "address") == Some(&address.to_string()));
-    let address = match addition.target {
+    let mut is_taken = |address: &Address| slots.any(|slot| address_of(slot) == Some(*address));
+    let address: Address = match addition.target {
         Some(text) => text.parse().map_err(|error| format!("`{text}`: {error}"))?,
         None => {
             let mut all = (0..u8::MAX).map(|minor| Address { major: 0, minor });
@@ -22,8 +21,7 @@ pub(super) fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), Strin
                 .ok_or("shelf 0 has no free slot; name one as the target")?
         }
     };
-    let address = address.to_string();
-    let known = slots.tables().into_iter().find(|slot| text_of(&**slot, "address") == Some(&address));
+    let known = slots.tables().into_iter().find(|slot| address_of(&**slot) == Some(address));
     if let Some(known) = known {
         return match text_of(&*known, "volume") {
             Some("") => {
@@ -33,7 +31,7 @@ pub(super) fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), Strin
             _ => Err(format!("there is a slot {address} already")),
         };
     }
-    slots.push(vec![("address", address.as_str().into()), ("volume", addition.volume.as_str().into())]);
+    slots.push(vec![("address", address.to_string().into()), ("volume", addition.volume.as_str().into())]);
     Ok(())
 }
 
@@ -48,6 +46,11 @@ pub(super) fn remove(root: &mut Table, volume: &VolumeName) -> Result<(), String
         true => Ok(()),
         false => aoe.remove("slot").map(drop).ok_or_else(not_editable),
     }
+}
+
+/// As it is meant: `07.1` is 7.1.
+fn address_of(slot: &dyn TableLike) -> Option<Address> {
+    text_of(slot, "address")?.parse().ok()
 }
 
 fn section(root: &mut Table) -> Option<&mut dyn TableLike> {

@@ -122,7 +122,7 @@ impl Configured for AoeConfig {
     }
 
     fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.slots.is_empty() && self.listen.is_empty()
     }
 
     fn volumes(&self) -> Vec<&VolumeName> {

@@ -44,25 +44,27 @@ impl Slot {
 
 /// All slots of `[aoe]`.
 pub(super) fn all(section: &Section<'_>, document: &Document<'_>) -> Vec<Slot> {
-    let mut slots: Vec<Slot> = Vec::new();
+    let mut slots: Vec<(Address, Option<Slot>)> = Vec::new();
     for section in section.sections("slot", "[[aoe.slot]]") {
-        let Some(slot) = read(&section, document) else { continue };
-        if slots.iter().any(|other| other.address == slot.address) {
-            let sentence = format!("there are two slots {}; give one another `address`", slot.address);
+        let Some((address, slot)) = read(&section, document) else { continue };
+        if slots.iter().any(|(other, _)| *other == address) {
+            let sentence = format!("there are two slots {address}; give one another `address`");
             section.mistakes.add(section.at(), sentence);
         }
-        slots.push(slot);
+        slots.push((address, slot));
     }
-    slots
+    slots.into_iter().filter_map(|(_, slot)| slot).collect()
 }
 
-fn read(section: &Section<'_>, document: &Document<'_>) -> Option<Slot> {
+/// A slot, which may have no volume.
+fn read(section: &Section<'_>, document: &Document<'_>) -> Option<(Address, Option<Slot>)> {
     let volume = section.required("volume", section.text("volume"), "\"vm1\"");
     let address = section.required("address", section.parsed::<Address>("address"), "\"7.1\"");
     let (read_only, stations) = (section.flag("read-only").unwrap_or(false), section.list("stations"));
     section.done();
-    let volume = document.volume(section, &volume?)?;
-    Some(Slot { address: address?.value, volume, read_only, stations })
+    let volume = volume.and_then(|volume| document.volume(section, &volume));
+    let address = address?.value;
+    Some((address, volume.map(|volume| Slot { address, volume, read_only, stations })))
 }
 
 /// What is different between two lists of slots, a line each.

@@ -140,7 +140,7 @@ impl Configured for HyperScsiConfig {
     }
 
     fn is_empty(&self) -> bool {
-        self.targets.is_empty()
+        self.targets.is_empty() && self.listen.is_empty()
     }
 
     fn volumes(&self) -> Vec<&VolumeName> {

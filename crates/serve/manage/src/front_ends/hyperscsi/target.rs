@@ -239,24 +239,25 @@ fn keys(sections: &[Section<'_>]) -> Vec<(String, Psk)> {
 }
 
 fn luns(sections: &[Section<'_>], document: &Document<'_>) -> Vec<Lun> {
-    let mut luns: Vec<Lun> = Vec::new();
+    let mut luns: Vec<(u16, Option<Lun>)> = Vec::new();
     for section in sections {
         let number = section.required("lun", section.count("lun", 0..=16_383), "0");
         let volume = section.required("volume", section.text("volume"), "\"vm1\"");
         let initiators = patterns(section);
         section.done();
-        let Some(volume) = volume.and_then(|volume| document.volume(section, &volume)) else { continue };
+        let volume = volume.and_then(|volume| document.volume(section, &volume));
         let Some(number) = number else { continue };
         let lun = number.value as u16;
-        if luns.iter().any(|other| other.lun == lun) {
-            let free = (0..).find(|free| *free != lun && luns.iter().all(|other| other.lun != *free));
+        // One without a volume keeps what is said of it for the next.
+        if luns.iter().any(|(other, _)| *other == lun) {
+            let free = (0..).find(|free| *free != lun && luns.iter().all(|(other, _)| other != free));
             let free = free.unwrap_or_default();
             let sentence = format!("LUN {lun} is there twice in this target; LUN {free} is free");
             section.mistakes.add(number.at, sentence);
         }
-        luns.push(Lun { lun, volume, initiators });
+        luns.push((lun, volume.map(|volume| Lun { lun, volume, initiators })));
     }
-    luns
+    luns.into_iter().filter_map(|(_, lun)| lun).collect()
 }
 
 /// What is different between two lists of targets, a line each. The fields are all named, so that a new one is compared.

@@ -12,7 +12,7 @@ pub(super) fn between(
     wanted: &IscsiConfig,
     renamed: &[(VolumeName, VolumeName)],
 ) -> Vec<String> {
-    let IscsiConfig { portals, targets, discovery, limits } = wanted;
+    let IscsiConfig { portals, has_portal: _, targets, discovery, limits } = wanted;
     let mut changes = Changes { lines: Vec::new(), renamed };
     changes.targets(&now.targets, targets);
     let [before, after] =

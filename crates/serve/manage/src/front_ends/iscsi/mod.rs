@@ -47,6 +47,8 @@ pub const KIND: Kind = Kind {
 pub struct IscsiConfig {
     /// Where initiators connect.
     pub portals: Vec<Portal>,
+    /// The file says where.
+    has_portal: bool,
     /// What initiators find.
     pub targets: Vec<Target>,
     /// What discovery sessions must prove.
@@ -71,7 +73,8 @@ impl IscsiConfig {
         let portals = portal::all(&root.sections("portal", "[[portal]]"));
         let targets = target::all(&root.sections("target", "[[target]]"), document, &portals);
         let limits = document.limits.map(Limits::read).unwrap_or_default();
-        IscsiConfig { portals, targets, discovery: discovery(root), limits }
+        let has_portal = !portals.is_empty();
+        IscsiConfig { portals, has_portal, targets, discovery: discovery(root), limits }
     }
 
     fn add_target(&mut self, volume: &VolumeName) -> Result<(), String> {
@@ -116,7 +119,7 @@ impl Configured for IscsiConfig {
     }
 
     fn is_empty(&self) -> bool {
-        self.targets.is_empty()
+        self.targets.is_empty() && !self.has_portal
     }
 
     fn volumes(&self) -> Vec<&VolumeName> {

@@ -1,5 +1,7 @@
 //! `[[target]]`: a target, its access control and its LUNs.
 
+use std::ops::Range;
+
 use iscsi::name::Name;
 use iscsi::negotiate::Offers;
 use iscsi::target_address::TargetAddress;
@@ -152,27 +154,28 @@ fn read_redirect(section: &Section<'_>) -> Option<Redirect> {
 }
 
 fn luns(sections: &[Section<'_>], document: &Document<'_>) -> Vec<Lun> {
-    let mut luns: Vec<Lun> = Vec::new();
+    let mut luns: Vec<(u16, Option<Lun>)> = Vec::new();
     for section in sections {
-        let Some((number, lun)) = lun(section, document) else { continue };
-        if luns.iter().any(|other| other.lun == lun.lun) {
-            let free = (0..).find(|free| *free != lun.lun && luns.iter().all(|other| other.lun != *free));
+        let Some((place, number, lun)) = lun(section, document) else { continue };
+        if luns.iter().any(|(other, _)| *other == number) {
+            let free = (0..).find(|free| *free != number && luns.iter().all(|(other, _)| other != free));
             let free = free.unwrap_or_default();
-            let sentence = format!("LUN {} is there twice in this target; LUN {free} is free", lun.lun);
-            section.mistakes.add(number.at, sentence);
+            let sentence = format!("LUN {number} is there twice in this target; LUN {free} is free");
+            section.mistakes.add(place, sentence);
         }
-        luns.push(lun);
+        luns.push((number, lun));
     }
-    luns
+    luns.into_iter().filter_map(|(_, lun)| lun).collect()
 }
 
-fn lun(section: &Section<'_>, document: &Document<'_>) -> Option<(Placed<u64>, Lun)> {
+/// A LUN, which may have no volume: where its number is written, and the number.
+fn lun(section: &Section<'_>, document: &Document<'_>) -> Option<(Range<usize>, u16, Option<Lun>)> {
     let number = section.required("lun", section.count("lun", 0..=16_383), "0");
     let volume = section.required("volume", section.text("volume"), "\"vm1\"");
     let initiators = patterns(section);
     section.done();
-    let volume = document.volume(section, &volume?);
-    let (number, volume) = (number?, volume?);
-    let lun = Lun { lun: number.value as u16, volume, initiators };
-    Some((number, lun))
+    let volume = volume.and_then(|volume| document.volume(section, &volume));
+    let Placed { value, at } = number?;
+    let lun = value as u16;
+    Some((at, lun, volume.map(|volume| Lun { lun, volume, initiators })))
 }

@@ -67,23 +67,24 @@ pub(super) fn all(section: &Section<'_>, document: &Document<'_>, tls: Option<&T
     let is_unread = tls.is_none() && section.has("tls-certificate") && section.has("tls-client-ca");
     let is_off = section.text("tls").is_some_and(|mode| mode.value == "off");
     let asks_clients = tls.map_or(is_unread && !is_off, |tls| tls.served.server.asks_clients());
-    let mut exports: Vec<Export> = Vec::new();
+    let mut exports: Vec<(String, Option<Export>)> = Vec::new();
     for section in section.sections("export", "[[nbd.export]]") {
-        let Some(export) = read(&section, document) else { continue };
-        if export.clients.is_some() && !asks_clients {
+        let Some((name, export)) = read(&section, document) else { continue };
+        if section.has("clients") && !asks_clients {
             let sentence = "names of clients are in their certificates: [nbd] needs tls-client-ca, and tls that is not off";
             section.mistakes.add(section.placed("clients"), sentence);
         }
-        if exports.iter().any(|other| other.name == export.name) {
-            let sentence = format!("there are two exports `{}`; give one a `name` of its own", export.name);
+        if exports.iter().any(|(other, _)| *other == name) {
+            let sentence = format!("there are two exports `{name}`; give one a `name` of its own");
             section.mistakes.add(section.at(), sentence);
         }
-        exports.push(export);
+        exports.push((name, export));
     }
-    exports
+    exports.into_iter().filter_map(|(_, export)| export).collect()
 }
 
-fn read(section: &Section<'_>, document: &Document<'_>) -> Option<Export> {
+/// An export, which may have no volume, and its name.
+fn read(section: &Section<'_>, document: &Document<'_>) -> Option<(String, Option<Export>)> {
     let volume = section.required("volume", section.text("volume"), "\"vm1\"");
     let name = section.text("name");
     if let Some(name) = name.as_ref().filter(|name| name.value.is_empty() || !is_printable(name.value)) {
@@ -104,15 +105,11 @@ fn read(section: &Section<'_>, document: &Document<'_>) -> Option<Export> {
     if volume.value.is_empty() && name.is_none() {
         section.mistakes.add(volume.at.clone(), "an export without a volume needs a `name`".to_owned());
     }
-    let volume = document.volume(section, &volume)?;
-    Some(Export {
-        name: name.map_or_else(|| volume.to_string(), |name| name.value.to_owned()),
-        volume,
-        description: description.map(|text| text.value.to_owned()).unwrap_or_default(),
-        read_only,
-        networks,
-        clients,
-    })
+    let name = name.map_or(volume.value, |name| name.value).to_owned();
+    let description = description.map(|text| text.value.to_owned()).unwrap_or_default();
+    let of_volume = |volume| Export { name: name.clone(), volume, description, read_only, networks, clients };
+    let export = document.volume(section, &volume).map(of_volume);
+    Some((name, export))
 }
 
 /// NBD's strings are UTF-8 without NUL; clients print them, so line ends are refused as well.

@@ -122,7 +122,7 @@ impl Configured for NbdConfig {
     }
 
     fn is_empty(&self) -> bool {
-        self.exports.is_empty()
+        self.exports.is_empty() && self.listen.is_empty()
     }
 
     fn volumes(&self) -> Vec<&VolumeName> {
