@@ -59,7 +59,7 @@ impl UnitArguments {
             change_options(&mut url.options);
             return remote::run(async {
                 let opened = hyperscsi::open_target(&url).await?;
-                let result = work(&opened.target.unit(url.lun)).await;
+                let result = work(&opened.target.reported_unit(url.lun).await).await;
                 opened.target.close().await;
                 result
             });
@@ -68,7 +68,7 @@ impl UnitArguments {
         change(&mut url.settings);
         remote::run(async {
             let target = remote::open_target(&url).await?;
-            let result = work(&target.unit(url.lun)).await;
+            let result = work(&target.reported_unit(url.lun).await).await;
             target.close().await;
             result
         })

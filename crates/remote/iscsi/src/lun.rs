@@ -78,7 +78,7 @@ pub struct RemoteLun {
 impl RemoteLun {
     /// Reads identity, capacity and features of a LUN of `target`.
     pub(crate) async fn attach(target: Arc<RemoteTarget>, number: u16) -> Result<RemoteLun, OpenError> {
-        let (unit, epoch) = (target.unit(number), target.reinstatements());
+        let (unit, epoch) = (target.reported_unit(number).await, target.reinstatements());
         let cached = target.watch_cache(unit.lun());
         let asked_at = cached.mode_changes();
         let probed = probe::look(&unit, number).await?;

@@ -10,6 +10,7 @@
 //! be executed at any time. The session continues there. Lost commands that change something wait until a
 //! login at the old portal has reinstated that nexus too, or they fail.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::{self, Future, poll_fn};
 use std::pin::pin;
@@ -29,7 +30,8 @@ use crate::session_state::Fault;
 
 /// Recovers a session until it is over.
 pub(crate) async fn run(session: Rc<Session>, connector: Connector, leading: LeadingLogin) {
-    let [attempts, further] = [(); 2].map(|()| Attempts::new(connector.random));
+    let attempts = Attempts::new(connector.random);
+    let further = FurtherLogins { random: connector.random, attempts: BTreeMap::new() };
     let mut recovery = Recovery { session, connector, leading, left: Vec::new(), attempts, further };
     while let Some(lost) = recovery.until_lost().await {
         recovery.restart(lost).await;
@@ -48,8 +50,19 @@ struct Recovery {
     left: Vec<AbandonedNexus>,
     /// Leading logins.
     attempts: Attempts,
-    /// Logins of further connections.
-    further: Attempts,
+    further: FurtherLogins,
+}
+
+/// Logins of further connections, each with pauses of its own: neither the success of another one nor its failure makes it wait.
+struct FurtherLogins {
+    random: Random,
+    attempts: BTreeMap<u16, Attempts>,
+}
+
+impl FurtherLogins {
+    fn of(&mut self, cid: Cid) -> &mut Attempts {
+        self.attempts.entry(cid.0).or_insert_with(|| Attempts::new(self.random))
+    }
 }
 
 /// A nexus that the session left for another portal group with outstanding commands.
@@ -194,14 +207,16 @@ async fn restore_connections(
     session: &Rc<Session>,
     connector: &Connector,
     leading: &LeadingLogin,
-    further: &mut Attempts,
+    further: &mut FurtherLogins,
 ) -> Option<Lost> {
     loop {
         let fault = session.fault().await;
         match fault {
             Fault::SessionOver => return None,
             Fault::SessionLost { time2wait } => return Some(Lost { time2wait }),
-            Fault::ConnectionLost(cid) => replace(session, connector, leading, (fault, cid), further).await,
+            Fault::ConnectionLost(cid) => {
+                replace(session, connector, leading, (fault, cid), further.of(cid)).await;
+            }
         }
     }
 }
@@ -309,5 +324,38 @@ impl Attempts {
             tracing::warn!(target = %connector, "cannot log in again yet: {said}");
             self.said = said;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reactor::{Alone, block_on};
+
+    use super::*;
+
+    /// Eight connections of a session that was begun again are restored without a pause. Only the one that is lost soon after its login
+    /// waits, longer each time, and no longer once it has lived for a while.
+    #[test]
+    fn a_connection_waits_for_its_own_failures_only() {
+        block_on(Alone::exact_virtual_time(), async {
+            let mut further = FurtherLogins { random: |bytes| bytes.fill(0), attempts: BTreeMap::new() };
+            for cid in (1..8).map(Cid) {
+                assert!(!further.of(cid).begin(Duration::ZERO), "{cid:?}");
+                further.of(cid).succeeded();
+            }
+            for pause in [50, 100, 200] {
+                let broken = further.of(Cid(3));
+                assert!(broken.begin(Duration::ZERO));
+                let begun = reactor::now();
+                broken.pause().await;
+                assert_eq!(reactor::now() - begun, Duration::from_millis(pause));
+                broken.succeeded();
+            }
+            reactor::sleep(STEADY).await;
+            for cid in (1..8).map(Cid) {
+                assert!(!further.of(cid).begin(Duration::ZERO), "{cid:?}");
+                assert_eq!(further.of(cid).pause, PAUSE_FIRST);
+            }
+        });
     }
 }

@@ -9,7 +9,7 @@ use iscsi::negotiate::Parameters;
 use iscsi::negotiate::SessionType;
 use iscsi::pdu::{Cid, Lun, TaskManagementResult};
 use reactor::Resident;
-use scsi::{LunAddress, cdb::Cdb};
+use scsi::{LunAddress, LunSelection, cdb::Cdb};
 
 use crate::caches::{CachedWrites, Caches};
 use crate::carrier::{Carrier, CommandRecord};
@@ -151,6 +151,18 @@ impl RemoteTarget {
         Unit::new(Arc::clone(self), Lun(LunAddress::Number(number.into()).write()))
     }
 
+    /// The same, at the address that the target reports for it. One byte holds the numbers below 256. Targets differ in the form of
+    /// greater ones, and some know theirs only: LIO reports 256 as 0100h, others as 4100h.
+    pub async fn reported_unit(self: &Arc<Self>, number: u16) -> Unit {
+        let usual = self.unit(number);
+        if number < 0x100 {
+            return usual;
+        }
+        // A target that does not answer is asked in the usual form.
+        let luns = self.unit(0).report_luns(LunSelection::Ordinary).await.unwrap_or_default();
+        reported(&luns, number).map_or(usual, |lun| Unit::new(Arc::clone(self), lun))
+    }
+
     /// The timeouts.
     pub(crate) fn timeouts(&self) -> &Timeouts {
         &self.timeouts
@@ -286,5 +298,24 @@ impl RemoteTarget {
             // A session that does not respond has ended.
             None => drop(session.ask(async |session| session.close().await).await),
         }
+    }
+}
+
+/// The address of the logical unit of this number, as it is reported.
+fn reported(luns: &[Lun], number: u16) -> Option<Lun> {
+    let wanted = LunAddress::Number(number.into());
+    luns.iter().copied().find(|lun| LunAddress::parse(lun.0) == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_logical_unit_has_the_address_that_its_target_reports() {
+        let [lio, flat, extended] = [0x0100 << 48, 0x4101 << 48, 0xd200_0102_0000_0000].map(Lun);
+        let luns = [Lun(0), lio, flat, extended];
+        let found = [256, 257, 258, 259, 0].map(|number| reported(&luns, number));
+        assert_eq!(found, [Some(lio), Some(flat), Some(extended), None, Some(Lun(0))]);
     }
 }

@@ -5,9 +5,10 @@
 
 use std::ops::Range;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use block::{Buffer, Slice};
+use channels::{Ahead, Patience};
 use iscsi::initiator::{ConnectionId, TaskId};
 use iscsi::pdu::Lun;
 
@@ -99,6 +100,8 @@ pub struct Status {
 
 struct Task {
     id: TaskId,
+    /// Commands were sent in the order of these numbers.
+    number: u64,
     connection: ConnectionId,
     lun: Lun,
     transfer: Transfer,
@@ -106,6 +109,8 @@ struct Task {
     /// The last escalation step, and the end of its timeout.
     step: EscalationStep,
     until: Instant,
+    /// Of a command that has waited for long.
+    patience: Option<Box<Patience>>,
     waits_for_end: bool,
     account: Account,
 }
@@ -152,6 +157,10 @@ enum TaskState {
     Ended(Result<Status, CommandError>),
 }
 
+/// A command is slow when it has waited for a quarter of its timeout, so that this part of it is left: until then its progress is not
+/// looked at.
+const SLOW: f64 = 0.75;
+
 /// The number of an outstanding command without a requester, in the order in which they lost theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Orphan(u64);
@@ -173,6 +182,8 @@ pub(crate) struct Tasks {
     free: Vec<usize>,
     /// Slot of the last command with each index of the machine.
     by_index: Vec<usize>,
+    /// The number of the next command.
+    next: u64,
     orphans: u64,
     /// Woken whenever an orphan ends.
     quiet: Vec<Waker>,
@@ -191,8 +202,21 @@ impl Tasks {
         }
         self.by_index[id.index()] = place;
         let (state, step) = (TaskState::Awaited(Some(waker)), EscalationStep::Wait);
-        self.places[place] =
-            Some(Task { id, connection, lun, transfer, state, step, until, waits_for_end, account });
+        let number = self.next;
+        self.next += 1;
+        self.places[place] = Some(Task {
+            id,
+            number,
+            connection,
+            lun,
+            transfer,
+            state,
+            step,
+            until,
+            patience: None,
+            waits_for_end,
+            account,
+        });
         Ticket { place, id }
     }
 
@@ -285,6 +309,42 @@ impl Tasks {
             TaskState::Ended(_) => self.forget(ticket.place),
         }
         None
+    }
+
+    /// Extends the timeouts of commands whose connection still delivers what was sent before them. `moved_bytes` are those that have moved
+    /// for a command. To be called from time to time, and before [`Tasks::escalate`].
+    pub(crate) fn note_progress(
+        &mut self,
+        now: Instant,
+        limit: Duration,
+        moved_bytes: impl Fn(TaskId) -> u64,
+    ) {
+        let slow = now + limit.mul_f64(SLOW);
+        let is_slow = |task: &Task| task.step == EscalationStep::Wait && task.until <= slow;
+        let is_outstanding = |task: &Task| !matches!(task.state, TaskState::Ended(_));
+        let outstanding = self.places.iter_mut().flatten().filter(|task| is_outstanding(task));
+        let mut outstanding: Vec<&mut Task> = outstanding.collect();
+        if !outstanding.iter().any(|task| is_slow(task)) {
+            return;
+        }
+        outstanding.sort_unstable_by_key(|task| task.number);
+        let mut connections: Vec<(ConnectionId, Ahead)> = Vec::new();
+        for task in outstanding {
+            let known = connections.iter().position(|(id, _)| *id == task.connection);
+            let place = known.unwrap_or_else(|| {
+                connections.push((task.connection, Ahead::default()));
+                connections.len() - 1
+            });
+            let ahead = &mut connections[place].1;
+            ahead.bytes = ahead.bytes.wrapping_add(moved_bytes(task.id));
+            if is_slow(task) {
+                let sent = task.until.checked_sub(limit).unwrap_or(now);
+                let patience = task.patience.get_or_insert_with(|| Box::new(Patience::new(sent, limit)));
+                patience.note(now, *ahead);
+                task.until = patience.until();
+            }
+            ahead.requests += 1;
+        }
     }
 
     /// Escalates commands with expired timeouts, and returns them. The first time the requester gets an

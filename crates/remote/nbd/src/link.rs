@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use block::Buffer;
-use channels::{Claim, Failed, Loss};
+use channels::{Ahead, Claim, Failed, Loss, Patience};
 use nbd::flags::command;
 use nbd::{BadReply, BlockStatus, Command, Errno, ReplyForm, Request, Session};
 use reactor::{Payload, SendQueue, Sleep, Stream};
@@ -64,6 +64,8 @@ pub(crate) struct Tasks {
 pub(crate) struct Task {
     pub(crate) request: Request,
     deadline: Instant,
+    /// Once it was looked at: most are answered before.
+    patience: Option<Box<Patience>>,
     /// The deadline has passed.
     is_late: bool,
     /// Of a change.
@@ -300,6 +302,7 @@ impl Tasks {
         self.all[index] = Some(Task {
             request,
             deadline,
+            patience: None,
             is_late: false,
             claim,
             buffer: None,
@@ -345,6 +348,29 @@ impl Tasks {
             if let State::Awaited(waker) = &mut task.state {
                 waker.take().into_iter().for_each(Waker::wake);
             }
+        }
+    }
+
+    /// Extends the deadlines of requests whose connection still delivers the answers to earlier ones. `open` is the request to whose answer
+    /// data are being received, and how many of these are missing.
+    fn note_progress(&mut self, now: Instant, open: Option<(u64, usize)>) {
+        let next = self.next;
+        let outstanding = self.all.iter_mut().flatten().filter(|task| !matches!(task.state, State::Answered));
+        let mut outstanding: Vec<&mut Task> = outstanding.collect();
+        // Numbers of cookies wrap.
+        outstanding.sort_unstable_by_key(|task| {
+            std::cmp::Reverse(next.wrapping_sub((task.request.cookie >> 32) as u32))
+        });
+        let mut ahead = Ahead::default();
+        for task in outstanding {
+            let missing = open.filter(|(cookie, _)| *cookie == task.request.cookie);
+            let missing = missing.map_or(0, |(_, bytes)| bytes as u64);
+            ahead.bytes = ahead.bytes.wrapping_add(task.received_bytes()).wrapping_sub(missing);
+            let limit = task.deadline.saturating_duration_since(now);
+            let patience = task.patience.get_or_insert_with(|| Box::new(Patience::new(now, limit)));
+            patience.note(now, ahead);
+            task.deadline = patience.until();
+            ahead.requests += 1;
         }
     }
 
@@ -465,6 +491,7 @@ impl Connection {
         while Pin::new(self.look.get_or_insert_with(|| reactor::sleep(pause))).poll(cx).is_ready() {
             self.look = None;
             let now = reactor::now();
+            inner.tasks.note_progress(now, self.receiver.open());
             inner.tasks.look_for_late_ones(now);
             let silent = now.saturating_duration_since(inner.moved) > self.stall;
             if silent && inner.is_leaving && inner.tasks.are_unanswered() {
@@ -475,5 +502,65 @@ impl Connection {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reactor::{Alone, block_on};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    /// Reads of 1 MiB that are sent together, and whether each is late, looked at once a second for `seconds`. `step` is what the server
+    /// does in each of them; it returns to which request data are being received, and how many are missing.
+    fn late(
+        count: usize,
+        seconds: u64,
+        mut step: impl FnMut(u64, &mut Tasks, &[u64]) -> Option<(u64, usize)>,
+    ) -> Vec<bool> {
+        block_on(Alone::exact_virtual_time(), async {
+            let begun = reactor::now();
+            let mut tasks = Tasks { next: u32::MAX - 1, ..Tasks::default() }; // the numbers wrap
+            let request =
+                Request { flags: 0, kind: Command::Read as u16, cookie: 0, offset: 0, length: 1 << 20 };
+            let sent: Vec<u64> = (0..count).map(|_| tasks.add(request, None, begun + LIMIT).cookie).collect();
+            for second in 1..=seconds {
+                let open = step(second, &mut tasks, &sent);
+                tasks.note_progress(begun + Duration::from_secs(second), open);
+                tasks.look_for_late_ones(begun + Duration::from_secs(second));
+            }
+            let is_late = |task: &Task| task.is_late && !matches!(task.state, State::Answered);
+            sent.iter().map(|cookie| tasks.get(*cookie).is_some_and(|task| is_late(task))).collect()
+        })
+    }
+
+    /// At 100 kB/s each takes more than 10 s.
+    #[test]
+    fn a_request_is_waited_for_while_the_answers_to_earlier_ones_come() {
+        let slow = |second: u64, tasks: &mut Tasks, sent: &[u64]| {
+            let bytes = second * 100_000;
+            let place = (bytes >> 20) as usize;
+            sent[..place].iter().for_each(|cookie| tasks.answered(*cookie));
+            Some((sent[place], (1 << 20) - (bytes as usize & 0xf_ffff)))
+        };
+        assert_eq!(late(16, 160, slow), [false; 16]);
+    }
+
+    /// Nor while the data of a single one come, but not without end.
+    #[test]
+    fn the_data_of_a_request_are_waited_for_but_not_without_end() {
+        let slow = |second: u64, _: &mut Tasks, sent: &[u64]| Some((sent[0], (1 << 20) - second as usize));
+        assert_eq!((late(1, 290, slow), late(1, 310, slow)), (vec![false], vec![true]));
+    }
+
+    #[test]
+    fn answers_to_later_requests_do_not_keep_one_waiting() {
+        let lost = |second: u64, tasks: &mut Tasks, sent: &[u64]| {
+            tasks.answered(sent[1 + second as usize / 8]);
+            None
+        };
+        assert_eq!(late(6, 32, lost)[..2], [true, false]);
     }
 }

@@ -101,6 +101,11 @@ impl Receiver {
         Ok(received.is_full)
     }
 
+    /// The request to whose answer data are being received, and how many of them are missing.
+    pub(crate) fn open(&self) -> Option<(u64, usize)> {
+        self.payload.as_ref().map(|payload| (payload.cookie, payload.left))
+    }
+
     /// Takes all that is complete. Returns how many bytes that was.
     fn take(&mut self, bytes: &[u8], session: &Session, inner: &mut Inner) -> Result<usize, Ending> {
         let mut at = 0;

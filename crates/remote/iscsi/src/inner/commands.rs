@@ -115,6 +115,8 @@ impl SessionInner {
     pub(crate) fn pass_time(&mut self, now: Instant) {
         self.now = now;
         self.machine.handle_timeout(now);
+        let machine = &self.machine;
+        self.tasks.note_progress(now, self.timeouts.command, |task| machine.moved_bytes(task));
         let overdue = self.tasks.escalate(now, &self.timeouts);
         self.escalate(&overdue);
         if self.state.is_overdue(now) {

@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use iscsi::initiator::{ConnectionId, ConnectionStart, NopPolicy, Session as Machine, SessionConfig};
 use iscsi::negotiate::{Parameters, SessionType};
-use iscsi::pdu::{Cid, LogoutResult, Lun, Opcode, TaskManagementFunction as Function, TaskManagementRequest};
+use iscsi::pdu::{
+    Cid, Itt, LogoutResult, Lun, Opcode, Residual, Response, ScsiCommand, ScsiResponse, TargetNumbers,
+    TaskManagementFunction as Function, TaskManagementRequest,
+};
 use iscsi::serial::Sn;
 use scsi::cdb;
 
@@ -97,6 +100,32 @@ impl Scene {
         said
     }
 
+    /// Sends what is to be sent at the beginning: the tags of the commands, in order.
+    fn sent(&mut self) -> Vec<Itt> {
+        let (id, now) = (self.connections[0], self.begun);
+        let sent = std::iter::from_fn(|| self.inner.machine.poll_transmit(now, id));
+        sent.map(|transmit| ScsiCommand::parse(&transmit.header).expect("a command").itt).collect()
+    }
+
+    /// The target answers a command with GOOD, as its `stat_sn`th answer.
+    fn answer_at(&mut self, seconds: u32, itt: Itt, stat_sn: u32) {
+        let numbers = TargetNumbers { stat_sn: Sn(stat_sn), exp_cmd_sn: Sn(1 + stat_sn), max_cmd_sn: Sn(64) };
+        let response = ScsiResponse {
+            response: Response::Completed,
+            status: 0,
+            itt,
+            snack_tag: 0,
+            numbers,
+            exp_data_sn: Sn(0),
+            residual: Residual::None,
+            read_residual: Residual::None,
+            data_segment_length: 0,
+        };
+        let (now, id) = (self.begun + SECOND * seconds, self.connections[0]);
+        self.inner.machine.handle_header(now, id, &response.emit(), &[]).expect("a response");
+        self.inner.deliver_events();
+    }
+
     fn outcome(&mut self, ticket: Ticket) -> Option<Result<(), CommandError>> {
         Some(self.inner.tasks.poll(ticket, Waker::noop())?.outcome.map(drop))
     }
@@ -121,6 +150,40 @@ fn a_command_that_does_not_end_is_climbed_after() {
     assert!(scene.inner.ending_of(id).is_none());
     scene.said_at(85);
     assert!(matches!(scene.inner.ending_of(id), Some(Ending::Unresponsive)));
+}
+
+/// A link so slow that five answers take 100 s, in the order of the commands.
+#[test]
+fn a_command_is_waited_for_while_the_answers_to_earlier_ones_come() {
+    let mut scene = scene(1);
+    let tickets: Vec<Ticket> = (0..5).map(|_| scene.submit(false)).collect();
+    let tags = scene.sent();
+    for seconds in 1..=100 {
+        assert!(scene.said_at(seconds).is_empty(), "after {seconds} s");
+        if seconds % 20 == 0 {
+            let place = seconds as usize / 20 - 1;
+            scene.answer_at(seconds, tags[place], 1 + place as u32);
+            assert_eq!(scene.outcome(tickets[place]), Some(Ok(())));
+        }
+    }
+}
+
+/// Its target has lost it, and answers whatever was sent after it.
+#[test]
+fn answers_to_later_commands_do_not_keep_one_waiting() {
+    let mut scene = scene(1);
+    let tickets: Vec<Ticket> = (0..5).map(|_| scene.submit(false)).collect();
+    let tags = scene.sent();
+    for seconds in 1..30 {
+        scene.said_at(seconds);
+        if seconds % 7 == 0 {
+            let place = seconds as usize / 7;
+            scene.answer_at(seconds, tags[place], place as u32);
+            assert_eq!(scene.outcome(tickets[place]), Some(Ok(())));
+        }
+    }
+    assert_eq!(scene.said_at(30), [format!("{:?}", Function::AbortTask)]);
+    assert_eq!(scene.outcome(tickets[0]), Some(Err(CommandError::TimedOut)));
 }
 
 #[test]

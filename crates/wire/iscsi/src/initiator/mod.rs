@@ -140,6 +140,14 @@ impl Session {
         self.room() > 0
     }
 
+    /// Bytes that were received and sent for a command, as far as their PDUs have begun.
+    pub fn moved_bytes(&self, task: TaskId) -> u64 {
+        match self.exchanges.get(task.0) {
+            Some(Exchange::Task(task)) => u64::from(task.inbound.bytes()) + task.outbound.handed_out(),
+            _ => 0,
+        }
+    }
+
     /// Number of outstanding commands and functions.
     pub fn in_flight(&self) -> usize {
         self.exchanges.len()

@@ -86,6 +86,11 @@ impl Outbound {
         self.handed_out += u64::from(length);
     }
 
+    /// Bytes that the driver has taken.
+    pub(super) fn handed_out(&self) -> u64 {
+        self.handed_out
+    }
+
     /// The phase of the command as far as its write data are concerned.
     pub(super) fn phase(&self) -> Phase {
         if self.handed_out < self.allowed {

@@ -1,0 +1,76 @@
+//! How long the answer to a request is waited for, over a connection on which answers queue.
+//!
+//! A limit that counts from the request alone fails requests on a slow link although the link delivers all the time: 16 reads of
+//! 1 MiB take 168 s at 100 kB/s. So the limit counts from the last progress: data of the request, data of an earlier one on the
+//! same connection, or the end of an earlier one. Later requests do not count: a request that a server has lost would otherwise wait
+//! for as long as the server answers others.
+
+use std::time::{Duration, Instant};
+
+/// Progress extends the wait to so many limits at most: a peer that sends a byte now and then is not waited for without end.
+const LIMITS_MAX: u32 = 10;
+
+/// What a connection has to deliver before a request is answered. A change of it is progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ahead {
+    /// Earlier requests that are outstanding.
+    pub requests: usize,
+    /// Bytes moved for them and for the request itself. Only a change of this number means anything.
+    pub bytes: u64,
+}
+
+/// The wait for one answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    begun: Instant,
+    limit: Duration,
+    moved: Instant,
+    ahead: Option<Ahead>,
+}
+
+impl Patience {
+    /// The request was sent at `begun`, and nothing has moved since, as far as is known.
+    pub fn new(begun: Instant, limit: Duration) -> Patience {
+        Patience { begun, limit, moved: begun, ahead: None }
+    }
+
+    /// What is ahead of the request now.
+    pub fn note(&mut self, now: Instant, ahead: Ahead) {
+        let before = self.ahead.replace(ahead);
+        if before.is_some_and(|before| before != ahead) {
+            self.moved = now;
+        }
+    }
+
+    /// The end of the wait, unless something moves before.
+    pub fn until(&self) -> Instant {
+        let latest = self.begun + self.limit.saturating_mul(LIMITS_MAX);
+        (self.moved + self.limit).min(latest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_counts_from_the_last_progress_and_has_an_end() {
+        let (begun, second) = (Instant::now(), Duration::from_secs(1));
+        let mut patience = Patience::new(begun, second * 30);
+        let mut ahead = Ahead { requests: 5, bytes: 0 };
+        patience.note(begun + second * 8, ahead);
+        patience.note(begun + second * 20, ahead);
+        assert_eq!(patience.until(), begun + second * 30, "nothing moves");
+        ahead.bytes += 1;
+        patience.note(begun + second * 21, ahead);
+        assert_eq!(patience.until(), begun + second * 51);
+        ahead.requests -= 1;
+        patience.note(begun + second * 50, ahead);
+        assert_eq!(patience.until(), begun + second * 80);
+        for seconds in 51..400 {
+            ahead.bytes += 1;
+            patience.note(begun + second * seconds, ahead);
+        }
+        assert_eq!(patience.until(), begun + second * 300);
+    }
+}
