@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use channels::{ReplayRule, Writers};
 use iscsi::chap::{Algorithm, Credentials, Secret};
+use iscsi::name::Name;
 use iscsi::negotiate::{DigestKind, Offers};
 use iscsi::pdu::Isid;
 use reactor::StreamOptions;
@@ -182,7 +183,7 @@ const SECONDS: &str = "a time from 1s to 1h, such as 15 or 2min";
 /// `also` is libiscsi's name, if it has another. Secrets that are no part of `user%secret` have keys as well.
 const KEYS: &[Key] = &[
     key("initiator", "initiator-name", "an iSCSI name", |s, v| {
-        s.initiator = iscsi_name(v)?;
+        s.initiator = Name::to_send(v).ok()?.to_string();
         Some(())
     }),
     key("isid", "", "twelve hexadecimal digits", |s, v| {
@@ -383,12 +384,6 @@ fn some(value: &str) -> Option<&str> {
     (!value.is_empty()).then_some(value)
 }
 
-/// Its form in outline (RFC 7143 section 4.2.7): what exactly is wrong with a name, the login says.
-fn iscsi_name(value: &str) -> Option<String> {
-    let known = ["iqn.", "eui.", "naa."].iter().any(|kind| value.starts_with(kind));
-    (known && value.len() <= 223).then(|| value.to_owned())
-}
-
 fn isid(value: &str) -> Option<Isid> {
     let is_hex = value.len() == 12 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
     let digits = u64::from_str_radix(value, 16).ok().filter(|_| is_hex)?;
@@ -463,7 +458,8 @@ mod tests {
             ("first-burst", "16777216"),
             ("header-digest", "md5"),
             ("initial-r2t", "maybe"),
-            ("initiator", "joe"),
+            ("initiator", ""),
+            ("initiator", "iqn.2026-11.x:a\nb"),
             ("login-time", "0"),
             ("command-time", "61min"),
             ("abort-time", "5m"),
@@ -483,6 +479,16 @@ mod tests {
         ] {
             let error = Settings::default().set(name, value).unwrap_err();
             assert!(matches!(error, SettingError::Value { .. }), "{name}={value}");
+        }
+    }
+
+    /// tgt accepts such a name in a target's access list, and libiscsi sends it.
+    #[test]
+    fn an_initiator_may_have_a_name_outside_the_standards_form() {
+        let mut settings = Settings::default();
+        for name in ["xxxx-client.000200000318", "iqn.2004-10.com.ubuntu:01:a_b"] {
+            settings.set("initiator", name).unwrap();
+            assert_eq!(settings.initiator, name);
         }
     }
 
