@@ -17,9 +17,9 @@ pub(crate) struct SendTargetsRequester<'a> {
     pub(crate) local: SocketAddr,
 }
 
-/// A part of an answer ends with the target that reaches this length. Long enough for one PDU to most initiators, which
-/// accept 32 to 256 KiB.
-pub(crate) const PART_BYTES: usize = 64 << 10;
+/// A part of an answer is as long as one PDU of the requester, and this at most: libiscsi accepts PDUs of 256 KiB and no answer
+/// of more than one.
+pub(crate) const PART_BYTES_MAX: usize = 256 << 10;
 
 /// The targets that `requester` may log in to, from place `from` on, each with its place; the others are not reported.
 pub(crate) fn visible<'a>(
@@ -32,17 +32,16 @@ pub(crate) fn visible<'a>(
 }
 
 /// A part of a SendTargets answer: `TargetName` and its `TargetAddress`es, each ended by a NUL; and the place of the first target of the
-/// next part, if there is one.
+/// next part, if there is one. It fits into `segment_max` bytes unless a single target does not.
 pub(crate) fn describe<'a>(
     targets: impl Iterator<Item = (usize, &'a Target)>,
     portals: &[Portal],
     requester: &SendTargetsRequester<'_>,
+    segment_max: usize,
 ) -> (Vec<u8>, Option<usize>) {
-    let mut text = Vec::new();
+    let (mut text, bytes_max) = (Vec::new(), segment_max.min(PART_BYTES_MAX));
     for (place, target) in targets {
-        if text.len() >= PART_BYTES {
-            return (text, Some(place));
-        }
+        let before = text.len();
         line(&mut text, "TargetName", &target.name);
         if let Some(alias) = &target.alias {
             line(&mut text, "TargetAlias", alias.as_str());
@@ -51,6 +50,10 @@ pub(crate) fn describe<'a>(
             if let Some(address) = address_for(portal, requester.local) {
                 line(&mut text, "TargetAddress", &format!("{address},{}", portal.tag));
             }
+        }
+        if before > 0 && text.len() > bytes_max {
+            text.truncate(before);
+            return (text, Some(place));
         }
     }
     (text, None)
@@ -109,13 +112,26 @@ mod tests {
         Target { access, ..Target::open(name, Vec::new()) }
     }
 
-    fn ask((portals, config): &(Vec<Portal>, Config), initiator: &str, local: &str) -> String {
+    fn ask(config: &(Vec<Portal>, Config), initiator: &str, local: &str) -> String {
+        ask_for(config, initiator, local, 8192)
+    }
+
+    /// All parts of the answer to an initiator that takes PDUs of so many bytes.
+    fn ask_for(
+        (portals, config): &(Vec<Portal>, Config),
+        initiator: &str,
+        local: &str,
+        segment_max: usize,
+    ) -> String {
         let local: SocketAddr = local.parse().expect("an address");
         let requester = SendTargetsRequester { initiator, address: local.ip(), local };
         let (mut all, mut from) = (Vec::new(), Some(0));
         while let Some(place) = from {
-            let (part, next) = describe(visible(config, &requester, place), portals, &requester);
-            assert!(part.len() < PART_BYTES + 1024 && next.is_none_or(|next| next > place));
+            let targets = visible(config, &requester, place);
+            let (part, next) = describe(targets, portals, &requester, segment_max);
+            assert!(
+                part.len() <= segment_max.clamp(128, PART_BYTES_MAX) && next.is_none_or(|next| next > place)
+            );
             all.extend(part);
             from = next;
         }
@@ -127,12 +143,17 @@ mod tests {
     fn a_long_list_is_told_in_parts_of_bounded_length() {
         let name = |number: usize| format!("iqn.2026-11.example:store-{number:05}");
         let hidden = |number: usize| if number.is_multiple_of(2) { &[][..] } else { &["iqn.them"][..] };
-        let targets = (0..6000).map(|number| target(&name(number), hidden(number))).collect();
-        let seen = ask(&config(vec![portal("192.0.2.7:3260", 1)], targets), "iqn.me", "192.0.2.7:3260");
-        let expected = (0..6000)
+        let targets = (0..8000).map(|number| target(&name(number), hidden(number))).collect();
+        let config = config(vec![portal("192.0.2.7:3260", 1)], targets);
+        let expected = (0..8000)
             .step_by(2)
             .map(|number| format!("TargetName={}\nTargetAddress=192.0.2.7:3260,1\n", name(number)));
-        assert!(seen.len() > 3 * PART_BYTES && seen == expected.collect::<String>());
+        let expected = expected.collect::<String>();
+        assert!(expected.len() > PART_BYTES_MAX);
+        for segment_max in [1, 512, 8192, PART_BYTES_MAX, 16 << 20] {
+            let seen = ask_for(&config, "iqn.me", "192.0.2.7:3260", segment_max);
+            assert!(seen == expected, "in PDUs of {segment_max} bytes");
+        }
     }
 
     fn config(portals: Vec<Portal>, targets: Vec<Target>) -> (Vec<Portal>, Config) {

@@ -37,7 +37,7 @@ fn the_document_about_security_has_the_figures_of_the_code() {
         ("memory for one of them, besides the answer to SendTargets", kib(DISCOVERY_MEMORY_BYTES_MAX)),
         (
             "part of that answer that is kept until it is sent, however many targets there are",
-            kib(directory::PART_BYTES),
+            kib(directory::PART_BYTES_MAX),
         ),
         ("commands in its window", SessionConfig::DISCOVERY_WINDOW.to_string()),
         (

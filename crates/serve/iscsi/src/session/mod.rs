@@ -258,7 +258,9 @@ impl Session {
                 Event::DataFailed { task, fault } => self.data_failed(task, fault),
                 Event::TaskManagement(request) => management::start(self, request),
                 Event::LogoutPending { logout } => management::quiesce_connection(self, logout),
-                Event::SendTargets { connection, which, from } => self.send_targets(connection, &which, from),
+                Event::SendTargets { connection, which, from, segment_max } => {
+                    self.send_targets(connection, &which, from, segment_max);
+                }
                 Event::TaskGone { task } => drop(self.forget(task)),
                 Event::TransmitReady { connection } => self.wake(connection),
                 Event::Acknowledged(receipt) => self.note_told(receipt),

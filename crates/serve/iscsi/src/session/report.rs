@@ -16,7 +16,13 @@ use server::{AUDIT, SessionInfo, Traffic};
 const KEYS_OF_A_LINE: usize = 3;
 
 impl Session {
-    pub(super) fn send_targets(&mut self, id: ConnectionId, which: &TextQuery, from: usize) {
+    pub(super) fn send_targets(
+        &mut self,
+        id: ConnectionId,
+        which: &TextQuery,
+        from: usize,
+        segment_max: usize,
+    ) {
         let Some((address, local)) = self.link(id).map(|link| (link.peer.ip(), link.local)) else { return };
         let config = self.context.config();
         let requester = SendTargetsRequester { initiator: &self.identity.initiator, address, local };
@@ -29,7 +35,7 @@ impl Session {
                 TextQuery::All | TextQuery::Own => true,
                 TextQuery::One(name) => target.name.eq_ignore_ascii_case(name),
             });
-        let (text, next) = directory::describe(wanted, &self.context.portals(), &requester);
+        let (text, next) = directory::describe(wanted, &self.context.portals(), &requester, segment_max);
         self.machine.text_reply(id, text, next);
         self.wake(id);
     }

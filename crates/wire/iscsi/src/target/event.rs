@@ -61,6 +61,8 @@ pub enum Event {
         which: TextQuery,
         /// Where this part of the list begins: 0, or as the reply to the previous part says.
         from: usize,
+        /// The longest part that the requester takes in one PDU, in bytes.
+        segment_max: usize,
     },
     /// A task known to the driver ended without a response: its connection is gone. Release its resources.
     TaskGone {

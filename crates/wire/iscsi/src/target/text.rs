@@ -100,7 +100,8 @@ impl Session {
         }
         if let Some((which, from)) = exchange.rest.take() {
             exchange.asked = Some((*request, Vec::new(), which.clone()));
-            return self.events.push_back(Event::SendTargets { connection: id, which, from });
+            let segment_max = connection.peer_segment_max as usize;
+            return self.events.push_back(Event::SendTargets { connection: id, which, from, segment_max });
         }
         match exchange.incoming.add(data, request.continues) {
             Ok(None) => connection.ask_for_more(request),
@@ -137,8 +138,9 @@ impl Session {
         }
         match query {
             Some(which) => {
+                let segment_max = (connection.peer_segment_max as usize).saturating_sub(reply.len());
                 connection.text.asked = Some((*request, reply, which.clone()));
-                self.events.push_back(Event::SendTargets { connection: id, which, from: 0 });
+                self.events.push_back(Event::SendTargets { connection: id, which, from: 0, segment_max });
             }
             None => connection.reply(request, reply),
         }
