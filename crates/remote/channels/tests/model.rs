@@ -10,10 +10,10 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use block::Losses;
+use block::{BlockSize, Blocks, Geometry, Losses, Null};
 use channels::{
-    Channels, Claim, Connected, Content, Failed, Kind, Link, Loss, Name, Part, Request, Settings, Transport,
-    Writers,
+    Channels, Claim, Connected, Content, Failed, JournalFile, Kind, Link, Loss, Name, Owner, Part,
+    ReplayRule, Request, Settings, Transport, Writers,
 };
 use reactor::{Alone, block_on, now, sleep, sleep_until, spawn, timeout, yield_now};
 
@@ -846,6 +846,44 @@ fn a_comparison_finds_no_loss_where_there_was_none() {
             channels.leave();
         });
     }
+}
+
+/// The start of the server that the header of a journal file names: behind four numbers and that of the boot.
+fn start_in(path: &std::path::Path) -> Option<u128> {
+    let page = std::fs::read(path).expect("a file");
+    let at = page.windows(8).position(|bytes| bytes == CAPACITY.to_le_bytes()).expect("a header") + 48;
+    let has_start = page[at] == 1;
+    has_start.then(|| u128::from_le_bytes(page[at + 4..at + 20].try_into().expect("16 bytes")))
+}
+
+const CAPACITY: u64 = 65_543;
+
+/// What a server has lost is compared and not written again, since several hosts write. Until a flush has told of it, the file must not say
+/// that the server has what it holds: the next process would take the difference for another host's writes.
+#[test]
+fn a_journal_file_names_the_start_of_the_server_against_which_it_was_verified() {
+    block_on(Alone::exact_virtual_time(), async {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("journal");
+        let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(2048), physical_exponent: 0 };
+        let owner =
+            Owner { identity: "disk".to_owned(), bytes: 1 << 20, start: Some(0), writers: Writers::Several };
+        let file =
+            JournalFile::recovered(&path, ReplayRule::Auto, CAPACITY, &owner, &Null::new(geometry)).await;
+        let world = World::new(23, Fencing::ByAnyPath, Duration::ZERO);
+        let several = Run { fencing: Fencing::ByAnyPath, writers: Writers::Several, ..OF_OTHERS };
+        let channels = opened(&world, 23, &several).await;
+        channels.keep_in(file.expect("a new file"));
+        channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+        world.restart();
+        let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
+        wire.lose(Loss::Ended("reset by the server".to_owned()), Duration::ZERO);
+        assert_eq!(channels.ask(Asked::Read(0..4)).await, Ok(vec![0; 4]), "lost");
+        assert_eq!(start_in(&path), Some(0), "it does not have what the file holds");
+        assert_eq!(channels.ask(Asked::Flush).await, Err(Failed::WritesLost));
+        assert_eq!(start_in(&path), Some(1 << 64), "the file holds nothing");
+        channels.leave();
+    });
 }
 
 /// Three channels. The handshake of one is answered before the disk loses what no flush has covered, and its answer arrives after another
