@@ -185,7 +185,10 @@ pub fn listen_address(text: &str, usual: Option<u16>) -> Result<SocketAddr, BadA
         None if port.is_empty() => usual,
         None => None,
     };
-    numeric_address(address, port.ok_or_else(form)?)
+    numeric_address(address, port.ok_or_else(form)?).map_err(|wrong| match wrong {
+        BadAddress::Form(_) => form(),
+        wrong => wrong,
+    })
 }
 
 /// The addresses of a host that is given by a name, by an IPv4 address or by an IPv6 address without brackets. A name is
