@@ -305,7 +305,7 @@ fn guesses_at_a_secret_are_put_off_and_the_user_comes_in_from_elsewhere() {
     assert_eq!(answers[0], LoginStatus::AuthenticationFailure);
     // Once, however many lines about these logins were left out.
     let lockout = line_with(&server, "locked out after wrong secrets");
-    assert!(lockout.contains("seconds=1") && lockout.contains("user=alice"), "{lockout}");
+    assert!(lockout.contains("seconds=1") && lockout.contains("user=\"alice\""), "{lockout}");
     assert_eq!(server.log().matches("locked out").count(), 1);
     // The right secret from another address, and another user's from this one.
     let url = format!("{}?source=127.0.0.2&initiator=iqn.2026-01.com.example:peer", server.url("disk"));

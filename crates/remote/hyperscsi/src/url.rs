@@ -320,6 +320,9 @@ mod tests {
         assert_eq!(url.options.key_file.as_deref(), Some("/k".as_ref()));
         assert_eq!((url.options.cipher, url.options.name.as_str()), (Cipher::ChaCha20Poly1305, "me"));
         assert_eq!(Url::of_target("hyperscsi://eth0/x").expect("a target").1, None);
+
+        let url = Url::parse("hyperscsi+udp://[fe80::1%25eth0]/x/0").expect("a link-local address");
+        assert_eq!(url.to_string(), "hyperscsi+udp://[fe80::1%eth0]:5674/x/0");
     }
 
     #[test]
@@ -331,6 +334,7 @@ mod tests {
         assert_eq!(error("hyperscsi://eth0/x"), "the URL names no LUN: add one, as in hyperscsi://eth0/x/0");
         assert_eq!(error("hyperscsi://eth0+/x/0"), "\"\" is no name of an interface");
         assert_eq!(error("hyperscsi+udp://h:0/x/0"), "\"h:0\" is no host with a port from 1 to 65535");
+        assert!(error("hyperscsi+udp://[fe80::1]/x/0").ends_with("give the interface, as in fe80::1%eth0"));
         assert_eq!(
             error("hyperscsi://e/x y/0"),
             "\"x y\" is no name of a target: it has letters, digits and .:-_ only"

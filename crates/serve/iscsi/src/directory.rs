@@ -163,6 +163,15 @@ mod tests {
     }
 
     #[test]
+    fn the_zone_of_an_address_is_this_machines_and_not_told() {
+        let told = "TargetName=iqn.t\nTargetAddress=[fe80::1]:3260,1\n";
+        for listen in ["[fe80::1%2]:3260", "[::]:3260"] {
+            let config = config(vec![portal(listen, 1)], vec![target("iqn.t", &[])]);
+            assert_eq!(ask(&config, "iqn.me", "[fe80::1%2]:3260"), told, "{listen}");
+        }
+    }
+
+    #[test]
     fn hidden_targets_do_not_leak() {
         let config = config(
             vec![portal("127.0.0.1:3260", 1)],

@@ -591,3 +591,24 @@ const BURST: u32 = 16;
 /// After an error of an interface nothing is tried for so long.
 const OPEN_PAUSE: Duration = Duration::from_millis(100);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interfaces_with_one_link_local_address_are_portals_apart() {
+        let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let portal = |listen| Portal {
+            front_end: "test",
+            listen: address(listen).into(),
+            tag: 1,
+            advertise: None,
+            stream: StreamOptions::default(),
+        };
+        let took_in = |listen, local| portal(listen).took_in(address(local));
+        assert!(took_in("[fe80::1%2]:3260", "[fe80::1%2]:3260"));
+        assert!(!took_in("[fe80::1%2]:3260", "[fe80::1%3]:3260"));
+        assert!(took_in("[::]:3260", "[fe80::1%3]:3260") && took_in("10.0.0.1:1", "[::ffff:10.0.0.1]:1"));
+    }
+}
