@@ -108,8 +108,8 @@ fn a_server_is_reached_at_a_link_local_address_with_its_interface() {
     link.client(LINERATE, &["copy", export, &back.display().to_string()]).expect_success();
     assert!(std::fs::read(&image).expect("the image") == std::fs::read(&back).expect("the copy"));
     // The server's interface means nothing to its hosts.
-    let found = link.client(LINERATE, &["discover", "fe80::5%veth1"]).expect_success();
-    assert!(found.contains("[fe80::5") && !found.contains("veth0"), "{found}");
+    let found = link.client(LINERATE, &["discover", "--luns", "fe80::5%veth1"]).expect_success();
+    assert!(found.contains("[fe80::5%veth1]:3260") && found.contains("8MiB"), "{found}");
     if installed(&["iscsi-ls"]) {
         let listed = link.client("iscsi-ls", &["-s", "iscsi://[fe80::5%veth1]:3260/"]);
         assert!(listed.said.contains("iqn.2026-01.io.linerate:disk"), "{}", listed.said);

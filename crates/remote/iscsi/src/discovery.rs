@@ -6,7 +6,7 @@ use crate::error::{CommandError, OpenError};
 use crate::login::Random;
 use crate::open::Connector;
 use crate::settings::Settings;
-use crate::url::Portal;
+use crate::url::{Portal, on_link};
 
 /// A discovered target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,14 @@ pub async fn discover(
         Err(_) => session.inner().give_up(),
     }
     let text = answered.map_err(|error| OpenError::Command { name: "SendTargets", error })?;
-    targets(&text).ok_or(OpenError::Nonsense("SendTargets"))
+    let mut targets = targets(&text).ok_or(OpenError::Nonsense("SendTargets"))?;
+    // A target tells link-local addresses without a zone, which differs from machine to machine.
+    if let Some(zone) = portal.zone() {
+        for address in targets.iter_mut().flat_map(|target| &mut target.addresses) {
+            *address = on_link(address, Some(&zone)).into_owned();
+        }
+    }
+    Ok(targets)
 }
 
 /// A TargetName begins a target; the TargetAddresses until the next belong to it.

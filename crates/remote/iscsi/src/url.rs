@@ -5,6 +5,7 @@
 //! target's name, in values, and in the secret; the first `%` of `user%secret` is what separates the two.
 //! Discovery asks a portal, which is the same without a target: `iscsi://[user[%secret]@]host[:port][/][?…]`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -174,12 +175,12 @@ impl Portal {
             SocketAddr::V6(asked) if asked.scope_id() != 0 => Some(asked.scope_id().to_string()),
             SocketAddr::V4(_) | SocketAddr::V6(_) => None,
         };
-        let inside = address.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-        let on_link = inside.and_then(|(host, rest)| {
-            Some(format!("[{}]{rest}", Ipv6Host::on_link(host, zone.as_deref()).ok()?))
-        });
-        let address = on_link.as_deref().unwrap_or(address);
-        portal(UrlPart { at: 0, text: address })
+        portal(UrlPart { at: 0, text: &on_link(address, zone.as_deref()) })
+    }
+
+    /// The interface that a link-local address names.
+    pub(crate) fn zone(&self) -> Option<String> {
+        Some(self.host.parse::<Ipv6Host>().ok()?.zone()?.to_owned())
     }
 
     /// The addresses behind the name ([`reactor::resolve`]).
@@ -244,6 +245,13 @@ fn account(part: UrlPart<'_>) -> Result<Credentials, UrlError> {
         return Err(user.after(user.text.len()).wrong(UrlProblem::EncodedUser));
     }
     Ok(Credentials { name: user.text.to_owned(), secret: Secret::new(secret.decoded()?.as_bytes()) })
+}
+
+/// An address that a peer behind this interface tells, `[IPv6]` and whatever follows it: with the interface, if it needs one.
+pub(crate) fn on_link<'a>(address: &'a str, zone: Option<&str>) -> Cow<'a, str> {
+    let inside = address.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let host = inside.and_then(|(host, rest)| Some((Ipv6Host::on_link(host, Some(zone?)).ok()?, rest)));
+    host.map_or(Cow::Borrowed(address), |(host, rest)| Cow::Owned(format!("[{host}]{rest}")))
 }
 
 fn portal(part: UrlPart<'_>) -> Result<Portal, UrlError> {
