@@ -255,17 +255,16 @@ const RAID_MUTATIONS: &[Mutation] = &[
         name: "lost-unrecorded",
         what: "the list of lost blocks is not recorded with how far a rebuild is",
         file: "crates/storage/raid/src/members.rs",
-        from: "(MemberStates { members, lost: self.lost.lock().recorded() }, number)",
-        to: "(MemberStates { members, lost: LostBlocks::default() }, number)",
+        from: "let lost = self.lost.lock().recorded();",
+        to: "let lost = LostBlocks::default();",
     },
     Mutation {
         name: "lost-acknowledged",
         what: "a write of a lost block is acknowledged before a record has the block off the list",
         file: "crates/storage/raid/src/write.rs",
         from: "protected.finish();
-        self.members.settle_healed().await",
-        to: "protected.finish();
-        Ok(())",
+        self.members.settle_healed().await?;",
+        to: "protected.finish();",
     },
     Mutation {
         name: "lost-replayed",
@@ -287,6 +286,27 @@ const RAID_MUTATIONS: &[Mutation] = &[
         file: "crates/storage/raid/src/read.rs",
         from: "if self.is_unsynced(piece.stripe) && !self.profile.read_only {",
         to: "if self.is_unsynced(piece.stripe) && self.profile.read_only {",
+    },
+    Mutation {
+        name: "comeback-of-a-cleared-bit",
+        what: "a bit of the write-intent bitmap is cleared before a member that has failed is noted to miss its region",
+        file: "crates/storage/raid/src/intent.rs",
+        from: "let regions = state.regions.keys().chain(&state.unsynced).copied().collect();",
+        to: "let regions = state.unsynced.iter().copied().collect();",
+    },
+    Mutation {
+        name: "comeback-without-a-note",
+        what: "a write of a region that a failed member misses begins before the bit of that is on stable storage",
+        file: "crates/storage/raid/src/intent.rs",
+        from: "let is_on_disk = self.state.lock().missed.on_disk.contains(&number);",
+        to: "let is_on_disk = true;",
+    },
+    Mutation {
+        name: "comeback-read-too-early",
+        what: "a member that comes back counts as rebuilt in a region that it has missed",
+        file: "crates/storage/raid/src/intent.rs",
+        from: "!state.missed.is_tracking || state.missed.regions.contains(&(stripe / self.region_stripes))",
+        to: "!state.missed.is_tracking || stripe > self.stripes()",
     },
 ];
 
@@ -370,7 +390,8 @@ impl Mutation {
             command
         };
         process::succeed(cargo(&["--no-run"])).context("building the mutant")?;
-        let found = cargo(&["--", "lost::", "model_of_bad_sectors"]).status().context("the mutant")?;
+        let scenes = ["--", "lost::", "model_of_bad_sectors", "model_of_members_that_come_back"];
+        let found = cargo(&scenes).status().context("the mutant")?;
         if found.success() {
             println!("{}: not found", self.name);
             return Ok(Verdict::Fails);

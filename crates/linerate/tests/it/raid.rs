@@ -21,9 +21,13 @@ struct Machine {
 
 impl Machine {
     fn new() -> Option<Machine> {
+        Machine::with_disk("96MiB")
+    }
+
+    fn with_disk(size: &str) -> Option<Machine> {
         let nbd = free_port();
         let text = format!(
-            "[nbd]\nlisten = [\"127.0.0.1:{nbd}\"]\n[volume.disk]\nspec = \"file:{{state}}/disk?size=96MiB\"\n\
+            "[nbd]\nlisten = [\"127.0.0.1:{nbd}\"]\n[volume.disk]\nspec = \"file:{{state}}/disk?size={size}\"\n\
              [[nbd.export]]\nvolume = \"disk\"\n"
         );
         Server::configured(&text).map(|server| Machine { server, nbd })
@@ -126,6 +130,49 @@ fn a_set_over_three_machines_outlives_each_of_them_under_a_verified_load() {
     front.stop();
     machines[2].server.stop();
     machines[3].server.stop();
+}
+
+#[test]
+fn a_member_that_was_away_for_a_write_is_rebuilt_in_the_regions_that_it_missed() {
+    let machines: Option<Vec<Machine>> = (0..2).map(|_| Machine::with_disk("512MiB")).collect();
+    let Some(mut machines) = machines else { return };
+    let set = set_of("raid1", &[&machines[0], &machines[1]]);
+    linerate(&["raid", "create", &set]);
+    let mut front = serving(&set);
+    let vol = |front: &Server, order: &str| {
+        let control = front.state().join("control").display().to_string();
+        run(LINERATE, &["raid", order, "vol", "--control", &control])
+    };
+    let image = front.state().join("image");
+    write_patterned_file(&image, 4096);
+    let image = image.display().to_string();
+    for in_use in [true, false] {
+        let before = blocks(&machines[1]);
+        machines[1].server.kill();
+        linerate(&["copy", &image, &front.url("vol"), "--yes"]);
+        until("what the member misses is noted", || vol(&front, "status").said.contains("misses are noted"));
+        if !in_use {
+            front.kill();
+        }
+        machines[1].server.restart();
+        match in_use {
+            true => {
+                let said = vol(&front, "assemble").expect_success();
+                assert!(said.contains("is there again"), "{said}");
+            }
+            false => front.restart(),
+        }
+        until("it is in sync", || vol(&front, "status").said.contains(": healthy"));
+        // One region of 64 MiB, and some records.
+        let written = (blocks(&machines[1]) - before) / 2048;
+        assert!(written < 80, "{written} MiB were written");
+    }
+    machines[0].server.kill();
+    let copied = front.state().join("copied").display().to_string();
+    linerate(&["read", &front.url("vol"), "--length", "4KiB", "--output", &copied]);
+    assert!(std::fs::read(&image).expect("data") == std::fs::read(&copied).expect("data"), "{}", front.log());
+    front.stop();
+    machines[1].server.stop();
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use block::{BlockDevice, Blocks, DeviceError, Durability, Extent, Geometry, Lock, Slice};
 
+use crate::MemberState;
 use crate::members::{Member, Members, certain_losses};
 use crate::operations::{all, first_error};
 
@@ -112,6 +113,25 @@ impl Area {
     /// The devices of the copies.
     pub(crate) fn devices(&self) -> Vec<Arc<dyn BlockDevice>> {
         self.copies.lock().in_use.iter().map(|copy| Arc::clone(&copy.device)).collect()
+    }
+
+    /// The devices of the copies whose members are in sync; of all copies if there is none. What a member has that was away is old.
+    pub(crate) fn current_devices(&self) -> Vec<Arc<dyn BlockDevice>> {
+        let states = self.members.states();
+        let copies = self.copies.lock();
+        let is_in_sync = |copy: &&Copy| {
+            let state = copy.member.as_ref().and_then(|member| states.members.get(member.index));
+            state.is_none_or(|state| *state == MemberState::InSync)
+        };
+        let current: Vec<_> =
+            copies.in_use.iter().filter(is_in_sync).map(|copy| Arc::clone(&copy.device)).collect();
+        drop(copies);
+        if current.is_empty() { self.devices() } else { current }
+    }
+
+    /// The members of the set.
+    pub(crate) fn members(&self) -> &Members {
+        &self.members
     }
 
     /// Number of copies whose members are still in the set.

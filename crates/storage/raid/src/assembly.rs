@@ -13,7 +13,7 @@ use crate::members::Members;
 use crate::merge::{WRITES_MAX, WaitingWrites};
 use crate::operations::Operations;
 use crate::set::{Protection, Set};
-use crate::{Layout, Level, MemberDevice, MemberStates, MetadataStore};
+use crate::{Layout, Level, MemberDevice, MemberState, MemberStates, MetadataStore};
 
 /// What protects a set from writes that a crash has cut in two.
 #[derive(Clone)]
@@ -47,6 +47,17 @@ pub enum Origin {
     NewOfZeros,
 }
 
+/// What is known of what members that are not in sync have missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missed {
+    /// All members were in sync when the set was used last: they have missed nothing yet.
+    Nothing,
+    /// The second bitmap has it: members that are rebuilt lack no other regions.
+    Noted,
+    /// Nothing is known: members that are rebuilt are so as a whole.
+    Unknown,
+}
+
 /// What a set is made of.
 pub struct Assembly {
     /// The layout, as it was when the set was made.
@@ -65,6 +76,8 @@ pub struct Assembly {
     pub nonce: u64,
     /// Memory for buffers of stripes in flight, in bytes. At least two stripes are in flight whatever it is.
     pub memory_bytes: u64,
+    /// What is known of what members that are not in sync have missed.
+    pub missed: Missed,
     /// Assemble even if data may be wrong: a member lacks, and parity may not fit.
     pub accepts_wrong_data: bool,
     /// Times reads.
@@ -231,7 +244,8 @@ pub(crate) async fn assemble(assembly: Assembly) -> Result<RaidDevice, AssemblyE
         }
         ProtectionAreas::Bitmap { copies, region_stripes } => {
             let may_refuse = !assembly.accepts_wrong_data;
-            let intent = open_bitmap(&set, &copies, region_stripes, origin, may_refuse).await?;
+            let intent =
+                open_bitmap(&set, &copies, region_stripes, origin, may_refuse, assembly.missed).await?;
             set.protection = Protection::Intent(intent);
         }
     }
@@ -389,7 +403,12 @@ pub async fn obstacle(
         ProtectionAreas::Bitmap { copies, region_stripes }
             if layout.has_parity() && states.lacking().contains(&true) && !accepts_wrong_data =>
         {
-            let devices = used_devices(copies);
+            let in_sync = |copy: &&AreaCopy| {
+                copy.member.is_none_or(|member| states.members.get(member) == Some(&MemberState::InSync))
+            };
+            let current: Vec<_> =
+                copies.iter().filter(in_sync).map(|copy| Arc::clone(&copy.device)).collect();
+            let devices = if current.is_empty() { used_devices(copies) } else { current };
             let regions = crate::intent::noted(&devices, *region_stripes, layout.stripes()).await;
             (regions > 0).then_some(AssemblyError::DataMayBeWrong { regions })
         }
@@ -436,6 +455,7 @@ async fn open_bitmap(
     region_stripes: u64,
     origin: Origin,
     may_refuse: bool,
+    missed: Missed,
 ) -> Result<Arc<Intent>, AssemblyError> {
     let area = area(set, copies, "bitmap")?;
     let region_stripes = region_stripes.max(1);
@@ -451,14 +471,31 @@ async fn open_bitmap(
             if set.layout.has_parity() && lacking.contains(&true) && regions > 0 && may_refuse {
                 return Err(AssemblyError::DataMayBeWrong { regions });
             }
+            let is_noted = match missed {
+                Missed::Nothing => false,
+                Missed::Noted => intent.load_missed().await,
+                Missed::Unknown => {
+                    intent.miss_all();
+                    false
+                }
+            };
             set.members.started().await?;
             // An earlier run may have left writes in the cache of a member's server, whose loss this run would not notice. They are
             // on stable storage before they are copied to other members.
             set.members.flush().await?;
             intent.write_all().await?;
+            match missed {
+                Missed::Noted if is_noted => set.members.rebuild_in_part(),
+                Missed::Noted => set.members.record_missed(false).await?,
+                Missed::Nothing | Missed::Unknown => {}
+            }
         }
-        Origin::New => intent.format(true).await?,
-        Origin::NewOfZeros => intent.format(false).await?,
+        Origin::New | Origin::NewOfZeros => {
+            if set.members.states().lacking().contains(&true) {
+                intent.miss_all();
+            }
+            intent.format(origin == Origin::New).await?;
+        }
     }
     Ok(Arc::new(intent))
 }

@@ -39,6 +39,8 @@ pub struct Status {
     /// Of each member, how many blocks were not what their checksums say when they were read, since it is a member here. They
     /// were read by the others and written anew where that was possible.
     pub wrong_blocks: Vec<u64>,
+    /// Regions that members not in sync have missed, if the superblocks say that they are noted: such a member lacks no others.
+    pub missed_regions: Option<u64>,
     /// Regions that may differ since a crash, and are to be synchronised.
     pub unsynced_regions: u64,
     /// Of each member, how many blocks it does not have, because nothing could tell them when it was rebuilt or synchronised. They are read by
@@ -81,6 +83,10 @@ impl RaidDevice {
             is_journal_on_device: matches!(&self.set.protection, Protection::Journal(journal) if journal.is_on_device()),
             wrong_blocks: self.set.members.wrong_blocks(),
             unsynced_regions,
+            missed_regions: match &self.set.protection {
+                Protection::Intent(intent) => intent.missed_regions(),
+                Protection::Journal(_) | Protection::Nothing => None,
+            },
             lost_blocks: self.set.members.lost_blocks(),
             is_lost_list_full: self.set.members.is_lost_list_full(),
         }
@@ -90,8 +96,13 @@ impl RaidDevice {
     pub fn fail(&self, member: usize) -> Pending<'_, ()> {
         Box::pin(async move {
             self.check_member(member)?;
+            let had_failed = self.set.members.present(member).is_none();
             if !self.set.members.fail_by_hand(member).await? {
                 return Err(DeviceError::Unsupported);
+            }
+            // Whoever takes a member out does not expect it back.
+            if let (Protection::Intent(intent), false) = (&self.set.protection, had_failed) {
+                intent.forget_missed().await?;
             }
             match &self.set.protection {
                 Protection::Journal(journal) => journal.area().release_failed(),
@@ -112,7 +123,26 @@ impl RaidDevice {
         device: impl Into<MemberDevice>,
         area: Option<Arc<dyn BlockDevice>>,
     ) -> Pending<'_, ()> {
-        let device = device.into();
+        self.put_in_place(member, device.into(), area, false)
+    }
+
+    /// The same with the device that had failed, which lacks only what the second bitmap has ([`Records::readd`](crate::disks::Records::readd)).
+    pub fn readd(
+        &self,
+        member: usize,
+        device: impl Into<MemberDevice>,
+        area: Option<Arc<dyn BlockDevice>>,
+    ) -> Pending<'_, ()> {
+        self.put_in_place(member, device.into(), area, true)
+    }
+
+    fn put_in_place(
+        &self,
+        member: usize,
+        device: MemberDevice,
+        area: Option<Arc<dyn BlockDevice>>,
+        is_readded: bool,
+    ) -> Pending<'_, ()> {
         Box::pin(async move {
             self.check_member(member)?;
             if device.summed().is_some() != self.set.has_sums {
@@ -126,7 +156,7 @@ impl RaidDevice {
                 return Err(DeviceError::OutOfRange);
             }
             let set = Arc::clone(&self.set);
-            self.set.operations.run(set.replace(member, device, area)).await
+            self.set.operations.run(set.replace(member, device, area, is_readded)).await
         })
     }
 
@@ -165,6 +195,7 @@ impl RaidDevice {
     pub fn settle(&self, known: u64) -> Pending<'_, u64> {
         Box::pin(async move {
             let Protection::Intent(intent) = &self.set.protection else { return Ok(0) };
+            intent.secure_missed().await?;
             let (begun, is_noted) = intent.activity();
             if begun == known && is_noted {
                 self.set.members.check_service()?;

@@ -12,6 +12,18 @@
 //!                          32  a bit for each region, the lowest first
 //! ```
 //!
+//! The second half of the area has a second bitmap, if it has room: the regions that members which are not in sync have missed. It is
+//! written while there is such a member, and the numbers of its blocks count on from the first half. The superblock says whether it has
+//! all of them, for members of which generation. A member that comes back lacks these regions, and no others.
+//!
+//! ```text
+//!   a member fails ──► tracking: missed = all bits of the first bitmap, and each region that is written from then on
+//!        settle ─────► the second bitmap is on stable storage ──► the superblock says so ──► each bit before its write
+//!   all in sync ─────► the superblock does not say so any more ──► no tracking
+//! ```
+//!
+//! Before tracking begins no bit of the first bitmap is cleared, so that nothing is forgotten between a failure and its first look.
+//!
 //! Numbers are little endian. A block that is torn or of another region size says that every region may differ.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +31,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use block::{BlockDevice, Buffer, DeviceError, Extent, Lock, Slice};
+use block::{BlockDevice, Blocks, Buffer, DeviceError, Extent, Lba, Lock, Slice};
 use crc_fast::crc32_iscsi;
 
 use crate::area::{Area, AreaCopy};
@@ -59,7 +71,25 @@ struct State {
     flushes: u64,
     /// Writes that have begun.
     begun: u64,
+    missed: Missed,
 }
+
+/// What members that are not in sync have missed.
+#[derive(Default)]
+struct Missed {
+    is_tracking: bool,
+    /// What was missed before is not known: nothing is noted until all members are in sync.
+    is_unknown: bool,
+    regions: BTreeSet<u64>,
+    /// Those whose bits are on stable storage.
+    on_disk: BTreeSet<u64>,
+    /// The superblock says that all of them are on stable storage, or will.
+    is_noting: bool,
+    is_noted: bool,
+}
+
+/// What excludes a change of what the superblock says of the second bitmap.
+const NOTING: Extent = Extent { lba: Lba(u64::MAX - 1), blocks: Blocks(1) };
 
 #[derive(Default)]
 struct Region {
@@ -118,8 +148,8 @@ impl Intent {
 
     /// Reads the bitmap of before the assembly. Nothing is written.
     pub(crate) async fn load(&self) {
-        let (devices, stripes) = (self.area.devices(), self.stripes());
-        let found = load(&devices, self.region_stripes, stripes).await;
+        let (devices, stripes) = (self.area.current_devices(), self.stripes());
+        let found = load(&devices, 0, self.region_stripes, stripes).await;
         self.state.lock().unsynced.extend(found);
     }
 
@@ -128,7 +158,7 @@ impl Intent {
         for block in 0..self.regions().div_ceil(self.bits()) {
             self.write(block).await?;
         }
-        Ok(())
+        self.write_all_missed().await
     }
 
     /// Adds a copy, of a member that was replaced; ends once it is as good as the others.
@@ -138,7 +168,7 @@ impl Intent {
             let _turn = self.writing.exclude(Extent::new(block, 1)).await;
             self.write(block).await?;
         }
-        Ok(())
+        self.write_all_missed().await
     }
 
     /// The area.
@@ -178,6 +208,7 @@ impl Intent {
     /// The region that begins with this stripe is synchronised, and that is on stable storage.
     pub(crate) fn synchronised(&self, stripe: u64) {
         let mut state = self.state.lock();
+        self.track(&mut state);
         let (region, last) = (stripe / self.region_stripes, state.flushes);
         state.unsynced.remove(&region);
         state.synced.remove(region * self.region_stripes..(region + 1) * self.region_stripes);
@@ -203,7 +234,7 @@ impl Intent {
     /// Notes a write of these stripes; ends once that is on stable storage.
     pub(crate) async fn begin(self: &Arc<Self>, stripes: RangeInclusive<u64>) -> Result<Marked, DeviceError> {
         let regions = stripes.start() / self.region_stripes..=stripes.end() / self.region_stripes;
-        let mut missing = Vec::new();
+        let (mut missing, mut missed) = (Vec::new(), Vec::new());
         {
             let mut state = self.state.lock();
             state.begun += 1;
@@ -216,6 +247,13 @@ impl Intent {
                     missing.push(number);
                 }
             }
+            self.track(&mut state);
+            if state.missed.is_tracking {
+                state.missed.regions.extend(regions.clone());
+                if state.missed.is_noting {
+                    missed.extend(regions.clone().filter(|number| !state.missed.on_disk.contains(number)));
+                }
+            }
         }
         let marked = Marked { intent: Arc::clone(self), regions };
         for number in missing {
@@ -226,7 +264,129 @@ impl Intent {
                 self.write(block).await?;
             }
         }
+        for number in missed {
+            let block = number / self.bits();
+            let _turn = self.writing.exclude(Extent::new(self.half() + block, 1)).await;
+            let is_on_disk = self.state.lock().missed.on_disk.contains(&number);
+            if !is_on_disk {
+                self.write_missed(block).await?;
+            }
+        }
         Ok(marked)
+    }
+
+    /// The block with which the second bitmap begins.
+    fn half(&self) -> u64 {
+        self.area.blocks() / 2
+    }
+
+    fn has_second(&self) -> bool {
+        self.regions().div_ceil(self.bits()) <= self.half()
+    }
+
+    /// Begins to track what a member misses that has failed since the last look. What it had not on stable storage then has its bit yet.
+    fn track(&self, state: &mut State) {
+        if !state.missed.is_tracking && self.area.members().is_one_lacking() {
+            let regions = state.regions.keys().chain(&state.unsynced).copied().collect();
+            state.missed = Missed { is_tracking: true, regions, ..Missed::default() };
+        }
+    }
+
+    /// Members that are not in sync have missed nobody knows what.
+    pub(crate) fn miss_all(&self) {
+        let regions = (0..self.regions()).collect();
+        self.state.lock().missed =
+            Missed { is_tracking: true, is_unknown: true, regions, ..Missed::default() };
+    }
+
+    /// Reads what members have missed before the assembly, behind [`Intent::load`]. False if there is no second bitmap.
+    pub(crate) async fn load_missed(&self) -> bool {
+        if !self.has_second() {
+            self.miss_all();
+            return false;
+        }
+        let devices = self.area.current_devices();
+        let mut regions = load(&devices, self.half(), self.region_stripes, self.stripes()).await;
+        let mut state = self.state.lock();
+        regions.extend(&state.unsynced);
+        state.missed =
+            Missed { is_tracking: true, is_noting: true, is_noted: true, regions, ..Missed::default() };
+        true
+    }
+
+    /// Regions that members not in sync have missed, if that outlives the set.
+    pub(crate) fn missed_regions(&self) -> Option<u64> {
+        let state = self.state.lock();
+        state.missed.is_noted.then_some(state.missed.regions.len() as u64)
+    }
+
+    /// Whether a member that is not in sync may have missed something of the region of this stripe.
+    pub(crate) fn has_missed(&self, stripe: u64) -> bool {
+        let mut state = self.state.lock();
+        self.track(&mut state);
+        !state.missed.is_tracking || state.missed.regions.contains(&(stripe / self.region_stripes))
+    }
+
+    /// Has the superblock say what members that are not in sync have missed, and no more once all are in sync.
+    pub(crate) async fn secure_missed(&self) -> Result<(), DeviceError> {
+        let is_lacking = self.area.members().is_one_lacking();
+        {
+            let mut state = self.state.lock();
+            self.track(&mut state);
+            let missed = &state.missed;
+            let cannot_tell = missed.is_unknown || !self.has_second();
+            if !missed.is_tracking || is_lacking && cannot_tell {
+                return Ok(());
+            }
+        }
+        let _turn = self.writing.exclude(NOTING).await;
+        if !is_lacking {
+            self.area.members().record_missed(false).await?;
+            let mut state = self.state.lock();
+            match self.area.members().is_one_lacking() {
+                false => state.missed = Missed::default(),
+                // One has failed meanwhile: what was tracked until now is more than it has missed.
+                true => (state.missed.is_noting, state.missed.is_noted) = (false, false),
+            }
+            return Ok(());
+        }
+        if !self.state.lock().missed.is_noted {
+            self.state.lock().missed.is_noting = true;
+            self.write_all_missed().await?;
+        }
+        // Again each time: all members may have been in sync meanwhile, and the superblock says nothing any more.
+        self.area.members().record_missed(true).await?;
+        self.state.lock().missed.is_noted = true;
+        Ok(())
+    }
+
+    /// A member that was taken out by hand is rebuilt as a whole if it comes back.
+    pub(crate) async fn forget_missed(&self) -> Result<(), DeviceError> {
+        let _turn = self.writing.exclude(NOTING).await;
+        self.area.members().record_missed(false).await?;
+        self.miss_all();
+        Ok(())
+    }
+
+    async fn write_all_missed(&self) -> Result<(), DeviceError> {
+        if !self.state.lock().missed.is_noting || !self.has_second() {
+            return Ok(());
+        }
+        for block in 0..self.regions().div_ceil(self.bits()) {
+            let _turn = self.writing.exclude(Extent::new(self.half() + block, 1)).await;
+            self.write_missed(block).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes a block of the second bitmap.
+    async fn write_missed(&self, block: u64) -> Result<(), DeviceError> {
+        let range = block * self.bits()..(block + 1) * self.bits();
+        let numbers: Vec<u64> = self.state.lock().missed.regions.range(range).copied().collect();
+        let at = self.half() + block;
+        self.area.write(at, &self.encode(at, &numbers)).await?;
+        self.state.lock().missed.on_disk.extend(numbers);
+        Ok(())
     }
 
     /// A flush begins: the number to be given to [`Intent::flushed`].
@@ -240,13 +400,18 @@ impl Intent {
     pub(crate) async fn flushed(&self, flush: u64) {
         let is_idle = |region: &Region| region.writes == 0 && region.last + IDLE_FLUSHES <= flush;
         let block = {
-            let state = self.state.lock();
+            let mut state = self.state.lock();
+            self.track(&mut state);
             let idle = state.regions.iter().find(|(_, region)| is_idle(region)).map(|(number, _)| *number);
             let Some(idle) = idle else { return };
             idle / self.bits()
         };
         let _turn = self.writing.exclude(Extent::new(block, 1)).await;
-        self.state.lock().regions.retain(|number, region| number / self.bits() != block || !is_idle(region));
+        {
+            let mut state = self.state.lock();
+            self.track(&mut state);
+            state.regions.retain(|number, region| number / self.bits() != block || !is_idle(region));
+        }
         // If it cannot be written, the bits stay set, which is safe.
         let _ = self.write(block).await;
     }
@@ -267,6 +432,7 @@ impl Intent {
                 if state.begun != begun {
                     return;
                 }
+                self.track(&mut state);
                 let before = state.regions.len();
                 let is_open = |region: &Region| region.writes > 0 || region.last >= flush;
                 state.regions.retain(|number, region| number / self.bits() != block || is_open(region));
@@ -314,11 +480,16 @@ impl Intent {
 
 /// Of a set that is not assembled, how many regions may differ.
 pub(crate) async fn noted(devices: &[Arc<dyn BlockDevice>], region_stripes: u64, stripes: u64) -> u64 {
-    load(devices, region_stripes.max(1), stripes).await.len() as u64
+    load(devices, 0, region_stripes.max(1), stripes).await.len() as u64
 }
 
-/// The regions that one of the copies of a bitmap has; all regions of a block that none has.
-async fn load(devices: &[Arc<dyn BlockDevice>], region_stripes: u64, stripes: u64) -> BTreeSet<u64> {
+/// The regions that one of the copies of a bitmap has, which begins at block `from`; all regions of a block that none has.
+async fn load(
+    devices: &[Arc<dyn BlockDevice>],
+    from: u64,
+    region_stripes: u64,
+    stripes: u64,
+) -> BTreeSet<u64> {
     let mut all = BTreeSet::new();
     let Some(block_bytes) = devices.first().map(|device| device.geometry().block_size.bytes() as usize)
     else {
@@ -329,9 +500,10 @@ async fn load(devices: &[Arc<dyn BlockDevice>], region_stripes: u64, stripes: u6
         let mut found: Option<BTreeSet<u64>> = None;
         for device in devices {
             let buffer = Buffer::recycled(block_bytes);
-            let Ok(bytes) = device.read(Extent::new(block, 1), buffer).await else { continue };
-            if let Some(noted) = decode(&bytes, block, region_stripes) {
-                found.get_or_insert_default().extend(noted.range(..regions));
+            let Ok(bytes) = device.read(Extent::new(from + block, 1), buffer).await else { continue };
+            if let Some(noted) = decode(&bytes, from + block, region_stripes) {
+                let noted = noted.into_iter().map(|bit| block * bits + bit);
+                found.get_or_insert_default().extend(noted.filter(|region| *region < regions));
             }
         }
         all.extend(found.unwrap_or_else(|| (block * bits..((block + 1) * bits).min(regions)).collect()));
@@ -339,8 +511,8 @@ async fn load(devices: &[Arc<dyn BlockDevice>], region_stripes: u64, stripes: u6
     all
 }
 
-/// The regions of a block of a bitmap; `None` if it is none.
-fn decode(bytes: &[u8], block: u64, region_stripes: u64) -> Option<BTreeSet<u64>> {
+/// The bits of a block of a bitmap; `None` if it is none.
+fn decode(bytes: &[u8], block: u64, region_stripes: u64) -> Option<Vec<u64>> {
     let right = bytes.get(..4)? == MAGIC
         && bytes.get(4..8)? == crc32_iscsi(bytes.get(8..)?).to_le_bytes()
         && bytes.get(8..16)? == block.to_le_bytes()
@@ -348,7 +520,7 @@ fn decode(bytes: &[u8], block: u64, region_stripes: u64) -> Option<BTreeSet<u64>
         && bytes.get(24..32)? == region_stripes.to_le_bytes();
     let bits = bits(bytes.len());
     let is_set = |bit: &u64| bytes[FIXED_BYTES + (bit / 8) as usize] & 1 << (bit % 8) != 0;
-    right.then(|| (0..bits).filter(is_set).map(|bit| block * bits + bit).collect())
+    right.then(|| (0..bits).filter(is_set).collect())
 }
 
 /// Regions in a block of the bitmap.

@@ -40,7 +40,7 @@ mod write;
 
 pub use area::AreaCopy;
 pub use assembly::{
-    Assembly, AssemblyError, Origin, ProtectionAreas, has_journal, journal_blocks_min, newer_journal,
+    Assembly, AssemblyError, Missed, Origin, ProtectionAreas, has_journal, journal_blocks_min, newer_journal,
     obstacle,
 };
 pub use device::{RaidDevice, Status};

@@ -87,6 +87,8 @@ struct Slot {
     /// The same, if its blocks have checksums.
     summed: Option<Arc<Summed>>,
     state: MemberState,
+    /// Of a member that is rebuilt: it lacks only regions that the second bitmap has.
+    is_readded: bool,
     /// Of a member that is rebuilt: the stripes that are on its stable storage.
     secured: u64,
     /// Number of devices that have been in this slot.
@@ -141,7 +143,18 @@ impl Members {
             let device = member.map(|member| member.device());
             let secured = if let MemberState::Rebuilding { done } = state { done } else { 0 };
             let losses = device.as_ref().map_or(Losses::NONE, known_losses);
-            Slot { device, summed, state, secured, incarnation: 0, losses, latency_ns: 0, reads: 0 }
+            let is_readded = false;
+            Slot {
+                device,
+                summed,
+                state,
+                is_readded,
+                secured,
+                incarnation: 0,
+                losses,
+                latency_ns: 0,
+                reads: 0,
+            }
         };
         let slots: Vec<Slot> = devices.into_iter().zip(&states.members).map(slot).collect();
         // A member that was in sync and is missing has failed, which is to be recorded.
@@ -647,11 +660,43 @@ impl Members {
         self.recorded().await.map(|()| true)
     }
 
-    /// Puts a device in the slot of a failed member, to be rebuilt. False if that member has not failed.
+    /// Members that are rebuilt lack only regions that the second bitmap has.
+    pub(crate) fn rebuild_in_part(&self) {
+        for slot in self.slots.lock().iter_mut() {
+            slot.is_readded = matches!(slot.state, MemberState::Rebuilding { .. });
+        }
+    }
+
+    /// Whether the member is rebuilt, and lacks only regions that the second bitmap has.
+    pub(crate) fn is_readded(&self, index: usize) -> bool {
+        self.slots.lock().get(index).is_some_and(|slot| slot.is_readded)
+    }
+
+    /// Whether a member is not in sync.
+    pub(crate) fn is_one_lacking(&self) -> bool {
+        self.slots.lock().iter().any(|slot| slot.state != MemberState::InSync)
+    }
+
+    /// Records whether the second bitmap has all that members have missed.
+    pub(crate) async fn record_missed(&self, is_noted: bool) -> Result<(), DeviceError> {
+        let _turn = self.recording.exclude(Extent::new(0, 1)).await;
+        self.check_service()?;
+        let landing = self.landing();
+        let result = self.metadata.missed_is_noted(is_noted).await;
+        landing.end();
+        result.inspect_err(|error| {
+            self.leave_service();
+            let _ = self.note_ownership(*error);
+        })
+    }
+
+    /// Puts a device in the slot of a failed member, to be rebuilt; `is_readded` if it is the one that had failed, and lacks only regions
+    /// that the second bitmap has. False if that member has not failed.
     pub(crate) async fn replace(
         self: &Arc<Self>,
         index: usize,
         member: MemberDevice,
+        is_readded: bool,
     ) -> Result<bool, DeviceError> {
         {
             let mut slots = self.slots.lock();
@@ -664,9 +709,11 @@ impl Members {
             slot.device = Some(device);
             slot.summed = member.summed();
             slot.state = MemberState::Rebuilding { done: 0 };
+            slot.is_readded = is_readded;
             (slot.secured, slot.latency_ns) = (0, 0);
             slot.incarnation += 1;
-            {
+            // One that is added again has lost what it had lost, until that is rebuilt or written.
+            if !is_readded {
                 let mut lost = self.lost.lock();
                 let Lost { blocks, healed, settling, .. } = &mut *lost;
                 [blocks, healed, settling].into_iter().for_each(|list| list.remove_member(index));

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use block::{BlockDevice, Buffer, DeviceError, Durability, Permit, Slice};
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Permit, Slice};
 
 use crate::journal::{Change, Part};
 use crate::locks::Locked;
@@ -62,6 +62,8 @@ enum Synchronised {
 /// A rebuild records how far it is after so many bytes of a member, and at the latest after so many stripes.
 const BYTES_PER_RECORD: u64 = 16 << 20;
 const STRIPES_PER_RECORD: u64 = 256;
+/// Regions that a step of a rebuild passes over, at most.
+const REGIONS_PER_STEP: u64 = 1024;
 
 impl Set {
     pub(crate) async fn lock_stripe(&self, stripe: u64) -> (Permit, Locked) {
@@ -81,7 +83,14 @@ impl Set {
             return Ok(None);
         };
         let mut moved_bytes = 0;
+        let mut skipped = 0;
         while done < total {
+            if skipped < REGIONS_PER_STEP
+                && let Some(end) = self.skip_region(&member, done, total).await
+            {
+                (done, skipped) = (end, skipped + 1);
+                continue;
+            }
             let Some(strip) = self.layout.strip_of(done, index) else {
                 done += 1; // of a stripe of which it has nothing
                 continue;
@@ -111,6 +120,25 @@ impl Set {
         }
         self.record_progress(&member, done).await?;
         Ok(Some(Progress { done, total, moved_bytes }))
+    }
+
+    /// Counts the region of this stripe as rebuilt, up to the end that is returned, if a member that was added again has missed nothing
+    /// of it.
+    async fn skip_region(&self, member: &Member, stripe: u64, total: u64) -> Option<u64> {
+        let Protection::Intent(intent) = &self.protection else { return None };
+        if !self.members.is_readded(member.index) || intent.has_missed(stripe) {
+            return None;
+        }
+        let end = (stripe + intent.rest_of_region(stripe)).min(total);
+        let (first, last) = (self.layout.stripe_extent(stripe), self.layout.stripe_extent(end - 1));
+        let region = Extent::new(first.lba.0, last.lba.0 + last.blocks.0 - first.lba.0);
+        // A write that is under way may be missed, and is noted; one that begins behind this finds the member as far as it is now.
+        let _locked = self.locks.exclude(region).await;
+        if intent.has_missed(stripe) {
+            return None;
+        }
+        self.members.advance(member, end);
+        Some(end)
     }
 
     async fn record_progress(&self, member: &Member, done: u64) -> Result<(), DeviceError> {
@@ -155,6 +183,7 @@ impl Set {
             Protection::Journal(journal) => journal.empty(None).await?,
             Protection::Intent(intent) => {
                 let ((begun, _), flush) = (intent.activity(), intent.flush_begins());
+                intent.secure_missed().await?;
                 self.members.flush().await?;
                 intent.settled(begun, flush).await;
             }

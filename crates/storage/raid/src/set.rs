@@ -234,6 +234,7 @@ impl Set {
         member: usize,
         device: MemberDevice,
         area: Option<Arc<dyn BlockDevice>>,
+        is_readded: bool,
     ) -> Result<(), DeviceError> {
         let copy = area.map(|device| AreaCopy { device, member: Some(member) });
         let kept = match &self.protection {
@@ -265,7 +266,11 @@ impl Set {
             if let Protection::Journal(journal) = &self.protection {
                 journal.empty(None).await?;
             }
-            if !self.members.replace(member, device).await? {
+            if let (Protection::Intent(intent), false) = (&self.protection, is_readded) {
+                // The new disk lacks everything.
+                intent.miss_all();
+            }
+            if !self.members.replace(member, device, is_readded).await? {
                 return Err(DeviceError::Unsupported);
             }
         }

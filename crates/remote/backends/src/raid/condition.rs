@@ -67,7 +67,7 @@ impl Condition {
             ),
             Condition::Degraded => (
                 "all requests succeed; the next failure may lose data",
-                "attach the member and restart the set, or `raid replace` it",
+                "attach the member and `raid assemble VOLUME`, or `raid replace` it",
             ),
             Condition::Failed => (
                 "every request fails (NOT READY, EIO)",

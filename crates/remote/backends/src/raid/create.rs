@@ -35,9 +35,10 @@ pub struct Creation {
 /// Of a journal, without saying.
 const JOURNAL: Bytes = Bytes(32 << 20);
 
-/// A bitmap of a write-intent: 64 KiB have room for so many regions, with the heads of its blocks.
+/// A bitmap of a write-intent: 64 KiB have room for so many regions twice, with the heads of its blocks; the second half is for those that
+/// absent members miss.
 const BITMAP_BYTES: u64 = 64 << 10;
-const REGIONS_MAX: u64 = 4 * BITMAP_BYTES;
+const REGIONS_MAX: u64 = 3 * BITMAP_BYTES;
 /// A region is at least so long.
 const REGION_BYTES: u64 = 64 << 20;
 
@@ -214,7 +215,7 @@ async fn record(
         true => MemberStates::of_new_set(&layout),
         false => MemberStates::in_sync(members),
     };
-    let member = |state: MemberState| MemberRecord { uuid: uuid(), state };
+    let member = |state: MemberState| MemberRecord::new(uuid(), state);
     Ok(SetRecord {
         uuid: uuid(),
         name: creation.name.clone(),
@@ -227,6 +228,7 @@ async fn record(
         area_copies: u16::try_from(area_copies(level, members)).unwrap_or(u16::MAX),
         region_stripes,
         in_use_from: 0,
+        missed_from: 0,
         // What does not fit yet is synchronised when the set is first opened, or rebuilt.
         clean: are_zero || begins_degraded,
         members: states.members.into_iter().map(member).collect(),

@@ -10,8 +10,8 @@ use raid::choose::{Candidate, FoundSet, Journal, LeftOut, Refusal, Trust, only_s
 use raid::disks::{self, Disk, OpenSet, Records};
 use raid::superblock::{self, NoSuperblock};
 use raid::{
-    Assembly, AssemblyError, Layout, MemberDevice, MemberStates, MetadataStore, Origin, ProtectionAreas,
-    RaidDevice,
+    Assembly, AssemblyError, Layout, MemberDevice, MemberStates, MetadataStore, Missed, Origin,
+    ProtectionAreas, RaidDevice,
 };
 use volume::backend::{Backend, Opening};
 use volume::spec::{Spec, Time};
@@ -270,6 +270,7 @@ impl Raid {
             opening,
         );
         assembly.accepts_wrong_data = self.data_may_be_wrong;
+        assembly.missed = parts.missed();
         let set =
             RaidDevice::assemble(assembly).await.map_err(|error| Failure::refused(not_assembled(&error)))?;
         let spares = parts.spares.into_iter().zip(&names.spares);
@@ -445,6 +446,7 @@ fn assembly(
         origin,
         nonce: u64::from_le_bytes(nonce),
         memory_bytes: MEMORY_BYTES,
+        missed: Missed::Nothing,
         accepts_wrong_data: false,
         sleeper: Arc::clone(&opening.sleeper),
         spawner: Arc::clone(&opening.spawner),

@@ -94,6 +94,9 @@ pub struct MemberStatus {
     /// either, they cannot be read until they are written.
     #[serde(default)]
     pub lost_blocks: u64,
+    /// It is not in sync, and what it misses is noted: if it comes back, only that is rebuilt.
+    #[serde(default)]
+    pub missed_is_noted: bool,
 }
 
 /// How a member is.
@@ -259,8 +262,14 @@ async fn not_started(
 fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String, refusal: Option<String>) -> SetStatus {
     let layout = set.record.layout().ok();
     let stripes = layout.map_or(1, |layout| layout.stripes().max(1));
-    let members = set.record.members.iter().zip(&set.members).enumerate().map(|(index, (record, disk))| {
-        let (state, percent) = match (record.state, disk) {
+    let states = set.states().members;
+    let members = set.members.iter().enumerate().map(|(index, disk)| {
+        // One that comes back is rebuilt by its next start.
+        let found = match set.record.members[index].state {
+            MemberState::Failed => states[index],
+            state => state,
+        };
+        let (state, percent) = match (found, disk) {
             (MemberState::Failed, _) => (MemberCondition::Failed, None),
             (_, None) => (MemberCondition::Missing, None),
             (MemberState::InSync, _) => (MemberCondition::InSync, None),
@@ -268,7 +277,13 @@ fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String, refusal: Option<String
                 (MemberCondition::Rebuilding, Some(100 * done / stripes))
             }
         };
-        MemberStatus { volume: disk.map(name), state, percent, lost_blocks: set.record.lost.blocks_of(index) }
+        MemberStatus {
+            volume: disk.map(name),
+            state,
+            percent,
+            lost_blocks: set.record.lost.blocks_of(index),
+            missed_is_noted: set.record.missed_from > 0 && state == MemberCondition::Failed,
+        }
     });
     let members: Vec<MemberStatus> = members.collect();
     let spares: Vec<String> = set.spares.iter().map(|(_, disk)| name(*disk)).collect();
@@ -373,9 +388,16 @@ fn write_members(
     journal: Option<&JournalStatus>,
     spares: &[String],
 ) -> fmt::Result {
-    for (index, MemberStatus { volume, state, percent, lost_blocks }) in members.iter().enumerate() {
+    for (index, member) in members.iter().enumerate() {
+        let MemberStatus { volume, state, percent, lost_blocks, missed_is_noted } = member;
         let percent = percent.map(|percent| format!(", {percent} %")).unwrap_or_default();
         write!(f, "\n  member {index}: {state}{percent}  {}", volume.as_deref().unwrap_or("-"))?;
+        if *missed_is_noted {
+            write!(
+                f,
+                "\n    the regions that it misses are noted: if it comes back, only these are rebuilt"
+            )?;
+        }
         match lost_blocks {
             0 => {}
             1 => write!(f, "\n    1 block of it is lost: it cannot be read until it is written")?,

@@ -15,6 +15,7 @@ use raid::{MemberState, Progress, RaidDevice};
 use volume::backend::{Creation, Opening, Undo};
 use volume::spec::{Bytes, Spec};
 
+use super::check_losses_are_seen;
 use super::create::{are_one_store, new_member, uuid};
 use super::progress::{Pace, Scrubbing, Throttle, Working};
 use super::running::{Current, Order, Parts, Running, Stopped};
@@ -620,8 +621,45 @@ impl Upkeep {
             Order::Scrub { repairs } => self.scrub(*repairs).await,
             Order::CancelScrub => self.cancel_scrub().await,
             Order::Grow => self.grow().await,
-            Order::Assemble => Ok("the set has not stopped: there is nothing to do".to_owned()),
+            Order::Assemble => self.add_again().await,
             Order::Close => self.close().await.map(|()| "the set is closed".to_owned()),
+        }
+    }
+
+    /// Takes members back that are there again.
+    async fn add_again(&mut self) -> Result<String, Failure> {
+        let states = self.set.status().states.members;
+        let names = self.running.state().names.clone();
+        let (mut added, mut others) = (Vec::new(), Vec::new());
+        for (member, _) in states.iter().enumerate().filter(|(_, state)| **state == MemberState::Failed) {
+            // One that was missing when the set was opened is one of those that are written and no member's.
+            let is_used = |name: &&String| {
+                names.members.iter().flatten().chain(&names.spares).any(|used| used == *name)
+            };
+            let own = names.members.get(member).cloned().flatten();
+            let unused = names.written.iter().filter(|name| !is_used(name)).cloned();
+            for name in own.into_iter().chain(unused) {
+                let Ok(spec) = crate::parse(&name) else { continue };
+                if names.members.get(member).is_some_and(|own| own.as_ref() == Some(&name)) {
+                    // It is still open.
+                    self.exit().fail(member).await?;
+                }
+                match self.readd(member, &spec).await {
+                    Ok(true) => {
+                        added.push(format!("member {member} ({name}) is there again: what it has missed is being rebuilt"));
+                        break;
+                    }
+                    Ok(false) => others.push(format!("member {member} is not {name}, or it is not known what that has missed: `linerate raid replace`")),
+                    Err(failure) => others.push(format!("member {member}: {failure}")),
+                }
+            }
+        }
+        match (added.is_empty(), others.is_empty()) {
+            (false, _) => Ok(added.join("; ")),
+            (true, false) => {
+                Err(Failure::refused(format_args!("the set has not stopped, and {}", others.join("; "))))
+            }
+            (true, true) => Ok("the set has not stopped: there is nothing to do".to_owned()),
         }
     }
 
@@ -646,11 +684,40 @@ impl Upkeep {
         if is_own.is_some_and(|name| crate::parse(&name).is_ok_and(|own| are_one_store(&own, with))) {
             self.exit().fail(member).await?;
         }
+        if self.readd(member, with).await? {
+            return Ok(format!("{with} is member {member} again, and what it has missed is being rebuilt"));
+        }
         let disk = self.opened(with, overwrites).await?;
         let failed = |error| Failure::device(format_args!("cannot make {with} a member"), error);
         self.put_in_place(member, uuid(), disk, with.to_string()).await.map_err(failed)?;
         self.running.state().names.write(&with.to_string());
         Ok(format!("{with} is member {member} now, and is being rebuilt"))
+    }
+
+    /// Takes a volume that was this member back, if it is known what it has missed. Nothing is written to another one.
+    async fn readd(&mut self, member: usize, with: &Spec) -> Result<bool, Failure> {
+        let Some(records) = self.records.clone().filter(|records| records.set().missed_from > 0) else {
+            return Ok(false);
+        };
+        self.check_not_used(with)?;
+        if with.path().is_some_and(|path| !path.exists()) {
+            return Ok(false);
+        }
+        let disk = with.open(&self.opening).await.map_err(Failure::from)?;
+        check_losses_are_seen(self.set.layout().level(), with, disk.as_ref())?;
+        let failed = |error| Failure::device(format_args!("cannot make {with} a member again"), error);
+        if disk.geometry().bytes() < records.set().areas.end()
+            || !records.readd(member, Arc::clone(&disk)).await.map_err(failed)?
+        {
+            return Ok(false);
+        }
+        self.stop_growing("a member is added again").await;
+        let parts = MemberParts::new(&records.set(), member, &disk).map_err(failed)?;
+        self.set.readd(member, parts.data, parts.bitmap).await.map_err(failed)?;
+        let mut state = self.running.state();
+        state.names.put_in_place(member, with.to_string());
+        state.names.write(&with.to_string());
+        Ok(true)
     }
 
     async fn add(&mut self, spare: &Spec, overwrites: bool) -> Result<String, Failure> {

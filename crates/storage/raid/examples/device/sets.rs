@@ -142,6 +142,7 @@ impl TestSet {
             origin: Origin::NewOfZeros,
             nonce: 7,
             memory_bytes: 64 << 20,
+            missed: raid::Missed::Nothing,
             accepts_wrong_data: false,
             sleeper: Arc::new(Clock),
             spawner: Arc::new(Here),

@@ -16,7 +16,7 @@ mod refusal;
 #[cfg(test)]
 mod tests;
 
-use crate::superblock::{NoSuperblock, SetRecord, Superblock, Uuid};
+use crate::superblock::{MemberRecord, NoSuperblock, SetRecord, Superblock, Uuid};
 use crate::{MemberState, MemberStates};
 
 pub use refusal::{LeftOut, Refusal};
@@ -50,6 +50,8 @@ pub struct FoundSet {
     pub record: SetRecord,
     /// For each member, in the order of the layout: the index of its disk, if that is there and holds data.
     pub members: Vec<Option<usize>>,
+    /// Of these, the members that lack only what the second bitmap has.
+    pub readded: Vec<bool>,
     /// Its spares that are there, and their disks.
     pub spares: Vec<(Uuid, usize)>,
     /// The disk with its journal, if that is none of the members.
@@ -75,12 +77,13 @@ pub struct Found {
 impl FoundSet {
     /// The states of the members with what is there now: those that are missing have failed.
     pub fn states(&self) -> MemberStates {
-        let state = |(record, disk): (&crate::superblock::MemberRecord, &Option<usize>)| match disk {
+        let records = self.record.members.iter().zip(&self.members).zip(&self.readded);
+        let state = |((record, disk), is_readded): ((&MemberRecord, &Option<usize>), &bool)| match disk {
+            Some(_) if *is_readded => MemberState::Rebuilding { done: 0 },
             Some(_) => record.state,
             None => MemberState::Failed,
         };
-        let members = self.record.members.iter().zip(&self.members).map(state).collect();
-        MemberStates { members, lost: self.record.lost.clone() }
+        MemberStates { members: records.map(state).collect(), lost: self.record.lost.clone() }
     }
 
     /// Whether a member is missing, or is not in sync.
@@ -168,6 +171,7 @@ fn found_set(candidates: &[Candidate], uuid: Uuid, trust: Trust) -> Option<Found
         disks.iter().map(|(_, superblock)| &superblock.set).max_by_key(|set| set.generation)?.clone();
     let mut set = FoundSet {
         members: vec![None; record.members.len()],
+        readded: vec![false; record.members.len()],
         spares: Vec::new(),
         journal: None,
         left_out: Vec::new(),
@@ -179,6 +183,7 @@ fn found_set(candidates: &[Candidate], uuid: Uuid, trust: Trust) -> Option<Found
     for (index, superblock) in &disks {
         set.place(*index, superblock);
     }
+    set.leave_out_short(candidates);
     set.refusal = set.refusal.take().or_else(|| set.wrong_size(candidates)).or_else(|| set.too_few(trust));
     Some(set)
 }
@@ -225,6 +230,11 @@ impl FoundSet {
         let is_old_copy = superblock.set.generation < record.in_use_from;
         if let Some(member) = record.members.iter().position(|member| member.uuid == superblock.member) {
             match record.members[member].state {
+                MemberState::Failed | MemberState::Rebuilding { .. }
+                    if record.can_readd(member, superblock) =>
+                {
+                    (self.members[member], self.readded[member]) = (Some(disk), true);
+                }
                 MemberState::InSync | MemberState::Rebuilding { .. } if !is_old_copy => {
                     self.members[member] = Some(disk)
                 }
@@ -246,6 +256,21 @@ impl FoundSet {
             self.left_out.push((disk, LeftOut::FormerJournal { newest: record.generation }));
         } else {
             self.left_out.push((disk, LeftOut::Replaced { newest: record.generation }));
+        }
+    }
+
+    /// A member that comes back shorter than it was is none: the set does without it.
+    fn leave_out_short(&mut self, candidates: &[Candidate]) {
+        for member in 0..self.members.len() {
+            let Some(disk) = self.members[member].filter(|_| self.readded[member]) else { continue };
+            let candidate = &candidates[disk];
+            if candidate.bytes < self.record.areas.end()
+                || candidate.block_bytes != self.record.block_size.bytes()
+            {
+                (self.members[member], self.readded[member]) = (None, false);
+                let seen = candidate.superblock.as_ref().map_or(0, |superblock| superblock.set.generation);
+                self.left_out.push((disk, LeftOut::Stale { member, seen, newest: self.record.generation }));
+            }
         }
     }
 

@@ -18,7 +18,8 @@ use crate::superblock::{
 pub use growth::Growth;
 
 use crate::{
-    AreaCopy, Layout, Level, MemberDevice, MemberState, MemberStates, MetadataStore, ProtectionAreas, Summed,
+    AreaCopy, Layout, Level, MemberDevice, MemberState, MemberStates, MetadataStore, Missed, ProtectionAreas,
+    Summed,
 };
 
 /// A disk with what people call it.
@@ -123,6 +124,16 @@ impl OpenSet {
         }
     }
 
+    /// What is known of what members that are not in sync have missed.
+    pub fn missed(&self) -> Missed {
+        let set = self.records.set();
+        match (set.missed_from > 0, set.states().lacking().contains(&true)) {
+            (true, _) => Missed::Noted,
+            (false, true) => Missed::Unknown,
+            (false, false) => Missed::Nothing,
+        }
+    }
+
     /// Whether it was created and never started: its [`Origin`](crate::Origin) is not `Existing`.
     pub fn is_new(&self) -> bool {
         self.records.set().generation == FIRST_GENERATION
@@ -186,6 +197,7 @@ pub fn open(found: &FoundSet, disks: &[Disk]) -> Result<OpenSet, DiskError> {
             writers: Lock::new(writers.collect()),
             turns: Arc::default(),
             is_taken_over: AtomicBool::new(false),
+            left_from: Lock::new((set.missed_from > 0).then_some(set.missed_from)),
         }),
     })
 }
@@ -318,6 +330,8 @@ pub struct Records {
     turns: Arc<ExtentLocks>,
     /// Another host has the set: it may have newer records by now.
     is_taken_over: AtomicBool,
+    /// What members that have failed had when the first of them left. `None` if all are in sync, or it is not known.
+    left_from: Lock<Option<u64>>,
 }
 
 impl Records {
@@ -328,6 +342,7 @@ impl Records {
 
     async fn write_start(&self, states: &MemberStates) -> Result<(), DeviceError> {
         let _turn = self.turn().await;
+        self.note_members_from(states);
         let mut next = self.set().next(states, false);
         // A member that is missing may have a record with the next number, from a crash in the middle of writing it.
         next.generation += 1;
@@ -366,10 +381,14 @@ impl Records {
             next.clean = false;
             next.spares.retain(|spare| *spare != uuid);
             let place = next.members.get_mut(member).ok_or(DeviceError::OutOfRange)?;
-            *place = MemberRecord { uuid, state: MemberState::Rebuilding { done: 0 } };
+            *place = MemberRecord::new(uuid, MemberState::Rebuilding { done: 0 });
             next.lost.remove_member(member);
+            // The new disk lacks more than the second bitmap has.
+            next.missed_from = 0;
             Ok(())
         };
+        // Until all members are in sync again; also if this fails half-way.
+        *self.left_from.lock() = None;
         self.write_with(change, uuid, disk).await
     }
 
@@ -561,7 +580,63 @@ impl Records {
     }
 }
 
+impl Records {
+    /// The first record that all members in sync had which leave now: one that comes back with an older record is an old copy. The first that
+    /// leaves counts.
+    fn note_members_from(&self, states: &MemberStates) {
+        let mut from = self.left_from.lock();
+        let set = self.set();
+        if from.is_none() && !set.states().lacking().contains(&true) && states.lacking().contains(&true) {
+            *from = Some(set.in_use_from.max(FIRST_GENERATION));
+        }
+        if !states.lacking().contains(&true) {
+            *from = None;
+        }
+    }
+
+    /// Records that the disk of a member which has failed is there again, and lacks what the second bitmap has. False if it lacks more.
+    ///
+    /// # Errors
+    /// As [`MetadataStore::record`].
+    pub async fn readd(&self, member: usize, disk: Arc<dyn BlockDevice>) -> Result<bool, DeviceError> {
+        let Ok((found, _)) = read(disk.as_ref()).await else { return Ok(false) };
+        let _turn = self.turn().await;
+        let set = self.set();
+        if !set.can_readd(member, &found) || set.members[member].state != MemberState::Failed {
+            return Ok(false);
+        }
+        if disk.geometry().bytes() < set.areas.end() || disk.geometry().block_size != set.block_size {
+            return Err(DeviceError::OutOfRange);
+        }
+        let mut states = set.states();
+        states.members[member] = MemberState::Rebuilding { done: 0 };
+        let next = set.next(&states, false);
+        {
+            let mut writers = self.writers.lock();
+            writers.retain(|writer| writer.uuid != found.member);
+            writers.push(Writer::new(found.member, disk));
+        }
+        self.write(next).await.map(|_| true)
+    }
+}
+
 impl MetadataStore for Records {
+    fn missed_is_noted(&self, is_noted: bool) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let _turn = self.turn().await;
+            if !is_noted {
+                *self.left_from.lock() = None;
+            }
+            let from = self.left_from.lock().unwrap_or(0);
+            let set = self.set();
+            if set.missed_from == from {
+                return Ok(());
+            }
+            let next = SetRecord { missed_from: from, ..set.next(&set.states(), false) };
+            self.write(next).await.map(drop)
+        })
+    }
+
     fn start(&self, states: &MemberStates) -> Pending<'_, ()> {
         let states = states.clone();
         Box::pin(async move { self.write_start(&states).await })
@@ -571,6 +646,7 @@ impl MetadataStore for Records {
         let states = states.clone();
         Box::pin(async move {
             let _turn = self.turn().await;
+            self.note_members_from(&states);
             let next = self.set().next(&states, false);
             self.write(next).await.map(drop)
         })

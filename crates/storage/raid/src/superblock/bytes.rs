@@ -42,6 +42,8 @@ const SCRUB_AT: usize = 248;
 const SCRUB_KNOWN: u32 = 1;
 const SCRUB_REPAIRS: u32 = 2;
 const SCRUB_ENDED: u32 = 4;
+/// Programs that know no second bitmap write zeros there.
+const MISSED_FROM_AT: usize = 296;
 /// In an entry of a member: its blocks that the scrub found not to fit their checksums.
 const WRONG_BLOCKS_AT: usize = 20;
 
@@ -96,12 +98,13 @@ impl Superblock {
         put(168, set.name.as_bytes());
         put(232, &set.region_stripes.to_le_bytes());
         put(240, &set.in_use_from.to_le_bytes());
+        put(MISSED_FROM_AT, &set.missed_from.to_le_bytes());
         for (index, member) in set.members.iter().enumerate() {
             let at = HEADER_BYTES + index * ENTRY_BYTES;
-            let (code, done) = state_code(member.state);
+            let (code, number) = state_code(member);
             put(at, &member.uuid.0);
             put(at + 16, &code.to_le_bytes());
-            put(at + 24, &done.to_le_bytes());
+            put(at + 24, &number.to_le_bytes());
         }
         for (index, spare) in set.spares.iter().enumerate() {
             put(HEADER_BYTES + (set.members.len() + index) * ENTRY_BYTES, &spare.0);
@@ -224,6 +227,7 @@ impl Fields<'_> {
                 from if from > self.u64(24)? => Err(BadBytes::Value(240)),
                 from => Ok(from),
             })?,
+            missed_from: self.u64(MISSED_FROM_AT)?,
             clean: flags & CLEAN != 0,
             members: (0..members).map(|index| self.member(entry(index))).collect::<Result<_, _>>()?,
             spares: (members..members + spares)
@@ -269,8 +273,10 @@ impl Fields<'_> {
     }
 
     fn member(&self, at: usize) -> Result<MemberRecord, BadBytes> {
-        let state = state(self.u32(at + 16)?, self.u64(at + 24)?).ok_or(BadBytes::Value(at + 16))?;
-        Ok(MemberRecord { uuid: Uuid(self.array(at)?), state })
+        let (uuid, number) = (Uuid(self.array(at)?), self.u64(at + 24)?);
+        let state = state(self.u32(at + 16)?, number).ok_or(BadBytes::Value(at + 16))?;
+        let failed_in = if state == MemberState::Failed { number } else { 0 };
+        Ok(MemberRecord { uuid, state, failed_in })
     }
 
     fn name(&self) -> Result<String, BadBytes> {
@@ -305,12 +311,12 @@ fn level(code: u32) -> Option<Level> {
     all.into_iter().find(|level| level_code(*level) == code)
 }
 
-/// A state, and how many stripes are in sync if it is being rebuilt.
-fn state_code(state: MemberState) -> (u32, u64) {
-    match state {
+/// A state, and how many stripes are in sync if it is being rebuilt, or the first record that calls it failed.
+fn state_code(member: &MemberRecord) -> (u32, u64) {
+    match member.state {
         MemberState::InSync => (1, 0),
         MemberState::Rebuilding { done } => (2, done),
-        MemberState::Failed => (3, 0),
+        MemberState::Failed => (3, member.failed_in),
     }
 }
 

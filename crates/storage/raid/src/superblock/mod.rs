@@ -133,6 +133,16 @@ pub struct MemberRecord {
     pub uuid: Uuid,
     /// What it holds.
     pub state: MemberState,
+    /// Of a failed member, the generation of the first record that says so: its own are older, unless it was used without this set since. 0 if
+    /// that is not known.
+    pub failed_in: u64,
+}
+
+impl MemberRecord {
+    /// A member that has not failed, or of which it is not known when.
+    pub fn new(uuid: Uuid, state: MemberState) -> MemberRecord {
+        MemberRecord { uuid, state, failed_in: 0 }
+    }
 }
 
 /// The latest scrub, as far as it was recorded: one that has not ended resumes behind its stripes.
@@ -182,6 +192,9 @@ pub struct SetRecord {
     /// All members that are in sync had the record of this generation before the set was last taken into use. One with an older
     /// record is an old copy of a member.
     pub in_use_from: u64,
+    /// The second bitmap has all regions that a member not in sync has missed, if its superblock has this generation or a newer one.
+    /// 0: it has not.
+    pub missed_from: u64,
     /// The set was closed after this record: no stripe is incomplete.
     pub clean: bool,
     /// The members, in the order of the layout.
@@ -329,9 +342,45 @@ impl SetRecord {
         let lost = states.lost.clone();
         let mut next = SetRecord { generation: self.generation + 1, clean, lost, ..self.clone() };
         for (member, state) in next.members.iter_mut().zip(&states.members) {
+            member.failed_in = match (*state, member.state) {
+                (MemberState::Failed, MemberState::Failed) => member.failed_in,
+                (MemberState::Failed, _) => next.generation,
+                _ => 0,
+            };
             member.state = *state;
         }
+        if !next.states().lacking().contains(&true) {
+            next.missed_from = 0;
+        }
         next
+    }
+
+    /// Whether a member that is not in sync lacks only what the second bitmap has, by the superblock on its disk. Not if it was used without
+    /// this set since it left: its superblock is newer than the last one that the set has written on it, or says that a member has failed
+    /// that has not.
+    pub fn can_readd(&self, member: usize, found: &Superblock) -> bool {
+        let Some(record) = self.members.get(member).filter(|record| record.uuid == found.member) else {
+            return false;
+        };
+        let state = |uuid: Uuid| found.set.members.iter().find(|other| other.uuid == uuid).map(|it| it.state);
+        let was_whole = match state(found.member) {
+            Some(MemberState::InSync) => true,
+            Some(MemberState::Rebuilding { .. }) => found.set.missed_from > 0,
+            Some(MemberState::Failed) | None => false,
+        };
+        let last = match record.state {
+            MemberState::Failed => record.failed_in.saturating_sub(1),
+            MemberState::Rebuilding { .. } => self.generation,
+            MemberState::InSync => return false,
+        };
+        let has_denied = |other: &MemberRecord| {
+            other.state == MemberState::InSync && state(other.uuid) == Some(MemberState::Failed)
+        };
+        found.set.uuid == self.uuid
+            && self.missed_from > 0
+            && (self.missed_from..=last).contains(&found.set.generation)
+            && was_whole
+            && !self.members.iter().any(has_denied)
     }
 }
 

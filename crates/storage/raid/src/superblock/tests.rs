@@ -11,7 +11,7 @@ pub(crate) fn uuid(number: u8) -> Uuid {
 
 /// A set of members 1, 2, … and no spares, each with 4 MiB of data.
 pub(crate) fn set(level: Level, members: u8) -> SetRecord {
-    let record = |number| MemberRecord { uuid: uuid(number), state: MemberState::InSync };
+    let record = |number| MemberRecord::new(uuid(number), MemberState::InSync);
     SetRecord {
         uuid: uuid(0xaa),
         name: "backup".to_owned(),
@@ -24,6 +24,7 @@ pub(crate) fn set(level: Level, members: u8) -> SetRecord {
         area_copies: area_copies(level, usize::from(members)) as u16,
         region_stripes: 16,
         in_use_from: 0,
+        missed_from: 0,
         clean: true,
         members: (1..=members).map(record).collect(),
         spares: Vec::new(),

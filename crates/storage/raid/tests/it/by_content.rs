@@ -37,7 +37,7 @@ fn named(disks: &[Disk]) -> Vec<NamedDisk> {
 
 pub(crate) fn record(level: Level, members: u8, checksums_bytes: u64) -> SetRecord {
     let areas = Areas::plan(DISK_BLOCKS * 512, 128 << 10, 4096, checksums_bytes).expect("room");
-    let member = |number| MemberRecord { uuid: Uuid([number; 16]), state: MemberState::InSync };
+    let member = |number| MemberRecord::new(Uuid([number; 16]), MemberState::InSync);
     SetRecord {
         uuid: Uuid([0xaa; 16]),
         name: String::new(),
@@ -50,6 +50,7 @@ pub(crate) fn record(level: Level, members: u8, checksums_bytes: u64) -> SetReco
         area_copies: area_copies(level, usize::from(members)) as u16,
         region_stripes: 4,
         in_use_from: 0,
+        missed_from: 0,
         clean: false,
         members: (1..=members).map(member).collect(),
         spares: Vec::new(),
@@ -81,6 +82,7 @@ pub(crate) fn started(disks: &[NamedDisk], origin: Origin) -> (OpenSet, Arc<Raid
         origin,
         nonce: draw(u64::MAX),
         memory_bytes: 1 << 20,
+        missed: set.missed(),
         accepts_wrong_data: false,
         sleeper: Arc::new(StepClock),
         spawner: Arc::new(HereSpawner),
@@ -165,7 +167,7 @@ impl Scene {
         } else {
             let (records, device) = (Arc::clone(&self.set.records), Arc::clone(&self.device));
             end(async move {
-                device.flush().await.expect("flushed");
+                device.close().await.expect("closed");
                 records.close().await.expect("closed");
             });
         }
@@ -225,4 +227,159 @@ fn a_set_that_is_found_by_content_has_what_was_acknowledged() {
             (0..30).for_each(|_| scene.happens());
         }
     }
+}
+
+impl Scene {
+    /// With a bitmap, whatever the level.
+    fn with_bitmap(level: Level, members: u8) -> Scene {
+        let disks: Vec<Disk> = (0..members).map(|_| Disk::new(DISK_BLOCKS)).collect();
+        let areas = Areas::plan(DISK_BLOCKS * 512, 0, 4096, 0).expect("room");
+        let (record, created) = (SetRecord { areas, ..record(level, members, 0) }, named(&disks));
+        end(async move { create(&record, &created).await }).expect("created");
+        let (set, device) = started(&named(&disks), Origin::NewOfZeros);
+        let model = vec![0; device.geometry().blocks.0 as usize];
+        Scene { pile: disks.clone(), members: disks, set, device, model, uuids: members }
+    }
+
+    /// A member does not answer any more, and the set has found that.
+    fn lose_contact(&mut self, member: usize) {
+        self.members[member].die();
+        let device = Arc::clone(&self.device);
+        end(async move { device.flush().await }).expect("the others go on");
+        assert_eq!(self.states().members[member], MemberState::Failed);
+    }
+
+    fn settle(&self) {
+        let device = Arc::clone(&self.device);
+        let settled = end(async move {
+            let known = device.settle(0).await?;
+            device.settle(known).await
+        });
+        settled.expect("settled");
+    }
+
+    /// The disk of a member that has failed is there again, in use; false if that member is not taken back.
+    fn comes_back(&mut self, member: usize) -> bool {
+        // It has lost its cache.
+        self.members[member].crash();
+        self.members[member].revive();
+        let whole = Arc::new(self.members[member].clone()) as Arc<dyn BlockDevice>;
+        let parts = MemberParts::new(&self.set.records.set(), member, &whole).expect("room");
+        let (records, device) = (Arc::clone(&self.set.records), Arc::clone(&self.device));
+        end(async move {
+            let is_back = records.readd(member, whole).await.expect("recorded");
+            if is_back {
+                device.readd(member, parts.data, parts.bitmap).await.expect("a member again");
+            }
+            is_back
+        })
+    }
+
+    fn rebuild(&self, steps: usize) {
+        let states = self.states().members;
+        let rebuilding = |state: &MemberState| matches!(state, MemberState::Rebuilding { .. });
+        let Some(member) = states.iter().position(rebuilding) else { return };
+        let device = Arc::clone(&self.device);
+        end(async move {
+            for _ in 0..steps {
+                if device.rebuild_step(member).await.expect("rebuilt").is_none() {
+                    break;
+                }
+            }
+        });
+    }
+
+    /// All copies, or data and parity, fit each other: also what is not read.
+    fn assert_whole(&self) {
+        let device = Arc::clone(&self.device);
+        end(async move {
+            let mut done = 0;
+            while let Some(progress) = device.synchronise_step(done).await.expect("synchronised") {
+                done = progress.done % progress.total;
+            }
+            for stripe in 0..device.layout().stripes() {
+                let found = device.scrub_step(stripe, false).await.expect("compared");
+                assert_eq!(found, raid::Scrubbed::Right, "stripe {stripe}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_member_that_missed_one_write_is_rebuilt_in_one_region() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid10, 4), (Level::Raid5, 3), (Level::Raid6, 4)] {
+        for in_use in [false, true] {
+            seed(11);
+            let mut scene = Scene::with_bitmap(level, members);
+            (0..20).for_each(|_| scene.write());
+            scene.settle();
+            scene.lose_contact(1);
+            scene.settle();
+            let (device, data) = (Arc::clone(&scene.device), Buffer::from(&[9; 4096][..]).share());
+            end(async move { device.write(Extent::new(0, 8), data, Durability::Cached).await })
+                .expect("written");
+            scene.model[..8].fill(9);
+            match in_use {
+                true => assert!(scene.comes_back(1), "{level}"),
+                false => {
+                    scene.members[1].revive();
+                    scene.restart(false);
+                }
+            }
+            assert_eq!(scene.states().members[1], MemberState::Rebuilding { done: 0 }, "{level}, {in_use}");
+            scene.members[1].take_requests();
+            scene.rebuild(1000);
+            let [_, writes, _] = scene.members[1].take_requests();
+            assert_eq!(scene.states().members[1], MemberState::InSync);
+            // A region of 4 stripes, and some records.
+            assert!(writes < 20, "{level}: {writes} writes");
+            scene.check();
+            scene.assert_whole();
+        }
+    }
+}
+
+#[test]
+fn a_member_that_comes_back_has_what_was_written_without_it() {
+    let mut back = 0;
+    for (level, members) in [(Level::Raid1, 3), (Level::Raid10, 4), (Level::Raid5, 3), (Level::Raid6, 5)] {
+        for case in 0..3 {
+            seed(31_000 + 100 * u64::from(members) + case);
+            let mut scene = Scene::with_bitmap(level, members);
+            for _ in 0..30 {
+                let lacking = scene.states().lacking();
+                // Parity that may not fit tells nothing of a member that lacks.
+                let may_lack = !scene.set.layout.has_parity() || scene.device.status().unsynced_regions == 0;
+                let member = draw(u64::from(members)) as usize;
+                match draw(12) {
+                    0 | 1 if may_lack && !lacking.contains(&true) => scene.lose_contact(member),
+                    2 | 3 => scene.settle(),
+                    4 | 8 => {
+                        let states = scene.states().members;
+                        if let Some(member) = states.iter().position(|state| *state == MemberState::Failed) {
+                            back += u32::from(scene.comes_back(member));
+                        }
+                    }
+                    5 => {
+                        scene.members.iter().for_each(Disk::revive);
+                        // Without its members, a crash may leave parity that does not fit: that is refused.
+                        scene.restart(
+                            once_in(2) && !(scene.set.layout.has_parity() && lacking.contains(&true)),
+                        );
+                    }
+                    6 | 7 => scene.rebuild(draw(8) as usize),
+                    _ => scene.write(),
+                }
+                scene.check();
+            }
+            scene.members.iter().for_each(Disk::revive);
+            scene.restart(false);
+            (0..members).for_each(|_| scene.rebuild(10_000));
+            scene.check();
+            if !scene.states().lacking().contains(&true) {
+                scene.assert_whole();
+            }
+        }
+    }
+    assert!(back > 2, "{back} came back in use");
 }

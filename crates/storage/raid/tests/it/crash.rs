@@ -28,6 +28,8 @@ pub(crate) struct Trouble {
     pub(crate) bad_sectors: bool,
     /// Members do not say when they are in doubt about what they have lost.
     pub(crate) hides_doubt: bool,
+    /// Members that have failed come back, with what was on their stable storage, and are brought up to date.
+    pub(crate) comebacks: bool,
 }
 
 /// One case of a seed: `Err` says what was wrong.
@@ -54,6 +56,7 @@ pub(crate) fn crash_at(
         corruption,
         bad_sectors: false,
         hides_doubt: false,
+        comebacks: false,
     };
     let mut scene = Scene::new(level, guard, trouble, number);
     let begun = (0..2).try_for_each(|_| scene.batch());
@@ -175,7 +178,23 @@ impl Scene {
         for (member, state) in states.iter().enumerate() {
             let (device, model) = (Arc::clone(&self.device), Rc::clone(&self.model));
             match state {
+                MemberState::Failed if self.trouble.comebacks && once_in(2) => {
+                    if !self.rig.store.is_missed_noted() {
+                        continue;
+                    }
+                    let disk = self.rig.disks[member].clone();
+                    disk.crash();
+                    disk.revive();
+                    self.doomed[member] = false;
+                    let data = self.rig.data(&disk);
+                    let area = self.area_of(member, &disk);
+                    tasks.push(Box::pin(async move {
+                        let result = device.readd(member, data, area).await;
+                        expect(&model, "readd", result);
+                    }));
+                }
                 MemberState::Failed if once_in(3) => {
+                    self.rig.store.forget_missed();
                     let disk = self.rig.spare();
                     self.rig.disks[member] = disk.clone();
                     self.doomed[member] = false;
@@ -203,6 +222,13 @@ impl Scene {
             }
         }
         let (device, model) = (Arc::clone(&self.device), Rc::clone(&self.model));
+        if self.trouble.comebacks && once_in(2) {
+            let (device, model) = (Arc::clone(&device), Rc::clone(&model));
+            tasks.push(Box::pin(async move {
+                let known = device.settle(0).await;
+                expect(&model, "settle", known.map(drop));
+            }));
+        }
         if once_in(4) {
             let stripe = draw(self.rig.layout.stripes());
             tasks.push(Box::pin(async move {
@@ -325,6 +351,16 @@ impl Scene {
                 self.rig.disks[member].die();
                 self.doomed[member] = true;
                 missing.push(member);
+            }
+        }
+        if self.trouble.comebacks && self.rig.store.is_missed_noted() {
+            for member in 0..self.doomed.len() {
+                if states.members[member] == MemberState::Failed && once_in(2) {
+                    self.rig.disks[member].revive();
+                    self.doomed[member] = false;
+                    missing.retain(|other| *other != member);
+                    self.rig.returning.push(member);
+                }
             }
         }
         let assembled = self.rig.assemble(Origin::Existing, &missing);

@@ -53,6 +53,7 @@ const NONE: Trouble = Trouble {
     corruption: false,
     bad_sectors: false,
     hides_doubt: false,
+    comebacks: false,
 };
 
 #[test]
@@ -83,6 +84,21 @@ fn model_of_a_journal_on_a_disk_of_its_own() {
 fn model_of_a_bitmap_with_crashes_failing_and_lost_members() {
     let trouble = Trouble { crashes: true, failures: true, lost_members: true, ..NONE };
     all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, trouble);
+}
+
+/// Members come back behind a failure, in use or at the next start, and are rebuilt in the regions that they have missed alone: whatever is
+/// cut by a crash, and whichever member fails next.
+#[test]
+fn model_of_members_that_come_back() {
+    let trouble = Trouble { crashes: true, failures: true, lost_members: true, comebacks: true, ..NONE };
+    for trouble in [trouble, Trouble { crashes: false, lost_members: false, ..trouble }] {
+        all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, trouble);
+        all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, Trouble { bad_sectors: true, ..trouble });
+        all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, Trouble { corruption: true, ..trouble });
+    }
+    // Without a crash: parity that may not fit tells nothing of a member that lacks.
+    let trouble = Trouble { crashes: false, lost_members: false, ..trouble };
+    all_right(&[Level::Raid5, Level::Raid6], Guard::Bitmap, trouble);
 }
 
 #[test]
@@ -146,7 +162,7 @@ fn model_of_bad_sectors() {
         lost_members: true,
         corruption: false,
         bad_sectors: true,
-        hides_doubt: false,
+        ..NONE
     };
     for trouble in [trouble, Trouble { crashes: false, lost_members: false, ..trouble }] {
         all_right(&[Level::Raid5, Level::Raid6], Guard::Journal, trouble);

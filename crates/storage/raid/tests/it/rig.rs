@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use block::{BlockDevice, BlockSize, Blocks, DeviceError, Pending};
 use raid::{
-    AreaCopy, Assembly, AssemblyError, Layout, Level, MemberDevice, MemberStates, MetadataStore, Origin,
-    ProtectionAreas, RaidDevice, Summed, journal_blocks_min,
+    AreaCopy, Assembly, AssemblyError, Layout, Level, MemberDevice, MemberState, MemberStates, MetadataStore,
+    Missed, Origin, ProtectionAreas, RaidDevice, Summed, journal_blocks_min,
 };
 
 use crate::disk::{Disk, Part};
@@ -43,6 +43,8 @@ pub(crate) struct Rig {
     pub(crate) accepts_wrong_data: bool,
     /// Blocks have checksums.
     pub(crate) has_sums: bool,
+    /// Failed members whose disks are there again at the next assembly.
+    pub(crate) returning: Vec<usize>,
     nonce: u64,
 }
 
@@ -51,9 +53,21 @@ pub(crate) struct Store {
     states: Mutex<MemberStates>,
     recording: Mutex<u32>,
     journal_on_members: Mutex<bool>,
+    /// The second bitmap has what members have missed that are not in sync.
+    is_missed_noted: Mutex<bool>,
 }
 
 impl Store {
+    /// Whether a member that has failed may be added again, as its superblock would tell.
+    pub(crate) fn is_missed_noted(&self) -> bool {
+        *self.is_missed_noted.lock().expect("no panic")
+    }
+
+    /// A member is replaced by a disk that lacks everything.
+    pub(crate) fn forget_missed(&self) {
+        *self.is_missed_noted.lock().expect("no panic") = false;
+    }
+
     /// Whether the journal's own disk is not of the set any more.
     pub(crate) fn is_journal_on_members(&self) -> bool {
         *self.journal_on_members.lock().expect("no panic")
@@ -81,9 +95,22 @@ impl MetadataStore for Store {
             *self.recording.lock().expect("no panic") += 1;
             assert_eq!(*self.recording.lock().expect("no panic"), 1, "one record at a time");
             pause().await;
+            if !states.lacking().contains(&true) {
+                self.forget_missed();
+            }
             *self.states.lock().expect("no panic") = states;
             pause().await;
             *self.recording.lock().expect("no panic") -= 1;
+            Ok::<(), DeviceError>(())
+        })
+    }
+
+    fn missed_is_noted(&self, is_noted: bool) -> Pending<'_, ()> {
+        Box::pin(async move {
+            pause().await;
+            let is_lacking = self.states().lacking().contains(&true);
+            *self.is_missed_noted.lock().expect("no panic") = is_noted && is_lacking;
+            pause().await;
             Ok::<(), DeviceError>(())
         })
     }
@@ -119,6 +146,7 @@ impl Rig {
             states: Mutex::new(states),
             recording: Mutex::default(),
             journal_on_members: Mutex::default(),
+            is_missed_noted: Mutex::default(),
         };
         let mut rig = Rig {
             layout,
@@ -126,6 +154,7 @@ impl Rig {
             journal: Disk::new(journal_blocks_min(&layout) + 20),
             guard,
             store: Arc::new(store),
+            returning: Vec::new(),
             accepts_wrong_data: false,
             has_sums,
             nonce: 7,
@@ -222,15 +251,26 @@ impl Rig {
         self.nonce += 1;
         // A crash has ended what was recorded then.
         *self.store.recording.lock().expect("no panic") = 0;
+        let returning = std::mem::take(&mut self.returning);
         let device = |(index, disk)| (!missing.contains(&index)).then(|| self.data(disk));
         let mut protection = self.protection();
         if let ProtectionAreas::Journal(copies) | ProtectionAreas::Bitmap { copies, .. } = &mut protection {
             copies.retain(|copy| copy.member.is_none_or(|member| !missing.contains(&member)));
         }
+        let mut states = self.store.states();
+        let missed = match (self.store.is_missed_noted(), states.lacking().contains(&true)) {
+            (true, _) => Missed::Noted,
+            (false, true) => Missed::Unknown,
+            (false, false) => Missed::Nothing,
+        };
+        for member in returning {
+            states.members[member] = MemberState::Rebuilding { done: 0 };
+        }
         let assembly = Assembly {
             layout: self.layout,
             members: self.disks.iter().enumerate().map(device).collect(),
-            states: self.store.states(),
+            states,
+            missed,
             metadata: Arc::clone(&self.store) as _,
             protection,
             origin,

@@ -44,6 +44,7 @@ fn set(level: Level, members: usize) -> Arc<dyn BlockDevice> {
         origin: Origin::NewOfZeros,
         nonce: 1,
         memory_bytes: 64 << 20,
+        missed: raid::Missed::Nothing,
         accepts_wrong_data: false,
         sleeper: Arc::new(StepClock),
         spawner: Arc::new(HereSpawner),
