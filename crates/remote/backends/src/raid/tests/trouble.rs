@@ -1,0 +1,319 @@
+//! Sets of which a member is in trouble: another host has it, it does not answer, it cannot be written, it may lose its cache unseen.
+
+use super::*;
+
+/// A volume that does as a test says.
+#[derive(Debug)]
+struct Tampered {
+    inner: Spec,
+    trouble: Arc<AtomicU8>,
+}
+
+const NONE: u8 = 0;
+/// Another host has the lock of its image.
+const LOCKED: u8 = 1;
+/// Another host has reserved it.
+const RESERVED: u8 = 2;
+/// It answers nothing, until this changes.
+const HANGS: u8 = 3;
+/// The same, and it has been asked.
+const HANGS_ASKED: u8 = 4;
+/// Its writes fail.
+const UNWRITABLE: u8 = 5;
+/// Its server may lose its cache, which nothing shows.
+const LOSES_UNSEEN: u8 = 6;
+
+struct TamperedDevice {
+    inner: Arc<dyn BlockDevice>,
+    trouble: Arc<AtomicU8>,
+}
+
+impl Backend for Tampered {
+    fn kind(&self) -> &'static Kind {
+        self.inner.backend.kind()
+    }
+
+    fn argument(&self) -> String {
+        self.inner.backend.argument()
+    }
+
+    fn keeps_data(&self) -> bool {
+        true
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
+        Box::pin(async {
+            if self.trouble.load(Ordering::Relaxed) == LOCKED {
+                let held = "images/a is in use: the client at 192.0.2.7 has its exclusive lock";
+                return Err(Failure::new(crate::failure::Kind::Reserved, held).into());
+            }
+            let (inner, trouble) = (self.inner.open(opening).await?, Arc::clone(&self.trouble));
+            Ok(Arc::new(TamperedDevice { inner, trouble }) as _)
+        })
+    }
+}
+
+impl BlockDevice for TamperedDevice {
+    block::forward!(self => self.inner; geometry, flush, losses, unmap, write_zeroes, allocation, quiesced);
+
+    fn profile(&self) -> block::Profile {
+        let loses_unseen = self.trouble.load(Ordering::Relaxed) == LOSES_UNSEEN;
+        block::Profile { loses_unseen, ..self.inner.profile() }
+    }
+
+    fn write(&self, extent: Extent, data: block::Slice, durability: Durability) -> block::Pending<'_, ()> {
+        match self.trouble.load(Ordering::Relaxed) {
+            UNWRITABLE => Box::pin(std::future::ready(Err(DeviceError::NotReady))),
+            _ => self.inner.write(extent, data, durability),
+        }
+    }
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> block::Pending<'_, Buffer> {
+        Box::pin(async move {
+            while let HANGS | HANGS_ASKED = self.trouble.load(Ordering::Relaxed) {
+                self.trouble.store(HANGS_ASKED, Ordering::Relaxed);
+                reactor::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            match self.trouble.load(Ordering::Relaxed) {
+                RESERVED => Err(DeviceError::Reserved),
+                _ => self.inner.read(extent, buffer).await,
+            }
+        })
+    }
+}
+
+/// A new set of which the last members can be tampered with, all alike.
+struct Scene {
+    folder: tempfile::TempDir,
+    /// The set without that.
+    plain: Spec,
+    spec: Spec,
+    trouble: Arc<AtomicU8>,
+}
+
+impl Scene {
+    fn new(level: &str, members: &[usize], tampered: usize) -> Scene {
+        let folder = tempfile::tempdir().expect("a folder");
+        let plain = set(folder.path(), level, members);
+        made(&plain, &Creation::default()).expect("a set");
+        let (spec, trouble) = with_tampered(&plain, tampered);
+        Scene { folder, plain, spec, trouble }
+    }
+
+    fn raid5() -> Scene {
+        Scene::new("raid5:64KiB", &[0, 1, 2], 1)
+    }
+
+    fn has(&self, trouble: u8) {
+        self.trouble.store(trouble, Ordering::Relaxed);
+    }
+}
+
+/// The set, with so many of its last members tampered with.
+fn with_tampered(plain: &Spec, count: usize) -> (Spec, Arc<AtomicU8>) {
+    let trouble: Arc<AtomicU8> = Arc::default();
+    let mut raid = named(plain).expect("a set");
+    for member in raid.members.iter_mut().rev().take(count) {
+        let inner = member.clone();
+        let backend = Arc::new(Tampered { inner: inner.clone(), trouble: Arc::clone(&trouble) });
+        *member = Spec { backend, ..inner };
+    }
+    (Spec { backend: Arc::new(raid), ..plain.clone() }, trouble)
+}
+
+/// The other user may run the set, and a set without that member would be another one.
+#[test]
+fn a_set_is_not_started_without_a_member_that_somebody_else_uses() {
+    let scene = Scene::raid5();
+    fill(&scene.plain, 0x2b);
+    scene.has(LOCKED);
+    let refused = refusal(&scene.spec);
+    assert!(refused.contains("192.0.2.7") && refused.contains("leave it out of the brackets"), "{refused}");
+    scene.has(RESERVED);
+    let refused = refusal(&scene.spec);
+    assert!(refused.contains("disk2") && refused.contains("reserved by another initiator"), "{refused}");
+    // A set of which that one is a member is not started without it, either.
+    let backend = Arc::clone(&scene.spec.backend);
+    let mut outer = named(&parse("raid1:[ram:8MiB, ram:8MiB]").expect("a set")).expect("a set");
+    outer.members = vec![Spec { backend, ..scene.plain.clone() }, scene.plain.clone()];
+    let refused = refusal(&Spec { backend: Arc::new(outer), ..scene.plain.clone() });
+    assert!(refused.contains("reserved by another initiator"), "{refused}");
+    // Nothing was recorded, and who leaves it out has said so.
+    scene.has(NONE);
+    let (sets, _) = remote::run(status(&scene.plain)).expect("a set");
+    assert!(sets[0].state.is_well(), "{}", sets[0]);
+    assert_filled(&set(scene.folder.path(), "raid5:64KiB", &[0, 1]), 0x2b);
+}
+
+#[test]
+fn a_member_that_hangs_is_taken_out_while_a_scrub_waits_for_it() {
+    let scene = Scene::raid5();
+    remote::run(async {
+        let (device, running) = in_use(&scene.spec).await?;
+        scene.has(HANGS);
+        running.ask(Order::Scrub { repairs: false }).await?;
+        while scene.trouble.load(Ordering::Relaxed) != HANGS_ASKED {
+            reactor::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        // Without an end if it waits for the scrub.
+        let said = running.ask(Order::Fail { member: 2 }).await?;
+        assert!(said.contains("out of the set"), "{said}");
+        assert_eq!(running.status().members[2].state, MemberCondition::Failed);
+        assert_eq!(scene.trouble.load(Ordering::Relaxed), HANGS_ASKED, "it hangs still");
+        scene.has(NONE);
+        drop(device);
+        Ok(())
+    })
+    .expect("taken out");
+}
+
+/// The other host may run the set: a superblock that is written here may be written over its own.
+#[test]
+fn a_set_with_a_member_of_another_host_takes_no_orders() {
+    let scene = Scene::raid5();
+    let disk = || std::fs::read(scene.folder.path().join("disk0")).expect("a member");
+    remote::run(async {
+        let (device, running) = in_use(&scene.spec).await?;
+        scene.has(RESERVED);
+        let (extent, buffer) = (Extent::new(0, 512), Buffer::zeroed(512 * 512));
+        assert_eq!(device.read(extent, buffer).await.map(drop), Err(DeviceError::Fenced));
+        let before = disk();
+        for order in [Order::Scrub { repairs: false }, Order::Fail { member: 0 }] {
+            let refused = running.ask(order).await.expect_err("taken over").to_string();
+            assert!(!refused.is_empty());
+        }
+        let refused = running.ask(Order::Scrub { repairs: true }).await.expect_err("taken over").to_string();
+        assert!(refused.contains("another host has taken a member"), "{refused}");
+        assert!(before == disk(), "nothing is written");
+        drop(device);
+        Ok(())
+    })
+    .expect("refused");
+    scene.has(NONE);
+}
+
+async fn written(device: &dyn BlockDevice, byte: u8) -> Result<(), DeviceError> {
+    let mut data = Buffer::zeroed(4096);
+    data.fill(byte);
+    device.write(Extent::new(64, 8), data.share(), Durability::Cached).await
+}
+
+#[test]
+fn a_set_that_has_stopped_starts_again_with_its_members() {
+    let scene = Scene::raid5();
+    remote::run(async {
+        let (device, running) = in_use(&scene.spec).await?;
+        running.ask(Order::Fail { member: 0 }).await?;
+        written(&*device, 1).await.expect("two of three");
+        scene.has(UNWRITABLE);
+        written(&*device, 2).await.expect_err("one of three");
+        while running.status().why.is_none() {
+            reactor::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        assert_eq!(running.status().state, Condition::Failed);
+        running.ask(Order::Assemble).await.expect_err("its member cannot be written");
+        let refused = running.ask(Order::Grow).await.expect_err("it has stopped").to_string();
+        assert!(refused.contains("raid assemble"), "{refused}");
+        scene.has(NONE);
+        let said = running.ask(Order::Assemble).await?;
+        assert!(said.contains("again"), "{said}");
+        assert_eq!((running.status().state, running.status().why), (Condition::Degraded, None));
+        let read = device.read(Extent::new(64, 8), Buffer::zeroed(4096)).await.expect("it serves");
+        assert!(read.iter().all(|byte| *byte == 1 || *byte == 2));
+        // And by itself.
+        scene.has(UNWRITABLE);
+        written(&*device, 3).await.expect_err("one of three");
+        scene.has(NONE);
+        while written(&*device, 4).await.is_err() {
+            reactor::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        Ok(())
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Writes that a mirror had acknowledged and not flushed may be lost with its members' caches: its users are told.
+#[test]
+fn a_mirror_that_starts_again_counts_a_loss() {
+    let scene = Scene::new("raid1", &[0, 1], 2);
+    remote::run(async {
+        let (device, running) = in_use(&scene.spec).await?;
+        let losses = device.losses();
+        scene.has(UNWRITABLE);
+        written(&*device, 1).await.expect_err("neither copy, and no record of that");
+        while running.status().why.is_none() {
+            reactor::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        scene.has(NONE);
+        while written(&*device, 1).await.is_err() {
+            reactor::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        assert!(device.losses().count() > losses.count());
+        Ok(())
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// As one over AoE without `?cache-loss-unseen`, whose server does not report that its write cache is off.
+#[test]
+fn a_member_whose_protocol_does_not_show_the_loss_of_its_cache_is_refused() {
+    for (level, members) in [("raid1", &[0, 1][..]), ("raid5:64KiB", &[0, 1, 2]), ("raid10:64KiB", &[0, 1])] {
+        let scene = Scene::new(level, members, 1);
+        scene.has(LOSES_UNSEEN);
+        let refused = refusal(&scene.spec);
+        assert!(
+            refused.contains("does not show when the server has lost it")
+                && refused.contains("?cache-loss-unseen"),
+            "{level}: {refused}"
+        );
+        // Its user has accepted the risk, and the profile says nothing of it any more.
+        scene.has(NONE);
+        remote::run(async { in_use(&scene.spec).await.map(drop) }).expect("a set");
+    }
+    // RAID 0 chooses among no copies.
+    let scene = Scene::new("raid0:64KiB", &[0, 1], 1);
+    scene.has(LOSES_UNSEEN);
+    remote::run(async { in_use(&scene.spec).await.map(drop) }).expect("a set");
+    // A member that is put in place is looked at as well.
+    let scene = Scene::raid5();
+    remote::run(async {
+        let (device, running) = in_use(&scene.spec).await?;
+        running.ask(Order::Fail { member: 2 }).await?;
+        scene.has(LOSES_UNSEEN);
+        let with = named(&scene.spec).expect("a set").members.remove(2);
+        let refused = running.ask(Order::Replace { member: 2, with, overwrites: true }).await;
+        let refused = refused.expect_err("refused").to_string();
+        assert!(refused.contains("does not show when the server has lost it"), "{refused}");
+        drop(device);
+        Ok(())
+    })
+    .expect("refused");
+}
+
+#[test]
+fn a_spare_that_cannot_be_used_is_in_nobodys_way() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let spec = set(folder.path(), "raid1", &[0, 1]);
+    let spares = [2, 3].map(|spare| parse(&member_of(folder.path(), spare)).expect("a volume"));
+    made(&spec, &Creation { spares: spares.into(), ..Creation::default() }).expect("a set");
+    fill(&spec, 0x19);
+    std::fs::remove_file(folder.path().join("disk0")).expect("a dead disk");
+    let with_spares = parse(&format!("{}?missing-are-lost", set(folder.path(), "raid1", &[1, 2, 3])));
+    let with_spares = with_spares.expect("a specification");
+    // The last one is tried first.
+    let (spec, trouble) = with_tampered(&with_spares, 1);
+    trouble.store(UNWRITABLE, Ordering::Relaxed);
+    remote::run(async {
+        let (device, running) = in_use(&spec).await?;
+        while running.status().members.iter().any(|member| member.state != MemberCondition::InSync) {
+            reactor::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        device.flush().await.map_err(|error| Failure::device("flush", error))
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+    assert_filled(&set(folder.path(), "raid1", &[1, 2]), 0x19);
+}
