@@ -8,7 +8,7 @@ use std::sync::Arc;
 use block::BlockSize;
 use host::{FileDevice, FileOptions};
 use volume::backend::{Backend, Creation, Kind, Opened, Opening, Options};
-use volume::spec::{BlockShape, Bytes, Problem, Token, Written, decode, encode};
+use volume::spec::{BlockShape, Bytes, Problem, Token, WhichIdentity, Written, decode, encode};
 
 /// A regular file or a block device.
 pub(crate) static FILE: Kind = Kind {
@@ -17,7 +17,7 @@ pub(crate) static FILE: Kind = Kind {
     about: "an existing file or block device, all of it. A bare path that begins with `/`, `./` or `../` is \
         one too",
     is_layer: false,
-    options: Options::Known(&["block", "physical", "size", "direct", "create"]),
+    options: Options::Known(&["block", "physical", "size", "direct", "create", "identity"]),
     read,
 };
 
@@ -31,6 +31,8 @@ struct File {
     direct: bool,
     /// Made if it is missing, even if its volume was served before.
     create: bool,
+    /// Of a volume of which none is kept.
+    identity: Option<WhichIdentity>,
 }
 
 fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
@@ -38,7 +40,8 @@ fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
     let size = written.value("size")?.map(|size| blocks.capacity(size)).transpose()?;
     let path = path(written.argument())?;
     let (direct, create) = (written.flag("direct")?, written.flag("create")?);
-    Ok(Arc::new(File { path, size, blocks, direct, create }))
+    let identity = written.parsed("identity")?;
+    Ok(Arc::new(File { path, size, blocks, direct, create, identity }))
 }
 
 fn path(word: &Token) -> Result<PathBuf, Problem> {
@@ -71,7 +74,8 @@ impl Backend for File {
         let size = self.size.map(|size| format!("size={size}"));
         let direct = self.direct.then(|| "direct".to_owned());
         let create = self.create.then(|| "create".to_owned());
-        size.into_iter().chain(self.blocks.options()).chain(direct).chain(create).collect()
+        let identity = self.identity.map(|which| format!("identity={which}"));
+        size.into_iter().chain(self.blocks.options()).chain(direct).chain(create).chain(identity).collect()
     }
 
     fn logical_block(&self) -> Option<BlockSize> {
@@ -88,6 +92,10 @@ impl Backend for File {
 
     fn orders_creation(&self) -> bool {
         self.create
+    }
+
+    fn which_identity(&self) -> Option<WhichIdentity> {
+        self.identity
     }
 
     fn keeps_data(&self) -> bool {

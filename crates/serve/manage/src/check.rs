@@ -15,6 +15,7 @@ use crate::config::{Config, Volume, VolumeName};
 use crate::control::{BindError, Socket};
 use crate::difference::shrinking;
 use crate::live::block_on;
+use crate::mark;
 use crate::remotes::Openers;
 use crate::start::{control, no_listener, state_directory};
 use crate::state::{ServerState, StateError};
@@ -135,6 +136,7 @@ impl Trial<'_> {
     fn local(&self, volume: &Volume) -> Result<(), volume::backend::OpenError> {
         let kept = ServerState::kept_of(self.state, volume)?;
         let is_readonly = volume.spec.is_readonly();
+        let (has_identity, kept) = (kept.has_identity || volume.uuid.is_some(), kept.spec);
         if let Some(kept) = kept.as_deref().and_then(|kept| backends::parse(kept).ok())
             && let Some((before, bytes)) = shrinking(&kept, &volume.spec)
         {
@@ -155,7 +157,10 @@ impl Trial<'_> {
         }
         let growing = volumes::growing(volume, kept.as_deref());
         let spec = growing.as_ref().map_or(&volume.spec, |(_, before)| before);
-        backends::open_local(spec, &read_only())?;
+        let device = backends::open_local(spec, &read_only())?;
+        if !has_identity && volume.spec.keeps_data() {
+            mark::identity(volume, self.state, device.as_ref()).map_err(|failure| failure.to_string())?;
+        }
         if let Some(path) = volume.spec.path().filter(|_| !is_readonly) {
             let writable = accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS);
             writable.map_err(|error| format!("cannot write to {}: {error}", path.display()))?;

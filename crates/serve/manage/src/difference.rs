@@ -174,11 +174,14 @@ pub(crate) fn growth(before: &Spec, after: &Spec) -> Option<Bytes> {
     resized(before, after).filter(|(old, new)| new.0 > old.0).map(|(_, new)| new)
 }
 
-/// The sizes, if the one differs from the other by the `size=` of the store alone, or by whether it is created.
+/// The sizes, if the one differs from the other by the `size=` of the store alone, or by orders that count at a start. Both are 0
+/// where none has one.
 fn resized(before: &Spec, after: &Spec) -> Option<(Bytes, Bytes)> {
     let flags = |spec: &Spec| (spec.readonly, spec.removable, spec.thick);
     let (old, new) = (&before.backend, &after.backend);
-    let is_size = |option: &String| option.starts_with("size=") || option == "create";
+    let is_size = |option: &String| {
+        option.starts_with("size=") || option == "create" || option.starts_with("identity=")
+    };
     let others =
         |options: Vec<String>| options.into_iter().filter(|option| !is_size(option)).collect::<Vec<_>>();
     let is_alike = flags(before) == flags(after)
@@ -190,7 +193,10 @@ fn resized(before: &Spec, after: &Spec) -> Option<(Bytes, Bytes)> {
     }
     match (old.members(), new.members()) {
         ([], []) => {
-            let (old_size, new_size) = (size(before)?, size(after)?);
+            let (old_size, new_size) = match (size(before), size(after)) {
+                (None, None) => return Some((Bytes(0), Bytes(0))),
+                (old, new) => (old?, new?),
+            };
             let block = new.logical_block().unwrap_or(BlockSize::B512);
             block.exact(new_size.0).map(|_| (old_size, new_size))
         }

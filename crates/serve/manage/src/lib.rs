@@ -43,6 +43,7 @@ pub mod import;
 mod join;
 mod live;
 mod log_line;
+mod mark;
 pub mod metrics;
 mod poll;
 mod raid;

@@ -29,6 +29,15 @@ pub(crate) struct ServerState {
     _lock: File,
 }
 
+/// What is kept of a volume.
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// It has an identity.
+    pub(crate) has_identity: bool,
+    /// What it was served as.
+    pub(crate) spec: Option<String>,
+}
+
 /// A volume's folder, held against other servers until it is dropped.
 pub(crate) struct Folder {
     keep: StateDirectory,
@@ -130,11 +139,11 @@ impl ServerState {
         }
     }
 
-    /// What a volume was served as, if that is kept in this directory, which another server may have; nothing is changed.
+    /// What is kept of a volume in this directory, which another server may have; nothing is changed.
     ///
     /// # Errors
     /// What is kept of the volume cannot be used.
-    pub(crate) fn kept_of(directory: &Path, volume: &Volume) -> Result<Option<String>, StateError> {
+    pub(crate) fn kept_of(directory: &Path, volume: &Volume) -> Result<Kept, StateError> {
         let folder = |name: &VolumeName| directory.join("volumes").join(name.as_str());
         let previous = volume.previous_name.as_ref().map(folder);
         let own = folder(&volume.name);
@@ -147,7 +156,7 @@ impl ServerState {
             Some(text) if volume.uuid.is_none() && text.trim().parse::<Uuid>().is_err() => {
                 Err(StateError::Damaged(folder.join(UUID)))
             }
-            _ => read(SPEC),
+            uuid => Ok(Kept { has_identity: uuid.is_some(), spec: read(SPEC)? }),
         }
     }
 
@@ -243,19 +252,19 @@ fn held(error: TryLockError, directory: &Path) -> StateError {
 }
 
 impl Folder {
-    /// The UUID of the volume: the configured one, else the kept one, else a new one, which is kept.
-    pub(crate) fn identity(&self, configured: Option<Uuid>) -> Result<Uuid, StateError> {
-        if let Some(uuid) = configured {
-            return Ok(uuid);
-        }
-        if let Some(kept) = self.load(UUID)? {
-            let uuid = std::str::from_utf8(&kept).ok().and_then(|text| text.trim().parse().ok());
-            return uuid.ok_or_else(|| StateError::Damaged(self.path.join(UUID)));
-        }
+    /// The UUID of the volume that is kept, if there is one.
+    pub(crate) fn identity(&self) -> Result<Option<Uuid>, StateError> {
+        let Some(kept) = self.load(UUID)? else { return Ok(None) };
+        let uuid = std::str::from_utf8(&kept).ok().and_then(|text| text.trim().parse().ok());
+        uuid.ok_or_else(|| StateError::Damaged(self.path.join(UUID))).map(Some)
+    }
+
+    /// Keeps this UUID, or a new one.
+    pub(crate) fn keep_identity(&self, known: Option<Uuid>) -> Result<Uuid, StateError> {
         let failed = |error| StateError::Io("write", self.path.join(UUID), error);
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|error| failed(io::Error::other(error.to_string())))?;
-        let uuid = Uuid::from_random(random);
+        let uuid = known.unwrap_or_else(|| Uuid::from_random(random));
         self.keep.save_at_start(UUID, format!("{uuid}\n").as_bytes()).map_err(failed)?;
         Ok(uuid)
     }
@@ -436,7 +445,9 @@ mod tests {
     }
 
     fn identity(state: &ServerState, volume: &Volume) -> Uuid {
-        folder(state, volume).and_then(|folder| folder.identity(volume.uuid)).expect("an identity")
+        let folder = folder(state, volume).expect("a folder");
+        let kept = folder.identity().expect("no damage");
+        volume.uuid.or(kept).unwrap_or_else(|| folder.keep_identity(None).expect("kept"))
     }
 
     #[test]
@@ -495,7 +506,7 @@ mod tests {
         let (_directory, state) = state();
         let folder = folder(&state, &volume("vm1")).expect("free");
         fs::write(state.directory().join("volumes/vm1/uuid"), "").expect("damage");
-        let error = folder.identity(None).expect_err("damaged");
+        let error = folder.identity().expect_err("damaged");
         assert!(error.to_string().contains("volumes/vm1/uuid holds no UUID; restore it"), "{error}");
     }
 
@@ -528,7 +539,8 @@ mod tests {
         let path = directory.path().join("a/b");
         let (first, second) = (Undo::default(), Undo::default());
         let state = ServerState::open(&path, &first).expect("a state directory");
-        let made = |name, undo| state.folder(&volume(name), undo).and_then(|folder| folder.identity(None));
+        let made =
+            |name, undo| state.folder(&volume(name), undo).and_then(|folder| folder.keep_identity(None));
         made("old", &first).expect("an identity");
         let uuid = made("kept", &Undo::default()).expect("an identity");
         let renamed = Volume { previous_name: Some("kept".parse().expect("a name")), ..volume("new") };

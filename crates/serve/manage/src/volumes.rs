@@ -22,6 +22,7 @@ use volume::spec::{Bytes, Spec};
 use crate::cache_generation;
 use crate::difference::{growth, shrinking};
 use crate::live::block_on;
+use crate::mark;
 use crate::remotes::Openers;
 
 /// The volumes of a server that are open, by name.
@@ -195,7 +196,7 @@ fn open_all<'a>(
         let kept = ServerState::kept_of(state.directory(), volume).map_err(Failure::refused)?;
         let creation = match added == Some(&volume.name) {
             true => Creation::Free,
-            false => creation(volume, kept.as_deref()),
+            false => creation(volume, kept.spec.as_deref()),
         };
         Ok(Opening { creation, start, undo: undo.clone(), ..backends::opening() })
     };
@@ -271,10 +272,9 @@ fn open_one(
     opening: &Opening,
 ) -> Result<Opened, Failure> {
     let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
-    let is_new =
-        !state.keeps(&volume.name) && volume.previous_name.as_ref().is_none_or(|name| !state.keeps(name));
     let folder = state.folder(volume, &opening.undo).map_err(Failure::refused)?;
-    let uuid = folder.identity(volume.uuid).map_err(Failure::refused)?;
+    let known =
+        volume.uuid.map_or_else(|| folder.identity(), |uuid| Ok(Some(uuid))).map_err(Failure::refused)?;
     let created = volume.spec.store().makes_file().map(Path::to_owned);
     let (device, control, layers) = match remote.get(&volume.name) {
         Some((device, control, layers)) => (Arc::clone(device), control.clone(), layers.clone()),
@@ -282,10 +282,16 @@ fn open_one(
     };
     if volume.spec.keeps_data() {
         check_served(volume, &folder, device.as_ref())?;
-        if is_new && created.is_none() && volume.uuid.is_none() {
-            tell_of_data(volume, state, device.as_ref());
-        }
     }
+    let uuid = match known {
+        Some(uuid) => uuid,
+        None => {
+            let may_be_known = volume.spec.keeps_data() && created.is_none();
+            let marked = may_be_known.then(|| mark::identity(volume, state.directory(), device.as_ref()));
+            folder.keep_identity(marked.transpose()?.flatten()).map_err(Failure::refused)?
+        }
+    };
+    mark::put(volume, uuid, &opening.undo);
     // A file that is created lies on a file system only now.
     let generation = cache_generation::of(&uuid, &volume.spec);
     let options = LogicalUnitOptions {
@@ -349,18 +355,6 @@ pub(crate) fn too_small(name: &VolumeName, before: Bytes, bytes: Bytes) -> Failu
         "volume {name} was served with {before}, and would be cut to {bytes}: correct its size, or shrink it while it is served, by \
          `linerate server resize {name} {bytes} --shrink`, which looks for data in the part that is cut off"
     ))
-}
-
-/// Hosts take a volume with a new identity for another disk: one with data may be one that they know.
-fn tell_of_data(volume: &Volume, state: &ServerState, device: &dyn BlockDevice) {
-    if let Ok(Some(found)) = block_on(contents::contents(device)) {
-        let (volume, state) = (&volume.name, state.directory().display());
-        tracing::warn!(
-            %volume, %found, %state,
-            "this volume has data and gets a new identity: to hosts that know it, it is another disk; if the state directory was \
-             lost, stop the server and restore it, or give the volume its former uuid"
-        );
-    }
 }
 
 /// Opens what needs no network. A file that has the length with which it was served last, and is to be longer, grows: the
@@ -542,6 +536,37 @@ mod tests {
         assert_eq!(site.start(&ordered), Ok(2 << 20));
         std::fs::remove_file(&image).expect("there");
         assert!(site.start(&ordered).is_err(), "the order counts once");
+    }
+
+    /// Without its state directory a disk once became another one, with a line in the log. An image without a mark is a first start.
+    #[test]
+    fn a_file_that_was_served_is_no_new_disk_when_the_state_directory_is_lost() {
+        let site = Site::new();
+        std::fs::write(site.path("data/v.img"), vec![7; 1 << 20]).expect("an image");
+        let uuid = || std::fs::read_to_string(site.path("state/volumes/v/uuid")).expect("kept");
+        let lose_state = || std::fs::remove_dir_all(site.path("state")).expect("lost");
+        assert_eq!(site.check("file:DATA/v.img"), "", "a first start");
+        assert_eq!(site.start("file:DATA/v.img"), Ok(1 << 20));
+        let first = uuid();
+        assert_eq!(site.start("file:DATA/v.img"), Ok(1 << 20));
+        lose_state();
+        for told in
+            [site.start("delay:1us:[file:DATA/v.img]").expect_err("lost"), site.check("file:DATA/v.img")]
+        {
+            assert!(told.contains(&format!("was served before, as the disk {}", first.trim())), "{told}");
+        }
+        assert!(site.start("file:DATA/v.img").is_err(), "to ask once is not to be told");
+        assert_eq!(site.start("file:DATA/v.img?identity=file"), Ok(1 << 20));
+        assert_eq!(uuid(), first);
+        lose_state();
+        assert_eq!(site.start("file:DATA/v.img?identity=new"), Ok(1 << 20));
+        assert_ne!(uuid(), first);
+        let second = uuid();
+        assert_eq!(site.start("file:DATA/v.img?identity=file"), Ok(1 << 20));
+        assert_eq!(uuid(), second, "what is kept counts");
+        lose_state();
+        std::fs::write(site.path("data/v.img"), vec![0; 1 << 20]).expect("emptied");
+        assert_eq!(site.start("file:DATA/v.img"), Ok(1 << 20), "there is nothing to lose");
     }
 
     /// 256MiB mistyped as 25MiB once served the beginning of the disk.

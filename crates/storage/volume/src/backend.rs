@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use block::{BlockDevice, BlockSize, FaultControl, Sleeper, Spawner};
 
-use crate::spec::{Problem, Spec, Written};
+use crate::spec::{Problem, Spec, WhichIdentity, Written};
 
 /// One kind of back end: its grammar, its help and its row in the documents.
 pub struct Kind {
@@ -80,6 +80,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Whether a specification orders that a missing file is created.
     fn orders_creation(&self) -> bool {
         self.members().iter().any(Spec::orders_creation)
+    }
+
+    /// Which identity a specification orders for a volume of which none is kept.
+    fn which_identity(&self) -> Option<WhichIdentity> {
+        self.members().iter().find_map(Spec::which_identity)
     }
 
     /// Whether its data survive this process.

@@ -16,6 +16,7 @@ mod written;
 
 use std::fmt;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use block::BlockSize;
@@ -79,6 +80,36 @@ impl Grammar {
     }
 }
 
+/// The identity of a volume of which none is kept although its file was served before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhichIdentity {
+    /// That with which the file is marked: it is the same disk.
+    OfFile,
+    /// A new one: it is another disk.
+    New,
+}
+
+impl FromStr for WhichIdentity {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<WhichIdentity, &'static str> {
+        match text {
+            "file" => Ok(WhichIdentity::OfFile),
+            "new" => Ok(WhichIdentity::New),
+            _ => Err("write identity=file for the disk that the file was, or identity=new for another one"),
+        }
+    }
+}
+
+impl fmt::Display for WhichIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WhichIdentity::OfFile => "file",
+            WhichIdentity::New => "new",
+        })
+    }
+}
+
 impl Spec {
     /// A volume without options.
     pub fn new(backend: Arc<dyn Backend>) -> Spec {
@@ -118,6 +149,11 @@ impl Spec {
     /// Whether it orders that a missing file is created.
     pub fn orders_creation(&self) -> bool {
         self.backend.orders_creation()
+    }
+
+    /// Which identity it orders for a volume of which none is kept.
+    pub fn which_identity(&self) -> Option<WhichIdentity> {
+        self.backend.which_identity()
     }
 
     /// Whether its data survive this process.
