@@ -102,7 +102,7 @@ fn the_examples_of_the_documents_are_understood() {
         "fault:[ram:1GiB]?removable",
         "512e:[delay:1ms:[ram:1GiB?block=4096]]",
         "iscsi://san1:3260/iqn.2026-01.com.example:a/3?connections=4&initial-r2t=yes&read-only",
-        "buffered:1MiB:[iscsi://user@[fe80::1]:3261/iqn.a/0]?thick",
+        "buffered:1MiB:[iscsi://user@[2001:db8::1]:3261/iqn.a/0]?thick",
         "rbd:pool/vm1?size=50GiB&conf=/etc/ceph/west.conf&id=linerate&namespace=a&queue=64&lock-wait=0s",
         "rbd:pool/vm1@monday",
         "rbd:pool/a%40b%2Fc@d",
@@ -226,7 +226,7 @@ fn time() -> impl Strategy<Value = String> {
 fn store() -> impl Strategy<Value = String> {
     let path = "/[ -~äß]{1,20}".prop_filter("a host", |path| !path.starts_with("//"));
     let size = || (1u64..1 << 40).prop_map(|blocks| format!("{}B", blocks * 4096));
-    let host = prop_oneof![Just("san1"), Just("10.0.0.1:3261"), Just("user@[fe80::1]:860"), Just("[::1]")];
+    let host = prop_oneof![Just("san1"), Just("10.0.0.1:3261"), Just("user@[2001:db8::1]:860"), Just("[::1]")];
     prop_oneof![
         (size(), blocks(), any::<bool>())
             .prop_map(|(size, blocks, small)| format!("ram:{size}?{blocks}&small-pages={}", on(small))),
