@@ -226,7 +226,8 @@ fn time() -> impl Strategy<Value = String> {
 fn store() -> impl Strategy<Value = String> {
     let path = "/[ -~äß]{1,20}".prop_filter("a host", |path| !path.starts_with("//"));
     let size = || (1u64..1 << 40).prop_map(|blocks| format!("{}B", blocks * 4096));
-    let host = prop_oneof![Just("san1"), Just("10.0.0.1:3261"), Just("user@[2001:db8::1]:860"), Just("[::1]")];
+    let host =
+        prop_oneof![Just("san1"), Just("10.0.0.1:3261"), Just("user@[2001:db8::1]:860"), Just("[::1]")];
     prop_oneof![
         (size(), blocks(), any::<bool>())
             .prop_map(|(size, blocks, small)| format!("ram:{size}?{blocks}&small-pages={}", on(small))),
