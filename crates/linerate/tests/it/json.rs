@@ -94,7 +94,10 @@ fn lines(said: &str) -> Vec<Value> {
 #[test]
 fn results_are_as_their_schemas_say() {
     let nothing = run(LINERATE, &["bench", "delay:2s:[ram:16MiB]", "--seconds", "0.05", "--json"]);
-    lines(&nothing.said).iter().for_each(|line| check(BENCH, line));
+    let (failures, results): (Vec<Value>, Vec<Value>) =
+        lines(&nothing.said).into_iter().partition(|line| line.get("error").is_some());
+    results.iter().for_each(|line| check(BENCH, line));
+    failures.iter().for_each(|line| check(ERROR, line));
     let server = Server::serving(&["disk=ram:16MiB"]);
     let url = server.url("disk");
     let bench =

@@ -440,9 +440,9 @@ impl Running {
             let lost_blocks =
                 status.as_ref().map_or(0, |status| status.lost_blocks.get(member).copied().unwrap_or(0));
             let is_noted = status.as_ref().is_some_and(|status| status.missed_regions.is_some());
-            let missed_is_noted =
+            let missed_regions_recorded =
                 is_noted && matches!(state, MemberCondition::Failed | MemberCondition::Missing);
-            MemberStatus { volume: volume.clone(), state, percent, lost_blocks, missed_is_noted }
+            MemberStatus { volume: volume.clone(), state, percent, lost_blocks, missed_regions_recorded }
         };
         let members: Vec<MemberStatus> = state.names.members.iter().enumerate().map(of_member).collect();
         let has = |condition| members.iter().any(|member| member.state == condition);

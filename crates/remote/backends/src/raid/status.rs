@@ -94,9 +94,9 @@ pub struct MemberStatus {
     /// either, they cannot be read until they are written.
     #[serde(default)]
     pub lost_blocks: u64,
-    /// It is not in sync, and what it misses is noted: if it comes back, only that is rebuilt.
+    /// It is not in sync, and the regions that it misses are recorded: if it returns, only these are rebuilt.
     #[serde(default)]
-    pub missed_is_noted: bool,
+    pub missed_regions_recorded: bool,
 }
 
 /// How a member is.
@@ -282,7 +282,7 @@ fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String, refusal: Option<String
             state,
             percent,
             lost_blocks: set.record.lost.blocks_of(index),
-            missed_is_noted: set.record.missed_from > 0 && state == MemberCondition::Failed,
+            missed_regions_recorded: set.record.missed_from > 0 && state == MemberCondition::Failed,
         }
     });
     let members: Vec<MemberStatus> = members.collect();
@@ -389,10 +389,10 @@ fn write_members(
     spares: &[String],
 ) -> fmt::Result {
     for (index, member) in members.iter().enumerate() {
-        let MemberStatus { volume, state, percent, lost_blocks, missed_is_noted } = member;
+        let MemberStatus { volume, state, percent, lost_blocks, missed_regions_recorded } = member;
         let percent = percent.map(|percent| format!(", {percent} %")).unwrap_or_default();
         write!(f, "\n  member {index}: {state}{percent}  {}", volume.as_deref().unwrap_or("-"))?;
-        if *missed_is_noted {
+        if *missed_regions_recorded {
             write!(
                 f,
                 "\n    the regions that it misses are noted: if it comes back, only these are rebuilt"
