@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::str::FromStr;
 
 use iscsi::name::Name;
+use iscsi::text::PrintableText;
 use unit::{Ascii, Naa};
 use volume::spec::encode;
 use zeroize::Zeroizing;
@@ -259,8 +260,32 @@ pub(super) fn file_spec(path: &str, options: &[String]) -> Option<String> {
     (is_fit && backends::parse(&spec).is_ok()).then_some(spec)
 }
 
+impl Account {
+    /// A user with a name and a secret that can be ours.
+    ///
+    /// # Errors
+    /// A note of why it is not carried over.
+    pub(super) fn new(
+        user: &str,
+        secret: &str,
+        initiators: Option<Vec<String>>,
+        place: &Place,
+    ) -> Result<Account, Note> {
+        let why = match (user.parse::<PrintableText>(), unfit(secret)) {
+            (Err(why), _) => format!("of its name, {why}"),
+            (Ok(_), Some(why)) => format!("of its secret, {why}"),
+            (Ok(_), None) => {
+                let secret = Zeroizing::new(secret.to_owned());
+                return Ok(Account { user: user.to_owned(), secret, initiators });
+            }
+        };
+        let user = user.escape_debug();
+        Err(Note::new(place, format_args!("the user `{user}` is not carried over: {why}")))
+    }
+}
+
 /// Why a CHAP secret cannot be ours; `None` if it can.
-pub(super) fn unfit(secret: &str) -> Option<String> {
+fn unfit(secret: &str) -> Option<String> {
     let length = secret.len();
     if PLACEHOLDERS.contains(&secret) {
         return Some("it is the placeholder that `tgt-admin --dump` writes instead of the secret".to_owned());

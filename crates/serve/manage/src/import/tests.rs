@@ -71,6 +71,7 @@ fn no_target_becomes_more_open() {
     for lines in [
         "incominguser alice short\n",
         "incominguser alice PLEASE_CORRECT_THE_PASSWORD\n",
+        "incominguser al\u{8}ice twelve-bytes-and-more\n",
         "initiator-address somewhere\n",
         "initiator-name nonsense\n",
         "driver iser\n",

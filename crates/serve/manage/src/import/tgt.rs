@@ -105,8 +105,6 @@ impl Tgt {
     fn account(&mut self, value: &str, place: &Place) -> Found {
         let mut words = value.split(' ');
         let (user, secret) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let note =
-            |why: &str| Err(Note::new(place, format_args!("the user `{user}` is not carried over: {why}")));
         if user.is_empty() || user.contains(char::REPLACEMENT_CHARACTER) {
             return Err(Note::new(place, "a user is not carried over: it has no name"));
         }
@@ -115,16 +113,15 @@ impl Tgt {
             self.secrets.entry(user.to_owned()).or_insert_with(|| (secret.clone(), place.clone()));
         if *first != secret {
             let sentence = format_args!(
-                "the user `{user}` has another secret than in {}:{}, which tgtd takes for both; here each has the secret of its \
+                "the user `{}` has another secret than in {}:{}, which tgtd takes for both; here each has the secret of its \
                  own line",
-                at.file, at.line
+                user.escape_debug(),
+                at.file,
+                at.line
             );
             self.san.notes.push(Note::new(place, sentence));
         }
-        match san::unfit(&secret) {
-            Some(why) => note(&format!("of its secret, {why}")),
-            None => Ok(Account { user: user.to_owned(), secret, initiators: None }),
-        }
+        Account::new(user, &secret, None, place)
     }
 
     fn target(&mut self, blocks: &[&Entry]) {

@@ -3,7 +3,7 @@
 use zeroize::Zeroizing;
 
 use super::super::json::Object;
-use super::super::san::{self, Account, Chap, Target};
+use super::super::san::{Account, Chap, Target};
 use super::super::{Note, Place};
 
 /// The credentials of a node ACL, or of a portal group for anybody.
@@ -12,29 +12,13 @@ pub(super) struct Login {
     mutual: Option<(Result<Account, Note>, Place)>,
 }
 
-/// A user with a secret that can be ours.
-pub(super) fn account(
-    user: String,
-    secret: &str,
-    initiator: Option<&str>,
-    place: &Place,
-) -> Result<Account, Note> {
-    if let Some(why) = san::unfit(secret) {
-        return Err(Note::new(
-            place,
-            format_args!("the user `{user}` is not carried over: of its secret, {why}"),
-        ));
-    }
-    let initiators = initiator.map(|name| vec![name.to_owned()]);
-    Ok(Account { user, secret: Zeroizing::new(secret.to_owned()), initiators })
-}
-
 /// The CHAP credentials of a node ACL or portal group, if it has a user.
 pub(super) fn login(object: &Object<'_>, initiator: Option<&str>) -> Option<Login> {
-    let read = |user: &str, secret: &str, initiator| {
+    let read = |user: &str, secret: &str, initiator: Option<&str>| {
         let secret = Zeroizing::new(object.scalar(secret).unwrap_or_default());
         let user = object.scalar(user).filter(|user| !user.is_empty())?;
-        Some(account(user, &secret, initiator, &object.place_of("chap_userid")))
+        let initiators = initiator.map(|name| vec![name.to_owned()]);
+        Some(Account::new(&user, &secret, initiators, &object.place_of("chap_userid")))
     };
     let mutual = read("chap_mutual_userid", "chap_mutual_password", None);
     let mutual = mutual.map(|mutual| (mutual, object.place_of("chap_mutual_userid")));

@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::json::{Document, Object};
-use super::san::{self, Chap, LUN_MAX, Lun, Portal, San, Target};
+use super::san::{self, Account, Chap, LUN_MAX, Lun, Portal, San, Target};
 use super::{Note, Place, session};
 use attributes::{ACL_ATTRIBUTES, GROUP_ATTRIBUTES, unusual};
 use backends::Failure;
 use iscsi::text::PrintableText;
-use logins::{Login, account, chap, login};
+use logins::{Login, chap, login};
 
 /// All that the document says.
 ///
@@ -372,7 +372,7 @@ impl Lio {
         let (name, enabled) =
             (module.scalar("name").unwrap_or_default(), module.flag("discovery_enable_auth"));
         let credentials = |user: &str, secret: &str| {
-            Some(account(module.scalar(user)?, &module.scalar(secret)?, None, &module.place_of(user)))
+            Some(Account::new(&module.scalar(user)?, &module.scalar(secret)?, None, &module.place_of(user)))
         };
         let incoming = credentials("discovery_userid", "discovery_password");
         let mutual = credentials("discovery_mutual_userid", "discovery_mutual_password");
