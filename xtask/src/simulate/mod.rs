@@ -35,8 +35,8 @@ pub(crate) struct Options {
     /// What the worlds are to be without, such as Crashes or DiskTrouble; may be repeated
     #[arg(long, value_name = "PART")]
     without: Vec<String>,
-    /// What the worlds are to have besides: Nbd, for simple NBD clients on the initiators' volumes, OurNbd, for ours, or
-    /// Breaks, for sessions of our initiator that break after each login
+    /// What the worlds are to have besides: Nbd, for simple NBD clients on the initiators' volumes, OurNbd, for ours,
+    /// Breaks, for sessions of our initiator that break after each login, or Floods, for peers that never stop sending
     #[arg(long, value_name = "PART")]
     with: Vec<String>,
 }

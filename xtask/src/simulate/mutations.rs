@@ -328,9 +328,19 @@ const BREAKS_MUTATIONS: &[Mutation] = &[
     },
 ];
 
+/// Those that are looked for in worlds where peers never stop sending.
+const FLOODS_MUTATIONS: &[Mutation] = &[Mutation {
+    name: "poll-without-budget",
+    what: "a task receives and sends as long as its peer does, and its core does nothing else",
+    file: "crates/runtime/reactor/src/executor.rs",
+    from: "core.budget.set(core.budget.get().saturating_sub(CALL_BYTES.saturating_add(bytes)));",
+    to: "let _ = (core, bytes);",
+}];
+
 /// All of them.
 pub(super) fn all() -> impl Iterator<Item = &'static Mutation> {
-    let of_worlds = MUTATIONS.iter().chain(NBD_MUTATIONS).chain(OUR_NBD_MUTATIONS).chain(BREAKS_MUTATIONS);
+    let of_nbd = NBD_MUTATIONS.iter().chain(OUR_NBD_MUTATIONS);
+    let of_worlds = MUTATIONS.iter().chain(of_nbd).chain(BREAKS_MUTATIONS).chain(FLOODS_MUTATIONS);
     of_worlds.chain(RAID_MUTATIONS)
 }
 
@@ -363,9 +373,12 @@ impl Mutation {
         process::succeed(command).context("building the mutant")?;
         let mut command = Command::new(target.join("simulation/simulate"));
         command.args(["find", &seed.to_string(), &seconds.to_string()]);
-        for (mutations, part) in
-            [(NBD_MUTATIONS, "Nbd"), (OUR_NBD_MUTATIONS, "OurNbd"), (BREAKS_MUTATIONS, "Breaks")]
-        {
+        for (mutations, part) in [
+            (NBD_MUTATIONS, "Nbd"),
+            (OUR_NBD_MUTATIONS, "OurNbd"),
+            (BREAKS_MUTATIONS, "Breaks"),
+            (FLOODS_MUTATIONS, "Floods"),
+        ] {
             if mutations.iter().any(|other| other.name == self.name) {
                 command.args(["--with", part]);
             }

@@ -144,16 +144,7 @@ impl Attack {
     }
 
     async fn log_in(&mut self) -> Result<(), Closed> {
-        let number = draw(|random| random.below(4));
-        let text = format!(
-            "InitiatorName=iqn.2026-01.io.linerate:adversary{number}\0TargetName={TARGET}\0SessionType=Normal\0\
-             HeaderDigest=None\0DataDigest=None\0InitialR2T=No\0ImmediateData=Yes\0iSCSIProtocolLevel=2\0"
-        );
-        let mut header = [0; 48];
-        header[0] = 0x43;
-        header[1] = 0x87;
-        header[8..14].copy_from_slice(&[0x40, 0, 0, 0, 9, number as u8]);
-        set_32(&mut header, 24, 1);
+        let (header, text) = login(draw(|random| random.below(4)));
         self.send(&header, text.as_bytes()).await?;
         let (answer, _) = pdu::read_pdu(&*self.stream).await.map_err(|_| Closed)?;
         self.exp_stat_sn = get_32(&answer, 24).wrapping_add(1);
@@ -264,6 +255,20 @@ impl Attack {
             }
         }
     }
+}
+
+/// A login of one of them in a single request: header and text.
+pub(crate) fn login(number: u64) -> (Header, String) {
+    let mut header = [0; 48];
+    header[0] = 0x43;
+    header[1] = 0x87;
+    header[8..14].copy_from_slice(&[0x40, 0, 0, 0, 9, number as u8]);
+    set_32(&mut header, 24, 1);
+    let text = format!(
+        "InitiatorName=iqn.2026-01.io.linerate:adversary{number}\0TargetName={TARGET}\0SessionType=Normal\0\
+         HeaderDigest=None\0DataDigest=None\0InitialR2T=No\0ImmediateData=Yes\0iSCSIProtocolLevel=2\0"
+    );
+    (header, text)
 }
 
 /// What finds no room in the command window is ignored.

@@ -47,6 +47,8 @@ pub(crate) struct Cores {
 struct MachineState {
     name: String,
     alive: bool,
+    /// It runs what is shipped, which has to share its cores fairly.
+    is_fair: bool,
 }
 
 struct CoreState {
@@ -59,6 +61,8 @@ struct CoreState {
     wakes_at: u64,
     /// When an event looks whether it is to be woken. There is one at most that is not later than that.
     looked_at: u64,
+    /// Calls that have moved bytes since its last turn.
+    transfers: u32,
 }
 
 struct Body {
@@ -90,15 +94,24 @@ const STOPS_ONCE_IN: u64 = 16;
 const STALLED_ONCE_IN: u64 = 4_000;
 /// For so long, in nanoseconds.
 const STALL: (u64, u64) = (10_000, 20_000_000);
+/// Calls that move bytes between two turns of a core, at most: between them no timer fires, and no other socket is served.
+const TRANSFERS_MAX: u32 = 1_000;
 
 impl Machine {
     /// A machine that runs nothing yet.
     pub(crate) fn new(name: impl Into<String>) -> Machine {
         with(|universe| {
             let machines = &mut universe.cores.machines;
-            machines.push(MachineState { name: name.into(), alive: true });
+            machines.push(MachineState { name: name.into(), alive: true, is_fair: false });
             Machine(machines.len() - 1)
         })
+    }
+
+    /// A machine of which no core may serve one peer so long that its others wait.
+    pub(crate) fn fair(name: impl Into<String>) -> Machine {
+        let machine = Machine::new(name);
+        with(|universe| universe.cores.machines[machine.0].is_fair = true);
+        machine
     }
 
     /// A machine with one core, which runs `live` to its end.
@@ -136,6 +149,7 @@ impl Machine {
                 state,
                 wakes_at: NEVER,
                 looked_at: NEVER,
+                transfers: 0,
             });
             universe.cores.ready.push(core);
         });
@@ -278,8 +292,33 @@ thread_local! {
     static UNWINDING: Cell<bool> = const { Cell::new(false) };
 }
 
+impl Cores {
+    /// The core that runs has received or sent.
+    pub(crate) fn count_transfer(&mut self) {
+        if let Some(core) = self.running {
+            self.all[core.0].transfers += 1;
+        }
+    }
+}
+
+/// A core's reactor looks for events.
+pub(crate) fn turn(core: Core, park: Park) {
+    let (transfers, machine) = with(|universe| {
+        let Cores { all, machines, .. } = &mut universe.cores;
+        let place = &mut all[core.0];
+        let transfers = std::mem::take(&mut place.transfers);
+        (transfers, Some(place.machine).filter(|machine| machines[machine.0].is_fair))
+    });
+    if let Some(machine) = machine.filter(|_| transfers > TRANSFERS_MAX) {
+        universe::fault(format!(
+            "a core of {machine} has received and sent {transfers} times between two turns"
+        ));
+    }
+    stop(core, park);
+}
+
 /// Stops a core whose reactor has nothing to do for `park`, or yields to others.
-pub(crate) fn stop(core: Core, park: Park) {
+fn stop(core: Core, park: Park) {
     if UNWINDING.get() {
         return;
     }

@@ -483,6 +483,7 @@ impl SimStream {
 impl Stream for SimStream {
     fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
         with(|universe| {
+            universe.cores.count_transfer();
             let taken = {
                 // Now and then less than there is; but who receives into shared memory has asked how much
                 // there is.
@@ -535,6 +536,7 @@ impl Stream for SimStream {
 
     fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
         with(|universe| {
+            universe.cores.count_transfer();
             let limit = match universe.random.once_in(4) {
                 true => universe.random.between(1, 4096) as usize,
                 false => usize::MAX,

@@ -71,7 +71,7 @@ impl Remote {
 /// Begins one that reads and writes until the simulation is over.
 pub(crate) fn begin(simulation: &Rc<Simulation>, protocol: Protocol, number: u64) -> Machine {
     let name = if protocol == Protocol::Nbd { "our NBD client" } else { "ours" };
-    let machine = Machine::new(format!("{name} {number}"));
+    let machine = Machine::fair(format!("{name} {number}"));
     let simulation = Rc::clone(simulation);
     machine.run(move || live(simulation, protocol, number));
     machine

@@ -192,13 +192,15 @@ pub enum Addition {
     OurNbd,
     /// Sessions of our initiator that break after each login but the first.
     Breaks,
+    /// Peers of server and clients that never stop sending before a login has ended.
+    Floods,
 }
 
 impl FromStr for Addition {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Addition, String> {
-        let all = [Addition::Nbd, Addition::OurNbd, Addition::Breaks];
+        let all = [Addition::Nbd, Addition::OurNbd, Addition::Breaks, Addition::Floods];
         let found = all.into_iter().find(|addition| format!("{addition:?}") == name);
         found.ok_or_else(|| format!("there are {all:?}"))
     }
@@ -328,6 +330,9 @@ fn begin_actors(simulation: &Rc<Simulation>) -> Vec<Machine> {
         if simulation.has(Feature::Adversary) && draw(|random| random.once_in(2)) {
             actors.push(nbd::adversary::begin(simulation));
         }
+    }
+    if simulation.with(Addition::Floods) {
+        actors.extend(nbd::flood::begin(simulation));
     }
     actors
 }
@@ -490,7 +495,7 @@ impl Simulation {
 
     /// Whether the volumes are exported over NBD.
     pub(crate) fn has_nbd(&self) -> bool {
-        self.with(Addition::Nbd) || self.with(Addition::OurNbd)
+        self.with(Addition::Nbd) || self.with(Addition::OurNbd) || self.with(Addition::Floods)
     }
 
     /// No command waits for memory.

@@ -39,7 +39,7 @@ impl Simulation {
         let number = self.servers.get() + 1;
         self.servers.set(number);
         self.started.set(universe::nanoseconds());
-        let machine = Machine::new(format!("server {number}"));
+        let machine = Machine::fair(format!("server {number}"));
         let own = self.volumes.iter().map(|volume| volume.export(number));
         let exports: Vec<_> = own.chain([adversary::export()]).collect();
         let units = exports.iter().map(|export| Arc::downgrade(&export.unit)).collect();

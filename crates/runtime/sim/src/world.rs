@@ -41,7 +41,7 @@ impl World for SimWorld {
     }
 
     fn turn(&self, park: Park) {
-        cores::stop(self.core, park);
+        cores::turn(self.core, park);
     }
 
     fn unpark(&self) -> Arc<dyn Unpark> {

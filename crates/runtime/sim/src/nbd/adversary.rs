@@ -131,7 +131,8 @@ fn request(is_own: bool) -> Vec<u8> {
     sent
 }
 
-fn read_what_is_there(stream: &dyn Stream) -> io::Result<()> {
+/// Drops what has arrived.
+pub(super) fn read_what_is_there(stream: &dyn Stream) -> io::Result<()> {
     let mut bytes = [0; 4096];
     loop {
         match stream.try_read(&mut [InSlice::Bytes(&mut bytes)]) {

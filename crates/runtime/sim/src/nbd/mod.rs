@@ -2,6 +2,7 @@
 //! They are in simulations that ask for them ([`crate::Addition::Nbd`]): others draw nothing for them.
 
 pub(crate) mod adversary;
+pub(crate) mod flood;
 mod simple;
 pub(crate) mod writing;
 

@@ -50,10 +50,10 @@ pub(super) const OPT_GO: u32 = 7;
 pub(super) const OPT_STRUCTURED_REPLY: u32 = 8;
 pub(super) const OPT_EXTENDED_HEADERS: u32 = 11;
 pub(super) const REPLY_ACK: u32 = 1;
-const REPLY_INFO: u32 = 3;
+pub(super) const REPLY_INFO: u32 = 3;
 
 pub(super) const OPTION_MAGIC: &[u8; 8] = b"IHAVEOPT";
-const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
+pub(super) const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
 pub(super) const REQUEST: u32 = 0x2560_9513;
 const EXTENDED_REQUEST: u32 = 0x21e4_1c71;
 const SIMPLE_REPLY: u32 = 0x6744_6698;
