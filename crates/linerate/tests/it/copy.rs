@@ -220,17 +220,23 @@ fn done_bytes(scene: &Scene) -> u64 {
 /// Where each request takes so long that a copy can be ended in the middle.
 const SLOW: &str = "disk=delay:40ms:[file:{state}/disk.img?size=128MiB]";
 
+/// Begins a copy, kills it and resumes it: where it was, and the report of the rest.
+fn killed_and_resumed(scene: &Scene, image: &str, url: &str) -> (u64, serde_json::Value) {
+    let mut child = begun(scene, image, url);
+    child.kill().and_then(|()| child.wait()).expect("a running copy");
+    let at = done_bytes(scene);
+    assert!(at > 0 && at < 128 * MIB, "{at}");
+    let rest = scene.copied(image, url, &["--verify", "--depth", "32"]);
+    assert_eq!(rest["resumed_at_bytes"], at);
+    (at, rest)
+}
+
 #[test]
-fn a_copy_that_was_killed_is_gone_on_with() {
+fn a_copy_that_was_killed_resumes() {
     let Some(server) = ours(&[SLOW]) else { return };
     let (scene, url) = (Scene::new(), server.url("disk"));
     let image = scene.image("image", 128 * MIB, [(0, 80 * MIB), (100 * MIB + 512, 8 * MIB)]);
-    let mut child = begun(&scene, &image, &url);
-    child.kill().and_then(|()| child.wait()).expect("a running copy");
-    let at = done_bytes(&scene);
-    assert!(at > 0 && at < 128 * MIB, "{at}");
-    let rest = scene.copied(&image, &url, &["--verify", "--depth", "32"]);
-    assert_eq!(rest["resumed_at_bytes"], at);
+    let (at, rest) = killed_and_resumed(&scene, &image, &url);
     assert!(rest["written_bytes"].as_u64().expect("a number") <= 89 * MIB - at.min(80 * MIB), "{rest}");
     assert!(!scene.path("journal").exists());
     scene.copied(&url, &scene.text("back"), &["--depth", "64"]);
@@ -242,12 +248,7 @@ fn a_copy_to_an_export_whose_server_names_its_volume_is_resumed() {
     let Some(server) = Both::serving(&[SLOW], "") else { return };
     let (scene, url) = (Scene::new(), server.url("disk"));
     let image = scene.image("image", 128 * MIB, [(0, 80 * MIB)]);
-    let mut child = begun(&scene, &image, &url);
-    child.kill().and_then(|()| child.wait()).expect("a running copy");
-    let at = done_bytes(&scene);
-    assert!(at > 0 && at < 128 * MIB, "{at}");
-    let rest = scene.copied(&image, &url, &["--verify", "--depth", "32"]);
-    assert_eq!(rest["resumed_at_bytes"], at);
+    killed_and_resumed(&scene, &image, &url);
     assert!(!scene.path("journal").exists());
 }
 
