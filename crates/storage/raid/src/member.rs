@@ -105,11 +105,9 @@ pub trait MetadataStore: Send + Sync {
         self.record(states)
     }
 
-    /// The second bitmap has all that members which are not in sync have missed since they failed, and is on stable storage: what is
-    /// recorded from now on says that. With `false` it has not any more.
-    fn missed_is_noted(&self, _is_noted: bool) -> Pending<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
-    }
+    /// Records whether the second bitmap, which is on stable storage, has all regions that members not in sync have missed since they
+    /// failed. Later records repeat it.
+    fn missed_is_noted(&self, is_noted: bool) -> Pending<'_, ()>;
 
     /// Ends once it is on stable storage, as states are, that the journal is on the members from now on, and its own device not of the set
     /// any more. A store that cannot record that keeps the set from it.

@@ -460,4 +460,8 @@ impl MetadataStore for Forgetful {
     fn record(&self, _states: &MemberStates) -> block::Pending<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
+
+    fn missed_is_noted(&self, _: bool) -> block::Pending<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }

@@ -89,6 +89,10 @@ impl MetadataStore for Forgetful {
     fn record(&self, _: &MemberStates) -> Pending<'_, ()> {
         Box::pin(async { Ok(()) })
     }
+
+    fn missed_is_noted(&self, _: bool) -> Pending<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// A set over members in memory, and the same without one of them.

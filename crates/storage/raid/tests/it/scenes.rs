@@ -534,6 +534,10 @@ impl MetadataStore for NoStore {
     fn start(&self, _: &MemberStates) -> Pending<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
+
+    fn missed_is_noted(&self, _: bool) -> Pending<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 fn assembly(rig: &Rig, metadata: Arc<dyn MetadataStore>) -> Assembly {
@@ -963,6 +967,10 @@ fn a_set_whose_store_cannot_record_where_its_journal_is_ends_its_writes() {
     impl MetadataStore for Mute {
         fn record(&self, _: &MemberStates) -> Pending<'_, ()> {
             Box::pin(async { Ok(()) })
+        }
+
+        fn missed_is_noted(&self, _: bool) -> Pending<'_, ()> {
+            Box::pin(std::future::ready(Ok(())))
         }
     }
     let rig = Rig::new(Level::Raid5, 3, 4, Guard::JournalDisk);

@@ -25,6 +25,10 @@ impl MetadataStore for NothingToRecord {
     fn record(&self, _: &MemberStates) -> Pending<'_, ()> {
         Box::pin(async { Ok(()) })
     }
+
+    fn missed_is_noted(&self, _: bool) -> Pending<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 fn disk() -> Arc<dyn BlockDevice> {
