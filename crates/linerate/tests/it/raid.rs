@@ -150,7 +150,9 @@ fn a_member_that_was_away_for_a_write_is_rebuilt_in_the_regions_that_it_missed()
         let before = blocks(&machines[1]);
         machines[1].server.kill();
         linerate(&["copy", &image, &front.url("vol"), "--yes"]);
-        until("what the member misses is noted", || vol(&front, "status").said.contains("misses are noted"));
+        until("the missed regions are recorded", || {
+            vol(&front, "status").said.contains("regions are recorded")
+        });
         if !in_use {
             front.kill();
         }
@@ -158,7 +160,7 @@ fn a_member_that_was_away_for_a_write_is_rebuilt_in_the_regions_that_it_missed()
         match in_use {
             true => {
                 let said = vol(&front, "assemble").expect_success();
-                assert!(said.contains("is there again"), "{said}");
+                assert!(said.contains("is back, and its missed regions"), "{said}");
             }
             false => front.restart(),
         }

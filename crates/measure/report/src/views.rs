@@ -148,7 +148,7 @@ pub(super) fn lowest_limit<'a>(limits: &'a [Limit], summary: &CellSummary) -> Op
     known.filter(|(_, rate)| *rate > 0.0).min_by(|one, other| one.1.total_cmp(&other.1))
 }
 
-/// What was reached in percent of a limit; nothing above it: what is exceeded is no limit.
+/// A result in percent of a limit. A result above the limit has none: the limit was measured too low.
 pub(super) fn percent_of_limit(rate: f64, limit: f64) -> Option<f64> {
     Some(rate / limit * 100.0).filter(|percent| *percent <= 100.0)
 }

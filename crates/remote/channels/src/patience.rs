@@ -34,7 +34,7 @@ impl Patience {
         Patience { begun, limit, moved: begun, ahead: None }
     }
 
-    /// What is ahead of the request now.
+    /// Records the answers ahead of the request at this time.
     pub fn note(&mut self, now: Instant, ahead: Ahead) {
         let before = self.ahead.replace(ahead);
         if before.is_some_and(|before| before != ahead) {

@@ -81,7 +81,7 @@ struct Compared<T: Transport> {
     missing: usize,
 }
 
-/// What has become of the journal.
+/// The outcome of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replayed {
     /// The server has all of it.

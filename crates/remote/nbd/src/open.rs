@@ -342,7 +342,7 @@ impl Transport for Export {
     }
 }
 
-/// Clients are told of the least that may be asked for; disks have 512 bytes at least.
+/// A server advertises its minimum block size; disks have 512 bytes or more.
 pub(crate) fn block_size(sizes: &BlockSizes) -> BlockSize {
     BlockSize::new(sizes.minimum).unwrap_or(BlockSize::B512)
 }

@@ -47,7 +47,7 @@ pub(crate) struct Cores {
 struct MachineState {
     name: String,
     alive: bool,
-    /// It runs what is shipped, which has to share its cores fairly.
+    /// It runs product code, which must share its cores fairly.
     is_fair: bool,
 }
 

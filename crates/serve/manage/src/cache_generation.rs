@@ -1,6 +1,6 @@
 //! What changes when acknowledged writes that were not flushed may have been lost between two starts: with every start of this process
 //! where they are in its memory; else with every start of the machine, and with whatever throws the kernel's page cache away, as an
-//! unmount does that could not write everything back. A loss while the volume is served has a mark of its own
+//! unmount does that could not write everything back. A loss while the volume is served has a separate mark
 //! ([`volume::Volume::loss_mark`]).
 //!
 //! Which page cache it is can be told by sysfs, where the kernel makes entries for a file system when it is mounted, and removes them

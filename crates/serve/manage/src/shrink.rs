@@ -15,7 +15,7 @@ pub(crate) async fn check(name: &VolumeName, device: &dyn BlockDevice, bytes: By
     let failed = |error| Failure::device(format_args!("volume {name} cannot be looked at"), error);
     let refused = |why: String| {
         Failure::refused(format!(
-            "volume {name} is not cut to {bytes}: {why}; make what is on it smaller first, or add --discard-data"
+            "volume {name} is not cut to {bytes}: {why}; shrink its file system or partitions first, or add --discard-data"
         ))
     };
     let system = contents::file_system_bytes(device).await.map_err(failed)?;

@@ -29,7 +29,7 @@ pub(crate) struct ServerState {
     _lock: File,
 }
 
-/// What is kept of a volume.
+/// The record of a volume.
 #[derive(Default)]
 pub(crate) struct Kept {
     /// It has an identity.
@@ -139,7 +139,7 @@ impl ServerState {
         }
     }
 
-    /// What is kept of a volume in this directory, which another server may have; nothing is changed.
+    /// The record of a volume in this directory, which another server may use; nothing is changed.
     ///
     /// # Errors
     /// What is kept of the volume cannot be used.

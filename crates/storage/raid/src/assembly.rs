@@ -47,7 +47,7 @@ pub enum Origin {
     NewOfZeros,
 }
 
-/// What is known of what members that are not in sync have missed.
+/// Whether the regions that members not in sync have missed are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missed {
     /// All members were in sync when the set was used last: they have missed nothing yet.
@@ -76,7 +76,7 @@ pub struct Assembly {
     pub nonce: u64,
     /// Memory for buffers of stripes in flight, in bytes. At least two stripes are in flight whatever it is.
     pub memory_bytes: u64,
-    /// What is known of what members that are not in sync have missed.
+    /// Whether the regions that members not in sync have missed are known.
     pub missed: Missed,
     /// Assemble even if data may be wrong: a member lacks, and parity may not fit.
     pub accepts_wrong_data: bool,

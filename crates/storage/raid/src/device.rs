@@ -39,7 +39,7 @@ pub struct Status {
     /// Of each member, how many blocks were not what their checksums say when they were read, since it is a member here. They
     /// were read by the others and written anew where that was possible.
     pub wrong_blocks: Vec<u64>,
-    /// Regions that members not in sync have missed, if the superblocks say that they are noted: such a member lacks no others.
+    /// Regions that members not in sync have missed, if the superblocks record them: such a member misses no others.
     pub missed_regions: Option<u64>,
     /// Regions that may differ since a crash, and are to be synchronised.
     pub unsynced_regions: u64,
@@ -100,7 +100,7 @@ impl RaidDevice {
             if !self.set.members.fail_by_hand(member).await? {
                 return Err(DeviceError::Unsupported);
             }
-            // Whoever takes a member out does not expect it back.
+            // A member that is taken out by hand is not expected back.
             if let (Protection::Intent(intent), false) = (&self.set.protection, had_failed) {
                 intent.forget_missed().await?;
             }
@@ -126,7 +126,7 @@ impl RaidDevice {
         self.put_in_place(member, device.into(), area, false)
     }
 
-    /// The same with the device that had failed, which lacks only what the second bitmap has ([`Records::readd`](crate::disks::Records::readd)).
+    /// The same with the device that had failed, which misses only regions of the second bitmap ([`Records::readd`](crate::disks::Records::readd)).
     pub fn readd(
         &self,
         member: usize,

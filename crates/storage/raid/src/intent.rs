@@ -14,12 +14,12 @@
 //!
 //! The second half of the area has a second bitmap, if it has room: the regions that members which are not in sync have missed. It is
 //! written while there is such a member, and the numbers of its blocks count on from the first half. The superblock says whether it has
-//! all of them, for members of which generation. A member that comes back lacks these regions, and no others.
+//! all of them, for members of which generation. A member that returns misses these regions and no others.
 //!
 //! ```text
 //!   a member fails ──► tracking: missed = all bits of the first bitmap, and each region that is written from then on
-//!        settle ─────► the second bitmap is on stable storage ──► the superblock says so ──► each bit before its write
-//!   all in sync ─────► the superblock does not say so any more ──► no tracking
+//!        settle ─────► the second bitmap is on stable storage ──► the superblock records it ──► each bit before its write
+//!   all in sync ─────► the superblock no longer records it ──► no tracking
 //! ```
 //!
 //! Before tracking begins no bit of the first bitmap is cleared, so that nothing is forgotten between a failure and its first look.
@@ -78,7 +78,7 @@ struct State {
 #[derive(Default)]
 struct Missed {
     is_tracking: bool,
-    /// What was missed before is not known: nothing is noted until all members are in sync.
+    /// Earlier missed regions are not known: nothing is recorded until all members are in sync.
     is_unknown: bool,
     regions: BTreeSet<u64>,
     /// Those whose bits are on stable storage.
@@ -292,7 +292,7 @@ impl Intent {
         }
     }
 
-    /// Members that are not in sync have missed nobody knows what.
+    /// Members that are not in sync may have missed any region.
     pub(crate) fn miss_all(&self) {
         let regions = (0..self.regions()).collect();
         self.state.lock().missed =
@@ -345,7 +345,7 @@ impl Intent {
             let mut state = self.state.lock();
             match self.area.members().is_one_lacking() {
                 false => state.missed = Missed::default(),
-                // One has failed meanwhile: what was tracked until now is more than it has missed.
+                // A member has failed meanwhile. It has missed no more regions than were tracked.
                 true => (state.missed.is_noting, state.missed.is_noted) = (false, false),
             }
             return Ok(());

@@ -87,7 +87,7 @@ struct Slot {
     /// The same, if its blocks have checksums.
     summed: Option<Arc<Summed>>,
     state: MemberState,
-    /// Of a member that is rebuilt: it lacks only regions that the second bitmap has.
+    /// Of a member that is rebuilt: it misses only regions of the second bitmap.
     is_readded: bool,
     /// Of a member that is rebuilt: the stripes that are on its stable storage.
     secured: u64,
@@ -667,7 +667,7 @@ impl Members {
         }
     }
 
-    /// Whether the member is rebuilt, and lacks only regions that the second bitmap has.
+    /// Whether the member is rebuilt and misses only regions of the second bitmap.
     pub(crate) fn is_readded(&self, index: usize) -> bool {
         self.slots.lock().get(index).is_some_and(|slot| slot.is_readded)
     }

@@ -267,7 +267,7 @@ impl Set {
                 journal.empty(None).await?;
             }
             if let (Protection::Intent(intent), false) = (&self.protection, is_readded) {
-                // The new disk lacks everything.
+                // The new disk has none of the data.
                 intent.miss_all();
             }
             if !self.members.replace(member, device, is_readded).await? {

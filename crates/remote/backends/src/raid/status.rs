@@ -393,10 +393,7 @@ fn write_members(
         let percent = percent.map(|percent| format!(", {percent} %")).unwrap_or_default();
         write!(f, "\n  member {index}: {state}{percent}  {}", volume.as_deref().unwrap_or("-"))?;
         if *missed_regions_recorded {
-            write!(
-                f,
-                "\n    the regions that it misses are noted: if it comes back, only these are rebuilt"
-            )?;
+            write!(f, "\n    its missed regions are recorded: if it returns, only these are rebuilt")?;
         }
         match lost_blocks {
             0 => {}

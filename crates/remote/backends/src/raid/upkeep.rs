@@ -646,10 +646,10 @@ impl Upkeep {
                 }
                 match self.readd(member, &spec).await {
                     Ok(true) => {
-                        added.push(format!("member {member} ({name}) is there again: what it has missed is being rebuilt"));
+                        added.push(format!("member {member} ({name}) is back, and its missed regions are being rebuilt"));
                         break;
                     }
-                    Ok(false) => others.push(format!("member {member} is not {name}, or it is not known what that has missed: `linerate raid replace`")),
+                    Ok(false) => others.push(format!("member {member} is not {name}, or its missed regions are not recorded: `linerate raid replace`")),
                     Err(failure) => others.push(format!("member {member}: {failure}")),
                 }
             }
@@ -685,7 +685,7 @@ impl Upkeep {
             self.exit().fail(member).await?;
         }
         if self.readd(member, with).await? {
-            return Ok(format!("{with} is member {member} again, and what it has missed is being rebuilt"));
+            return Ok(format!("{with} is member {member} again, and its missed regions are being rebuilt"));
         }
         let disk = self.opened(with, overwrites).await?;
         let failed = |error| Failure::device(format_args!("cannot make {with} a member"), error);
@@ -694,7 +694,7 @@ impl Upkeep {
         Ok(format!("{with} is member {member} now, and is being rebuilt"))
     }
 
-    /// Takes a volume that was this member back, if it is known what it has missed. Nothing is written to another one.
+    /// Takes a volume that was this member back, if its missed regions are recorded. Nothing is written to another one.
     async fn readd(&mut self, member: usize, with: &Spec) -> Result<bool, Failure> {
         let Some(records) = self.records.clone().filter(|records| records.set().missed_from > 0) else {
             return Ok(false);

@@ -125,14 +125,16 @@ fn reply(to: u32, kind: u32, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Our client at that server: it does not get in, and is told so in its time.
+/// Our client at that server: its handshake fails within its timeout.
 async fn ask(simulation: Rc<Simulation>) {
     let Ok(mut url) = nbd_client::Url::parse(&format!("nbd://{}/volume0", flooding_portal())) else { return };
     url.options.timeout = Duration::from_secs(5);
     while !simulation.is_over.get() {
         let opened = nbd_client::open(&url, None, universe::fill_random);
         match reactor::timeout(OPEN_MAX, opened).await {
-            Ok(Ok(_)) => universe::fault("a client is let in by a server that never says so".to_owned()),
+            Ok(Ok(_)) => {
+                universe::fault("a client ends its handshake with a server that never does".to_owned())
+            }
             Ok(Err(error)) => note(&[63], || format!("a client is flooded: {error}")),
             Err(_) => universe::fault(format!("a flooded client waits for {} s", OPEN_MAX.as_secs())),
         }

@@ -184,10 +184,10 @@ pub enum Change {
         volume: VolumeName,
         /// How large.
         bytes: u64,
-        /// It may become smaller, if no data lies in what is cut off.
+        /// It may become smaller if the end that is cut off has no data.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         shrink: bool,
-        /// Data in what is cut off does not matter.
+        /// Data in that end is discarded.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         discard_data: bool,
     },

@@ -124,7 +124,7 @@ impl OpenSet {
         }
     }
 
-    /// What is known of what members that are not in sync have missed.
+    /// Whether the regions that members not in sync have missed are known.
     pub fn missed(&self) -> Missed {
         let set = self.records.set();
         match (set.missed_from > 0, set.states().lacking().contains(&true)) {
@@ -383,7 +383,7 @@ impl Records {
             let place = next.members.get_mut(member).ok_or(DeviceError::OutOfRange)?;
             *place = MemberRecord::new(uuid, MemberState::Rebuilding { done: 0 });
             next.lost.remove_member(member);
-            // The new disk lacks more than the second bitmap has.
+            // The second bitmap does not cover a new disk.
             next.missed_from = 0;
             Ok(())
         };
@@ -594,7 +594,7 @@ impl Records {
         }
     }
 
-    /// Records that the disk of a member which has failed is there again, and lacks what the second bitmap has. False if it lacks more.
+    /// Records that a failed member is back and misses only regions of the second bitmap. False if it may miss others.
     ///
     /// # Errors
     /// As [`MetadataStore::record`].

@@ -48,7 +48,7 @@ pub(super) fn remove(root: &mut Table, volume: &VolumeName) -> Result<(), String
     }
 }
 
-/// As it is meant: `07.1` is 7.1.
+/// The address as a number: `07.1` is 7.1.
 fn address_of(slot: &dyn TableLike) -> Option<Address> {
     text_of(slot, "address")?.parse().ok()
 }
