@@ -17,9 +17,13 @@ use crate::program::{Ended, run_command};
 
 /// Runs it on this URL for about a second, for what was measured.
 fn diagnose(url: &str, options: &[&str]) -> Ended {
+    diagnose_for(1, url, options)
+}
+
+fn diagnose_for(seconds: u32, url: &str, options: &[&str]) -> Ended {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    command.args(["--log", "error", "diagnose", url, "--seconds", "1", "--evidence", "-"]).args(options);
-    run_command(&mut command)
+    command.args(["--log", "error", "diagnose", url, "--evidence", "-"]).args(options);
+    run_command(command.args(["--seconds", &seconds.to_string()]))
 }
 
 /// What was measured.
