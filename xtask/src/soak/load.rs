@@ -39,10 +39,14 @@ pub(super) trait Load: Send {
 /// One of each kind.
 pub(super) fn all(world: &World, seed: u64) -> Result<Vec<Box<dyn Load + '_>>> {
     Ok(vec![
-        Box::new(Bench::new(world, "layers", Protocol::Iscsi, seed)),
-        Box::new(Bench::new(world, SMALL, Protocol::Iscsi, seed)),
-        Box::new(Bench::new(world, "frames", Protocol::Frames, seed)),
-        Box::new(Bench::new(world, "datagrams", Protocol::Datagrams, seed)),
+        Box::new(Bench::new(world, "layers", world.url("layers", Protocol::Iscsi), seed)),
+        Box::new(Bench::new(world, SMALL, world.url(SMALL, Protocol::Iscsi), seed)),
+        Box::new(Bench::new(world, "nbd", world.url("nbd", Protocol::Nbd), seed)),
+        Box::new(Bench::new(world, "aoe", world.url("aoe", Protocol::Aoe), seed)),
+        Box::new(Bench::new(world, "frames", world.url("frames", Protocol::Frames), seed)),
+        Box::new(Bench::new(world, "datagrams", world.url("datagrams", Protocol::Datagrams), seed)),
+        Box::new(Bench::new(world, "set", world.url("set", Protocol::Iscsi), seed)),
+        Box::new(Bench::new(world, "mirror", world.mirror(), seed)),
         Box::new(Qemu::new(world, seed)),
         Box::new(Files::new(world)?),
         Box::new(Files::alone()?),
@@ -56,7 +60,7 @@ const ROUND_MAX: Duration = Duration::from_secs(400);
 struct Bench<'a> {
     world: &'a World,
     volume: &'static str,
-    protocol: Protocol,
+    url: String,
     log: PathBuf,
     lot: Lot,
 }
@@ -74,13 +78,9 @@ struct Latency {
 }
 
 impl Bench<'_> {
-    fn new<'a>(world: &'a World, volume: &'static str, protocol: Protocol, seed: u64) -> Bench<'a> {
+    fn new<'a>(world: &'a World, volume: &'static str, url: String, seed: u64) -> Bench<'a> {
         let log = world.folder.join(format!("{volume}.log"));
-        Bench { world, volume, protocol, log, lot: Lot::new(seed, volume, 0) }
-    }
-
-    fn url(&self) -> String {
-        self.world.url(self.volume, self.protocol)
+        Bench { world, volume, url, log, lot: Lot::new(seed, volume, 0) }
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -91,7 +91,7 @@ impl Bench<'_> {
 
     fn load(&mut self) -> Result<Outcome> {
         let seed = self.lot.number().to_string();
-        let url = self.url();
+        let url = self.url.clone();
         let _ = fs::remove_file(&self.log); // there is none in the first round
         if self.volume == SMALL {
             // Or it would be as large as it can be, and nobody could take its space.
@@ -126,7 +126,7 @@ impl Bench<'_> {
         let begun = Instant::now();
         loop {
             let mut command = self.command(&["bench", "verify"]);
-            command.arg(&self.log).arg(self.url());
+            command.arg(&self.log).arg(&self.url);
             let (ended, text) = process::within(ROUND_MAX, command)?;
             match exit_code(&ended) {
                 Some(0) => return Ok(None),
@@ -141,11 +141,15 @@ impl Bench<'_> {
 
 impl Load for Bench<'_> {
     fn name(&self) -> &'static str {
-        match (self.protocol, self.volume) {
-            (Protocol::Iscsi, SMALL) => "linerate bench, a disk that fills up",
-            (Protocol::Iscsi, _) => "linerate bench, a write-behind volume",
-            (Protocol::Frames, _) => "linerate bench, HyperSCSI, a write-behind volume",
-            (Protocol::Datagrams, _) => "linerate bench, HyperSCSI over UDP",
+        match self.volume {
+            SMALL => "linerate bench, iSCSI, a disk that fills up",
+            "nbd" => "linerate bench, NBD, a write-behind volume",
+            "aoe" => "linerate bench, AoE",
+            "frames" => "linerate bench, HyperSCSI, a write-behind volume",
+            "datagrams" => "linerate bench, HyperSCSI over UDP",
+            "set" => "linerate bench, iSCSI, a RAID 5 in the server",
+            "mirror" => "linerate bench, a RAID 1 of an iSCSI and an NBD member",
+            _ => "linerate bench, iSCSI, a write-behind volume",
         }
     }
 

@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!   namespace of the clients                          namespace of the server
-//!     linerate bench: two by iSCSI, ┐                   ┌── buffered:fault:file, two of them
-//!       two by HyperSCSI            │                   │
+//!     linerate bench: iSCSI, NBD,   ┐                   ┌── buffered:fault:file, three of them
+//!       AoE, HyperSCSI, a RAID 1    │                   ├── raid5 of three files
 //!     qemu-io (libiscsi)            ├── veth ── serve ──┼── file in a small tmpfs
 //!     linerate attach, ext4, fio ───┘    ▲              └── files
 //!                                     trouble

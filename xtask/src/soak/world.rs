@@ -3,12 +3,13 @@
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::locked;
 use crate::measuring::usage;
-use crate::process::{Background, run};
+use crate::process::{self, Background, Ended, run};
 use crate::serving::Placement;
 use crate::tally::Verdict;
 use crate::workspace;
@@ -18,11 +19,15 @@ const CLIENT: &str = "10.77.0.2";
 /// A volume in the tmpfs, which has room for all of it and a little more.
 pub(super) const SMALL: &str = "small";
 pub(super) const SMALL_BYTES: u64 = 64 << 20;
+/// A set of 128 MiB is created in a second.
+const CREATE_MAX: Duration = Duration::from_secs(60);
 
 /// How a load reaches its volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Iscsi,
+    Nbd,
+    Aoe,
     /// HyperSCSI in raw Ethernet frames.
     Frames,
     /// HyperSCSI over UDP.
@@ -30,7 +35,7 @@ pub(super) enum Protocol {
 }
 
 /// Volumes with a fault layer.
-const FAULTY: [&str; 2] = ["layers", "frames"];
+const FAULTY: [&str; 3] = ["layers", "frames", "nbd"];
 
 /// What a process uses.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +78,9 @@ impl World {
         world.connect()?;
         let size = format!("size={}", SMALL_BYTES + (8 << 20));
         run("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", &world.small().display().to_string()])?;
+        world.create_set(&world.set())?;
         world.start()?;
+        world.create_set(&world.mirror())?;
         Ok(world)
     }
 
@@ -104,8 +111,33 @@ impl World {
     pub(super) fn url(&self, volume: &str, protocol: Protocol) -> String {
         match protocol {
             Protocol::Iscsi => format!("iscsi://{SERVER}/iqn.2026-01.io.linerate:{volume}/0"),
+            Protocol::Nbd => format!("nbd://{SERVER}/{volume}"),
+            // The first volume of the command line has the first slot.
+            Protocol::Aoe => "aoe://link0/0.0".to_owned(),
             Protocol::Frames => format!("hyperscsi://link0/{volume}/0"),
             Protocol::Datagrams => format!("hyperscsi+udp://{SERVER}/{volume}/0"),
+        }
+    }
+
+    /// The RAID set in the server.
+    fn set(&self) -> String {
+        let folder = self.folder.display();
+        let members = ["a", "b", "c"].map(|name| format!("file:{folder}/member-{name}.img?size=64MiB"));
+        format!("raid5:16KiB:[{}]", members.join(","))
+    }
+
+    /// The RAID set of the clients, whose members lose their caches with the server.
+    pub(super) fn mirror(&self) -> String {
+        let members = [self.url("half", Protocol::Iscsi), self.url("other", Protocol::Nbd)];
+        format!("raid1:[{}]", members.join(","))
+    }
+
+    fn create_set(&self, set: &str) -> Result<()> {
+        let mut command = self.client().command(&self.binary);
+        let (ended, text) = process::within(CREATE_MAX, command.args(["raid", "create", set, "--yes"]))?;
+        match ended {
+            Ended::Exited(status) if status.success() => Ok(()),
+            _ => bail!("raid create {set}: {text}"),
         }
     }
 
@@ -113,18 +145,24 @@ impl World {
     pub(super) fn start(&self) -> Result<()> {
         let folder = self.folder.display();
         let volumes = [
+            format!("aoe=file:{folder}/aoe.img?size=128MiB"),
             format!("layers=buffered:8MiB:[fault:[file:{folder}/layers.img?size=128MiB]]"),
             format!("frames=buffered:8MiB:[fault:[file:{folder}/frames.img?size=128MiB]]"),
             format!("datagrams=file:{folder}/datagrams.img?size=128MiB"),
             format!("{SMALL}=file:{folder}/small/small.img?size={SMALL_BYTES}"),
             format!("qemu=file:{folder}/qemu.img?size=128MiB"),
             format!("attached=file:{folder}/attached.img?size=512MiB"),
+            format!("nbd=buffered:8MiB:[fault:[file:{folder}/nbd.img?size=128MiB]]"),
+            format!("set={}", self.set()),
+            format!("half=buffered:8MiB:[file:{folder}/half.img?size=128MiB]"),
+            format!("other=buffered:8MiB:[file:{folder}/other.img?size=128MiB]"),
         ];
         let log = OpenOptions::new().create(true).append(true).open(self.folder.join("server.log"))?;
         let place = Placement { namespace: Some(self.namespaces[0].clone()), core: None };
         let mut command = place.command(&self.binary);
         command.args(["serve", "--listen", &format!("{SERVER}:3260"), "--listen", "hyperscsi://link0"]);
-        command.args(["--listen", &format!("hyperscsi+udp://{SERVER}:5674")]);
+        command.args(["--listen", &format!("hyperscsi+udp://{SERVER}:5674"), "--listen", "aoe://link0"]);
+        command.args(["--listen", &format!("nbd://{SERVER}:10809")]);
         command.arg("--state").arg(self.folder.join("state")).arg("--control").arg(self.control());
         command.args(volumes.iter().flat_map(|volume| ["--volume", volume]));
         *locked(&self.server) = Some(Background::start_ready(command.stderr(log))?);
