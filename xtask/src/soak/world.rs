@@ -134,7 +134,8 @@ impl World {
 
     fn create_set(&self, set: &str) -> Result<()> {
         let mut command = self.client().command(&self.binary);
-        let (ended, text) = process::within(CREATE_MAX, command.args(["raid", "create", set, "--yes"]))?;
+        command.args(["raid", "create", set, "--yes"]);
+        let (ended, text) = process::within(CREATE_MAX, command)?;
         match ended {
             Ended::Exited(status) if status.success() => Ok(()),
             _ => bail!("raid create {set}: {text}"),
