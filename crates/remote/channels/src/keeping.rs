@@ -148,6 +148,7 @@ impl<T: Transport> Shared<T> {
         };
         unused.0 = None;
         if let Some(replayed) = replayed {
+            self.connections.set(self.connections.get() + 1);
             if self.start.replace(start) != start {
                 losses.doubt(); // other handshakes may have begun before
             }

@@ -19,7 +19,7 @@
 //!
 //! Acknowledged changes that no flush has covered are kept in a [`Journal`]. When the server tells that it has lost them, the journal is
 //! replayed before anything else is sent. When it tells nothing, and no link is left that belongs to the server as it was, the journal
-//! is compared with what the server has (`replay` has the table). A [`JournalFile`] has them, too, for the case that this process is killed.
+//! is compared with what the server has (`replay` has the table). A [file](Channels::keep_in) has them, too, for the case that this process is killed.
 
 mod backoff;
 mod balance;
@@ -42,7 +42,7 @@ pub use balance::{Begun, Estimate, REQUEST_BYTES, choose};
 pub use claims::{Claim, Claims};
 pub use flushes::Untold;
 pub use journal::{Journal, Mark, Part};
-pub use journal_file::{Content, Doubt, JournalFile, JournalFileError, Owner, ReplayRule};
+pub use journal_file::{Content, Doubt, JournalFileError, Owner, ReplayRule};
 pub use patience::{Ahead, Patience};
 pub use replay::Writers;
 pub use session::{Channels, Settings};

@@ -4,19 +4,21 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::ops::Range;
+use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use block::{FlushLedger, LossCounter, Reserve};
+use block::{BlockDevice, FlushLedger, LossCounter, Reserve};
 use reactor::JoinHandle;
 
 use crate::balance::{Begun, Estimate, choose};
 use crate::claims::{Claim, Claims};
 use crate::flushes::Flushes;
 use crate::journal::{Journal, Mark};
-use crate::journal_file::JournalFile;
+use crate::journal_file::recovery::Server;
+use crate::journal_file::{JournalFile, JournalFileError, Owner, ReplayRule};
 use crate::keeping::attend;
 use crate::pace::Pace;
 use crate::replay::Writers;
@@ -75,6 +77,8 @@ pub(crate) struct Shared<T: Transport> {
     pace: Cell<Pace>,
     /// The server's start, if it tells.
     pub(crate) start: Cell<Option<u128>>,
+    /// How many connections have been made, each of which may have led to another start.
+    pub(crate) connections: Cell<u64>,
     /// When all connections were ended last because the server had lost writes.
     pub(crate) parted: Cell<Option<Instant>>,
 }
@@ -183,6 +187,7 @@ impl<T: Transport> Channels<T> {
             is_flushing: Cell::new(false),
             pace: Cell::new(Pace::up_to(most_kept)),
             start: Cell::new(first.start),
+            connections: Cell::new(1),
             parted: Cell::new(None),
         });
         let first = InUse { link: first.link, number: 0, fences: first.fences };
@@ -224,10 +229,24 @@ impl<T: Transport> Channels<T> {
         self.0.claims.quiesced().await;
     }
 
-    /// Keeps acknowledged changes that no flush has covered in a file from now on.
-    pub fn keep_in(&self, mut file: JournalFile) {
+    /// Keeps acknowledged changes that no flush has covered in a file from now on, with room for `capacity` bytes if it is new. What the
+    /// file holds from before is dealt with first, by the rule. `device` is that of these channels, and nobody uses it yet.
+    ///
+    /// # Errors
+    /// The file cannot be used; then it holds what it did.
+    pub async fn keep_in(
+        &self,
+        path: &Path,
+        rule: ReplayRule,
+        capacity: u64,
+        owner: &Owner,
+        device: &dyn BlockDevice,
+    ) -> Result<(), JournalFileError> {
+        let server = || Server { start: self.0.start.get(), connections: self.0.connections.get() };
+        let mut file = JournalFile::recovered(path, rule, capacity, owner, device, &server).await?;
         let _ = file.set_start(self.0.start.get()); // a failure fails the next change
         self.0.file.replace(Some(file));
+        Ok(())
     }
 
     /// The losses of acknowledged changes. Those of a server that was restarted are counted before a request is sent to it.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use block::{BlockSize, Blocks, Geometry, Losses, Null};
 use channels::{
-    Channels, Claim, Connected, Content, Failed, JournalFile, Kind, Link, Loss, Name, Owner, Part,
-    ReplayRule, Request, Settings, Transport, Writers,
+    Channels, Claim, Connected, Content, Failed, Kind, Link, Loss, Name, Owner, Part, ReplayRule, Request,
+    Settings, Transport, Writers,
 };
 use reactor::{Alone, block_on, now, sleep, sleep_until, spawn, timeout, yield_now};
 
@@ -866,14 +866,12 @@ fn a_journal_file_names_the_start_of_the_server_against_which_it_was_verified() 
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("journal");
         let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(2048), physical_exponent: 0 };
-        let owner =
-            Owner { identity: "disk".to_owned(), bytes: 1 << 20, start: Some(0), writers: Writers::Several };
-        let file =
-            JournalFile::recovered(&path, ReplayRule::Auto, CAPACITY, &owner, &Null::new(geometry)).await;
+        let owner = Owner { identity: "disk".to_owned(), bytes: 1 << 20, writers: Writers::Several };
         let world = World::new(23, Fencing::ByAnyPath, Duration::ZERO);
         let several = Run { fencing: Fencing::ByAnyPath, writers: Writers::Several, ..OF_OTHERS };
         let channels = opened(&world, 23, &several).await;
-        channels.keep_in(file.expect("a new file"));
+        let kept = channels.keep_in(&path, ReplayRule::Auto, CAPACITY, &owner, &Null::new(geometry)).await;
+        kept.expect("a new file");
         channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
         world.restart();
         let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));

@@ -11,7 +11,7 @@ use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry,
     LossCounter, Losses, OptimalTransfer, Pending, Profile, Run, Slice,
 };
-use channels::{Channelled, Channels, Failed, JournalFile, Owner, Status, Untold};
+use channels::{Channelled, Channels, Failed, Owner, Status, Untold};
 use nbd::flags::{allocation, command, transmission};
 use nbd::{BlockStatus, Command, Errno, Session};
 use reactor::{PathInfo, Resident};
@@ -108,18 +108,14 @@ impl RemoteExport {
     }
 
     /// Opens the journal file that the URL names, and deals with what it holds. Nobody uses the device yet.
-    pub(crate) async fn recover(&self, url: &Url, start: Option<u128>) -> Result<(), OpenError> {
+    pub(crate) async fn recover(&self, url: &Url) -> Result<(), OpenError> {
         let options = &url.options;
         let Some(path) = &options.journal_file else { return Ok(()) };
         let (identity, bytes) = (url.to_string(), self.geometry.bytes());
-        let owner = Owner { identity, bytes, start, writers: options.writers };
+        let owner = Owner { identity, bytes, writers: options.writers };
         let (rule, capacity) = (options.journal_replay, options.journal_bytes as u64);
-        let file = JournalFile::recovered(path, rule, capacity, &owner, self).await;
-        let file = file.map_err(OpenError::JournalFile)?;
-        if let Some(channels) = self.channels.here() {
-            channels.keep_in(file);
-        }
-        Ok(())
+        let Some(channels) = self.channels.here() else { return Ok(()) };
+        channels.keep_in(path, rule, capacity, &owner, self).await.map_err(OpenError::JournalFile)
     }
 
     /// What was agreed with the server.

@@ -220,13 +220,12 @@ async fn join(
     let session = Arc::new(session);
     let link = Link::begin(stream, Arc::clone(&session), options.stall());
     let (fences, not_ended) = (session.channel.is_some(), Vec::new());
-    let start = start_of(&session);
-    let first = Connected { link, fences, not_ended, start };
+    let first = Connected { link, fences, not_ended, start: start_of(&session) };
     let export = Export { url: url.clone(), paths, session: Arc::clone(&session) };
     let channels = Channels::new(export, settings, first, path);
     channels.tried().await;
     let export = RemoteExport::new(channels, &session, options)?;
-    export.recover(url, start).await?;
+    export.recover(url).await?;
     Ok(export)
 }
 

@@ -89,8 +89,6 @@ pub struct Owner {
     pub identity: String,
     /// Its capacity.
     pub bytes: u64,
-    /// The number of the server's start, if it tells.
-    pub start: Option<u128>,
     /// Who else changes it.
     pub writers: Writers,
 }
@@ -152,7 +150,7 @@ pub enum Doubt {
 
 /// The file of one device, of one process at a time.
 #[derive(Debug)]
-pub struct JournalFile {
+pub(crate) struct JournalFile {
     path: PathBuf,
     file: File,
     header: Header,
@@ -178,7 +176,7 @@ impl JournalFile {
     ///
     /// # Errors
     /// It cannot be used, or is another device's.
-    pub fn open(path: &Path, owner: &Owner, capacity: u64) -> Result<JournalFile, JournalFileError> {
+    fn open(path: &Path, owner: &Owner, capacity: u64) -> Result<JournalFile, JournalFileError> {
         let system = |error| JournalFileError::System(path.to_owned(), error);
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -197,7 +195,7 @@ impl JournalFile {
             tail: 0,
             salt: RandomState::new().hash_one(0),
             boot,
-            start: owner.start,
+            start: None, // until it is dealt with
             bytes: owner.bytes,
             identity: header::shortened(&owner.identity),
             anchors: Vec::new(),
@@ -238,11 +236,6 @@ impl JournalFile {
             journal.allocate().map_err(system)?;
         }
         Ok(journal)
-    }
-
-    /// Its path.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The position up to which a flush that is sent now covers it.
@@ -347,12 +340,12 @@ impl JournalFile {
         self.write_header()
     }
 
-    /// Begins anew: it holds nothing, and these places are as they are.
-    fn begin(&mut self, owner: &Owner, anchors: Vec<Anchor>) -> io::Result<()> {
+    /// Begins anew: it holds nothing, the server has this start, and these places are as they are.
+    fn begin(&mut self, owner: &Owner, start: Option<u128>, anchors: Vec<Anchor>) -> io::Result<()> {
         self.header.tail = self.head;
         self.header.boot = boot()?;
         self.header.bytes = owner.bytes;
-        self.header.start = owner.start;
+        self.header.start = start;
         self.header.anchors = anchors;
         self.candidates.clear();
         self.write_header()

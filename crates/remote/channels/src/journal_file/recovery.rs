@@ -15,6 +15,8 @@ use crate::replay::Writers;
 
 /// Requests that are outstanding at once.
 const AT_ONCE: usize = 32;
+/// A server that has lost its cache during each of so many comparisons is given up, and the file holds what it did.
+const ROUNDS_MAX: usize = 8;
 /// Places that become anchors when a file is begun, spread over the device.
 const ANCHORS: u64 = 16;
 /// Zeros are compared in pieces of this length,
@@ -53,52 +55,73 @@ impl Part for Kept {
 type Failed = (DeviceError, u64);
 type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failed>> + 'a>>;
 
+/// The server as the device reaches it: what is known of its cache at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Server {
+    /// The number of its start, if it tells.
+    pub(crate) start: Option<u128>,
+    /// How many connections to it have been made.
+    pub(crate) connections: u64,
+}
+
+impl Server {
+    /// Whether it has the cache for certain that it had then: what was read before, and what was flushed since, are of one cache.
+    fn has_cache_of(self, before: Server) -> bool {
+        match (before.start, self.start) {
+            (Some(before), Some(now)) => before == now,
+            _ => before.connections == self.connections,
+        }
+    }
+}
+
 impl JournalFile {
     /// Opens the file of a device, or makes it, as [`JournalFile::open`], and deals with what it holds by the rule. Afterwards it
-    /// holds nothing. Nobody else may use the device meanwhile.
+    /// holds nothing. `server` returns the server as it is at the time of the call. Nobody else may use the device meanwhile.
+    ///
+    /// A comparison is worth nothing once the server has lost the cache that was compared: a connection that replaces a lost one may lead
+    /// to another cache, of which the flush then covers what the comparison has not seen. So the file is emptied only if the server had
+    /// one cache from the first read to the end of the flush; otherwise all is compared again.
     ///
     /// # Errors
     /// It cannot be used; then it holds what it did.
-    pub async fn recovered(
+    pub(crate) async fn recovered(
         path: &Path,
         rule: ReplayRule,
         capacity: u64,
         owner: &Owner,
         device: &dyn BlockDevice,
+        server: &dyn Fn() -> Server,
     ) -> Result<JournalFile, JournalFileError> {
         let mut file = JournalFile::open(path, owner, capacity)?;
         let system = |error| JournalFileError::System(path.to_owned(), error);
         let failed = |(error, at)| JournalFileError::Device(path.to_owned(), error, at);
         let mut found = Found::default();
         file.read(|record, data| found.note(record, data)).map_err(system)?;
-        let Found { journal, sent } = found;
-        let held: Vec<(Range<u64>, &Kept)> = journal.changes().collect();
-        if held.iter().any(|(range, _)| !fits(device, range)) {
+        if found.journal.changes().any(|(range, _)| !fits(device, &range)) {
             return Err(JournalFileError::Damaged(path.to_owned()));
         }
-        if rule == ReplayRule::Discard && !held.is_empty() {
-            tracing::warn!(path = %path.display(), changes = held.len(), "what the journal file held was dropped, as journal-replay=discard says");
-        } else if !held.is_empty() {
-            let is_same_start = owner.start.is_some() && owner.start == file.header.start;
-            let compared = held.iter().map(|(range, kept)| {
-                // Of a server that has lost nothing, what was sent over it may have been carried out.
-                let is_settled = !is_same_start || !sent.overlaps(range);
-                compare(device, range, kept, is_same_start, is_settled)
-            });
-            let differing = all(compared).await.map_err(failed)?.into_iter().filter(|same| !same).count();
-            if differing > 0 {
-                if rule == ReplayRule::Auto
-                    && let Some(doubt) = file.doubt(device, is_same_start, owner.writers).await?
-                {
-                    return Err(JournalFileError::Refused(path.to_owned(), differing, doubt));
-                }
-                all(held.iter().map(|(range, kept)| write(device, range, kept))).await.map_err(failed)?;
-            }
-            let (changes, bytes) = (held.len(), journal.bytes());
-            tracing::info!(path = %path.display(), changes, bytes, differing, "the journal file was replayed");
+        let changes = found.journal.changes().count();
+        if changes > 0 && rule == ReplayRule::Discard {
+            tracing::warn!(path = %path.display(), changes, "what the journal file held was dropped, as journal-replay=discard says");
+            found = Found::default();
         }
-        // What was sent and not acknowledged is either durable now or gone.
-        device.flush().await.map_err(|error| failed((error, 0)))?;
+        let mut rounds = 0..ROUNDS_MAX;
+        let start = loop {
+            if rounds.next().is_none() {
+                return Err(failed((DeviceError::NotReady, 0)));
+            }
+            let before = server();
+            let is_same_cache = || server().has_cache_of(before);
+            if file.replay(rule, owner.writers, &found, device, before.start, &is_same_cache).await?.is_none()
+            {
+                continue;
+            }
+            // What was sent and not acknowledged is either durable now or gone.
+            device.flush().await.map_err(|error| failed((error, 0)))?;
+            if is_same_cache() {
+                break before.start;
+            }
+        };
         let bytes = device.geometry().bytes();
         let length = (ANCHOR_BYTES as u64).min(bytes);
         // The first and the last place are two of them: labels of disks are there.
@@ -107,8 +130,50 @@ impl JournalFile {
         places.dedup();
         let anchors = places.iter().map(|start| anchor(device, *start..*start + length));
         let anchors = all(anchors).await.map_err(failed)?;
-        file.begin(owner, anchors).map_err(system)?;
+        file.begin(owner, start, anchors).map_err(system)?;
         Ok(file)
+    }
+
+    /// Compares what was found with a server of this start, and writes it again if some of it differs and nothing forbids that. `None`
+    /// if the server has lost its cache meanwhile.
+    async fn replay(
+        &self,
+        rule: ReplayRule,
+        writers: Writers,
+        found: &Found,
+        device: &dyn BlockDevice,
+        start: Option<u128>,
+        is_same_cache: &dyn Fn() -> bool,
+    ) -> Result<Option<()>, JournalFileError> {
+        let failed = |(error, at)| JournalFileError::Device(self.path.clone(), error, at);
+        let Found { journal, sent } = found;
+        let held: Vec<(Range<u64>, &Kept)> = journal.changes().collect();
+        if held.is_empty() {
+            return Ok(Some(()));
+        }
+        let is_same_start = start.is_some() && start == self.header.start;
+        let compared = held.iter().map(|(range, kept)| {
+            // Of a server that has lost nothing, what was sent over it may have been carried out.
+            let is_settled = !is_same_start || !sent.overlaps(range);
+            compare(device, range, kept, is_same_start, is_settled)
+        });
+        let differing = all(compared).await.map_err(failed)?.into_iter().filter(|same| !same).count();
+        if differing > 0 {
+            let doubt = match rule {
+                ReplayRule::Auto => self.doubt(device, is_same_start, writers).await?,
+                ReplayRule::Force | ReplayRule::Discard => None,
+            };
+            if !is_same_cache() {
+                return Ok(None); // neither the difference nor the doubt is one of the server as it is
+            }
+            if let Some(doubt) = doubt {
+                return Err(JournalFileError::Refused(self.path.clone(), differing, doubt));
+            }
+            all(held.iter().map(|(range, kept)| write(device, range, kept))).await.map_err(failed)?;
+        }
+        let (changes, bytes) = (held.len(), journal.bytes());
+        tracing::info!(path = %self.path.display(), changes, bytes, differing, "the journal file was replayed");
+        Ok(Some(()))
     }
 
     /// What tells that the changes must not be written again.

@@ -1,5 +1,6 @@
 use std::pin::pin;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Waker};
 
 use block::{
@@ -9,6 +10,7 @@ use block::{
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use super::recovery::Server;
 use super::*;
 
 const BLOCKS: usize = 96;
@@ -19,11 +21,34 @@ const CAPACITY: u64 = 20_000;
 struct Medium {
     cache: Mutex<Vec<u8>>,
     durable: Mutex<Vec<u8>>,
+    /// It loses its cache before it carries out the next request, if that is of this kind.
+    loses_cache_at: Mutex<Option<At>>,
+    /// How often that has happened.
+    restarts: AtomicU64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Read,
+    Write,
+    Flush,
 }
 
 impl Medium {
     fn new() -> Medium {
-        Medium { cache: Mutex::new(vec![0; BLOCKS]), durable: Mutex::new(vec![0; BLOCKS]) }
+        Medium {
+            cache: Mutex::new(vec![0; BLOCKS]),
+            durable: Mutex::new(vec![0; BLOCKS]),
+            loses_cache_at: Mutex::default(),
+            restarts: AtomicU64::new(0),
+        }
+    }
+
+    fn begin(&self, request: At) {
+        if self.loses_cache_at.lock().expect("whole").take_if(|at| *at == request).is_some() {
+            self.restarts.fetch_add(1, Relaxed);
+            self.restart(|_| false);
+        }
     }
 
     fn fill(&self, blocks: Range<usize>, byte: u8) {
@@ -42,9 +67,9 @@ impl Medium {
         }
     }
 
-    fn owner(&self, start: Option<u128>) -> Owner {
+    fn owner(&self) -> Owner {
         let (identity, bytes) = ("nbd://san1/vm1".to_owned(), (BLOCKS * BLOCK) as u64);
-        Owner { identity, bytes, start, writers: Writers::Unknown }
+        Owner { identity, bytes, writers: Writers::Unknown }
     }
 }
 
@@ -71,6 +96,7 @@ impl BlockDevice for Medium {
     }
 
     fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
+        self.begin(At::Read);
         for (block, byte) in buffer.chunks_exact_mut(BLOCK).zip(&self.now()[place(extent)]) {
             block.fill(*byte);
         }
@@ -78,6 +104,7 @@ impl BlockDevice for Medium {
     }
 
     fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
+        self.begin(At::Write);
         for (number, block) in place(extent).zip(data.chunks_exact(BLOCK)) {
             self.fill(number..number + 1, block[0]);
         }
@@ -85,6 +112,7 @@ impl BlockDevice for Medium {
     }
 
     fn flush(&self) -> Pending<'_, ()> {
+        self.begin(At::Flush);
         *self.durable.lock().expect("whole") = self.now();
         Box::pin(async { Ok(()) })
     }
@@ -134,11 +162,21 @@ impl Scene {
     }
 
     fn open(&self, rule: ReplayRule, start: Option<u128>) -> Result<JournalFile, JournalFileError> {
-        self.open_as(rule, &self.medium.owner(start))
+        self.open_as(rule, start, &self.medium.owner())
     }
 
-    fn open_as(&self, rule: ReplayRule, owner: &Owner) -> Result<JournalFile, JournalFileError> {
-        ready(JournalFile::recovered(&self.path(), rule, CAPACITY, owner, &self.medium))
+    fn open_as(
+        &self,
+        rule: ReplayRule,
+        start: Option<u128>,
+        owner: &Owner,
+    ) -> Result<JournalFile, JournalFileError> {
+        let before = self.medium.restarts.load(Relaxed);
+        let server = || {
+            let restarts = self.medium.restarts.load(Relaxed) - before;
+            Server { start: start.map(|start| start + u128::from(restarts)), connections: 1 + restarts }
+        };
+        ready(JournalFile::recovered(&self.path(), rule, CAPACITY, owner, &self.medium, &server))
     }
 
     /// A write that is acknowledged.
@@ -318,6 +356,22 @@ fn what_the_server_has_is_not_written_again_and_what_it_has_lost_is() {
     assert_eq!(scene.medium.durable.lock().expect("whole")[30..34], [7, 8, 8, 7]);
 }
 
+/// The server has what the file holds in its cache alone, and is replaced by one without that cache while the file is dealt with.
+#[test]
+fn a_cache_that_is_lost_while_the_file_is_compared_or_flushed_costs_nothing() {
+    for (start, at) in [(Some(1), At::Flush), (Some(1), At::Read), (None, At::Flush), (None, At::Read)] {
+        let scene = Scene::new();
+        let mut file = scene.open(ReplayRule::Auto, start).expect("a new file");
+        scene.write(&mut file, 30..34, 7);
+        scene.write(&mut file, 50..52, 8);
+        drop(file);
+        *scene.medium.loses_cache_at.lock().expect("whole") = Some(at);
+        assert!(scene.open(ReplayRule::Auto, start).expect("nobody else has written").is_empty());
+        let durable = scene.medium.durable.lock().expect("whole");
+        assert_eq!((&durable[30..34], &durable[50..52]), (&[7; 4][..], &[8; 2][..]), "{start:?}, {at:?}");
+    }
+}
+
 /// A file with a write of block 40 that the server has lost; blocks 60 to 63 were flushed before.
 fn with_a_lost_write(before: impl FnOnce(&Scene, &mut JournalFile)) -> Scene {
     let scene = Scene::new();
@@ -367,8 +421,8 @@ fn what_another_client_may_have_written_is_not_overwritten_unless_that_is_wanted
 #[test]
 fn what_several_hosts_write_is_not_written_again_by_the_next_process() {
     let scene = with_a_lost_write(|_, _| {});
-    let several = Owner { writers: Writers::Several, ..scene.medium.owner(Some(2)) };
-    match scene.open_as(ReplayRule::Auto, &several) {
+    let several = Owner { writers: Writers::Several, ..scene.medium.owner() };
+    match scene.open_as(ReplayRule::Auto, Some(2), &several) {
         Err(JournalFileError::Refused(_, 1, Doubt::Several)) => {}
         other => panic!("{other:?}"),
     }
@@ -412,19 +466,19 @@ fn a_write_that_was_outstanding_over_another_is_no_other_clients() {
 fn a_file_that_is_not_this_devices_is_refused_and_stays_as_it_is() {
     let scene = with_a_lost_write(|_, _| {});
     let before = std::fs::read(scene.path()).expect("a file");
-    let owner = scene.medium.owner(Some(2));
+    let owner = scene.medium.owner();
     for other in [
         Owner { identity: "nbd://san1/vm2".to_owned(), ..owner.clone() },
         Owner { bytes: owner.bytes - 512, ..owner.clone() },
     ] {
         for rule in [ReplayRule::Auto, ReplayRule::Force, ReplayRule::Discard] {
-            let refused = scene.open_as(rule, &other).expect_err("another device");
+            let refused = scene.open_as(rule, Some(2), &other).expect_err("another device");
             assert!(matches!(refused, JournalFileError::AnotherDevice(..)), "{refused}");
         }
     }
     assert!(std::fs::read(scene.path()).expect("a file") == before);
     let grown = Owner { bytes: owner.bytes + 512, ..owner };
-    let file = scene.open_as(ReplayRule::Auto, &grown).expect("it has grown");
+    let file = scene.open_as(ReplayRule::Auto, Some(2), &grown).expect("it has grown");
     assert!(matches!(scene.open(ReplayRule::Auto, None), Err(JournalFileError::InUse(_))));
     drop(file);
 

@@ -30,7 +30,7 @@ use block::{
     BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, LossCounter, Losses, Pending,
     Profile, Run, Slice,
 };
-use channels::{Channelled, Channels, Failed, JournalFile, JournalFileError, Name, Owner, Status, Untold};
+use channels::{Channelled, Channels, Failed, JournalFileError, Name, Owner, Status, Untold};
 use reactor::Resident;
 
 use self::asked::{Asked, Returned, What};
@@ -81,7 +81,6 @@ pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenE
     let Some(reference) = portals.reference().cloned() else { return Err(OpenError::Nonsense("INQUIRY")) };
     let settings = &url.settings;
     let Multipath { sessions, quarantine, journal_bytes, writers, .. } = settings.paths;
-    let start = first.start;
     let settings = channels::Settings {
         channels: sessions.map_or(portals.count(), usize::from),
         paths: portals.count(),
@@ -106,7 +105,7 @@ pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenE
     let identity = (reference.identity != Identity::Unknown).then(|| format!("LUN {}", reference.identity));
     let lun = MultipathLun { channels, common, geometry, profile, losses, identity };
     if let Some(path) = &url.settings.paths.journal_file {
-        lun.recover(path, url, &reference, start).await.map_err(OpenError::JournalFile)?;
+        lun.recover(path, url, &reference).await.map_err(OpenError::JournalFile)?;
     }
     Ok(lun)
 }
@@ -118,20 +117,16 @@ impl MultipathLun {
         path: &Path,
         url: &Url,
         reference: &LunReference,
-        start: Option<u128>,
     ) -> Result<(), JournalFileError> {
         if reference.identity == Identity::Unknown {
             return Err(JournalFileError::Nameless(path.to_owned()));
         }
         let Multipath { journal_bytes, journal_replay, writers, .. } = url.settings.paths;
         let (identity, bytes) = (reference.identity.to_string(), self.geometry().bytes());
-        let owner = Owner { identity, bytes, start, writers };
+        let owner = Owner { identity, bytes, writers };
         let rule = journal_replay.unwrap_or_default();
-        let file = JournalFile::recovered(path, rule, journal_bytes as u64, &owner, self).await?;
-        if let Some(channels) = self.channels.here() {
-            channels.keep_in(file);
-        }
-        Ok(())
+        let Some(channels) = self.channels.here() else { return Ok(()) };
+        channels.keep_in(path, rule, journal_bytes as u64, &owner, self).await
     }
 
     async fn ask(&self, what: What, buffer: Option<Buffer>) -> Result<Returned, DeviceError> {
