@@ -62,13 +62,20 @@ pub async fn contents(device: &dyn BlockDevice) -> Result<Option<Contents>, Devi
     Ok(recognised(&Ends::read(device).await?))
 }
 
-/// The bytes that the file system on `device` takes, if it has all of it and is one whose length is known here (ext2 to ext4,
-/// XFS). It may have been made smaller than its disk.
+/// The bytes that the file system on `device` takes, if its length is known here (ext2 to ext4, XFS) and nothing else is recognised: a
+/// superblock may be left over under a partition table. The file system may have been made smaller than its disk.
 ///
 /// # Errors
 /// Those of the device.
 pub async fn file_system_bytes(device: &dyn BlockDevice) -> Result<Option<u64>, DeviceError> {
-    Ok(signatures::file_system_bytes(&Ends::read(device).await?))
+    Ok(file_system_bytes_of(&Ends::read(device).await?))
+}
+
+fn file_system_bytes_of(ends: &Ends) -> Option<u64> {
+    match recognised(ends)?.0.as_slice() {
+        [_] => signatures::file_system_bytes(ends),
+        _ => None,
+    }
 }
 
 /// Recognises the content of a device in memory, given all of its bytes, with blocks of `block_bytes`.

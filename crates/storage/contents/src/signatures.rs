@@ -108,20 +108,27 @@ fn ext(ends: &Ends) -> Option<Recognised> {
     Some(found)
 }
 
-/// The length of an ext or XFS file system by its superblock.
+/// The length of an ext or XFS file system by its superblock, if that is one which can be mounted.
 pub(super) fn file_system_bytes(ends: &Ends) -> Option<u64> {
-    if ends.has(0, b"XFSB") {
+    let (blocks, block) = if ends.has(0, b"XFSB") {
         let block = u32::from_be_bytes(*ends.get(4, 4)?.first_chunk()?);
         let blocks = u64::from_be_bytes(*ends.get(8, 8)?.first_chunk()?);
-        return blocks.checked_mul(u64::from(block));
-    }
-    ext(ends)?;
-    const SUPERBLOCK: u64 = 1024;
-    const IS_64_BIT: u32 = 0x80;
-    let is_64_bit = ends.u32_le(SUPERBLOCK + 96)? & IS_64_BIT != 0;
-    let high = if is_64_bit { ends.u32_le(SUPERBLOCK + 0x150)? } else { 0 };
-    let blocks = u64::from(high) << 32 | u64::from(ends.u32_le(SUPERBLOCK + 4)?);
-    blocks.checked_mul(1024u64.checked_shl(ends.u32_le(SUPERBLOCK + 24)?)?)
+        (blocks, Some(u64::from(block)).filter(|block| block.is_power_of_two() && *block >= 512))
+    } else {
+        ext(ends)?;
+        const SUPERBLOCK: u64 = 1024;
+        const IS_64_BIT: u32 = 0x80;
+        let is_64_bit = ends.u32_le(SUPERBLOCK + 96)? & IS_64_BIT != 0;
+        let high = if is_64_bit { ends.u32_le(SUPERBLOCK + 0x150)? } else { 0 };
+        let exponent = ends.u32_le(SUPERBLOCK + 24)?;
+        (
+            u64::from(high) << 32 | u64::from(ends.u32_le(SUPERBLOCK + 4)?),
+            (exponent <= 6).then(|| 1024 << exponent),
+        )
+    };
+    // Of both kinds blocks are 64 KiB at most.
+    let block = block.filter(|block| *block <= 64 << 10)?;
+    blocks.checked_mul(block).filter(|bytes| *bytes > 0)
 }
 
 /// Its signature ends the first page, whose length is that of the machine which made it.

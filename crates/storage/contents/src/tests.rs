@@ -244,3 +244,28 @@ proptest! {
 const SIZE: usize = 80 << 10;
 const MAGICS: &[&[u8]] =
     &[b"EFI PART", b"LABELONE", &[0x53, 0xef], &[0x55, 0xaa], b"XFSB", b"SWAPSPACE2", b"LNRTRAID"];
+
+/// Hosts, too, write what decides how much of a volume is kept.
+#[test]
+fn a_length_is_that_of_the_only_file_system_and_of_nothing_else() {
+    const EXT4: Written = (1080, &[0x53, 0xef]);
+    let length = |written: &[(usize, &[u8])]| file_system_bytes_of(&Ends::new(&disk(4096, written), 512));
+    let kib: (usize, &[u8]) = (1028, &[0, 4, 0, 0]);
+    assert_eq!(length(&[EXT4, kib]), Some(1 << 20));
+    assert_eq!(length(&[EXT4, kib, (1048, &[2])]), Some(4 << 20), "blocks of 4 KiB");
+    assert_eq!(length(&[(0, b"XFSB"), (6, &[0x10]), (14, &[1])]), Some(1 << 20));
+    for left_over in [
+        &[(450, &[0x83][..]), (510, &[0x55, 0xaa])][..],
+        &[(512, b"LABELONE"), (536, b"LVM2 001")],
+        &[(512, b"EFI PART"), (512 + 72, &[2]), (512 + 80, &[128]), (512 + 84, &[128])],
+        &[(4 * MIB - 512, b"EFI PART")],
+    ] {
+        assert_eq!(length(&[&[EXT4, kib], left_over].concat()), None, "{left_over:?}");
+    }
+    for exponent in [7, 54, 63, 64, 255] {
+        assert_eq!(length(&[EXT4, kib, (1048, &[exponent])]), None, "blocks of 2^{exponent} KiB");
+    }
+    assert_eq!(length(&[EXT4]), None, "without blocks");
+    assert_eq!(length(&[(0, b"XFSB"), (6, &[0x10])]), None, "without blocks");
+    assert_eq!(length(&[(0, b"XFSB"), (7, &[3]), (14, &[1])]), None, "blocks of 3 bytes");
+}
