@@ -1,13 +1,17 @@
 //! Adding, removing and resizing one volume on request: the configuration is changed as an editor would
 //! change it, applied, and only then written to the file.
 
-use crate::config::{Addition, ConfigFile, VolumeName};
+use std::sync::Arc;
+
+use block::BlockDevice;
+
+use crate::config::{Addition, Config, ConfigFile, VolumeName};
 use crate::control::{Change, Volume};
 use crate::desired::Desired;
 use crate::difference::Difference;
-use crate::live::{Live, ReloadOptions, Reloaded, block_on};
+use crate::live::{Live, Now, ReloadOptions, Reloaded, block_on, refuse_losses};
 use crate::shrink;
-use backends::Failure;
+use backends::{Failure, raid};
 use volume::spec::{Bytes, Spec};
 
 /// The configuration with a change in it.
@@ -28,22 +32,16 @@ impl Live {
     }
 
     fn change_unnoted(&self, change: &Change, options: ReloadOptions) -> Result<Reloaded, Failure> {
-        let mut now = self.now();
-        let file = now.desired.file()?;
-        now.check_served(file.as_ref())?;
-        let changed = Changed::by(change, &now.desired, file.as_ref()).map_err(Failure::refused)?;
-        let wanted = || changed.desired.safe_config_with(changed.file.as_ref().or(file.as_ref()));
-        if let Change::Resize { volume, bytes, shrink, discard_data } = change {
-            let difference = Difference::between(&now.config, &wanted()?);
-            let shrinks = *shrink && difference.shrunk.iter().any(|(name, ..)| name == volume);
-            match now.volumes.get(volume) {
-                Some(opened) if shrinks && !discard_data => {
-                    block_on(shrink::check(volume, opened.unit.volume().device().as_ref(), Bytes(*bytes)))?;
-                }
-                _ if shrinks => {}
-                _ => check_growth(volume, Bytes(*bytes), &difference)?,
-            }
+        if let Change::Resize { volume, bytes, shrink: true, discard_data: false } = change
+            && !options.dry_run
+            && let Some(device) = self.device_to_cut(volume, change, options)?
+        {
+            // Before its hosts lose the volume for nothing. Other orders do not wait for it.
+            block_on(shrink::check(volume, device.as_ref(), Bytes(*bytes)))?;
         }
+        let mut now = self.now();
+        let (file, changed) = now.changed(change)?;
+        let wanted = || changed.wanted(file.as_ref());
         let mut reloaded = self.serve(&mut now, wanted()?, options, Some(change))?;
         reloaded.notes.extend(changed.lasts.clone());
         if options.dry_run {
@@ -65,6 +63,23 @@ impl Live {
         }
         now.desired = changed.desired;
         Ok(reloaded)
+    }
+
+    /// The device of a volume of which this change cuts off a part, if its hosts may lose it.
+    fn device_to_cut(
+        &self,
+        volume: &VolumeName,
+        change: &Change,
+        options: ReloadOptions,
+    ) -> Result<Option<Arc<dyn BlockDevice>>, Failure> {
+        let now = self.now();
+        let (file, changed) = now.changed(change)?;
+        let wanted = changed.wanted(file.as_ref())?;
+        let difference = Difference::between(&now.config, &wanted);
+        refuse_losses(&self.losses(&now, &wanted, &difference), options)?;
+        let is_cut = difference.shrunk.iter().any(|(name, ..)| name == volume);
+        let opened = now.volumes.get(volume).filter(|_| is_cut);
+        Ok(opened.map(|opened| Arc::clone(opened.unit.volume().device())))
     }
 
     /// What is served.
@@ -94,7 +109,29 @@ impl Live {
     }
 }
 
+impl Now {
+    /// The configuration file, and the configuration with this change in it.
+    fn changed(&self, change: &Change) -> Result<(Option<ConfigFile>, Changed), Failure> {
+        let file = self.desired.file()?;
+        self.check_served(file.as_ref())?;
+        let changed = Changed::by(change, &self.desired, file.as_ref()).map_err(Failure::refused)?;
+        if let Change::Resize { volume, bytes, shrink, .. } = change {
+            let difference = Difference::between(&self.config, &changed.wanted(file.as_ref())?);
+            let served = self.config.volumes.iter().find(|served| served.name == *volume);
+            let is_of_file = served.is_some_and(|served| raid::file_of(&served.spec).is_some());
+            if !(*shrink && is_of_file && difference.shrunk.iter().any(|(name, ..)| name == volume)) {
+                check_growth(volume, Bytes(*bytes), &difference)?;
+            }
+        }
+        Ok((file, changed))
+    }
+}
+
 impl Changed {
+    fn wanted(&self, file: Option<&ConfigFile>) -> Result<Config, Failure> {
+        self.desired.safe_config_with(self.file.as_ref().or(file))
+    }
+
     fn by(change: &Change, desired: &Desired, file: Option<&ConfigFile>) -> Result<Changed, String> {
         let (Change::Add { volume, .. } | Change::Remove { volume } | Change::Resize { volume, .. }) = change;
         let on_command_line = |desired| {

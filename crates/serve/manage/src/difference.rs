@@ -157,11 +157,18 @@ impl Difference {
 /// What is told of `[limits]`, whosever they are.
 pub(crate) const LIMITS: &str = "~ limits";
 
-/// The sizes, if the store is the same and a smaller `size=` cuts off a part of it.
+/// The sizes, if a smaller `size=` cuts off a part of one of the stores, which are the same.
 pub(crate) fn shrinking(before: &Spec, after: &Spec) -> Option<(Bytes, Bytes)> {
-    let (old, new) = (size(before)?, size(after)?);
-    let is_same = before.path().is_some() && before.path() == after.path();
-    (is_same && new.0 < old.0).then_some((old, new))
+    match (before.backend.members(), after.backend.members()) {
+        ([one], _) => shrinking(one, after),
+        (_, [one]) => shrinking(before, one),
+        ([], []) => {
+            let (old, new) = (size(before)?, size(after)?);
+            let is_same = before.path().is_some() && before.path() == after.path();
+            (is_same && new.0 < old.0).then_some((old, new))
+        }
+        (old, new) => old.iter().zip(new).find_map(|(old, new)| shrinking(old, new)),
+    }
 }
 
 /// The `size=` of a store, below all layers.
@@ -280,6 +287,19 @@ volume = \"f\"
         assert!(lines(&[("size=1GiB", "size=1GiB&create")]).is_empty(), "it is made already");
         let larger = lines(&[("size=1GiB", "size=3GiB")]);
         assert_eq!((larger.grown.len(), larger.reopened.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_smaller_size_of_any_member_of_a_set_is_found() {
+        let set = |mib: [u64; 2]| {
+            let [a, b] = mib;
+            let text = format!("delay:1ms:[raid1:[file:/a?size={a}MiB, file:/b?size={b}MiB]]");
+            backends::parse(&text).expect("a specification")
+        };
+        let cut = |before, after| shrinking(&set(before), &set(after)).map(|(_, new)| new.0 >> 20);
+        assert_eq!(cut([64, 64], [64, 64]), None);
+        assert_eq!(cut([64, 64], [32, 64]), Some(32));
+        assert_eq!(cut([64, 64], [64, 32]), Some(32));
     }
 
     #[test]

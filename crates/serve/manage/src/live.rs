@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use block::{BlockDevice, DeviceError};
 use host::{Epoll, EpollOptions};
 use server::{AUDIT, Server};
 use volume::Volume;
@@ -32,7 +33,8 @@ use crate::join;
 use crate::metrics::http::{Bound, Endpoint};
 use crate::metrics::{Probe, Reloads};
 use crate::remotes::Openers;
-use crate::state::ServerState;
+use crate::shrink;
+use crate::state::{ServerState, UnitState};
 use crate::supervisor::Supervisor;
 use crate::volumes::{self, Opened, Volumes};
 use backends::Failure;
@@ -301,13 +303,14 @@ impl Live {
         order: Option<&Change>,
     ) -> Result<Reloaded, Failure> {
         let difference = Difference::between(&now.config, &wanted);
-        let (added, resized) = match order {
-            Some(Change::Add { volume, .. }) => (Some(volume), None),
-            Some(Change::Resize { volume, shrink: true, .. }) => (None, Some(volume)),
-            _ => (None, None),
+        let (added, cut, discard_data) = match order {
+            Some(Change::Add { volume, .. }) => (Some(volume), None, false),
+            Some(Change::Resize { volume, shrink: true, discard_data, .. }) => {
+                (None, Some(volume), *discard_data)
+            }
+            _ => (None, None, false),
         };
-        if let Some((name, before, bytes)) = difference.shrunk.iter().find(|(name, ..)| Some(name) != resized)
-        {
+        if let Some((name, before, bytes)) = difference.shrunk.iter().find(|(name, ..)| Some(name) != cut) {
             return Err(volumes::too_small(name, *before, *bytes));
         }
         let mut reloaded = Reloaded { changes: difference.lines.clone(), ..Reloaded::default() };
@@ -319,14 +322,14 @@ impl Live {
         if difference.is_empty() || options.dry_run {
             let line = |loss| format!("in use: {loss}; --force takes it away all the same");
             reloaded.notes.extend(losses.iter().map(line));
+            if !difference.shrunk.is_empty() && !discard_data {
+                reloaded
+                    .notes
+                    .push("a dry run does not look for data in the part that is cut off".to_owned());
+            }
             return Ok(reloaded);
         }
-        if !losses.is_empty() && !options.force {
-            return Err(Failure::refused(format!(
-                "nothing was changed, since it would take away what is in use; --force does it all the same:\n  {}",
-                losses.join("\n  ")
-            )));
-        }
+        refuse_losses(&losses, options)?;
         self.check_names(&difference)?;
         let metrics = match &wanted.metrics {
             Some(metrics) if difference.metrics => Some(metrics.bind()?),
@@ -353,19 +356,31 @@ impl Live {
         let taken = losses.iter().map(|loss| format!("taken away: {loss}"));
         reloaded.notes.extend(taken);
         now.volumes.rename(&difference.renamed);
-        for (name, _, bytes) in &difference.shrunk {
-            if let Some(opened) = now.volumes.get(name)
-                && let Err(error) = block_on(opened.kept.keep_bytes(bytes.0))
-            {
-                reloaded.failed.push(format!("the size of volume {name} could not be kept: {error}"));
-            }
-        }
+        let to_cut: Vec<ToCut> = difference
+            .shrunk
+            .iter()
+            .filter_map(|(name, _, bytes)| {
+                let opened = now.volumes.get(name)?;
+                let (device, kept) = (Arc::clone(opened.unit.volume().device()), Arc::clone(&opened.kept));
+                Some(ToCut { name: name.clone(), bytes: *bytes, device, kept })
+            })
+            .collect();
         let gone = difference.removed.iter().chain(&difference.reopened);
         let gone: Vec<(VolumeName, Opened)> = gone.filter_map(|name| now.volumes.take(name)).collect();
         now.volumes = without_reopened;
         drop(next);
-        close(gone, &mut reloaded.failed);
-        let Reopened { unchanged, not_served } = self.reopen(now, &wanted, &difference, &mut reloaded.failed);
+        let in_doubt = close(gone, &mut reloaded.failed);
+        let mut uncut = Vec::new();
+        for volume in to_cut {
+            let is_closed = !in_doubt.contains(&volume.name);
+            let name = volume.name.clone();
+            if let Err(error) = volume.prepare(is_closed, discard_data) {
+                reloaded.failed.push(format!("{error}; it stays what it was"));
+                uncut.push(name);
+            }
+        }
+        let Reopened { unchanged, not_served } =
+            self.reopen(now, &wanted, &difference, &uncut, &mut reloaded.failed);
         self.rename(&now.volumes, &difference, &mut reloaded.failed);
         let not_grown =
             grow(&self.server, &now.volumes, &wanted.volumes, &difference.grown, &mut reloaded.failed);
@@ -399,7 +414,7 @@ impl Live {
     }
 
     /// What initiators would lose. Of volumes that are new they have nothing yet.
-    fn losses(&self, now: &Now, wanted: &Config, difference: &Difference) -> Vec<String> {
+    pub(crate) fn losses(&self, now: &Now, wanted: &Config, difference: &Difference) -> Vec<String> {
         let gone: Vec<VolumeName> = difference.removed.iter().chain(&difference.reopened).cloned().collect();
         let mut next = now.volumes.all_but(&[]);
         next.rename(&difference.renamed);
@@ -432,12 +447,13 @@ impl Live {
         reactor::block_on(reactor::Alone::real_time(), reconfigured).map(drop)
     }
 
-    /// Opens again, as something else, what was closed. What cannot be opened is opened as it was.
+    /// Opens again, as something else, what was closed. What is not to be cut, or cannot be opened, is opened as it was.
     fn reopen(
         &self,
         now: &mut Now,
         wanted: &Config,
         difference: &Difference,
+        uncut: &[VolumeName],
         failed: &mut Vec<String>,
     ) -> Reopened {
         let mut reopened = Reopened::default();
@@ -447,14 +463,21 @@ impl Live {
         for name in &difference.reopened {
             let one = std::slice::from_ref(name);
             let undo = Undo::default();
-            let opened = volumes::open_these(wanted, one, &self.state, &self.openers, None, &undo);
-            let opened = opened.and_then(|opened| now.volumes.are_distinct_from(&opened).map(|()| opened));
-            let opened = opened.or_else(|error| {
-                undo.take_back();
-                failed.push(format!("{error}; it stays what it was"));
+            let open = |config| volumes::open_these(config, one, &self.state, &self.openers, None, &undo);
+            let opened = if uncut.contains(name) {
                 reopened.unchanged.push(name.clone());
-                volumes::open_these(&now.config, one, &self.state, &self.openers, None, &undo)
-            });
+                open(&now.config)
+            } else {
+                let opened = open(wanted);
+                let opened =
+                    opened.and_then(|opened| now.volumes.are_distinct_from(&opened).map(|()| opened));
+                opened.or_else(|error| {
+                    undo.take_back();
+                    failed.push(format!("{error}; it stays what it was"));
+                    reopened.unchanged.push(name.clone());
+                    open(&now.config)
+                })
+            };
             match opened {
                 Ok(opened) => now.volumes.adopt(opened),
                 Err(error) => failed.push(error.to_string()),
@@ -500,23 +523,74 @@ fn audit(outcome: &Result<Reloaded, Failure>, options: ReloadOptions, by: &str) 
     }
 }
 
-/// Flushes and closes volumes that are no longer served.
-fn close(gone: Vec<(VolumeName, Opened)>, failed: &mut Vec<String>) {
+/// A volume of which a part is to be cut off, when it has been closed.
+struct ToCut {
+    name: VolumeName,
+    bytes: Bytes,
+    /// As long as it was.
+    device: Arc<dyn BlockDevice>,
+    kept: Arc<UnitState>,
+}
+
+impl ToCut {
+    /// Keeps the new length, with which the next start opens the volume, if the part behind it has no data. Hosts could write there
+    /// until the volume was closed, so that an earlier check is not enough.
+    fn prepare(self, is_closed: bool, discard_data: bool) -> Result<(), Failure> {
+        let ToCut { name, bytes, device, kept } = self;
+        if !discard_data {
+            if !is_closed {
+                return Err(Failure::refused(format!(
+                    "volume {name} is not cut to {bytes}: data may still be written to it"
+                )));
+            }
+            // Requests that were aborted may be with the kernel.
+            let quiesced = block_on(answered(device.quiesced()));
+            quiesced.map_err(|error| {
+                Failure::device(format_args!("volume {name} is not cut to {bytes}"), error)
+            })?;
+            block_on(shrink::check(&name, device.as_ref(), bytes))?;
+        }
+        block_on(kept.keep_bytes(bytes.0)).map_err(|error| {
+            Failure::failed(format_args!("the size of volume {name} could not be kept: {error}"))
+        })
+    }
+}
+
+/// Refuses a change that takes away what initiators use, unless it is forced.
+pub(crate) fn refuse_losses(losses: &[String], options: ReloadOptions) -> Result<(), Failure> {
+    if losses.is_empty() || options.force {
+        return Ok(());
+    }
+    Err(Failure::refused(format!(
+        "nothing was changed, since it would take away what is in use; --force does it all the same:\n  {}",
+        losses.join("\n  ")
+    )))
+}
+
+/// Flushes and closes volumes that are no longer served. Returns those that may have requests or unwritten data yet.
+fn close(gone: Vec<(VolumeName, Opened)>, failed: &mut Vec<String>) -> Vec<VolumeName> {
+    let mut in_doubt = Vec::new();
     for (name, opened) in gone {
         let volume = Arc::downgrade(opened.unit.volume());
-        if let Err(cause) = block_on(server::last_flush(opened.unit.volume(), FLUSH_TIME)) {
+        let flushed = block_on(server::last_flush(opened.unit.volume(), FLUSH_TIME));
+        if let Err(cause) = &flushed {
             failed.push(format!("volume {name} could not be flushed: {cause}"));
         }
         drop(opened);
-        if let Some(volume) = open_after(CLOSE_TIME, &volume) {
+        let open = open_after(CLOSE_TIME, &volume);
+        if let Some(volume) = &open {
             let why = match volume.is_fenced() {
                 true => "its device does not answer",
                 false => "commands of it have not ended",
             };
             failed.push(format!("volume {name} is not closed yet: {why}"));
         }
+        if flushed.is_err() || open.is_some() {
+            in_doubt.push(name);
+        }
         let _ = block_on(async { reactor::timeout(CLOSE_TIME, backends::raid::closed()).await });
     }
+    in_doubt
 }
 
 /// The volume, if it is still open after this time. Sessions release a volume when the last of its commands has been answered.
@@ -542,7 +616,7 @@ fn grow(
     let mut not_grown = Vec::new();
     for (name, bytes) in grown {
         let Some(opened) = volumes.get(name) else { continue };
-        match block_on(opened.unit.volume().device().grow(bytes.0)) {
+        match block_on(answered(opened.unit.volume().device().grow(bytes.0))) {
             Ok(()) => {
                 server.volume_grew(opened.unit.volume());
                 if let Some(spec) =
@@ -570,6 +644,13 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
             reactor::block_on(reactor::Alone::real_time(), work)
         }
     }
+}
+
+/// The answer of a device to a request that other orders, or the caller, must not wait for without a limit.
+pub(crate) async fn answered<T>(
+    request: impl Future<Output = Result<T, DeviceError>>,
+) -> Result<T, DeviceError> {
+    reactor::timeout(FLUSH_TIME, request).await.unwrap_or(Err(DeviceError::TimedOut))
 }
 
 /// A device that takes longer is said not to answer.

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use block::BlockDevice;
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use volume::backend::Undo;
-use volume::spec::{Spec, WhichIdentity};
+use volume::spec::WhichIdentity;
 
 use crate::config::{Uuid, Volume};
-use crate::live::block_on;
+use crate::live::{answered, block_on};
 use backends::Failure;
+use backends::raid::file_of;
 
 const NAME: &str = "user.linerate.uuid";
 
@@ -25,8 +26,8 @@ pub(crate) fn identity(
     state: &Path,
     device: &dyn BlockDevice,
 ) -> Result<Option<Uuid>, Failure> {
-    let marked = file(&volume.spec).and_then(|path| Some((path, read(path)?)));
-    let found = || block_on(contents::contents(device));
+    let marked = file_of(&volume.spec).and_then(|path| Some((path, read(path)?)));
+    let found = || block_on(answered(contents::contents(device)));
     match (marked, volume.spec.which_identity()) {
         (marked, Some(WhichIdentity::OfFile)) => Ok(marked.map(|(_, uuid)| uuid)),
         (_, Some(WhichIdentity::New)) => Ok(None),
@@ -60,7 +61,7 @@ pub(crate) fn identity(
 
 /// Marks the file of a volume that is served under this identity.
 pub(crate) fn put(volume: &Volume, uuid: Uuid, undo: &Undo) {
-    let Some(path) = file(&volume.spec).filter(|_| !volume.spec.is_readonly()) else { return };
+    let Some(path) = file_of(&volume.spec).filter(|_| !volume.spec.is_readonly()) else { return };
     let before = read(path);
     if before == Some(uuid) || !fs::metadata(path).is_ok_and(|file| file.is_file()) {
         return;
@@ -77,15 +78,6 @@ pub(crate) fn put(volume: &Volume, uuid: Uuid, undo: &Undo) {
             None => removexattr(&path, NAME),
         };
     });
-}
-
-/// The file that is all of the volume.
-fn file(spec: &Spec) -> Option<&Path> {
-    match spec.backend.members() {
-        [] => spec.backend.path(),
-        [one] => file(one),
-        _ => None,
-    }
 }
 
 fn read(path: &Path) -> Option<Uuid> {

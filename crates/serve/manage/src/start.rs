@@ -222,6 +222,8 @@ fn remedy(kind: io::ErrorKind) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::control::{Change, Request, ask};
 
@@ -270,6 +272,140 @@ mod tests {
         server.join().expect("flushed");
         let told = start_with(2).map(drop).expect_err("cut by a configuration").to_string();
         assert!(told.contains("served with 4MiB, and would be cut to 2MiB"), "{told}");
+    }
+
+    /// A server with this one volume, in which `FOLDER` is a new folder, and its control socket.
+    struct One {
+        folder: tempfile::TempDir,
+        server: Option<Started>,
+    }
+
+    impl One {
+        fn start(spec: &str) -> One {
+            let folder = tempfile::tempdir().expect("a temporary directory");
+            let mut one = One { folder, server: None };
+            let desired = Desired {
+                volumes: vec![format!("v={}", one.text(spec)).parse().expect("a volume")],
+                listen: vec!["127.0.0.1:0".parse().expect("an address")],
+                state: Some(one.folder.path().join("state")),
+                reactors: Some(1),
+                ..Desired::default()
+            };
+            let config = desired.safe_config().expect("nothing wrong");
+            let server = one.server.insert(start(desired, config).expect("started"));
+            server.open().expect("threads");
+            one
+        }
+
+        fn text(&self, spec: &str) -> String {
+            spec.replace("FOLDER", &self.folder.path().display().to_string())
+        }
+
+        fn live(&self) -> &Live {
+            self.server.as_ref().expect("started").live()
+        }
+
+        fn mib(&self) -> u64 {
+            self.live().volumes()[0].bytes >> 20
+        }
+
+        fn faults(&self) -> block::FaultControl {
+            self.live().now().volumes.named("v").and_then(|volume| volume.faults.clone()).expect("a layer")
+        }
+
+        /// Asks on another thread; the text of the reply comes.
+        fn ask(&self, request: Request) -> mpsc::Receiver<String> {
+            let socket = self.folder.path().join("state").join(CONTROL);
+            let (tell, reply) = mpsc::channel();
+            let asked = move || tell.send(format!("{:?}", ask(&socket, &request).expect("a reply")));
+            drop(std::thread::spawn(asked));
+            reply
+        }
+
+        fn shrink(&self, mib: u64, dry_run: bool) -> mpsc::Receiver<String> {
+            let volume = "v".parse().expect("a name");
+            let change = Change::Resize { volume, bytes: mib << 20, shrink: true, discard_data: false };
+            self.ask(Request::Change { change, dry_run, force: false })
+        }
+
+        fn end(mut self) {
+            let server = self.server.take().expect("started");
+            server.live().shutdown(Duration::ZERO);
+            server.join().expect("flushed");
+        }
+    }
+
+    /// Ample: what a test waits for comes without it.
+    const WAIT: Duration = Duration::from_secs(60);
+
+    fn wait_until(what: impl Fn() -> bool) {
+        let end = std::time::Instant::now() + WAIT;
+        while !what() {
+            assert!(std::time::Instant::now() < end, "it does not happen");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The part that is cut off was once looked at while hosts could still write, and not again.
+    #[test]
+    fn data_that_a_host_writes_after_the_check_keeps_a_volume_from_being_cut() {
+        use std::os::unix::fs::FileExt as _;
+        let one = One::start("fault:[file:FOLDER/v.img?size=4MiB]");
+        let faults = one.faults();
+        let hang = block::Rule::all(block::FaultAction::Hang);
+        faults.set([block::Rule { requests: block::Requests::Flushes, ..hang }]);
+        let reply = one.shrink(2, false);
+        // The last flush: the check has passed, and the volume is being taken from its hosts.
+        wait_until(|| faults.counts().hanging > 0);
+        let image = one.folder.path().join("v.img");
+        let file = std::fs::File::options().write(true).open(&image).expect("there");
+        file.write_all_at(b"data", 3 << 20).expect("written");
+        faults.pass();
+        let reply = reply.recv_timeout(WAIT).expect("a reply");
+        assert_eq!(one.mib(), 4, "{reply}");
+        assert!(reply.contains("it stays what it was"), "{reply}");
+        one.end();
+    }
+
+    /// The check once held the lock of all orders without a limit: the order to end a fault waited for the fault.
+    #[test]
+    fn a_device_that_does_not_answer_the_check_before_a_shrink_keeps_no_other_order_waiting() {
+        let one = One::start("fault:[file:FOLDER/v.img?size=4MiB]");
+        let faults = one.faults();
+        faults.hang();
+        let reply = one.shrink(2, true).recv_timeout(WAIT).expect("a dry run asks no device");
+        assert!(reply.contains("Reloaded"), "{reply}");
+        let reply = one.shrink(2, false);
+        wait_until(|| faults.counts().hanging > 0);
+        for request in [
+            Request::Volumes,
+            Request::Fault { volume: "v".to_owned(), mode: crate::control::FaultMode::Pass },
+        ] {
+            one.ask(request).recv_timeout(WAIT).expect("a reply");
+        }
+        reply.recv_timeout(WAIT).expect("a reply");
+        one.end();
+    }
+
+    /// The first `size=` of a set was once cut: a member's, of a set with all its hosts cut off for nothing.
+    #[test]
+    fn a_raid_set_is_not_shrunk_by_cutting_its_first_member() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let member = |name: &str| format!("file:{}?size=96MiB", folder.path().join(name).display());
+        let spec = format!("raid1:[{}, {}]", member("a"), member("b"));
+        let set = backends::parse(&spec).expect("a specification");
+        let creation = backends::raid::Creation::default();
+        backends::remote::run(async {
+            backends::raid::create(&set, &creation, contents::Consent::Given).await.map(drop)
+        })
+        .expect("a set");
+        let one = One::start(&spec);
+        let opening = || one.live().now().volumes.named("v").expect("served").unit.volume().opening();
+        let (before, mib) = (opening(), one.mib());
+        let reply = one.shrink(80, false).recv_timeout(WAIT).expect("a reply");
+        assert!(reply.contains("Refused") && reply.contains("only volumes of files"), "{reply}");
+        assert_eq!((opening(), one.mib()), (before, mib), "its hosts keep it");
+        one.end();
     }
 
     /// What a second program does: this one.

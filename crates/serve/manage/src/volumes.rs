@@ -43,7 +43,7 @@ pub(crate) struct Opened {
     /// The file that was made for it just now.
     created: Option<PathBuf>,
     /// Of its `fault:` layers, if it has any.
-    faults: Option<FaultControl>,
+    pub(crate) faults: Option<FaultControl>,
 }
 
 impl Volumes {

@@ -189,7 +189,7 @@ pub fn is_set(spec: &Spec) -> bool {
 }
 
 /// The file or disk that a volume is, below layers of one volume. A set is none.
-fn file_of(spec: &Spec) -> Option<&Path> {
+pub fn file_of(spec: &Spec) -> Option<&Path> {
     match spec.backend().members() {
         _ if is_set(spec) => None,
         [] => spec.backend().path(),

@@ -154,7 +154,8 @@ fn converse(path: &Path, request: &Request) -> io::Result<(Reply, BufReader<Unix
         tracing::warn!(
             flush_seconds = FLUSH_TIME.as_secs(),
             requests_seconds = CLOSE_TIME.as_secs(),
-            "the server still waits for volumes: to open, or, of each that is removed, for a flush and for its last requests"
+            "the server still waits for volumes: to open, to be checked for data before they shrink, or, of each that is removed, for a \
+             flush and for its last requests"
         );
     }
     stream.get_ref().set_read_timeout(Some(patience))?;
