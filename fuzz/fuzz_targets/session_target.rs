@@ -80,7 +80,7 @@ impl Driver {
             240..245 => self.finish_function(),
             245..248 => self.pass(Duration::from_secs(script.byte().into())),
             248..250 => {
-                let next = script.flag().then_some(1);
+                let next = script.flag().then(|| "iqn.next".to_owned());
                 self.session.text_reply(id, script.text(), next);
             }
             250..252 => {
@@ -155,7 +155,7 @@ impl Driver {
                 Event::DataComplete { task } | Event::DataFailed { task, .. } => self.respond(task, script),
                 Event::TaskManagement(request) => self.functions.push(request.tmf),
                 Event::SendTargets { connection, .. } if script.flag() => {
-                    let next = script.flag().then_some(1);
+                    let next = script.flag().then(|| "iqn.next".to_owned());
                     self.session.text_reply(connection, script.text(), next);
                 }
                 Event::TaskGone { task } => drop(self.tasks.remove(&task)),

@@ -16,7 +16,7 @@ use crate::access::Access;
 /// The configuration of the front end. [`Iscsi::adopt`](crate::Iscsi::adopt) replaces it, except `random`.
 #[derive(Clone)]
 pub struct Config {
-    /// The targets.
+    /// The targets. Discovery lists them in the order of their names.
     pub targets: Vec<Arc<Target>>,
     /// Authentication of discovery sessions; `None` admits every initiator. Either way only targets that it
     /// may use are reported.
@@ -28,6 +28,12 @@ pub struct Config {
 }
 
 impl Config {
+    /// With its targets in the order of their names, by which the parts of a list of them continue.
+    pub(crate) fn in_order(mut self) -> Config {
+        self.targets.sort_by(|one, other| one.name.cmp(&other.name));
+        self
+    }
+
     /// The target of this name; names compare without regard to case.
     pub(crate) fn target(&self, name: &str) -> Option<&Arc<Target>> {
         self.targets.iter().find(|target| target.name.eq_ignore_ascii_case(name))

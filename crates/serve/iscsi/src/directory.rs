@@ -1,7 +1,7 @@
 //! SendTargets responses (RFC 7143 appendix C): the targets that an initiator may use, and their portals.
 //!
-//! A list is produced in parts, as its reader asks for them: a session keeps one part and no configuration. A part begins at the place of
-//! a target in the configuration, so a list during which targets come and go may name one twice, or miss one.
+//! A list is produced in parts, as its reader asks for them: a session keeps one part and no configuration. It is in the order of the
+//! names, and a part begins at a name: a target that is served all the while is in one part, although others come and go between them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,26 +21,28 @@ pub(crate) struct SendTargetsRequester<'a> {
 /// of more than one.
 pub(crate) const PART_BYTES_MAX: usize = 256 << 10;
 
-/// The targets that `requester` may log in to, from place `from` on, each with its place; the others are not reported.
+/// The targets that `requester` may log in to, from the name `from` on; the others are not reported.
 pub(crate) fn visible<'a>(
     config: &'a Config,
     requester: &'a SendTargetsRequester<'a>,
-    from: usize,
-) -> impl Iterator<Item = (usize, &'a Target)> + 'a {
-    let targets = config.targets.iter().map(|target| &**target).enumerate().skip(from);
-    targets.filter(|(_, target)| target.access.admits(requester.initiator, requester.address))
+    from: Option<&str>,
+) -> impl Iterator<Item = &'a Target> + 'a {
+    debug_assert!(config.targets.is_sorted_by(|one, next| one.name <= next.name), "see Config::in_order");
+    let begin = from.map_or(0, |from| config.targets.partition_point(|target| *target.name < *from));
+    let targets = config.targets[begin..].iter().map(|target| &**target);
+    targets.filter(|target| target.access.admits(requester.initiator, requester.address))
 }
 
-/// A part of a SendTargets answer: `TargetName` and its `TargetAddress`es, each ended by a NUL; and the place of the first target of the
+/// A part of a SendTargets answer: `TargetName` and its `TargetAddress`es, each ended by a NUL; and the name of the first target of the
 /// next part, if there is one. It fits into `segment_max` bytes unless a single target does not.
 pub(crate) fn describe<'a>(
-    targets: impl Iterator<Item = (usize, &'a Target)>,
+    targets: impl Iterator<Item = &'a Target>,
     portals: &[Portal],
     requester: &SendTargetsRequester<'_>,
     segment_max: usize,
-) -> (Vec<u8>, Option<usize>) {
+) -> (Vec<u8>, Option<String>) {
     let (mut text, bytes_max) = (Vec::new(), segment_max.min(PART_BYTES_MAX));
-    for (place, target) in targets {
+    for target in targets {
         let before = text.len();
         line(&mut text, "TargetName", &target.name);
         if let Some(alias) = &target.alias {
@@ -53,7 +55,7 @@ pub(crate) fn describe<'a>(
         }
         if before > 0 && text.len() > bytes_max {
             text.truncate(before);
-            return (text, Some(place));
+            return (text, Some(target.name.clone()));
         }
     }
     (text, None)
@@ -125,15 +127,14 @@ mod tests {
     ) -> String {
         let local: SocketAddr = local.parse().expect("an address");
         let requester = SendTargetsRequester { initiator, address: local.ip(), local };
-        let (mut all, mut from) = (Vec::new(), Some(0));
-        while let Some(place) = from {
-            let targets = visible(config, &requester, place);
+        let (mut all, mut from) = (Vec::new(), None);
+        loop {
+            let targets = visible(config, &requester, from.as_deref());
             let (part, next) = describe(targets, portals, &requester, segment_max);
-            assert!(
-                part.len() <= segment_max.clamp(128, PART_BYTES_MAX) && next.is_none_or(|next| next > place)
-            );
+            assert!(part.len() <= segment_max.clamp(128, PART_BYTES_MAX) && (next.is_none() || next > from));
             all.extend(part);
-            from = next;
+            let Some(next) = next else { break };
+            from = Some(next);
         }
         String::from_utf8(all).expect("UTF-8").replace('\0', "\n")
     }
@@ -156,10 +157,39 @@ mod tests {
         }
     }
 
+    /// A reload between two parts once made a target that stayed appear in no part.
+    #[test]
+    fn targets_that_stay_are_listed_once_although_others_come_and_go_between_the_parts() {
+        let local: SocketAddr = "192.0.2.7:3260".parse().expect("an address");
+        let requester = SendTargetsRequester { initiator: "iqn.me", address: local.ip(), local };
+        let served = |names: &[&str]| {
+            config(vec![portal("192.0.2.7:3260", 1)], names.iter().map(|name| target(name, &[])).collect())
+        };
+        for second in [&["iqn.b", "iqn.c", "iqn.d"][..], &["iqn.a", "iqn.aa", "iqn.b", "iqn.c", "iqn.d"]] {
+            let first = served(&["iqn.d", "iqn.b", "iqn.a", "iqn.c"]);
+            let (mut all, mut from) = (Vec::new(), None);
+            for config in std::iter::once(first).chain(std::iter::repeat_with(|| served(second))) {
+                let targets = visible(&config.1, &requester, from.as_deref());
+                let (part, next) = describe(targets, &config.0, &requester, 100);
+                all.extend(part);
+                let Some(next) = next else { break };
+                from = Some(next);
+            }
+            let all = String::from_utf8(all).expect("UTF-8");
+            for name in ["iqn.b", "iqn.c", "iqn.d"] {
+                assert_eq!(
+                    all.matches(&format!("TargetName={name}\0")).count(),
+                    1,
+                    "{name} of {second:?}: {all:?}"
+                );
+            }
+        }
+    }
+
     fn config(portals: Vec<Portal>, targets: Vec<Target>) -> (Vec<Portal>, Config) {
         let targets = targets.into_iter().map(Arc::new).collect();
         let limits = Limits::default();
-        (portals, Config { targets, discovery_authentication: None, limits, random: |_| {} })
+        (portals, Config { targets, discovery_authentication: None, limits, random: |_| {} }.in_order())
     }
 
     #[test]

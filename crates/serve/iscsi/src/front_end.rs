@@ -43,7 +43,7 @@ impl Iscsi {
             registry: Registry::new(cores.max(1), &config.limits),
             backoff: Lock::default(),
             initiator_names: HostNames::default(),
-            config: Lock::new(Arc::new(config)),
+            config: Lock::new(Arc::new(config.in_order())),
         })
     }
 
@@ -58,7 +58,7 @@ impl Iscsi {
     /// stay those of their login.
     pub fn adopt(&self, config: Config) {
         self.registry.set_limits(&config.limits);
-        *self.config.lock() = Arc::new(config);
+        *self.config.lock() = Arc::new(config.in_order());
     }
 
     /// What current sessions would lose if `wanted` were served by `portals`. Blocks as [`Iscsi::sessions`]

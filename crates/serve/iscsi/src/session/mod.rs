@@ -259,7 +259,7 @@ impl Session {
                 Event::TaskManagement(request) => management::start(self, request),
                 Event::LogoutPending { logout } => management::quiesce_connection(self, logout),
                 Event::SendTargets { connection, which, from, segment_max } => {
-                    self.send_targets(connection, &which, from, segment_max);
+                    self.send_targets(connection, &which, from.as_deref(), segment_max);
                 }
                 Event::TaskGone { task } => drop(self.forget(task)),
                 Event::TransmitReady { connection } => self.wake(connection),

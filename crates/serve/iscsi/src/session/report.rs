@@ -20,7 +20,7 @@ impl Session {
         &mut self,
         id: ConnectionId,
         which: &TextQuery,
-        from: usize,
+        from: Option<&str>,
         segment_max: usize,
     ) {
         let Some((address, local)) = self.link(id).map(|link| (link.peer.ip(), link.local)) else { return };
@@ -30,8 +30,8 @@ impl Session {
         // A session with a target "MUST NOT return targets other than the one to which the session is logged
         // in" (appendix C), whatever it is asked for.
         let wanted = directory::visible(&config, &requester, from)
-            .filter(|(_, target)| own.is_none_or(|own| target.name == own))
-            .filter(|(_, target)| match which {
+            .filter(|target| own.is_none_or(|own| target.name == own))
+            .filter(|target| match which {
                 TextQuery::All | TextQuery::Own => true,
                 TextQuery::One(name) => target.name.eq_ignore_ascii_case(name),
             });

@@ -59,8 +59,8 @@ pub enum Event {
         connection: ConnectionId,
         /// The targets requested.
         which: TextQuery,
-        /// Where this part of the list begins: 0, or as the reply to the previous part says.
-        from: usize,
+        /// The target that this part of the list begins with, as the reply to the previous part says; `None` for the first part.
+        from: Option<String>,
         /// The longest part that the requester takes in one PDU, in bytes.
         segment_max: usize,
     },

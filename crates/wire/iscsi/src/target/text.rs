@@ -34,7 +34,7 @@ pub(super) struct TextExchange {
     /// The request that waits for the driver, with the response text before its reply and the targets requested.
     asked: Option<(TextRequest, Vec<u8>, TextQuery)>,
     /// The driver has more to say after `outgoing`: where that begins.
-    rest: Option<(TextQuery, usize)>,
+    rest: Option<(TextQuery, String)>,
     heard: ReceivedKeys,
 }
 
@@ -69,8 +69,9 @@ impl TextExchange {
 
 impl Session {
     /// The driver's reply to [`Event::SendTargets`]: TargetName and TargetAddress pairs, each ended by a NUL.
-    /// Empty if there are no such targets. `next` is where the next part of the list begins, if there is one.
-    pub fn text_reply(&mut self, id: ConnectionId, mut text: Vec<u8>, next: Option<usize>) {
+    /// Empty if there are no such targets. `next` is the target that the next part of the list begins with, if there is one: a name,
+    /// since places change with the configuration.
+    pub fn text_reply(&mut self, id: ConnectionId, mut text: Vec<u8>, next: Option<String>) {
         let Some(connection) = self.connection_mut(id) else { return };
         if let Some((request, mut said, which)) = connection.text.asked.take() {
             said.append(&mut text);
@@ -99,6 +100,7 @@ impl Session {
             return connection.say_piece(request);
         }
         if let Some((which, from)) = exchange.rest.take() {
+            let from = Some(from);
             exchange.asked = Some((*request, Vec::new(), which.clone()));
             let segment_max = connection.peer_segment_max as usize;
             return self.events.push_back(Event::SendTargets { connection: id, which, from, segment_max });
@@ -140,7 +142,7 @@ impl Session {
             Some(which) => {
                 let segment_max = (connection.peer_segment_max as usize).saturating_sub(reply.len());
                 connection.text.asked = Some((*request, reply, which.clone()));
-                self.events.push_back(Event::SendTargets { connection: id, which, from: 0, segment_max });
+                self.events.push_back(Event::SendTargets { connection: id, which, from: None, segment_max });
             }
             None => connection.reply(request, reply),
         }

@@ -15,6 +15,11 @@ use crate::wire::{Arrival, Pipe, encode};
 /// The driver of the target replies to SendTargets in parts of this length.
 pub(crate) const PART_BYTES: usize = 3000;
 
+/// Where a part of that reply begins, of which the driver of the target has made a name.
+pub(crate) fn place(name: &str) -> usize {
+    name.parse().expect("a name of ours")
+}
+
 /// Both machines, the wires between them, the target's disk, and what has happened.
 pub(crate) struct Pair {
     pub(crate) initiator: initiator::Session,
@@ -507,9 +512,10 @@ impl Pair {
                     self.manage(&request);
                     self.target_events.push(event);
                 }
-                target::Event::SendTargets { connection, from, .. } => {
+                target::Event::SendTargets { connection, ref from, .. } => {
+                    let from = from.as_deref().map_or(0, place);
                     let end = self.targets.len().min(from + PART_BYTES);
-                    let next = (end < self.targets.len()).then_some(end);
+                    let next = (end < self.targets.len()).then(|| end.to_string());
                     self.target.text_reply(connection, self.targets[from..end].to_vec(), next);
                     self.target_events.push(event);
                 }

@@ -5,7 +5,7 @@ use iscsi::negotiate::SessionType;
 use iscsi::pdu::{Pdu, RejectReason, TextResponse, Ttt};
 use iscsi::target::{self, Fatal, TextQuery};
 
-use crate::pair::{PART_BYTES, Pair, Setup, pattern};
+use crate::pair::{PART_BYTES, Pair, Setup, pattern, place};
 use crate::raw;
 
 fn discovery() -> Pair {
@@ -51,7 +51,7 @@ fn all_targets_are_told_in_discovery_however_many_there_are() {
     pair.deliver();
     assert_eq!(answer(&pair), pair.targets);
     let begins = |event: &target::Event| match event {
-        target::Event::SendTargets { from, .. } => Some(*from),
+        target::Event::SendTargets { from, .. } => Some(from.as_deref().map_or(0, place)),
         _ => None,
     };
     let parts: Vec<usize> = pair.target_events.iter().filter_map(begins).collect();
