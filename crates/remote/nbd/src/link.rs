@@ -70,6 +70,8 @@ pub(crate) struct Task {
     is_late: bool,
     /// Of a change.
     claim: Option<Claim>,
+    /// The end of its bytes among all that the connection has to send.
+    sent_at: u64,
     /// The data of a read, once some have come.
     pub(crate) buffer: Option<Buffer>,
     /// Which bytes of them have come, in order.
@@ -170,6 +172,8 @@ impl Link {
                 let (end, all) = (inner.queue.arena_end(), 0..data.len());
                 inner.queue.push(end, Payload::Slice(data), all, None);
             }
+            let (_, end) = inner.queue.position();
+            inner.tasks.get(request.cookie).into_iter().for_each(|task| task.sent_at = end);
             inner.wake();
         }
         Exchange { link: Rc::clone(self), cookie: request.cookie }
@@ -305,6 +309,7 @@ impl Tasks {
             patience: None,
             is_late: false,
             claim,
+            sent_at: 0,
             buffer: None,
             received: Vec::new(),
             extents: Vec::new(),
@@ -351,9 +356,10 @@ impl Tasks {
         }
     }
 
-    /// Extends the deadlines of requests whose connection still delivers the answers to earlier ones. `open` is the request to whose answer
-    /// data are being received, and how many of these are missing.
-    fn note_progress(&mut self, now: Instant, open: Option<(u64, usize)>) {
+    /// Extends the deadlines of requests whose connection still takes them and the earlier ones, or delivers the answers to these. `sent` is
+    /// how many bytes the connection has taken in all, `open` the request to whose answer data are being received, and how many of these
+    /// are missing.
+    fn note_progress(&mut self, now: Instant, sent: u64, open: Option<(u64, usize)>) {
         let next = self.next;
         let outstanding = self.all.iter_mut().flatten().filter(|task| !matches!(task.state, State::Answered));
         let mut outstanding: Vec<&mut Task> = outstanding.collect();
@@ -366,9 +372,11 @@ impl Tasks {
             let missing = open.filter(|(cookie, _)| *cookie == task.request.cookie);
             let missing = missing.map_or(0, |(_, bytes)| bytes as u64);
             ahead.bytes = ahead.bytes.wrapping_add(task.received_bytes()).wrapping_sub(missing);
+            // Of all that was to be sent up to its end.
+            let so_far = Ahead { bytes: ahead.bytes.wrapping_add(sent.min(task.sent_at)), ..ahead };
             let limit = task.deadline.saturating_duration_since(now);
             let patience = task.patience.get_or_insert_with(|| Box::new(Patience::new(now, limit)));
-            patience.note(now, ahead);
+            patience.note(now, so_far);
             task.deadline = patience.until();
             ahead.requests += 1;
         }
@@ -491,7 +499,8 @@ impl Connection {
         while Pin::new(self.look.get_or_insert_with(|| reactor::sleep(pause))).poll(cx).is_ready() {
             self.look = None;
             let now = reactor::now();
-            inner.tasks.note_progress(now, self.receiver.open());
+            let (sent, _) = inner.queue.position();
+            inner.tasks.note_progress(now, sent, self.receiver.open());
             inner.tasks.look_for_late_ones(now);
             let silent = now.saturating_duration_since(inner.moved) > self.stall;
             if silent && inner.is_leaving && inner.tasks.are_unanswered() {
@@ -528,12 +537,39 @@ mod tests {
             let sent: Vec<u64> = (0..count).map(|_| tasks.add(request, None, begun + LIMIT).cookie).collect();
             for second in 1..=seconds {
                 let open = step(second, &mut tasks, &sent);
-                tasks.note_progress(begun + Duration::from_secs(second), open);
+                tasks.note_progress(begun + Duration::from_secs(second), 0, open);
                 tasks.look_for_late_ones(begun + Duration::from_secs(second));
             }
             let is_late = |task: &Task| task.is_late && !matches!(task.state, State::Answered);
             sent.iter().map(|cookie| tasks.get(*cookie).is_some_and(|task| is_late(task))).collect()
         })
+    }
+
+    /// Two writes of 4 MiB, of which the connection takes 100 kB in a second: whether each is late.
+    #[test]
+    fn the_data_of_a_write_are_waited_for_while_the_connection_takes_them() {
+        let late = |seconds: u64, taken: fn(u64) -> u64| {
+            block_on(Alone::exact_virtual_time(), async {
+                let begun = reactor::now();
+                let mut tasks = Tasks::default();
+                let request =
+                    Request { flags: 0, kind: Command::Write as u16, cookie: 0, offset: 0, length: 4 << 20 };
+                for number in 1..=2 {
+                    let cookie = tasks.add(request, None, begun + LIMIT).cookie;
+                    tasks.get(cookie).expect("added").sent_at = number * (4 << 20);
+                }
+                for second in 1..=seconds {
+                    let now = begun + Duration::from_secs(second);
+                    tasks.note_progress(now, taken(second), None);
+                    tasks.look_for_late_ones(now);
+                }
+                let [first, second] = [0, 1].map(|place| tasks.all[place].as_ref().expect("there").is_late);
+                (first, second)
+            })
+        };
+        assert_eq!(late(70, |second| second * 100_000), (false, false));
+        assert_eq!(late(80, |second| second * 100_000), (true, false), "the first is not answered");
+        assert_eq!(late(70, |second| second.min(20) * 100_000), (true, true), "nothing moves");
     }
 
     /// At 100 kB/s each takes more than 10 s.
