@@ -2,7 +2,7 @@
 //!
 //! A limit that counts from the request alone fails requests on a slow link although the link delivers all the time: 16 reads of
 //! 1 MiB take 168 s at 100 kB/s. So the limit counts from the last progress: data of the request, data of an earlier one on the
-//! same connection, or the end of an earlier one. Later requests do not count: a request that a server has lost would otherwise wait
+//! same connection, or the answer to an earlier one. Later requests do not count: a request that a server has lost would otherwise wait
 //! for as long as the server answers others.
 
 use std::time::{Duration, Instant};
@@ -40,6 +40,11 @@ impl Patience {
         if before.is_some_and(|before| before != ahead) {
             self.moved = now;
         }
+    }
+
+    /// An earlier request has ended without an answer: the next [`Patience::note`] finds fewer of them, which is no progress.
+    pub fn forget(&mut self) {
+        self.ahead = None;
     }
 
     /// The end of the wait, unless something moves before.

@@ -246,6 +246,9 @@ impl Tasks {
         let task = self.at(place, id)?;
         let out_bytes = task.transfer.out_bytes();
         let left = EndedTask { connection: task.connection, lun: task.lun, account: task.account, out_bytes };
+        // Of a command that is being aborted, and of one that was ended with others, the connection delivers nothing.
+        let is_answered = task.step == EscalationStep::Wait && outcome.is_ok();
+        let number = task.number;
         match &mut task.state {
             TaskState::Awaited(waker) => {
                 let waker = waker.take();
@@ -255,6 +258,11 @@ impl Tasks {
             TaskState::Expired(_) => task.state = TaskState::Ended(Err(CommandError::TimedOut)),
             TaskState::Orphaned(_) => self.forget(place),
             TaskState::Ended(_) => return None,
+        }
+        if !is_answered {
+            let later = self.places.iter_mut().flatten().filter(|task| task.number > number);
+            let later = later.filter(|task| task.connection == left.connection);
+            later.filter_map(|task| task.patience.as_mut()).for_each(|patience| patience.forget());
         }
         self.quiet.drain(..).for_each(Waker::wake);
         Some(left)

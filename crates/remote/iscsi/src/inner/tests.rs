@@ -8,7 +8,7 @@ use iscsi::initiator::{ConnectionId, ConnectionStart, NopPolicy, Session as Mach
 use iscsi::negotiate::{Parameters, SessionType};
 use iscsi::pdu::{
     Cid, Itt, LogoutResult, Lun, Opcode, Residual, Response, ScsiCommand, ScsiResponse, TargetNumbers,
-    TaskManagementFunction as Function, TaskManagementRequest,
+    TaskManagementFunction as Function, TaskManagementRequest, TaskManagementResponse, TaskManagementResult,
 };
 use iscsi::serial::Sn;
 use scsi::cdb;
@@ -184,6 +184,34 @@ fn answers_to_later_commands_do_not_keep_one_waiting() {
     }
     assert_eq!(scene.said_at(30), [format!("{:?}", Function::AbortTask)]);
     assert_eq!(scene.outcome(tickets[0]), Some(Err(CommandError::TimedOut)));
+}
+
+/// The target has lost two commands, of which the first is aborted while the second is waited for.
+#[test]
+fn the_abort_of_an_earlier_command_does_not_keep_one_waiting() {
+    let mut scene = scene(1);
+    scene.submit(false);
+    assert_eq!(scene.said_at(10), ["Some(ScsiCommand)"]);
+    scene.inner.now = scene.begun + SECOND * 10;
+    let second = scene.submit(false);
+    for seconds in 10..30 {
+        scene.said_at(seconds);
+    }
+    let (id, now) = (scene.connections[0], scene.begun + SECOND * 30);
+    scene.inner.pass_time(now);
+    let abort = scene.inner.machine.poll_transmit(now, id).expect("ABORT TASK");
+    let aborted = TaskManagementResponse {
+        result: TaskManagementResult::FunctionComplete,
+        itt: TaskManagementRequest::parse(&abort.header).expect("a function").itt,
+        numbers: TargetNumbers { stat_sn: Sn(1), exp_cmd_sn: Sn(3), max_cmd_sn: Sn(64) },
+    };
+    scene.inner.machine.handle_header(now, id, &aborted.emit(), &[]).expect("a response");
+    scene.inner.deliver_events();
+    for seconds in 31..40 {
+        assert!(scene.said_at(seconds).is_empty(), "after {seconds} s");
+    }
+    assert_eq!(scene.said_at(40), [format!("{:?}", Function::AbortTask)]);
+    assert_eq!(scene.outcome(second), Some(Err(CommandError::TimedOut)));
 }
 
 #[test]
