@@ -10,8 +10,9 @@ pub trait Channelled: BlockDevice {
     /// What is known of them; `None` if their thread has ended.
     fn status(&self) -> Pin<Box<dyn Future<Output = Option<Status>> + '_>>;
 
-    /// What the server tells of its volume that distinguishes it from others, and from the same one after a loss of data that the device
-    /// could not report; `None` if it tells nothing of that kind.
+    /// What the server tells of its volume that distinguishes it from others; `None` if it tells nothing of that kind. Where the protocol
+    /// has a number for it (NBD), also from the same volume after a loss of flushed data. A LUN has none: one in its target's memory
+    /// has the same identity after a restart, and is empty.
     fn identity(&self) -> Option<String>;
 }
 

@@ -359,12 +359,12 @@ impl Authentication {
         Ok(())
     }
 
-    /// Whether the target may change the stage. A target that never answered AuthMethod=None accepts it.
     /// Whether our response has been computed, and the target has not accepted it.
     fn is_answered(&self) -> bool {
         matches!(self, Authentication::Running(chap) if chap.has_answered())
     }
 
+    /// Whether the target may change the stage. A target that never answered AuthMethod=None accepts it.
     fn is_done(&self) -> bool {
         match self {
             Authentication::Offered(claim) => claim.is_none(),
