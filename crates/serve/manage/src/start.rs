@@ -282,11 +282,15 @@ mod tests {
 
     impl One {
         fn start(spec: &str) -> One {
+            One::start_at("127.0.0.1:0", spec)
+        }
+
+        fn start_at(listen: &str, spec: &str) -> One {
             let folder = tempfile::tempdir().expect("a temporary directory");
             let mut one = One { folder, server: None };
             let desired = Desired {
                 volumes: vec![format!("v={}", one.text(spec)).parse().expect("a volume")],
-                listen: vec!["127.0.0.1:0".parse().expect("an address")],
+                listen: vec![listen.parse().expect("an address")],
                 state: Some(one.folder.path().join("state")),
                 reactors: Some(1),
                 ..Desired::default()
@@ -384,6 +388,29 @@ mod tests {
             one.ask(request).recv_timeout(WAIT).expect("a reply");
         }
         reply.recv_timeout(WAIT).expect("a reply");
+        one.end();
+    }
+
+    /// The check once came before the question whether the volume is in use.
+    #[test]
+    fn a_shrink_of_a_volume_in_use_is_refused_before_its_device_is_asked() {
+        use std::io::{Read as _, Write as _};
+        let one = One::start_at("nbd://127.0.0.1:0", "fault:[file:FOLDER/v.img?size=4MiB]");
+        let address = one.server.as_ref().and_then(|server| server.addresses()[0].inet()).expect("a port");
+        let mut client = std::net::TcpStream::connect(address).expect("connected");
+        client.set_read_timeout(Some(WAIT)).expect("a limit");
+        // NBD_FLAG_C_FIXED_NEWSTYLE and NBD_FLAG_C_NO_ZEROES, NBD_OPT_EXPORT_NAME.
+        let hello = [&3_u32.to_be_bytes()[..], b"IHAVEOPT", &1_u32.to_be_bytes(), &1_u32.to_be_bytes(), b"v"];
+        client.read_exact(&mut [0; 18]).expect("a greeting");
+        client.write_all(&hello.concat()).expect("an export");
+        client.read_exact(&mut [0; 10]).expect("its size and flags");
+        let faults = one.faults();
+        faults.hang();
+        let reply = one.shrink(2, false).recv_timeout(WAIT).expect("a reply");
+        assert!(reply.contains("take away what is in use"), "{reply}");
+        assert_eq!((faults.counts().hanging, faults.counts().dropped), (0, 0), "its device is not asked");
+        faults.pass();
+        drop(client);
         one.end();
     }
 
