@@ -130,7 +130,7 @@ impl Area {
     }
 
     /// The members of the set.
-    pub(crate) fn members(&self) -> &Members {
+    pub(crate) fn members(&self) -> &Arc<Members> {
         &self.members
     }
 

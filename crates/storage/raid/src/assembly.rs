@@ -486,8 +486,10 @@ async fn open_bitmap(
             intent.write_all().await?;
             match missed {
                 Missed::Noted if is_noted => set.members.rebuild_in_part(),
-                Missed::Noted => set.members.record_missed(false).await?,
-                Missed::Nothing | Missed::Unknown => {}
+                Missed::Noted => set.members.record_missed(false).await.map(drop)?,
+                // A member that is missing is not expected to stay away, and the next work on the set may take hours.
+                Missed::Nothing => intent.secure_missed().await?,
+                Missed::Unknown => {}
             }
         }
         Origin::New | Origin::NewOfZeros => {

@@ -8,7 +8,7 @@ use block::{
 };
 
 use crate::assembly::{Assembly, AssemblyError, assemble};
-use crate::members::Cause;
+use crate::members::{Cause, Vacancy};
 use crate::repair::{Progress, Scrubbed};
 use crate::set::{Protection, Set};
 use crate::{Layout, MemberDevice, MemberStates, Summed};
@@ -92,59 +92,83 @@ impl RaidDevice {
         }
     }
 
-    /// Marks a member failed, and lets go of its device. [`DeviceError::Unsupported`] if data would lack without it.
+    /// Takes a member out by hand: it has failed, its device is released, and it is rebuilt as a whole if it comes back, also if it had failed
+    /// by itself before. [`DeviceError::Unsupported`] if data would lack without it.
     pub fn fail(&self, member: usize) -> Pending<'_, ()> {
         Box::pin(async move {
             self.check_member(member)?;
-            let had_failed = self.set.members.present(member).is_none();
             if !self.set.members.fail_by_hand(member).await? {
                 return Err(DeviceError::Unsupported);
             }
-            // A member that is taken out by hand is not expected back.
-            if let (Protection::Intent(intent), false) = (&self.set.protection, had_failed) {
+            if let Protection::Intent(intent) = &self.set.protection {
                 intent.forget_missed().await?;
             }
-            match &self.set.protection {
-                Protection::Journal(journal) => journal.area().release_failed(),
-                Protection::Intent(intent) => intent.area().release_failed(),
-                Protection::Nothing => {}
-            }
+            self.release_areas();
             Ok(())
         })
+    }
+
+    /// Releases the device of a member that is not in sync: it has failed, and that is recorded. The regions that it misses stay recorded, so that
+    /// the same device can be [added again](RaidDevice::readd). [`DeviceError::Unsupported`] if the member is in sync.
+    pub fn release(&self, member: usize) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.check_member(member)?;
+            if !self.set.members.release(member).await? {
+                return Err(DeviceError::Unsupported);
+            }
+            self.release_areas();
+            Ok(())
+        })
+    }
+
+    fn release_areas(&self) {
+        match &self.set.protection {
+            Protection::Journal(journal) => journal.area().release_failed(),
+            Protection::Intent(intent) => intent.area().release_failed(),
+            Protection::Nothing => {}
+        }
+    }
+
+    /// The place of a member that has failed: what [`RaidDevice::replace`] and [`RaidDevice::readd`] take. It is asked for before anything is
+    /// recorded of the new device: a member that is [taken out](RaidDevice::fail) between the two stays out.
+    /// [`DeviceError::Unsupported`] if the member has not failed.
+    pub fn vacancy(&self, member: usize) -> Result<Vacancy, DeviceError> {
+        self.check_member(member)?;
+        self.set.members.vacancy(member).ok_or(DeviceError::Unsupported)
     }
 
     /// Puts a device in the place of a failed member; [`RaidDevice::rebuild_step`] rebuilds it. `area` is its copy of
     /// the journal or bitmap, if it is to have one; whatever is in it is overwritten.
     /// [`DeviceError::OutOfRange`] if one of them is too small, [`DeviceError::Unsupported`] if its blocks have another
-    /// size, or no checksums where others have, or the member has not failed.
+    /// size, or no checksums where others have, or the member was taken out since it was vacant.
     pub fn replace(
         &self,
-        member: usize,
+        vacancy: Vacancy,
         device: impl Into<MemberDevice>,
         area: Option<Arc<dyn BlockDevice>>,
     ) -> Pending<'_, ()> {
-        self.put_in_place(member, device.into(), area, false)
+        self.put_in_place(vacancy, device.into(), area, false)
     }
 
     /// The same with the device that had failed, which misses only regions of the second bitmap ([`Records::readd`](crate::disks::Records::readd)).
     pub fn readd(
         &self,
-        member: usize,
+        vacancy: Vacancy,
         device: impl Into<MemberDevice>,
         area: Option<Arc<dyn BlockDevice>>,
     ) -> Pending<'_, ()> {
-        self.put_in_place(member, device.into(), area, true)
+        self.put_in_place(vacancy, device.into(), area, true)
     }
 
     fn put_in_place(
         &self,
-        member: usize,
+        vacancy: Vacancy,
         device: MemberDevice,
         area: Option<Arc<dyn BlockDevice>>,
         is_readded: bool,
     ) -> Pending<'_, ()> {
         Box::pin(async move {
-            self.check_member(member)?;
+            self.check_member(vacancy.member)?;
             if device.summed().is_some() != self.set.has_sums {
                 return Err(DeviceError::Unsupported);
             }
@@ -156,7 +180,7 @@ impl RaidDevice {
                 return Err(DeviceError::OutOfRange);
             }
             let set = Arc::clone(&self.set);
-            self.set.operations.run(set.replace(member, device, area, is_readded)).await
+            self.set.operations.run(set.replace(vacancy, device, area, is_readded)).await
         })
     }
 

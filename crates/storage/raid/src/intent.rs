@@ -78,14 +78,21 @@ struct State {
 #[derive(Default)]
 struct Missed {
     is_tracking: bool,
-    /// Earlier missed regions are not known: nothing is recorded until all members are in sync.
+    /// Earlier missed regions are not known, or a record of them has no place: nothing is recorded until all members are in sync.
     is_unknown: bool,
     regions: BTreeSet<u64>,
-    /// Those whose bits are on stable storage.
+    /// Those whose bits are on stable storage, whatever becomes of a write of their block that is under way.
     on_disk: BTreeSet<u64>,
     /// The superblock says that all of them are on stable storage, or will.
     is_noting: bool,
     is_noted: bool,
+}
+
+impl Missed {
+    /// Nothing is recorded until all members are in sync.
+    fn cannot_be_recorded(&mut self) {
+        (self.is_unknown, self.is_noting, self.is_noted) = (true, false, false);
+    }
 }
 
 /// What excludes a change of what the superblock says of the second bitmap.
@@ -130,7 +137,12 @@ impl Intent {
         if self.area.blocks() < needed {
             return Err(DeviceError::OutOfRange);
         }
+        let mut state = self.state.lock();
         self.stripes.store(stripes, Ordering::Release);
+        // The first bitmap needs the blocks of the second one: nothing is recorded until all members are in sync.
+        if !self.has_second() && state.missed.is_tracking {
+            state.missed.cannot_be_recorded();
+        }
         Ok(())
     }
 
@@ -329,17 +341,15 @@ impl Intent {
 
     /// Has the superblock say what members that are not in sync have missed, and no more once all are in sync.
     pub(crate) async fn secure_missed(&self) -> Result<(), DeviceError> {
-        let is_lacking = self.area.members().is_one_lacking();
-        {
-            let mut state = self.state.lock();
-            self.track(&mut state);
-            let missed = &state.missed;
-            let cannot_tell = missed.is_unknown || !self.has_second();
-            if !missed.is_tracking || is_lacking && cannot_tell {
-                return Ok(());
-            }
+        if !self.has_to_record(self.area.members().is_one_lacking()) {
+            return Ok(());
         }
         let _turn = self.writing.exclude(NOTING).await;
+        // Meanwhile a member may have failed, become in sync, or been taken out by hand.
+        let is_lacking = self.area.members().is_one_lacking();
+        if !self.has_to_record(is_lacking) {
+            return Ok(());
+        }
         if !is_lacking {
             self.area.members().record_missed(false).await?;
             let mut state = self.state.lock();
@@ -354,10 +364,25 @@ impl Intent {
             self.state.lock().missed.is_noting = true;
             self.write_all_missed().await?;
         }
+        // The record of a failure tells since when its member misses something.
+        self.area.members().recorded().await?;
         // Again each time: all members may have been in sync meanwhile, and the superblock says nothing any more.
-        self.area.members().record_missed(true).await?;
-        self.state.lock().missed.is_noted = true;
+        let is_noted = self.area.members().record_missed(true).await?;
+        let mut state = self.state.lock();
+        // A member may have been replaced meanwhile.
+        match is_noted && !state.missed.is_unknown {
+            true => state.missed.is_noted = true,
+            false => state.missed.cannot_be_recorded(),
+        }
         Ok(())
+    }
+
+    /// Whether the superblock is to be looked at, where a member lacks or all are in sync.
+    fn has_to_record(&self, is_lacking: bool) -> bool {
+        let mut state = self.state.lock();
+        self.track(&mut state);
+        let cannot_tell = state.missed.is_unknown || !self.has_second();
+        state.missed.is_tracking && !(is_lacking && cannot_tell)
     }
 
     /// A member that was taken out by hand is rebuilt as a whole if it comes back.
@@ -379,13 +404,25 @@ impl Intent {
         Ok(())
     }
 
-    /// Writes a block of the second bitmap.
+    /// Writes a block of the second bitmap. What its copies have is known by its number, not by who missed something: all members may become
+    /// in sync, and another one fail, while it is written.
     async fn write_missed(&self, block: u64) -> Result<(), DeviceError> {
+        if !self.has_second() {
+            return Ok(());
+        }
         let range = block * self.bits()..(block + 1) * self.bits();
-        let numbers: Vec<u64> = self.state.lock().missed.regions.range(range).copied().collect();
+        let numbers: Vec<u64> = {
+            let mut state = self.state.lock();
+            let Missed { regions, on_disk, .. } = &mut state.missed;
+            on_disk.retain(|number| !range.contains(number) || regions.contains(number));
+            regions.range(range.clone()).copied().collect()
+        };
         let at = self.half() + block;
+        debug_assert!(at < self.area.blocks(), "the second bitmap has room");
         self.area.write(at, &self.encode(at, &numbers)).await?;
-        self.state.lock().missed.on_disk.extend(numbers);
+        let mut state = self.state.lock();
+        state.missed.on_disk.retain(|number| !range.contains(number));
+        state.missed.on_disk.extend(numbers);
         Ok(())
     }
 

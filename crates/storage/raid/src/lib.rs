@@ -47,5 +47,6 @@ pub use device::{RaidDevice, Status};
 pub use layout::{BadLayout, Layout, Level, MEMBERS_MAX, Piece, Strip};
 pub use lost::{LOST_MAX, LostBlocks};
 pub use member::{MemberDevice, MemberState, MemberStates, MetadataStore};
+pub use members::Vacancy;
 pub use repair::{Progress, Scrubbed};
 pub use sums::Summed;

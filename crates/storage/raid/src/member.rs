@@ -106,8 +106,8 @@ pub trait MetadataStore: Send + Sync {
     }
 
     /// Records whether the second bitmap, which is on stable storage, has all regions that members not in sync have missed since they
-    /// failed. Later records repeat it.
-    fn missed_is_noted(&self, is_noted: bool) -> Pending<'_, ()>;
+    /// failed. Later records repeat it. Returns whether that is recorded now: false if it is not known since when they have failed.
+    fn missed_is_noted(&self, is_noted: bool) -> Pending<'_, bool>;
 
     /// Ends once it is on stable storage, as states are, that the journal is on the members from now on, and its own device not of the set
     /// any more. A store that cannot record that keeps the set from it.

@@ -91,7 +91,7 @@ struct Slot {
     is_readded: bool,
     /// Of a member that is rebuilt: the stripes that are on its stable storage.
     secured: u64,
-    /// Number of devices that have been in this slot.
+    /// Number of devices that have been in this slot, and of orders to take one out.
     incarnation: u64,
     /// Its losses when it was known to be in sync: a count, so that a member in doubt differs from it.
     losses: Losses,
@@ -108,6 +108,12 @@ pub(crate) struct Member {
     losses: Losses,
     pub(crate) device: Arc<dyn BlockDevice>,
     summed: Option<Arc<Summed>>,
+}
+
+/// The place of a member that has failed. One device can be put into it, unless the member is taken out by hand meanwhile.
+pub struct Vacancy {
+    pub(crate) member: usize,
+    incarnation: u64,
 }
 
 /// What a member did that makes it fail.
@@ -651,13 +657,39 @@ impl Members {
             if !self.survives_without(&slots, index) {
                 return Ok(false);
             }
-            if slots[index].state != MemberState::Failed {
-                slots[index].state = MemberState::Failed;
+            let slot = &mut slots[index];
+            if slot.state != MemberState::Failed {
+                slot.state = MemberState::Failed;
                 self.changed.fetch_add(1, Ordering::AcqRel);
             }
-            (slots[index].device, slots[index].summed) = (None, None);
+            (slot.device, slot.summed) = (None, None);
+            // A device that is being put in its place stays out.
+            slot.incarnation += 1;
         }
         self.recorded().await.map(|()| true)
+    }
+
+    /// Drops the device of a member that is not in sync, which has failed from then on, and records that: the record may say that a device
+    /// is rebuilt which could not be put in its place. False of a member in sync.
+    pub(crate) async fn release(self: &Arc<Self>, index: usize) -> Result<bool, DeviceError> {
+        {
+            let mut slots = self.slots.lock();
+            let slot = &mut slots[index];
+            if slot.state == MemberState::InSync {
+                return Ok(false);
+            }
+            slot.state = MemberState::Failed;
+            (slot.device, slot.summed) = (None, None);
+            self.changed.fetch_add(1, Ordering::AcqRel);
+        }
+        self.recorded().await.map(|()| true)
+    }
+
+    /// The place of a member, if it has failed.
+    pub(crate) fn vacancy(&self, index: usize) -> Option<Vacancy> {
+        let slots = self.slots.lock();
+        let slot = slots.get(index).filter(|slot| slot.state == MemberState::Failed)?;
+        Some(Vacancy { member: index, incarnation: slot.incarnation })
     }
 
     /// Members that are rebuilt lack only regions that the second bitmap has.
@@ -677,8 +709,8 @@ impl Members {
         self.slots.lock().iter().any(|slot| slot.state != MemberState::InSync)
     }
 
-    /// Records whether the second bitmap has all that members have missed.
-    pub(crate) async fn record_missed(&self, is_noted: bool) -> Result<(), DeviceError> {
+    /// Records whether the second bitmap has all that members have missed, and returns what is recorded.
+    pub(crate) async fn record_missed(&self, is_noted: bool) -> Result<bool, DeviceError> {
         let _turn = self.recording.exclude(Extent::new(0, 1)).await;
         self.check_service()?;
         let landing = self.landing();
@@ -691,17 +723,17 @@ impl Members {
     }
 
     /// Puts a device in the slot of a failed member, to be rebuilt; `is_readded` if it is the one that had failed, and lacks only regions
-    /// that the second bitmap has. False if that member has not failed.
+    /// that the second bitmap has. False if that member was taken out by hand meanwhile.
     pub(crate) async fn replace(
         self: &Arc<Self>,
-        index: usize,
+        Vacancy { member: index, incarnation }: Vacancy,
         member: MemberDevice,
         is_readded: bool,
     ) -> Result<bool, DeviceError> {
         {
             let mut slots = self.slots.lock();
             let slot = &mut slots[index];
-            if slot.state != MemberState::Failed {
+            if slot.state != MemberState::Failed || slot.incarnation != incarnation {
                 return Ok(false);
             }
             let device = member.device();

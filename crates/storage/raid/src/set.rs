@@ -9,7 +9,7 @@ use crate::area::AreaCopy;
 use crate::intent::{Intent, Marked};
 use crate::journal::{Change, Journal, Part, Recorded};
 use crate::locks::ExtentLocks;
-use crate::members::{Members, Unread};
+use crate::members::{Members, Unread, Vacancy};
 use crate::merge::WaitingWrites;
 use crate::operations::{Operations, all, first_error};
 use crate::plan::{Plan, Stripe, parity_of};
@@ -231,12 +231,12 @@ impl Set {
     /// Replaces a failed member.
     pub(crate) async fn replace(
         self: Arc<Self>,
-        member: usize,
+        vacancy: Vacancy,
         device: MemberDevice,
         area: Option<Arc<dyn BlockDevice>>,
         is_readded: bool,
     ) -> Result<(), DeviceError> {
-        let copy = area.map(|device| AreaCopy { device, member: Some(member) });
+        let copy = area.map(|device| AreaCopy { device, member: Some(vacancy.member) });
         let kept = match &self.protection {
             Protection::Journal(journal) => Some(journal.area()),
             Protection::Intent(intent) => Some(intent.area()),
@@ -270,7 +270,7 @@ impl Set {
                 // The new disk has none of the data.
                 intent.miss_all();
             }
-            if !self.members.replace(member, device, is_readded).await? {
+            if !self.members.replace(vacancy, device, is_readded).await? {
                 return Err(DeviceError::Unsupported);
             }
         }

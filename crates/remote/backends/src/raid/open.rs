@@ -461,7 +461,7 @@ impl MetadataStore for Forgetful {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn missed_is_noted(&self, _: bool) -> block::Pending<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
+    fn missed_is_noted(&self, _: bool) -> block::Pending<'_, bool> {
+        Box::pin(std::future::ready(Ok(false)))
     }
 }

@@ -514,17 +514,36 @@ impl Upkeep {
         disk: Arc<dyn BlockDevice>,
         name: String,
     ) -> Result<(), DeviceError> {
+        let vacancy = self.set.vacancy(member)?;
         // Nothing of the new member is zeroed.
         self.stop_growing("a member is replaced").await;
-        match &self.records {
-            Some(records) => {
-                records.replace(member, uuid, Arc::clone(&disk)).await?;
-                let parts = MemberParts::new(&records.set(), member, &disk)?;
-                self.set.replace(member, parts.data, parts.journal.or(parts.bitmap)).await?;
-            }
-            None => self.set.replace(member, disk, None).await?,
-        }
+        let put = async {
+            let Some(records) = &self.records else { return self.set.replace(vacancy, disk, None).await };
+            records.replace(member, uuid, Arc::clone(&disk)).await?;
+            let parts = MemberParts::new(&records.set(), member, &disk)?;
+            self.set.replace(vacancy, parts.data, parts.journal.or(parts.bitmap)).await
+        };
+        let put = put.await;
+        self.unless_released(member, put).await?;
         self.running.state().names.put_in_place(member, name);
+        Ok(())
+    }
+
+    /// A member that could not be put in its place is out of the set: its disk is released, and no superblock says that it is rebuilt.
+    async fn unless_released(&self, member: usize, put: Result<(), DeviceError>) -> Result<(), DeviceError> {
+        if put.is_err() {
+            // A set that cannot record that is out of service, and that is logged.
+            let _ = self.release(member).await;
+        }
+        put
+    }
+
+    /// Closes the device of a failed member, which may be added again.
+    async fn release(&self, member: usize) -> Result<(), DeviceError> {
+        self.set.release(member).await?;
+        if let Some(records) = &self.records {
+            records.release(member);
+        }
         Ok(())
     }
 
@@ -642,7 +661,8 @@ impl Upkeep {
                 let Ok(spec) = crate::parse(&name) else { continue };
                 if names.members.get(member).is_some_and(|own| own.as_ref() == Some(&name)) {
                     // It is still open.
-                    self.exit().fail(member).await?;
+                    let failed = |error| Failure::device(format_args!("cannot close {name}"), error);
+                    self.release(member).await.map_err(failed)?;
                 }
                 match self.readd(member, &spec).await {
                     Ok(true) => {
@@ -682,7 +702,8 @@ impl Upkeep {
         // The disk of the failed member itself is still open.
         let is_own = self.running.state().names.members.get(member).cloned().flatten();
         if is_own.is_some_and(|name| crate::parse(&name).is_ok_and(|own| are_one_store(&own, with))) {
-            self.exit().fail(member).await?;
+            let failed = |error| Failure::device(format_args!("cannot close {with}"), error);
+            self.release(member).await.map_err(failed)?;
         }
         if self.readd(member, with).await? {
             return Ok(format!("{with} is member {member} again, and its missed regions are being rebuilt"));
@@ -706,14 +727,19 @@ impl Upkeep {
         let disk = with.open(&self.opening).await.map_err(Failure::from)?;
         check_losses_are_seen(self.set.layout().level(), with, disk.as_ref())?;
         let failed = |error| Failure::device(format_args!("cannot make {with} a member again"), error);
+        let vacancy = self.set.vacancy(member).map_err(failed)?;
         if disk.geometry().bytes() < records.set().areas.end()
             || !records.readd(member, Arc::clone(&disk)).await.map_err(failed)?
         {
             return Ok(false);
         }
         self.stop_growing("a member is added again").await;
-        let parts = MemberParts::new(&records.set(), member, &disk).map_err(failed)?;
-        self.set.readd(member, parts.data, parts.bitmap).await.map_err(failed)?;
+        let put = async {
+            let parts = MemberParts::new(&records.set(), member, &disk)?;
+            self.set.readd(vacancy, parts.data, parts.bitmap).await
+        };
+        let put = put.await;
+        self.unless_released(member, put).await.map_err(failed)?;
         let mut state = self.running.state();
         state.names.put_in_place(member, with.to_string());
         state.names.write(&with.to_string());

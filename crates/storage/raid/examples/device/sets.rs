@@ -90,8 +90,8 @@ impl MetadataStore for Forgetful {
         Box::pin(async { Ok(()) })
     }
 
-    fn missed_is_noted(&self, _: bool) -> Pending<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
+    fn missed_is_noted(&self, _: bool) -> Pending<'_, bool> {
+        Box::pin(std::future::ready(Ok(false)))
     }
 }
 

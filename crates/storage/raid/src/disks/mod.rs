@@ -330,7 +330,7 @@ pub struct Records {
     turns: Arc<ExtentLocks>,
     /// Another host has the set: it may have newer records by now.
     is_taken_over: AtomicBool,
-    /// What members that have failed had when the first of them left. `None` if all are in sync, or it is not known.
+    /// The record that members which have failed had when the first of them left. `None` if all are in sync, or one of them was replaced.
     left_from: Lock<Option<u64>>,
 }
 
@@ -387,8 +387,6 @@ impl Records {
             next.missed_from = 0;
             Ok(())
         };
-        // Until all members are in sync again; also if this fails half-way.
-        *self.left_from.lock() = None;
         self.write_with(change, uuid, disk).await
     }
 
@@ -522,6 +520,10 @@ impl Records {
         zero_until_data(disk.as_ref(), from, &next).await?;
         let _turn = self.turn().await;
         let next = changed()?;
+        if next.uuids_of_members().ne(self.set().uuids_of_members()) {
+            // Until all members are in sync again; also if this record is not on all of them.
+            *self.left_from.lock() = None;
+        }
         {
             let mut writers = self.writers.lock();
             writers.retain(|writer| writer.uuid != uuid && next.uuids().any(|known| known == writer.uuid));
@@ -621,19 +623,16 @@ impl Records {
 }
 
 impl MetadataStore for Records {
-    fn missed_is_noted(&self, is_noted: bool) -> Pending<'_, ()> {
+    fn missed_is_noted(&self, is_noted: bool) -> Pending<'_, bool> {
         Box::pin(async move {
             let _turn = self.turn().await;
-            if !is_noted {
-                *self.left_from.lock() = None;
-            }
-            let from = self.left_from.lock().unwrap_or(0);
+            let from = if is_noted { self.left_from.lock().unwrap_or(0) } else { 0 };
             let set = self.set();
-            if set.missed_from == from {
-                return Ok(());
+            if set.missed_from != from {
+                let next = SetRecord { missed_from: from, ..set.next(&set.states(), false) };
+                self.write(next).await?;
             }
-            let next = SetRecord { missed_from: from, ..set.next(&set.states(), false) };
-            self.write(next).await.map(drop)
+            Ok(self.set.lock().missed_from > 0)
         })
     }
 

@@ -281,6 +281,42 @@ fn a_set_whose_journal_another_host_has_taken_over_records_nothing() {
 }
 
 #[test]
+fn a_member_that_fails_while_the_record_of_missed_regions_ends_is_known_since_when() {
+    let scene = Scene::new(Level::Raid1, 2);
+    let records = scene.opened().records;
+    ready(records.start(&MemberStates::in_sync(2))).expect("started");
+    let mut states = MemberStates::in_sync(2);
+    states.members[1] = MemberState::Failed;
+    ready(records.record(&states)).expect("recorded");
+    // All members were in sync when that began.
+    ready(records.missed_is_noted(false)).expect("recorded");
+    ready(records.missed_is_noted(true)).expect("recorded");
+    assert!(scene.found().expect("a set").record.missed_from > 0);
+}
+
+#[test]
+fn a_replacement_is_not_covered_by_the_missed_regions_of_the_member_before_it() {
+    for torn in [true, false] {
+        let scene = Scene::new(Level::Raid1, 3);
+        let records = scene.opened().records;
+        ready(records.start(&MemberStates::in_sync(3))).expect("started");
+        let mut states = MemberStates::in_sync(3);
+        (states.members[1], states.members[2]) = (MemberState::Failed, MemberState::Failed);
+        ready(records.record(&states)).expect("recorded");
+        assert_eq!(ready(records.missed_is_noted(true)), Ok(true));
+        // Torn, the superblock of the member that is left has not the record of the replacement.
+        scene.memory[0].tear_after(torn.then_some(100));
+        let disk = Memory::with_block_size(BlockSize::B512);
+        let replaced = ready(records.replace(1, uuid(9), disk));
+        assert_eq!(replaced.is_err(), torn);
+        scene.memory[0].tear_after(None);
+        ready(records.record(&states)).expect("recorded");
+        assert_eq!(ready(records.missed_is_noted(true)), Ok(false));
+        assert_eq!(records.set().missed_from, 0);
+    }
+}
+
+#[test]
 fn a_spare_replaces_a_member_and_what_it_replaced_is_known() {
     let mut record = set(Level::Raid1, 2);
     record.spares.push(uuid(9));

@@ -332,8 +332,13 @@ impl SetRecord {
 
     /// Of members, spares and the journal.
     pub fn uuids(&self) -> impl Iterator<Item = Uuid> {
-        let members = self.members.iter().map(|member| member.uuid);
+        let members = self.uuids_of_members();
         members.chain(self.spares.iter().copied()).chain(self.journal_device)
+    }
+
+    /// The UUIDs of the members, in order.
+    pub(crate) fn uuids_of_members(&self) -> impl Iterator<Item = Uuid> {
+        self.members.iter().map(|member| member.uuid)
     }
 
     /// The same set one record later, with other states.

@@ -15,15 +15,15 @@ use crate::world::{HereSpawner, StepClock, draw, end, once_in, seed};
 /// 1 MiB in front of the data, and a quarter behind.
 pub(crate) const DISK_BLOCKS: u64 = 2560;
 
-struct Scene {
+pub(crate) struct Scene {
     /// All disks that may be found: those of the set, and those that were lost.
-    pile: Vec<Disk>,
+    pub(crate) pile: Vec<Disk>,
     /// The disk of each member.
-    members: Vec<Disk>,
-    set: OpenSet,
-    device: Arc<RaidDevice>,
+    pub(crate) members: Vec<Disk>,
+    pub(crate) set: OpenSet,
+    pub(crate) device: Arc<RaidDevice>,
     /// By block: what was written last.
-    model: Vec<u8>,
+    pub(crate) model: Vec<u8>,
     uuids: u8,
 }
 
@@ -115,9 +115,12 @@ impl Scene {
         let blocks = self.model.len() as u64;
         let lba = draw(blocks);
         let extent = Extent::new(lba, (1 + draw(40)).min(blocks - lba));
-        let value = 1 + draw(255) as u8;
+        self.write_at(extent, 1 + draw(255) as u8);
+    }
+
+    pub(crate) fn write_at(&mut self, extent: Extent, value: u8) {
+        let (device, lba) = (Arc::clone(&self.device), extent.lba.0);
         let data = Buffer::from(&vec![value; extent.blocks.0 as usize * 512][..]).share();
-        let device = Arc::clone(&self.device);
         end(async move { device.write(extent, data, Durability::Stable).await }).expect("written");
         self.model[lba as usize..(lba + extent.blocks.0) as usize].fill(value);
     }
@@ -148,8 +151,9 @@ impl Scene {
         let area = if self.set.layout.has_parity() { parts.journal } else { parts.bitmap };
         let is_halfway = once_in(3);
         end(async move {
+            let vacancy = device.vacancy(member).expect("it has failed");
             records.replace(member, uuid, whole).await.expect("recorded");
-            device.replace(member, parts.data, area).await.expect("replaced");
+            device.replace(vacancy, parts.data, area).await.expect("replaced");
             while device.rebuild_step(member).await.expect("rebuilt").is_some() {
                 if is_halfway && once_in(20) {
                     break;
@@ -161,7 +165,7 @@ impl Scene {
     }
 
     /// The machine crashes, or the set is closed; and is found again in a pile in another order.
-    fn restart(&mut self, crashes: bool) {
+    pub(crate) fn restart(&mut self, crashes: bool) {
         if crashes {
             self.pile.iter().for_each(Disk::crash);
         } else {
@@ -177,11 +181,11 @@ impl Scene {
         (self.set, self.device) = started(&named(&self.pile), Origin::Existing);
     }
 
-    fn states(&self) -> MemberStates {
+    pub(crate) fn states(&self) -> MemberStates {
         self.device.status().states
     }
 
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         let (device, blocks) = (Arc::clone(&self.device), self.model.len() as u64);
         let read = end(async move {
             device.read(Extent::new(0, blocks), Buffer::recycled(blocks as usize * 512)).await
@@ -231,7 +235,7 @@ fn a_set_that_is_found_by_content_has_what_was_acknowledged() {
 
 impl Scene {
     /// With a bitmap, whatever the level.
-    fn with_bitmap(level: Level, members: u8) -> Scene {
+    pub(crate) fn with_bitmap(level: Level, members: u8) -> Scene {
         let disks: Vec<Disk> = (0..members).map(|_| Disk::new(DISK_BLOCKS)).collect();
         let areas = Areas::plan(DISK_BLOCKS * 512, 0, 4096, 0).expect("room");
         let (record, created) = (SetRecord { areas, ..record(level, members, 0) }, named(&disks));
@@ -242,14 +246,14 @@ impl Scene {
     }
 
     /// A member does not answer any more, and the set has found that.
-    fn lose_contact(&mut self, member: usize) {
+    pub(crate) fn lose_contact(&mut self, member: usize) {
         self.members[member].die();
         let device = Arc::clone(&self.device);
         end(async move { device.flush().await }).expect("the others go on");
         assert_eq!(self.states().members[member], MemberState::Failed);
     }
 
-    fn settle(&self) {
+    pub(crate) fn settle(&self) {
         let device = Arc::clone(&self.device);
         let settled = end(async move {
             let known = device.settle(0).await?;
@@ -259,7 +263,7 @@ impl Scene {
     }
 
     /// The disk of a member that has failed is there again, in use; false if that member is not taken back.
-    fn comes_back(&mut self, member: usize) -> bool {
+    pub(crate) fn comes_back(&mut self, member: usize) -> bool {
         // It has lost its cache.
         self.members[member].crash();
         self.members[member].revive();
@@ -267,15 +271,16 @@ impl Scene {
         let parts = MemberParts::new(&self.set.records.set(), member, &whole).expect("room");
         let (records, device) = (Arc::clone(&self.set.records), Arc::clone(&self.device));
         end(async move {
+            let vacancy = device.vacancy(member).expect("it has failed");
             let is_back = records.readd(member, whole).await.expect("recorded");
             if is_back {
-                device.readd(member, parts.data, parts.bitmap).await.expect("a member again");
+                device.readd(vacancy, parts.data, parts.bitmap).await.expect("a member again");
             }
             is_back
         })
     }
 
-    fn rebuild(&self, steps: usize) {
+    pub(crate) fn rebuild(&self, steps: usize) {
         let states = self.states().members;
         let rebuilding = |state: &MemberState| matches!(state, MemberState::Rebuilding { .. });
         let Some(member) = states.iter().position(rebuilding) else { return };
@@ -290,7 +295,7 @@ impl Scene {
     }
 
     /// All copies, or data and parity, fit each other: also what is not read.
-    fn assert_whole(&self) {
+    pub(crate) fn assert_whole(&self) {
         let device = Arc::clone(&self.device);
         end(async move {
             let mut done = 0;
@@ -315,10 +320,7 @@ fn a_member_that_missed_one_write_is_rebuilt_in_one_region() {
             scene.settle();
             scene.lose_contact(1);
             scene.settle();
-            let (device, data) = (Arc::clone(&scene.device), Buffer::from(&[9; 4096][..]).share());
-            end(async move { device.write(Extent::new(0, 8), data, Durability::Cached).await })
-                .expect("written");
-            scene.model[..8].fill(9);
+            scene.write_at(Extent::new(0, 8), 9);
             match in_use {
                 true => assert!(scene.comes_back(1), "{level}"),
                 false => {

@@ -189,7 +189,8 @@ impl Scene {
                     let data = self.rig.data(&disk);
                     let area = self.area_of(member, &disk);
                     tasks.push(Box::pin(async move {
-                        let result = device.readd(member, data, area).await;
+                        let vacancy = device.vacancy(member).expect("it has failed");
+                        let result = device.readd(vacancy, data, area).await;
                         expect(&model, "readd", result);
                     }));
                 }
@@ -201,7 +202,8 @@ impl Scene {
                     let data = self.rig.data(&disk);
                     let area = self.area_of(member, &disk);
                     tasks.push(Box::pin(async move {
-                        let result = device.replace(member, data, area).await;
+                        let vacancy = device.vacancy(member).expect("it has failed");
+                        let result = device.replace(vacancy, data, area).await;
                         expect(&model, "replace", result);
                     }));
                 }
@@ -475,7 +477,7 @@ impl Scene {
             }
             let result = end(async move {
                 if is_failed {
-                    device.replace(member, data, area).await?;
+                    device.replace(device.vacancy(member)?, data, area).await?;
                 }
                 while device.rebuild_step(member).await?.is_some() {}
                 Ok::<(), DeviceError>(())

@@ -1,6 +1,7 @@
 //! A disk that tears writes, and that loses or keeps what was not flushed, block by block and in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{
@@ -8,7 +9,7 @@ use block::{
     Losses, Pending, Profile, Run, Slice,
 };
 
-use crate::world::{draw, once_in, pause};
+use crate::world::{draw, once_in, pause, wait_a_poll};
 
 pub(crate) const BLOCK: usize = 512;
 
@@ -30,6 +31,10 @@ struct State {
     is_fenced: bool,
     /// Writes that succeed before one fails.
     writes_left: Option<u64>,
+    /// Writes of these blocks wait.
+    held: Range<u64>,
+    /// So many do.
+    waiting: u64,
     /// How often it has lost its cache.
     times_lost: u64,
     /// The same, as far as it knows: when it is asked, if it is in doubt.
@@ -74,6 +79,8 @@ impl Disk {
             is_dead: false,
             is_fenced: false,
             writes_left: None,
+            held: 0..0,
+            waiting: 0,
             times_lost: 0,
             losses: Losses::NONE,
             hides_doubt: false,
@@ -127,6 +134,29 @@ impl Disk {
     /// Withdraws that.
     pub(crate) fn let_writes_succeed(&self) {
         self.state().writes_left = None;
+    }
+
+    /// Writes that begin in these blocks wait until others are held, or none.
+    pub(crate) fn hold_writes(&self, held: Range<u64>) {
+        self.state().held = held;
+    }
+
+    /// Ends once a write waits.
+    pub(crate) async fn holds_one(&self) {
+        while self.state().waiting == 0 {
+            wait_a_poll().await;
+        }
+    }
+
+    async fn not_held(&self, lba: u64) {
+        if !self.state().held.contains(&lba) {
+            return;
+        }
+        self.state().waiting += 1;
+        while self.state().held.contains(&lba) {
+            wait_a_poll().await;
+        }
+        self.state().waiting -= 1;
     }
 
     /// A block cannot be read until it is written.
@@ -234,6 +264,7 @@ impl Disk {
         durability: Durability,
     ) -> Result<(), DeviceError> {
         self.check(extent)?;
+        self.not_held(extent.lba.0).await;
         let fails = {
             let mut state = self.state();
             state.requests[1] += 1;
@@ -356,15 +387,7 @@ impl BlockDevice for Disk {
                 state.slowness
             };
             for _ in 0..slowness {
-                let mut has_waited = false;
-                std::future::poll_fn(|cx| {
-                    cx.waker().wake_by_ref();
-                    match std::mem::replace(&mut has_waited, true) {
-                        true => std::task::Poll::Ready(()),
-                        false => std::task::Poll::Pending,
-                    }
-                })
-                .await;
+                wait_a_poll().await;
             }
             self.check(extent)?;
             let state = self.state();

@@ -48,7 +48,7 @@ fn replace(rig: &mut Rig, device: &Arc<RaidDevice>, member: usize) {
     let data = rig.data(&disk);
     rig.disks[member] = disk;
     let device = Arc::clone(device);
-    end(async move { device.replace(member, data, area).await }).expect("replaced");
+    end(async move { device.replace(device.vacancy(member)?, data, area).await }).expect("replaced");
 }
 
 fn rebuilt(device: &Arc<RaidDevice>, member: usize) -> Result<(), DeviceError> {

@@ -4,6 +4,7 @@
 //! `RAID_SEED=17` only that one.
 
 mod by_content;
+mod comeback;
 mod crash;
 mod disk;
 mod growth;

@@ -105,13 +105,13 @@ impl MetadataStore for Store {
         })
     }
 
-    fn missed_is_noted(&self, is_noted: bool) -> Pending<'_, ()> {
+    fn missed_is_noted(&self, is_noted: bool) -> Pending<'_, bool> {
         Box::pin(async move {
             pause().await;
-            let is_lacking = self.states().lacking().contains(&true);
-            *self.is_missed_noted.lock().expect("no panic") = is_noted && is_lacking;
+            let is_noted = is_noted && self.states().lacking().contains(&true);
+            *self.is_missed_noted.lock().expect("no panic") = is_noted;
             pause().await;
-            Ok::<(), DeviceError>(())
+            Ok::<bool, DeviceError>(is_noted)
         })
     }
 

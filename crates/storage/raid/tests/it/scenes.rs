@@ -453,7 +453,7 @@ fn a_rebuild_and_a_scrub_take_nothing_from_it() {
         let (failed, replaced) = (Arc::clone(&device), Arc::clone(&device));
         assert_eq!(end(async move { failed.fail(3).await }), Ok(()));
         let (data, area) = (rig.data(&disk), (level == Level::Raid1).then(|| rig.area(&disk)));
-        assert_eq!(end(async move { replaced.replace(3, data, area).await }), Ok(()));
+        assert_eq!(end(async move { replaced.replace(replaced.vacancy(3)?, data, area).await }), Ok(()));
         assert!(rebuild(&device, 3, 1000));
         assert_eq!(read(&device, 0, rig.layout.blocks().0), vec![2; rig.layout.blocks().0 as usize * 512]);
     }
@@ -535,8 +535,8 @@ impl MetadataStore for NoStore {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn missed_is_noted(&self, _: bool) -> Pending<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
+    fn missed_is_noted(&self, _: bool) -> Pending<'_, bool> {
+        Box::pin(std::future::ready(Ok(false)))
     }
 }
 
@@ -619,7 +619,7 @@ fn a_rebuild_resumes_where_it_was_recorded() {
     rig.disks[1] = rig.spare();
     let (spare, area) = (rig.data(&rig.disks[1]), rig.area(&rig.disks[1]));
     let replacing = Arc::clone(&device);
-    end(async move { replacing.replace(1, spare, Some(area)).await }).expect("replaced");
+    end(async move { replacing.replace(replacing.vacancy(1)?, spare, Some(area)).await }).expect("replaced");
     assert!(!rebuild(&device, 1, 280));
     let device = crashed(&mut rig);
     assert_eq!(device.status().states.members[1], MemberState::Rebuilding { done: 256 });
@@ -969,8 +969,8 @@ fn a_set_whose_store_cannot_record_where_its_journal_is_ends_its_writes() {
             Box::pin(async { Ok(()) })
         }
 
-        fn missed_is_noted(&self, _: bool) -> Pending<'_, ()> {
-            Box::pin(std::future::ready(Ok(())))
+        fn missed_is_noted(&self, _: bool) -> Pending<'_, bool> {
+            Box::pin(std::future::ready(Ok(false)))
         }
     }
     let rig = Rig::new(Level::Raid5, 3, 4, Guard::JournalDisk);

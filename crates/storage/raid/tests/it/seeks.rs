@@ -26,8 +26,8 @@ impl MetadataStore for NothingToRecord {
         Box::pin(async { Ok(()) })
     }
 
-    fn missed_is_noted(&self, _: bool) -> Pending<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
+    fn missed_is_noted(&self, _: bool) -> Pending<'_, bool> {
+        Box::pin(std::future::ready(Ok(false)))
     }
 }
 

@@ -53,13 +53,18 @@ pub(crate) fn once_in(many: u64) -> bool {
 /// Lets other tasks go first, sometimes.
 pub(crate) async fn pause() {
     for _ in 0..draw(3) {
-        let mut has_waited = false;
-        poll_fn(|cx| {
-            cx.waker().wake_by_ref();
-            if std::mem::replace(&mut has_waited, true) { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+        wait_a_poll().await;
     }
+}
+
+/// Lets other tasks go first.
+pub(crate) async fn wait_a_poll() {
+    let mut has_waited = false;
+    poll_fn(|cx| {
+        cx.waker().wake_by_ref();
+        if std::mem::replace(&mut has_waited, true) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 /// Tasks of the thread that runs the test.
