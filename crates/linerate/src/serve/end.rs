@@ -12,11 +12,15 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 
-/// For commands in flight, after initiators have been asked to log out. The flush that follows has its own
-/// limit in `target`, and both together stay below [`LIMIT`].
+/// For commands in flight, after initiators have been asked to log out.
 const GRACE: Duration = Duration::from_secs(5);
 /// Whatever hangs, the process is gone by then: what is promised is 10 s.
 const LIMIT: Duration = Duration::from_millis(9500);
+/// A volume that could not be flushed has been recorded by then, with a margin for a busy machine.
+const _: () = assert!(
+    GRACE.as_millis() + manage::AFTER_GRACE.as_millis() + 500 <= LIMIT.as_millis(),
+    "the process would end before a loss is recorded"
+);
 
 /// Waits for signals on a thread of its own.
 pub(super) fn on_signals(live: Arc<Live>) -> Result<(), Failure> {

@@ -62,6 +62,7 @@ pub use desired::{Desired, Listen, NamedSpec};
 pub use live::{Live, ReloadOptions, Reloaded};
 pub use log_line::{LogLine, log_fields};
 pub use poll::{Gather, Poll};
+pub use server::AFTER_GRACE;
 pub use start::{Started, start};
 pub use supervisor::Supervisor;
 pub use volumes::Volumes;

@@ -15,7 +15,7 @@ use volume::Volume;
 
 use crate::budget::Budget;
 use crate::front_end::{AbortOrder, Accepted, CoreFrontEnd};
-use crate::last_flush::last_flush;
+use crate::last_flush::{RECORD_TIME, last_flush};
 use crate::listener::{ListenAddress, Listeners, OpenedPart, Portal, Receiving};
 use crate::server::{Phase, Server};
 use crate::tally::CoreStatistics;
@@ -263,15 +263,16 @@ impl RunningCore {
         while drained.load(Ordering::Acquire) < self.server.cores() && reactor::now() < end + DRAIN_MAX {
             reactor::sleep(DRAIN_STEP).await;
         }
-        self.flush_all().await
+        let until = end + FLUSH_END;
+        self.flush_all(FLUSH_TIME.min(until.saturating_duration_since(reactor::now()))).await
     }
 
     /// Flushes all volumes, so that acknowledged writes are on stable storage. Concurrently, so that a
     /// hanging volume does not delay the others.
-    async fn flush_all(&self) -> bool {
+    async fn flush_all(&self, limit: Duration) -> bool {
         let mut all = true;
         let volumes = self.server.volumes();
-        let flush = |volume: Arc<Volume>| async move { last_flush(&volume, FLUSH_TIME).await };
+        let flush = |volume: Arc<Volume>| async move { last_flush(&volume, limit).await };
         let flushing: Vec<_> =
             volumes.iter().map(|(name, volume)| (reactor::spawn(flush(Arc::clone(volume))), name)).collect();
         for (flushed, volume) in flushing {
@@ -308,5 +309,48 @@ const IDLE_TICK: Duration = Duration::from_secs(1);
 /// Beyond the grace, for cores that cut their last connections.
 const DRAIN_MAX: Duration = Duration::from_millis(500);
 const DRAIN_STEP: Duration = Duration::from_millis(20);
-/// The process is documented to end within ten seconds.
+/// A last flush has this long, and less if hosts have used up their grace: it ends at [`FLUSH_END`].
 const FLUSH_TIME: Duration = Duration::from_secs(4);
+/// When the last flush ends at the latest, after the grace.
+const FLUSH_END: Duration = Duration::from_secs(3);
+/// From the end of the grace of [`Server::shutdown`], a server needs at most this long until each volume is flushed, or its loss is
+/// recorded for the next start. A process that is ended earlier loses writes without a record.
+pub const AFTER_GRACE: Duration = FLUSH_END.saturating_add(RECORD_TIME);
+
+#[cfg(test)]
+mod tests {
+    use block::{BlockDevice, BlockSize, Blocks, Fault, FaultControl, Geometry, Null};
+    use volume::{PersistentState, VolumeOptions};
+
+    use super::*;
+    use crate::last_flush::tests::{Paper, ReactorSleep};
+    use crate::server::{Config, Limits};
+
+    /// A device that hung, and a core that used up the grace, once left no time for the record: the process was ended before it.
+    #[test]
+    fn the_loss_of_a_hanging_volume_is_recorded_in_the_time_that_a_shutdown_has() {
+        let (faults, paper) = (FaultControl::default(), Arc::new(Paper::slow(RECORD_TIME / 2)));
+        let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(8), physical_exponent: 0 };
+        let device = Fault::new(Null::new(geometry), Arc::new(ReactorSleep), faults.clone());
+        let state = Arc::clone(&paper) as Arc<dyn PersistentState>;
+        let options = VolumeOptions { persistent_state: Some(state), ..VolumeOptions::default() };
+        let volume = Volume::new(Arc::new(device) as Arc<dyn BlockDevice>, options).expect("nothing is kept");
+        faults.hang();
+        let volumes = vec![("v".to_owned(), volume)];
+        let config = Config { volumes, portals: Vec::new(), limits: Limits::default() };
+        // The second core hangs: its messages are never read.
+        let (server, mut cores) = Server::new(config, 2, Vec::new());
+        let first = cores.remove(0);
+        let grace = Duration::from_secs(5);
+        let (flushed, took) = reactor::block_on(reactor::Alone::virtual_time(), async {
+            let start = reactor::now();
+            server.shutdown(grace);
+            let (bound, _addresses) = std::sync::mpsc::channel();
+            (first.run(bound).await, reactor::now() - start)
+        });
+        assert!(!flushed);
+        assert!(paper.mark().is_some(), "the loss is recorded");
+        assert!(took <= grace + AFTER_GRACE, "{took:?}");
+        assert!(took >= grace, "the core that hangs was waited for");
+    }
+}

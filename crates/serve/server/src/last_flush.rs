@@ -44,10 +44,10 @@ pub async fn last_flush(volume: &Volume, limit: Duration) -> Result<(), Unflushe
 }
 
 /// How long the end of a volume waits for the record of a loss.
-const RECORD_TIME: Duration = Duration::from_secs(1);
+pub(crate) const RECORD_TIME: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::pin::Pin;
     use std::sync::{Arc, Mutex};
     use std::time::Instant;
@@ -57,9 +57,22 @@ mod tests {
 
     use super::*;
 
-    /// Remembers the mark of the last loss.
+    /// Remembers the mark of the last loss, after a time.
     #[derive(Default)]
-    struct Paper(Mutex<Option<LossMark>>);
+    pub(crate) struct Paper {
+        mark: Mutex<Option<LossMark>>,
+        time: Duration,
+    }
+
+    impl Paper {
+        pub(crate) fn slow(time: Duration) -> Paper {
+            Paper { time, ..Paper::default() }
+        }
+
+        pub(crate) fn mark(&self) -> Option<LossMark> {
+            *self.mark.lock().expect("not poisoned")
+        }
+    }
 
     impl PersistentState for Paper {
         fn save<'a>(&'a self, _: Vec<u8>) -> Pending<'a, ()> {
@@ -71,7 +84,7 @@ mod tests {
         }
 
         fn loss_mark(&self) -> LossMark {
-            self.0.lock().expect("not poisoned").unwrap_or_default()
+            self.mark().unwrap_or_default()
         }
 
         fn new_loss_mark(&self) -> LossMark {
@@ -79,12 +92,15 @@ mod tests {
         }
 
         fn record_loss(&self, mark: LossMark) -> Pending<'_, ()> {
-            *self.0.lock().expect("not poisoned") = Some(mark);
-            Box::pin(async { Ok(()) })
+            Box::pin(async move {
+                reactor::sleep(self.time).await;
+                *self.mark.lock().expect("not poisoned") = Some(mark);
+                Ok(())
+            })
         }
     }
 
-    struct ReactorSleep;
+    pub(crate) struct ReactorSleep;
 
     impl Sleeper for ReactorSleep {
         fn now(&self) -> Instant {
@@ -109,8 +125,7 @@ mod tests {
         misbehave(&faults);
         let flushed = last_flush(&volume, Duration::from_secs(4));
         let outcome = reactor::block_on(reactor::Alone::virtual_time(), flushed);
-        let kept = *paper.0.lock().expect("not poisoned");
-        (outcome.err().map(|why| why.to_string()), kept)
+        (outcome.err().map(|why| why.to_string()), paper.mark())
     }
 
     #[test]

@@ -42,7 +42,7 @@ mod watched;
 
 pub use address::{AddressBlock, Counts, HostAddress, Network, NotAHostAddress, NotANetwork};
 pub use budget::{Budget, Charge};
-pub use core::{Core, CoreHandle, RunningCore};
+pub use core::{AFTER_GRACE, Core, CoreHandle, RunningCore};
 pub use front_end::{AbortOrder, Accepted, CoreFrontEnd, FrontEnd, Owners, SlowHolder};
 pub use last_flush::{Unflushed, last_flush};
 pub use listener::{ListenAddress, Portal, each_once};
