@@ -9,14 +9,16 @@ use crate::failure::Failure;
 /// `ADDRESS` or `ADDRESS:PORT`; the port is `usual` if none is named.
 pub(crate) fn address(text: &str, usual: u16) -> Result<SocketAddr, String> {
     // Without brackets it can have no port.
-    let whole = reactor::numeric_address(text, usual);
-    match whole.or_else(|_| reactor::listen_address(text, Some(usual))) {
-        Ok(address) => Ok(address),
-        Err(BadAddress::Form(_)) => {
-            Err(format!("`{text}` is not an address; write one such as 0.0.0.0 or [::]:{usual}"))
+    let address = match reactor::numeric_address(text, usual) {
+        Err(BadAddress::Form(_)) => reactor::listen_address(text, Some(usual)),
+        whole => whole,
+    };
+    address.map_err(|why| match why {
+        BadAddress::Form(_) => {
+            format!("`{text}` is not an address; write one such as 0.0.0.0 or [::]:{usual}")
         }
-        Err(why) => Err(why.to_string()),
-    }
+        why => why.to_string(),
+    })
 }
 
 /// Listens there, in the world of this thread, with such sockets.
@@ -42,6 +44,21 @@ mod tests {
             ("client1", None),
         ] {
             assert_eq!(address(text, 9860).ok().map(|at| at.to_string()).as_deref(), expected, "{text}");
+        }
+    }
+
+    /// An address without brackets once lost its advice: it was read again as one with a port.
+    #[test]
+    fn a_wrong_zone_is_named_with_and_without_brackets() {
+        for (text, expected) in [
+            ("fe80::1", "give the interface, as in fe80::1%eth0"),
+            ("[fe80::1]:7000", "give the interface, as in fe80::1%eth0"),
+            ("fe80::1%nosuch0", "this machine has no interface `nosuch0`"),
+            ("[fe80::1%nosuch0]", "this machine has no interface `nosuch0`"),
+            ("client1", "`client1` is not an address"),
+        ] {
+            let why = address(text, 9860).expect_err(text);
+            assert!(why.contains(expected), "{text}: {why}");
         }
     }
 }
