@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use block::BlockSize;
-use host::{FileDevice, FileOptions};
+use host::{FileDevice, FileOptions, OpenError};
 use volume::backend::{Backend, Creation, Kind, Opened, Opening, Options};
 use volume::spec::{BlockShape, Bytes, Problem, Token, WhichIdentity, Written, decode, encode};
 
@@ -120,6 +120,12 @@ impl Backend for File {
                 read_only: opening.read_only,
                 block_size: self.blocks.logical,
                 physical_exponent: self.blocks.physical_exponent(),
+            });
+            let device = device.map_err(|error| match (error, self.size) {
+                (OpenError::Missing { path }, Some(Bytes(bytes))) if self.create => {
+                    OpenError::OrderUsed { path, bytes }
+                }
+                (error, _) => error,
             })?;
             if let Some(created) = device.created() {
                 opening.undo.add(move || created.remove());

@@ -30,6 +30,13 @@ pub enum OpenError {
         path.display()
     )]
     Missing { path: PathBuf },
+    /// The same, of which the specification orders that it is created, as it did before.
+    #[display(
+        "{path} does not exist, and the `create` in the specification of its volume has been used: is its file system mounted? \
+         If a new, empty file is meant, make it (truncate -s {bytes} {path})",
+        path = path.display()
+    )]
+    OrderUsed { path: PathBuf, bytes: u64 },
     /// A device that does not exist: a file of its name would take its place until the next boot.
     #[display("there is no device {}", path.display())]
     NoDevice { path: PathBuf },

@@ -53,6 +53,17 @@ impl StateDirectory {
         self.directory.save(&checked(name)?, bytes)
     }
 
+    /// Restores, when it is called, the bytes that are saved under `name` now. It blocks its thread, and the directory stays locked as
+    /// long as it exists.
+    pub fn restore(&self, name: &str) -> io::Result<impl FnOnce() -> io::Result<()> + Send + use<>> {
+        let (directory, name) = (Arc::clone(&self.directory), checked(name)?);
+        let before = directory.load(&name)?;
+        Ok(move || match before {
+            Some(bytes) => directory.save(&name, &bytes),
+            None => directory.remove(&name),
+        })
+    }
+
     /// The bytes last saved under `name`; `None` if there are none.
     pub async fn load(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         let (directory, name) = (Arc::clone(&self.directory), checked(name)?);
@@ -207,6 +218,12 @@ mod tests {
         keep.save_at_start("uuid", b"1").expect("saved");
         assert_eq!(keep.load_at_start("uuid").expect("readable"), Some(b"1".to_vec()));
         assert_eq!(run(keep.load("uuid")).expect("readable"), Some(b"1".to_vec()));
+        let (uuid, other) = (keep.restore("uuid").expect("known"), keep.restore("other").expect("new"));
+        keep.save_at_start("uuid", b"2").expect("saved");
+        keep.save_at_start("other", b"3").expect("saved");
+        uuid().and_then(|()| other()).expect("restored");
+        assert_eq!(keep.load_at_start("uuid").expect("readable"), Some(b"1".to_vec()));
+        assert_eq!(keep.load_at_start("other").expect("readable"), None);
         let refused = keep.save_at_start("../x", b"").expect_err("refused");
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
     }

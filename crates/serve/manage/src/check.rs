@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use backends::Failure;
 use host::{OpenError, local_socket};
 use reactor::ListenOptions;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -13,10 +14,9 @@ use volume::backend::{Creation, Opening};
 
 use crate::config::{Config, Volume, VolumeName};
 use crate::control::{BindError, Socket};
-use crate::difference::shrinking;
 use crate::live::block_on;
 use crate::mark;
-use crate::remotes::Openers;
+use crate::remotes::{Openers, Outcome};
 use crate::start::{control, no_listener, state_directory};
 use crate::state::{ServerState, StateError};
 use crate::volumes;
@@ -107,14 +107,20 @@ impl Trial<'_> {
         match Openers::aside().map(|openers| openers.open(specs.collect())) {
             Ok(outcomes) => {
                 for (volume, outcome) in remote.iter().zip(outcomes) {
-                    outcome
-                        .err()
-                        .into_iter()
-                        .for_each(|error| self.mistake(&format!("volume {}: {error}", volume.name)));
+                    if let Err(failure) = self.remote(volume, outcome) {
+                        self.mistake(&format!("volume {}: {failure}", volume.name));
+                    }
                 }
             }
             Err(failure) => self.mistake(&failure),
         }
+    }
+
+    /// Looks at a volume that is reached over a network, and was opened.
+    fn remote(&self, volume: &Volume, device: Outcome) -> Result<(), Failure> {
+        let kept = ServerState::kept_of(self.state, volume).map_err(Failure::refused)?;
+        kept.check_sizes(volume)?;
+        kept.check_length(volume, device?.geometry().bytes())
     }
 
     /// Two volumes of one file: one has it for itself.
@@ -135,30 +141,25 @@ impl Trial<'_> {
 
     fn local(&self, volume: &Volume) -> Result<(), volume::backend::OpenError> {
         let kept = ServerState::kept_of(self.state, volume)?;
+        kept.check_sizes(volume).map_err(|failure| failure.to_string())?;
         let is_readonly = volume.spec.is_readonly();
-        let (has_identity, kept) = (kept.has_identity || volume.uuid.is_some(), kept.spec);
-        if let Some(kept) = kept.as_deref().and_then(|kept| backends::parse(kept).ok())
-            && let Some((before, bytes)) = shrinking(&kept, &volume.spec)
-        {
-            return Err(volumes::too_small(&volume.name, before, bytes).to_string().into());
-        }
-        let creation = volumes::creation(volume, kept.as_deref());
+        let creation = kept.creation(volume);
         let is_made =
             creation == Creation::Free || creation == Creation::Ordered && volume.spec.orders_creation();
-        if let Some(path) = volume.spec.store().makes_file().filter(|_| !is_readonly) {
-            if !is_made {
-                return Err(OpenError::Missing { path: path.to_owned() }.into());
-            }
+        if let Some(path) = volume.spec.store().makes_file().filter(|_| is_made && !is_readonly) {
             // Unlike those of the state directory, the folder of a volume is not made.
             let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             let there = fs::metadata(folder.unwrap_or(Path::new("."))).map(drop);
             let source = |source| OpenError::NotCreated { path: path.to_owned(), source };
             return there.and_then(|()| can_make(path)).map_err(|error| source(error).into());
         }
-        let growing = volumes::growing(volume, kept.as_deref());
+        let growing = kept.growing(volume);
         let spec = growing.as_ref().map_or(&volume.spec, |(_, before)| before);
-        let device = backends::open_local(spec, &read_only())?;
-        if !has_identity && volume.spec.keeps_data() {
+        let device = backends::open_local(spec, &Opening { creation, ..read_only() })?;
+        let grown = growing.map_or(0, |(bytes, _)| bytes.0);
+        let length = kept.check_length(volume, grown.max(device.geometry().bytes()));
+        length.map_err(|failure| failure.to_string())?;
+        if !(kept.has_identity || volume.uuid.is_some()) && volume.spec.keeps_data() {
             mark::identity(volume, self.state, device.as_ref()).map_err(|failure| failure.to_string())?;
         }
         if let Some(path) = volume.spec.path().filter(|_| !is_readonly) {

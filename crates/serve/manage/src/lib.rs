@@ -48,6 +48,7 @@ pub mod metrics;
 mod poll;
 mod raid;
 mod remotes;
+mod served;
 pub mod sessions;
 mod shrink;
 mod start;

@@ -382,6 +382,17 @@ impl Live {
         let Reopened { unchanged, not_served } =
             self.reopen(now, &wanted, &difference, &uncut, &mut reloaded.failed);
         self.rename(&now.volumes, &difference, &mut reloaded.failed);
+        // Or an order to create a file would count again, or never.
+        for name in &difference.reordered {
+            if let Some(opened) = now.volumes.get(name)
+                && let Some(volume) = wanted.volumes.iter().find(|volume| volume.name == *name)
+                && let Err(error) = block_on(opened.kept.keep_spec(volume.spec.to_string()))
+            {
+                reloaded
+                    .failed
+                    .push(format!("the specification of volume {name} could not be kept: {error}"));
+            }
+        }
         let not_grown =
             grow(&self.server, &now.volumes, &wanted.volumes, &difference.grown, &mut reloaded.failed);
         let before = std::mem::replace(&mut now.config, wanted);

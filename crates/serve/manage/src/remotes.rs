@@ -19,7 +19,7 @@ use volume::spec::Spec;
 /// A volume to open: what it is, and with what.
 pub(crate) type Remote = (Spec, Opening);
 
-type Outcome = Result<Arc<dyn BlockDevice>, Failure>;
+pub(crate) type Outcome = Result<Arc<dyn BlockDevice>, Failure>;
 
 /// Reactors on which volumes are opened, by turns.
 pub(crate) struct Openers {

@@ -435,6 +435,44 @@ mod tests {
         one.end();
     }
 
+    /// The record once kept an order that a reload had removed, and the next one did not count.
+    #[test]
+    fn a_reload_that_removes_an_order_lets_the_next_one_count() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let (image, path) = (folder.path().join("v.img"), folder.path().join("linerate.toml"));
+        let write = |order: &str| {
+            let spec = format!("file:{}?size=1MiB{order}", image.display());
+            let text = format!(
+                "[volume.v]\nspec = \"{spec}\"\n[[portal]]\nlisten = \"127.0.0.1:0\"\n[[target]]\n\
+                 name = \"iqn.2026-01.com.example:a\"\nlun = [{{ lun = 0, volume = \"v\" }}]\n"
+            );
+            std::fs::write(&path, text).expect("written");
+        };
+        let desired = Desired {
+            path: Some(path.clone()),
+            state: Some(folder.path().join("state")),
+            reactors: Some(1),
+            ..Desired::default()
+        };
+        let start = || start(desired.clone(), desired.safe_config().expect("nothing wrong"));
+        let end = |server: Started| {
+            server.live().shutdown(std::time::Duration::ZERO);
+            server.join().expect("flushed");
+        };
+        write("&create");
+        let mut server = start().expect("started");
+        server.open().expect("threads");
+        write("");
+        let reloaded = server.live().reload(crate::ReloadOptions::default(), "a test").expect("reloaded");
+        assert!(reloaded.failed.is_empty(), "{reloaded:?}");
+        end(server);
+        std::fs::remove_file(&image).expect("lost");
+        write("&create");
+        let mut server = start().expect("the order is a new one");
+        server.open().expect("threads");
+        end(server);
+    }
+
     /// What a second program does: this one.
     #[test]
     fn a_server_is_started_asked_changed_and_ended() {

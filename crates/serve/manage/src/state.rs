@@ -32,10 +32,21 @@ pub(crate) struct ServerState {
 /// The record of a volume.
 #[derive(Default)]
 pub(crate) struct Kept {
+    /// Where it is.
+    pub(crate) folder: PathBuf,
     /// It has an identity.
     pub(crate) has_identity: bool,
     /// What it was served as.
     pub(crate) spec: Option<String>,
+    /// Its length then.
+    pub(crate) bytes: Option<u64>,
+}
+
+impl Kept {
+    /// Where its length is kept.
+    pub(crate) fn bytes_path(&self) -> PathBuf {
+        self.folder.join(BYTES)
+    }
 }
 
 /// A volume's folder, held against other servers until it is dropped.
@@ -156,7 +167,10 @@ impl ServerState {
             Some(text) if volume.uuid.is_none() && text.trim().parse::<Uuid>().is_err() => {
                 Err(StateError::Damaged(folder.join(UUID)))
             }
-            uuid => Ok(Kept { has_identity: uuid.is_some(), spec: read(SPEC)? }),
+            uuid => {
+                let (spec, bytes) = (read(SPEC)?, read(BYTES)?.and_then(|text| text.trim().parse().ok()));
+                Ok(Kept { has_identity: uuid.is_some(), spec, bytes, folder })
+            }
         }
     }
 
@@ -269,29 +283,19 @@ impl Folder {
         Ok(uuid)
     }
 
-    /// What the volume was served as, if that is kept.
-    pub(crate) fn spec(&self) -> Result<Option<String>, StateError> {
-        Ok(self.load(SPEC)?.and_then(|kept| String::from_utf8(kept).ok()))
-    }
-
-    /// Its length then, if that is kept.
-    pub(crate) fn bytes(&self) -> Result<Option<u64>, StateError> {
-        Ok(self.load(BYTES)?.and_then(|kept| std::str::from_utf8(&kept).ok()?.trim().parse().ok()))
-    }
-
-    /// Keeps what it is served as, and its length.
-    pub(crate) fn keep_served(&self, spec: &str, bytes: u64) -> Result<(), StateError> {
+    /// Keeps what it is served as, and its length; `undo` restores the record of before.
+    pub(crate) fn keep_served(&self, spec: &str, bytes: u64, undo: &Undo) -> Result<(), StateError> {
         let keep = |name: &str, value: &[u8]| {
-            let kept = self.keep.save_at_start(name, value);
-            kept.map_err(|error| StateError::Io("write", self.path.join(name), error))
+            if self.load(name)?.as_deref() == Some(value) {
+                return Ok(());
+            }
+            let failed = |error| StateError::Io("write", self.path.join(name), error);
+            let restore = self.keep.restore(name).map_err(failed)?;
+            undo.add(move || drop(restore()));
+            self.keep.save_at_start(name, value).map_err(failed)
         };
-        if self.bytes()? != Some(bytes) {
-            keep(BYTES, format!("{bytes}\n").as_bytes())?;
-        }
-        if self.spec()?.as_deref() != Some(spec) {
-            keep(SPEC, spec.as_bytes())?;
-        }
-        Ok(())
+        keep(BYTES, format!("{bytes}\n").as_bytes())?;
+        keep(SPEC, spec.as_bytes())
     }
 
     /// What the volume's logical unit keeps; it holds the folder from now on.
@@ -346,6 +350,11 @@ impl UnitState {
     /// Keeps what the volume is served as, and its length.
     pub(crate) async fn keep_served(&self, spec: String, bytes: u64) -> io::Result<()> {
         self.keep_bytes(bytes).await?;
+        self.keep_spec(spec).await
+    }
+
+    /// Keeps what the volume is served as.
+    pub(crate) async fn keep_spec(&self, spec: String) -> io::Result<()> {
         self.folder.keep.save(SPEC, spec.into_bytes()).await
     }
 

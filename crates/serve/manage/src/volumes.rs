@@ -14,13 +14,12 @@ use volume::{NamedVolumes, PersistentState, VolumeOptions};
 
 use crate::config::{Config, Volume, VolumeName};
 use crate::control::FaultMode;
-use crate::state::{Folder, ServerState, UnitState};
+use crate::state::{Kept, ServerState, UnitState};
 use backends::Failure;
 use backends::raid::{self, Running};
-use volume::spec::{Bytes, Spec};
+use volume::spec::Bytes;
 
 use crate::cache_generation;
-use crate::difference::{growth, shrinking};
 use crate::live::block_on;
 use crate::mark;
 use crate::remotes::Openers;
@@ -192,21 +191,23 @@ fn open_all<'a>(
     undo: &Undo,
     start: Option<Instant>,
 ) -> Result<Volumes, Failure> {
-    let opening = |volume: &Volume| -> Result<Opening, Failure> {
+    let opening = |volume: &Volume| -> Result<(Kept, Opening), Failure> {
         let kept = ServerState::kept_of(state.directory(), volume).map_err(Failure::refused)?;
+        kept.check_sizes(volume)
+            .map_err(|failure| failure.context(format_args!("volume {}", volume.name)))?;
         let creation = match added == Some(&volume.name) {
             true => Creation::Free,
-            false => creation(volume, kept.spec.as_deref()),
+            false => kept.creation(volume),
         };
-        Ok(Opening { creation, start, undo: undo.clone(), ..backends::opening() })
+        Ok((kept, Opening { creation, start, undo: undo.clone(), ..backends::opening() }))
     };
     // What was kept under a previous name must be taken over before that name's new volume finds it.
     let (renamed, others): (Vec<&Volume>, Vec<&Volume>) =
         used.partition(|volume| volume.previous_name.is_some());
     let remote = remotes(renamed.iter().chain(&others), openers, &opening)?;
     let open = |volume: &Volume| {
-        let opening = opening(volume)?;
-        Ok((volume.name.clone(), open_one(volume, state, &remote, &opening)?))
+        let (kept, opening) = opening(volume)?;
+        Ok((volume.name.clone(), open_one(volume, state, &kept, &remote, &opening)?))
     };
     let renamed: Vec<_> = renamed.into_iter().map(open).collect();
     let others = at_once(&others, |volume| open(volume));
@@ -251,11 +252,11 @@ type Remotes = HashMap<VolumeName, (Arc<dyn BlockDevice>, FaultControl, Layers)>
 fn remotes<'a>(
     volumes: impl Iterator<Item = &'a &'a Volume>,
     openers: &Openers,
-    opening: &impl Fn(&Volume) -> Result<Opening, Failure>,
+    opening: &impl Fn(&Volume) -> Result<(Kept, Opening), Failure>,
 ) -> Result<Remotes, Failure> {
     let remote = volumes.filter(|volume| volume.spec.is_remote());
     let remote: Vec<(&Volume, Opening)> =
-        remote.map(|volume| Ok((*volume, opening(volume)?))).collect::<Result<_, Failure>>()?;
+        remote.map(|volume| Ok((*volume, opening(volume)?.1))).collect::<Result<_, Failure>>()?;
     let opened = remote.iter().map(|(volume, opening)| (volume.spec.clone(), opening.clone()));
     let opened = openers.open(opened.collect());
     let named = remote.into_iter().zip(opened).map(|((volume, Opening { faults, layers, .. }), device)| {
@@ -268,6 +269,7 @@ fn remotes<'a>(
 fn open_one(
     volume: &Volume,
     state: &ServerState,
+    before: &Kept,
     remote: &Remotes,
     opening: &Opening,
 ) -> Result<Opened, Failure> {
@@ -278,10 +280,14 @@ fn open_one(
     let created = volume.spec.store().makes_file().map(Path::to_owned);
     let (device, control, layers) = match remote.get(&volume.name) {
         Some((device, control, layers)) => (Arc::clone(device), control.clone(), layers.clone()),
-        None => (open_local(volume, &folder, opening)?, opening.faults.clone(), opening.layers.clone()),
+        None => (open_local(volume, before, opening)?, opening.faults.clone(), opening.layers.clone()),
     };
     if volume.spec.keeps_data() {
-        check_served(volume, &folder, device.as_ref())?;
+        let bytes = device.geometry().bytes();
+        let length = before.check_length(volume, bytes);
+        length.map_err(|failure| failure.context(format_args!("volume {}", volume.name)))?;
+        let kept = folder.keep_served(&volume.spec.to_string(), bytes, &opening.undo);
+        kept.map_err(Failure::refused)?;
     }
     let uuid = match known {
         Some(uuid) => uuid,
@@ -316,39 +322,6 @@ fn open_one(
     Ok(opened)
 }
 
-/// By how much a volume that was served as `kept` is to grow, and what that was.
-pub(crate) fn growing(volume: &Volume, kept: Option<&str>) -> Option<(Bytes, Spec)> {
-    let before = backends::parse(kept?).ok()?;
-    Some((growth(&before, &volume.spec)?, before))
-}
-
-/// Which missing files of a volume are created, which was served as `kept` before: none but those of which the specification
-/// orders it, and that counts once.
-pub(crate) fn creation(volume: &Volume, kept: Option<&str>) -> Creation {
-    match kept.map(|kept| backends::parse(kept).ok()) {
-        None => Creation::Free,
-        Some(Some(kept)) if kept.orders_creation() && volume.spec.orders_creation() => Creation::Never,
-        Some(_) => Creation::Ordered,
-    }
-}
-
-/// Refuses a volume of the same store that has become smaller since it was served last without an order for it, and keeps what it
-/// is served as.
-fn check_served(volume: &Volume, folder: &Folder, device: &dyn BlockDevice) -> Result<(), Failure> {
-    let (kept, before) =
-        (folder.spec().map_err(Failure::refused)?, folder.bytes().map_err(Failure::refused)?);
-    let bytes = device.geometry().bytes();
-    let kept = kept.and_then(|kept| backends::parse(&kept).ok());
-    if let (Some(kept), Some(before)) = (kept, before)
-        && kept.path() == volume.spec.path()
-        && kept.store().kind().name == volume.spec.store().kind().name
-        && bytes < before
-    {
-        return Err(too_small(&volume.name, Bytes(before), Bytes(bytes)));
-    }
-    folder.keep_served(&volume.spec.to_string(), bytes).map_err(Failure::refused)
-}
-
 /// Why a volume does not become smaller.
 pub(crate) fn too_small(name: &VolumeName, before: Bytes, bytes: Bytes) -> Failure {
     Failure::refused(format!(
@@ -359,18 +332,9 @@ pub(crate) fn too_small(name: &VolumeName, before: Bytes, bytes: Bytes) -> Failu
 
 /// Opens what needs no network. A file that has the length with which it was served last, and is to be longer, grows: the
 /// server may have been ended before a reload came to that. One that is shorter was cut, and is refused.
-fn open_local(volume: &Volume, folder: &Folder, opening: &Opening) -> Result<Arc<dyn BlockDevice>, Failure> {
+fn open_local(volume: &Volume, kept: &Kept, opening: &Opening) -> Result<Arc<dyn BlockDevice>, Failure> {
     let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
-    let kept = folder.spec().map_err(Failure::refused)?;
-    let growing = growing(volume, kept.as_deref());
-    // After an order to shrink it the kept length is the smaller one already.
-    let kept_bytes = folder.bytes().map_err(Failure::refused)?;
-    if let Some(kept) = kept.as_deref().and_then(|kept| backends::parse(kept).ok())
-        && let Some((before, bytes)) = shrinking(&kept, &volume.spec)
-        && kept_bytes.is_none_or(|kept| kept > bytes.0)
-    {
-        return Err(too_small(&volume.name, before, bytes));
-    }
+    let growing = kept.growing(volume);
     let spec = growing.as_ref().map_or(&volume.spec, |(_, before)| before);
     let device = backends::open_local(spec, opening).map_err(|error| refused(&error))?;
     if let Some((bytes, _)) = growing {
@@ -493,11 +457,21 @@ mod tests {
 
         /// Starts with this specification, in which the data are in `DATA`; the length of the volume.
         fn start(&self, spec: &str) -> Result<u64, String> {
+            self.start_noting(spec, &Undo::default())
+        }
+
+        /// The same, refused afterwards for a reason that is not the volume's.
+        fn refused_start(&self, spec: &str) {
+            let undo = Undo::default();
+            self.start_noting(spec, &undo).expect("the volume can be opened");
+            undo.take_back();
+        }
+
+        fn start_noting(&self, spec: &str, undo: &Undo) -> Result<u64, String> {
             let state = ServerState::open(&self.path("state"), &Undo::default()).expect("a state directory");
             let spec = spec.replace("DATA", &self.path("data").display().to_string());
             let config = config(&format!("[volume.v]\nspec = \"{spec}\"\n"), &["v"]);
-            let undo = Undo::default();
-            let opened = open(&config, &state, &aside(), &undo).inspect_err(|_| undo.take_back());
+            let opened = open(&config, &state, &aside(), undo).inspect_err(|_| undo.take_back());
             let volumes = opened.map_err(|failure| failure.to_string())?;
             Ok(volumes.named("v").expect("opened").unit.volume().device().geometry().bytes())
         }
@@ -535,7 +509,47 @@ mod tests {
         assert_eq!(site.check(&ordered), "");
         assert_eq!(site.start(&ordered), Ok(2 << 20));
         std::fs::remove_file(&image).expect("there");
-        assert!(site.start(&ordered).is_err(), "the order counts once");
+        for told in [site.start(&ordered).expect_err("the order counts once"), site.check(&ordered)] {
+            assert!(told.contains("the `create` in the specification of its volume has been used"), "{told}");
+            assert!(told.contains(&format!("make it (truncate -s 2097152 {})", image.display())), "{told}");
+        }
+        std::fs::File::create(&image).and_then(|file| file.set_len(2 << 20)).expect("made by hand");
+        assert_eq!(site.start(&ordered), Ok(2 << 20));
+    }
+
+    /// A larger size had the record of the last start decide on the creation, not the configuration.
+    #[test]
+    fn a_file_that_is_to_grow_is_created_by_the_order_of_now_alone() {
+        let site = Site::new();
+        let image = site.path("data/v.img");
+        assert_eq!(site.start("file:DATA/v.img?size=1MiB&create"), Ok(1 << 20));
+        std::fs::remove_file(&image).expect("not mounted");
+        for told in [
+            site.start("file:DATA/v.img?size=2MiB").expect_err("no order"),
+            site.check("file:DATA/v.img?size=2MiB"),
+        ] {
+            assert!(told.contains("is not created, since its volume was served before"), "{told}");
+        }
+        assert!(!image.exists());
+        std::fs::write(&image, vec![7; 1 << 20]).expect("mounted");
+        assert_eq!(site.start("file:DATA/v.img?size=1MiB"), Ok(1 << 20));
+        std::fs::remove_file(&image).expect("lost");
+        assert_eq!(site.check("file:DATA/v.img?size=2MiB&create"), "");
+        assert_eq!(site.start("file:DATA/v.img?size=2MiB&create"), Ok(2 << 20));
+    }
+
+    /// A port in use once used up the order, and a mistyped size stayed the one to be kept.
+    #[test]
+    fn a_refused_start_leaves_the_record_of_the_one_before() {
+        let site = Site::new();
+        let image = site.path("data/v.img");
+        assert_eq!(site.start("file:DATA/v.img?size=2MiB"), Ok(2 << 20));
+        std::fs::remove_file(&image).expect("lost");
+        site.refused_start("file:DATA/v.img?size=2MiB&create");
+        assert!(!image.exists(), "it is taken back");
+        assert_eq!(site.start("file:DATA/v.img?size=2MiB&create"), Ok(2 << 20));
+        site.refused_start("file:DATA/v.img?size=8MiB&create");
+        assert_eq!(site.start("file:DATA/v.img?size=4MiB"), Ok(4 << 20), "as long as was meant");
     }
 
     /// Without its state directory a disk once became another one, with a line in the log. An image without a mark is a first start.
@@ -582,8 +596,35 @@ mod tests {
         assert_eq!(site.start("file:DATA/v.img"), Ok(2 << 20));
         let file = std::fs::File::options().write(true).open(site.path("data/v.img")).expect("there");
         file.set_len(1 << 20).expect("cut by somebody else");
-        let cut = site.start("file:DATA/v.img").expect_err("cut");
-        assert!(cut.contains("served with 2MiB, and would be cut to 1MiB"), "{cut}");
+        for told in [site.start("file:DATA/v.img").expect_err("cut"), site.check("file:DATA/v.img")] {
+            assert!(told.contains("served with 2MiB, and would be cut to 1MiB"), "{told}");
+        }
+    }
+
+    /// A logical volume that was made smaller on purpose kept the whole server from starting, and no order helped.
+    #[test]
+    fn a_volume_that_became_smaller_on_purpose_is_served_once_its_kept_size_is_removed() {
+        let site = Site::new();
+        let image = site.path("data/v.img");
+        std::fs::write(&image, vec![7; 2 << 20]).expect("a device");
+        let resize = |mib: u64| {
+            let file = std::fs::File::options().write(true).open(&image).expect("there");
+            file.set_len(mib << 20).expect("resized");
+        };
+        for spec in ["file:DATA/v.img", "file:DATA/v.img?size=1MiB"] {
+            resize(2);
+            assert_eq!(site.start("file:DATA/v.img"), Ok(2 << 20));
+            resize(1);
+            let kept = site.path("state/volumes/v/bytes");
+            let remedy = format!("remove {}, which keeps the former size", kept.display());
+            for told in [site.start(spec).expect_err("no order"), site.check(spec)] {
+                assert!(told.contains(&remedy), "{told}");
+            }
+            std::fs::remove_file(&kept).expect("as was said");
+            assert_eq!(site.check(spec), "");
+            assert_eq!(site.start(spec), Ok(1 << 20));
+            assert_eq!(std::fs::read_to_string(&kept).expect("kept again"), "1048576\n");
+        }
     }
 
     #[test]
