@@ -23,12 +23,17 @@ struct Table {
 struct Entry {
     number: u64,
     range: Range<u64>,
+    /// Its requester waits for the end.
+    is_awaited: bool,
     waker: Option<Waker>,
 }
 
 /// A part of a claim. The range is free when all clones are dropped.
 #[derive(Clone)]
 pub struct Claim(Rc<Held>);
+
+/// The claim of a requester that waits for its end.
+pub(crate) struct Awaited(Claim);
 
 struct Held {
     table: Rc<Table>,
@@ -38,8 +43,17 @@ struct Held {
 impl Claims {
     /// Claims `range`. It is granted when all earlier claims that overlap it have ended.
     pub fn claim(&self, range: Range<u64>) -> Claim {
+        self.enter(range, false)
+    }
+
+    /// The same for a requester that waits for the end, until it drops this.
+    pub(crate) fn await_claim(&self, range: Range<u64>) -> Awaited {
+        Awaited(self.enter(range, true))
+    }
+
+    fn enter(&self, range: Range<u64>, is_awaited: bool) -> Claim {
         let number = self.0.next.replace(self.0.next.get() + 1);
-        self.0.entries.borrow_mut().push(Entry { number, range, waker: None });
+        self.0.entries.borrow_mut().push(Entry { number, range, is_awaited, waker: None });
         Claim(Rc::new(Held { table: Rc::clone(&self.0), number }))
     }
 
@@ -97,6 +111,36 @@ impl Claim {
             Poll::Pending
         })
         .await;
+    }
+}
+
+impl Awaited {
+    pub(crate) fn claim(&self) -> &Claim {
+        &self.0
+    }
+
+    /// Whether it waits for an earlier one whose requester waits, too.
+    pub(crate) fn is_behind_an_awaited_one(&self) -> bool {
+        let Held { table, number } = &*self.0.0;
+        let entries = table.entries.borrow();
+        let own = entries.iter().find(|entry| entry.number == *number);
+        let mut earlier = entries.iter().filter(|entry| entry.number < *number && entry.is_awaited);
+        own.is_some_and(|own| earlier.any(|entry| overlap(&entry.range, &own.range)))
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        let held = &self.0.0;
+        if Rc::strong_count(held) == 1 {
+            return; // it ends with this
+        }
+        let mut entries = held.table.entries.borrow_mut();
+        let Some(place) = entries.iter().position(|entry| entry.number == held.number) else { return };
+        entries[place].is_awaited = false;
+        let later: Vec<Waker> = entries[place..].iter_mut().filter_map(|later| later.waker.take()).collect();
+        drop(entries);
+        later.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -14,24 +14,22 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
 
 use block::{DeviceError, Flush};
 use reactor::JoinHandle;
 
+use crate::patience::{Late, Wait};
 use crate::session::{FailedOf, ReplyOf, RequestOf, Shared};
 use crate::transport::{Failed, Link, Request as _, Transport};
 
 /// Flushes that nobody waits for. With so many, the next one is not sent before one of them has ended: callers that give up again and
 /// again on a server that does not answer take no more memory than this.
 const ABANDONED_MAX: usize = 16;
-/// An abandoned flush has no deadline of its own.
-const EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The flushes of a device.
 pub(crate) struct Flushes<T: Transport> {
@@ -101,19 +99,22 @@ impl<T: Transport> Shared<T> {
     pub(crate) async fn flush(
         self: &Rc<Self>,
         request: RequestOf<T>,
-        deadline: Instant,
+        wait: Wait,
     ) -> Result<ReplyOf<T>, FailedOf<T>> {
         let room = self.flushes.until(|abandoned| abandoned.len() < ABANDONED_MAX);
-        reactor::timeout_at(deadline, room).await.map_err(|_| Failed::TimedOut)?;
+        reactor::timeout_at(wait.deadline, room).await.map_err(|_| Failed::TimedOut)?;
         let number = self.flushes.next.replace(self.flushes.next.get() + 1);
         let is_sent = Rc::<Cell<bool>>::default();
         let running = Running { shared: Rc::clone(self), number, is_sent: Rc::clone(&is_sent) };
-        let task = Some(reactor::spawn(running.run(request, deadline)));
+        let late = Late::default();
+        let task = Some(reactor::spawn(running.run(request, wait, late.clone())));
         let waiting = Waiting { shared: Rc::clone(self), number, task, is_sent };
-        let (flush, answer) = reactor::timeout_at(deadline, waiting).await.map_err(|_| Failed::TimedOut)?;
+        let (flush, answer) = unless_late(waiting, &late).await.ok_or(Failed::TimedOut)?;
         let reply = match answer {
             Ok(reply) => {
                 let earlier = |abandoned: &BTreeMap<u64, _>| abandoned.range(..number).next().is_none();
+                // This answer is progress.
+                let deadline = reactor::now() + self.settings.timeout;
                 let ended = reactor::timeout_at(deadline, self.flushes.until(earlier)).await;
                 ended.map_err(|_| Failed::TimedOut)?;
                 Ok(reply)
@@ -132,11 +133,11 @@ impl<T: Transport> Shared<T> {
 }
 
 impl<T: Transport> Running<T> {
-    async fn run(self, request: RequestOf<T>, deadline: Instant) -> Ended<T> {
+    async fn run(self, request: RequestOf<T>, wait: Wait, late: Late) -> Ended<T> {
         let shared = &self.shared;
         // It covers what was acknowledged before it was first sent, however often it is sent, and tells of what nobody was told of then.
         let (mark, flush) = (shared.mark(), shared.ledger.borrow_mut().begin_flush());
-        let answer = self.answer(&request, deadline).await;
+        let answer = self.answer(&request, wait, &late).await;
         let ended = match answer {
             Ok(reply) => {
                 let kept = shared.flushed(mark);
@@ -157,15 +158,21 @@ impl<T: Transport> Running<T> {
         (flush, ended)
     }
 
-    async fn answer(&self, request: &RequestOf<T>, deadline: Instant) -> Result<ReplyOf<T>, FailedOf<T>> {
+    async fn answer(
+        &self,
+        request: &RequestOf<T>,
+        wait: Wait,
+        late: &Late,
+    ) -> Result<ReplyOf<T>, FailedOf<T>> {
+        let deadline = wait.deadline;
         let shared = &self.shared;
         let mut was_lost = false;
         loop {
             let (link, sending) = shared.usable(request.bytes(), deadline).await.ok_or(Failed::TimedOut)?;
             self.is_sent.set(true);
-            let answer = link.exchange(request, None, reactor::now() + EVER).await;
+            let answer = link.exchange(request, None, deadline, Some(late.clone())).await;
             self.is_sent.set(false);
-            let answer = shared.attempted(&*link, sending, request, answer, &mut was_lost, deadline);
+            let answer = shared.attempted(&*link, sending, request, answer, &mut was_lost, wait.asked);
             let is_abandoned = shared.flushes.abandoned.borrow().contains_key(&self.number);
             match answer {
                 Err(Failed::Lost) if is_abandoned => return Err(Failed::Lost),
@@ -175,6 +182,16 @@ impl<T: Transport> Running<T> {
             }
         }
     }
+}
+
+/// Waits for a flush; `None` if its connection says that it is late.
+async fn unless_late<T: Transport>(waiting: Waiting<T>, late: &Late) -> Option<Ended<T>> {
+    let (mut waiting, mut told) = (pin!(waiting), pin!(late.told()));
+    poll_fn(|cx| match waiting.as_mut().poll(cx) {
+        Poll::Ready(ended) => Poll::Ready(Some(ended)),
+        Poll::Pending => told.as_mut().poll(cx).map(|()| None),
+    })
+    .await
 }
 
 impl<T: Transport> Future for Waiting<T> {

@@ -188,7 +188,7 @@ impl<T: Transport> Shared<T> {
         let mut probes: Vec<_> = live
             .into_iter()
             .map(|InUse { link, .. }| {
-                let probe = link.exchange(&self.transport.probe(), None, deadline);
+                let probe = link.exchange(&self.transport.probe(), None, deadline, None);
                 reactor::spawn(async move {
                     let answers = matches!(probe.await, Ok(_) | Err(Failed::Server(_)));
                     if !answers {

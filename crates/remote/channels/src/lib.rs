@@ -43,7 +43,7 @@ pub use claims::{Claim, Claims};
 pub use flushes::Untold;
 pub use journal::{Journal, Mark, Part};
 pub use journal_file::{Content, Doubt, JournalFileError, Owner, ReplayRule};
-pub use patience::{Ahead, Patience};
+pub use patience::{Ahead, LIMITS_MAX, Late, Patience};
 pub use replay::Writers;
 pub use session::{Channels, Settings};
 pub use status::{ChannelStatus, Channelled, Status};

@@ -5,10 +5,15 @@
 //! same connection, or the answer to an earlier one. Later requests do not count: a request that a server has lost would otherwise wait
 //! for as long as the server answers others.
 
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// Progress extends the wait to so many limits at most: a peer that sends a byte now and then is not waited for without end.
-const LIMITS_MAX: u32 = 10;
+pub const LIMITS_MAX: u32 = 10;
 
 /// What a connection has to deliver before a request is answered. A change of it is progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +22,82 @@ pub struct Ahead {
     pub requests: usize,
     /// Bytes moved for them and for the request itself. Only a change of this number means anything.
     pub bytes: u64,
+}
+
+/// Tells a requester that its request is late, while the answer is still waited for.
+#[derive(Clone, Default)]
+pub struct Late(Rc<(Cell<bool>, Cell<Option<Waker>>)>);
+
+impl Late {
+    /// It is late.
+    pub fn tell(&self) {
+        let (is_late, waker) = &*self.0;
+        is_late.set(true);
+        waker.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// Ends when it is late. For one requester.
+    pub(crate) async fn told(&self) {
+        let (is_late, waker) = &*self.0;
+        poll_fn(|cx| {
+            waker.set(Some(cx.waker().clone()));
+            if is_late.get() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+/// The wait of a request, before it is sent. What it waits for has a limit too, which counts from the last progress: until that
+/// limit has passed, the request is not late.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    /// When it was asked for.
+    pub(crate) asked: Instant,
+    /// When it is late.
+    pub(crate) deadline: Instant,
+    limit: Duration,
+}
+
+impl Wait {
+    pub(crate) fn new(asked: Instant, limit: Duration) -> Wait {
+        Wait { asked, deadline: asked + limit, limit }
+    }
+
+    /// Waits for the end of other requests: past the deadline for as long as `are_awaited` is true, a change of which wakes `ended`. Their
+    /// end is progress if `answers` counts more of them than before. `None` if it does not come in time.
+    pub(crate) async fn behind(
+        &mut self,
+        ended: impl Future<Output = ()>,
+        are_awaited: impl Fn() -> bool,
+        answers: impl Fn() -> u64,
+    ) -> Option<()> {
+        let mut ended = pin!(ended);
+        let (mut answers_before, mut until) = (None, self.deadline);
+        let latest = self.asked + self.limit.saturating_mul(LIMITS_MAX);
+        loop {
+            let is_past = until > self.deadline;
+            let ends = poll_fn(|cx| match ended.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(Some(())),
+                Poll::Pending if is_past && !are_awaited() => Poll::Ready(None),
+                Poll::Pending => {
+                    answers_before.get_or_insert_with(&answers);
+                    Poll::Pending
+                }
+            });
+            match reactor::timeout_at(until, ends).await {
+                Ok(ended) => {
+                    ended?;
+                    break;
+                }
+                Err(_) if is_past => return None,
+                Err(_) => until = latest,
+            }
+        }
+        if answers_before.is_some_and(|before| before != answers()) {
+            self.deadline = (reactor::now() + self.limit).min(latest);
+        }
+        Some(())
+    }
 }
 
 /// The wait for one answer.

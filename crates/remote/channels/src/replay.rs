@@ -139,7 +139,7 @@ impl<T: Transport> Shared<T> {
             let mut sent = Vec::with_capacity(some.len());
             for (range, change) in some {
                 let claim = self.claims.claim(range.clone());
-                sent.push(reactor::spawn(link.exchange(change, Some(claim), deadline)));
+                sent.push(reactor::spawn(link.exchange(change, Some(claim), deadline, None)));
             }
             for answer in sent {
                 match answer.await {
@@ -212,7 +212,7 @@ impl<T: Transport> Shared<T> {
             let piece = at..range.end.min(at + longest);
             at = piece.end;
             let deadline = reactor::now() + self.settings.timeout;
-            match link.exchange(&self.transport.read(piece.clone()), None, deadline).await {
+            match link.exchange(&self.transport.read(piece.clone()), None, deadline, None).await {
                 Ok(reply) if T::Link::shows(&change.part(piece), &reply) => {}
                 Ok(_) | Err(Failed::Server(_)) => return Some(false),
                 Err(_) => return None,

@@ -21,6 +21,7 @@ use crate::journal_file::recovery::Server;
 use crate::journal_file::{JournalFile, JournalFileError, Owner, ReplayRule};
 use crate::keeping::attend;
 use crate::pace::Pace;
+use crate::patience::Wait;
 use crate::replay::Writers;
 use crate::status::{ChannelStatus, Status};
 use crate::transport::{Connected, Failed, Kind, Link, Request, Transport};
@@ -74,6 +75,8 @@ pub(crate) struct Shared<T: Transport> {
     /// A flush empties the journal of as much at once.
     _reserve: Reserve,
     pub(crate) is_flushing: Cell<bool>,
+    /// How many of these flushes have failed.
+    failed_flushes: Cell<u64>,
     pace: Cell<Pace>,
     /// The server's start, if it tells.
     pub(crate) start: Cell<Option<u128>>,
@@ -185,6 +188,7 @@ impl<T: Transport> Channels<T> {
             file: RefCell::default(),
             _reserve: reserve,
             is_flushing: Cell::new(false),
+            failed_flushes: Cell::new(0),
             pace: Cell::new(Pace::up_to(most_kept)),
             start: Cell::new(first.start),
             connections: Cell::new(1),
@@ -338,27 +342,31 @@ impl<L: Link> Slot<L> {
 
 impl<T: Transport> Shared<T> {
     async fn ask(self: &Rc<Self>, request: RequestOf<T>) -> Result<ReplyOf<T>, FailedOf<T>> {
-        let deadline = reactor::now() + self.settings.timeout;
+        let mut wait = Wait::new(reactor::now(), self.settings.timeout);
         let kind = request.kind();
         if kind == Kind::Flush {
-            return self.flush(request, deadline).await;
+            return self.flush(request, wait).await;
         }
         let mut claim = None;
         if let Kind::Change { range, is_durable } = &kind {
-            let claimed = self.claims.claim(range.clone());
-            reactor::timeout_at(deadline, claimed.granted()).await.map_err(|_| Failed::TimedOut)?;
+            let claimed = self.claims.await_claim(range.clone());
+            let granted = claimed.claim().granted();
+            let are_awaited = || claimed.is_behind_an_awaited_one();
+            wait.behind(granted, are_awaited, || self.answers()).await.ok_or(Failed::TimedOut)?;
             self.state.borrow_mut().has_changed = true;
-            if !is_durable && !self.has_room(deadline).await {
-                return Err(Failed::TimedOut);
+            if !is_durable {
+                self.has_room(&mut wait).await.ok_or(Failed::TimedOut)?;
             }
             self.announce(range).await?;
             claim = Some(claimed);
         }
+        let deadline = wait.deadline;
         let mut was_lost = false;
         loop {
             let (link, sending) = self.usable(request.bytes(), deadline).await.ok_or(Failed::TimedOut)?;
-            let answer = link.exchange(&request, claim.clone(), deadline).await;
-            match self.attempted(&*link, sending, &request, answer, &mut was_lost, deadline) {
+            let claim = claim.as_ref().map(|awaited| awaited.claim().clone());
+            let answer = link.exchange(&request, claim, deadline, None).await;
+            match self.attempted(&*link, sending, &request, answer, &mut was_lost, wait.asked) {
                 Err(Failed::Lost) if reactor::now() >= deadline => return Err(Failed::TimedOut),
                 Err(Failed::Lost) => self.state.borrow_mut().resends += 1,
                 Err(failed) => return Err(failed),
@@ -380,7 +388,7 @@ impl<T: Transport> Shared<T> {
         request: &RequestOf<T>,
         answer: Result<ReplyOf<T>, FailedOf<T>>,
         was_lost: &mut bool,
-        deadline: Instant,
+        asked: Instant,
     ) -> Result<ReplyOf<T>, FailedOf<T>> {
         // A server that was restarted since may have lost what it has answered, and the journal may be replayed.
         let answer = if link.is_lost() && answer.is_ok() { Err(Failed::Lost) } else { answer };
@@ -390,10 +398,9 @@ impl<T: Transport> Shared<T> {
             Ok(_) => {
                 sending.complete(request.bytes());
                 if *was_lost {
-                    let since = sending_since(deadline, self.settings.timeout);
                     let mut state = self.state.borrow_mut();
                     state.longest_stall =
-                        state.longest_stall.max(reactor::now().saturating_duration_since(since));
+                        state.longest_stall.max(reactor::now().saturating_duration_since(asked));
                 }
             }
         }
@@ -492,8 +499,8 @@ impl<T: Transport> Shared<T> {
         kept.map_err(|_| Failed::JournalFile)
     }
 
-    /// Waits until the journal has room for a change. False if it has none in time.
-    async fn has_room(self: &Rc<Self>, deadline: Instant) -> bool {
+    /// Waits until the journal has room for a change. `None` if it has none in time.
+    async fn has_room(self: &Rc<Self>, wait: &mut Wait) -> Option<()> {
         let limit = self.settings.journal_bytes;
         let room = poll_fn(|cx| {
             if self.journal.borrow().bytes() <= limit {
@@ -503,7 +510,14 @@ impl<T: Transport> Shared<T> {
             self.state.borrow_mut().waiters.push(cx.waker().clone());
             Poll::Pending
         });
-        reactor::timeout_at(deadline, room).await.is_ok()
+        let failed = self.failed_flushes.get();
+        let are_awaited = || self.is_flushing.get() && self.failed_flushes.get() == failed;
+        wait.behind(room, are_awaited, || self.answers()).await
+    }
+
+    /// How many requests were answered.
+    fn answers(&self) -> u64 {
+        self.state.borrow().slots.iter().map(|slot| slot.requests).sum()
     }
 
     /// Empties the journal by a flush, if there is more in it and none is on its way.
@@ -539,11 +553,6 @@ impl<T: Transport> Shared<T> {
     }
 }
 
-/// When a request with this deadline was asked.
-fn sending_since(deadline: Instant, timeout: Duration) -> Instant {
-    deadline.checked_sub(timeout).unwrap_or(deadline)
-}
-
 /// Empties the journal by a flush.
 fn flush_behind<T: Transport>(shared: Rc<Shared<T>>) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
@@ -558,6 +567,9 @@ fn flush_behind<T: Transport>(shared: Rc<Shared<T>>) -> Pin<Box<dyn Future<Outpu
             // What could not be flushed may be lost: the next flush of the user says so.
             let _ = shared.flushed(mark); // a failure of the file fails the next change
             shared.tell_of_loss();
+        }
+        if flushed.is_err() {
+            shared.failed_flushes.set(shared.failed_flushes.get() + 1);
         }
         shared.is_flushing.set(false);
         shared.wake();

@@ -10,6 +10,7 @@ use derive_more::Display;
 use crate::claims::Claim;
 use crate::journal::Part;
 use crate::journal_file::Content;
+use crate::patience::Late;
 
 /// A connection among those of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,12 +85,14 @@ pub trait Link: 'static {
     type Error: 'static;
 
     /// Sends a request. The connection keeps the claim until the server has answered, even if the future is
-    /// dropped.
+    /// dropped. The deadline counts from the last progress ([`Patience`](crate::Patience)): after it the future ends with
+    /// [`Failed::TimedOut`], or, with `late`, tells of it and waits for the answer.
     fn exchange(
         self: &Rc<Self>,
         request: &Self::Request,
         claim: Option<Claim>,
         deadline: Instant,
+        late: Option<Late>,
     ) -> impl Future<Output = Result<Self::Reply, Failed<Self::Error>>> + 'static;
 
     /// Whether the answer to a [read](Transport::read) of the bytes of a change shows what the change has made of them.

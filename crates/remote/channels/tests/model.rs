@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use block::{BlockSize, Blocks, Geometry, Losses, Null};
 use channels::{
-    Channels, Claim, Connected, Content, Failed, Kind, Link, Loss, Name, Owner, Part, ReplayRule, Request,
-    Settings, Transport, Writers,
+    Channels, Claim, Connected, Content, Failed, Kind, Late, Link, Loss, Name, Owner, Part, ReplayRule,
+    Request, Settings, Transport, Writers,
 };
 use reactor::{Alone, block_on, now, sleep, sleep_until, spawn, timeout, yield_now};
 
@@ -202,6 +202,8 @@ struct Inner {
     is_leaving: bool,
     /// Nothing is delivered before this time; `None` while nothing is held.
     held_until: Option<Instant>,
+    /// It is slow: what comes is of earlier requests, and all are waited for.
+    delivers: bool,
     tasks: BTreeMap<u64, Task>,
     next: u64,
     watching: Vec<Waker>,
@@ -318,6 +320,7 @@ impl Link for Wire {
         request: &Asked,
         claim: Option<Claim>,
         deadline: Instant,
+        late: Option<Late>,
     ) -> impl Future<Output = Result<Vec<u32>, Failed<()>>> + 'static {
         let mut inner = self.inner.borrow_mut();
         let number = inner.next;
@@ -333,11 +336,20 @@ impl Link for Wire {
                 let reply = inner.tasks.get_mut(&number).and_then(|task| task.reply.clone());
                 reply.or(inner.loss.is_some().then_some(Err(Failed::Lost)))
             });
-            let mut late = Box::pin(sleep_until(deadline));
+            let mut is_late = Box::pin(async {
+                sleep_until(deadline).await;
+                while wire.inner.borrow().delivers {
+                    sleep(Duration::from_millis(100)).await;
+                }
+                if let Some(late) = late {
+                    late.tell();
+                    std::future::pending().await
+                }
+            });
             let mut answered = Box::pin(answered);
             let ended = poll_fn(|cx| match answered.as_mut().poll(cx) {
                 Poll::Ready(ended) => Poll::Ready(ended),
-                Poll::Pending => late.as_mut().poll(cx).map(|()| Err(Failed::TimedOut)),
+                Poll::Pending => is_late.as_mut().poll(cx).map(|()| Err(Failed::TimedOut)),
             })
             .await;
             drop(abandon);
@@ -950,6 +962,49 @@ fn the_error_of_a_flush_that_nobody_waits_for_fails_the_next_one() {
             assert_eq!(world.durable.borrow()[..4], [0; 4], "it is lost");
             channels.leave();
         });
+    }
+}
+
+/// A connection that delivers all the time, and so slowly that what is asked for now comes after 5 s. No request is late as long as it
+/// comes, nor is one that waits for another.
+#[test]
+fn a_time_out_counts_from_the_last_progress_for_flushes_and_for_what_waits_for_others() {
+    let (limit, slow) = (Duration::from_secs(2), Duration::from_secs(5));
+    let [write, overlapping, apart] = [0..4, 2..6, 8..12].map(|range| Asked::Write(range, 1, false));
+    for (journal_bytes, asked) in [
+        (1 << 20, vec![Asked::Flush]),
+        (1 << 20, vec![write.clone(), overlapping.clone()]),
+        (1 << 20, vec![write.clone(), overlapping, Asked::Write(4..8, 2, false)]),
+        (3, vec![apart]), // there is no room before a flush
+    ] {
+        for delivers in [true, false] {
+            block_on(Alone::exact_virtual_time(), async {
+                let world = World::new(29, Fencing::None, Duration::ZERO);
+                let run = Run { journal_bytes, ..OF_OTHERS };
+                let channels = Rc::new(opened_for(&world, 29, &run, limit).await);
+                channels.ask(write.clone()).await.expect("written");
+                let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
+                wire.inner.borrow_mut().held_until = Some(now() + slow);
+                wire.inner.borrow_mut().delivers = delivers;
+                let begun = now();
+                let names: Vec<Kind> = asked.iter().map(Request::kind).collect();
+                let asked: Vec<_> = asked
+                    .iter()
+                    .map(|asked| {
+                        let (channels, asked) = (Rc::clone(&channels), asked.clone());
+                        spawn(async move { channels.ask(asked).await })
+                    })
+                    .collect();
+                for answer in asked {
+                    let (answer, took) = (answer.await, now() - begun);
+                    match delivers {
+                        true => assert!(answer.is_ok() && took >= slow, "{answer:?} after {took:?}"),
+                        false => assert_eq!((answer, took), (Err(Failed::TimedOut), limit), "{names:?}"),
+                    }
+                }
+                channels.leave();
+            });
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use block::Buffer;
-use channels::{Ahead, Claim, Failed, Loss, Patience};
+use channels::{Ahead, Claim, Failed, Late, Loss, Patience};
 use nbd::flags::command;
 use nbd::{BadReply, BlockStatus, Command, Errno, ReplyForm, Request, Session};
 use reactor::{Payload, SendQueue, Sleep, Stream};
@@ -68,6 +68,8 @@ pub(crate) struct Task {
     patience: Option<Box<Patience>>,
     /// The deadline has passed.
     is_late: bool,
+    /// The requester waits for the answer even if it is late.
+    late: Option<Late>,
     /// Of a change.
     claim: Option<Claim>,
     /// The end of its bytes among all that the connection has to send.
@@ -190,8 +192,14 @@ impl channels::Link for Link {
         request: &Asked,
         claim: Option<Claim>,
         deadline: Instant,
+        late: Option<Late>,
     ) -> impl Future<Output = Result<Returned, Failed<u32>>> + 'static {
-        self.send(request, claim, deadline)
+        let exchange = self.send(request, claim, deadline);
+        if late.is_some() {
+            let mut inner = self.inner.borrow_mut();
+            inner.tasks.get(exchange.cookie).into_iter().for_each(|task| task.late.clone_from(&late));
+        }
+        exchange
     }
 
     fn shows(change: &Asked, reply: &Returned) -> bool {
@@ -308,6 +316,7 @@ impl Tasks {
             deadline,
             patience: None,
             is_late: false,
+            late: None,
             claim,
             sent_at: 0,
             buffer: None,
@@ -385,6 +394,10 @@ impl Tasks {
     /// Wakes those whose deadline has passed.
     fn look_for_late_ones(&mut self, now: Instant) {
         for task in self.all.iter_mut().flatten().filter(|task| task.deadline <= now) {
+            if let Some(late) = &task.late {
+                late.tell();
+                continue;
+            }
             task.is_late = true;
             if let State::Awaited(waker) = &mut task.state {
                 waker.take().into_iter().for_each(Waker::wake);

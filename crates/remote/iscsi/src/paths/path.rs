@@ -11,7 +11,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use block::{BlockDevice, DeviceError};
-use channels::{Claim, Failed, Link, Loss};
+use channels::{Claim, Failed, LIMITS_MAX, Late, Link, Loss};
 use scsi::{AccessState, PortGroup};
 
 use super::Common;
@@ -23,6 +23,9 @@ use crate::session::Session;
 const ACCESS_TICK: Duration = Duration::from_secs(1);
 /// and of others every so many times: it need not tell of a change of its own accord.
 const ACCESS_TICKS: u64 = 5;
+
+/// How often a request whose deadline has passed is looked at.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A session with the LUN.
 pub(crate) struct Path {
@@ -178,6 +181,31 @@ pub(crate) fn rank(groups: &[PortGroup], group: u16) -> Option<u8> {
     }
 }
 
+/// Waits for the answer to a request that a session has. The session has a limit for each command, which counts from the last progress:
+/// while it finds none of its commands late, the request is not late either, whatever the deadline. `None` if it is late, unless the
+/// requester waits for the answer nevertheless.
+async fn in_time<R>(
+    answer: impl Future<Output = R>,
+    deadline: Instant,
+    late_commands: impl Fn() -> u64,
+    late: Option<Late>,
+) -> Option<R> {
+    let mut answer = pin!(answer);
+    let (sent, before) = (reactor::now(), late_commands());
+    let latest = sent + deadline.saturating_duration_since(sent).saturating_mul(LIMITS_MAX);
+    let mut until = deadline;
+    loop {
+        if let Ok(answer) = reactor::timeout_at(until, answer.as_mut()).await {
+            return Some(answer);
+        }
+        if until >= latest || late_commands() != before {
+            late.as_ref()?.tell();
+            return Some(answer.await);
+        }
+        until = (reactor::now() + LOOK).min(latest);
+    }
+}
+
 /// Waits for the end of the session, and ends it once all is answered when that is wanted.
 async fn attend(path: Rc<Path>) {
     {
@@ -216,6 +244,7 @@ impl Link for Path {
         request: &Asked,
         claim: Option<Claim>,
         deadline: Instant,
+        late: Option<Late>,
     ) -> impl Future<Output = Result<Returned, Failed<DeviceError>>> + 'static {
         let mut inner = self.inner.borrow_mut();
         let claim = claim.map(|claim| {
@@ -230,7 +259,9 @@ impl Link for Path {
         asked.buffer.replace(request.buffer.take());
         // A task of its own: the claim stays until the target has ended the request, even if nobody waits for that.
         let answer = reactor::spawn(Rc::clone(self).carry_out(asked, claim));
-        async move { reactor::timeout_at(deadline, answer).await.unwrap_or(Err(Failed::TimedOut)) }
+        let path = Rc::clone(self);
+        let late_commands = move || path.session.inner().meter.incidents.timeouts;
+        async move { in_time(answer, deadline, late_commands, late).await.unwrap_or(Err(Failed::TimedOut)) }
     }
 
     fn shows(change: &Asked, reply: &Returned) -> bool {
@@ -271,5 +302,42 @@ impl Link for Path {
         let mut inner = self.inner.borrow_mut();
         inner.is_leaving = true;
         inner.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use reactor::{Alone, block_on, sleep, spawn};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A request whose deadline is after 150 s. Its answer comes after `answer` seconds, and the session finds a command late after
+    /// `late_command`: whether it has an answer, and after how many seconds.
+    fn ended(answer: u32, late_command: u32, late: Option<Late>) -> (bool, u64) {
+        block_on(Alone::exact_virtual_time(), async {
+            let (begun, late_commands) = (reactor::now(), Rc::new(Cell::new(0)));
+            let counted = Rc::clone(&late_commands);
+            drop(spawn(async move {
+                sleep(SECOND * late_command).await;
+                counted.set(1);
+            }));
+            let deadline = begun + SECOND * 150;
+            let ended = in_time(sleep(SECOND * answer), deadline, || late_commands.get(), late).await;
+            (ended.is_some(), (reactor::now() - begun).as_secs())
+        })
+    }
+
+    /// 16 reads of 1 MiB take 168 s at 100 kB/s: no command is late, and neither is the request.
+    #[test]
+    fn a_request_is_not_late_while_no_command_of_its_session_is() {
+        assert_eq!(ended(168, 5000, None), (true, 168));
+        assert_eq!(ended(168, 100, None), (false, 150));
+        assert_eq!(ended(300, 200, None), (false, 200));
+        assert_eq!(ended(5000, 9000, None), (false, 1500), "not without end");
+        assert_eq!(ended(168, 100, Some(Late::default())), (true, 168), "its answer counts");
     }
 }
