@@ -22,6 +22,8 @@
 //!   all in sync ─────► the superblock no longer records it ──► no tracking
 //! ```
 //!
+//! The assembly does the work of a settle for a member that is missing.
+//!
 //! Before tracking begins no bit of the first bitmap is cleared, so that nothing is forgotten between a failure and its first look.
 //!
 //! Numbers are little endian. A block that is torn or of another region size says that every region may differ.

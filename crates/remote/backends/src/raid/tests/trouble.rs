@@ -317,3 +317,32 @@ fn a_spare_that_cannot_be_used_is_in_nobodys_way() {
     .unwrap_or_else(|failure| panic!("{failure}"));
     assert_filled(&set(folder.path(), "raid1", &[1, 2]), 0x19);
 }
+
+/// The superblocks named it as a member that is rebuilt, and the set did not.
+#[test]
+fn a_member_that_cannot_be_put_back_is_released_and_can_be_tried_again() {
+    let scene = Scene::new("raid1", &[0, 1], 1);
+    remote::run(async {
+        let (device, running) = in_use(&scene.spec).await?;
+        scene.has(UNWRITABLE);
+        written(&*device, 1).await.expect("one of two");
+        while !running.status().members[1].missed_regions_recorded {
+            reactor::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        let with = || named(&scene.spec).expect("a set").members.remove(1);
+        let replace = || Order::Replace { member: 1, with: with(), overwrites: false };
+        running.ask(replace()).await.expect_err("its bitmap cannot be written");
+        assert!(running.status().members[1].missed_regions_recorded);
+        drop(
+            open(&parse(&member_of(scene.folder.path(), 1)).expect("a volume"))
+                .await
+                .map_err(Failure::from)?,
+        );
+        scene.has(NONE);
+        let said = running.ask(replace()).await?;
+        assert!(said.contains("is member 1 again, and its missed regions"), "{said}");
+        drop(device);
+        Ok(())
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+}
