@@ -7,10 +7,14 @@ use std::future::poll_fn;
 use std::ops::Range;
 
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use block::{BlockSize, Blocks, Geometry, Losses, Null};
+use block::{
+    BlockDevice, BlockSize, Blocks, Buffer, Durability, Extent, Geometry, Losses, Null, Pending, Profile,
+    Slice,
+};
 use channels::{
     Channels, Claim, Connected, Content, Failed, Kind, Late, Link, Loss, Name, Owner, Part, ReplayRule,
     Request, Settings, Transport, Writers,
@@ -894,6 +898,90 @@ fn a_journal_file_names_the_start_of_the_server_against_which_it_was_verified() 
         assert_eq!(start_in(&path), Some(1 << 64), "the file holds nothing");
         channels.leave();
     });
+}
+
+thread_local! {
+    /// Before the first flush of an [`Interrupted`] ends.
+    static INTERRUPTION: RefCell<Option<Pending<'static, ()>>> = const { RefCell::new(None) };
+}
+
+/// An empty device, whose server may be another one when its first flush is answered. How many flushes there were.
+struct Interrupted(Null, AtomicU64);
+
+impl BlockDevice for Interrupted {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn profile(&self) -> Profile {
+        self.0.profile()
+    }
+
+    fn losses(&self) -> Losses {
+        Losses::NONE
+    }
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        self.0.read(extent, buffer)
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        self.0.write(extent, data, durability)
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        self.1.fetch_add(1, Relaxed);
+        INTERRUPTION.take().unwrap_or_else(|| self.0.flush())
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        self.0.unmap(extent)
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        self.0.write_zeroes(extent, may_unmap)
+    }
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<block::Run>> {
+        self.0.allocation(extent, runs_max)
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        self.0.quiesced()
+    }
+}
+
+/// A journal file is compared and flushed again unless the server says that its cache is the same: a server that tells nothing may have
+/// lost what was compared as soon as a connection was replaced.
+#[test]
+fn a_journal_file_is_emptied_only_if_the_server_kept_its_cache_meanwhile() {
+    use Fencing::{ByAnyPath, None};
+    for (fencing, cache_stays, flushes) in
+        [(ByAnyPath, true, 1), (ByAnyPath, false, 2), (None, true, 2), (None, false, 2)]
+    {
+        block_on(Alone::exact_virtual_time(), async {
+            let world = World::new(31, fencing, Duration::ZERO);
+            world.cache_stays.set(cache_stays);
+            let channels = Rc::new(opened(&world, 31, &Run { fencing, ..OF_OTHERS }).await);
+            let (server, asking) = (Rc::clone(&world), Rc::clone(&channels));
+            INTERRUPTION.set(Some(Box::pin(async move {
+                server.restart();
+                let wire = Rc::clone(server.links.borrow().last().expect("the one in use"));
+                wire.lose(Loss::Ended("reset by the server".to_owned()), Duration::ZERO);
+                asking.ask(Asked::Read(0..1)).await.expect("by the next connection");
+                Ok(())
+            })));
+            let folder = tempfile::tempdir().expect("a folder");
+            let geometry =
+                Geometry { block_size: BlockSize::B512, blocks: Blocks(2048), physical_exponent: 0 };
+            let owner = Owner { identity: "disk".to_owned(), bytes: 1 << 20, writers: Writers::Unknown };
+            let device = Interrupted(Null::new(geometry), AtomicU64::new(0));
+            let path = folder.path().join("journal");
+            channels.keep_in(&path, ReplayRule::Auto, CAPACITY, &owner, &device).await.expect("kept");
+            assert_eq!(device.1.load(Relaxed), flushes, "{fencing:?}, the cache stays: {cache_stays}");
+            channels.leave();
+        });
+    }
 }
 
 /// Three channels. The handshake of one is answered before the disk loses what no flush has covered, and its answer arrives after another
