@@ -310,8 +310,12 @@ impl Live {
             }
             _ => (None, None, false),
         };
-        if let Some((name, before, bytes)) = difference.shrunk.iter().find(|(name, ..)| Some(name) != cut) {
-            return Err(volumes::too_small(name, *before, *bytes));
+        let without_order = |volume: &config::Volume| {
+            let shrunk = difference.shrunk.iter().find(|(name, ..)| *name == volume.name)?;
+            Some(shrunk).filter(|(name, ..)| Some(name) != cut).map(|shrunk| (shrunk, volume.spec.clone()))
+        };
+        if let Some(((name, before, bytes), spec)) = wanted.volumes.iter().find_map(without_order) {
+            return Err(volumes::too_small(name, &spec, *before, *bytes));
         }
         let mut reloaded = Reloaded { changes: difference.lines.clone(), ..Reloaded::default() };
         if !difference.at_next_start.is_empty() {

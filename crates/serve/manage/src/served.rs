@@ -8,6 +8,7 @@ use crate::config::{self, Volume};
 use crate::difference::{growth, size};
 use crate::state::Kept;
 use backends::Failure;
+use backends::raid::file_of;
 
 impl Kept {
     /// Which missing files of the volume are created: none if it was served before, but those of which the specification orders it, and
@@ -62,7 +63,7 @@ impl Kept {
              purpose and the data behind {bytes} is not needed, remove {}, which keeps the former size",
             kept.display()
         );
-        if size(&volume.spec).is_some() {
+        if size(&volume.spec).is_some() && file_of(&volume.spec).is_some() {
             let resize = format!("linerate server resize {name} {bytes} --shrink");
             why += &format!("; while it is served, `{resize}` looks for data first");
         }

@@ -17,7 +17,7 @@ use crate::control::FaultMode;
 use crate::state::{Kept, ServerState, UnitState};
 use backends::Failure;
 use backends::raid::{self, Running};
-use volume::spec::Bytes;
+use volume::spec::{Bytes, Spec};
 
 use crate::cache_generation;
 use crate::live::block_on;
@@ -322,11 +322,17 @@ fn open_one(
     Ok(opened)
 }
 
-/// Why a volume does not become smaller.
-pub(crate) fn too_small(name: &VolumeName, before: Bytes, bytes: Bytes) -> Failure {
+/// Why a volume does not become smaller by a change of its specification to this one.
+pub(crate) fn too_small(name: &VolumeName, spec: &Spec, before: Bytes, bytes: Bytes) -> Failure {
+    let remedy = match raid::file_of(spec) {
+        Some(_) => format!(
+            ", or shrink it while it is served, by `linerate server resize {name} {bytes} --shrink`, which looks for data in the \
+             part that is cut off"
+        ),
+        None => "; a RAID set cannot be shrunk".to_owned(),
+    };
     Failure::refused(format!(
-        "volume {name} was served with {before}, and would be cut to {bytes}: correct its size, or shrink it while it is served, by \
-         `linerate server resize {name} {bytes} --shrink`, which looks for data in the part that is cut off"
+        "a store of volume {name} has {before}, and would be cut to {bytes}: correct its size{remedy}"
     ))
 }
 
@@ -426,6 +432,17 @@ mod tests {
             failure.to_string().contains(&format!("a and b have the same designator, naa.{naa}")),
             "{failure}"
         );
+    }
+
+    #[test]
+    fn the_order_to_shrink_is_advised_only_where_it_can_work() {
+        let told = |spec: &str| {
+            let spec = backends::parse(spec).expect("a specification");
+            too_small(&"v".parse().expect("a name"), &spec, Bytes(2 << 20), Bytes(1 << 20)).to_string()
+        };
+        assert!(told("delay:1us:[file:/a?size=1MiB]").contains("resize v 1MiB --shrink"));
+        let of_set = told("delay:1us:[raid1:[file:/a?size=1MiB, file:/b?size=2MiB]]");
+        assert!(of_set.contains("a RAID set cannot be shrunk") && !of_set.contains("--shrink"), "{of_set}");
     }
 
     #[test]
