@@ -357,6 +357,7 @@ impl Live {
             undo.take_back();
             Failure::refused(format!("cannot listen on {error}"))
         })?;
+        undo.keep();
         let taken = losses.iter().map(|loss| format!("taken away: {loss}"));
         reloaded.notes.extend(taken);
         now.volumes.rename(&difference.renamed);
@@ -497,6 +498,7 @@ impl Live {
                 Ok(opened) => now.volumes.adopt(opened),
                 Err(error) => failed.push(error.to_string()),
             }
+            undo.keep();
             if now.volumes.get(name).is_none() {
                 failed.push(format!("volume {name} is not served any more"));
                 reopened.not_served.push(name.clone());

@@ -41,7 +41,9 @@ pub struct Started {
 /// The reason why the whole configuration cannot be served. Files that were made for it are gone again.
 pub fn start(desired: Desired, config: Config) -> Result<Started, Failure> {
     let undo = Undo::default();
-    start_noting(desired, config, &undo).inspect_err(|_| undo.take_back())
+    let started = start_noting(desired, config, &undo).inspect_err(|_| undo.take_back())?;
+    undo.keep();
+    Ok(started)
 }
 
 fn start_noting(desired: Desired, config: Config, undo: &Undo) -> Result<Started, Failure> {

@@ -201,6 +201,11 @@ impl Undo {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(step));
     }
 
+    /// What was made stays, whoever has a clone of this. The steps hold locks, so that they must not outlive their purpose.
+    pub fn keep(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// Takes everything back, what was made last first.
     pub fn take_back(&self) {
         let steps = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));

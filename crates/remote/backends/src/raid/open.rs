@@ -13,7 +13,7 @@ use raid::{
     Assembly, AssemblyError, Layout, MemberDevice, MemberStates, MetadataStore, Missed, Origin,
     ProtectionAreas, RaidDevice,
 };
-use volume::backend::{Backend, Opening};
+use volume::backend::{Backend, Opening, Undo};
 use volume::spec::{Spec, Time};
 
 use super::overlay::Overlay;
@@ -200,8 +200,8 @@ impl Raid {
         opening.layers.put(place, &running);
         // Nothing keeps one up that is only read.
         if !opening.read_only {
-            // What is opened from now on waits for nothing.
-            let opening = Opening { start: None, ..opening.clone() };
+            // What is opened from now on waits for nothing, and is not taken back with the set.
+            let opening = Opening { start: None, undo: Undo::default(), ..opening.clone() };
             let throttle = Throttle::new(self.rebuild.map(|rate| rate.0));
             let upkeep = Upkeep::new(parts, running, Arc::downgrade(&current), spares, throttle, opening);
             upkeep.opening.spawner.clone().spawn(Box::pin(upkeep::run(upkeep)));
