@@ -72,10 +72,9 @@ impl Wait {
         answers: impl Fn() -> u64,
     ) -> Option<()> {
         let mut ended = pin!(ended);
-        let (mut answers_before, mut until) = (None, self.deadline);
         let latest = self.asked + self.limit.saturating_mul(LIMITS_MAX);
+        let (mut answers_before, mut until, mut is_past) = (None, self.deadline, false);
         loop {
-            let is_past = until > self.deadline;
             let ends = poll_fn(|cx| match ended.as_mut().poll(cx) {
                 Poll::Ready(()) => Poll::Ready(Some(())),
                 Poll::Pending if is_past && !are_awaited() => Poll::Ready(None),
@@ -90,7 +89,7 @@ impl Wait {
                     break;
                 }
                 Err(_) if is_past => return None,
-                Err(_) => until = latest,
+                Err(_) => (until, is_past) = (latest, true),
             }
         }
         if answers_before.is_some_and(|before| before != answers()) {
@@ -137,7 +136,28 @@ impl Patience {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::future::pending;
+
     use super::*;
+
+    /// The second wait begins with a deadline that cannot be extended any more. It looped without end and kept its core.
+    #[test]
+    fn a_second_wait_ends_with_the_last_extension_of_the_first() {
+        let second = Duration::from_secs(1);
+        reactor::block_on(reactor::Alone::virtual_time(), async {
+            let (asked, answers) = (reactor::now(), Cell::new(0));
+            let mut wait = Wait::new(asked, second);
+            let first = async {
+                reactor::sleep(second * 19 / 2).await;
+                answers.set(1);
+            };
+            assert_eq!(wait.behind(first, || true, || answers.get()).await, Some(()));
+            assert_eq!(wait.deadline, asked + second * 10);
+            assert_eq!(wait.behind(pending(), || true, || answers.get()).await, None);
+            assert_eq!(reactor::now(), asked + second * 10);
+        });
+    }
 
     #[test]
     fn a_wait_counts_from_the_last_progress_and_has_an_end() {
