@@ -116,6 +116,12 @@ pub struct Vacancy {
     incarnation: u64,
 }
 
+/// The member that one device has become, until it fails or is taken out.
+pub(crate) struct Incarnation {
+    member: usize,
+    number: u64,
+}
+
 /// What a member did that makes it fail.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause {
@@ -723,18 +729,18 @@ impl Members {
     }
 
     /// Puts a device in the slot of a failed member, to be rebuilt; `is_readded` if it is the one that had failed, and lacks only regions
-    /// that the second bitmap has. False if that member was taken out by hand meanwhile.
+    /// that the second bitmap has. `None` if that member was taken out by hand meanwhile.
     pub(crate) async fn replace(
         self: &Arc<Self>,
         Vacancy { member: index, incarnation }: Vacancy,
         member: MemberDevice,
         is_readded: bool,
-    ) -> Result<bool, DeviceError> {
-        {
+    ) -> Result<Option<Incarnation>, DeviceError> {
+        let put = {
             let mut slots = self.slots.lock();
             let slot = &mut slots[index];
             if slot.state != MemberState::Failed || slot.incarnation != incarnation {
-                return Ok(false);
+                return Ok(None);
             }
             let device = member.device();
             slot.losses = known_losses(&device);
@@ -744,6 +750,7 @@ impl Members {
             slot.is_readded = is_readded;
             (slot.secured, slot.latency_ns) = (0, 0);
             slot.incarnation += 1;
+            let put = Incarnation { member: index, number: slot.incarnation };
             // One that is added again has lost what it had lost, until that is rebuilt or written.
             if !is_readded {
                 let mut lost = self.lost.lock();
@@ -753,8 +760,15 @@ impl Members {
                 self.has_lost.store(!lost.is_empty(), Ordering::Release);
             }
             self.changed.fetch_add(1, Ordering::AcqRel);
-        }
-        self.recorded().await.map(|()| true)
+            put
+        };
+        self.recorded().await.map(|()| Some(put))
+    }
+
+    pub(crate) fn has(&self, put: &Incarnation) -> bool {
+        let slots = self.slots.lock();
+        let slot = &slots[put.member];
+        slot.incarnation == put.number && slot.state != MemberState::Failed
     }
 
     /// A member that is rebuilt holds all stripes before `done`. The caller excludes writes of the last of them.

@@ -258,7 +258,7 @@ impl Set {
             }
             landing.end();
         }
-        {
+        let put = {
             // Records from before the member failed have strips in them that later ones, without it, did not change.
             // Replayed over what is rebuilt, they would undo that. So no write is under way, and none is in the journal,
             // when the member begins to be one again.
@@ -270,15 +270,15 @@ impl Set {
                 // The new disk has none of the data.
                 intent.miss_all();
             }
-            if !self.members.replace(vacancy, device, is_readded).await? {
-                return Err(DeviceError::Unsupported);
-            }
-        }
+            self.members.replace(vacancy, device, is_readded).await?.ok_or(DeviceError::Unsupported)?
+        };
         match (&self.protection, copy) {
-            (Protection::Journal(journal), Some(copy)) => journal.empty(Some(copy)).await,
-            (Protection::Intent(intent), Some(copy)) => intent.join(&copy).await,
-            _ => Ok(()),
+            (Protection::Journal(journal), Some(copy)) => journal.empty(Some(copy)).await?,
+            (Protection::Intent(intent), Some(copy)) => intent.join(&copy).await?,
+            _ => {}
         }
+        // It may have been taken out while the copy was written.
+        if self.members.has(&put) { Ok(()) } else { Err(DeviceError::Unsupported) }
     }
 
     /// Whether a change that was read from a journal is one of this set.

@@ -728,13 +728,16 @@ impl Upkeep {
         check_losses_are_seen(self.set.layout().level(), with, disk.as_ref())?;
         let failed = |error| Failure::device(format_args!("cannot make {with} a member again"), error);
         let vacancy = self.set.vacancy(member).map_err(failed)?;
-        if disk.geometry().bytes() < records.set().areas.end()
-            || !records.readd(member, Arc::clone(&disk)).await.map_err(failed)?
-        {
+        if disk.geometry().bytes() < records.set().areas.end() {
+            return Ok(false);
+        }
+        let readded = records.readd(member, Arc::clone(&disk)).await;
+        if matches!(readded, Ok(false)) {
             return Ok(false);
         }
         self.stop_growing("a member is added again").await;
         let put = async {
+            readded?;
             let parts = MemberParts::new(&records.set(), member, &disk)?;
             self.set.readd(vacancy, parts.data, parts.bitmap).await
         };
