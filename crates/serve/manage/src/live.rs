@@ -633,7 +633,8 @@ fn grow(
     let mut not_grown = Vec::new();
     for (name, bytes) in grown {
         let Some(opened) = volumes.get(name) else { continue };
-        match block_on(answered(opened.unit.volume().device().grow(bytes.0))) {
+        let growth = reactor::timeout(GROW_TIME, opened.unit.volume().device().grow(bytes.0));
+        match block_on(growth).unwrap_or(Err(DeviceError::TimedOut)) {
             Ok(()) => {
                 server.volume_grew(opened.unit.volume());
                 if let Some(spec) =
@@ -670,6 +671,8 @@ pub(crate) async fn answered<T>(
     reactor::timeout(FLUSH_TIME, request).await.unwrap_or(Err(DeviceError::TimedOut))
 }
 
+/// A file that grows writes back its cached data first, which may be gigabytes.
+const GROW_TIME: Duration = Duration::from_secs(60);
 /// A device that takes longer is said not to answer.
 pub(crate) const FLUSH_TIME: Duration = Duration::from_secs(10);
 /// For the last commands of a volume to end.

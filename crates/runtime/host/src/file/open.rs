@@ -266,15 +266,14 @@ fn capacity(file: &File, options: &FileOptions) -> Result<Blocks, OpenError> {
     }
 }
 
-/// Extends the file to this length, durably.
+/// Extends the file to this length, durably: also a length that an earlier call has set and not yet synchronised.
 pub(super) fn lengthen(file: &File, bytes: u64) -> io::Result<()> {
-    if size(file)? >= bytes {
-        return Ok(());
+    if size(file)? < bytes {
+        if file.metadata()?.file_type().is_block_device() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        file.set_len(bytes)?;
     }
-    if file.metadata()?.file_type().is_block_device() {
-        return Err(io::ErrorKind::StorageFull.into());
-    }
-    file.set_len(bytes)?;
     file.sync_all()
 }
 
