@@ -84,10 +84,17 @@ fn stores(spec: &Spec) -> Vec<&Spec> {
     }
 }
 
-/// Whether both are one store, perhaps of another size. Options do not tell.
+/// Whether both are one store, perhaps of another size. Options do not count. A file is the same by any path that leads to it, and
+/// a URL only as it is written.
 fn is_same(one: &Spec, other: &Spec) -> bool {
     let (one, other) = (one.backend(), other.backend());
-    one.keeps_data() && one.kind().name == other.kind().name && one.argument() == other.argument()
+    let is_one_place = match (one.path(), other.path()) {
+        (Some(one), Some(other)) => {
+            one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|it| it == one))
+        }
+        _ => one.argument() == other.argument(),
+    };
+    one.keeps_data() && one.kind().name == other.kind().name && is_one_place
 }
 
 #[cfg(test)]
@@ -114,6 +121,8 @@ mod tests {
             ("raid1:[file:/a,file:/b]", "raid1:[file:/c,file:/d]", false),
             ("raid1:[ram:2MiB,file:/b]", "raid1:[ram:2MiB,file:/d]", false),
             ("file:/a?direct", "file:/a?size=1MiB", true),
+            ("file:/a/b", "file:/a//./b", true),
+            ("file:/proc/self/mounts", "file:/proc/mounts", true),
         ] {
             let refused = served(before, 2).check_length(&volume(now), 1 << 20);
             assert_eq!(refused.is_err(), is_refused, "{before} {now}");
