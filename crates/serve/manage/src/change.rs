@@ -1,7 +1,7 @@
 //! Adding, removing and resizing one volume on request: the configuration is changed as an editor would
 //! change it, applied, and only then written to the file.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use block::BlockDevice;
 
@@ -34,10 +34,10 @@ impl Live {
     fn change_unnoted(&self, change: &Change, options: ReloadOptions) -> Result<Reloaded, Failure> {
         if let Change::Resize { volume, bytes, shrink: true, discard_data: false } = change
             && !options.dry_run
-            && let Some(device) = self.device_to_cut(volume, change, options)?
+            && let Some((device, served)) = self.device_to_cut(volume, change, options)?
         {
             // Before its hosts lose the volume for nothing. Other orders do not wait for it.
-            block_on(shrink::check(volume, device.as_ref(), Bytes(*bytes)))?;
+            block_on(shrink::check_served(volume, device, &served, Bytes(*bytes)))?;
         }
         let mut now = self.now();
         let (file, changed) = now.changed(change)?;
@@ -56,8 +56,8 @@ impl Live {
             match after.replace(before) {
                 Ok(()) => reloaded.notes.push(format!("{path} is updated, too")),
                 Err(error) => reloaded.failed.push(format!(
-                    "it is served so, but {path} could not be written ({error}): the next start, or reload, \
-                     takes it back"
+                    "it is served so, but {path} could not be written ({error}): make the change there before the next \
+                     start or reload"
                 )),
             }
         }
@@ -65,13 +65,13 @@ impl Live {
         Ok(reloaded)
     }
 
-    /// The device of a volume of which this change cuts off a part, if its hosts may lose it.
+    /// The device of a volume of which this change cuts off a part, if its hosts may lose it; and the volume.
     fn device_to_cut(
         &self,
         volume: &VolumeName,
         change: &Change,
         options: ReloadOptions,
-    ) -> Result<Option<Arc<dyn BlockDevice>>, Failure> {
+    ) -> Result<Option<(Arc<dyn BlockDevice>, Weak<::volume::Volume>)>, Failure> {
         let now = self.now();
         let (file, changed) = now.changed(change)?;
         let wanted = changed.wanted(file.as_ref())?;
@@ -79,7 +79,10 @@ impl Live {
         refuse_losses(&self.losses(&now, &wanted, &difference), options)?;
         let is_cut = difference.shrunk.iter().any(|(name, ..)| name == volume);
         let opened = now.volumes.get(volume).filter(|_| is_cut);
-        Ok(opened.map(|opened| Arc::clone(opened.unit.volume().device())))
+        Ok(opened.map(|opened| {
+            let volume = opened.unit.volume();
+            (Arc::clone(volume.device()), Arc::downgrade(volume))
+        }))
     }
 
     /// What is served.
@@ -135,8 +138,11 @@ impl Changed {
     fn by(change: &Change, desired: &Desired, file: Option<&ConfigFile>) -> Result<Changed, String> {
         let (Change::Add { volume, .. } | Change::Remove { volume } | Change::Resize { volume, .. }) = change;
         let on_command_line = |desired| {
-            let lasts =
+            let mut lasts =
                 format!("this lasts until the server ends: volume {volume} is not in its configuration file");
+            if matches!(change, Change::Resize { .. }) {
+                lasts += "; write the new size on its command line, because a start refuses a smaller one";
+            }
             Changed { desired, file: None, lasts: Some(lasts) }
         };
         let in_file = |file| Changed { desired: desired.clone(), file: Some(file), lasts: None };

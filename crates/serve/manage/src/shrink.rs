@@ -1,5 +1,7 @@
 //! Whether data lies in the part that is cut off a volume.
 
+use std::pin::pin;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use block::{Allocation, BlockDevice, Blocks, Buffer, DeviceError, Extent, Lba};
@@ -25,6 +27,30 @@ pub(crate) async fn check(name: &VolumeName, device: &dyn BlockDevice, bytes: By
     })
 }
 
+/// The same while the volume is `served`, for which other orders do not wait. One that closes the volume ends the check: the file of a
+/// device that is held cannot be opened again.
+pub(crate) async fn check_served<T>(
+    name: &VolumeName,
+    device: Arc<dyn BlockDevice>,
+    served: &Weak<T>,
+    bytes: Bytes,
+) -> Result<(), Failure> {
+    let mut checked = pin!(check(name, device.as_ref(), bytes));
+    loop {
+        match reactor::timeout(LOOK_STEP, &mut checked).await {
+            Ok(outcome) => return outcome,
+            Err(_) if served.strong_count() == 0 => {
+                return Err(Failure::refused(format!(
+                    "volume {name} is not cut to {bytes}: it was closed meanwhile"
+                )));
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// A file that is to be opened again is waited for longer.
+const LOOK_STEP: Duration = Duration::from_millis(50);
 /// The volume is out of service and other orders wait during the second check. Two checks and a close take less time than the client
 /// of the control socket waits.
 const CHECK_TIME: Duration = Duration::from_secs(60);
@@ -87,8 +113,7 @@ async fn first_data(device: &dyn BlockDevice, from: u64) -> Result<Option<u64>, 
 #[cfg(test)]
 mod tests {
     use std::pin::Pin;
-    use std::sync::Arc;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use block::{BlockSize, Fault, FaultControl, Geometry, Null, Pending, Run, Sleeper};
 
@@ -129,6 +154,29 @@ mod tests {
             let outcome = check(&"v".parse().expect("a name"), &device, Bytes(1 << 20)).await;
             (outcome.err().map(|why| why.to_string()), reactor::now() - begin)
         })
+    }
+
+    #[test]
+    fn a_check_releases_the_device_of_a_volume_that_is_closed_meanwhile() {
+        let geometry =
+            Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 19), physical_exponent: 0 };
+        let faults = FaultControl::default();
+        faults.hang();
+        let device: Arc<dyn BlockDevice> =
+            Arc::new(Fault::new(Zeros(Null::new(geometry)), Arc::new(ReactorSleep), faults));
+        let served = Arc::new(());
+        let (weak, held) = (Arc::downgrade(&served), Arc::downgrade(&device));
+        reactor::block_on(reactor::Alone::virtual_time(), async move {
+            let begin = reactor::now();
+            reactor::spawn(async move {
+                reactor::sleep(Duration::from_secs(1)).await;
+                drop(served);
+            });
+            let outcome = check_served(&"v".parse().expect("a name"), device, &weak, Bytes(1 << 20)).await;
+            assert!(outcome.is_err_and(|why| why.to_string().contains("it was closed meanwhile")));
+            assert_eq!(held.strong_count(), 0);
+            assert!(reactor::now() - begin < Duration::from_secs(2));
+        });
     }
 
     #[test]
