@@ -222,7 +222,7 @@ fn removing_a_hung_volume_says_what_it_waits_for() {
     let said = ward.command(&["remove", "sick", "--force"]).expect_failure();
     assert!(said.contains("the server still waits for volumes"), "{said}");
     assert!(
-        said.contains("volume sick could not be flushed: the device has not answered for 10 s"),
+        said.contains("volume sick could not be flushed: the device has not answered for 10.0 s"),
         "{said}"
     );
 }

@@ -21,7 +21,7 @@ impl fmt::Display for Unflushed {
         match self {
             Unflushed::Failed(error) => write!(f, "{error}"),
             Unflushed::Unanswered(limit) => {
-                write!(f, "the device has not answered for {} s", limit.as_secs())
+                write!(f, "the device has not answered for {:.1} s", limit.as_secs_f64())
             }
         }
     }
@@ -132,7 +132,7 @@ pub(crate) mod tests {
     fn a_last_flush_without_success_is_a_loss_for_the_next_start() {
         assert_eq!(closed(|_| {}), (None, None));
         let (why, mark) = closed(FaultControl::hang);
-        assert_eq!(why.as_deref(), Some("the device has not answered for 4 s"));
+        assert_eq!(why.as_deref(), Some("the device has not answered for 4.0 s"));
         assert_eq!(mark, Some([7; 16]), "what the device does with it later has no witness");
         let (_, mark) = closed(|faults| faults.fail(DeviceError::NotReady));
         assert_eq!(mark, Some([7; 16]));
