@@ -15,11 +15,10 @@ fn the_proof_verifies_measures_and_leaves_a_report() {
     assert!(diagnosed.contains("Proved: every block"), "{told}");
     let cells: Vec<&str> = measured.lines().filter(|line| line.contains("iB ×")).collect();
     assert_eq!(cells.len(), 15, "{told}");
-    let compared = cells
-        .iter()
-        .filter(|line| (line.contains(" %   ") || line.contains("passed   ")) && line.contains("(00"))
-        .count();
-    assert_eq!(compared, 14, "all cells but the mixed one: {told}");
+    // A share of the ceiling, unless a busy machine has measured a ceiling below the rate.
+    let shares = [" %   ", "exceeded   "];
+    let is_compared = |line: &&&str| line.contains("(00") && shares.iter().any(|share| line.contains(share));
+    assert_eq!(cells.iter().filter(is_compared).count(), 14, "all cells but the mixed one: {told}");
     let record = std::fs::read_to_string(out.join("result.json")).expect("a record");
     let record: bench::record::Record = serde_json::from_str(&record).expect("a record of this format");
     assert_eq!(record.runs.len(), 45);

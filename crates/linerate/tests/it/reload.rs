@@ -388,6 +388,26 @@ fn what_cannot_be_opened_again_stays_what_it_was() {
     server.stop();
 }
 
+/// The set held the locks of all that was opened with it.
+#[test]
+fn a_volume_that_was_first_served_beside_a_raid_set_can_be_opened_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| format!("file:{}?size=64MiB", folder.path().join(name).display());
+    let set = format!("raid1:[{},{}]", file("one"), file("two"));
+    run(LINERATE, &["raid", "create", &set, "--yes"]).expect_success();
+    let base = BASE.replace("ram:8MiB", &set).replace("ram:4MiB", &file("disk"));
+    let Some(mut server) = Server::configured(&base) else { return };
+    let text = base.replace("{port}", &server.port().to_string());
+    server.reconfigure(&text.replace("/disk?size=64MiB", "/disk?size=64MiB&direct=off"));
+    reload(&server, &[]).expect_success();
+    in_a_world(async {
+        let lun = attached(&url(server.port(), 1)).await;
+        assert_eq!(lun.geometry().blocks, Blocks(64 << 11));
+        lun.close().await;
+    });
+    server.stop();
+}
+
 /// Wherever a reload is when its server is killed: the next start serves what the file says, and the volume that was to have
 /// another name is the one that it was.
 #[test]
