@@ -226,30 +226,38 @@ fn a_bitmap_that_outgrows_half_of_its_area_keeps_its_blocks() {
 
 #[test]
 fn a_member_that_is_taken_out_while_it_is_put_back_stays_out() {
-    seed(47);
-    let scene = with_one_away();
-    let disk = scene.members[1].clone();
-    disk.revive();
-    let area = scene.set.records.set().areas.bitmap;
-    disk.hold_writes(area.offset / 512..(area.offset + area.bytes) / 512);
-    let (device, records) = (Arc::clone(&scene.device), Arc::clone(&scene.set.records));
-    let (readded, state) = end(async move {
-        let whole = Arc::new(disk.clone()) as Arc<dyn BlockDevice>;
-        let parts = MemberParts::new(&records.set(), 1, &whole).expect("room");
-        let vacancy = device.vacancy(1).expect("it has failed");
-        assert!(records.readd(1, whole).await.expect("recorded"));
-        let readding = Arc::clone(&device);
-        let readded = beside(async move { readding.readd(vacancy, parts.data, parts.bitmap).await });
-        disk.holds_one().await;
-        device.fail(1).await.expect("taken out");
-        disk.hold_writes(0..0);
-        (result_of(&readded).await, device.status().states.members[1])
-    });
-    assert_eq!((readded, state), (Err(DeviceError::Unsupported), MemberState::Failed));
-    // Its disk is not of the set any more.
-    let (device, records) = (Arc::clone(&scene.device), Arc::clone(&scene.set.records));
-    end(async move { device.release(1).await }).expect("released");
-    assert_eq!(records.set().members[1].state, MemberState::Failed);
-    records.release(1);
-    assert!(records.disk(records.set().members[1].uuid).is_none());
+    for is_in_place in [false, true] {
+        seed(47);
+        let scene = with_one_away();
+        let disk = scene.members[1].clone();
+        disk.revive();
+        let area = scene.set.records.set().areas.bitmap;
+        let area = area.offset / 512..(area.offset + area.bytes) / 512;
+        let (device, records) = (Arc::clone(&scene.device), Arc::clone(&scene.set.records));
+        let (readded, state) = end(async move {
+            let whole = Arc::new(disk.clone()) as Arc<dyn BlockDevice>;
+            let parts = MemberParts::new(&records.set(), 1, &whole).expect("room");
+            let vacancy = device.vacancy(1).expect("it has failed");
+            assert!(records.readd(1, whole).await.expect("recorded"));
+            // While its copy of the bitmap is erased, or while that is written behind.
+            disk.hold_writes(if is_in_place { 0..0 } else { area.clone() });
+            let readding = Arc::clone(&device);
+            let readded = beside(async move { readding.readd(vacancy, parts.data, parts.bitmap).await });
+            while is_in_place && device.status().states.members[1] == MemberState::Failed {
+                wait_a_poll().await;
+            }
+            disk.hold_writes(area);
+            disk.holds_one().await;
+            device.fail(1).await.expect("taken out");
+            disk.hold_writes(0..0);
+            (result_of(&readded).await, device.status().states.members[1])
+        });
+        assert_eq!((readded, state), (Err(DeviceError::Unsupported), MemberState::Failed), "{is_in_place}");
+        // Its disk is not of the set any more.
+        let (device, records) = (Arc::clone(&scene.device), Arc::clone(&scene.set.records));
+        end(async move { device.release(1).await }).expect("released");
+        assert_eq!(records.set().members[1].state, MemberState::Failed);
+        records.release(1);
+        assert!(records.disk(records.set().members[1].uuid).is_none());
+    }
 }
