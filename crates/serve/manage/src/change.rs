@@ -3,8 +3,6 @@
 
 use std::sync::{Arc, Weak};
 
-use block::BlockDevice;
-
 use crate::config::{Addition, Config, ConfigFile, VolumeName};
 use crate::control::{Change, Volume};
 use crate::desired::Desired;
@@ -34,7 +32,8 @@ impl Live {
     fn change_unnoted(&self, change: &Change, options: ReloadOptions) -> Result<Reloaded, Failure> {
         if let Change::Resize { volume, bytes, shrink: true, discard_data: false } = change
             && !options.dry_run
-            && let Some((device, served)) = self.device_to_cut(volume, change, options)?
+            && let Some(served) = self.volume_to_cut(volume, change, options)?
+            && let Some(device) = served.upgrade().map(|served| Arc::clone(served.device()))
         {
             // Before its hosts lose the volume for nothing. Other orders do not wait for it.
             block_on(shrink::check_served(volume, device, &served, Bytes(*bytes)))?;
@@ -65,13 +64,13 @@ impl Live {
         Ok(reloaded)
     }
 
-    /// The device of a volume of which this change cuts off a part, if its hosts may lose it; and the volume.
-    fn device_to_cut(
+    /// The volume of which this change cuts off a part, if its hosts may lose it.
+    fn volume_to_cut(
         &self,
         volume: &VolumeName,
         change: &Change,
         options: ReloadOptions,
-    ) -> Result<Option<(Arc<dyn BlockDevice>, Weak<::volume::Volume>)>, Failure> {
+    ) -> Result<Option<Weak<::volume::Volume>>, Failure> {
         let now = self.now();
         let (file, changed) = now.changed(change)?;
         let wanted = changed.wanted(file.as_ref())?;
@@ -79,10 +78,7 @@ impl Live {
         refuse_losses(&self.losses(&now, &wanted, &difference), options)?;
         let is_cut = difference.shrunk.iter().any(|(name, ..)| name == volume);
         let opened = now.volumes.get(volume).filter(|_| is_cut);
-        Ok(opened.map(|opened| {
-            let volume = opened.unit.volume();
-            (Arc::clone(volume.device()), Arc::downgrade(volume))
-        }))
+        Ok(opened.map(|opened| Arc::downgrade(opened.unit.volume())))
     }
 
     /// What is served.
