@@ -11,10 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use block::{
-    BlockDevice, BlockSize, Blocks, Buffer, Durability, Extent, Geometry, Losses, Null, Pending, Profile,
-    Slice,
-};
+use block::{BlockDevice, BlockSize, Blocks, Geometry, Losses, Null, Pending};
 use channels::{
     Channels, Claim, Connected, Content, Failed, Kind, Late, Link, Loss, Name, Owner, Part, ReplayRule,
     Request, Settings, Transport, Writers,
@@ -909,45 +906,11 @@ thread_local! {
 struct Interrupted(Null, AtomicU64);
 
 impl BlockDevice for Interrupted {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
-
-    fn profile(&self) -> Profile {
-        self.0.profile()
-    }
-
-    fn losses(&self) -> Losses {
-        Losses::NONE
-    }
-
-    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
-        self.0.read(extent, buffer)
-    }
-
-    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
-        self.0.write(extent, data, durability)
-    }
+    block::forward!(self => self.0; geometry, profile, read, write, unmap, write_zeroes, allocation, losses, quiesced);
 
     fn flush(&self) -> Pending<'_, ()> {
         self.1.fetch_add(1, Relaxed);
         INTERRUPTION.take().unwrap_or_else(|| self.0.flush())
-    }
-
-    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
-        self.0.unmap(extent)
-    }
-
-    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
-        self.0.write_zeroes(extent, may_unmap)
-    }
-
-    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<block::Run>> {
-        self.0.allocation(extent, runs_max)
-    }
-
-    fn quiesced(&self) -> Pending<'_, ()> {
-        self.0.quiesced()
     }
 }
 

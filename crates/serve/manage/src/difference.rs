@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use block::BlockSize;
 
 use crate::config::{Config, Volume, VolumeName};
+use backends::raid::is_one_file;
 use volume::spec::{Bytes, Spec};
 
 /// From one configuration to another.
@@ -166,8 +167,7 @@ pub(crate) fn shrinking(before: &Spec, after: &Spec) -> Option<(Bytes, Bytes)> {
         (_, [one]) => shrinking(before, one),
         ([], []) => {
             let (old, new) = (size(before)?, size(after)?);
-            let is_same = before.path().is_some() && before.path() == after.path();
-            (is_same && new.0 < old.0).then_some((old, new))
+            (is_one_file(before.path()?, after.path()?) && new.0 < old.0).then_some((old, new))
         }
         (old, new) => old.iter().zip(new).find_map(|(old, new)| shrinking(old, new)),
     }

@@ -8,7 +8,7 @@ use crate::config::{self, Volume};
 use crate::difference::{growth, size};
 use crate::state::Kept;
 use backends::Failure;
-use backends::raid::file_of;
+use backends::raid::{file_of, is_one_file};
 
 impl Kept {
     /// Which missing files of the volume are created: none if it was served before, but those of which the specification orders it, and
@@ -89,9 +89,7 @@ fn stores(spec: &Spec) -> Vec<&Spec> {
 fn is_same(one: &Spec, other: &Spec) -> bool {
     let (one, other) = (one.backend(), other.backend());
     let is_one_place = match (one.path(), other.path()) {
-        (Some(one), Some(other)) => {
-            one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|it| it == one))
-        }
+        (Some(one), Some(other)) => is_one_file(one, other),
         _ => one.argument() == other.argument(),
     };
     one.keeps_data() && one.kind().name == other.kind().name && is_one_place

@@ -112,10 +112,8 @@ async fn first_data(device: &dyn BlockDevice, from: u64) -> Result<Option<u64>, 
 
 #[cfg(test)]
 mod tests {
-    use std::pin::Pin;
-    use std::time::Instant;
-
-    use block::{BlockSize, Fault, FaultControl, Geometry, Null, Pending, Run, Sleeper};
+    use block::{BlockSize, Fault, FaultControl, Geometry, Null, Pending, Run};
+    use host::ReactorClock;
 
     use super::*;
 
@@ -130,24 +128,12 @@ mod tests {
         }
     }
 
-    struct ReactorSleep;
-
-    impl Sleeper for ReactorSleep {
-        fn now(&self) -> Instant {
-            reactor::now()
-        }
-
-        fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()>>> {
-            Box::pin(reactor::sleep(duration))
-        }
-    }
-
     /// What a check says of an empty device of 256 MiB that is to be cut to 1 MiB, and how long it takes.
     fn checked(misbehave: impl FnOnce(&FaultControl)) -> (Option<String>, Duration) {
         let geometry =
             Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 19), physical_exponent: 0 };
         let faults = FaultControl::default();
-        let device = Fault::new(Zeros(Null::new(geometry)), Arc::new(ReactorSleep), faults.clone());
+        let device = Fault::new(Zeros(Null::new(geometry)), Arc::new(ReactorClock), faults.clone());
         misbehave(&faults);
         reactor::block_on(reactor::Alone::virtual_time(), async {
             let begin = reactor::now();
@@ -163,7 +149,7 @@ mod tests {
         let faults = FaultControl::default();
         faults.hang();
         let device: Arc<dyn BlockDevice> =
-            Arc::new(Fault::new(Zeros(Null::new(geometry)), Arc::new(ReactorSleep), faults));
+            Arc::new(Fault::new(Zeros(Null::new(geometry)), Arc::new(ReactorClock), faults));
         let served = Arc::new(());
         let (weak, held) = (Arc::downgrade(&served), Arc::downgrade(&device));
         reactor::block_on(reactor::Alone::virtual_time(), async move {

@@ -271,12 +271,15 @@ pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'
 
 /// Whether two specifications lead to the same file or disk, or are written alike.
 pub(super) fn are_one_store(one: &Spec, other: &Spec) -> bool {
-    let path =
-        |spec: &Spec| file_of(spec).map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
-    match (path(one), path(other)) {
-        (Some(one), Some(other)) => one == other,
+    match (file_of(one), file_of(other)) {
+        (Some(one), Some(other)) => is_one_file(one, other),
         _ => one == other,
     }
+}
+
+/// Whether two paths lead to the same file or disk.
+pub fn is_one_file(one: &Path, other: &Path) -> bool {
+    one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| other == one))
 }
 
 /// Opens a volume that is to be a disk of this set.

@@ -30,7 +30,7 @@ use volume::spec::{Bytes, Problem, Spec, Time, Written};
 use crate::Failure;
 
 pub use condition::{Condition, Meaning};
-pub use create::{Creation, create, replace};
+pub use create::{Creation, create, is_one_file, replace};
 pub use progress::{Progress, ScrubStatus};
 pub use running::{Order, Running, alone, closed, open, sets};
 pub use scrub::{Scrub, discard_journal, scrub};

@@ -522,8 +522,8 @@ impl Upkeep {
             records.replace(member, uuid, Arc::clone(&disk)).await?;
             let parts = MemberParts::new(&records.set(), member, &disk)?;
             self.set.replace(vacancy, parts.data, parts.journal.or(parts.bitmap)).await
-        };
-        let put = put.await;
+        }
+        .await;
         self.unless_released(member, put).await?;
         self.running.state().names.put_in_place(member, name);
         Ok(())
@@ -740,8 +740,8 @@ impl Upkeep {
             readded?;
             let parts = MemberParts::new(&records.set(), member, &disk)?;
             self.set.readd(vacancy, parts.data, parts.bitmap).await
-        };
-        let put = put.await;
+        }
+        .await;
         self.unless_released(member, put).await.map_err(failed)?;
         let mut state = self.running.state();
         state.names.put_in_place(member, with.to_string());
