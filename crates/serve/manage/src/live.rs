@@ -463,7 +463,7 @@ impl Live {
         reactor::block_on(reactor::Alone::real_time(), reconfigured).map(drop)
     }
 
-    /// Opens again, as something else, what was closed. What is not to be cut, or cannot be opened, is opened as it was.
+    /// Opens the closed volumes with their new specifications. Those in `uncut`, and those that cannot be opened, keep the former ones.
     fn reopen(
         &self,
         now: &mut Now,

@@ -379,7 +379,7 @@ impl Intent {
         Ok(())
     }
 
-    /// Whether the superblock is to be looked at, where a member lacks or all are in sync.
+    /// Whether the record in the superblock may have to change. `is_lacking` says that a member is not in sync.
     fn has_to_record(&self, is_lacking: bool) -> bool {
         let mut state = self.state.lock();
         self.track(&mut state);

@@ -201,7 +201,7 @@ impl Undo {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(step));
     }
 
-    /// What was made stays, whoever has a clone of this. The steps hold locks, so that they must not outlive their purpose.
+    /// Discards the steps, in all clones: nothing is taken back any more. A step can hold a lock, which is released.
     pub fn keep(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

@@ -340,7 +340,7 @@ impl JournalFile {
         self.write_header()
     }
 
-    /// Begins anew: it holds nothing, the server has this start, and these places are as they are.
+    /// Empties the file, and records this start of the server and the present content of these places.
     fn begin(&mut self, owner: &Owner, start: Option<u128>, anchors: Vec<Anchor>) -> io::Result<()> {
         self.header.tail = self.head;
         self.header.boot = boot()?;

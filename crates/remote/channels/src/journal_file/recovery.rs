@@ -55,7 +55,7 @@ impl Part for Kept {
 type Failed = (DeviceError, u64);
 type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failed>> + 'a>>;
 
-/// The server as the device reaches it: what is known of its cache at one time.
+/// The evidence at one time for which cache the server has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Server {
     /// The number of its start, if it tells.
@@ -65,7 +65,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Whether it has the cache for certain that it had then: what was read before, and what was flushed since, are of one cache.
+    /// Whether the server is certain to have the same cache as at that time.
     fn has_cache_of(self, before: Server) -> bool {
         match (before.start, self.start) {
             (Some(before), Some(now)) => before == now,
@@ -164,7 +164,7 @@ impl JournalFile {
                 ReplayRule::Force | ReplayRule::Discard => None,
             };
             if !is_same_cache() {
-                return Ok(None); // neither the difference nor the doubt is one of the server as it is
+                return Ok(None); // the difference and the doubt are of a cache that is gone
             }
             if let Some(doubt) = doubt {
                 return Err(JournalFileError::Refused(self.path.clone(), differing, doubt));
