@@ -14,7 +14,10 @@ fuzz_target!(|bytes: &[u8]| {
             if let (Body::Ata(ata, data), Body::Ata(again, same)) = (&frame.body, &again.body) {
                 // The flag of an asynchronous write is not sent.
                 assert_eq!((again.operation(), same), (ata.operation(), data));
-                assert!(TrimRanges::new(data).all(|(lba, sectors)| lba < 1 << 48 && (1..1 << 16).contains(&sectors)));
+                assert!(
+                    TrimRanges::new(data)
+                        .all(|(lba, sectors)| lba < 1 << 48 && (1..1 << 16).contains(&sectors))
+                );
             } else {
                 assert_eq!(again, frame);
             }
@@ -28,6 +31,9 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(sector) = bytes.first_chunk::<IDENTITY_BYTES>() {
         let identity = Identity::parse(sector);
         let again = Identity::parse(&identity.bytes());
-        assert_eq!((again.is_extended, again.physical_exponent), (identity.is_extended, identity.physical_exponent));
+        assert_eq!(
+            (again.is_extended, again.physical_exponent),
+            (identity.is_extended, identity.physical_exponent)
+        );
     }
 });

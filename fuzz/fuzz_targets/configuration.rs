@@ -2,12 +2,12 @@
 //! secret is told.
 #![no_main]
 
+use daemon::Config;
 use libfuzzer_sys::fuzz_target;
-use manage::Config;
 use script::{Script, assert_in_text, edited};
 
 /// Every section and key.
-const GOOD: &str = include_str!("../../crates/serve/manage/src/config/reference.toml");
+const GOOD: &str = include_str!("../../crates/serve/daemon/src/config/reference.toml");
 
 /// The secrets in it.
 const SECRETS: [&str; 2] = ["twelve-bytes-and-more", "another-long-secret"];

@@ -34,7 +34,7 @@ fuzz_target!(|bytes: &[u8]| {
         disk[at..at + piece.len()].copy_from_slice(piece);
     }
     for disk in [&disk[..], &disk[..disk.len() / 3]] {
-        if let Some(contents) = contents::of_bytes(disk, block_bytes) {
+        if let Some(contents) = disk_contents::of_bytes(disk, block_bytes) {
             assert!(!contents.to_string().chars().any(char::is_control));
         }
     }

@@ -25,7 +25,8 @@ impl Directory<u8> for Everybody {
 fuzz_target!(|bytes: &[u8]| {
     let mut script = Script(bytes);
     let mut now = Instant::now();
-    let config = hyperscsi::initiator::Config { paths: 2, ..hyperscsi::initiator::Config::new("host", "disk") };
+    let config =
+        hyperscsi::initiator::Config { paths: 2, ..hyperscsi::initiator::Config::new("host", "disk") };
     let mut initiator = Initiator::new(now, config, [1; 32]);
     let mut target = Target::new(hyperscsi::target::Config::default(), Everybody, [2; 32]);
     let (mut there, mut back): (Vec<Vec<u8>>, Vec<Vec<u8>>) = Default::default();
@@ -39,7 +40,9 @@ fuzz_target!(|bytes: &[u8]| {
                 let cdb = script.bytes(16).to_vec();
                 let data_in_bytes = u32::from(script.byte()) << 8;
                 match script.flag() {
-                    true => _ = initiator.submit(Command { cdb, data_in_bytes, data_out, ..Command::default() }),
+                    true => {
+                        _ = initiator.submit(Command { cdb, data_in_bytes, data_out, ..Command::default() })
+                    }
                     false => _ = initiator.manage(Function::from(script.byte() % 12), [0; 8], None),
                 }
             }

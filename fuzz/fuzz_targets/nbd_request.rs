@@ -18,7 +18,12 @@ fuzz_target!(|bytes: &[u8]| {
         block_sizes: BlockSizes { minimum: 1 << (script.byte() % 17), preferred: 65_536, maximum: 32 << 20 },
     };
     let has_allocation = form != ReplyForm::Simple && script.flag();
-    let session = Session { export, form, allocation: has_allocation.then_some(nbd::ALLOCATION_CONTEXT), channel: None };
+    let session = Session {
+        export,
+        form,
+        allocation: has_allocation.then_some(nbd::ALLOCATION_CONTEXT),
+        channel: None,
+    };
     while !script.is_over() {
         let header = header(&mut script, form);
         // What a server of any kind may send is read without a panic, and as far as it goes.

@@ -3,16 +3,16 @@
 #![no_main]
 
 #[allow(dead_code, unused_imports, unreachable_pub)]
-#[path = "../../crates/serve/unit/tests/it/support/mod.rs"]
+#[path = "../../crates/serve/logical_unit/tests/it/support/mod.rs"]
 mod support;
 
 use std::sync::Arc;
 
 use iscsi::digest::RunningDigest;
 use libfuzzer_sys::fuzz_target;
+use logical_unit::{DataIn, LogicalUnit, Nexus, Plan, Status};
 use script::Script;
 use support::{Disk, DiskOptions, Paper, TwoLuns, attach, kept_on, sized, unit_options, unit_over};
-use unit::{DataIn, LogicalUnit, Nexus, Plan, Status};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut script = Script(bytes);
@@ -145,10 +145,10 @@ fn register(unit: &Arc<LogicalUnit>, nexus: &mut Nexus, existing: u64, key: u64)
     loop {
         match begin(unit, nexus, &cdb, 24) {
             Plan::Receive(receive) => {
-                let data = unit::Data::Buffer(block::Buffer::from(&list[..]));
+                let data = logical_unit::Data::Buffer(block::Buffer::from(&list[..]));
                 match unit.finish(receive.job, data) {
-                    unit::Step::Later(running) => drop(support::finish(running.reply)),
-                    unit::Step::Now(_) | unit::Step::Lasting { .. } => {}
+                    logical_unit::Step::Later(running) => drop(support::finish(running.reply)),
+                    logical_unit::Step::Now(_) | logical_unit::Step::Lasting { .. } => {}
                 }
                 return;
             }
@@ -159,9 +159,14 @@ fn register(unit: &Arc<LogicalUnit>, nexus: &mut Nexus, existing: u64, key: u64)
 }
 
 fn begin(unit: &Arc<LogicalUnit>, nexus: &mut Nexus, cdb: &[u8], offered: u32) -> Plan {
-    let luns: Arc<dyn unit::SiblingUnits> = Arc::new(TwoLuns);
+    let luns: Arc<dyn logical_unit::SiblingUnits> = Arc::new(TwoLuns);
     let room = if offered == 0 { 1 << 20 } else { 0 };
-    let command =
-        unit::CommandIn { cdb, data_out_bytes: offered, data_in_bytes: room, luns: &luns, stage: false };
+    let command = logical_unit::CommandIn {
+        cdb,
+        data_out_bytes: offered,
+        data_in_bytes: room,
+        luns: &luns,
+        stage: false,
+    };
     unit.begin(nexus, &command)
 }

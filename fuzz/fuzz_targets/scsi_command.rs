@@ -4,7 +4,7 @@
 #![no_main]
 
 #[allow(dead_code, unused_imports, unreachable_pub)]
-#[path = "../../crates/serve/unit/tests/it/support/mod.rs"]
+#[path = "../../crates/serve/logical_unit/tests/it/support/mod.rs"]
 mod support;
 
 use std::future::Future;
@@ -17,13 +17,13 @@ use block::{
     Run, Slice, WholeBlocks,
 };
 use libfuzzer_sys::fuzz_target;
-use script::Script;
-use scsi::TransportId;
-use support::{Disk, DiskOptions, Paper, attach, kept_on, poll, sized, unit_over, unmap};
-use unit::{
+use logical_unit::{
     Background, CommandIn, Data, DataIn, Identity, Job, Landing, LogicalUnit, LogicalUnitOptions, Nexus,
     Plan, Reply, SiblingUnits, Status, Step, Watch,
 };
+use script::Script;
+use scsi::TransportId;
+use support::{Disk, DiskOptions, Paper, attach, kept_on, poll, sized, unit_over, unmap};
 use volume::{Fence, VolumeOptions};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -177,7 +177,7 @@ impl Bench {
         };
         match unit.finish(job, data) {
             Step::Now(reply) => drop(checked(reply, room)),
-            Step::Later(unit::Running { reply, watch, .. }) => {
+            Step::Later(logical_unit::Running { reply, watch, .. }) => {
                 self.running.push(Running { reply, watch: Some(watch), room });
             }
             Step::Lasting { reply, work } => {

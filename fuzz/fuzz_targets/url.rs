@@ -1,7 +1,7 @@
 //! A URL is whatever somebody typed: it names a LUN, or the mistake is pointed at within it.
 #![no_main]
 
-use initiator::{Portal, Url};
+use iscsi_client::{Portal, Url};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

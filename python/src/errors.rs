@@ -2,7 +2,7 @@
 
 use backends::Failure;
 use block::DeviceError;
-use initiator::CommandError;
+use iscsi_client::CommandError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
@@ -31,9 +31,9 @@ pub(crate) fn raised(py: Python<'_>, failure: &Failure) -> PyErr {
     exception(py, name, (failure.to_string(), None))
 }
 
-pub(crate) fn open(py: Python<'_>, error: threaded::OpenError) -> PyErr {
+pub(crate) fn open(py: Python<'_>, error: blocking::OpenError) -> PyErr {
     match error {
-        threaded::OpenError::Open(error) => raised(py, &Failure::from(error)),
+        blocking::OpenError::Open(error) => raised(py, &Failure::from(error)),
         error => raised(py, &Failure::failed(error)),
     }
 }

@@ -4,12 +4,12 @@ use std::pin::Pin;
 use std::sync::OnceLock;
 use std::task::Poll;
 
+use blocking::Request;
 use host::{Epoll, EpollOptions};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use reactor::Sender;
-use threaded::Request;
 
 /// What starts a task on the thread.
 type Start = Box<dyn FnOnce() + Send>;

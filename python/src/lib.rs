@@ -13,7 +13,7 @@ mod waiting;
 use std::net::Ipv6Addr;
 
 use backends::Failure;
-use initiator::{Portal, Settings, Url};
+use iscsi_client::{Portal, Settings, Url};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -42,7 +42,7 @@ fn connect(
 ) -> PyResult<lun::Lun> {
     let mut url = Url::parse(url).map_err(|error| raised(py, &Failure::refused(error)))?;
     set(py, &mut url.settings, options, password, target_password)?;
-    let opened = wait(py, threaded::Lun::open(&url))?.map_err(|error| errors::open(py, error))?;
+    let opened = wait(py, blocking::Lun::open(&url))?.map_err(|error| errors::open(py, error))?;
     lun::Lun::new(py, opened, &url.settings)
 }
 
@@ -62,7 +62,7 @@ fn discover(
     };
     let (portal, mut settings) = Portal::parse(&url).map_err(|error| raised(py, &Failure::refused(error)))?;
     set(py, &mut settings, options, password, target_password)?;
-    let found = wait(py, threaded::discover(&portal, &settings))?;
+    let found = wait(py, blocking::discover(&portal, &settings))?;
     let found = found.map_err(|error| errors::open(py, error))?;
     Ok(found.into_iter().map(|target| (target.name, target.addresses)).collect())
 }

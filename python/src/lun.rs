@@ -3,13 +3,13 @@
 use std::sync::Mutex;
 
 use block::{Buffer, DeviceError, Durability, Extent, Slice};
-use initiator::verbs::VerbError;
-use initiator::{CommandError, CommandResult, Settings, Transfer, cdb::Cdb};
+use blocking::{Ended, Lun as Remote, Request};
+use iscsi_client::verbs::VerbError;
+use iscsi_client::{CommandError, CommandResult, Settings, Transfer, cdb::Cdb};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView};
-use threaded::{Ended, Lun as Remote, Request};
 
 use crate::errors;
 use crate::futures::future;

@@ -9,19 +9,19 @@ use backends::location::Location;
 use bench::Extent;
 use bench::plan::Suite;
 use bench::record::Record;
-use conduct::conductor::conduct;
-use conduct::crew::LocalCrew;
-use conduct::keeper::Keeper;
-use conduct::shorter::Shorter;
-use conduct::storage::Storage;
-use conduct::{begin, fit, holes, safety, suites, timestamp};
-use contents::Consent;
+use bench_runner::conductor::conduct;
+use bench_runner::crew::LocalCrew;
+use bench_runner::keeper::Keeper;
+use bench_runner::shorter::Shorter;
+use bench_runner::storage::Storage;
+use bench_runner::{begin, fit, holes, safety, suites, timestamp};
+use blocking::Ended;
 use diagnose::measure::{Options, Subject};
+use disk_contents::Consent;
 use host::EpollOptions;
 use pyo3::prelude::*;
 use report::DiagnosisReport;
 use report::measured::{Beside, Measured};
-use threaded::Ended;
 
 use crate::errors::raised;
 use crate::waiting::{SIGNALS_EVERY, wait};
@@ -76,7 +76,7 @@ pub(crate) fn bench_place(
 
     let stop = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&stop);
-    let mut request = threaded::run(async move || {
+    let mut request = blocking::run(async move || {
         let record = measure(&place, suite, allowance, &asked).await?;
         let beside = Beside::new(&record, None, false);
         let lines = record.runs.iter().map(|run| Measured::of(run, &beside).json());
@@ -177,7 +177,7 @@ pub(crate) fn diagnose_path(
         expected_link_bits_per_s: link_bits_per_s,
         seed,
     };
-    let diagnosed = threaded::run(async move || {
+    let diagnosed = blocking::run(async move || {
         // Made here, since what asks is not for other threads.
         let options =
             Options { consent: Allowance { writes: true, part: Extent::ALL, yes }.consent(), ..options };

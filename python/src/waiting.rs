@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use blocking::Request;
 use pyo3::prelude::*;
-use threaded::Request;
 
 /// How long Ctrl-C may take to be noticed. A signal does not wake the thread that waits, so that it looks.
 pub(crate) const SIGNALS_EVERY: Duration = Duration::from_millis(50);

@@ -11,8 +11,8 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use block::{Buffer, Extent};
-use initiator::Url;
-use threaded::{Lun, TokioLun};
+use blocking::{Lun, TokioLun};
+use iscsi_client::Url;
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 

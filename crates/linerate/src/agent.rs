@@ -1,7 +1,7 @@
 //! `linerate bench agent`: a machine that does what a coordinator (`linerate bench --agents`) tells it to, so that several
 //! machines measure the same storage at the same time.
 //!
-//! What is said is the library `agent`'s; what is done for a coordinator, and the coordinator's side, are `conduct::agents`.
+//! What is said is the library `agent`'s; what is done for a coordinator, and the coordinator's side, are `bench_runner::agents`.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use agent::channel::Channel;
 use agent::{PORT, door};
-use conduct::agents::{secret, work_for};
+use bench_runner::agents::{secret, work_for};
 use host::{Epoll, EpollOptions};
 use reactor::StreamOptions;
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use backends::waiting;
 use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand};
-use manage::config::Log;
+use daemon::config::Log;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::agent::{self, AgentArguments};

@@ -1,7 +1,7 @@
 //! The documents tell the truth: every example in them is understood, and every option and key is in them.
 
 use clap::{CommandFactory, Parser};
-use manage::Config;
+use daemon::Config;
 
 use crate::arguments::Arguments;
 use crate::spec::{Bytes, Time};
@@ -170,7 +170,7 @@ fn options<'a>(command: &'a clap::Command, words: &str) -> impl Iterator<Item = 
 #[test]
 fn every_key_of_the_file_is_in_its_document() {
     assert!(
-        SERVE.contains(manage::config::reference::TEXT),
+        SERVE.contains(daemon::config::reference::TEXT),
         "docs/serve.md has another text than reference.toml"
     );
 }
@@ -178,7 +178,7 @@ fn every_key_of_the_file_is_in_its_document() {
 /// Names, types, labels and words: what dashboards and alerts are made of.
 #[test]
 fn every_metric_is_in_its_document() {
-    for family in manage::metrics::FAMILIES {
+    for family in daemon::metrics::FAMILIES {
         let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
         let (kind, labels) = (family.kind.name(), labels.join(", "));
         let row = format!("| `{}` | {kind} | {labels} | {} |", family.name, family.help);
@@ -186,7 +186,7 @@ fn every_metric_is_in_its_document() {
     }
     let rows =
         OPERATE.lines().filter(|line| line.starts_with("| `linerate_") || line.starts_with("| `process_"));
-    assert_eq!(rows.count(), manage::metrics::FAMILIES.len(), "a metric that there is not");
+    assert_eq!(rows.count(), daemon::metrics::FAMILIES.len(), "a metric that there is not");
 }
 
 /// "These are the defaults", it says.
@@ -197,14 +197,14 @@ fn the_limits_of_the_full_example_are_the_defaults() {
     let limits = &config.iscsi().limits;
     let shown = format!("{:?} {limits:?}", config.limits);
     assert!(!shown.contains("None"), "{shown}");
-    assert_eq!(format!("{:?}", limits.of_iscsi()), format!("{:?}", target::Limits::default()));
+    assert_eq!(format!("{:?}", limits.of_iscsi()), format!("{:?}", iscsi_server::Limits::default()));
     let all = config.limits.of_server();
-    assert_eq!(format!("{all:?}"), format!("{:?}", server::Limits::default()));
+    assert_eq!(format!("{all:?}"), format!("{:?}", front_end_core::Limits::default()));
 }
 
 #[test]
 fn the_limits_are_in_the_document_about_security() {
-    let (usual, all) = (target::Limits::default(), server::Limits::default());
+    let (usual, all) = (iscsi_server::Limits::default(), front_end_core::Limits::default());
     let (time, bytes) = (|time| Time(time).to_string(), |bytes| Bytes(bytes as u64).to_string());
     for (key, figure) in [
         ("connections-per-address", all.connections_per_address.to_string()),

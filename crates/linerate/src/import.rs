@@ -20,7 +20,7 @@ pub(crate) struct ImportArguments {
 }
 
 pub(crate) fn run(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
-    let imported = manage::import::read(&arguments.file)?;
+    let imported = daemon::import::read(&arguments.file)?;
     match &arguments.out {
         Some(path) => write(path, &imported.text)?,
         None => {

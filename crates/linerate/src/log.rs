@@ -2,8 +2,8 @@
 
 use std::io::{self, IsTerminal};
 
-use manage::config::{Log, LogFormat, LogTargets};
-use manage::{LogLine, log_fields};
+use daemon::config::{Log, LogFormat, LogTargets};
+use daemon::{LogLine, log_fields};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
@@ -11,7 +11,7 @@ use tracing_subscriber::{Layer, fmt};
 use crate::failure::Failure;
 
 /// Quiet: what needs attention, who does what, and what is served.
-const USUAL: &str = "warn,audit=info,manage=info";
+const USUAL: &str = "warn,audit=info,daemon=info";
 
 /// How log lines are written: the words of `--log-format`.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
-use manage::config::reference;
+use daemon::config::reference;
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, exit_codes};

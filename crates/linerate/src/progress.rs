@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, stderr};
 use std::time::Instant;
 
-use conduct::progress::{Form, Progress};
+use bench_runner::progress::{Form, Progress};
 
 use crate::output::remark;
 

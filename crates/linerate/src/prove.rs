@@ -16,9 +16,9 @@ use ::report::measured::{Beside, Measured};
 use bench::plan::{Step, Stop, Suite};
 use bench::record::Record;
 use host::{Epoll, EpollOptions, threads};
-use initiator::Url;
+use iscsi_client::Url;
+use iscsi_server::Limits;
 use reactor::StreamOptions;
-use target::Limits;
 
 use crate::bench::folder::Folder;
 use crate::bench::{Line, View};
@@ -28,9 +28,9 @@ use crate::interrupt::Interrupt;
 use crate::output::{say, say_json};
 use crate::recording;
 use ::wan::own_target::{self, OwnTarget, OwnTargetOptions};
-use conduct::own::OwnStorage;
-use conduct::site::Site;
-use conduct::{ceiling, integrity, reports};
+use bench_runner::own::OwnStorage;
+use bench_runner::site::Site;
+use bench_runner::{ceiling, integrity, reports};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct ProveArguments {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use backends::parse;
 use backends::raid::{self, Creation, Order, Scrub, SetState, SetStatus};
 use clap::{Args, Subcommand};
-use manage::control::{RaidOrder, ServedSet};
+use daemon::control::{RaidOrder, ServedSet};
 use volume::spec::{Bytes, Spec};
 
 use crate::failure::{Failure, Kind};
@@ -171,7 +171,7 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs the command.
 pub(crate) fn run(arguments: &RaidArguments) -> Result<ExitCode, Failure> {
-    let socket = || manage::state::control_socket(arguments.control.as_deref(), arguments.config.as_deref());
+    let socket = || daemon::state::control_socket(arguments.control.as_deref(), arguments.config.as_deref());
     let order = |set: &ServedSet, order| server::tell(set.order(&socket()?, order)?, false);
     match &arguments.command {
         RaidCommand::Create { set, name, spares, journal, journal_on, checksums, yes } => {

@@ -13,8 +13,8 @@ use crate::completions::Offering;
 use crate::failure::Failure;
 use crate::output::{self, remark, say, say_json, say_json_list};
 use crate::spec::Bytes;
-use manage::control::{Change, FaultMode, Reply, Request, ask, subscribe, tables, unexpected};
-use manage::{NamedSpec, VolumeName};
+use daemon::control::{Change, FaultMode, Reply, Request, ask, subscribe, tables, unexpected};
+use daemon::{NamedSpec, VolumeName};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServerArguments {
@@ -62,7 +62,7 @@ enum Command {
         #[arg(long = "initiator", value_name = "NAME")]
         initiators: Vec<String>,
         /// Key of [volume.NAME] with its value, such as naa=0x6001405…; repeatable
-        #[arg(long = "set", value_name = "KEY=VALUE", value_parser = manage::control::key_and_value)]
+        #[arg(long = "set", value_name = "KEY=VALUE", value_parser = daemon::control::key_and_value)]
         keys: Vec<(String, String)>,
         #[command(flatten)]
         how: DryRun,
@@ -135,7 +135,7 @@ enum Command {
 }
 
 fn front_ends() -> Vec<&'static str> {
-    manage::front_ends::ALL.iter().map(|kind| kind.name).collect()
+    daemon::front_ends::ALL.iter().map(|kind| kind.name).collect()
 }
 
 #[derive(Debug, clap::Args)]
@@ -146,7 +146,7 @@ struct DryRun {
 }
 
 pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
-    let socket = manage::state::control_socket(arguments.control.as_deref(), arguments.config.as_deref())?;
+    let socket = daemon::state::control_socket(arguments.control.as_deref(), arguments.config.as_deref())?;
     let ask = |request| ask(&socket, &request).map_err(Failure::from);
     let json = arguments.json;
     let tell = |reply| tell(reply, json);
@@ -253,7 +253,7 @@ fn sessions(socket: &Path, json: bool) -> Result<(), Failure> {
     };
     let (first, begin) = (sample()?, Instant::now());
     if json {
-        return say_json_list("sessions", &manage::sessions::json(&first).map_err(Failure::failed)?);
+        return say_json_list("sessions", &daemon::sessions::json(&first).map_err(Failure::failed)?);
     }
     let second = if first.is_empty() {
         Vec::new()
@@ -261,7 +261,7 @@ fn sessions(socket: &Path, json: bool) -> Result<(), Failure> {
         thread::sleep(INTERVAL);
         sample()?
     };
-    say(&manage::sessions::table(&first, &second, begin.elapsed(), width()));
+    say(&daemon::sessions::table(&first, &second, begin.elapsed(), width()));
     Ok(())
 }
 

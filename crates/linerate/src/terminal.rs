@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal};
 
 pub(crate) use backends::Overwritten;
-use contents::Consent;
+use disk_contents::Consent;
 
 use crate::output::prompt;
 

@@ -13,8 +13,8 @@ use crate::failure::{Failure, Kind};
 use crate::location::Location;
 use crate::output::{say, say_json};
 use crate::remote;
-use conduct::journal::{self, about};
-use conduct::storage::Storage;
+use bench_runner::journal::{self, about};
+use bench_runner::storage::Storage;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct VerifyLogArguments {

@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use front_end_core::{Core, Portal, Server};
 use host::{Epoll, EpollOptions};
 use iscsi::chap::{Algorithm, Credentials, Secret};
 use iscsi::login::LOGIN_DATA_BYTES_MAX;
 use iscsi::pdu::{BHS_BYTES, Bhs, Cid, Isid, Itt, LoginRequest, Lun, NopOut, Stage, Tsih};
 use iscsi::serial::Sn;
-use server::{Core, Portal, Server};
-use target::{
+use iscsi_server::{
     Authentication, Config, DISCOVERY_MEMORY_BYTES_MAX, ISCSI, Iscsi, LOGIN_MEMORY_BYTES_MAX, Limits, Target,
 };
 
@@ -46,8 +46,11 @@ fn server() -> (Arc<Server>, Arc<Iscsi>, SocketAddr, Vec<JoinHandle<()>>) {
     };
     let listen = SocketAddr::from(([127, 0, 0, 1], 0)).into();
     let portal = Portal { front_end: ISCSI, listen, tag: 1, advertise: None, stream: Default::default() };
-    let served =
-        server::Config { volumes: Vec::new(), portals: vec![portal], limits: server::Limits::default() };
+    let served = front_end_core::Config {
+        volumes: Vec::new(),
+        portals: vec![portal],
+        limits: front_end_core::Limits::default(),
+    };
     let config = Config {
         targets: vec![Arc::new(Target {
             authentication: Some(authentication),

@@ -11,8 +11,8 @@ mod world;
 use std::sync::Arc;
 
 use block::{BlockDevice, Blocks, Buffer, Durability, Extent, Lba};
-use initiator::verbs::{LunSelection, ModeValues};
-use initiator::{Management, RemoteLun, Transfer, Unit, Url, cdb, open};
+use iscsi_client::verbs::{LunSelection, ModeValues};
+use iscsi_client::{Management, RemoteLun, Transfer, Unit, Url, cdb, open};
 use libfuzzer_sys::fuzz_target;
 use script::Script;
 
@@ -55,7 +55,7 @@ async fn use_lun(lun: Arc<RemoteLun>, what: u8) {
         task.await;
     }
     if what & 0x80 != 0 {
-        let _ = lun.target().manage(Management::LogicalUnitReset(initiator::Lun(0))).await;
+        let _ = lun.target().manage(Management::LogicalUnitReset(iscsi_client::Lun(0))).await;
     }
     // An error is as good an end as any.
     let _ = lun.refresh().await;

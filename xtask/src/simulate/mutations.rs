@@ -28,14 +28,14 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "copy-through-resets",
         what: "EXTENDED COPY is no task of its destination: what ends tasks there does not find it",
-        file: "crates/serve/unit/src/unit/access.rs",
+        file: "crates/serve/logical_unit/src/unit/access.rs",
         from: "self.others.get().map_or(&[], |others| others)",
         to: "self.others.get().map_or(&[], |others| &others[..0])",
     },
     Mutation {
         name: "told-when-built",
         what: "a nexus counts as told of lost writes when the answer is built, not when it is acknowledged",
-        file: "crates/serve/unit/src/unit/access.rs",
+        file: "crates/serve/logical_unit/src/unit/access.rs",
         from: "self.watch.reported_losses.set(losses);",
         to: "self.unit.note(|state| {
             let own = state.nexuses.iter_mut().filter(|nexus| Some(nexus.id) == self.nexus);
@@ -45,7 +45,7 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "flush-that-lies",
         what: "lost writes are told to the initiator alone whose flush found them out",
-        file: "crates/serve/unit/src/unit/losses.rs",
+        file: "crates/serve/logical_unit/src/unit/losses.rs",
         from: "is_untold.then_some(losses)",
         to: "(is_untold && losses == 0).then_some(losses)",
     },
@@ -66,7 +66,7 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "shared-compare-and-write",
         what: "COMPARE AND WRITE does not have its blocks alone",
-        file: "crates/serve/unit/src/command/atomic.rs",
+        file: "crates/serve/logical_unit/src/command/atomic.rs",
         from: "let _excluded = access.locks().exclude(extent).await;
         let (expected, written)",
         to: "let _excluded = access.locks().share(extent).await;
@@ -82,7 +82,7 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "write-beside-one-given-up",
         what: "blocks of a write that was given up are free for others while the device still has it",
-        file: "crates/serve/unit/src/unit/access.rs",
+        file: "crates/serve/logical_unit/src/unit/access.rs",
         from: "self.access.unit.volume().lock_until_quiesced(extent);",
         to: "let _ = extent;",
     },
@@ -124,7 +124,7 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "reservation-save",
         what: "a registration that is aborted while it is saved is on disk and not in memory",
-        file: "crates/serve/unit/src/persistent/command.rs",
+        file: "crates/serve/logical_unit/src/persistent/command.rs",
         from: "    unit.commit();\n    unit.volume().save_reservations",
         to: "    unit.volume().save_reservations",
     },
@@ -152,7 +152,7 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "abort-that-ends-nothing",
         what: "a command that is aborted runs on behind the answer",
-        file: "crates/serve/luns/src/work.rs",
+        file: "crates/serve/scsi_session/src/work.rs",
         from: "self.task.abort();",
         to: "drop(self.task);",
     },
@@ -184,7 +184,7 @@ const NBD_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "nbd-write-through-the-gate",
         what: "what the gate once permitted an NBD client stays permitted",
-        file: "crates/serve/server/src/requests.rs",
+        file: "crates/serve/front_end_core/src/requests.rs",
         from: "if known != generation {",
         to: "if known == u64::MAX {",
     },
@@ -198,7 +198,7 @@ const NBD_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "nbd-write-beside-one-given-up",
         what: "blocks of an NBD write that was given up are free for others while the device still has it",
-        file: "crates/serve/server/src/requests.rs",
+        file: "crates/serve/front_end_core/src/requests.rs",
         from: "self.requests.volume.lock_until_quiesced(extent);",
         to: "let _ = extent;",
     },
@@ -236,7 +236,7 @@ const OUR_NBD_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "nbd-loss-that-is-not-noted",
         what: "our NBD client has unflushed writes, and forgets that the server was restarted",
-        file: "crates/remote/channels/src/replay.rs",
+        file: "crates/remote/failover/src/replay.rs",
         from: "if self.ledger.borrow_mut().note_loss() {",
         to: "if self.ledger.borrow().has_unflushed() {",
     },

@@ -15,52 +15,52 @@ const ARROWS: &[(&str, &str)] = &[
     ("reactor", "block"),
     ("tls", "foreign reactor"),
     ("volume", "block"),
-    ("contents", "block"),
+    ("disk-contents", "block"),
     // Members are devices; no network, no file.
     ("raid", "block"),
     // Its logical unit is the SCSI face of a volume.
-    ("unit", "scsi block volume"),
+    ("logical-unit", "scsi block volume"),
     ("host", "block reactor"),
     // What front ends share knows none of them, and no protocol.
-    ("server", "block volume reactor"),
+    ("front-end-core", "block volume reactor"),
     // What front ends that carry SCSI share.
-    ("luns", "volume unit reactor server"),
+    ("scsi-session", "volume logical-unit reactor front-end-core"),
     // Neither host (the binary joins them) nor each other: a gateway is a target over a device that is a remote LUN.
-    ("target", "block volume unit iscsi reactor server luns"),
-    ("nbd-server", "block volume nbd reactor tls server"),
-    ("aoe-server", "block volume aoe reactor server"),
-    ("hyperscsi-server", "block volume unit hyperscsi reactor server luns"),
-    ("channels", "block reactor"),
+    ("iscsi-server", "block volume logical-unit iscsi reactor front-end-core scsi-session"),
+    ("nbd-server", "block volume nbd reactor tls front-end-core"),
+    ("aoe-server", "block volume aoe reactor front-end-core"),
+    ("hyperscsi-server", "block volume logical-unit hyperscsi reactor front-end-core scsi-session"),
+    ("failover", "block reactor"),
     // Volumes for how times are written; channels for LUNs by several sessions.
-    ("initiator", "scsi block volume channels iscsi reactor"),
-    ("nbd-client", "block volume channels nbd reactor tls"),
+    ("iscsi-client", "scsi block volume failover iscsi reactor"),
+    ("nbd-client", "block volume failover nbd reactor tls"),
     // The server is for its tests: both ends on one simulated Ethernet.
-    ("aoe-client", "block volume channels aoe reactor server aoe-server"),
+    ("aoe-client", "block volume failover aoe reactor front-end-core aoe-server"),
     // Its LUNs are the initiator's, over another protocol. Its tests serve one of memory.
-    ("hyperscsi-client", "block volume hyperscsi scsi unit reactor host initiator"),
+    ("hyperscsi-client", "block volume hyperscsi scsi logical-unit reactor host iscsi-client"),
     // It gives a session a thread and a world of its own, for programs that have another runtime.
-    ("threaded", "block reactor host initiator"),
+    ("blocking", "block reactor host iscsi-client"),
     // The one place where specifications meet a system and a network: `volume` knows neither.
     (
         "backends",
-        "block volume contents raid channels iscsi reactor host tls initiator nbd-client aoe-client \
+        "block volume disk-contents raid failover iscsi reactor host tls iscsi-client nbd-client aoe-client \
          hyperscsi-client",
     ),
     // On nothing: when to stop a run is decided by it, so the workloads stand on it; tables for terminals, too.
     ("stats", "foreign"),
-    // A server needs a world, and its volumes may be remote: what joins them is here, so that `server` and `target` know
+    // A server needs a world, and its volumes may be remote: what joins them is here, so that `front_end_core` and `iscsi_server` know
     // neither.
     (
-        "manage",
-        "block volume contents unit foreign iscsi nbd aoe hyperscsi reactor host tls server luns target \
+        "daemon",
+        "block volume disk-contents logical-unit foreign iscsi nbd aoe hyperscsi reactor host tls front-end-core scsi-session iscsi-server \
          nbd-server aoe-server hyperscsi-server backends stats",
     ),
     // It offloads to a target that has both ends, and makes files with holes.
-    ("copy", "block volume contents reactor host initiator backends"),
+    ("copy", "block volume disk-contents reactor host iscsi-client backends"),
     // `host` is for its tests: what it mounts is behind FUSE. Volumes for what is attached by a specification.
-    ("attach", "block volume reactor host initiator backends"),
+    ("attach", "block volume reactor host iscsi-client backends"),
     // What commands of the program and `environment` both print of targets and LUNs.
-    ("inspect", "block volume iscsi reactor initiator nbd-client backends stats"),
+    ("inspect", "block volume iscsi reactor iscsi-client nbd-client backends stats"),
     ("published", ""),
     // Blocks for what a disk is.
     ("model", "block stats published"),
@@ -69,10 +69,10 @@ const ARROWS: &[(&str, &str)] = &[
     // Orders and news have plans and records in them; `host` is for its tests.
     ("agent", "reactor host bench"),
     // Of this machine and of any storage that can be named.
-    ("environment", "block volume iscsi reactor host initiator backends inspect stats model bench"),
+    ("environment", "block volume iscsi reactor host iscsi-client backends inspect stats model bench"),
     (
         "diagnose",
-        "block contents iscsi reactor host initiator nbd-client backends stats model bench environment",
+        "block disk-contents iscsi reactor host iscsi-client nbd-client backends stats model bench environment",
     ),
     // Volumes for how sizes are written.
     ("report", "volume stats published model bench diagnose"),
@@ -80,22 +80,25 @@ const ARROWS: &[(&str, &str)] = &[
     // It opens storage and makes threads, which `bench` does not. Clients may work on a host of a lab. Reports
     // lie in the folder of a record.
     (
-        "conduct",
-        "block volume contents reactor host initiator backends stats published bench environment agent report lab",
+        "bench-runner",
+        "block volume disk-contents reactor host iscsi-client backends stats published bench environment agent report lab",
     ),
     // The only measurement that brings its own target: nothing of it leaves the process.
     (
         "wan",
-        "block volume unit iscsi hyperscsi reactor host server target nbd-server hyperscsi-server initiator backends \
-         model bench environment lab conduct",
+        "block volume logical-unit iscsi hyperscsi reactor host front-end-core iscsi-server nbd-server hyperscsi-server iscsi-client backends \
+         model bench environment lab bench-runner",
     ),
     (
         "linerate",
-        "block volume contents unit iscsi aoe hyperscsi reactor host server target manage initiator threaded backends \
-         inspect copy attach stats published model bench agent environment diagnose report lab conduct wan",
+        "block volume disk-contents logical-unit iscsi aoe hyperscsi reactor host front-end-core iscsi-server daemon iscsi-client blocking backends \
+         inspect copy attach stats published model bench agent environment diagnose report lab bench-runner wan",
     ),
     // A whole world: never shipped.
-    ("sim", "block volume scsi unit iscsi reactor host server target nbd-server nbd-client initiator"),
+    (
+        "sim",
+        "block volume scsi logical-unit iscsi reactor host front-end-core iscsi-server nbd-server nbd-client iscsi-client",
+    ),
     // It builds the paths of the diagnosis' matrix, reads what a diagnosis prints, and times a digest by itself.
     ("xtask", "lab stats model published bench diagnose iscsi"),
 ];
@@ -148,7 +151,7 @@ mod tests {
 
     #[test]
     fn scsi_may_know_blocks() {
-        assert_eq!(faults(&importing("linerate-unit", "linerate-block")), []);
+        assert_eq!(faults(&importing("linerate-logical-unit", "linerate-block")), []);
     }
 
     #[test]

@@ -75,9 +75,9 @@ const IMPURE: &[&str] = &[
 const PURE: &[&str] = &[
     "crates/storage/block/src/",
     "crates/storage/volume/src/",
-    "crates/storage/contents/src/",
+    "crates/storage/disk_contents/src/",
     "crates/storage/raid/src/",
-    "crates/serve/unit/src/",
+    "crates/serve/logical_unit/src/",
     "crates/wire/iscsi/src/",
     "crates/wire/aoe/src/",
     "crates/wire/foreign/src/",
@@ -191,21 +191,24 @@ mod tests {
     #[test]
     fn pure_code_never_asks_the_time_but_its_tests_may() {
         let text = "//! A file.\nfn f() { Instant::now(); }\n#[cfg(test)]\nmod tests { fn g() { Instant::now(); } }\n";
-        assert_eq!(faults_of("crates/serve/unit/src/f.rs", text).len(), 1);
+        assert_eq!(faults_of("crates/serve/logical_unit/src/f.rs", text).len(), 1);
         assert!(faults_of("crates/runtime/host/src/f.rs", text).is_empty());
     }
 
     #[test]
     fn a_comment_may_name_anything() {
-        assert!(faults_of("crates/serve/unit/src/f.rs", "//! Not std::net.\n// never todo!()\n").is_empty());
+        assert!(
+            faults_of("crates/serve/logical_unit/src/f.rs", "//! Not std::net.\n// never todo!()\n")
+                .is_empty()
+        );
     }
 
     #[test]
     fn a_file_says_what_it_is_for() {
-        assert_eq!(faults_of("crates/serve/unit/src/f.rs", "fn f() {}\n").len(), 1);
-        assert_eq!(faults_of("crates/serve/unit/src/utils.rs", "//! Things.\n").len(), 1);
+        assert_eq!(faults_of("crates/serve/logical_unit/src/f.rs", "fn f() {}\n").len(), 1);
+        assert_eq!(faults_of("crates/serve/logical_unit/src/utils.rs", "//! Things.\n").len(), 1);
         assert_eq!(
-            faults_of("crates/serve/unit/src/f.rs", "//! As `reference/scsi.md`, 1, says.\n").len(),
+            faults_of("crates/serve/logical_unit/src/f.rs", "//! As `reference/scsi.md`, 1, says.\n").len(),
             1
         );
     }

@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::output::{say, say_json_list};
 use crate::remote;
 use crate::spec::Bytes;
-use manage::state;
+use daemon::state;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AttachArguments {

@@ -16,7 +16,7 @@ use crate::progress::ProgressKind;
 use crate::spec::Bytes;
 use crate::terminal;
 use bench::Extent;
-use conduct::prepare::{Plan, Terms, Wanted, plans};
+use bench_runner::prepare::{Plan, Terms, Wanted, plans};
 use model::LinkRate;
 
 #[derive(clap::Args, Debug)]
@@ -185,13 +185,13 @@ impl BenchArguments {
                            than --seconds and --repeats";
                 Failure::refused(why)
             })?;
-            conduct::suites::suite(name).map(|suite| shorter.made_of(suite))
+            bench_runner::suites::suite(name).map(|suite| shorter.made_of(suite))
         };
         if let Some(path) = &self.job {
             let why = "a job file says what its workloads are: leave out --job, or the options of a workload other than \
                        --seconds";
             let shorter = workload.shorter().ok_or_else(|| Failure::refused(why))?;
-            let (name, jobs) = conduct::suites::jobs(path, &self.job_ignore)?;
+            let (name, jobs) = bench_runner::suites::jobs(path, &self.job_ignore)?;
             let folder = self.out().map(Folder::create).transpose()?;
             return Ok(vec![Plan::New(Wanted::Jobs(name, jobs, shorter), folder)]);
         }

@@ -1,7 +1,7 @@
 //! `linerate bench`: measures storage of any kind, and keeps what was measured.
 //!
 //! ```text
-//!   arguments ── plans, terms ──► conduct::prepare ──► conduct::conductor ──► crew (clients here, or agents)
+//!   arguments ── plans, terms ──► bench_runner::prepare ──► bench_runner::conductor ──► crew (clients here, or agents)
 //!                                                         │  ▲
 //!                                  result.json ── keeper ◄┘  └── samples: stop, view
 //! ```
@@ -14,17 +14,17 @@ mod options;
 mod shown;
 mod view;
 
-pub(crate) use conduct::{agents, crew, folder, keeper, reports, shorter, suites, timestamp};
+pub(crate) use bench_runner::{agents, crew, folder, keeper, reports, shorter, suites, timestamp};
 
 use std::process::ExitCode;
 
 pub(crate) use arguments::{BenchArguments, LabOptions};
 use bench::record::Record;
-use conduct::conductor::conduct;
-use conduct::prepare::{Hands, Prepared};
-use conduct::progress::Form;
-use conduct::silence::awaited;
-use conduct::verdict::{again, verdict};
+use bench_runner::conductor::conduct;
+use bench_runner::prepare::{Hands, Prepared};
+use bench_runner::progress::Form;
+use bench_runner::silence::awaited;
+use bench_runner::verdict::{again, verdict};
 use crew::{Crew, LocalCrew};
 use folder::Folder;
 pub(crate) use folder::read_result;
@@ -40,7 +40,7 @@ use crate::location::Location;
 use crate::output::say;
 use crate::progress::{self, ProgressKind};
 use crate::{remote, report, wan};
-use conduct::serving::Serving;
+use bench_runner::serving::Serving;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {

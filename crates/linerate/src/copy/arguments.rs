@@ -8,7 +8,7 @@ use copy::{JournalPlace, Options};
 use crate::progress::ProgressKind;
 use crate::spec::{Bytes, Time};
 use crate::terminal;
-use manage::state;
+use daemon::state;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CopyArguments {

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 pub(crate) use arguments::DiagnoseArguments;
 use diagnose::diagnose;
 use diagnose::measure::{Options, Subject, confirm, evidence};
-use initiator::Url;
+use iscsi_client::Url;
 pub(crate) use progress::Progress;
 
 use crate::bench::folder::Folder;

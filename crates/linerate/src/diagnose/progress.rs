@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use conduct::progress::{Form, Moment};
+use bench_runner::progress::{Form, Moment};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::progress::{self, ProgressKind};

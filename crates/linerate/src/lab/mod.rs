@@ -10,8 +10,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use bench_runner::site::failed;
 use clap::Args;
-use conduct::site::failed;
 use lab::{Background, Lab, Plan};
 
 use crate::failure::Failure;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bench::raw::Direction;
 use bench::raw::iscsi::{self, Asked, Figures, Load};
-use initiator::Url;
+use iscsi_client::Url;
 
 use super::Poll;
 use crate::failure::Failure;

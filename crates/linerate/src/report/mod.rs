@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use ::report::Report;
+use bench_runner::folder::{self, Folder};
+use bench_runner::reports::{of_folder, together, write, write_together};
 use clap::{Args, ValueEnum};
-use conduct::folder::{self, Folder};
-use conduct::reports::{of_folder, together, write, write_together};
 use published::Curve;
 
 use crate::bench::width;

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use block::{Buffer, Extent};
-use initiator::Unit;
-use initiator::verbs::{Compared, WriteSame};
+use iscsi_client::Unit;
+use iscsi_client::verbs::{Compared, WriteSame};
 
 use super::unit::UnitArguments;
 use crate::failure::{Failure, Kind};

@@ -11,9 +11,9 @@ mod sanitize;
 mod unit;
 
 use clap::Subcommand;
-use initiator::verbs::{PersistentReserve, StartStop};
-use initiator::{Lun, Management, TaskManagementResult, Unit};
 use inspect::commands;
+use iscsi_client::verbs::{PersistentReserve, StartStop};
+use iscsi_client::{Lun, Management, TaskManagementResult, Unit};
 
 use self::blocks::{CompareArguments, ExtentArguments, StatusArguments, VpdArguments, WriteSameArguments};
 use self::modes::ModesArguments;

@@ -1,8 +1,8 @@
 //! MODE SENSE and MODE SELECT: how a unit is set, field by field.
 
-use initiator::Unit;
-use initiator::verbs::{ModeFieldError, ModeValues};
 use inspect::commands;
+use iscsi_client::Unit;
+use iscsi_client::verbs::{ModeFieldError, ModeValues};
 
 use super::unit::UnitArguments;
 use crate::failure::Failure;

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use block::Buffer;
-use initiator::{CommandResult, Transfer, only_asks, status, status_words};
 use inspect::commands::settle;
 use inspect::pages::dump;
+use iscsi_client::{CommandResult, Transfer, only_asks, status, status_words};
 
 use super::blocks::{buffer, read};
 use super::unit::UnitArguments;

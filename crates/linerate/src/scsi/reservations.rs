@@ -5,9 +5,9 @@
 
 use std::sync::LazyLock;
 
-use initiator::Unit;
-use initiator::verbs::{PersistentReserve, ReservationType};
 use inspect::reservations;
+use iscsi_client::Unit;
+use iscsi_client::verbs::{PersistentReserve, ReservationType};
 
 use super::unit::UnitArguments;
 use crate::completions::Offering;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use initiator::Unit;
-use initiator::verbs::{Sanitize, SanitizeManner};
 use inspect::commands::settle;
+use iscsi_client::Unit;
+use iscsi_client::verbs::{Sanitize, SanitizeManner};
 
 use super::unit::UnitArguments;
 use crate::failure::Failure;
@@ -92,8 +92,9 @@ impl SanitizeArguments {
 
 async fn what_is_there(unit: &Unit) -> Result<String, Failure> {
     let disk = remote::disk(unit).await?;
-    let found =
-        contents::contents(&disk).await.map_err(|error| Failure::device("cannot look at the LUN", error))?;
+    let found = disk_contents::contents(&disk)
+        .await
+        .map_err(|error| Failure::device("cannot look at the LUN", error))?;
     Ok(found.map_or_else(|| "everything on the LUN".to_owned(), |found| found.to_string()))
 }
 

@@ -1,8 +1,8 @@
 //! The logical unit that a verb is for.
 
 use backends::hyperscsi;
-use initiator::{Settings, Unit};
 use inspect::Answer;
+use iscsi_client::{Settings, Unit};
 
 use crate::failure::Failure;
 use crate::output::{say, say_json};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use manage::{Desired, Gather, Listen, NamedSpec, Poll};
+use daemon::{Desired, Gather, Listen, NamedSpec, Poll};
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ServeArguments {
@@ -74,7 +74,7 @@ impl ServeArguments {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use manage::Config;
+    use daemon::Config;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use manage::{Live, ReloadOptions};
+use daemon::{Live, ReloadOptions};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -18,7 +18,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const LIMIT: Duration = Duration::from_millis(9500);
 /// A volume that could not be flushed has been recorded by then, with a margin for a busy machine.
 const _: () = assert!(
-    GRACE.as_millis() + manage::AFTER_GRACE.as_millis() + 500 <= LIMIT.as_millis(),
+    GRACE.as_millis() + daemon::AFTER_GRACE.as_millis() + 500 <= LIMIT.as_millis(),
     "the process would end before a loss is recorded"
 );
 

@@ -7,8 +7,8 @@ use std::env;
 use std::process;
 use std::sync::Arc;
 
-use manage::config::Log;
-use manage::{Checked, Config, Live, Supervisor, announce, summary};
+use daemon::config::Log;
+use daemon::{Checked, Config, Live, Supervisor, announce, summary};
 
 pub(crate) use arguments::ServeArguments;
 
@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
         return check(&config, log);
     }
     crate::log::begin(log, &config.log)?;
-    let mut server = manage::start(desired, config)?;
+    let mut server = daemon::start(desired, config)?;
     let announcement =
         if arguments.quiet { announce::READY.to_owned() } else { server.live().announcement() };
     end::on_signals(Arc::clone(server.live()))?;
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
 /// Says what would be served, or all that is wrong.
 fn check(config: &Config, log: &Log) -> Result<(), Failure> {
     let not_logged = crate::log::begin(log, &config.log).err();
-    let Checked { mut mistakes, notes } = manage::check(config);
+    let Checked { mut mistakes, notes } = daemon::check(config);
     mistakes.extend(not_logged.map(|failure| failure.to_string()));
     notes.iter().for_each(|note| remark(format_args!("note: {note}")));
     match mistakes.is_empty() {

@@ -4,9 +4,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 
 use block::{BlockDevice, Buffer, Durability, Extent};
-use manage::control::{Change, Event, Reply, Request, subscribe};
-use manage::front_ends::{FrontEnds, iscsi};
-use manage::{Desired, Started};
+use daemon::control::{Change, Event, Reply, Request, subscribe};
+use daemon::front_ends::{FrontEnds, iscsi};
+use daemon::{Desired, Started};
 
 use crate::front_end::ECHO;
 use crate::section::KIND;
@@ -36,7 +36,7 @@ impl Configured {
             ..Desired::default()
         };
         let config = desired.safe_config().unwrap_or_else(|error| panic!("{error}"));
-        let mut server = manage::start(desired, config).unwrap_or_else(|error| panic!("{error}"));
+        let mut server = daemon::start(desired, config).unwrap_or_else(|error| panic!("{error}"));
         server.open().expect("a control socket");
         Configured { folder, file, server }
     }

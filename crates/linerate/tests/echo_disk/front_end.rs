@@ -20,12 +20,12 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use block::{Buffer, Durability, Extent};
-use reactor::{InSlice, OutSlice, Sender, Stream};
-use server::{
+use front_end_core::{
     AbortOrder, Accepted, AddressBlock, ConnectionPermit, CoreFrontEnd, CoreHandle, CoreStatistics,
     CoreTally, FrontEnd, HostNames, Operation, Portal, Requests, SessionCounts, SessionInfo, SlowHolder,
     Span, Traffic, Unserved,
 };
+use reactor::{InSlice, OutSlice, Sender, Stream};
 use volume::{AttachmentId, Denied, HostPath, HostPort, RequestKind, ServicePort, Volume};
 
 /// What its portals are marked with.

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use block::{BlockDevice, Buffer, Durability, Extent, Fault, FaultControl};
 use front_end::{ECHO, EchoDisk};
+use front_end_core::{Config, Limits, ListenAddress, Portal, Server};
 use host::{Epoll, EpollOptions, RamDevice, RamOptions, ReactorClock};
-use initiator::verbs::{PersistentReserve, ReservationType};
-use initiator::{Management, RemoteLun, TaskManagementResult};
-use server::{Config, Limits, ListenAddress, Portal, Server};
-use target::{Export, ISCSI, Iscsi, Target};
-use unit::{Identity, LogicalUnit, LogicalUnitOptions};
+use iscsi_client::verbs::{PersistentReserve, ReservationType};
+use iscsi_client::{Management, RemoteLun, TaskManagementResult};
+use iscsi_server::{Export, ISCSI, Iscsi, Target};
+use logical_unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use volume::{NamedVolumes, Volume, VolumeOptions};
 
 const NAME: &str = "iqn.2026-01.io.linerate:both";
@@ -46,10 +46,10 @@ impl Both {
         let unit = LogicalUnit::new(Arc::clone(&volume), options).expect("nothing was saved");
         let deadline = Duration::from_secs(3600);
         let export = Export { lun: 0, volume: "disk".to_owned(), unit, initiators: None, deadline };
-        let iscsi = target::Config {
+        let iscsi = iscsi_server::Config {
             targets: vec![Arc::new(Target::open(NAME, vec![export]))],
             discovery_authentication: None,
-            limits: target::Limits::default(),
+            limits: iscsi_server::Limits::default(),
             random,
         };
         let portals = vec![portal(ISCSI), portal(ECHO)];
@@ -64,7 +64,7 @@ impl Both {
             vec![Iscsi::new(iscsi, 2), EchoDisk::new(vec!["disk".to_owned(), "another".to_owned()])],
         );
         let (report, bound) = mpsc::channel();
-        let run = |core: server::Core| {
+        let run = |core: front_end_core::Core| {
             let report = report.clone();
             thread::spawn(move || {
                 let world = Epoll::shared(EpollOptions::default()).expect("a world");
@@ -155,9 +155,9 @@ impl Echo {
 
 /// Does something with the volume as an iSCSI initiator.
 fn by_iscsi<T>(url: &str, what: impl AsyncFnOnce(RemoteLun) -> T) -> T {
-    let url = initiator::Url::parse(url).expect("a URL");
+    let url = iscsi_client::Url::parse(url).expect("a URL");
     let world = Epoll::shared(EpollOptions::default()).expect("a world");
-    reactor::block_on(world, async { what(initiator::open(&url, random).await.expect("a login")).await })
+    reactor::block_on(world, async { what(iscsi_client::open(&url, random).await.expect("a login")).await })
 }
 
 const BLOCK: usize = 512;
@@ -194,7 +194,7 @@ fn a_reset_and_a_fence_reach_both() {
         while both.faults.counts().hanging == 0 {
             reactor::sleep(Duration::from_millis(1)).await;
         }
-        let reset = lun.target().manage(Management::LogicalUnitReset(initiator::Lun(0))).await;
+        let reset = lun.target().manage(Management::LogicalUnitReset(iscsi_client::Lun(0))).await;
         assert_eq!(reset, Ok(TaskManagementResult::FunctionComplete));
         lun.close().await;
     });

@@ -7,10 +7,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use manage::config::{Addition, Config, Section, Tables, Unfit, VolumeName, not_editable, text_of};
-use manage::control;
-use manage::front_ends::{Configured, Document, Kind, Running, Serving, listen_address, portal_changes};
-use server::{ListenAddress, Portal, RunningCore, Server, Traffic};
+use daemon::config::{Addition, Config, Section, Tables, Unfit, VolumeName, not_editable, text_of};
+use daemon::control;
+use daemon::front_ends::{Configured, Document, Kind, Running, Serving, listen_address, portal_changes};
+use front_end_core::{ListenAddress, Portal, RunningCore, Server, Traffic};
 use toml_edit::{Item, Table, TableLike};
 
 use crate::front_end::{CoreEchoes, ECHO, EchoDisk};

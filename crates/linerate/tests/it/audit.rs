@@ -15,7 +15,7 @@ const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
 const TEXT: &str = r#"
 [log]
-filter = "warn,audit=info,manage=info"
+filter = "warn,audit=info,daemon=info"
 [[portal]]
 listen = "127.0.0.1:{port}"
 [volume.disk]
@@ -107,10 +107,10 @@ fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
     server.stop();
     let log = server.log();
     for part in [
-        "INFO manage::start: started version=",
+        "INFO daemon::start: started version=",
         "serves: target iqn.2026-01.io.linerate:disk",
-        "INFO manage::live: ending",
-        "INFO manage::start: ended",
+        "INFO daemon::live: ending",
+        "INFO daemon::start: ended",
     ] {
         assert!(log.contains(part), "no {part} in {log}");
     }
@@ -124,7 +124,7 @@ fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
 fn a_filter_that_names_nothing_is_refused_with_what_there_is() {
     for (filter, says) in [
         ("warn,audti=info", "nothing is logged as `audti`; did you mean `audit`?"),
-        ("target::nowhere=debug", "known are `target::admission`"),
+        ("iscsi_server::nowhere=debug", "known are `iscsi_server::admission`"),
         ("loudly", "`audit`"),
     ] {
         let ended = run(LINERATE, &["--log", filter, "serve", "--check"]);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use initiator::{RemoteLun, Transfer, cdb};
+use iscsi_client::{RemoteLun, Transfer, cdb};
 
 use crate::remote::{GOOD, RESERVATION_CONFLICT, attached, in_a_world, read, reserve_in, reserve_out, write};
 use crate::server::Server;

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use block::{BlockDevice, Buffer, Durability, Extent};
-use initiator::RemoteLun;
+use iscsi_client::RemoteLun;
 
 use crate::program::{installed, run, run_command, write_patterned_file};
 use crate::remote::{attached, in_a_world};

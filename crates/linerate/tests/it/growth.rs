@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use block::{BlockDevice, Blocks, Buffer, Durability, Extent};
-use initiator::{RemoteLun, Transfer, cdb};
+use iscsi_client::{RemoteLun, Transfer, cdb};
 
 use crate::program::PATIENCE;
 use crate::remote::{attached, in_a_world};

@@ -31,7 +31,7 @@ const TASK_ABORTED: u8 = 0x40;
 
 const TEXT: &str = r#"
 [log]
-filter = "warn,audit=info,manage=info"
+filter = "warn,audit=info,daemon=info"
 [[portal]]
 listen = "127.0.0.1:{port}"
 [volume.disk]

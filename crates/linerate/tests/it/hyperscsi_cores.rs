@@ -20,7 +20,7 @@ const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const TEXT: &str = r#"
 reactors = 3
 [log]
-filter = "warn,audit=info,manage=info"
+filter = "warn,audit=info,daemon=info"
 [[portal]]
 listen = "127.0.0.1:{port}"
 [volume.disk]

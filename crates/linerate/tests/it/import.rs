@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use manage::Config;
+use daemon::Config;
 use tempfile::TempDir;
 
 use crate::program::{installed, run, run_command};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
-use initiator::{Lun, Management, RemoteLun, TaskManagementResult};
+use iscsi_client::{Lun, Management, RemoteLun, TaskManagementResult};
 
 use crate::attach::{Attached, possible};
 use crate::copy::MIB;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use block::Buffer;
 use host::{Epoll, EpollOptions};
-use initiator::{Transfer, Url, cdb};
+use iscsi_client::{Transfer, Url, cdb};
 
 use crate::exposition::Exposition;
 use crate::program::{PATIENCE, installed, run, until};
@@ -331,7 +331,7 @@ fn names_of_initiators_make_a_bounded_number_of_series() {
         let url = Url::parse(&url).unwrap_or_else(|error| panic!("{url}: {error}"));
         let world = Epoll::shared(EpollOptions::default()).expect("an epoll instance");
         reactor::block_on(world, async {
-            initiator::open(&url, random).await.expect("a login").close().await
+            iscsi_client::open(&url, random).await.expect("a login").close().await
         });
     };
     (0..256).for_each(login);
@@ -489,7 +489,7 @@ fn the_dashboard_asks_for_what_there_is() {
         "process_threads",
         "process_start_time_seconds",
     ];
-    for family in manage::metrics::FAMILIES {
+    for family in daemon::metrics::FAMILIES {
         assert!(
             shown.contains(family.name) || elsewhere.contains(&family.name),
             "{} is not shown",
@@ -509,11 +509,11 @@ fn asked_for(query: &str) -> Vec<&'static str> {
     for name in names {
         let family = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| {
             let base = name.strip_suffix(suffix)?;
-            manage::metrics::FAMILIES
+            daemon::metrics::FAMILIES
                 .iter()
-                .find(|family| family.name == base && family.kind == manage::metrics::Kind::Histogram)
+                .find(|family| family.name == base && family.kind == daemon::metrics::Kind::Histogram)
         });
-        let family = family.or_else(|| manage::metrics::FAMILIES.iter().find(|family| family.name == name));
+        let family = family.or_else(|| daemon::metrics::FAMILIES.iter().find(|family| family.name == name));
         let family = family.unwrap_or_else(|| panic!("there is no {name}: {query}"));
         labels.extend(family.labels);
         shown.push(family.name);

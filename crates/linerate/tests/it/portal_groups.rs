@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
-use initiator::RemoteLun;
-use initiator::verbs::{PersistentReserve, ReservationType, VerbError};
+use iscsi_client::RemoteLun;
+use iscsi_client::verbs::{PersistentReserve, ReservationType, VerbError};
 
 use crate::copy::linerate;
 use crate::program::PATIENCE;

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use block::{BlockDevice, Blocks, Buffer, Durability, Extent};
-use initiator::verbs::Compared;
+use iscsi_client::verbs::Compared;
 
 use crate::ceph::Ceph;
 use crate::program::{installed, run, run_command, until, write_patterned_file};

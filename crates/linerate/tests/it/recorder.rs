@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use initiator::{FlightRecorder, Settings};
+use iscsi_client::{FlightRecorder, Settings};
 use tempfile::NamedTempFile;
 
 use crate::capture::{faults, tell};
@@ -36,7 +36,7 @@ pub(crate) fn look_at_all() {
     let kept = KEPT.take();
     if !kept.is_empty() {
         let file = NamedTempFile::new().expect("a temporary file");
-        std::fs::write(file.path(), initiator::pcapng(&kept)).expect("a temporary file");
+        std::fs::write(file.path(), iscsi_client::pcapng(&kept)).expect("a temporary file");
         look_at(file.path());
     }
 }

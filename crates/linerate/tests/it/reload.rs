@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use block::{BlockDevice, Blocks, Buffer};
-use initiator::verbs::LunSelection;
-use initiator::{RemoteLun, Transfer, cdb};
+use iscsi_client::verbs::LunSelection;
+use iscsi_client::{RemoteLun, Transfer, cdb};
 
 use crate::program::{Ended, installed, run, until};
 use crate::remote::{attached, in_a_world};

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use block::Buffer;
 use host::{Epoll, EpollOptions};
-use initiator::{CommandError, CommandResult, RemoteLun, Transfer, Url, cdb};
+use iscsi_client::{CommandError, CommandResult, RemoteLun, Transfer, Url, cdb};
 
 use crate::recorder;
 
@@ -24,7 +24,7 @@ pub(crate) fn in_a_world<T>(what: impl Future<Output = T>) -> T {
 pub(crate) async fn attached(url: &str) -> RemoteLun {
     let url = Url::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
     recorder::keep(&url.settings);
-    initiator::open(&url, random).await.unwrap_or_else(|error| panic!("login: {error}"))
+    iscsi_client::open(&url, random).await.unwrap_or_else(|error| panic!("login: {error}"))
 }
 
 pub(crate) fn random(bytes: &mut [u8]) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use block::{BlockDevice as _, Blocks};
-use initiator::{RemoteLun, Transfer, cdb};
+use iscsi_client::{RemoteLun, Transfer, cdb};
 
 use crate::program::{Ended, end_of, installed, run};
 use crate::remote::{attached, in_a_world};

@@ -60,12 +60,13 @@ fn storage_that_fails_is_an_error_by_the_volumes_name_and_its_end_is_told() {
         let write = peer.begin(0, &write_10(lba, BLOCK, false), Moves::Out(vec![1; BLOCK]));
         assert!(!peer.answer(write).is_good());
     }
-    let begin = "ERROR server::storage: storage fails volume=\"orders\" cause=\"the device is not ready\"";
+    let begin =
+        "ERROR front_end_core::storage: storage fails volume=\"orders\" cause=\"the device is not ready\"";
     assert_eq!(wait_for_lines(&server, 1), [begin]);
     fault(&server, "pass");
     peer.write(0, &[1; BLOCK]);
     let lines = wait_for_lines(&server, 2);
-    let end = " WARN server::storage: storage works again volume=\"orders\" cause=\"the device is not ready\" \
+    let end = " WARN front_end_core::storage: storage works again volume=\"orders\" cause=\"the device is not ready\" \
         failed_requests=20";
     assert_eq!((lines.len(), without_seconds(&lines[1])), (2, end.trim()), "one line each: {lines:?}");
 }
@@ -80,7 +81,7 @@ fn the_same_is_told_in_json() {
     let lines = || {
         let log = server.log();
         let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        lines.filter(|line| line["target"] == "server::storage").collect::<Vec<_>>()
+        lines.filter(|line| line["target"] == "front_end_core::storage").collect::<Vec<_>>()
     };
     until("a line about storage", || lines().len() == 1);
     fault(&server, "pass");
@@ -102,12 +103,14 @@ fn storage_that_hangs_is_an_error_by_the_volumes_name_and_its_end_is_told() {
     let write = peer.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![1; BLOCK]));
     assert!(!peer.answer(write).is_good());
     let lines = wait_for_lines(&server, 1);
-    let begin =
-        "ERROR server::storage: storage fails volume=\"orders\" cause=\"the device does not answer for ";
+    let begin = "ERROR front_end_core::storage: storage fails volume=\"orders\" cause=\"the device does not answer for ";
     assert!(lines[0].starts_with(begin) && lines[0].ends_with(" s\""), "{lines:?}");
     fault(&server, "pass");
     let lines = wait_for_lines(&server, 2);
-    assert!(lines[1].starts_with("WARN server::storage: storage works again volume=\"orders\""), "{lines:?}");
+    assert!(
+        lines[1].starts_with("WARN front_end_core::storage: storage works again volume=\"orders\""),
+        "{lines:?}"
+    );
     assert!(without_seconds(&lines[1]).ends_with("failed_requests=1"), "{lines:?}");
 }
 
@@ -145,12 +148,15 @@ fn a_full_file_system_is_told_in_the_operating_systems_words() {
     let write = peer.begin(0, &write_10(0, data.len(), false), Moves::Out(data.clone()));
     assert_eq!(peer.answer(write).sense_key(), 7, "DATA PROTECT: no space");
     let lines = wait_for_lines(server, 1);
-    let begin = "ERROR server::storage: storage fails volume=\"orders\" cause=\"no space left for the device's data: \
+    let begin = "ERROR front_end_core::storage: storage fails volume=\"orders\" cause=\"no space left for the device's data: \
         No space left on device (os error 28)\"";
     assert_eq!(lines, [begin]);
     File::create(&other).expect("emptied");
     peer.write(0, &data);
     let lines = wait_for_lines(server, 2);
-    assert!(lines[1].starts_with("WARN server::storage: storage works again volume=\"orders\""), "{lines:?}");
+    assert!(
+        lines[1].starts_with("WARN front_end_core::storage: storage works again volume=\"orders\""),
+        "{lines:?}"
+    );
     assert!(without_seconds(&lines[1]).ends_with("failed_requests=1"), "{lines:?}");
 }

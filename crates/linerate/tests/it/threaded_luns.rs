@@ -4,8 +4,8 @@ use std::future::Future;
 use std::io::{ErrorKind, SeekFrom};
 
 use block::{Buffer, DeviceError, Extent};
-use initiator::Url;
-use threaded::{Ended, Lun, TokioLun};
+use blocking::{Ended, Lun, TokioLun};
+use iscsi_client::Url;
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 
 use crate::program::until;

@@ -1,11 +1,11 @@
 //! Our server's logical units in the words of our initiator: both halves must mean the same by every field.
 
 use block::{BlockDevice, Buffer, Durability, Extent};
-use initiator::verbs::{
+use iscsi_client::verbs::{
     AccessState, CommandSupport, Compared, LbaStatus, LunAddress, LunSelection, ModeFieldError, ModeValues,
     PersistentReserve, ReservationType, Sanitize, SanitizeManner, TransportId, WriteSame, extended_copy,
 };
-use initiator::{Management, RemoteLun, TaskManagementResult, Unit};
+use iscsi_client::{Management, RemoteLun, TaskManagementResult, Unit};
 
 use crate::remote::{attached, in_a_world};
 use crate::server::Server;

@@ -24,7 +24,7 @@ pub mod system;
 
 use bench::record::{Fact, Facts, Group, Limit};
 use block::BlockDevice;
-use initiator::Unit;
+use iscsi_client::Unit;
 
 use backends::location::Location;
 use system::System;

@@ -2,7 +2,7 @@
 //! measurement.
 
 use host::interfaces;
-use initiator::ConnectionStatistics;
+use iscsi_client::ConnectionStatistics;
 use serde::{Deserialize, Serialize};
 
 use super::network::{LOOPBACK, interface, net};

@@ -14,8 +14,8 @@ pub(super) fn facts(offers: &Offers, got: &Parameters) -> Vec<Fact> {
 
 #[cfg(test)]
 mod tests {
-    use initiator::Settings;
     use iscsi::negotiate::SessionType;
+    use iscsi_client::Settings;
 
     use super::*;
 

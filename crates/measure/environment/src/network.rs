@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bench::record::{Fact, Group};
 use host::interfaces;
-use initiator::ConnectionStatistics;
+use iscsi_client::ConnectionStatistics;
 use model::link::Link;
 use reactor::PathInfo;
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bench::record::ServerCpu;
 use host::cputime::{self, Threads};
-use initiator::RemoteTarget;
+use iscsi_client::RemoteTarget;
 
 use super::system::System;
 use stats::printable;

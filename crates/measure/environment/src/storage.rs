@@ -5,8 +5,8 @@ use std::path::Path;
 
 use bench::record::{Fact, Group};
 use block::BlockDevice;
-use initiator::Unit;
 use inspect::disk::Disk;
+use iscsi_client::Unit;
 
 use super::fact;
 use super::system::System;

@@ -8,8 +8,8 @@ use super::ground::{self, TestBed};
 use super::tcp::TcpFlow;
 use backends::Failure;
 use backends::recorders;
-use conduct::crew::{CellOutcome, Crew, LocalCrew, Progress, Purged};
-use conduct::ways::Source;
+use bench_runner::crew::{CellOutcome, Crew, LocalCrew, Progress, Purged};
+use bench_runner::ways::Source;
 
 /// The test bed, and the clients on it.
 pub struct WanCrew {

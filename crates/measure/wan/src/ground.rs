@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use bench::plan::Setting;
 use host::EpollOptions;
-use initiator::Url;
+use iscsi_client::Url;
+use iscsi_server::Limits;
 use lab::{Conditions, Counts, Direction, HostPlan, Lab, Plan};
+use logical_unit::LogicalUnit;
 use reactor::StreamOptions;
-use target::Limits;
-use unit::LogicalUnit;
 
 use super::peer::Peer;
 use crate::own_target::{self, OwnTarget, OwnTargetOptions};
 use backends::Failure;
-use conduct::site::{self, Site};
+use bench_runner::site::{self, Site};
 
 /// Larger than what is under way in any cell, smaller than the memory of most machines.
 pub(crate) const VOLUME_BYTES: u64 = 256 << 20;

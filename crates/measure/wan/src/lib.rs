@@ -6,7 +6,7 @@
 //!                                                                      └─► tcp: plain TCP
 //! ```
 //!
-//! A [`conduct::crew::Crew`] whose cells specify the conditions of the path by their setting. Everything runs
+//! A [`bench_runner::crew::Crew`] whose cells specify the conditions of the path by their setting. Everything runs
 //! in this process, on threads that have entered the hosts of the lab.
 //!
 //! Reading order: [`begun`] and [`resumed`] (the record), `crew`, `ground` (lab, link, target), `tcp` and
@@ -31,8 +31,8 @@ use backends::Failure;
 use bench::plan::Suite;
 use bench::record::{Fact, Facts, Group, Record, Subject};
 use bench::suite::wan::{NAME, WanPlan, suite};
-use conduct::begin;
-use conduct::folder::Folder;
+use bench_runner::begin;
+use bench_runner::folder::Folder;
 use model::LinkRate;
 
 pub use crew::WanCrew;
@@ -104,5 +104,5 @@ pub fn resumed(folder: &Folder) -> Result<Record, Failure> {
         let path = folder.path().display();
         return Err(Failure::refused(format!("{path} holds no measurement of the suite `{NAME}`")));
     }
-    conduct::resume::resumed(record.clone(), &record.subject)
+    bench_runner::resume::resumed(record.clone(), &record.subject)
 }

@@ -8,18 +8,18 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ::hyperscsi::FRAME_BYTES_MIN;
+use front_end_core::{FrontEnd, ListenAddress, Portal, Server};
 use host::{Epoll, EpollOptions, RamDevice, RamOptions};
 use hyperscsi_server::{HYPERSCSI, HyperScsi};
+use iscsi_server::{Config, Export, ISCSI, Iscsi, Limits, Target};
+use logical_unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use nbd_server::{NBD, Nbd};
 use reactor::{DatagramEndpoint, DatagramOptions, StreamOptions};
-use server::{FrontEnd, ListenAddress, Portal, Server};
-use target::{Config, Export, ISCSI, Iscsi, Limits, Target};
-use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use volume::{Volume, VolumeOptions};
 
 use backends::Failure;
 use backends::remote::random;
-use conduct::site::Site;
+use bench_runner::site::Site;
 
 /// A command that takes longer than this on memory never ends.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -175,7 +175,7 @@ fn datagrams(at: SocketAddr) -> ListenAddress {
     })
 }
 
-fn served(options: OwnTargetOptions) -> (server::Config, Config) {
+fn served(options: OwnTargetOptions) -> (front_end_core::Config, Config) {
     let OwnTargetOptions { name, listen, unit, stream, by_all_protocols, limits, .. } = options;
     let portal = Portal { front_end: ISCSI, listen: listen.into(), tag: 1, advertise: None, stream };
     let other = SocketAddr::new(listen.ip(), 0);
@@ -186,7 +186,7 @@ fn served(options: OwnTargetOptions) -> (server::Config, Config) {
     let volumes = vec![(name.to_owned(), Arc::clone(unit.volume()))];
     let export = Export { lun: 0, volume: name.to_owned(), unit, initiators: None, deadline: DEADLINE };
     let target = Target::open(name, vec![export]);
-    let served = server::Config { volumes, portals, limits: server::Limits::default() };
+    let served = front_end_core::Config { volumes, portals, limits: front_end_core::Limits::default() };
     let targets = vec![Arc::new(target)];
     (served, Config { targets, discovery_authentication: None, limits, random })
 }

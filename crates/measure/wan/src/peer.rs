@@ -9,7 +9,7 @@ use reactor::{ListenOptions, Receiver, Sender, StreamOptions, mailbox};
 
 use crate::service;
 use backends::Failure;
-use conduct::site::Site;
+use bench_runner::site::Site;
 
 /// A peer that answers until it is dropped.
 pub(crate) struct Peer {

@@ -16,9 +16,9 @@ use host::{Epoll, EpollOptions, cputime};
 use reactor::{Sender, StreamOptions, mailbox};
 
 use backends::Failure;
-use conduct::client::{Report, RoleResult, StopFlag};
-use conduct::crew::{CellOutcome, Progress, gather};
-use conduct::site::Site;
+use bench_runner::client::{Report, RoleResult, StopFlag};
+use bench_runner::crew::{CellOutcome, Progress, gather};
+use bench_runner::site::Site;
 
 /// What is asked of the peer at a time. Small, so that a slow flow is counted finely.
 const PIECE_BYTES: u32 = 16 << 10;

@@ -9,7 +9,7 @@ use bench::suite::wan::{WanPlan, suite};
 
 use super::ground::TestBed;
 use super::*;
-use conduct::crew::Crew;
+use bench_runner::crew::Crew;
 
 /// Slow, so that a machine that is busy with other tests carries it all the same.
 const BITS_PER_S: f64 = 50e6;
@@ -115,7 +115,7 @@ fn only_what_a_setting_changes_is_made_anew() {
     assert!(!ground.fits(&far));
     ground.make(&far).expect("the same lab");
     assert!(ground.fits(&far) && !ground.fits(&near));
-    let address = |url: &Option<initiator::Url>| url.as_ref().map(|url| url.portal.clone());
+    let address = |url: &Option<iscsi_client::Url>| url.as_ref().map(|url| url.portal.clone());
     assert_eq!(address(&ground.url(&far).expect("a URL")), address(&target), "the same target");
     let narrow = setting("read, command window, 8");
     ground.make(&narrow).expect("another target");

@@ -8,7 +8,7 @@ use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba,
     LossCounter, Losses, Pending, Profile, Run, Slice,
 };
-use channels::{Claim, Claims};
+use failover::{Claim, Claims};
 use reactor::Resident;
 
 use crate::session::{Asked, Counters, Exchange, Failed, Session};

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use aoe::{Address, Ata, Body, ErrorCode, Frame, Header, Identity};
 use block::Slice;
-use channels::Claim;
+use failover::Claim;
 use reactor::{DatagramAddress, DatagramBatch, Datagrams, MacAddress, OutDatagram, OutSlice, Sleep};
 
 use crate::flow::Flow;

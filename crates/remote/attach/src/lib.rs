@@ -43,7 +43,7 @@ use std::sync::Arc;
 
 use backends::{Failure, reservation};
 use block::{BlockDevice, DeviceError};
-use initiator::RemoteLun;
+use iscsi_client::RemoteLun;
 use reactor::mailbox;
 
 use disk::Disk;

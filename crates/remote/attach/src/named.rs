@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use backends::{Failure, location, remote};
-use initiator::Url;
+use iscsi_client::Url;
 use volume::spec::Spec;
 
 use crate::Volume;

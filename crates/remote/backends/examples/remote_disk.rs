@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use block::{BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Lba};
 use host::{Epoll, EpollOptions};
-use initiator::{RemoteLun, Url};
+use iscsi_client::{RemoteLun, Url};
 
 /// What an outcome of the program is an error of.
 type Anything = Box<dyn Error + Send + Sync>;
@@ -46,7 +46,7 @@ fn run(url: &str, overwrite: Option<&str>) -> Result<(), Anything> {
 }
 
 async fn use_disk(url: &Url, overwrite: Option<u64>) -> Result<(), Anything> {
-    let disk = Arc::new(initiator::open(url, random).await?);
+    let disk = Arc::new(iscsi_client::open(url, random).await?);
     describe(&disk);
     println!("block 0 begins with {:02x?}", &read_block(&*disk, Lba(0)).await?[..16]);
     read_from_another_thread(Arc::clone(&disk)).await?;

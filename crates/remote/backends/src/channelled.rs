@@ -8,7 +8,7 @@ use volume::spec::Spec;
 
 use crate::failure::{self, Failure};
 
-pub use channels::{ChannelStatus, Channelled, Status};
+pub use failover::{ChannelStatus, Channelled, Status};
 
 static OPENED: Mutex<Vec<(String, Weak<dyn Channelled>)>> = Mutex::new(Vec::new());
 

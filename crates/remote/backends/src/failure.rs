@@ -7,11 +7,11 @@ use std::fmt::{self, Display};
 use std::io::{self, ErrorKind};
 
 use block::DeviceError;
-use channels::JournalFileError;
-use initiator::verbs::VerbError;
-use initiator::{CommandError, Ending, OpenError, Sense, status};
+use failover::JournalFileError;
 use iscsi::login::LoginFailure;
 use iscsi::pdu::LoginStatus;
+use iscsi_client::verbs::VerbError;
+use iscsi_client::{CommandError, Ending, OpenError, Sense, status};
 
 use crate::secrets;
 
@@ -215,14 +215,14 @@ impl From<volume::backend::OpenError> for Failure {
     }
 }
 
-impl From<contents::Refused> for Failure {
-    fn from(refused: contents::Refused) -> Failure {
+impl From<disk_contents::Refused> for Failure {
+    fn from(refused: disk_contents::Refused) -> Failure {
         let kind = match &refused {
-            contents::Refused::WriteProtected(_) => Kind::WriteProtected,
-            contents::Refused::Kept(sentence) => {
+            disk_contents::Refused::WriteProtected(_) => Kind::WriteProtected,
+            disk_contents::Refused::Kept(sentence) => {
                 return Failure::refused(format_args!("{sentence}; say --yes to overwrite it"));
             }
-            contents::Refused::Unreadable(_, error) => of_device(*error),
+            disk_contents::Refused::Unreadable(_, error) => of_device(*error),
         };
         Failure::new(kind, refused)
     }

@@ -10,7 +10,7 @@ pub use hyperscsi_client::{
     SessionStatus, Url, closed,
 };
 use hyperscsi_client::{OpenError, Refusal, UrlError};
-use initiator::RemoteLun;
+use iscsi_client::RemoteLun;
 use volume::backend::{Backend, Kind, Opened, Opening};
 use volume::spec::{Problem, Spec, Written};
 

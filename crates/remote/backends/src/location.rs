@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use block::{BlockDevice, SingleUser};
 use host::{FileDevice, FileOptions};
-use initiator::{RemoteLun, Transfer, Unit, Url, cdb};
+use iscsi_client::{RemoteLun, Transfer, Unit, Url, cdb};
 use volume::spec::Spec;
 
 use crate::channelled::{self, Channelled};
@@ -170,7 +170,7 @@ async fn lun(url: &Url) -> Result<Opened, Failure> {
 async fn serial_number(lun: &RemoteLun) -> String {
     let transfer = Transfer::into_all_of(block::Buffer::zeroed(252));
     let answer = lun.command(cdb::inquiry(Some(0x80), 252), transfer).await;
-    let answer = answer.ok().filter(|answer| answer.status == initiator::status::GOOD);
+    let answer = answer.ok().filter(|answer| answer.status == iscsi_client::status::GOOD);
     let page = answer.as_ref().and_then(|answer| answer.data.get(4..)).unwrap_or_default();
     String::from_utf8_lossy(page).trim_matches(['\0', ' ']).to_owned()
 }

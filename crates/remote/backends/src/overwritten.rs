@@ -3,8 +3,8 @@
 use std::fmt::Display;
 
 use block::BlockDevice;
-use contents::Consent;
-use initiator::RemoteLun;
+use disk_contents::Consent;
+use iscsi_client::RemoteLun;
 
 use crate::{Failure, reservation};
 
@@ -31,7 +31,7 @@ impl Overwritten<'_> {
         if let Some(lun) = lun.filter(|_| !device.profile().read_only) {
             reservation::check(lun, false, "reading is possible").await?;
         }
-        let overwritten = contents::Overwritten { device, name, part: part.as_deref() };
+        let overwritten = disk_contents::Overwritten { device, name, part: part.as_deref() };
         Ok(overwritten.consent(consent).await?)
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use initiator::{FlightRecorder, Settings};
+use iscsi_client::{FlightRecorder, Settings};
 
 /// Where connections that were lost leave a file each.
 const FOLDER: &str = "LINERATE_RECORD_DIR";
@@ -20,5 +20,5 @@ pub fn keep(settings: &Settings) {
 
 /// What all of them have recorded until now, as a file for Wireshark.
 pub fn pcapng() -> Vec<u8> {
-    initiator::pcapng(RECORDERS.lock().unwrap_or_else(PoisonError::into_inner).iter())
+    iscsi_client::pcapng(RECORDERS.lock().unwrap_or_else(PoisonError::into_inner).iter())
 }

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use host::{Epoll, EpollOptions};
-use initiator::verbs::{LunAddress, VerbError};
-use initiator::{
+use iscsi::chap::{Credentials, Secret};
+use iscsi_client::verbs::{LunAddress, VerbError};
+use iscsi_client::{
     Discovered, MultipathLun, OpenError, Portal, RemoteLun, RemoteTarget, SettingError, Settings, Unit, Url,
     UrlError, UrlProblem,
 };
-use iscsi::chap::{Credentials, Secret};
 use reactor::{BadAddress, Ipv6Host};
 use volume::nearest::hint;
 use zeroize::Zeroizing;
@@ -123,7 +123,7 @@ pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
 /// # Errors
 /// As [`open`], for the path that was tried last.
 pub async fn open_paths(url: &Url) -> Result<MultipathLun, Failure> {
-    initiator::open_paths(url, random).await.map_err(|error| refused(error, &url.settings))
+    iscsi_client::open_paths(url, random).await.map_err(|error| refused(error, &url.settings))
 }
 
 /// Whether this is the URL of a LUN by several sessions.
@@ -148,7 +148,7 @@ pub async fn log_in(
     target: &str,
     settings: &Settings,
 ) -> Result<Arc<RemoteTarget>, Failure> {
-    let opened = initiator::open_target(portal, target, settings, random);
+    let opened = iscsi_client::open_target(portal, target, settings, random);
     let opened = waiting::announced(portal, login_time(settings), opened).await;
     opened.map_err(|error| refused(error, settings))
 }
@@ -159,7 +159,7 @@ pub async fn log_in(
 /// As [`open`].
 pub async fn discover(portal: &Portal, settings: &Settings) -> Result<Vec<Discovered>, Failure> {
     let found =
-        waiting::announced(portal, login_time(settings), initiator::discover(portal, settings, random));
+        waiting::announced(portal, login_time(settings), iscsi_client::discover(portal, settings, random));
     found.await.map_err(|error| refused(error, settings))
 }
 

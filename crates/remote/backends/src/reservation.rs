@@ -4,8 +4,8 @@
 //! reservation by RESERVE(6) cannot be queried; it shows as a RESERVATION CONFLICT.
 
 use block::{BlockDevice, Buffer, DeviceError, Extent};
-use initiator::RemoteLun;
-use initiator::verbs::{Registration, Reservation, VerbError};
+use iscsi_client::RemoteLun;
+use iscsi_client::verbs::{Registration, Reservation, VerbError};
 
 use crate::failure::{Failure, Kind};
 
@@ -53,7 +53,7 @@ async fn readable(lun: &RemoteLun) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use initiator::verbs::{ReservationType, TransportId};
+    use iscsi_client::verbs::{ReservationType, TransportId};
 
     use super::*;
 

@@ -7,12 +7,12 @@ use std::iter;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use initiator::Settings;
+use iscsi_client::Settings;
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 
-pub use initiator::secret_file::{Exposed, exposed, in_environment, read, read_key, without_line_end};
+pub use iscsi_client::secret_file::{Exposed, exposed, in_environment, read, read_key, without_line_end};
 
 /// Asks for a secret with this prompt, without echo; `None` if there is no terminal.
 pub type Ask = fn(&str) -> Option<io::Result<String>>;

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use backends::Failure;
 use backends::location::{self, Location, Opened};
 use block::{Allocation, BlockSize, DeviceError, Slice, bytewise};
-use contents::{Consent, Overwritten};
+use disk_contents::{Consent, Overwritten};
 use host::private_file;
 use host::{FileDevice, FileOptions, OpenError};
-use initiator::Unit;
+use iscsi_client::Unit;
 use volume::spec::Bytes;
 
 use crate::journal::{self, Begun};

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use initiator::verbs::ExtendedCopy;
+use iscsi_client::verbs::ExtendedCopy;
 
 use crate::destination::Destination;
 use crate::source::Source;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use contents::Consent;
+use disk_contents::Consent;
 
 use crate::destination::Destination;
 use crate::source::Source;

@@ -10,7 +10,7 @@ use backends::Failure;
 use backends::location::{self, Location, Opened};
 use block::{BlockSize, Buffer, DeviceError, Run, Slice, bytewise};
 use host::FileOptions;
-use initiator::Unit;
+use iscsi_client::Unit;
 
 /// A source, open for reading.
 pub(crate) struct Source {
@@ -41,7 +41,7 @@ impl Source {
             return Ok(());
         }
         // What cannot be read is told when it is copied.
-        let found = contents::contents(&*self.opened.device).await.ok().flatten();
+        let found = disk_contents::contents(&*self.opened.device).await.ok().flatten();
         match found.and_then(|found| found.disk_image()) {
             None => Ok(()),
             Some(image) => Err(Failure::refused(format_args!(

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use hyperscsi::{DATA_BYTES_MAX, Function, FunctionResult};
-use initiator::carrier::{Answer, Carrier};
-use initiator::{CommandError, CommandSpec, Ended, Lun, Management, Nexus, TaskManagementResult};
+use iscsi_client::carrier::{Answer, Carrier};
+use iscsi_client::{CommandError, CommandSpec, Ended, Lun, Management, Nexus, TaskManagementResult};
 use reactor::Resident;
 
 use crate::session::{Session, Shared};
@@ -16,7 +16,7 @@ pub(crate) struct HyperScsi {
     pub(crate) nexus: Nexus,
 }
 
-/// The same, as [`initiator::RemoteTarget`] holds it.
+/// The same, as [`iscsi_client::RemoteTarget`] holds it.
 pub(crate) struct Carried(pub(crate) Arc<HyperScsi>);
 
 impl Carrier for Carried {

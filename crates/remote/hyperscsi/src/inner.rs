@@ -14,8 +14,8 @@ use hyperscsi::initiator::{EndReason, Event, RequestId};
 use hyperscsi::{
     Command, Counters, DATA_BYTES_MAX, Function, FunctionResult, Initiator, Payload, Response, TaskAttribute,
 };
-use initiator::carrier::{CommandRecord, Recorded};
-use initiator::{
+use iscsi_client::carrier::{CommandRecord, Recorded};
+use iscsi_client::{
     CommandError, CommandSpec, Ended, EscalationStep, Lun, Residual, Status, Timeouts, Transfer, status,
 };
 use reactor::{DatagramAddress, Sender};

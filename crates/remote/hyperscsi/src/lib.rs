@@ -1,7 +1,7 @@
 //! HyperSCSI clients: a URL in, a block device out.
 //!
 //! ```text
-//!   Url ── open ──► initiator::RemoteLun ── RemoteTarget ── Carrier (carrier)
+//!   Url ── open ──► iscsi_client::RemoteLun ── RemoteTarget ── Carrier (carrier)
 //!                                                              │
 //!                                     Session (session) ◄──────┘   one task, on the thread that opened it
 //!                                        │ hyperscsi::Initiator

@@ -12,8 +12,8 @@ use std::time::Duration;
 use derive_more::Display;
 use hyperscsi::initiator::{Config, EndReason, Times};
 use hyperscsi::{Initiator, Psk, Refusal};
-use initiator::carrier::CommandRecord;
-use initiator::{Isid, Nexus, RemoteLun, RemoteTarget, Timeouts, Tsih, secret_file};
+use iscsi_client::carrier::CommandRecord;
+use iscsi_client::{Isid, Nexus, RemoteLun, RemoteTarget, Timeouts, Tsih, secret_file};
 use reactor::{DatagramAddress, Resident};
 
 use crate::carrier::{Carried, HyperScsi};
@@ -95,7 +95,7 @@ pub enum OpenError {
     },
     /// The LUN cannot be used.
     #[display("{_0}")]
-    Lun(initiator::OpenError),
+    Lun(iscsi_client::OpenError),
 }
 
 impl std::error::Error for OpenError {}

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use hyperscsi::initiator::EndReason;
 use hyperscsi::{Counters, Function, FunctionResult, Initiator};
-use initiator::carrier::CommandRecord;
-use initiator::{CommandError, CommandSpec, Ended, Lun, Timeouts};
+use iscsi_client::carrier::CommandRecord;
+use iscsi_client::{CommandError, CommandSpec, Ended, Lun, Timeouts};
 use reactor::{DatagramAddress, Receiver, mailbox};
 
 use crate::driver::Driver;

@@ -1,8 +1,8 @@
 //! SCSI commands that ask, with their answers.
 
 use block::Extent;
-use initiator::Unit;
-use initiator::verbs::{
+use iscsi_client::Unit;
+use iscsi_client::verbs::{
     Capacity, Inquiry, LbaStatus, LunAddress, LunSelection, ModePage, ModeValues, Modes, PortGroup,
     VerbError, device_type, standard_name,
 };

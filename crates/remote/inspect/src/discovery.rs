@@ -1,6 +1,6 @@
 //! What a discovery found, as text and as JSON. The names of the JSON are promised.
 
-use initiator::{Discovered, Portal};
+use iscsi_client::{Discovered, Portal};
 use serde::Serialize;
 
 use stats::printable;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use block::{BlockDevice, Buffer, DeviceError, Extent, Profile};
-use initiator::Unit;
-use initiator::verbs::{BlockLimits, ModeValues, Modes, Provisioning};
+use iscsi_client::Unit;
+use iscsi_client::verbs::{BlockLimits, ModeValues, Modes, Provisioning};
 use serde::Serialize;
 
 use crate::known;

@@ -5,7 +5,7 @@
 //! target does not know is left out: a disk of 1996 has neither a Block Limits page nor ALUA.
 //!
 //! ```
-//! use initiator::verbs::Vpd;
+//! use iscsi_client::verbs::Vpd;
 //!
 //! let page = Vpd::parse(0x80, b"\x00\x80\x00\x04A123").expect("a Unit Serial Number page");
 //! assert_eq!(inspect::pages::to_json(&page)["serial_number"], "A123");
@@ -27,8 +27,8 @@ pub mod reservations;
 mod unit;
 mod visit;
 
-use initiator::verbs::VerbError;
-use initiator::{Portal, Settings, Url};
+use iscsi_client::verbs::VerbError;
+use iscsi_client::{Portal, Settings, Url};
 use serde::Serialize;
 
 use backends::{Failure, remote};

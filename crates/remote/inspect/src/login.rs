@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use initiator::{ConnectionStatistics, Nexus, RemoteTarget, Url};
+use iscsi_client::{ConnectionStatistics, Nexus, RemoteTarget, Url};
 use serde::Serialize;
 
 use crate::negotiation::{self, Negotiated};

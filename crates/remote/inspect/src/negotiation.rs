@@ -243,8 +243,8 @@ impl Negotiated {
 
 #[cfg(test)]
 mod tests {
-    use initiator::Settings;
     use iscsi::negotiate::SessionType;
+    use iscsi_client::Settings;
 
     use super::*;
 

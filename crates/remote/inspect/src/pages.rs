@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use initiator::verbs::{Field, Port, Vpd, VpdContent, page_name};
+use iscsi_client::verbs::{Field, Port, Vpd, VpdContent, page_name};
 use serde_json::{Value, json};
 
 use stats::figures::grouped;

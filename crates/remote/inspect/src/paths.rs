@@ -1,8 +1,8 @@
 //! The paths of a LUN by several sessions (multipath): whether each leads to it, and its access state.
 
 use backends::{Failure, remote};
-use initiator::Url;
-use initiator::verbs::Identity;
+use iscsi_client::Url;
+use iscsi_client::verbs::Identity;
 use serde::Serialize;
 
 /// A path, as it is now. The names of the JSON are promised.

@@ -3,9 +3,9 @@
 //! A registration belongs to an I_T nexus: the initiator's name and the session's ISID together. A program that registers
 //! in one session and reserves in another has to take the same ISID for both ([`stable_isid`]).
 
-use initiator::verbs::{Registration, TransportId, VerbError};
-use initiator::{Settings, Unit};
 use iscsi::pdu::Isid;
+use iscsi_client::verbs::{Registration, TransportId, VerbError};
+use iscsi_client::{Settings, Unit};
 use serde_json::{Value, json};
 
 use backends::Failure;

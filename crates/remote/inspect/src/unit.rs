@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use initiator::verbs::{
+use iscsi_client::verbs::{
     Association, Inquiry, LunAddress, LunSelection, PortGroup, Registration, VpdContent, device_type,
 };
-use initiator::{RemoteTarget, Unit};
+use iscsi_client::{RemoteTarget, Unit};
 use serde::Serialize;
 
 use crate::disk::Disk;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use block::BlockDevice;
-use initiator::verbs::{LunAddress, LunSelection, device_type};
-use initiator::{Portal, RemoteTarget, Settings, Unit};
+use iscsi_client::verbs::{LunAddress, LunSelection, device_type};
+use iscsi_client::{Portal, RemoteTarget, Settings, Unit};
 
 use crate::discovery::{Lun, Target};
 use backends::{Failure, remote};

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use derive_more::Display;
 
 use block::DeviceError;
-use channels::JournalFileError;
+use failover::JournalFileError;
 use iscsi::initiator::Fatal;
 use iscsi::login::LoginFailure;
 use iscsi::name::BadName;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use channels::{ReplayRule, Writers};
+use failover::{ReplayRule, Writers};
 use iscsi::chap::{Algorithm, Credentials, Secret};
 use iscsi::name::Name;
 use iscsi::negotiate::{DigestKind, Offers};

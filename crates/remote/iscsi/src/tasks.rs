@@ -8,7 +8,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use block::{Buffer, Slice};
-use channels::{Ahead, Patience};
+use failover::{Ahead, Patience};
 use iscsi::initiator::{ConnectionId, TaskId};
 use iscsi::pdu::Lun;
 

@@ -8,8 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Pending};
-use initiator::carrier::{Answer, Carrier, CommandRecord};
-use initiator::{
+use iscsi_client::carrier::{Answer, Carrier, CommandRecord};
+use iscsi_client::{
     CommandError, CommandSpec, Ended, Management, Nexus, RemoteLun, RemoteTarget, Residual, Status,
     TaskManagementResult, Timeouts, Transfer,
 };

@@ -11,7 +11,7 @@ use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry,
     LossCounter, Losses, OptimalTransfer, Pending, Profile, Run, Slice,
 };
-use channels::{Channelled, Channels, Failed, Owner, Status, Untold};
+use failover::{Channelled, Channels, Failed, Owner, Status, Untold};
 use nbd::flags::{allocation, command, transmission};
 use nbd::{BlockStatus, Command, Errno, Session};
 use reactor::{PathInfo, Resident};

@@ -21,8 +21,8 @@ mod receive;
 mod request;
 mod url;
 
-pub use channels::{ChannelStatus, Status};
 pub use export::{ConnectionState, RemoteExport};
+pub use failover::{ChannelStatus, Status};
 pub use nbd::{Refused, ReplyForm, flags};
 pub use open::{Address, OpenError, Random, list, open};
 pub use url::{KEYS, Options, PORT, SCHEMES, TlsFiles, Url, UrlError};

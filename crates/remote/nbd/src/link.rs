@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use block::Buffer;
-use channels::{Ahead, Claim, Failed, Late, Loss, Patience};
+use failover::{Ahead, Claim, Failed, Late, Loss, Patience};
 use nbd::flags::command;
 use nbd::{BadReply, BlockStatus, Command, Errno, ReplyForm, Request, Session};
 use reactor::{Payload, SendQueue, Sleep, Stream};
@@ -182,7 +182,7 @@ impl Link {
     }
 }
 
-impl channels::Link for Link {
+impl failover::Link for Link {
     type Request = Asked;
     type Reply = Returned;
     type Error = u32;
@@ -203,7 +203,7 @@ impl channels::Link for Link {
     }
 
     fn shows(change: &Asked, reply: &Returned) -> bool {
-        let content = channels::Request::content(change);
+        let content = failover::Request::content(change);
         content.zip(reply.buffer.as_deref()).is_some_and(|(content, read)| content.is_shown_by(read))
     }
 
@@ -248,7 +248,7 @@ impl Link {
     }
 
     async fn watch<R>(&self, ready: impl Fn(&Inner) -> Option<R>) -> R {
-        channels::watch(&self.inner, |inner| &mut inner.watching, ready).await
+        failover::watch(&self.inner, |inner| &mut inner.watching, ready).await
     }
 }
 

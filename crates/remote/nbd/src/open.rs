@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::BlockSize;
-use channels::{Channels, Connected, JournalFileError, Name, Settings, Transport};
 use derive_more::Display;
+use failover::{Channels, Connected, JournalFileError, Name, Settings, Transport};
 use nbd::flags::transmission;
 use nbd::{
     BlockSizes, ChannelName, ClientHandshake, ClientStep, Command, PAYLOAD_BYTES_MAX, Refused, Session,

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use block::{Buffer, PAGE_BYTES, Slice};
-use channels::{Content, Kind};
+use failover::{Content, Kind};
 use nbd::flags::command;
 use nbd::{BlockStatus, Command};
 
@@ -40,7 +40,7 @@ impl Clone for Asked {
     }
 }
 
-impl channels::Request for Asked {
+impl failover::Request for Asked {
     fn kind(&self) -> Kind {
         match self.kind {
             Command::Write | Command::WriteZeroes | Command::Trim => Kind::Change {
@@ -71,7 +71,7 @@ impl channels::Request for Asked {
     }
 }
 
-impl channels::Part for Asked {
+impl failover::Part for Asked {
     fn part(&self, range: Range<u64>) -> Asked {
         let (from, length) = ((range.start - self.offset) as usize, range.end - range.start);
         let data = self.data.as_ref().map(|data| Buffer::from(&data[from..from + length as usize]).share());

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use channels::{ReplayRule, Writers};
 use derive_more::Display;
+use failover::{ReplayRule, Writers};
 use nbd::STRING_BYTES_MAX;
 use reactor::{BadAddress, BadHost, Ipv6Host};
 use volume::spec::Time;

@@ -5,9 +5,9 @@ use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::Duration;
 
+use iscsi_server::Export;
+use logical_unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use reactor::{InSlice, Stream};
-use target::Export;
-use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use volume::{Volume, VolumeOptions};
 
 use crate::cores::Machine;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
-use initiator::{RemoteLun, Settings, Url};
+use iscsi_client::{RemoteLun, Settings, Url};
 use nbd_client::RemoteExport;
 
 use crate::breaker;
@@ -146,7 +146,7 @@ async fn open(simulation: &Simulation, volume: &Volume, number: u64) -> Option<R
         url.settings.command_time = COMMAND_TIME;
         url.settings.reconnect_time = RECONNECT_TIME;
     }
-    match initiator::open(&url, universe::fill_random).await {
+    match iscsi_client::open(&url, universe::fill_random).await {
         Ok(lun) => Some(lun),
         Err(error) => {
             note(&[40, number], || format!("ours {number} does not get in: {error}"));

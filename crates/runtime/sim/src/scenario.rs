@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use iscsi::observed::Observation;
-use target::Limits;
+use iscsi_server::Limits;
 
 use crate::cores::{self, Machine};
 use crate::director::direct;
@@ -37,7 +37,7 @@ pub(crate) struct Simulation {
     pub(crate) ends: Cell<u64>,
     pub(crate) core_count: usize,
     pub(crate) limits: Limits,
-    pub(crate) server_limits: server::Limits,
+    pub(crate) server_limits: front_end_core::Limits,
     /// No faults are injected except orderly restarts of the server.
     pub(crate) is_calm: bool,
     /// Pauses are long, so that events that take minutes occur: detection of silent peers, deadlines, long
@@ -434,7 +434,7 @@ impl Simulation {
             true => (staging_bytes.min(CALM_STAGING), Limits { send_stall: CALM_STALL, ..limits }),
             false => (staging_bytes, limits),
         };
-        let server_limits = server::Limits { staging_bytes, ..server::Limits::default() };
+        let server_limits = front_end_core::Limits { staging_bytes, ..front_end_core::Limits::default() };
         network::set_weather(draw(|random| NetworkConditions {
             least_delay: random.delay(5_000, 5_000_000),
             most_delay: random.delay(5_000_000, 200_000_000),
@@ -452,7 +452,7 @@ impl Simulation {
             ends: Cell::new(0),
             core_count,
             limits: if has(Feature::Want) { limits } else { Limits::default() },
-            server_limits: if has(Feature::Want) { server_limits } else { server::Limits::default() },
+            server_limits: if has(Feature::Want) { server_limits } else { front_end_core::Limits::default() },
             is_calm,
             is_long,
             redirects,

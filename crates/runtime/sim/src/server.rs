@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
+use front_end_core::{FrontEnd, Portal, Server};
+use iscsi_server::{Config, Export, ISCSI, Iscsi, Target};
+use logical_unit::LogicalUnit;
 use nbd_server::{NBD, Nbd};
-use server::{FrontEnd, Portal, Server};
-use target::{Config, Export, ISCSI, Iscsi, Target};
-use unit::LogicalUnit;
 use volume::Volume;
 
 use crate::cores::{self, Machine};
@@ -84,7 +84,7 @@ impl Simulation {
     }
 
     /// What a server serves whose targets are those of `config`.
-    fn served(&self, config: &Config) -> server::Config {
+    fn served(&self, config: &Config) -> front_end_core::Config {
         let named = |export: &Export| (export.volume.clone(), Arc::clone(export.unit.volume()));
         let portal = |tag| Portal {
             front_end: ISCSI,
@@ -95,7 +95,7 @@ impl Simulation {
         };
         let nbd =
             self.has_nbd().then(|| Portal { front_end: NBD, listen: nbd::portal().into(), ..portal(1) });
-        server::Config {
+        front_end_core::Config {
             volumes: config.targets.iter().flat_map(|target| &target.exports).map(named).collect(),
             portals: (1..=GROUPS).map(portal).chain(nbd).collect(),
             limits: self.server_limits,

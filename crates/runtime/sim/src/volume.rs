@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use block::{BlockDevice, BlockSize, Buffered, Spawner, Window};
 use host::{RamDevice, RamOptions};
-use target::Export;
-use unit::{Identity, LogicalUnit, LogicalUnitOptions};
+use iscsi_server::Export;
+use logical_unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use volume::{CacheGeneration, PersistentState, VolumeOptions};
 
 use crate::checker::{BlockFault, Checker, Now, WriteId, Writer};

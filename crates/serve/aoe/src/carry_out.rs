@@ -14,8 +14,8 @@ use aoe::{
     WriteCache,
 };
 use block::{Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent, bytewise};
+use front_end_core::{Charge, Operation, Span, Ticket, Traffic, Unserved};
 use reactor::{DatagramAddress, MacAddress};
-use server::{Charge, Operation, Span, Ticket, Traffic, Unserved};
 use volume::{Access, Denied, RequestKind};
 
 use crate::core::{CoreShelves, CoreSlot, Station};

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use aoe::{Address, Body, Config, ErrorCode, Frame, Header, Reserve};
 use block::Lock;
-use reactor::{DatagramAddress, DatagramBatch, Datagrams, MacAddress, Sender};
-use server::{
+use front_end_core::{
     AbortOrder, Accepted, Budget, CoreFrontEnd, CoreHandle, CoreStatistics, CoreTally, Phase, Portal,
     Requests, SessionCounts, SlowHolder, Traffic, VolumeTally,
 };
+use reactor::{DatagramAddress, DatagramBatch, Datagrams, MacAddress, Sender};
 use volume::{AttachmentId, HostPath, HostPort, Requester, ServicePort, Volume};
 
 use crate::config::Slot;

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use aoe::Address;
 use block::Lock;
-use server::{AddressBlock, CoreFrontEnd, CoreHandle, FrontEnd, HostNames, RunningCore, Server};
+use front_end_core::{AddressBlock, CoreFrontEnd, CoreHandle, FrontEnd, HostNames, RunningCore, Server};
 use volume::Volume;
 
 use crate::config::Config;
 use crate::core::{CoreShelves, StationStatus};
 use crate::slot::SlotState;
 
-/// The name of this front end in [`Portal::front_end`](server::Portal::front_end).
+/// The name of this front end in [`Portal::front_end`](front_end_core::Portal::front_end).
 pub const AOE: &str = "aoe";
 
 /// The AoE front end: slots, and what hosts have set in them.

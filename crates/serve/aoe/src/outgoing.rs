@@ -6,8 +6,8 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use front_end_core::Charge;
 use reactor::{DatagramAddress, Datagrams, MacAddress, OutDatagram, OutSlice};
-use server::Charge;
 
 /// An interface, as commands that came by it know it.
 #[derive(Clone)]

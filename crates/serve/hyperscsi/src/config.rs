@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use front_end_core::{HostAddress, Network};
 use hyperscsi::Psk;
-use luns::{Export, NamePattern};
 use reactor::MacAddress;
-use server::{HostAddress, Network};
+use scsi_session::{Export, NamePattern};
 
 /// The configuration of the front end. [`HyperScsi::adopt`](crate::HyperScsi::adopt) replaces it, except `random`.
 #[derive(Clone)]

@@ -17,15 +17,15 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use hyperscsi::target::{Event, PathState, SessionEnd, SessionId, Share, TaskId};
-use hyperscsi::{Counters, FRAME_BYTES_MAX, Header, Refusal, Response};
-use luns::quiesce;
-use reactor::{DatagramBatch, Datagrams, Receiver, Sender};
-use server::{
+use front_end_core::{
     AUDIT, AbortOrder, Accepted, AddressBlock, Budget, Charge, CoreFrontEnd, CoreHandle, CoreStatistics,
     CoreTally, Count, HostAddress, Phase, Portal, Server, SessionCounts, SlowHolder,
 };
-use unit::LogicalUnit;
+use hyperscsi::target::{Event, PathState, SessionEnd, SessionId, Share, TaskId};
+use hyperscsi::{Counters, FRAME_BYTES_MAX, Header, Refusal, Response};
+use logical_unit::LogicalUnit;
+use reactor::{DatagramBatch, Datagrams, Receiver, Sender};
+use scsi_session::quiesce;
 
 use crate::config::Config;
 use crate::door::Door;

@@ -3,9 +3,9 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
+use front_end_core::{AddressBlock, HostAddress};
 use hyperscsi::Refusal;
 use hyperscsi::target::{Admission, Directory};
-use server::{AddressBlock, HostAddress};
 
 use crate::config::Config;
 use crate::interface::Place;

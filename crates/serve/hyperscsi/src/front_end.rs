@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::Lock;
+use front_end_core::{AddressBlock, CoreFrontEnd, CoreHandle, FrontEnd, HostNames, RunningCore, Server};
 use hyperscsi::SESSION_AT;
+use logical_unit::LogicalUnit;
 use reactor::{Receiver, Sender};
-use server::{AddressBlock, CoreFrontEnd, CoreHandle, FrontEnd, HostNames, RunningCore, Server};
-use unit::LogicalUnit;
 use volume::Volume;
 
 use crate::config::Config;
@@ -18,7 +18,7 @@ use crate::interface::Place;
 use crate::loss::losses;
 use crate::status::SessionStatus;
 
-/// The name of this front end in [`Portal::front_end`](server::Portal::front_end).
+/// The name of this front end in [`Portal::front_end`](front_end_core::Portal::front_end).
 pub const HYPERSCSI: &str = "hyperscsi";
 
 /// The HyperSCSI front end: targets, LUN maps, access control and sessions.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use block::DeviceError;
-use unit::{DeviceRequest, LogicalUnit, Reply, Status};
+use logical_unit::{DeviceRequest, LogicalUnit, Reply, Status};
 
 use crate::session::{Session, Task, TaskState};
 

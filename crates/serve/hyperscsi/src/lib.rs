@@ -29,5 +29,5 @@ mod status;
 
 pub use config::{Access, Config, Target};
 pub use front_end::{HYPERSCSI, HyperScsi};
-pub use luns::{Export, NamePattern};
+pub use scsi_session::{Export, NamePattern};
 pub use status::{PathStatus, SessionStatus};

@@ -2,17 +2,17 @@
 //!
 //! Both are answered when the aborted commands can no longer touch the medium: they are removed on every core and their devices
 //! have quiesced. If a device does not quiesce in time, its volume is fenced (not ready for any initiator) until it does,
-//! and the answers are sent at once (`server::fence`).
+//! and the answers are sent at once (`front_end_core::fence`).
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use front_end_core::{AbortOrder, Owners, Server};
 use hyperscsi::target::TaskId;
 use hyperscsi::{Function, FunctionResult};
-use luns::{abort_everybodys, add_units, quiesce};
-use server::{AbortOrder, Owners, Server};
-use unit::{Effect, LogicalUnit};
+use logical_unit::{Effect, LogicalUnit};
+use scsi_session::{abort_everybodys, add_units, quiesce};
 
 use crate::session::Session;
 

@@ -22,15 +22,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use block::Buffer;
+use front_end_core::{AUDIT, Budget, Charge, HostAddress, Operation, SessionInfo, Span, Traffic};
 use hyperscsi::target::{SessionId, TaskId};
 use hyperscsi::{Command, Counters, Payload, Response, TaskAttribute};
-use luns::{AbortedUnits, Failure, Luns, Turn, Work, add_units, failure, operation};
-use reactor::JoinHandle;
-use server::{AUDIT, Budget, Charge, HostAddress, Operation, SessionInfo, Span, Traffic};
-use unit::{
+use logical_unit::{
     CommandIn, Data, DataIn, InitiatorPort, Job, Landing, LogicalUnit, Misdeclared, NexusId, Plan, Receive,
     Reply, Running, Status, Step, TargetPort,
 };
+use reactor::JoinHandle;
+use scsi_session::{AbortedUnits, Failure, Luns, Turn, Work, add_units, failure, operation};
 use volume::Volume;
 
 use crate::config::{Config, Target};
@@ -309,7 +309,7 @@ impl Session {
 
     fn finish(&mut self, number: u64, job: Job, data: Data) {
         let Some(index) = self.tasks.get(&number).and_then(|task| task.slot) else { return };
-        let is_short = job.working_bytes().max(data.buffer_bytes()) <= unit::AT_ONCE_BYTES_MAX;
+        let is_short = job.working_bytes().max(data.buffer_bytes()) <= logical_unit::AT_ONCE_BYTES_MAX;
         match self.luns.slot(index).unit.finish(job, data) {
             Step::Now(reply) => self.answer(number, reply),
             Step::Later(Running { mut reply, watch }) => {
@@ -377,7 +377,11 @@ impl Session {
     fn answer_absent(&mut self, number: u64, command: &Command) {
         let visible = self.luns.visible();
         let lun = u64::from_be_bytes(command.lun);
-        let answer = if lun == unit::REPORT_LUNS_WELL_KNOWN { unit::well_known } else { unit::absent };
+        let answer = if lun == logical_unit::REPORT_LUNS_WELL_KNOWN {
+            logical_unit::well_known
+        } else {
+            logical_unit::absent
+        };
         let reply = answer(&CommandIn {
             cdb: &command.cdb,
             data_out_bytes: command.data_out.len() as u32,
@@ -700,9 +704,9 @@ impl Session {
 const TARGET_PORT: u16 = 1;
 
 /// The LUNs of a target that this initiator sees. Where LUNs are told apart, its name is the one of reservations.
-fn exports(target: &Target, initiator: &str) -> Vec<luns::Export> {
+fn exports(target: &Target, initiator: &str) -> Vec<scsi_session::Export> {
     let seen = target.exports.iter().filter(|export| export.is_seen_by(initiator));
-    seen.map(|export| luns::Export { initiators: None, ..export.clone() }).collect()
+    seen.map(|export| scsi_session::Export { initiators: None, ..export.clone() }).collect()
 }
 
 /// When a command may begin.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use front_end_core::{HostAddress, Traffic};
 use hyperscsi::Counters;
-use server::{HostAddress, Traffic};
 
 /// A session.
 #[derive(Clone, Debug)]

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use luns::NamePattern;
-use server::Network;
+use front_end_core::Network;
+use scsi_session::NamePattern;
 
 /// Access control of a target: both lists must admit the initiator.
 #[derive(Clone, Debug, Default)]

@@ -14,13 +14,14 @@
 //! ```
 //!
 //! [`Limits::login_time`]: crate::config::Limits::login_time
-//! [`Limits::logins`]: server::Limits::logins
+//! [`Limits::logins`]: front_end_core::Limits::logins
 
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use front_end_core::{AUDIT, Accepted, AddressBlock, ConnectionPermit, Phase};
 use iscsi::chap::{Challenge, ChapError, ChapPolicy};
 use iscsi::framing::Framing;
 use iscsi::login::{
@@ -33,7 +34,6 @@ use iscsi::pdu::{BHS_BYTES, Bhs, LoginStatus, Tsih};
 use iscsi::serial::Sn;
 use iscsi::target::SessionConfig;
 use reactor::{Detached, Stream};
-use server::{AUDIT, Accepted, AddressBlock, ConnectionPermit, Phase};
 
 use crate::backoff::Attempt;
 use crate::config::{Authentication, Target};

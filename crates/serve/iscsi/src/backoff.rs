@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 use std::time::{Duration, Instant};
 
-use server::AddressBlock;
+use front_end_core::AddressBlock;
 
 /// A login attempt: address, target and user.
 #[derive(Clone, Copy, Debug, Hash)]

@@ -9,7 +9,7 @@ use iscsi::chap::{Algorithm, Credentials};
 use iscsi::negotiate::Offers;
 use iscsi::target_address::TargetAddress;
 use iscsi::text::PrintableText;
-use luns::{Export, NamePattern};
+use scsi_session::{Export, NamePattern};
 
 use crate::access::Access;
 
@@ -138,7 +138,7 @@ pub struct Redirect {
     pub permanent: bool,
 }
 
-/// Limits besides [`server::Limits`], against overload and hostile peers.
+/// Limits besides [`front_end_core::Limits`], against overload and hostile peers.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Normal sessions in total.
@@ -158,7 +158,7 @@ pub struct Limits {
     pub nop_interval: Duration,
     /// How long a peer may neither receive queued data nor send the data of its outstanding writes.
     pub send_stall: Duration,
-    /// Memory that the commands of one session may hold, in bytes, within [`server::Limits::staging_bytes`].
+    /// Memory that the commands of one session may hold, in bytes, within [`front_end_core::Limits::staging_bytes`].
     pub session_staging_bytes: usize,
 }
 

@@ -10,10 +10,10 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use front_end_core::ConnectionPermit;
 use iscsi::framing::Framing;
 use iscsi::target::{CloseReason, ConnectionId, ConnectionStart, Fatal, Payload, Transmit};
 use reactor::{Received, Stream};
-use server::ConnectionPermit;
 
 use crate::admission::Admitted;
 use crate::core::CoreSessions;

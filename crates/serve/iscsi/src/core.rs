@@ -8,15 +8,15 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use iscsi::pdu::{Cid, Tsih};
-use iscsi::serial::Sn;
-use luns::quiesce;
-use reactor::Sender;
-use server::{
+use front_end_core::{
     AbortOrder, Accepted, Budget, ConnectionPermit, CoreFrontEnd, CoreHandle, CoreStatistics, CoreTally,
     Server, SessionCounts, SlowHolder,
 };
-use unit::LogicalUnit;
+use iscsi::pdu::{Cid, Tsih};
+use iscsi::serial::Sn;
+use logical_unit::LogicalUnit;
+use reactor::Sender;
+use scsi_session::quiesce;
 use volume::Volume;
 
 use crate::admission::{Admitted, LoginDriver};

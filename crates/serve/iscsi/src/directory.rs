@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use server::Portal;
+use front_end_core::Portal;
 
 use crate::config::{Config, Target};
 
@@ -97,7 +97,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use luns::NamePattern;
+    use scsi_session::NamePattern;
 
     use crate::access::Access;
     use crate::config::Limits;

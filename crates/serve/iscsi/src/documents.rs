@@ -28,7 +28,7 @@ fn s(time: Duration) -> String {
 fn the_document_about_security_has_the_figures_of_the_code() {
     let session = SessionConfig::new(Parameters::defaults(SessionType::Normal), Sn(0));
     let waits = format!("{}, {}", s(backoff::FIRST_WAIT), s(backoff::WAIT_MAX));
-    let lines = format!("{}, {}", server::LINES_MAX, server::ALL_LINES_MAX);
+    let lines = format!("{}, {}", front_end_core::LINES_MAX, front_end_core::ALL_LINES_MAX);
     for (what, figure) in [
         ("memory for one of them", kib(LOGIN_MEMORY_BYTES_MAX)),
         ("data of one login PDU", kib(LOGIN_DATA_BYTES_MAX)),
@@ -50,7 +50,7 @@ fn the_document_about_security_has_the_figures_of_the_code() {
             "combinations of address, target and user for which they are remembered",
             backoff::ENTRIES_MAX.to_string(),
         ),
-        (&format!("log lines about one address, and about all, in {}", s(server::WINDOW)), lines),
+        (&format!("log lines about one address, and about all, in {}", s(front_end_core::WINDOW)), lines),
         ("immediate commands and functions besides", session.immediate_max.to_string()),
         ("of that, data that came before their turn", kib(session.staged_bytes_max)),
         ("answers to pings and texts that wait to be sent on one connection", kib(session.unsent_bytes_max)),

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{Lock, LockGuard};
-use server::{AddressBlock, CoreFrontEnd, CoreHandle, FrontEnd, HostNames, Portal, RunningCore, Server};
-use unit::LogicalUnit;
+use front_end_core::{
+    AddressBlock, CoreFrontEnd, CoreHandle, FrontEnd, HostNames, Portal, RunningCore, Server,
+};
+use logical_unit::LogicalUnit;
 use volume::Volume;
 
 use crate::backoff::Backoff;

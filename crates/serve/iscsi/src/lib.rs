@@ -1,6 +1,6 @@
 //! iSCSI as a front end: targets, LUN maps, access control and sessions, joined to logical units.
 //!
-//! [`Iscsi`] is made from a [`Config`] and handed to a [`server::Server`], whose cores run it beside other
+//! [`Iscsi`] is made from a [`Config`] and handed to a [`front_end_core::Server`], whose cores run it beside other
 //! front ends. Not here: threads, portals and the memory of a core (`server`), the source of the
 //! configuration, devices, system calls.
 //!
@@ -35,5 +35,5 @@ pub use admission::{DISCOVERY_MEMORY_BYTES_MAX, LOGIN_MEMORY_BYTES_MAX};
 pub use config::{Authentication, Config, Limits, Redirect, Target};
 pub use front_end::{ISCSI, Iscsi};
 pub use loss::{Loss, Lost};
-pub use luns::{Export, NamePattern};
+pub use scsi_session::{Export, NamePattern};
 pub use status::{ConnectionStatus, SessionStatus};

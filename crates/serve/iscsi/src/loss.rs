@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use server::Portal;
+use front_end_core::Portal;
 
 use crate::config::Config;
 use crate::status::SessionStatus;

@@ -3,17 +3,17 @@
 //!
 //! The response is sent when the aborted commands can no longer touch the medium: they are removed on every
 //! core, and their devices have quiesced. If a device does not quiesce in time, its volume is fenced (not
-//! ready for any initiator) until it does, and the response is sent at once (`server::fence`).
+//! ready for any initiator) until it does, and the response is sent at once (`front_end_core::fence`).
 
 use std::cell::RefCell;
 use std::rc::Weak;
 use std::sync::Arc;
 
+use front_end_core::{AbortOrder, Owners, Server};
 use iscsi::pdu::{TaskManagementFunction as Function, TaskManagementResult as Outcome};
 use iscsi::target::{LogoutId, TaskId, TmfRequest};
-use luns::{abort_everybodys, add_units, quiesce};
-use server::{AbortOrder, Owners, Server};
-use unit::{Effect, LogicalUnit};
+use logical_unit::{Effect, LogicalUnit};
+use scsi_session::{abort_everybodys, add_units, quiesce};
 
 use crate::front_end::Context;
 use crate::session::Session;

@@ -13,11 +13,11 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use block::{Buffer, Region};
+use front_end_core::Charge;
 use iscsi::digest::{self, DIGEST_BYTES, RunningDigest};
 use iscsi::framing::Framing;
 use iscsi::pdu::Bhs;
 use reactor::{Payload, SendQueue, Stream};
-use server::Charge;
 
 /// Beyond this many bytes the machine is not asked for more until the socket has taken them.
 const FILL_BYTES: usize = 1 << 20;

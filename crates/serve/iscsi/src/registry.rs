@@ -13,9 +13,9 @@
 use std::collections::BTreeMap;
 
 use block::{Lock, LockGuard};
+use front_end_core::{AddressBlock, Counts};
 use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Isid, Tsih};
-use server::{AddressBlock, Counts};
 
 use crate::config::Limits;
 

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use front_end_core::Traffic;
 use iscsi::negotiate::{DigestKind, Parameters};
-use server::Traffic;
 
 /// A session.
 #[derive(Clone, Debug)]

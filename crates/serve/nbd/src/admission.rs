@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use front_end_core::{AUDIT, Accepted, AddressBlock, ConnectionPermit, ListenAddress, Phase, Portal};
 use nbd::{Exports, Handshake, Step, Violation};
 use reactor::{Detached, InSlice, Stream};
-use server::{AUDIT, Accepted, AddressBlock, ConnectionPermit, ListenAddress, Phase, Portal};
 
 use crate::channels::{Channel, Channels};
 use crate::config::{Config, Encryption, Export, Limits, Requester};

@@ -17,10 +17,10 @@ use std::time::Instant;
 use block::{
     Allocation, BlockDevice, Buffer, DeviceError, Durability, Exclusive, Extent, Run, Shared, bytewise,
 };
+use front_end_core::{Charge, Ticket, Unserved};
 use nbd::flags::{allocation, command};
 use nbd::{BlockStatus, Command, Errno, Request};
 use reactor::{Payload, SendQueue};
-use server::{Charge, Ticket, Unserved};
 use volume::{Access, Denied, RequestKind, Volume};
 
 use crate::client::{Answer, Client, Outcome};

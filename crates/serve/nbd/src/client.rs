@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use nbd::{BlockStatus, Command, Errno, Request, Session};
-use reactor::Payload;
-use server::{
+use front_end_core::{
     AUDIT, Budget, Charge, ListenAddress, Operation, Portal, Requests, SessionCounts, SessionInfo, Span,
     Traffic, VolumeTally,
 };
+use nbd::{BlockStatus, Command, Errno, Request, Session};
+use reactor::Payload;
 use volume::{AttachmentId, HostPath, HostPort, ServicePort};
 
 use crate::config::{Encryption, Export, Limits, Requester};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{Blocks, Geometry, Profile};
+use front_end_core::Network;
 use nbd::flags::transmission;
 use nbd::{BlockSizes, PAYLOAD_BYTES_MAX, TlsMode};
-use server::Network;
 use volume::Volume;
 
 /// The configuration of the front end. [`Nbd::adopt`](crate::Nbd::adopt) replaces it.
@@ -79,7 +79,7 @@ pub struct Export {
     pub deadline: Duration,
 }
 
-/// Limits besides [`server::Limits`], against overload and hostile clients.
+/// Limits besides [`front_end_core::Limits`], against overload and hostile clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// From accepting a connection to the end of its handshake.

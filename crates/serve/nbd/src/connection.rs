@@ -9,9 +9,9 @@ use std::io;
 use std::rc::Rc;
 use std::task::Poll;
 
+use front_end_core::{Charge, ConnectionPermit, Traffic};
 use nbd::BadMagic;
 use reactor::{Payload, SendQueue, Stream};
-use server::{Charge, ConnectionPermit, Traffic};
 
 use crate::admission::Admitted;
 use crate::client::{Answer, Beginning, Client, Closing, Outcome};

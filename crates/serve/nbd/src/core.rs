@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use front_end_core::{AbortOrder, Accepted, CoreFrontEnd, CoreHandle, CoreStatistics, CoreTally, SlowHolder};
 use nbd::ChannelName;
 use reactor::Sender;
-use server::{AbortOrder, Accepted, CoreFrontEnd, CoreHandle, CoreStatistics, CoreTally, SlowHolder};
 
 use crate::admission::{self, Admitted};
 use crate::channels::Channel;

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use block::Lock;
-use server::{AddressBlock, CoreFrontEnd, CoreHandle, Counts, FrontEnd, HostNames, RunningCore, Server};
+use front_end_core::{
+    AddressBlock, CoreFrontEnd, CoreHandle, Counts, FrontEnd, HostNames, RunningCore, Server,
+};
 use volume::Volume;
 
 use crate::channels::Channels;
@@ -14,7 +16,7 @@ use crate::client::ClientStatus;
 use crate::config::Config;
 use crate::core::CoreClients;
 
-/// The name of this front end in [`Portal::front_end`](server::Portal::front_end).
+/// The name of this front end in [`Portal::front_end`](front_end_core::Portal::front_end).
 pub const NBD: &str = "nbd";
 
 /// The NBD front end: exports, and who uses them.

@@ -12,7 +12,7 @@
 //! - `connection` moves bytes: one read, many requests; one vectored write, many answers.
 //! - `carry_out` is what a request does to a volume. Requests with whole blocks are shared with others, those
 //!   that change parts of blocks exclude others; each asks the volume's gate, has a deadline and can be
-//!   aborted from other front ends ([`server::Requests`]).
+//!   aborted from other front ends ([`front_end_core::Requests`]).
 //!
 //! A client's writes and flushes are promised as in iSCSI: a flush covers what was answered on all connections
 //! of the export (NBD_FLAG_CAN_MULTI_CONN), and acknowledged writes that are lost are reported once to each

@@ -11,9 +11,9 @@ use std::io;
 use std::rc::Rc;
 
 use block::Buffer;
+use front_end_core::Charge;
 use nbd::{BadMagic, Command, Errno, Request};
 use reactor::{Received, SendQueue, Stream};
-use server::Charge;
 
 use crate::client::{Answer, Client, Closing, Outcome};
 use crate::connection::{FILL_BYTES, queue_answer};

@@ -9,8 +9,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{RunStart, View};
 use crate::bench::shown::columns;
 use crate::output::remark;
-use conduct::crew::Purged;
-use conduct::now::Now;
+use bench_runner::crew::Purged;
+use bench_runner::now::Now;
 
 /// A progress line on standard error.
 pub(crate) struct Line {

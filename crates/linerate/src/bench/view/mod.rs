@@ -8,7 +8,7 @@ use crate::output::remark;
 pub(crate) use line::Line;
 pub(super) use watch::Watch;
 
-pub(crate) use conduct::view::{RunStart, View};
+pub(crate) use bench_runner::view::{RunStart, View};
 
 /// Nobody looks, but notes may be read later.
 pub(super) struct Notes;

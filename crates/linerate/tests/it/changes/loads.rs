@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use block::{BlockDevice as _, Buffer, Durability, Extent};
 use host::{Epoll, EpollOptions};
-use initiator::Url;
+use iscsi_client::Url;
 
 use super::dialogue::Dialogue;
 use super::model::{INITIATORS, TARGET};
@@ -65,7 +65,7 @@ pub(super) fn ours(port: u16, progress: Arc<Progress>) -> Load {
     let url = format!("iscsi://127.0.0.1:{port}/{TARGET}/0?initiator={INITIATORS}load");
     let url = Url::parse(&url).expect("a URL");
     let work = async move || {
-        let lun = initiator::open(&url, random).await.unwrap_or_else(|error| panic!("login: {error}"));
+        let lun = iscsi_client::open(&url, random).await.unwrap_or_else(|error| panic!("login: {error}"));
         let mut timing = Timing::default();
         let extent = |slot| Extent::new(slot * SLOT_BYTES / 512, SLOT_BYTES / 512);
         let mut stamps = [0; SLOTS as usize];

@@ -16,8 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use block::{BlockDevice as _, Blocks};
-use initiator::verbs::LunSelection;
-use initiator::{RemoteLun, Transfer, cdb};
+use iscsi_client::verbs::LunSelection;
+use iscsi_client::{RemoteLun, Transfer, cdb};
 use serde_json::Value;
 
 use self::dialogue::Dialogue;

@@ -1,8 +1,8 @@
 //! Who logs in, and who answers: discovery and CHAP.
 
-use initiator::{OpenError, Portal, discover};
 use iscsi::login::LoginFailure;
 use iscsi::pdu::LoginStatus;
+use iscsi_client::{OpenError, Portal, discover};
 
 use super::san::{SECRET, San, TARGET_SECRET, TARGET_USER, USER};
 use super::{Disk, Make, Needs, open, round_trip, try_open, with_each};

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use manage::Config;
+use daemon::Config;
 
 use super::san::PREFIX;
 use super::tgt::Tgt;
@@ -19,7 +19,7 @@ fn what_a_running_tgtd_dumps_is_imported() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("targets.conf");
     fs::write(&path, &dump).expect("a file");
-    let imported = manage::import::read(&path).unwrap_or_else(|error| panic!("{error}\n{dump}"));
+    let imported = daemon::import::read(&path).unwrap_or_else(|error| panic!("{error}\n{dump}"));
     let config = Config::parse("x", &imported.text).expect("it is good");
     let mut names: Vec<&str> =
         config.iscsi().targets.iter().filter_map(|target| target.name.as_str().split(':').nth(1)).collect();

@@ -23,7 +23,7 @@ mod verbs;
 mod ways;
 
 use block::{BlockDevice, Buffer, Durability, Extent, Lba, Slice};
-use initiator::{OpenError, RemoteLun, Url};
+use iscsi_client::{OpenError, RemoteLun, Url};
 
 use crate::program::PATIENCE;
 use crate::recorder;
@@ -116,7 +116,7 @@ fn can(make: Make, needs: Needs) -> bool {
 async fn try_open(url: &str) -> Result<RemoteLun, OpenError> {
     let url = Url::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
     recorder::keep(&url.settings);
-    initiator::open(&url, random).await
+    iscsi_client::open(&url, random).await
 }
 
 async fn open(url: &str) -> RemoteLun {

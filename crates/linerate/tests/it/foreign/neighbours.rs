@@ -2,8 +2,8 @@
 //! and what a request of ours must bear.
 
 use block::{BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent};
-use initiator::verbs::{PersistentReserve, ReservationType};
-use initiator::{Management, RemoteLun, Sense, TaskManagementResult, Transfer, cdb};
+use iscsi_client::verbs::{PersistentReserve, ReservationType};
+use iscsi_client::{Management, RemoteLun, Sense, TaskManagementResult, Transfer, cdb};
 
 use super::load::Load;
 use super::san::BYTES;

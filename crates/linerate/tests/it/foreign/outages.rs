@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
-use initiator::RemoteLun;
+use iscsi_client::RemoteLun;
 
 use super::load::Load;
 use super::san::{San, images};

@@ -1,7 +1,7 @@
 //! What a target's disks are like: how long their blocks are, whether they may be written, how many there are.
 
 use block::{BlockDevice, BlockSize, Buffer, DeviceError, Durability, Extent};
-use initiator::{OpenError, Transfer, cdb};
+use iscsi_client::{OpenError, Transfer, cdb};
 
 use super::san::{BYTES, San};
 use super::{Disk, Needs, open, round_trip, stamped, try_open, with_each};

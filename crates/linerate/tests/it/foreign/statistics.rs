@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use initiator::{ClassStatistics, Phase, RemoteLun, Statistics};
+use iscsi_client::{ClassStatistics, Phase, RemoteLun, Statistics};
 
 use super::san::Disk;
 use super::{Needs, open, round_trip, with_each};

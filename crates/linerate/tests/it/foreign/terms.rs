@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use block::BlockDevice;
-use initiator::RemoteLun;
+use iscsi_client::RemoteLun;
 
 use super::san::BYTES;
 use super::{Disk, Make, Needs, open, round_trip, with_each};

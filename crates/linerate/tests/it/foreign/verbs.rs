@@ -1,7 +1,7 @@
 //! What each make answers to commands by name. None of them knows all; what it does not know, it must be heard to say.
 
-use initiator::Management;
-use initiator::verbs::{
+use iscsi_client::Management;
+use iscsi_client::verbs::{
     Identity, LunAddress, LunSelection, ModeValues, PersistentReserve, ReservationType, StartStop, VerbError,
 };
 

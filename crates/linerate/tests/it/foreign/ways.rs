@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use initiator::{Portal, discover};
+use iscsi_client::{Portal, discover};
 
 use super::san::{SECRET, San, USER};
 use super::{Disk, Make, Needs, for_each, open, round_trip, with_each};

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::{Cause, Change, Diagnosis, Evidence, Finding, Known, Timed, confirmed};
-use contents::Consent;
+use disk_contents::Consent;
 use model::{Direction, Load};
 use stats::Random;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::{Evidence, Known, PathLayer, Storage, Timed};
 use bench::record::{Fact, Facts, Group};
-use initiator::verbs::ModeValues;
-use initiator::{ConnectionStatistics, Settings};
 use iscsi::pdu::Cid;
+use iscsi_client::verbs::ModeValues;
+use iscsi_client::{ConnectionStatistics, Settings};
 use model::{Direction, Load};
 use stats::Random;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{BlockDevice, DeviceError, Extent};
-use initiator::{CommandError, ConnectionStatistics, RemoteLun, Statistics};
 use iscsi::pdu::Cid;
+use iscsi_client::{CommandError, ConnectionStatistics, RemoteLun, Statistics};
 use nbd_client::{RemoteExport, ReplyForm, flags::transmission};
 
 use super::probe::{NoTime, never, of_device, since};

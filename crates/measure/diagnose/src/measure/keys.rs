@@ -1,7 +1,7 @@
 //! What a session asked for and got, as far as it decides how often a command waits.
 
-use initiator::Settings;
 use iscsi::negotiate::{DigestKind, Parameters};
+use iscsi_client::Settings;
 use model::Keys;
 
 /// What we offer. The target's own MaxRecvDataSegmentLength is not ours to ask for: it is the one that it declared.

@@ -30,7 +30,7 @@ mod way;
 mod writing;
 
 use bench::Extent;
-use contents::Consent;
+use disk_contents::Consent;
 use model::Load;
 
 pub use confirm::confirm;

@@ -5,7 +5,7 @@ use std::fmt;
 use backends::location::Location;
 use backends::{Failure, nbd, remote};
 use environment::server::Server;
-use initiator::Url;
+use iscsi_client::Url;
 
 /// What is diagnosed.
 #[derive(Clone)]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use initiator::{Settings, Url};
+use iscsi_client::{Settings, Url};
 use nbd_client::flags::transmission;
 
 use backends::Failure;

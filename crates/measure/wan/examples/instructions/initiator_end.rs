@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use block::{BlockDevice, Buffer, Durability, Extent, Lba};
-use initiator::{RemoteLun, Url};
+use iscsi_client::{RemoteLun, Url};
 
 use crate::outside::{End, Outside};
 use crate::target_end::NAME;
@@ -19,7 +19,7 @@ pub(crate) fn run(work: Work, outside: &Arc<Outside>) -> Result<(), Anything> {
 async fn work_on(work: Work) -> Result<(), Anything> {
     let digests = if work.digests { "?header-digest=crc32c&data-digest=crc32c" } else { "" };
     let url = Url::parse(&format!("iscsi://{ADDRESS}/{NAME}/0{digests}"))?;
-    let lun = Arc::new(initiator::open(&url, never_random).await?);
+    let lun = Arc::new(iscsi_client::open(&url, never_random).await?);
     // What the first write to a place costs more is a part of every run, and cancels out.
     let everything = Extent { lba: Lba(0), blocks: lun.geometry().blocks };
     let zeros = Buffer::zeroed(VOLUME_BYTES as usize).share();

@@ -4,10 +4,10 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use block::{BlockDevice, BlockSize, Geometry, Null};
+use front_end_core::{Core, Portal};
 use host::{FileDevice, FileOptions, RamDevice, RamOptions};
-use server::{Core, Portal};
-use target::{Config, Export, ISCSI, Iscsi, Limits, Target};
-use unit::{Identity, LogicalUnit, LogicalUnitOptions};
+use iscsi_server::{Config, Export, ISCSI, Iscsi, Limits, Target};
+use logical_unit::{Identity, LogicalUnit, LogicalUnitOptions};
 
 use crate::outside::{End, Outside};
 use crate::world::{self, ADDRESS};
@@ -19,14 +19,14 @@ pub(crate) const NAME: &str = "iqn.2026-01.io.linerate:instructions";
 /// A server that has not begun.
 pub(crate) struct Server {
     /// Open from the beginning, and alive for as long as its core runs.
-    handle: Arc<server::Server>,
+    handle: Arc<front_end_core::Server>,
     core: Core,
 }
 
 /// A server of one volume.
 pub(crate) fn server(volume: Volume) -> Result<Server, Anything> {
     let (served, config) = served(unit(volume)?);
-    let (handle, cores) = server::Server::new(served, 1, vec![Iscsi::new(config, 1)]);
+    let (handle, cores) = front_end_core::Server::new(served, 1, vec![Iscsi::new(config, 1)]);
     let core = cores.into_iter().next().ok_or("a server without cores")?;
     handle.open();
     Ok(Server { handle, core })
@@ -63,7 +63,7 @@ fn unit(volume: Volume) -> Result<Arc<LogicalUnit>, Anything> {
     Ok(LogicalUnit::new(volume::Volume::new(device, Default::default())?, options)?)
 }
 
-fn served(unit: Arc<LogicalUnit>) -> (server::Config, Config) {
+fn served(unit: Arc<LogicalUnit>) -> (front_end_core::Config, Config) {
     let volumes = vec![("volume".to_owned(), Arc::clone(unit.volume()))];
     let portal = Portal {
         front_end: ISCSI,
@@ -80,7 +80,8 @@ fn served(unit: Arc<LogicalUnit>) -> (server::Config, Config) {
         deadline: Duration::from_secs(30),
     };
     let target = Target::open(NAME, vec![export]);
-    let served = server::Config { volumes, portals: vec![portal], limits: server::Limits::default() };
+    let served =
+        front_end_core::Config { volumes, portals: vec![portal], limits: front_end_core::Limits::default() };
     let config = Config {
         targets: vec![Arc::new(target)],
         discovery_authentication: None,

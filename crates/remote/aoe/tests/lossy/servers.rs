@@ -10,10 +10,10 @@ use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending,
     Profile, Run, Slice,
 };
+use front_end_core::{ListenAddress, Portal, Server};
 use reactor::{
     DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, OutDatagram, OutSlice, StreamOptions,
 };
-use server::{ListenAddress, Portal, Server};
 use volume::{Volume, VolumeOptions};
 
 use crate::ethernet::Random;
@@ -154,7 +154,7 @@ pub(crate) fn slots(volume: &Arc<Volume>, deadline: Duration) -> aoe_server::Con
 }
 
 /// The same, to be reconfigured.
-pub(crate) fn served(disk: Arc<Disk>, interface: &str) -> (Arc<Server>, Arc<Aoe>, server::Config) {
+pub(crate) fn served(disk: Arc<Disk>, interface: &str) -> (Arc<Server>, Arc<Aoe>, front_end_core::Config) {
     let volume = Volume::new(disk, VolumeOptions::default()).expect("nothing was saved");
     let front_end = Aoe::new(slots(&volume, Duration::from_secs(30)));
     let portal = Portal {
@@ -164,10 +164,10 @@ pub(crate) fn served(disk: Arc<Disk>, interface: &str) -> (Arc<Server>, Arc<Aoe>
         advertise: None,
         stream: StreamOptions::default(),
     };
-    let config = server::Config {
+    let config = front_end_core::Config {
         volumes: vec![("disk".to_owned(), volume)],
         portals: vec![portal],
-        limits: server::Limits::default(),
+        limits: front_end_core::Limits::default(),
     };
     let (server, cores) = Server::new(config.clone(), 1, vec![Arc::clone(&front_end) as _]);
     for core in cores {

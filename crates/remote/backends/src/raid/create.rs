@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use block::{Allocation, BlockDevice, BlockSize, Blocks, Buffer, Durability, Extent};
-use contents::Consent;
+use disk_contents::Consent;
 use raid::disks::{self, Disk};
 use raid::superblock::{Areas, MemberRecord, SLOT_BYTES, SetRecord, Uuid, area_copies};
 use raid::{Layout, Level, LostBlocks, MemberState, MemberStates, MetadataStore, Summed, journal_blocks_min};

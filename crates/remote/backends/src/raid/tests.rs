@@ -3,7 +3,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
-use contents::Consent;
+use disk_contents::Consent;
 
 use super::*;
 use crate::{open, parse, remote};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use block::{BlockDevice, DeviceError};
-use contents::Consent;
+use disk_contents::Consent;
 use raid::disks::{Growth, MemberParts, Records};
 use raid::superblock::{self, MemberRecord, ScrubRecord, Uuid};
 use raid::{MemberState, Progress, RaidDevice};

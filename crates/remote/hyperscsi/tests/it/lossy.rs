@@ -11,8 +11,8 @@ use std::time::Duration;
 use block::{BlockDevice as _, Buffer, DeviceError, Durability, Extent, Lba};
 use hyperscsi::ETHERTYPE;
 use hyperscsi_client::{OpenError, Opened, Url, discover, open, open_target};
-use initiator::verbs::{Compared, LunSelection};
-use initiator::{Management, RemoteLun, TaskManagementResult};
+use iscsi_client::verbs::{Compared, LunSelection};
+use iscsi_client::{Management, RemoteLun, TaskManagementResult};
 use reactor::{DatagramBatch, DatagramEndpoint, OutDatagram, OutSlice, block_on, now, sleep, spawn, timeout};
 
 use crate::disk::{BLOCK, Disk};

@@ -10,7 +10,7 @@ use host::rtnetlink::{InterfaceSettings, Rtnetlink};
 use host::{Epoll, EpollOptions};
 use hyperscsi::ETHERTYPE;
 use hyperscsi_client::{Opened, Place, Url, closed, discover, open, open_target};
-use initiator::RemoteLun;
+use iscsi_client::RemoteLun;
 use reactor::{DatagramAddress, DatagramEndpoint, Datagrams, block_on, sleep, spawn, timeout};
 
 use crate::disk::Disk;

@@ -11,13 +11,13 @@ use std::task::{Poll, Waker};
 use block::{BlockDevice, Buffer};
 use hyperscsi::target::{Admission, Config, Directory, Event, SessionId, TaskId};
 use hyperscsi::{Command, ETHERTYPE, Function, FunctionResult, Psk, Refusal, Response, Target};
+use logical_unit::{
+    CommandIn, Data, DataIn, Identity, InitiatorPort, Landing, LogicalUnit, LogicalUnitOptions, Nexus, Plan,
+    Reply, Running, SiblingUnits, Step, TargetPort,
+};
 use reactor::{
     DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, Datagrams, JoinHandle, OutDatagram,
     OutSlice,
-};
-use unit::{
-    CommandIn, Data, DataIn, Identity, InitiatorPort, Landing, LogicalUnit, LogicalUnitOptions, Nexus, Plan,
-    Reply, Running, SiblingUnits, Step, TargetPort,
 };
 use volume::{Volume, VolumeOptions};
 

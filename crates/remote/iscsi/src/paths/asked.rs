@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, PAGE_BYTES, Run, Slice};
-use channels::{Content, Kind};
+use failover::{Content, Kind};
 
 use crate::lun::RemoteLun;
 
@@ -79,7 +79,7 @@ impl Clone for Asked {
     }
 }
 
-impl channels::Request for Asked {
+impl failover::Request for Asked {
     fn kind(&self) -> Kind {
         let change = |extent, is_durable| Kind::Change { range: self.bytes_of(extent), is_durable };
         match self.what {
@@ -107,7 +107,7 @@ impl channels::Request for Asked {
     }
 }
 
-impl channels::Part for Asked {
+impl failover::Part for Asked {
     fn part(&self, range: Range<u64>) -> Asked {
         let shift = self.block_shift;
         let part = Extent::new(range.start >> shift, (range.end - range.start) >> shift);

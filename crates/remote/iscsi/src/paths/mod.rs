@@ -30,7 +30,7 @@ use block::{
     BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, LossCounter, Losses, Pending,
     Profile, Run, Slice,
 };
-use channels::{Channelled, Channels, Failed, JournalFileError, Name, Owner, Status, Untold};
+use failover::{Channelled, Channels, Failed, JournalFileError, Name, Owner, Status, Untold};
 use reactor::Resident;
 
 use self::asked::{Asked, Returned, What};
@@ -81,7 +81,7 @@ pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenE
     let Some(reference) = portals.reference().cloned() else { return Err(OpenError::Nonsense("INQUIRY")) };
     let settings = &url.settings;
     let Multipath { sessions, quarantine, journal_bytes, writers, .. } = settings.paths;
-    let settings = channels::Settings {
+    let settings = failover::Settings {
         channels: sessions.map_or(portals.count(), usize::from),
         paths: portals.count(),
         timeout: settings.command_time + settings.reconnect_time,

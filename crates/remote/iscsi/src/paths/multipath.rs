@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use channels::{ReplayRule, Writers};
+use failover::{ReplayRule, Writers};
 
 use crate::url::Portal;
 

@@ -11,7 +11,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use block::{BlockDevice, DeviceError};
-use channels::{Claim, Failed, LIMITS_MAX, Late, Link, Loss};
+use failover::{Claim, Failed, LIMITS_MAX, Late, Link, Loss};
 use scsi::{AccessState, PortGroup};
 
 use super::Common;
@@ -83,7 +83,7 @@ impl Path {
     }
 
     async fn watch<R>(&self, ready: impl Fn(&Inner) -> Option<R>) -> R {
-        channels::watch(&self.inner, |inner| &mut inner.watching, ready).await
+        failover::watch(&self.inner, |inner| &mut inner.watching, ready).await
     }
 
     /// The first reason stays.
@@ -266,7 +266,7 @@ impl Link for Path {
 
     fn shows(change: &Asked, reply: &Returned) -> bool {
         let Returned::Data(read) = reply else { return false };
-        channels::Request::content(change).is_some_and(|content| content.is_shown_by(read))
+        failover::Request::content(change).is_some_and(|content| content.is_shown_by(read))
     }
 
     fn is_lost(&self) -> bool {

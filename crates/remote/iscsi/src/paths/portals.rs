@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::Extent;
-use channels::{Connected, Name, Transport};
+use failover::{Connected, Name, Transport};
 use iscsi::pdu::Isid;
 use scsi::{Association, Name as DesignatorName, PortGroup, VpdContent};
 

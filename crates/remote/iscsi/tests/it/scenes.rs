@@ -8,12 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 use block::{BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent};
-use channels::Channelled;
-use initiator::{
-    CommandError, Management, OpenError, Portal, RemoteLun, Transfer, Url, cdb, discover, open, open_target,
-};
+use failover::Channelled;
 use iscsi::login::LoginFailure;
 use iscsi::pdu::{LoginStatus, Residual};
+use iscsi_client::{
+    CommandError, Management, OpenError, Portal, RemoteLun, Transfer, Url, cdb, discover, open, open_target,
+};
 use reactor::block_on;
 
 use crate::polled::Polled;
@@ -164,7 +164,7 @@ fn what_no_flush_had_followed_is_lost_with_a_target_that_may_have_lost_its_cache
 fn what_no_flush_had_followed_is_written_again_where_there_are_several_sessions() {
     with(Tgt::start(), async |mut tgt| {
         let url = Url::parse(&tgt.url("", 1, "?sessions=3&nop-interval=1&writers=one")).expect("a URL");
-        let paths = initiator::open_paths(&url, counted).await.expect("a LUN");
+        let paths = iscsi_client::open_paths(&url, counted).await.expect("a LUN");
         let write = async |number| {
             let data = numbered(number, 4096).share();
             paths.write(Extent::new(number * 8, 8), data, Durability::Cached).await.expect("written");

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use block::{BlockDevice, Buffer, Durability, Extent};
-use initiator::{CommandError, Phase, RemoteLun, Statistics};
 use iscsi::pdu::Cid;
+use iscsi_client::{CommandError, Phase, RemoteLun, Statistics};
 
 use crate::scenes::{attach, run, with};
 use crate::tgt::Tgt;

@@ -1,11 +1,11 @@
 //! What other people's targets answer to the commands that block devices in general do not have.
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
-use initiator::verbs::{
+use iscsi_client::verbs::{
     CommandSupport, Identity, LbaRun, LbaStatus, LunAddress, LunSelection, ModeFieldError, ModeValues,
     PersistentReserve, Reservation, ReservationType, Sanitize, SanitizeManner,
 };
-use initiator::{CommandError, Management, RemoteLun, TaskManagementResult};
+use iscsi_client::{CommandError, Management, RemoteLun, TaskManagementResult};
 
 use crate::scenes::{attach, with};
 use crate::tgt::Tgt;

@@ -39,10 +39,10 @@ pub(crate) fn export_name(lun: u16) -> String {
 }
 
 /// What is served beside these LUNs, without the exports that were taken away.
-pub(crate) fn config(simulation: &Simulation, exports: &[target::Export]) -> Config {
+pub(crate) fn config(simulation: &Simulation, exports: &[iscsi_server::Export]) -> Config {
     let hidden = simulation.hidden.get();
     let served = exports.iter().filter(|export| hidden >> export.lun & 1 == 0);
-    let export = |export: &target::Export| {
+    let export = |export: &iscsi_server::Export| {
         Arc::new(Export {
             clients: None,
             name: export_name(export.lun),

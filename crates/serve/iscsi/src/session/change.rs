@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use front_end_core::Portal;
 use iscsi::target::TaskId;
-use server::Portal;
-use unit::LogicalUnit;
+use logical_unit::LogicalUnit;
 
 use super::Session;
 use crate::config::{Config, Target};
@@ -45,7 +45,7 @@ impl Session {
                 false => self.clear_unit(&unit, &mut removed.units),
             };
             removed.tasks.extend(cleared);
-            luns::add_units(&mut removed.units, &[unit]);
+            scsi_session::add_units(&mut removed.units, &[unit]);
         }
         if self.luns.add_missing(exports) > 0 || !removed.is_empty() {
             self.luns.tell_changed();

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use block::Buffer;
 use iscsi::pdu::TaskAttribute;
 use iscsi::target::{Command, DataFault, Receipt, Response, TaskId};
-use luns::{Turn, Work};
-use reactor::JoinHandle;
-use unit::{
+use logical_unit::{
     CommandIn, Data, DataIn, Job, Misdeclared, Plan, Receive, Reply, Running, SiblingUnits, Status, Step,
     TransferFault,
 };
+use reactor::JoinHandle;
+use scsi_session::{Turn, Work};
 
 use super::{Outgoing, Session, Task, TaskState, Waiting};
 use crate::inbox::Landing;
@@ -106,7 +106,7 @@ impl Session {
             id: command.task,
             slot,
             turn: turn(command.attribute),
-            operation: luns::operation(command.cdb()[0]),
+            operation: scsi_session::operation(command.cdb()[0]),
             entered,
             started,
             state: TaskState::Held,
@@ -127,8 +127,8 @@ impl Session {
         let Receive { bytes, place, job } = receive;
         // Of what goes to memory, one data segment at a time waits for its digest.
         let buffered = match place {
-            unit::Landing::Buffer => bytes,
-            unit::Landing::Memory(_) => bytes.min(self.checked_bytes_max),
+            logical_unit::Landing::Buffer => bytes,
+            logical_unit::Landing::Memory(_) => bytes.min(self.checked_bytes_max),
         };
         let memory_bytes = match buffered {
             0 => 0,
@@ -139,8 +139,10 @@ impl Session {
                 // Bounded memory comes first; initiators retry this (SAM-5 5.3.1, TASK SET FULL).
                 return self.answer(command.task, Reply::status(Status::TaskSetFull));
             }
-            unit::Landing::Memory(blocks) => Landing::Memory { blocks, is_charged: false },
-            unit::Landing::Buffer => Landing::Buffer { start: 0, buffer: Buffer::recycled(bytes as usize) },
+            logical_unit::Landing::Memory(blocks) => Landing::Memory { blocks, is_charged: false },
+            logical_unit::Landing::Buffer => {
+                Landing::Buffer { start: 0, buffer: Buffer::recycled(bytes as usize) }
+            }
         };
         if let Some(task) = self.task(command.task) {
             task.state = TaskState::Receiving(job, landing);
@@ -224,7 +226,7 @@ impl Session {
 
     pub(super) fn finish(&mut self, id: TaskId, job: Job, data: Data) {
         let Some(index) = self.task(id).and_then(|task| task.slot) else { return };
-        let is_short = job.working_bytes().max(data.buffer_bytes()) <= unit::AT_ONCE_BYTES_MAX;
+        let is_short = job.working_bytes().max(data.buffer_bytes()) <= logical_unit::AT_ONCE_BYTES_MAX;
         match self.luns.slot(index).unit.finish(job, data) {
             Step::Now(reply) => self.answer(id, reply),
             Step::Later(Running { mut reply, watch }) => {
@@ -300,8 +302,11 @@ impl Session {
     pub(super) fn answer_absent(&mut self, now: Instant, command: &Command) {
         let visible = self.luns.visible();
         self.open_task(now, None, command, false);
-        let answer =
-            if command.lun.0 == unit::REPORT_LUNS_WELL_KNOWN { unit::well_known } else { unit::absent };
+        let answer = if command.lun.0 == logical_unit::REPORT_LUNS_WELL_KNOWN {
+            logical_unit::well_known
+        } else {
+            logical_unit::absent
+        };
         let reply = answer(&command_in(command, &visible, false));
         self.answer(command.task, reply);
     }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use front_end_core::Traffic;
 use iscsi::pdu::TaskManagementFunction as Function;
 use iscsi::target::{Fatal, TaskId};
-use luns::{Failure, failure};
-use server::Traffic;
-use unit::Reply;
+use logical_unit::Reply;
+use scsi_session::{Failure, failure};
 
 use super::{Session, TaskState};
 use crate::connection::ConnectionEnd;

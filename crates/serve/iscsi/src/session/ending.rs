@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use iscsi::pdu::Lun;
 use iscsi::target::TaskId;
-use unit::{LogicalUnit, NexusId, Reply, Status};
+use logical_unit::{LogicalUnit, NexusId, Reply, Status};
 use volume::Volume;
 
 use super::{Session, Task, TaskState};
@@ -78,13 +78,13 @@ impl Session {
         for id in doomed {
             let index = self.task(id).and_then(|task| task.slot);
             let received = index.map(|index| self.luns.unit(index));
-            luns::add_units(&mut units, received.as_slice());
+            scsi_session::add_units(&mut units, received.as_slice());
             match received {
                 Some(received) if !Arc::ptr_eq(&received, unit) => {
                     self.clear(id, &mut units);
                     untold.push(id);
                 }
-                _ => luns::add_units(&mut units, &self.abort(id)),
+                _ => scsi_session::add_units(&mut units, &self.abort(id)),
             }
         }
         (units, untold)
@@ -120,8 +120,8 @@ impl Session {
         if let Some(others) = task.give_up(TaskState::Cleared) {
             self.add_aborted_units(slot, &others);
             let received = slot.map(|index| self.luns.unit(index));
-            luns::add_units(units, received.as_slice());
-            luns::add_units(units, &others);
+            scsi_session::add_units(units, received.as_slice());
+            scsi_session::add_units(units, &others);
         }
     }
 

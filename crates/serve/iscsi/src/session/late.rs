@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 
 use block::{Buffer, DeviceError};
 use iscsi::target::{ConnectionId, TaskId};
-use unit::{DeviceRequest, LogicalUnit, Reply, Status};
+use logical_unit::{DeviceRequest, LogicalUnit, Reply, Status};
 
 use super::{Session, Task, TaskState};
 use crate::inbox::Landing;
+use front_end_core::Charge;
 use reactor::Payload;
-use server::Charge;
 
 /// What a task waited for at the last tick.
 #[derive(Clone, Copy, Debug)]

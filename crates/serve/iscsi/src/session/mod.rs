@@ -40,13 +40,13 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Instant;
 
+use front_end_core::{Budget, Charge, CoreTally, Operation, Span, Traffic};
 use iscsi::negotiate::DigestKind;
 use iscsi::pdu::TaskManagementResult;
 use iscsi::target::{Command, ConnectionId, Event, NopPolicy, SessionConfig, TaskId};
-use luns::{AbortedUnits, Luns, Turn, Work};
+use logical_unit::{Data, InitiatorPort, Job, TargetPort};
 use reactor::{JoinHandle, Sender};
-use server::{Budget, Charge, CoreTally, Operation, Span, Traffic};
-use unit::{Data, InitiatorPort, Job, TargetPort};
+use scsi_session::{AbortedUnits, Luns, Turn, Work};
 
 pub(crate) use self::change::Removed;
 use self::late::Observed;

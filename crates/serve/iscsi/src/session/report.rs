@@ -10,7 +10,7 @@ use crate::directory::{self, SendTargetsRequester};
 use crate::front_end::ISCSI;
 use crate::link::Link;
 use crate::status::{self, ConnectionStatus, SessionStatus};
-use server::{AUDIT, SessionInfo, Traffic};
+use front_end_core::{AUDIT, SessionInfo, Traffic};
 
 /// So that a line stays short.
 const KEYS_OF_A_LINE: usize = 3;

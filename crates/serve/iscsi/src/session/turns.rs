@@ -1,7 +1,7 @@
 //! Order of the commands of a LUN by task attribute (SAM-5 section 8.6).
 
 use iscsi::target::TaskId;
-use luns::Turn;
+use scsi_session::Turn;
 
 use super::{Session, Waiting};
 

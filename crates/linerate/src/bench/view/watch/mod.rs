@@ -22,8 +22,8 @@ use self::keys::Keys;
 use super::{RunStart, View};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use conduct::crew::Purged;
-use conduct::watched::Watched;
+use bench_runner::crew::Purged;
+use bench_runner::watched::Watched;
 
 /// A view of the whole terminal, which is as it was when this is dropped.
 pub(in crate::bench) struct Watch {

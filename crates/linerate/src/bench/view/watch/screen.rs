@@ -9,7 +9,7 @@ use ratatui::widgets::{
     Axis, Block, Chart, Dataset, GraphType, LineGauge, Paragraph, Row as TableRow, Table,
 };
 
-use conduct::watched::{EndedRun, Moment, Watched};
+use bench_runner::watched::{EndedRun, Moment, Watched};
 
 use crate::output::printable;
 use stats::figures::{grouped, significant};
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
     use crate::bench::view::{RunStart, View as _};
-    use conduct::begin;
+    use bench_runner::begin;
 
     fn state(roles: usize) -> Watched {
         let (title, about) = (String::new(), String::new());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{Known, LoadRun, Parts, PathUnderLoad, Timed};
 use bench::record::Histogram;
-use initiator::{ClassStatistics, ConnectionStatistics, Phase, Statistics};
+use iscsi_client::{ClassStatistics, ConnectionStatistics, Phase, Statistics};
 use model::{Direction, Load};
 use reactor::PathInfo;
 

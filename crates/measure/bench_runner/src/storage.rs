@@ -1,0 +1,177 @@
+//! The measured storage: opened, inspected, and described for the record.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use bench::plan::Suite;
+use bench::record::{Facts, Limit, Subject};
+use block::{BlockDevice, BlockSize, SingleUser};
+use host::{FileDevice, FileOptions, OpenError};
+use iscsi_client::RemoteLun;
+
+use super::ways::Source;
+use backends::location::{self, Location, Opened};
+use backends::{Failure, channelled, hyperscsi, nbd};
+use environment::{self, server::Server};
+use volume::spec::{Bytes, Spec};
+
+/// The opened storage.
+pub struct Storage {
+    /// Its name and size, for the record.
+    pub subject: Subject,
+    /// How clients reach it.
+    pub source: Source,
+    /// It, open.
+    pub device: Arc<dyn BlockDevice>,
+    /// The LUN that it is, if it is one.
+    pub lun: Option<Arc<RemoteLun>>,
+    /// Whether it may have content worth keeping: not memory, and not a new file.
+    pub keeps: bool,
+    /// A file that this command has made: holes, all of it.
+    pub is_new: bool,
+    /// What a reader of the result should know of how it was opened.
+    pub notes: Vec<String>,
+}
+
+impl Storage {
+    /// Opens it: for reading only, unless something may be written. A file that does not exist is made if it
+    /// has a size: one that was said for a path, which allows it, or a volume's own, where something may be
+    /// written.
+    pub async fn open(place: &Location, writes: bool, size: Option<Bytes>) -> Result<Storage, Failure> {
+        let mut notes = Vec::new();
+        let new_file = place.new_file();
+        if let Some(path) = new_file.filter(|_| !writes) {
+            let shown = path.display();
+            return Err(Failure::refused(format!("{shown} does not exist; say --allow-write to make it")));
+        }
+        let is_new_path = matches!(place, Location::Path(path) if size.is_some() && !path.exists());
+        let is_new = new_file.is_some() || is_new_path;
+        let writable = writes || is_new || place.is_fleeting();
+        let (opened, source) = match place {
+            Location::Path(path) => {
+                let device = path_opened(path, !writable, size.filter(|_| is_new), &mut notes)?;
+                let cached = SingleUser::new(device.through_page_cache().map_err(Failure::refused)?);
+                let device = Arc::new(SingleUser::new(device));
+                let cached = Some(Arc::new(cached));
+                let source = Source::Local { export: None, device: device.clone(), channels: None, cached };
+                (Opened::local(device, location::file_identity(path)), source)
+            }
+            Location::Volume(spec) => {
+                let opened = place.open(!writable).await?;
+                let export = nbd::url_of(spec).map(Box::new);
+                let (device, channels) = (Arc::clone(&opened.device), channelled::opened(spec));
+                let source = match hyperscsi::url_of(spec) {
+                    Some(url) => Source::HyperScsi(Box::new(url)),
+                    None => Source::Local { export, device, channels, cached: None },
+                };
+                (opened, source)
+            }
+            Location::Lun(url) => (place.open(!writable).await?, Source::Lun(url.clone())),
+        };
+        let lun = opened.lun();
+        let geometry = opened.device.geometry();
+        let subject = Subject {
+            place: place.to_string(),
+            kind: kind(place).to_owned(),
+            bytes: geometry.bytes(),
+            block_bytes: geometry.block_size.bytes(),
+            product: None,
+            identity: opened.identity.clone(),
+        };
+        let keeps = !is_new && !place.is_fleeting();
+        Ok(Storage { subject, source, device: opened.device, lun, keeps, is_new, notes })
+    }
+
+    /// Facts about this machine, the path to the storage, and the storage.
+    pub async fn facts(&self, place: &Location) -> Facts {
+        let unit = self.lun.as_ref().map(|lun| lun.unit());
+        environment::facts(place, &*self.device, unit.as_ref()).await
+    }
+
+    /// What the link to it carries at most, for the requests of a suite.
+    pub async fn ceilings(&self, suite: &Suite) -> Vec<Limit> {
+        let Some(lun) = &self.lun else { return Vec::new() };
+        let workloads = suite.cells().flat_map(|cell| &cell.roles).map(|role| &role.workload);
+        let lengths = workloads.flat_map(|workload| &workload.accesses).map(|access| access.block_bytes);
+        let lengths: BTreeSet<u32> = lengths.collect();
+        environment::ceilings(&lun.unit(), &lengths.into_iter().collect::<Vec<_>>()).await
+    }
+
+    /// The process that serves it, if it is on this machine.
+    pub async fn server(&self, place: &Location) -> Option<Server> {
+        if let Some(lun) = &self.lun {
+            return Server::serving(lun.target()).await;
+        }
+        let Location::Volume(spec) = place else { return None };
+        let export = nbd::url_of(spec)?;
+        match &export.socket {
+            Some(socket) => Server::on_socket(socket),
+            None => Server::connected(&export.host, export.port),
+        }
+    }
+
+    /// Logs out: clients have their own sessions.
+    pub async fn close(self) {
+        if let Some(lun) = self.lun {
+            lun.target().close().await;
+        }
+    }
+}
+
+/// What kind of storage it is, in a word or two.
+fn kind(place: &Location) -> &'static str {
+    match place {
+        Location::Lun(_) => "iscsi",
+        Location::Path(path) => path_kind(path),
+        Location::Volume(spec) => volume_kind(spec),
+    }
+}
+
+fn path_kind(path: &Path) -> &'static str {
+    use std::os::unix::fs::FileTypeExt;
+    let is_device = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
+    if is_device { "block device" } else { "file" }
+}
+
+fn volume_kind(spec: &Spec) -> &'static str {
+    spec.path().map_or(spec.store().kind().name, path_kind)
+}
+
+/// A path is measured around the page cache where that is possible: through it, it is memory that answers.
+fn path_opened(
+    path: &Path,
+    read_only: bool,
+    size: Option<Bytes>,
+    notes: &mut Vec<String>,
+) -> Result<FileDevice, Failure> {
+    let bytes = size.map(|size| size.0);
+    let through_the_cache = FileOptions { read_only, bytes, ..FileOptions::new(path) };
+    let direct = FileOptions { direct: true, ..through_the_cache.clone() };
+    let large = FileOptions { block_size: BlockSize::B4096, ..direct.clone() };
+    let opened = match FileDevice::open(direct) {
+        Err(OpenError::DirectNeedsLargerBlocks { .. }) => FileDevice::open(large),
+        opened => opened,
+    };
+    let opened = match opened {
+        Err(OpenError::NoDirect { .. }) => {
+            let shown = path.display();
+            notes.push(format!(
+                "{shown} is read and written through the page cache: its file system has no direct I/O"
+            ));
+            FileDevice::open(through_the_cache)
+        }
+        opened => opened,
+    };
+    opened.map_err(|error| unopened(path, read_only, error))
+}
+
+fn unopened(path: &Path, read_only: bool, error: OpenError) -> Failure {
+    let shown = path.display();
+    match error {
+        OpenError::NotFound { .. } if read_only => {
+            Failure::refused(format!("{shown} does not exist; say --size to make a file of so many bytes"))
+        }
+        error => Failure::refused(error),
+    }
+}

@@ -1,0 +1,48 @@
+//! A remote LUN for programs with a runtime of their own, or with none.
+//!
+//! `initiator` runs in a world of `reactor`, which belongs to one thread. Here that thread is started for each session:
+//! [`Lun::open`] logs in on it, and every request travels there and back. What comes back is a [`Request`]: a future that
+//! any executor may poll, and that a thread without one may [wait](Request::wait) for. A [`Lun`] is `Clone`, `Send` and
+//! `Sync`; any number of requests may be outstanding.
+//!
+//! ```text
+//!   any thread                          the session's thread
+//!   Lun::read ── order ── mailbox ────► Work (a task) ── RemoteLun ── socket
+//!   Request ◄── outcome, waker ◄────────┘
+//! ```
+//!
+//! The price is a wake-up each way. A program that can run a world of `reactor` itself uses `initiator` without this.
+//!
+//! With the feature `tokio`, [`TokioLun`] is a LUN as a file of tokio: `AsyncRead`, `AsyncWrite` and `AsyncSeek`.
+//! Everything else works in tokio without it.
+//!
+//! ```no_run
+//! use block::{Buffer, Extent};
+//!
+//! let url = iscsi_client::Url::parse("iscsi://san1/iqn.2026-01.io.linerate:vm1/0")?;
+//! let lun = blocking::Lun::open(&url).wait()?;
+//! let requests: Vec<_> = (0..32).map(|lba| lun.read(Extent::new(lba, 1), Buffer::zeroed(512))).collect();
+//! for request in requests {
+//!     let block = request.wait()?;
+//!     println!("{:02x?}", &block[..16]);
+//! }
+//! lun.close().wait()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod error;
+mod lun;
+mod request;
+#[cfg(feature = "tokio")]
+mod tokio_lun;
+
+pub use error::{Ended, OpenError};
+pub use lun::{Lun, discover, run};
+pub use request::Request;
+#[cfg(feature = "tokio")]
+pub use tokio_lun::TokioLun;
+
+/// The code of docs/library.md compiles.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../../docs/library.md")]
+struct LibraryDocument;

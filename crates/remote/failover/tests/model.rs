@@ -1,0 +1,1146 @@
+//! Channels on a network that cuts, stalls, delays and delivers late, to a server that is restarted, or whose disk loses what no flush
+//! has covered: in virtual time, beside a model of each block. Without fencing the same runs find what a ghost write does.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashSet};
+use std::future::poll_fn;
+use std::ops::Range;
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use block::{BlockDevice, BlockSize, Blocks, Geometry, Losses, Null, Pending};
+use failover::{
+    Channels, Claim, Connected, Content, Failed, Kind, Late, Link, Loss, Name, Owner, Part, ReplayRule,
+    Request, Settings, Transport, Writers,
+};
+use reactor::{Alone, block_on, now, sleep, sleep_until, spawn, timeout, yield_now};
+
+const BLOCKS: usize = 24;
+const QUARANTINE: Duration = Duration::from_secs(3);
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        (self.next() >> 8) % limit.max(1)
+    }
+
+    fn time(&mut self, longest: Duration) -> Duration {
+        Duration::from_micros(self.below(longest.as_micros() as u64))
+    }
+}
+
+/// The data of all blocks of a write are its version.
+#[derive(Clone)]
+enum Asked {
+    Read(Range<u64>),
+    Write(Range<u64>, u32, bool),
+    Unmap(Range<u64>),
+    Flush,
+}
+
+impl Request for Asked {
+    fn kind(&self) -> Kind {
+        match self {
+            Asked::Read(_) => Kind::Read,
+            Asked::Flush => Kind::Flush,
+            Asked::Write(range, _, is_durable) => {
+                Kind::Change { range: range.clone(), is_durable: *is_durable }
+            }
+            Asked::Unmap(range) => Kind::Change { range: range.clone(), is_durable: false },
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Asked::Read(range) | Asked::Write(range, ..) => range.end - range.start,
+            Asked::Unmap(_) | Asked::Flush => 0,
+        }
+    }
+
+    fn content(&self) -> Option<Content<&[u8]>> {
+        matches!(self, Asked::Unmap(_)).then_some(Content::Unmap)
+    }
+}
+
+impl Part for Asked {
+    fn part(&self, range: Range<u64>) -> Asked {
+        match self {
+            Asked::Write(_, version, is_durable) => Asked::Write(range, *version, *is_durable),
+            Asked::Unmap(_) => Asked::Unmap(range),
+            other => other.clone(),
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.bytes() as usize
+    }
+}
+
+/// Which lost connections the server ends when it is told of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fencing {
+    None,
+    ByAnyPath,
+    /// Those of the path by which it is told. Paths are cut now and then.
+    ByOwnPath,
+}
+
+/// The server and the network.
+struct World {
+    random: RefCell<Random>,
+    fencing: Fencing,
+    /// How long what was sent over a connection that is lost can be under way.
+    ghosts_for: Duration,
+    cache: RefCell<[u32; BLOCKS]>,
+    durable: RefCell<[u32; BLOCKS]>,
+    incarnation: Cell<u64>,
+    /// Its cache outlives it, as the page cache does a process that is killed.
+    cache_stays: Cell<bool>,
+    /// The number of its cache.
+    generation: Cell<u64>,
+    /// How often its disk has lost what was not durable, without a restart.
+    losses: Cell<u64>,
+    /// It loses what is not durable at the next flush, and tells that one only, as kernels tell of a failed write-back.
+    fails_next_flush: Cell<bool>,
+    is_up: Cell<bool>,
+    /// Longer reads are refused.
+    read_max: Cell<u64>,
+    /// The next handshake has been answered, and its answer arrives after this.
+    holds_next_handshake: Cell<bool>,
+    held_handshakes: RefCell<Vec<Rc<Cell<bool>>>>,
+    dead: RefCell<HashSet<u64>>,
+    links: RefCell<Vec<Rc<Wire>>>,
+    /// When it was asked for a connection last.
+    asked_at: Cell<Instant>,
+    ghosts: Cell<u64>,
+}
+
+impl World {
+    fn new(seed: u64, fencing: Fencing, ghosts_for: Duration) -> Rc<World> {
+        Rc::new(World {
+            random: RefCell::new(Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)),
+            fencing,
+            ghosts_for,
+            cache: RefCell::new([0; BLOCKS]),
+            durable: RefCell::new([0; BLOCKS]),
+            incarnation: Cell::new(0),
+            cache_stays: Cell::new(false),
+            generation: Cell::new(0),
+            losses: Cell::new(0),
+            fails_next_flush: Cell::new(false),
+            is_up: Cell::new(true),
+            read_max: Cell::new(u64::MAX),
+            holds_next_handshake: Cell::new(false),
+            held_handshakes: RefCell::default(),
+            dead: RefCell::default(),
+            links: RefCell::default(),
+            asked_at: Cell::new(now()),
+            ghosts: Cell::new(0),
+        })
+    }
+
+    fn time(&self, longest: Duration) -> Duration {
+        self.random.borrow_mut().time(longest)
+    }
+
+    fn carry_out(&self, asked: &Asked) -> Vec<u32> {
+        let mut cache = self.cache.borrow_mut();
+        match asked {
+            Asked::Read(range) => return cache[range.start as usize..range.end as usize].to_vec(),
+            Asked::Write(range, version, is_durable) => {
+                let range = range.start as usize..range.end as usize;
+                cache[range.clone()].fill(*version);
+                if *is_durable {
+                    self.durable.borrow_mut()[range].fill(*version);
+                }
+            }
+            Asked::Unmap(range) => cache[range.start as usize..range.end as usize].fill(0),
+            Asked::Flush => *self.durable.borrow_mut() = *cache,
+        }
+        Vec::new()
+    }
+
+    fn restart(&self) {
+        self.incarnation.set(self.incarnation.get() + 1);
+        if !self.cache_stays.get() {
+            self.generation.set(self.generation.get() + 1);
+            *self.cache.borrow_mut() = *self.durable.borrow();
+        }
+    }
+
+    /// A flush of somebody else fails.
+    fn lose_writes(&self) {
+        self.losses.set(self.losses.get() + 1);
+        *self.cache.borrow_mut() = *self.durable.borrow();
+    }
+}
+
+/// A connection.
+struct Wire {
+    world: Rc<World>,
+    number: u64,
+    path: usize,
+    incarnation: u64,
+    /// Losses that its client was told of by it.
+    losses_told: Cell<u64>,
+    inner: RefCell<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    loss: Option<Loss>,
+    is_leaving: bool,
+    /// Nothing is delivered before this time; `None` while nothing is held.
+    held_until: Option<Instant>,
+    /// It is slow: what comes is of earlier requests, and all are waited for.
+    delivers: bool,
+    tasks: BTreeMap<u64, Task>,
+    next: u64,
+    watching: Vec<Waker>,
+}
+
+#[derive(Default)]
+struct Task {
+    claim: Option<Claim>,
+    reply: Option<Result<Vec<u32>, Failed<()>>>,
+    is_abandoned: bool,
+}
+
+impl Wire {
+    fn wake(&self) {
+        let watching = std::mem::take(&mut self.inner.borrow_mut().watching);
+        watching.into_iter().for_each(Waker::wake);
+    }
+
+    /// What is under way is late from now on.
+    fn lose(&self, loss: Loss, late: Duration) {
+        let mut inner = self.inner.borrow_mut();
+        inner.loss.get_or_insert(loss);
+        inner.held_until = Some(now() + late);
+        drop(inner);
+        self.wake();
+    }
+
+    async fn watch<R>(&self, ready: impl Fn(&mut Inner) -> Option<R>) -> R {
+        poll_fn(|cx| {
+            let mut inner = self.inner.borrow_mut();
+            match ready(&mut inner) {
+                Some(ready) => Poll::Ready(ready),
+                None => {
+                    inner.watching.push(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    async fn deliver(self: Rc<Self>, number: u64, asked: Asked) {
+        sleep(self.world.time(Duration::from_millis(4))).await;
+        loop {
+            let held = self.inner.borrow().held_until.map(|until| until.saturating_duration_since(now()));
+            match held.filter(|held| !held.is_zero()) {
+                Some(held) => sleep(held.min(Duration::from_millis(100))).await,
+                None => break,
+            }
+        }
+        let world = &self.world;
+        let is_there = world.incarnation.get() == self.incarnation && world.is_up.get();
+        if !is_there || world.dead.borrow().contains(&self.number) {
+            return;
+        }
+        let has_failed = matches!(asked, Asked::Flush) && world.fails_next_flush.take();
+        let is_too_long =
+            matches!(&asked, Asked::Read(range) if range.end - range.start > world.read_max.get());
+        let mut reply = match has_failed {
+            true => {
+                *world.cache.borrow_mut() = *world.durable.borrow();
+                Err(Failed::Server(()))
+            }
+            false if is_too_long => Err(Failed::Server(())),
+            false => Ok(world.carry_out(&asked)),
+        };
+        if matches!(asked, Asked::Write(..)) && self.inner.borrow().loss.is_some() {
+            world.ghosts.set(world.ghosts.get() + 1);
+        }
+        sleep(world.time(Duration::from_millis(4))).await;
+        // Replies arrive in the order of this.
+        let is_flush = matches!(asked, Asked::Flush);
+        if is_flush && self.losses_told.replace(world.losses.get()) != world.losses.get() {
+            reply = Err(Failed::Server(()));
+        }
+        let mut inner = self.inner.borrow_mut();
+        if matches!(inner.loss, Some(Loss::Ended(_))) {
+            return;
+        }
+        let is_abandoned = inner.tasks.get(&number).is_none_or(|task| task.is_abandoned);
+        let removed = if is_abandoned { inner.tasks.remove(&number) } else { None };
+        if let Some(task) = inner.tasks.get_mut(&number) {
+            task.reply = Some(reply);
+            task.claim = None;
+        }
+        drop(inner);
+        drop(removed);
+        self.wake();
+    }
+}
+
+struct Abandon(Rc<Wire>, u64);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        let mut inner = self.0.inner.borrow_mut();
+        let answered = inner.tasks.get(&self.1).is_some_and(|task| task.reply.is_some());
+        let removed = if answered { inner.tasks.remove(&self.1) } else { None };
+        if let Some(task) = inner.tasks.get_mut(&self.1) {
+            task.is_abandoned = true;
+        }
+        drop(inner);
+        drop(removed);
+    }
+}
+
+impl Link for Wire {
+    type Request = Asked;
+    type Reply = Vec<u32>;
+    type Error = ();
+
+    fn exchange(
+        self: &Rc<Self>,
+        request: &Asked,
+        claim: Option<Claim>,
+        deadline: Instant,
+        late: Option<Late>,
+    ) -> impl Future<Output = Result<Vec<u32>, Failed<()>>> + 'static {
+        let mut inner = self.inner.borrow_mut();
+        let number = inner.next;
+        inner.next += 1;
+        inner.tasks.insert(number, Task { claim, ..Task::default() });
+        if inner.loss.is_none() {
+            drop(spawn(Rc::clone(self).deliver(number, request.clone())));
+        }
+        drop(inner);
+        let (wire, abandon) = (Rc::clone(self), Abandon(Rc::clone(self), number));
+        async move {
+            let answered = wire.watch(|inner| {
+                let reply = inner.tasks.get_mut(&number).and_then(|task| task.reply.clone());
+                reply.or(inner.loss.is_some().then_some(Err(Failed::Lost)))
+            });
+            let mut is_late = Box::pin(async {
+                sleep_until(deadline).await;
+                while wire.inner.borrow().delivers {
+                    sleep(Duration::from_millis(100)).await;
+                }
+                if let Some(late) = late {
+                    late.tell();
+                    std::future::pending().await
+                }
+            });
+            let mut answered = Box::pin(answered);
+            let ended = poll_fn(|cx| match answered.as_mut().poll(cx) {
+                Poll::Ready(ended) => Poll::Ready(ended),
+                Poll::Pending => is_late.as_mut().poll(cx).map(|()| Err(Failed::TimedOut)),
+            })
+            .await;
+            drop(abandon);
+            ended
+        }
+    }
+
+    fn shows(change: &Asked, reply: &Vec<u32>) -> bool {
+        matches!(change, Asked::Write(_, version, _) if reply.iter().all(|found| found == version))
+    }
+
+    fn is_lost(&self) -> bool {
+        self.inner.borrow().loss.is_some()
+    }
+
+    async fn lost(&self) -> Loss {
+        self.watch(|inner| {
+            if inner.is_leaving && inner.tasks.is_empty() {
+                inner.loss.get_or_insert(Loss::Ended("left".to_owned()));
+            }
+            inner.loss.clone()
+        })
+        .await
+    }
+
+    async fn settled(&self) {
+        self.watch(|inner| inner.tasks.values().all(|task| task.claim.is_none()).then_some(())).await;
+    }
+
+    fn take_unanswered(&self) -> Vec<Claim> {
+        self.inner.borrow_mut().tasks.values_mut().filter_map(|task| task.claim.take()).collect()
+    }
+
+    fn reset(&self) {
+        self.inner.borrow_mut().loss = Some(Loss::Ended("reset".to_owned()));
+        let late = self.world.time(self.world.ghosts_for);
+        self.lose(Loss::Ended("reset".to_owned()), late);
+    }
+
+    fn leave(&self) {
+        self.inner.borrow_mut().is_leaving = true;
+        self.wake();
+    }
+}
+
+#[derive(Clone)]
+struct Network(Rc<World>);
+
+impl Transport for Network {
+    type Link = Wire;
+
+    async fn connect(&self, path: usize, name: Name, ended: &[u64]) -> Result<Connected<Wire>, String> {
+        let world = &self.0;
+        world.asked_at.set(now());
+        sleep(world.time(Duration::from_millis(20))).await;
+        if !world.is_up.get() {
+            return Err("refused".to_owned());
+        }
+        let fences = world.fencing != Fencing::None;
+        let can_be_cut = world.fencing == Fencing::ByOwnPath && name.number > 0;
+        if can_be_cut && world.random.borrow_mut().below(2) == 0 {
+            return Err("this path is cut".to_owned());
+        }
+        let is_ended = |number: &u64| match world.fencing {
+            Fencing::None => false,
+            Fencing::ByAnyPath => true,
+            Fencing::ByOwnPath => {
+                world.links.borrow().iter().any(|wire| wire.number == *number && wire.path == path)
+            }
+        };
+        let (dead, not_ended): (Vec<u64>, Vec<u64>) = ended.iter().partition(|number| is_ended(number));
+        world.dead.borrow_mut().extend(dead);
+        let incarnation = world.incarnation.get();
+        let wire = Rc::new(Wire {
+            world: Rc::clone(world),
+            number: name.number,
+            path,
+            incarnation,
+            losses_told: Cell::new(world.losses.get()),
+            inner: RefCell::default(),
+        });
+        let start = u128::from(world.generation.get()) << 64 | u128::from(world.losses.get());
+        world.links.borrow_mut().push(Rc::clone(&wire));
+        sleep(world.time(Duration::from_millis(20))).await;
+        if world.holds_next_handshake.take() {
+            let is_held = Rc::new(Cell::new(true));
+            world.held_handshakes.borrow_mut().push(Rc::clone(&is_held));
+            while is_held.get() {
+                sleep(Duration::from_micros(100)).await;
+            }
+        }
+        let not_ended = if fences { not_ended } else { Vec::new() };
+        Ok(Connected { link: wire, fences, not_ended, start: fences.then_some(start) })
+    }
+
+    fn path_name(&self, path: usize) -> String {
+        path.to_string()
+    }
+
+    fn probe(&self) -> Asked {
+        Asked::Read(0..1)
+    }
+
+    fn read(&self, range: Range<u64>) -> Asked {
+        Asked::Read(range)
+    }
+
+    fn read_bytes_max(&self) -> u64 {
+        self.0.read_max.get()
+    }
+
+    fn flush(&self) -> Asked {
+        Asked::Flush
+    }
+}
+
+/// What clients were told, by block: versions grow in the order in which writes were asked for.
+#[derive(Default)]
+struct Told {
+    acknowledged: [u32; BLOCKS],
+    /// Covered by a flush that succeeded, or durable from the beginning.
+    durable: [u32; BLOCKS],
+    /// Acknowledged and lost, and no flush has failed since.
+    lost: [u32; BLOCKS],
+    next: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Run {
+    fencing: Fencing,
+    quarantine: Duration,
+    channels: usize,
+    is_coherent: bool,
+    journal_bytes: usize,
+    writers: Writers,
+    /// Whether the disk loses writes.
+    has_losses: bool,
+}
+
+/// Channels by two paths, the first of which is connected.
+async fn opened(world: &Rc<World>, seed: u64, run: &Run) -> Channels<Network> {
+    opened_for(world, seed, run, Duration::from_secs(3600)).await
+}
+
+async fn opened_for(world: &Rc<World>, seed: u64, run: &Run, timeout: Duration) -> Channels<Network> {
+    let network = Network(Rc::clone(world));
+    let first = network.connect(0, Name { session: 1, number: 0 }, &[]).await.expect("it is up");
+    let settings = Settings {
+        channels: run.channels,
+        paths: 2,
+        timeout,
+        quarantine: run.quarantine,
+        journal_bytes: run.journal_bytes,
+        is_volatile: true,
+        is_coherent: run.is_coherent,
+        // Of a server that tells nothing of its cache, a restart may be a loss and may be none.
+        writers: run.writers,
+        session: 1,
+        seed,
+    };
+    Channels::new(network, settings, first, 0)
+}
+
+/// One run. What was stale or lost, if anything, and how many ghosts there were, replays and resends.
+fn run(seed: u64, run: &Run) -> (Option<String>, [u64; 3]) {
+    block_on(Alone::exact_virtual_time(), async {
+        let is_sure = run.fencing == Fencing::ByAnyPath;
+        let ghosts_for = if is_sure { 10 * QUARANTINE } else { QUARANTINE.mul_f64(0.9) };
+        let world = World::new(seed, run.fencing, ghosts_for);
+        let channels = Rc::new(opened(&world, seed, run).await);
+        let (told, fault) = (Rc::new(RefCell::new(Told::default())), Rc::new(RefCell::new(None::<String>)));
+        let ends = now() + Duration::from_secs(60);
+        let mut tasks = Vec::new();
+        for _ in 0..6 {
+            let (world, channels, told, fault) =
+                (Rc::clone(&world), Rc::clone(&channels), Rc::clone(&told), Rc::clone(&fault));
+            tasks.push(spawn(async move {
+                while now() < ends && fault.borrow().is_none() {
+                    if let Some(why) = step(&world, &channels, &told).await {
+                        fault.borrow_mut().get_or_insert(why);
+                    }
+                }
+            }));
+        }
+        let chaos = spawn(trouble(Rc::clone(&world), ends));
+        let losses = spawn(losses(Rc::clone(&world), Rc::clone(&told), run.has_losses.then_some(ends)));
+        for task in tasks {
+            task.await;
+        }
+        chaos.await;
+        losses.await;
+        if fault.borrow().is_none() {
+            let mut flushed = channels.ask(Asked::Flush).await;
+            // What was lost last is told of by each connection, once, and once by a flush that was given up.
+            for _ in 0..if run.has_losses { run.channels + 1 } else { 0 } {
+                if flushed.is_err() {
+                    flushed = channels.ask(Asked::Flush).await;
+                }
+            }
+            assert_eq!(flushed, Ok(Vec::new()), "seed {seed}");
+            let durable = *world.durable.borrow();
+            let acknowledged = told.borrow().acknowledged;
+            if durable.iter().zip(acknowledged).any(|(durable, told)| *durable < told) {
+                *fault.borrow_mut() = Some(format!("lost: {durable:?} for {acknowledged:?}"));
+            }
+        }
+        let status = channels.status();
+        channels.leave();
+        (fault.take(), [world.ghosts.get(), status.replays, status.resends])
+    })
+}
+
+/// A request, and what is wrong with its answer.
+async fn step(world: &World, channels: &Channels<Network>, told: &RefCell<Told>) -> Option<String> {
+    let (choice, range, pause) = {
+        let mut random = world.random.borrow_mut();
+        let start = random.below(BLOCKS as u64);
+        let end = start + 1 + random.below((BLOCKS as u64 - start).min(5));
+        (random.below(20), start..end, random.time(Duration::from_millis(30)))
+    };
+    let blocks = range.start as usize..range.end as usize;
+    let mut wrong = None;
+    match choice {
+        0..10 => {
+            let is_durable = choice == 0;
+            told.borrow_mut().next += 1;
+            let (version, losses) = (told.borrow().next, world.losses.get());
+            let written = channels.ask(Asked::Write(range, version, is_durable)).await;
+            assert_eq!(written, Ok(Vec::new()));
+            let mut told = told.borrow_mut();
+            for block in blocks {
+                // It may have been lost before it was acknowledged.
+                if is_durable || losses == world.losses.get() {
+                    told.acknowledged[block] = told.acknowledged[block].max(version);
+                }
+                if is_durable {
+                    told.durable[block] = told.durable[block].max(version);
+                }
+            }
+        }
+        10..18 => {
+            let (least, losses) = (told.borrow().acknowledged, world.losses.get());
+            let read = channels.ask(Asked::Read(range)).await.expect("nothing fails");
+            for (block, found) in blocks.zip(read) {
+                if found < least[block] && losses == world.losses.get() {
+                    wrong =
+                        Some(format!("block {block} was {found} after {} was acknowledged", least[block]));
+                }
+            }
+        }
+        18 => {
+            // Nobody waits for what it is answered.
+            let patience = world.time(Duration::from_millis(8));
+            if let Ok(Err(_)) = timeout(patience, channels.ask(Asked::Flush)).await {
+                told.borrow_mut().lost = [0; BLOCKS];
+            }
+        }
+        _ => {
+            let (covered, lost) = (told.borrow().acknowledged, told.borrow().lost);
+            let flushed = channels.ask(Asked::Flush).await;
+            let mut told = told.borrow_mut();
+            if world.losses.get() > 0 && flushed.is_err() {
+                told.lost = [0; BLOCKS];
+                return None;
+            }
+            assert_eq!(flushed, Ok(Vec::new()));
+            let durable = world.durable.borrow();
+            if let Some(block) = (0..BLOCKS).find(|block| durable[*block] < lost[*block]) {
+                wrong = Some(format!("block {block}: {} is lost, and a flush says nothing", lost[block]));
+            }
+            for (durable, covered) in told.durable.iter_mut().zip(covered) {
+                *durable = (*durable).max(covered);
+            }
+        }
+    }
+    sleep(pause).await;
+    // A crash of the server and of the client now would leave what is durable.
+    let (told, durable) = (told.borrow(), world.durable.borrow());
+    if let Some(block) = (0..BLOCKS).find(|block| durable[*block] < told.durable[*block]) {
+        wrong =
+            Some(format!("block {block}: {} on the medium, {} flushed", durable[block], told.durable[block]));
+    }
+    wrong
+}
+
+/// Losses, until then: of what is not durable, which a flush has to tell of, or which is written again.
+async fn losses(world: Rc<World>, told: Rc<RefCell<Told>>, ends: Option<Instant>) {
+    while ends.is_some_and(|ends| now() < ends) {
+        sleep(world.time(Duration::from_secs(4))).await;
+        world.lose_writes();
+        let mut told = told.borrow_mut();
+        let (durable, acknowledged) = (*world.durable.borrow(), told.acknowledged);
+        for block in 0..BLOCKS {
+            if durable[block] < acknowledged[block] {
+                told.lost[block] = acknowledged[block];
+                told.acknowledged[block] = durable[block];
+            }
+        }
+    }
+}
+
+/// Cuts, stalls and restarts.
+async fn trouble(world: Rc<World>, ends: Instant) {
+    while now() < ends {
+        sleep(world.time(Duration::from_millis(1500))).await;
+        let live: Vec<Rc<Wire>> =
+            world.links.borrow().iter().filter(|wire| !wire.is_lost()).map(Rc::clone).collect();
+        let choice = world.random.borrow_mut().below(8);
+        let Some(wire) = live.get(world.random.borrow_mut().below(live.len() as u64) as usize) else {
+            continue;
+        };
+        match choice {
+            0..3 => wire.lose(Loss::Ended("cut".to_owned()), world.time(world.ghosts_for)),
+            3..5 => {
+                // It holds everything for a while, which is noticed.
+                wire.inner.borrow_mut().held_until = Some(now() + Duration::from_secs(3600));
+                sleep(world.time(Duration::from_millis(300))).await;
+                if !wire.is_lost() {
+                    let late = world.time(Duration::from_millis(2500));
+                    wire.lose(Loss::Silent, late);
+                }
+            }
+            5 => {
+                // It holds everything for a while, which is not noticed.
+                wire.inner.borrow_mut().held_until = Some(now() + world.time(Duration::from_millis(300)));
+            }
+            _ => {
+                world.is_up.set(false);
+                world.restart();
+                sleep(world.time(Duration::from_millis(400))).await;
+                let is_up_first = world.random.borrow_mut().below(2) == 0;
+                world.is_up.set(is_up_first);
+                for wire in live {
+                    // Connections to the server as it was are found dead one after the other.
+                    sleep(world.time(Duration::from_millis(100))).await;
+                    wire.lose(Loss::Ended("reset by the server".to_owned()), Duration::ZERO);
+                }
+                world.is_up.set(true);
+            }
+        }
+    }
+    // From here on nothing happens to what is left: connections that hold everything are cut.
+    for wire in world.links.borrow().iter().filter(|wire| !wire.is_lost()) {
+        wire.lose(Loss::Ended("cut".to_owned()), world.time(world.ghosts_for));
+    }
+}
+
+fn runs() -> Vec<Run> {
+    let mut runs = Vec::new();
+    for fencing in [Fencing::ByAnyPath, Fencing::ByOwnPath, Fencing::None] {
+        for (channels, is_coherent) in [(1, false), (1, true), (4, true)] {
+            for journal_bytes in [12, 1 << 20] {
+                let run = Run {
+                    fencing,
+                    quarantine: QUARANTINE,
+                    channels,
+                    is_coherent,
+                    journal_bytes,
+                    writers: if fencing == Fencing::None { Writers::One } else { Writers::Unknown },
+                    has_losses: false,
+                };
+                // Others than those that fence do not tell of losses.
+                if fencing != Fencing::None && is_coherent {
+                    runs.push(Run { has_losses: true, ..run });
+                }
+                runs.push(run);
+            }
+        }
+    }
+    runs
+}
+
+#[test]
+fn nothing_stale_is_read_and_nothing_acknowledged_is_lost() {
+    let mut counted = [0; 3];
+    for (place, how) in runs().iter().enumerate() {
+        for seed in 1..=4 {
+            let (fault, counts) = run(seed * 100 + place as u64, how);
+            assert_eq!(fault, None, "seed {seed}, {} channels, fencing: {:?}", how.channels, how.fencing);
+            (0..3).for_each(|place| counted[place] += counts[place]);
+        }
+    }
+    assert!(counted.iter().all(|count| *count > 20), "{counted:?}: ghosts, replays, resends");
+}
+
+#[test]
+fn without_fencing_a_ghost_is_found() {
+    for fencing in [Fencing::None, Fencing::ByOwnPath] {
+        let unfenced = Run {
+            fencing,
+            quarantine: Duration::ZERO,
+            channels: 4,
+            is_coherent: true,
+            journal_bytes: 1 << 20,
+            writers: Writers::Unknown,
+            has_losses: false,
+        };
+        let found = (1..=40).find_map(|seed| run(seed, &unfenced).0);
+        assert!(found.is_some(), "no ghost did any harm: {fencing:?}");
+    }
+}
+
+/// One connection to a server that tells of nothing but by its answers.
+const OF_OTHERS: Run = Run {
+    fencing: Fencing::None,
+    quarantine: QUARANTINE,
+    channels: 1,
+    is_coherent: true,
+    journal_bytes: 1 << 20,
+    writers: Writers::Unknown,
+    has_losses: false,
+};
+
+/// This client has written blocks 0 to 3, no flush has covered that, and another host has replaced the last two by a write that is durable.
+/// Then the server is restarted.
+#[test]
+fn what_another_host_has_made_durable_is_replaced_only_by_who_knows_of_a_loss() {
+    use Fencing::{ByAnyPath, None};
+    use Writers::{One, Several, Unknown};
+    let told = Err(Failed::WritesLost);
+    for (fencing, writers, cache_stays, is_replaced, found, flushed) in [
+        // A server that tells of its cache: nothing was lost.
+        (ByAnyPath, Unknown, true, true, [1, 1, 9, 9], Ok(Vec::new())),
+        (ByAnyPath, One, true, true, [1, 1, 9, 9], Ok(Vec::new())),
+        (ByAnyPath, Several, true, true, [1, 1, 9, 9], Ok(Vec::new())),
+        // Something was.
+        (ByAnyPath, Several, false, true, [0, 0, 9, 9], told.clone()),
+        (ByAnyPath, Unknown, false, false, [1, 1, 1, 1], Ok(Vec::new())),
+        // A server that tells nothing is asked for the blocks.
+        (None, Unknown, true, false, [1, 1, 1, 1], Ok(Vec::new())),
+        (None, Unknown, true, true, [1, 1, 9, 9], told.clone()),
+        (None, Unknown, false, true, [0, 0, 9, 9], told.clone()),
+        (None, Several, false, false, [0, 0, 0, 0], told.clone()),
+        (None, One, false, false, [1, 1, 1, 1], Ok(Vec::new())),
+    ] {
+        block_on(Alone::exact_virtual_time(), async {
+            let case =
+                format!("{fencing:?}, {writers:?}, the cache stays: {cache_stays}, replaced: {is_replaced}");
+            let world = World::new(11, fencing, Duration::ZERO);
+            world.cache_stays.set(cache_stays);
+            let channels = opened(&world, 11, &Run { fencing, writers, ..OF_OTHERS }).await;
+            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+            if is_replaced {
+                drop(world.carry_out(&Asked::Write(2..4, 9, true)));
+            }
+            world.restart();
+            let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
+            wire.lose(Loss::Ended("reset by the server".to_owned()), Duration::ZERO);
+            assert_eq!(channels.ask(Asked::Read(0..4)).await, Ok(found.to_vec()), "{case}");
+            assert_eq!(channels.ask(Asked::Flush).await, flushed, "{case}");
+            assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "{case}: it is told once");
+            assert_eq!(world.durable.borrow()[..4], found, "{case}");
+            channels.leave();
+        });
+    }
+}
+
+/// The connection in use is lost with a restart of the server, while a newer write of some blocks is outstanding. The cache of the server
+/// outlives it.
+async fn restarted(world: &World, channels: &Rc<Channels<Network>>, outstanding: Option<Range<u64>>) {
+    let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
+    let written = outstanding.map(|range| {
+        wire.inner.borrow_mut().held_until = Some(now() + Duration::from_secs(3600));
+        let channels = Rc::clone(channels);
+        spawn(async move { channels.ask(Asked::Write(range, 2, false)).await })
+    });
+    yield_now().await;
+    world.cache_stays.set(true);
+    world.restart();
+    wire.lose(Loss::Ended("reset by the server".to_owned()), Duration::ZERO);
+    if let Some(written) = written {
+        assert_eq!(written.await, Ok(Vec::new()));
+    }
+}
+
+/// This client has written blocks 0 to 3, another host has replaced the last two durably, and a newer write of this client to block 0 is
+/// outstanding when the server, which tells nothing, is restarted.
+#[test]
+fn a_write_that_is_outstanding_has_only_its_own_blocks_written_again() {
+    block_on(Alone::exact_virtual_time(), async {
+        let world = World::new(13, Fencing::None, Duration::ZERO);
+        let channels = Rc::new(opened(&world, 13, &OF_OTHERS).await);
+        channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+        drop(world.carry_out(&Asked::Write(2..4, 9, true)));
+        restarted(&world, &channels, Some(0..1)).await;
+        assert_eq!(channels.ask(Asked::Read(0..4)).await, Ok(vec![2, 1, 9, 9]));
+        assert_eq!(channels.ask(Asked::Flush).await, Err(Failed::WritesLost));
+        assert_eq!(world.durable.borrow()[..4], [2, 1, 9, 9]);
+        channels.leave();
+    });
+}
+
+/// Some servers accept less in one read than a journal's change has. Deallocated blocks promise nothing that could be lost.
+#[test]
+fn a_comparison_finds_no_loss_where_there_was_none() {
+    for (asked, read_max) in
+        [(Asked::Write(0..9, 1, false), 4), (Asked::Unmap(0..9), u64::MAX), (Asked::Unmap(0..9), 4)]
+    {
+        block_on(Alone::exact_virtual_time(), async {
+            let world = World::new(17, Fencing::None, Duration::ZERO);
+            world.read_max.set(read_max);
+            let channels = Rc::new(opened(&world, 17, &OF_OTHERS).await);
+            channels.ask(asked).await.expect("done");
+            restarted(&world, &channels, None).await;
+            assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()));
+            channels.leave();
+        });
+    }
+}
+
+/// The start of the server that the header of a journal file names: behind four numbers and that of the boot.
+fn start_in(path: &std::path::Path) -> Option<u128> {
+    let page = std::fs::read(path).expect("a file");
+    let at = page.windows(8).position(|bytes| bytes == CAPACITY.to_le_bytes()).expect("a header") + 48;
+    let has_start = page[at] == 1;
+    has_start.then(|| u128::from_le_bytes(page[at + 4..at + 20].try_into().expect("16 bytes")))
+}
+
+const CAPACITY: u64 = 65_543;
+
+/// What a server has lost is compared and not written again, since several hosts write. Until a flush has told of it, the file must not say
+/// that the server has what it holds: the next process would take the difference for another host's writes.
+#[test]
+fn a_journal_file_names_the_start_of_the_server_against_which_it_was_verified() {
+    block_on(Alone::exact_virtual_time(), async {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("journal");
+        let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(2048), physical_exponent: 0 };
+        let owner = Owner { identity: "disk".to_owned(), bytes: 1 << 20, writers: Writers::Several };
+        let world = World::new(23, Fencing::ByAnyPath, Duration::ZERO);
+        let several = Run { fencing: Fencing::ByAnyPath, writers: Writers::Several, ..OF_OTHERS };
+        let channels = opened(&world, 23, &several).await;
+        let kept = channels.keep_in(&path, ReplayRule::Auto, CAPACITY, &owner, &Null::new(geometry)).await;
+        kept.expect("a new file");
+        channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+        world.restart();
+        let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
+        wire.lose(Loss::Ended("reset by the server".to_owned()), Duration::ZERO);
+        assert_eq!(channels.ask(Asked::Read(0..4)).await, Ok(vec![0; 4]), "lost");
+        assert_eq!(start_in(&path), Some(0), "it does not have what the file holds");
+        assert_eq!(channels.ask(Asked::Flush).await, Err(Failed::WritesLost));
+        assert_eq!(start_in(&path), Some(1 << 64), "the file holds nothing");
+        channels.leave();
+    });
+}
+
+thread_local! {
+    /// Before the first flush of an [`Interrupted`] ends.
+    static INTERRUPTION: RefCell<Option<Pending<'static, ()>>> = const { RefCell::new(None) };
+}
+
+/// An empty device, whose server may be another one when its first flush is answered. How many flushes there were.
+struct Interrupted(Null, AtomicU64);
+
+impl BlockDevice for Interrupted {
+    block::forward!(self => self.0; geometry, profile, read, write, unmap, write_zeroes, allocation, losses, quiesced);
+
+    fn flush(&self) -> Pending<'_, ()> {
+        self.1.fetch_add(1, Relaxed);
+        INTERRUPTION.take().unwrap_or_else(|| self.0.flush())
+    }
+}
+
+/// A journal file is compared and flushed again unless the server says that its cache is the same: a server that tells nothing may have
+/// lost what was compared as soon as a connection was replaced.
+#[test]
+fn a_journal_file_is_emptied_only_if_the_server_kept_its_cache_meanwhile() {
+    use Fencing::{ByAnyPath, None};
+    for (fencing, cache_stays, flushes) in
+        [(ByAnyPath, true, 1), (ByAnyPath, false, 2), (None, true, 2), (None, false, 2)]
+    {
+        block_on(Alone::exact_virtual_time(), async {
+            let world = World::new(31, fencing, Duration::ZERO);
+            world.cache_stays.set(cache_stays);
+            let channels = Rc::new(opened(&world, 31, &Run { fencing, ..OF_OTHERS }).await);
+            let (server, asking) = (Rc::clone(&world), Rc::clone(&channels));
+            INTERRUPTION.set(Some(Box::pin(async move {
+                server.restart();
+                let wire = Rc::clone(server.links.borrow().last().expect("the one in use"));
+                wire.lose(Loss::Ended("reset by the server".to_owned()), Duration::ZERO);
+                asking.ask(Asked::Read(0..1)).await.expect("by the next connection");
+                Ok(())
+            })));
+            let folder = tempfile::tempdir().expect("a folder");
+            let geometry =
+                Geometry { block_size: BlockSize::B512, blocks: Blocks(2048), physical_exponent: 0 };
+            let owner = Owner { identity: "disk".to_owned(), bytes: 1 << 20, writers: Writers::Unknown };
+            let device = Interrupted(Null::new(geometry), AtomicU64::new(0));
+            let path = folder.path().join("journal");
+            channels.keep_in(&path, ReplayRule::Auto, CAPACITY, &owner, &device).await.expect("kept");
+            assert_eq!(device.1.load(Relaxed), flushes, "{fencing:?}, the cache stays: {cache_stays}");
+            channels.leave();
+        });
+    }
+}
+
+/// Three channels. The handshake of one is answered before the disk loses what no flush has covered, and its answer arrives after another
+/// channel has found that out: it is no evidence that nothing was lost, nor that anything was lost again.
+#[test]
+fn a_handshake_from_before_a_loss_resolves_no_doubt() {
+    for arrives_late in [false, true] {
+        block_on(Alone::exact_virtual_time(), async {
+            let world = World::new(19, Fencing::ByAnyPath, Duration::ZERO);
+            let three = Run { fencing: Fencing::ByAnyPath, channels: 3, ..OF_OTHERS };
+            let channels = opened(&world, 19, &three).await;
+            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+            while channels.links().len() < 3 {
+                sleep(Duration::from_micros(100)).await;
+            }
+            let [_, second, third] = [0, 1, 2].map(|place| Rc::clone(&world.links.borrow()[place]));
+            world.holds_next_handshake.set(true);
+            second.lose(Loss::Ended("cut".to_owned()), Duration::ZERO);
+            while world.held_handshakes.borrow().is_empty() {
+                sleep(Duration::from_micros(100)).await;
+            }
+            world.lose_writes();
+            third.lose(Loss::Ended("cut".to_owned()), Duration::ZERO);
+            let losses = channels.losses();
+            while !losses.get().is_in_doubt() {
+                sleep(Duration::from_micros(100)).await;
+            }
+            let arrive = || world.held_handshakes.borrow().iter().for_each(|held| held.set(false));
+            if !arrives_late {
+                arrive();
+            }
+            while channels.status().replays == 0 {
+                assert!(losses.get().is_in_doubt(), "a read would count although it may lack a write");
+                sleep(Duration::from_micros(100)).await;
+            }
+            sleep(Duration::from_secs(1)).await;
+            arrive();
+            sleep(Duration::from_secs(20)).await;
+            assert_eq!(losses.get(), Losses::NONE, "the journal had all of it");
+            assert_eq!((channels.status().replays, channels.links().len()), (1, 3));
+            assert_eq!(channels.ask(Asked::Read(0..4)).await, Ok(vec![1; 4]));
+            channels.leave();
+        });
+    }
+}
+
+/// A disk tells one flush of what it has lost, and that one was given up by its caller, or had lasted too long.
+#[test]
+fn the_error_of_a_flush_that_nobody_waits_for_fails_the_next_one() {
+    for is_late in [false, true] {
+        block_on(Alone::exact_virtual_time(), async {
+            let world = World::new(3, Fencing::None, Duration::ZERO);
+            let channels = opened_for(&world, 3, &OF_OTHERS, Duration::from_secs(2)).await;
+            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+            let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
+            wire.inner.borrow_mut().held_until = Some(now() + Duration::from_secs(4));
+            world.fails_next_flush.set(true);
+            match is_late {
+                true => assert_eq!(channels.ask(Asked::Flush).await, Err(Failed::TimedOut)),
+                false => drop(timeout(Duration::from_secs(1), channels.ask(Asked::Flush)).await),
+            }
+            sleep(Duration::from_secs(5)).await;
+            assert!(!world.fails_next_flush.get(), "it was carried out");
+            assert_eq!(channels.ask(Asked::Flush).await, Err(Failed::WritesLost), "late: {is_late}");
+            assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "it is told once");
+            assert_eq!(world.durable.borrow()[..4], [0; 4], "it is lost");
+            channels.leave();
+        });
+    }
+}
+
+/// A connection that delivers all the time, and so slowly that what is asked for now comes after 5 s. No request is late as long as it
+/// comes, nor is one that waits for another.
+#[test]
+fn a_time_out_counts_from_the_last_progress_for_flushes_and_for_what_waits_for_others() {
+    let (limit, slow) = (Duration::from_secs(2), Duration::from_secs(5));
+    let [write, overlapping, apart] = [0..4, 2..6, 8..12].map(|range| Asked::Write(range, 1, false));
+    for (journal_bytes, asked) in [
+        (1 << 20, vec![Asked::Flush]),
+        (1 << 20, vec![write.clone(), overlapping.clone()]),
+        (1 << 20, vec![write.clone(), overlapping, Asked::Write(4..8, 2, false)]),
+        (3, vec![apart]), // there is no room before a flush
+    ] {
+        for delivers in [true, false] {
+            block_on(Alone::exact_virtual_time(), async {
+                let world = World::new(29, Fencing::None, Duration::ZERO);
+                let run = Run { journal_bytes, ..OF_OTHERS };
+                let channels = Rc::new(opened_for(&world, 29, &run, limit).await);
+                channels.ask(write.clone()).await.expect("written");
+                let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
+                wire.inner.borrow_mut().held_until = Some(now() + slow);
+                wire.inner.borrow_mut().delivers = delivers;
+                let begun = now();
+                let names: Vec<Kind> = asked.iter().map(Request::kind).collect();
+                let asked: Vec<_> = asked
+                    .iter()
+                    .map(|asked| {
+                        let (channels, asked) = (Rc::clone(&channels), asked.clone());
+                        spawn(async move { channels.ask(asked).await })
+                    })
+                    .collect();
+                for answer in asked {
+                    let (answer, took) = (answer.await, now() - begun);
+                    match delivers {
+                        true => assert!(answer.is_ok() && took >= slow, "{answer:?} after {took:?}"),
+                        false => assert_eq!((answer, took), (Err(Failed::TimedOut), limit), "{names:?}"),
+                    }
+                }
+                channels.leave();
+            });
+        }
+    }
+}
+
+/// The flush that is asked for instead can be answered before the one that was given up.
+#[test]
+fn no_flush_succeeds_before_one_that_was_given_up_is_answered() {
+    let mut overtaken = 0;
+    for seed in 1..=40 {
+        block_on(Alone::exact_virtual_time(), async {
+            let world = World::new(seed, Fencing::None, Duration::ZERO);
+            let channels = opened(&world, seed, &OF_OTHERS).await;
+            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+            world.fails_next_flush.set(true);
+            let _ = timeout(Duration::from_micros(1), channels.ask(Asked::Flush)).await;
+            let begun = now();
+            let flushed = channels.ask(Asked::Flush).await;
+            overtaken += u64::from(flushed == Err(Failed::WritesLost));
+            assert!(flushed.is_err(), "seed {seed}: after {:?}", now() - begun);
+            assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "it is told once");
+            channels.leave();
+        });
+    }
+    assert!((5..40).contains(&overtaken), "{overtaken} of 40");
+}
+
+/// A server that answers no flush is not asked for more and more of them.
+#[test]
+fn flushes_that_nobody_waits_for_are_bounded_and_end_with_the_channels() {
+    block_on(Alone::exact_virtual_time(), async {
+        let world = World::new(5, Fencing::None, Duration::ZERO);
+        let channels = opened(&world, 5, &OF_OTHERS).await;
+        let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
+        wire.inner.borrow_mut().held_until = Some(now() + Duration::from_secs(3600));
+        for _ in 0..100 {
+            let _ = timeout(Duration::from_millis(1), channels.ask(Asked::Flush)).await;
+        }
+        let outstanding = || {
+            let inner = wire.inner.borrow();
+            (inner.tasks.len(), inner.tasks.values().filter(|task| task.is_abandoned).count())
+        };
+        assert_eq!(outstanding(), (16, 0), "their answers are waited for");
+        channels.leave();
+        yield_now().await;
+        assert_eq!(outstanding(), (16, 16));
+    });
+}
+
+/// A server that takes every connection and ends it at once is not asked as fast as it can answer: pauses grow to seconds, and
+/// begin anew once a connection has lived for a while. What has lived for a second is replaced at once.
+#[test]
+fn a_connection_that_is_lost_at_once_is_followed_by_a_pause() {
+    let alone = Run {
+        fencing: Fencing::ByAnyPath,
+        quarantine: QUARANTINE,
+        channels: 1,
+        is_coherent: true,
+        journal_bytes: 1 << 20,
+        writers: Writers::Unknown,
+        has_losses: false,
+    };
+    block_on(Alone::exact_virtual_time(), async {
+        let world = World::new(7, Fencing::ByAnyPath, Duration::ZERO);
+        let channels = opened(&world, 7, &alone).await;
+        let mut pauses = Vec::new();
+        let lives = [0; 12].into_iter().chain([2, 0, 11, 0]).map(Duration::from_secs);
+        for life in lives {
+            while channels.links().is_empty() {
+                sleep(Duration::from_micros(100)).await; // until it is in use
+            }
+            let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
+            sleep(life).await;
+            let lost_at = now();
+            wire.lose(Loss::Ended("cut".to_owned()), Duration::ZERO);
+            while world.asked_at.get() < lost_at {
+                sleep(Duration::from_micros(100)).await;
+            }
+            pauses.push(world.asked_at.get() - lost_at);
+        }
+        let millis = |from: u64, to: u64| Duration::from_millis(from)..=Duration::from_millis(to);
+        assert!(millis(25, 50).contains(&pauses[0]), "{pauses:?}");
+        assert!(millis(50, 100).contains(&pauses[1]), "{pauses:?}");
+        assert!(pauses[7..12].iter().all(|pause| millis(2500, 5000).contains(pause)), "{pauses:?}");
+        let [after_a_while, not_anew, after_long, anew] = pauses[12..] else { panic!("{pauses:?}") };
+        assert!(after_a_while.is_zero() && millis(2500, 5000).contains(&not_anew), "{pauses:?}");
+        assert!(after_long.is_zero() && millis(25, 50).contains(&anew), "{pauses:?}");
+        channels.leave();
+    });
+}

@@ -1,0 +1,105 @@
+//! What a server says on standard output once it serves: where it listens, and what. The last line is `ready`, for scripts that
+//! wait for it. And what to type on a host that is to use it.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use front_end_core::Portal;
+
+use crate::config::Config;
+use crate::control::Volume;
+
+/// The whole of it; `bound` are the portals of the configuration, with the ports that were really taken.
+pub fn text(config: &Config, volumes: &[Volume], bound: &[Portal]) -> String {
+    let mut text = format!("linerate {}\n", env!("CARGO_PKG_VERSION"));
+    for ((front_end, _), portal) in config.portals().zip(bound) {
+        // Writing into a String does not fail.
+        let _ = writeln!(text, "listens on {}", front_end.describe(portal));
+    }
+    let portals = reached(bound);
+    config.front_ends().for_each(|front_end| text += &front_end.announcement(&portals, volumes));
+    text + "\n`linerate server usage` prints what to type on Linux, Windows, ESXi and for QEMU.\n\n" + READY
+}
+
+/// The last line.
+pub const READY: &str = "ready\n";
+
+/// What to type on hosts to use what is served.
+pub(crate) fn usage(config: &Config, bound: &[Portal]) -> String {
+    let portals = reached(bound);
+    config.front_ends().map(|front_end| front_end.usage(&portals)).collect()
+}
+
+fn reached(bound: &[Portal]) -> Vec<Portal> {
+    let listen = |portal: &Portal| match portal.listen.inet() {
+        Some(address) => reachable(address).into(),
+        None => portal.listen.clone(),
+    };
+    bound.iter().map(|portal| Portal { listen: listen(portal), ..portal.clone() }).collect()
+}
+
+/// An address to paste: a wildcard is no place to connect to, so one that the outside would see instead.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => {
+            outward(Ipv4Addr::UNSPECIFIED.into(), OUTSIDE_V4.into()).unwrap_or(Ipv4Addr::LOCALHOST.into())
+        }
+        IpAddr::V6(ip) if ip.is_unspecified() => {
+            outward(Ipv6Addr::UNSPECIFIED.into(), OUTSIDE_V6.into()).unwrap_or(Ipv6Addr::LOCALHOST.into())
+        }
+        ip => ip,
+    };
+    // A link-local address keeps its zone.
+    let mut reachable = address;
+    reachable.set_ip(ip);
+    reachable
+}
+
+/// Addresses for documentation (RFC 5737, RFC 3849): the route to anywhere, to nobody in particular.
+const OUTSIDE_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const OUTSIDE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+
+/// The address from which packets for `outside` would go. Connecting a datagram socket sends none.
+fn outward(any: IpAddr, outside: IpAddr) -> Option<IpAddr> {
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((outside, 9)).ok()?;
+    socket.local_addr().ok().map(|local| local.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_readme_shows_what_is_said() {
+        let config = crate::Desired::default().or_usual().safe_config().expect("nothing wrong");
+        let volume = &config.volumes[0];
+        let device = backends::open_local(&volume.spec, &backends::opening()).expect("memory");
+        let geometry = device.geometry();
+        let volumes = [Volume {
+            name: volume.name.to_string(),
+            spec: volume.spec.to_string(),
+            bytes: geometry.bytes(),
+            block_bytes: geometry.block_size.bytes(),
+            naa: String::new(),
+            serial: String::new(),
+            luns: Vec::new(),
+            in_file: false,
+            raid: Vec::new(),
+        }];
+        let bound: Vec<Portal> = config.portals().map(|(_, portal)| portal).collect();
+        let readme = include_str!("../../../../README.md");
+        assert!(readme.contains(&format!("```text\n{}```", text(&config, &volumes, &bound))));
+    }
+
+    #[test]
+    fn a_wildcard_is_not_a_place_to_connect_to() {
+        for any in ["0.0.0.0:3260", "[::]:3260"] {
+            let address = reachable(any.parse().expect("an address"));
+            assert!(!address.ip().is_unspecified());
+            assert_eq!(address.port(), 3260);
+        }
+        let fixed = "127.0.0.1:1".parse().expect("an address");
+        assert_eq!(reachable(fixed), fixed);
+    }
+}

@@ -1,0 +1,243 @@
+//! `serve --check`: whether a start would succeed, found out by trying everything that it needs and changing nothing.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use backends::Failure;
+use front_end_core::ListenAddress;
+use host::{OpenError, local_socket};
+use reactor::ListenOptions;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use volume::backend::{Creation, Opening};
+
+use crate::config::{Config, Volume, VolumeName};
+use crate::control::{BindError, Socket};
+use crate::live::block_on;
+use crate::mark;
+use crate::remotes::{Openers, Outcome};
+use crate::start::{control, no_listener, state_directory};
+use crate::state::{ServerState, StateError};
+use crate::volumes;
+
+/// What trying a configuration has shown.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// What would keep the server from starting, a sentence each.
+    pub mistakes: Vec<String>,
+    /// What there is to know besides.
+    pub notes: Vec<String>,
+}
+
+/// A server that has the state directory is likely to be the one whose configuration this is to become by a reload: what is in
+/// use then is no mistake.
+struct Trial<'a> {
+    config: &'a Config,
+    state: &'a Path,
+    is_running: bool,
+    found: Checked,
+}
+
+/// Tries to open all volumes for reading and to listen on all addresses, and looks at places of files that a start makes.
+/// Blocks for some seconds if another process has a volume, and as long as the targets of remote volumes may take.
+pub fn check(config: &Config) -> Checked {
+    let state = match state_directory(config) {
+        Ok(state) => state,
+        Err(failure) => return Checked { mistakes: vec![failure.to_string()], notes: Vec::new() },
+    };
+    let mut trial = Trial { config, state: &state, is_running: false, found: Checked::default() };
+    if let Err(error) = config.io_engine.unwrap_or_default().choose() {
+        trial.mistake(&format!("io_uring is unavailable ({error}); leave --io-engine at auto"));
+    }
+    trial.state();
+    trial.volumes();
+    trial.addresses();
+    trial.control();
+    trial.found
+}
+
+impl Trial<'_> {
+    fn mistake(&mut self, sentence: &impl ToString) {
+        self.found.mistakes.push(sentence.to_string());
+    }
+
+    /// Something is in use: by the server that runs, if there is one.
+    fn in_use(&mut self, sentence: &impl ToString) {
+        match self.is_running {
+            true => {
+                self.found.notes.push(format!("in use, most likely by that server: {}", sentence.to_string()))
+            }
+            false => self.mistake(sentence),
+        }
+    }
+
+    fn state(&mut self) {
+        match ServerState::look(self.state) {
+            Ok(()) => {}
+            Err(StateError::Held(directory, pid)) => {
+                self.is_running = true;
+                let process = pid.map_or(String::new(), |pid| format!(" (process {pid})"));
+                let directory = directory.display();
+                self.found.notes.push(format!("a server runs with the state directory {directory}{process}"));
+            }
+            Err(error) => self.mistake(&error),
+        }
+        if let Err(error) = can_make(&self.state.join("volumes").join("x")) {
+            let directory = self.state.display();
+            self.mistake(&format!("cannot make or change the state directory {directory}: {error}"));
+        }
+    }
+
+    fn volumes(&mut self) {
+        let exported: Vec<&Volume> = self.config.exported().collect();
+        self.paths(&exported);
+        let (remote, local): (Vec<&Volume>, Vec<&Volume>) =
+            exported.into_iter().partition(|volume| volume.spec.is_remote());
+        let outcomes = volumes::at_once(&local, |volume| (volume.name.clone(), self.local(volume)));
+        for (name, outcome) in outcomes {
+            let Err(error) = outcome else { continue };
+            let sentence = format!("volume {name}: {error}");
+            match error.downcast_ref() {
+                Some(OpenError::AlreadyInUse { .. }) => self.in_use(&sentence),
+                _ => self.mistake(&sentence),
+            }
+        }
+        let specs = remote.iter().map(|volume| (volume.spec.clone(), read_only()));
+        match Openers::aside().map(|openers| openers.open(specs.collect())) {
+            Ok(outcomes) => {
+                for (volume, outcome) in remote.iter().zip(outcomes) {
+                    if let Err(failure) = self.remote(volume, outcome) {
+                        self.mistake(&format!("volume {}: {failure}", volume.name));
+                    }
+                }
+            }
+            Err(failure) => self.mistake(&failure),
+        }
+    }
+
+    /// Looks at a volume that is reached over a network, and was opened.
+    fn remote(&self, volume: &Volume, device: Outcome) -> Result<(), Failure> {
+        let kept = ServerState::kept_of(self.state, volume).map_err(Failure::refused)?;
+        kept.check_sizes(volume)?;
+        kept.check_length(volume, device?.geometry().bytes())
+    }
+
+    /// Two volumes of one file: one has it for itself.
+    fn paths(&mut self, volumes: &[&Volume]) {
+        let mut taken: HashMap<PathBuf, &VolumeName> = HashMap::new();
+        for volume in volumes.iter().filter(|volume| !volume.spec.is_readonly()) {
+            let Some(path) = volume.spec.path() else { continue };
+            let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+            if let Some(other) = taken.insert(path.clone(), &volume.name) {
+                let path = path.display();
+                self.mistake(&format!(
+                    "volume {}: {path} is volume {other}'s; give each its own",
+                    volume.name
+                ));
+            }
+        }
+    }
+
+    fn local(&self, volume: &Volume) -> Result<(), volume::backend::OpenError> {
+        let kept = ServerState::kept_of(self.state, volume)?;
+        kept.check_sizes(volume).map_err(|failure| failure.to_string())?;
+        let is_readonly = volume.spec.is_readonly();
+        let creation = kept.creation(volume);
+        let is_made =
+            creation == Creation::Free || creation == Creation::Ordered && volume.spec.orders_creation();
+        if let Some(path) = volume.spec.store().makes_file().filter(|_| is_made && !is_readonly) {
+            // Unlike those of the state directory, the folder of a volume is not made.
+            let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let there = fs::metadata(folder.unwrap_or(Path::new("."))).map(drop);
+            let source = |source| OpenError::NotCreated { path: path.to_owned(), source };
+            return there.and_then(|()| can_make(path)).map_err(|error| source(error).into());
+        }
+        let growing = kept.growing(volume);
+        let spec = growing.as_ref().map_or(&volume.spec, |(_, before)| before);
+        let device = backends::open_local(spec, &Opening { creation, ..read_only() })?;
+        let grown = growing.map_or(0, |(bytes, _)| bytes.0);
+        let length = kept.check_length(volume, grown.max(device.geometry().bytes()));
+        length.map_err(|failure| failure.to_string())?;
+        if !(kept.has_identity || volume.uuid.is_some()) && volume.spec.keeps_data() {
+            mark::identity(volume, self.state, device.as_ref()).map_err(|failure| failure.to_string())?;
+        }
+        if let Some(path) = volume.spec.path().filter(|_| !is_readonly) {
+            let writable = accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS);
+            writable.map_err(|error| format!("cannot write to {}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    fn addresses(&mut self) {
+        let portals: Vec<front_end_core::Portal> = self.config.portals().map(|(_, portal)| portal).collect();
+        // All of them are listened on at a time, as they are to be.
+        let failed: Vec<io::Error> = block_on(async {
+            if let Err(error) = front_end_core::each_once(&portals) {
+                return vec![error];
+            }
+            let listened = portals.iter().map(|portal| {
+                let listener = match &portal.listen {
+                    ListenAddress::Inet(address) => {
+                        let options = ListenOptions { stream: portal.stream.clone() };
+                        reactor::world().listen(*address, &options).map(Some)
+                    }
+                    ListenAddress::Unix(path) => can_bind(path).map(|()| None),
+                    ListenAddress::Datagrams(options) => {
+                        reactor::world().datagrams(options).map(|_| None).map_err(io::Error::other)
+                    }
+                };
+                listener.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", portal.listen)))
+            });
+            let listened: Vec<io::Result<_>> = listened.collect();
+            listened.into_iter().filter_map(Result::err).collect()
+        });
+        for error in failed {
+            match error.kind() {
+                io::ErrorKind::AddrInUse => self.in_use(&no_listener(&error)),
+                _ => self.mistake(&no_listener(&error)),
+            }
+        }
+        if let Some(Err(failure)) = self.config.metrics.as_ref().map(|metrics| metrics.bind().map(drop)) {
+            self.in_use(&failure);
+        }
+    }
+
+    fn control(&mut self) {
+        let path = control(self.config, self.state);
+        match Socket::look(&path) {
+            Err(error @ BindError::InUse(_)) => self.in_use(&error),
+            Err(error) => return self.mistake(&error),
+            Ok(()) => {}
+        }
+        if let Err(error) = can_make(&path).map_err(|error| BindError::Io(path.clone(), error)) {
+            // What is in the state directory has been said.
+            if !path.starts_with(self.state) {
+                self.mistake(&error);
+            }
+        }
+    }
+}
+
+fn read_only() -> Opening {
+    Opening { read_only: true, ..backends::opening() }
+}
+
+/// Whether a Unix socket can be made there; nothing is changed.
+fn can_bind(path: &Path) -> io::Result<()> {
+    local_socket::look(path)?;
+    // Its folder is not made.
+    let folder = path.parent().unwrap_or(path);
+    let can_make = fs::metadata(folder).and_then(|_| can_make(path));
+    can_make.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+}
+
+/// Whether a file can be made there; folders that are missing are made by a start.
+fn can_make(path: &Path) -> io::Result<()> {
+    let there = path.ancestors().skip(1).find(|folder| folder.as_os_str().is_empty() || folder.exists());
+    let folder = there.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    Ok(accessat(CWD, folder, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
+}

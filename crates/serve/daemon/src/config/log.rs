@@ -1,0 +1,264 @@
+//! `[log]`: what is logged, and how. A filter that names what nothing logs by is a mistake, since its lines would be missed when
+//! they are needed.
+
+use std::str::FromStr;
+
+use tracing_subscriber::filter::Targets;
+
+use super::section::Section;
+use super::values::Unfit;
+use ::volume::nearest::{hint, nearest};
+
+/// `[log]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Log {
+    /// What to log, in the words of `--log`.
+    pub filter: Option<String>,
+    /// How to write it.
+    pub format: Option<LogFormat>,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What is logged: levels for parts of the program, all of which there are.
+#[derive(Clone, Debug)]
+pub struct LogTargets(pub Targets);
+
+/// What log lines are named by: the audit, each module of ours with a line, and `fuser`. A test compares them with the sources.
+const KNOWN: &[&str] = &[
+    "agent::door",
+    "aoe_client::open",
+    "aoe_client::session",
+    "aoe_server::core",
+    "attach",
+    "attach::mount_point",
+    "attach::request",
+    "audit",
+    "backends::raid::open",
+    "backends::raid::stopped",
+    "backends::raid::upkeep",
+    "bench_runner::client",
+    "copy::journal",
+    "copy::offload",
+    "daemon::answers",
+    "daemon::control::client",
+    "daemon::control::server",
+    "daemon::live",
+    "daemon::mark",
+    "daemon::metrics::http",
+    "daemon::raid",
+    "daemon::start",
+    "daemon::state",
+    "daemon::supervisor",
+    "failover::journal_file",
+    "failover::journal_file::recovery",
+    "failover::keeping",
+    "failover::replay",
+    "front_end_core::core",
+    "front_end_core::growth",
+    "front_end_core::listener",
+    "front_end_core::server",
+    "front_end_core::storage",
+    "fuser",
+    "host::datagrams::packet",
+    "host::file",
+    "host::file::open",
+    "host::files::engine",
+    "host::files::lane",
+    "host::files::ring",
+    "host::ram::memory",
+    "host::rbd::fence",
+    "host::rbd::image",
+    "hyperscsi_client::driver",
+    "hyperscsi_client::inner",
+    "hyperscsi_client::link",
+    "hyperscsi_server::core",
+    "hyperscsi_server::management",
+    "hyperscsi_server::session",
+    "inspect",
+    "iscsi_client::caches",
+    "iscsi_client::inner::commands",
+    "iscsi_client::inner::events",
+    "iscsi_client::lun",
+    "iscsi_client::open",
+    "iscsi_client::paths::path",
+    "iscsi_client::probe",
+    "iscsi_client::recorder",
+    "iscsi_client::recovery",
+    "iscsi_server::admission",
+    "iscsi_server::core",
+    "iscsi_server::management",
+    "iscsi_server::session::report",
+    "linerate::attach::signals",
+    "linerate::interrupt",
+    "linerate::serve",
+    "linerate::serve::end",
+    "nbd_client::open",
+    "nbd_server::admission",
+    "nbd_server::client",
+    "nbd_server::core",
+    "wan::service",
+];
+
+impl FromStr for LogTargets {
+    type Err = Unfit;
+
+    fn from_str(text: &str) -> Result<LogTargets, Unfit> {
+        let example = "write one such as info or warn,audit=info,iscsi_server=debug";
+        let targets = text.parse::<Targets>().map_err(|error| Unfit(format!("{error}; {example}")))?;
+        // A lone word that is no level would be the name of a part, of which everything is logged.
+        match targets.iter().map(|(name, _)| name).find(|name| !is_known(name)) {
+            None => Ok(LogTargets(targets)),
+            Some(name) => {
+                let is_alone = text.split(',').any(|part| part.trim() == name);
+                Err(Unfit(format!("nothing is logged as `{name}`{}", meant(name, is_alone))))
+            }
+        }
+    }
+}
+
+/// Whether something is logged by this name, or within the part of this name.
+fn is_known(name: &str) -> bool {
+    let is_within =
+        |known: &&str| known.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+    KNOWN.iter().any(is_within)
+}
+
+fn meant(name: &str, is_alone: bool) -> String {
+    let levels = ["off", "error", "warn", "info", "debug", "trace"];
+    // A word without a level is more often a mistyped level than a part of which everything is wanted.
+    if is_alone && nearest(name, &levels).is_some() {
+        return hint(name, &levels);
+    }
+    let part = name.split("::").next().unwrap_or(name);
+    let known: Vec<&str> = match name.contains("::") && is_known(part) {
+        true => KNOWN.iter().copied().filter(|known| known.starts_with(part)).collect(),
+        false => {
+            let mut parts: Vec<&str> = KNOWN.iter().filter_map(|known| known.split("::").next()).collect();
+            parts.dedup();
+            parts.into_iter().chain(levels).collect()
+        }
+    };
+    hint(name, &known)
+}
+
+pub(super) fn read(section: &Section<'_>) -> Log {
+    let filter = section.parsed::<Filter>("filter").map(|filter| filter.value.0);
+    let format = section.parsed("format").map(|format| format.value);
+    section.done();
+    Log { filter, format }
+}
+
+/// A filter that can be used.
+struct Filter(String);
+
+impl FromStr for Filter {
+    type Err = Unfit;
+
+    fn from_str(text: &str) -> Result<Filter, Unfit> {
+        text.parse::<LogTargets>().map(|_| Filter(text.to_owned()))
+    }
+}
+
+impl FromStr for LogFormat {
+    type Err = Unfit;
+
+    fn from_str(text: &str) -> Result<LogFormat, Unfit> {
+        match text {
+            "text" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            _ => Err(Unfit(format!("`{text}` is unknown{}", hint(text, &["text", "json"])))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    fn refusal(filter: &str) -> String {
+        filter.parse::<LogTargets>().expect_err(filter).to_string()
+    }
+
+    #[test]
+    fn a_filter_names_what_is_logged() {
+        for good in [
+            "info",
+            "off",
+            "warn,audit=info",
+            "iscsi_server=debug",
+            "warn,iscsi_server::session=debug,daemon::live=trace",
+        ] {
+            good.parse::<LogTargets>().unwrap_or_else(|error| panic!("{good}: {error}"));
+        }
+        for (bad, says) in [
+            ("warn,deamon=debug", "nothing is logged as `deamon`; did you mean `daemon`?"),
+            ("inof", "nothing is logged as `inof`; did you mean `info`?"),
+            ("wran", "nothing is logged as `wran`; did you mean `warn`?"),
+            ("nonsense=debug", "; known are `agent`, "),
+            ("iscsi_server::admision=debug", "did you mean `iscsi_server::admission`?"),
+            ("iscsi_server::x=debug", "known are `iscsi_server::admission`, "),
+            ("target=debug", "nothing is logged as `target`"),
+            ("daemon=loud", "write one such as info"),
+        ] {
+            assert!(refusal(bad).contains(says), "{bad}: {}", refusal(bad));
+        }
+    }
+
+    fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            match path.is_dir() {
+                true => sources(&path, found),
+                false if path.extension().is_some_and(|end| end == "rs") => found.push(path),
+                false => {}
+            }
+        }
+    }
+
+    /// The name of a library, by its manifest.
+    fn library(package: &Path) -> String {
+        let manifest = fs::read_to_string(package.join("Cargo.toml")).expect("a manifest");
+        let lib = manifest.split("[lib]\nname = \"").nth(1).and_then(|rest| rest.split('"').next());
+        lib.unwrap_or("linerate").to_owned()
+    }
+
+    #[test]
+    fn every_module_that_logs_is_known() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut files = Vec::new();
+        sources(&crates, &mut files);
+        let macros = ["error", "warn", "info", "debug", "trace"].map(|level| format!("tracing::{level}!("));
+        let mut modules: Vec<String> = vec!["audit".to_owned(), "fuser".to_owned()];
+        for file in files {
+            let path = file.strip_prefix(&crates).expect("within").to_string_lossy().into_owned();
+            let Some((package, module)) = path.split_once("/src/") else { continue };
+            // The simulator is not shipped.
+            if package == "runtime/sim"
+                || !macros.iter().any(|one| fs::read_to_string(&file).is_ok_and(|text| text.contains(one)))
+            {
+                continue;
+            }
+            let module = module.trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::");
+            let library = library(&crates.join(package));
+            modules.push(if ["lib", "main"].contains(&module.as_str()) {
+                library
+            } else {
+                format!("{library}::{module}")
+            });
+        }
+        modules.sort();
+        assert_eq!(KNOWN, modules);
+    }
+}

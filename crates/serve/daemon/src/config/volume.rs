@@ -1,0 +1,121 @@
+//! `[volume.NAME]`: a volume.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::section::{Placed, Section};
+use super::values::{Uuid, VolumeName};
+use logical_unit::{GivenNames, Identity};
+use volume::spec::{Spec, Time};
+
+/// A volume and how it is presented.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    /// Its name, under which its identity is stored.
+    pub name: VolumeName,
+    /// What it is made of.
+    pub spec: Spec,
+    /// Its identity; `None`: a random one, made once and stored.
+    pub uuid: Option<Uuid>,
+    /// Names by which initiators know it, in place of those that derive from its UUID.
+    pub names: GivenNames,
+    /// The name under which its identity was kept before.
+    pub previous_name: Option<VolumeName>,
+    /// The deadline of a device request.
+    pub deadline: Duration,
+}
+
+impl Volume {
+    /// 30 s is what Linux gives a SCSI command; a device that took as long has failed it already.
+    pub const DEADLINE: Duration = Duration::from_secs(30);
+
+    /// With everything else as usual.
+    pub fn new(name: VolumeName, spec: Spec) -> Volume {
+        let (uuid, names, previous_name) = (None, GivenNames::default(), None);
+        Volume { name, spec, uuid, names, previous_name, deadline: Volume::DEADLINE }
+    }
+}
+
+/// The names of all volumes, those of volumes with mistakes too, and the volumes without.
+pub(super) fn all(named: &[(Placed<&str>, Section<'_>)]) -> (Vec<String>, Vec<Volume>) {
+    let names = named.iter().map(|(name, _)| name.value.to_owned()).collect();
+    let volumes: Vec<Volume> = named.iter().filter_map(|(name, section)| read(name, section)).collect();
+    one_identity_each(named, &volumes);
+    (names, volumes)
+}
+
+fn read(name: &Placed<&str>, section: &Section<'_>) -> Option<Volume> {
+    let known = name
+        .value
+        .parse()
+        .map_err(|error: super::values::Unfit| section.mistakes.add(name.at.clone(), error.0));
+    let spec = section.required("spec", spec(section), "\"ram:1GiB\"");
+    let uuid = section.parsed("uuid").map(|uuid| uuid.value);
+    let names = GivenNames {
+        serial: section.parsed("serial").map(|serial| serial.value),
+        naa: section.parsed("naa").map(|naa| naa.value),
+        t10_id: section.parsed("t10-id").map(|id| id.value),
+        vendor: section.parsed("vendor").map(|vendor| vendor.value),
+        product: section.parsed("product").map(|product| product.value),
+        revision: section.parsed("revision").map(|revision| revision.value),
+    };
+    let previous_name = section.parsed("previous-name").map(|name| name.value);
+    let deadline = section.parsed::<Time>("deadline");
+    if let Some(zero) = deadline.as_ref().filter(|time| time.value.0.is_zero()) {
+        section.mistakes.add(zero.at.clone(), "a command needs some time; write a deadline such as \"30s\"");
+    }
+    let (readonly, removable) = (section.renamed_flag("read-only", "readonly"), section.flag("removable"));
+    let thick = section.flag("thick");
+    section.done();
+    let mut volume = Volume::new(known.ok()?, spec?);
+    volume.spec.readonly = readonly.unwrap_or(volume.spec.readonly);
+    volume.spec.removable = removable.unwrap_or(volume.spec.removable);
+    volume.spec.thick = thick.unwrap_or(volume.spec.thick);
+    volume.deadline = deadline.map_or(volume.deadline, |time| time.value.0);
+    Some(Volume { uuid, names, previous_name, ..volume })
+}
+
+/// The specification; a mistake in it is shown at its column in the file.
+fn spec(section: &Section<'_>) -> Option<Spec> {
+    let text = section.text("spec")?;
+    backends::parse(text.value)
+        .map_err(|error| {
+            let at = section.mistakes.inside(&text.at, text.value, &error.at());
+            section.mistakes.add(at, error.sentence());
+        })
+        .ok()
+}
+
+/// Two volumes with one UUID, or one designator, would be one volume by two paths to every initiator that sees both, and a
+/// multipath driver would mix their data. The serial number is no such name: initiators look at it where there is no
+/// designator.
+fn one_identity_each(named: &[(Placed<&str>, Section<'_>)], volumes: &[Volume]) {
+    let mut taken: HashMap<(&str, Vec<u8>), &VolumeName> = HashMap::new();
+    for volume in volumes {
+        let identity = Identity {
+            given: volume.names.clone(),
+            ..Identity::new(volume.uuid.map_or([0; 16], |uuid| uuid.0))
+        };
+        let [naa, t10_id] = identity.names().map(|name| name.designator());
+        // Those that are neither given nor derive from a UUID that is known here.
+        let is_known = |is_given: bool| is_given || volume.uuid.is_some();
+        let keys = [
+            ("uuid", "UUID", volume.uuid.map(|uuid| uuid.0.to_vec())),
+            ("naa", "NAA identifier", Some(naa).filter(|_| is_known(volume.names.naa.is_some()))),
+            ("t10-id", "T10 identifier", Some(t10_id).filter(|_| is_known(volume.names.t10_id.is_some()))),
+        ];
+        let twin = keys.into_iter().find_map(|(key, what, value)| {
+            let twin = taken.insert((key, value?), &volume.name)?;
+            Some((key, what, twin))
+        });
+        let section = named.iter().find(|(name, _)| name.value == volume.name.as_str());
+        if let (Some((key, what, twin)), Some((name, section))) = (twin, section) {
+            let sentence = format!(
+                "`{}` has the {what} of `{twin}`, and initiators would take them for one; give it its own or none",
+                volume.name
+            );
+            let at = if section.has(key) { section.placed(key) } else { name.at.clone() };
+            section.mistakes.add(at, sentence);
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! The event stream of a server: [`Event`] is the vocabulary, [`Events`] hands each event to all subscribers.
+//!
+//! Each subscriber has its own bounded queue. Publishing appends lines to the queues and never waits: a slow
+//! subscriber receives [`Event::Missed`] in place of the events that did not fit.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use front_end_core::{HostAddress, Observer, SessionInfo};
+use serde::{Deserialize, Serialize};
+
+use super::message::VERSION;
+
+/// An event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// A host has logged in.
+    SessionBegan {
+        /// The front end: `iscsi`.
+        front_end: String,
+        /// The host's name in that protocol: the initiator's iSCSI name.
+        initiator: String,
+        /// The CHAP name that it has proved.
+        user: Option<String>,
+        /// `None` for a discovery session.
+        target: Option<String>,
+        /// The target's half of an iSCSI session's identity.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tsih: Option<u16>,
+        /// The initiator's end of its first connection.
+        #[serde(with = "super::text")]
+        peer: HostAddress,
+    },
+    /// The last connection of a session has ended.
+    SessionEnded {
+        /// The front end: `iscsi`.
+        front_end: String,
+        /// The host's name in that protocol: the initiator's iSCSI name.
+        initiator: String,
+        /// The CHAP name that it had proved.
+        user: Option<String>,
+        /// `None` for a discovery session.
+        target: Option<String>,
+        /// The target's half of an iSCSI session's identity.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tsih: Option<u16>,
+    },
+    /// A volume is served that was not.
+    VolumeAdded {
+        /// Its name.
+        volume: String,
+    },
+    /// A volume is not served any more.
+    VolumeRemoved {
+        /// Its name.
+        volume: String,
+    },
+    /// A volume has another name.
+    VolumeRenamed {
+        /// Its name from now on.
+        volume: String,
+        /// Its name before.
+        from: String,
+    },
+    /// A volume has been closed and opened again, since it is made of something else.
+    VolumeReplaced {
+        /// Its name.
+        volume: String,
+    },
+    /// A volume is larger, by a change of the configuration or since its file or device has grown.
+    VolumeGrown {
+        /// Its name.
+        volume: String,
+        /// Its size.
+        bytes: u64,
+    },
+    /// Requests of a volume have begun to fail, or its device does not answer.
+    VolumeFailed {
+        /// Its name.
+        volume: String,
+        /// For people.
+        cause: String,
+    },
+    /// A volume's requests succeed again.
+    VolumeRecovered {
+        /// Its name.
+        volume: String,
+        /// How many have failed.
+        failed_requests: u64,
+        /// In how much time.
+        seconds: f64,
+    },
+    /// A volume is out of service until its device answers.
+    VolumeFenced {
+        /// Its name.
+        volume: String,
+        /// For how long its device has not answered.
+        silent_seconds: f64,
+    },
+    /// The configuration has changed, by a reload or by a change of one volume.
+    ReloadApplied {
+        /// What is different, a line each.
+        changes: Vec<String>,
+        /// What was to change and has not.
+        failed: Vec<String>,
+    },
+    /// It was to change, and nothing has.
+    ReloadRefused {
+        /// For people.
+        reason: String,
+    },
+    /// In place of events that this subscriber was too slow for.
+    Missed {
+        /// How many.
+        events: u64,
+    },
+}
+
+/// An event as a line of the control socket.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Occurrence {
+    /// Of the control protocol.
+    pub version: u32,
+    /// Seconds since 1970 (UTC).
+    pub time: f64,
+    /// What has happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// A line of JSON.
+type Line = Arc<[u8]>;
+
+/// Hands events to subscribers.
+#[derive(Default)]
+pub struct Events {
+    subscribers: Mutex<Vec<Weak<Queue>>>,
+}
+
+/// What a subscriber has not taken yet.
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    is_filled: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    lines: VecDeque<Line>,
+    bytes: usize,
+    missed: u64,
+}
+
+/// One who is told of events until it is dropped.
+pub(crate) struct Subscriber(Arc<Queue>);
+
+/// Subscribers at a time. Each has a thread and a queue.
+const SUBSCRIBERS_MAX: usize = 16;
+/// Of a queue, about two thousand events.
+const QUEUE_BYTES_MAX: usize = 512 * 1024;
+
+impl Events {
+    /// Tells all subscribers. Never waits for one.
+    pub fn publish(&self, event: Event) {
+        let mut subscribers = locked(&self.subscribers);
+        subscribers.retain(|queue| queue.strong_count() > 0);
+        let queues: Vec<_> = subscribers.iter().filter_map(Weak::upgrade).collect();
+        if queues.is_empty() {
+            return;
+        }
+        let line = line(event);
+        queues.iter().for_each(|queue| queue.put(Arc::clone(&line)));
+    }
+
+    /// One more who is told from now on; nothing if there are as many as there may be.
+    pub(crate) fn subscribe(&self) -> Option<Subscriber> {
+        let mut subscribers = locked(&self.subscribers);
+        subscribers.retain(|queue| queue.strong_count() > 0);
+        (subscribers.len() < SUBSCRIBERS_MAX).then(|| {
+            let queue = Arc::new(Queue::default());
+            subscribers.push(Arc::downgrade(&queue));
+            Subscriber(queue)
+        })
+    }
+}
+
+impl Queue {
+    fn put(&self, line: Line) {
+        let mut waiting = locked(&self.waiting);
+        // A line that is longer than all of it, such as a reload of thousands of volumes, has the queue to itself.
+        let is_full = waiting.bytes > 0 && waiting.bytes + line.len() > QUEUE_BYTES_MAX;
+        // Once some are missed, so are all until the subscriber has been told how many.
+        if waiting.missed > 0 || is_full {
+            waiting.missed += 1;
+        } else {
+            waiting.bytes += line.len();
+            waiting.lines.push_back(line);
+        }
+        self.is_filled.notify_one();
+    }
+}
+
+impl Subscriber {
+    /// The next line; nothing if there is none within `time`.
+    pub(crate) fn next(&self, time: Duration) -> Option<Line> {
+        let is_empty = |waiting: &mut Waiting| waiting.lines.is_empty() && waiting.missed == 0;
+        let waiting = locked(&self.0.waiting);
+        let waited = self.0.is_filled.wait_timeout_while(waiting, time, is_empty);
+        let (mut waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match waiting.lines.pop_front() {
+            Some(line) => {
+                waiting.bytes -= line.len();
+                Some(line)
+            }
+            None if waiting.missed > 0 => {
+                let events = std::mem::take(&mut waiting.missed);
+                Some(line(Event::Missed { events }))
+            }
+            None => None,
+        }
+    }
+}
+
+fn line(event: Event) -> Line {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // Of a millisecond: more digits would say nothing.
+    let time = time.as_millis() as f64 / 1000.0;
+    let mut line =
+        serde_json::to_vec(&Occurrence { version: VERSION, time, event }).expect("names and numbers");
+    line.push(b'\n');
+    line.into()
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Observer for Events {
+    fn session_began(&self, session: SessionInfo<'_>, peer: HostAddress) {
+        self.publish(Event::SessionBegan {
+            front_end: session.front_end.to_owned(),
+            initiator: session.initiator.to_owned(),
+            user: session.user.map(str::to_owned),
+            target: session.target.map(str::to_owned),
+            tsih: session.handle,
+            peer,
+        });
+    }
+
+    fn session_ended(&self, session: SessionInfo<'_>) {
+        self.publish(Event::SessionEnded {
+            front_end: session.front_end.to_owned(),
+            initiator: session.initiator.to_owned(),
+            user: session.user.map(str::to_owned),
+            target: session.target.map(str::to_owned),
+            tsih: session.handle,
+        });
+    }
+
+    fn volume_failed(&self, volume: &str, cause: &str) {
+        self.publish(Event::VolumeFailed { volume: volume.to_owned(), cause: cause.to_owned() });
+    }
+
+    fn volume_recovered(&self, volume: &str, failed: u64, time: Duration) {
+        self.publish(Event::VolumeRecovered {
+            volume: volume.to_owned(),
+            failed_requests: failed,
+            seconds: time.as_secs_f64(),
+        });
+    }
+
+    fn volume_fenced(&self, volume: &str, silent: Duration) {
+        self.publish(Event::VolumeFenced { volume: volume.to_owned(), silent_seconds: silent.as_secs_f64() });
+    }
+
+    fn volume_grew(&self, volume: &str, bytes: u64) {
+        self.publish(Event::VolumeGrown { volume: volume.to_owned(), bytes });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn added(volume: &str) -> Event {
+        Event::VolumeAdded { volume: volume.to_owned() }
+    }
+
+    fn next(subscriber: &Subscriber) -> Option<Event> {
+        let line = subscriber.next(Duration::ZERO)?;
+        Some(serde_json::from_slice::<Occurrence>(&line).expect("an event").event)
+    }
+
+    #[test]
+    fn each_subscriber_is_told_in_order_of_what_happens_while_it_is_there() {
+        let events = Events::default();
+        events.publish(added("before"));
+        let (first, second) = (events.subscribe().expect("room"), events.subscribe().expect("room"));
+        events.publish(added("a"));
+        drop(second);
+        events.publish(added("b"));
+        assert_eq!((next(&first), next(&first), next(&first)), (Some(added("a")), Some(added("b")), None));
+    }
+
+    #[test]
+    fn a_slow_subscriber_is_told_how_much_it_has_missed_and_takes_bounded_memory() {
+        let events = Events::default();
+        let (slow, quick) = (events.subscribe().expect("room"), events.subscribe().expect("room"));
+        let name = "x".repeat(1000);
+        for _ in 0..10_000 {
+            events.publish(added(&name));
+            assert_eq!(next(&quick), Some(added(&name)), "the other is not held up");
+        }
+        assert!(locked(&slow.0.waiting).bytes <= QUEUE_BYTES_MAX);
+        let mut kept = 0;
+        let missed = loop {
+            match next(&slow) {
+                Some(Event::Missed { events }) => break events,
+                Some(_) => kept += 1,
+                None => panic!("it is not told of what it has missed"),
+            }
+        };
+        assert_eq!(kept + missed, 10_000);
+        events.publish(added("after"));
+        assert_eq!(next(&slow), Some(added("after")));
+    }
+
+    #[test]
+    fn an_event_that_is_longer_than_a_queue_is_told() {
+        let events = Events::default();
+        let subscriber = events.subscribe().expect("room");
+        let long =
+            Event::ReloadApplied { changes: vec!["x".repeat(2 * QUEUE_BYTES_MAX)], failed: Vec::new() };
+        events.publish(long.clone());
+        events.publish(added("behind it"));
+        assert_eq!(next(&subscriber), Some(long));
+        assert_eq!(next(&subscriber), Some(Event::Missed { events: 1 }));
+    }
+
+    #[test]
+    fn there_are_so_many_subscribers_and_no_more() {
+        let events = Events::default();
+        let all: Vec<_> = (0..SUBSCRIBERS_MAX).filter_map(|_| events.subscribe()).collect();
+        assert_eq!(all.len(), SUBSCRIBERS_MAX);
+        assert!(events.subscribe().is_none());
+        drop(all);
+        assert!(events.subscribe().is_some(), "who has gone leaves room");
+    }
+
+    #[test]
+    fn the_words_of_events_are_frozen() {
+        let event = Event::VolumeFenced { volume: "vm1".to_owned(), silent_seconds: 2.5 };
+        let occurrence = Occurrence { version: 1, time: 1.5, event };
+        let line = r#"{"version":1,"time":1.5,"event":"volume-fenced","volume":"vm1","silent_seconds":2.5}"#;
+        assert_eq!(serde_json::to_string(&occurrence).expect("JSON"), line);
+        assert_eq!(serde_json::from_str::<Occurrence>(line).expect("an event"), occurrence);
+    }
+}

@@ -1,0 +1,478 @@
+//! The control socket of a running server: status, reload, changes of single volumes, and injected faults.
+//!
+//! A UNIX socket that only its owner may open. A request is a line of JSON, and so is the reply; a connection
+//! may carry several, one after the other. After [`Request::Events`] it carries events alone, as they happen. It serves people
+//! and scripts, never the data path.
+//!
+//! ```text
+//! {"version":1,"request":"volumes"}          a request without a version is of version 1
+//! {"version":1,"reply":"volumes","volumes":[…]}
+//! ```
+
+mod client;
+mod events;
+mod message;
+mod server;
+mod sets;
+pub mod tables;
+mod text;
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use ::front_end_core::HostAddress;
+use serde::{Deserialize, Serialize};
+
+pub use client::{AskError, Subscription, ask, subscribe, unexpected};
+pub use events::{Event, Events, Occurrence};
+pub use message::VERSION;
+pub use server::{BindError, Socket};
+pub use sets::ServedSet;
+
+use crate::config::VolumeName;
+use backends::raid::SetState;
+use volume::nearest::hint;
+use volume::spec::Time;
+
+/// What a server can be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Who is logged in.
+    Sessions,
+    /// Read the configuration again and serve that.
+    Reload {
+        /// Only say what would change.
+        #[serde(default)]
+        dry_run: bool,
+        /// Also take away what initiators use.
+        #[serde(default)]
+        force: bool,
+    },
+    /// What volumes are served.
+    Volumes,
+    /// What targets are served, and to whom.
+    Targets,
+    /// End sessions. Their initiators may log in again.
+    Drop {
+        /// Which: a TSIH, or the name of an initiator.
+        sessions: String,
+        /// Close their connections at once, instead of asking the initiators to log out.
+        #[serde(default)]
+        force: bool,
+    },
+    /// What monitoring is told.
+    Metrics,
+    /// What to type on a host to use what is served.
+    Usage,
+    /// Serve something else, and have the configuration file say so.
+    Change {
+        /// One volume more, less, or otherwise.
+        change: Change,
+        /// Only say what would change.
+        #[serde(default)]
+        dry_run: bool,
+        /// Also take away what initiators use.
+        #[serde(default)]
+        force: bool,
+    },
+    /// Tell what happens from now on: after [`Reply::Done`] each line is an [`Occurrence`], until either end closes the
+    /// connection.
+    Events,
+    /// Have a RAID set of a volume do something.
+    Raid {
+        /// The volume's name.
+        volume: String,
+        /// Which of its sets, from the outermost on [default: the only one].
+        #[serde(default)]
+        set: Option<usize>,
+        /// What.
+        order: RaidOrder,
+    },
+    /// Switch the `fault:` layer of a volume.
+    Fault {
+        /// Its name.
+        volume: String,
+        /// What its requests are to meet with from now on.
+        mode: FaultMode,
+    },
+}
+
+/// What a RAID set can be told to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum RaidOrder {
+    /// Take a member out.
+    Fail {
+        /// Its number.
+        member: usize,
+    },
+    /// Put a volume in the place of a member that has failed.
+    Replace {
+        /// The member's number.
+        member: usize,
+        /// The volume; files by their whole paths.
+        with: String,
+        /// Overwrite what is on it.
+        #[serde(default)]
+        overwrite: bool,
+    },
+    /// Add a spare.
+    Add {
+        /// The volume; files by their whole paths.
+        spare: String,
+        /// Overwrite what is on it.
+        #[serde(default)]
+        overwrite: bool,
+    },
+    /// Read and compare all of it.
+    Scrub {
+        /// Write anew what does not fit.
+        #[serde(default)]
+        repair: bool,
+    },
+    /// End the scrub that has begun.
+    CancelScrub,
+    /// Take new space of its members into use.
+    Grow,
+    /// Start it again, if it has stopped.
+    Assemble,
+}
+
+/// A key and its value, written `KEY=VALUE`. The error is a sentence.
+pub fn key_and_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write a key, `=` and its value, such as serial=AB12")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// A change of one volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Change {
+    /// One that is not served yet.
+    Add {
+        /// Its name.
+        volume: VolumeName,
+        /// What it is made of; files by their whole paths.
+        spec: String,
+        /// The front end that exports it [default: the first of the table, which is iSCSI].
+        #[serde(default)]
+        front_end: Option<String>,
+        /// The target that has it [default: one of its own].
+        #[serde(default)]
+        target: Option<String>,
+        /// Its LUN there [default: the first that is free].
+        #[serde(default)]
+        lun: Option<u16>,
+        /// Who sees it: iSCSI names, or beginnings of names with `*` [default: all who may log in to the
+        /// target].
+        #[serde(default)]
+        initiators: Vec<String>,
+        /// More keys of its section in the configuration file, with their values: `serial`, `naa`.
+        #[serde(default)]
+        keys: Vec<(String, String)>,
+    },
+    /// One that is not to be served any more. What is on it stays there.
+    Remove {
+        /// Its name.
+        volume: VolumeName,
+    },
+    /// One that is to be larger, or smaller.
+    Resize {
+        /// Its name.
+        volume: VolumeName,
+        /// How large.
+        bytes: u64,
+        /// It may become smaller if the end that is cut off has no data.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        shrink: bool,
+        /// Data in that end is discarded.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        discard_data: bool,
+    },
+}
+
+/// What it answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub enum Reply {
+    /// To [`Request::Sessions`].
+    Sessions {
+        /// All of them.
+        sessions: Vec<Session>,
+    },
+    /// To [`Request::Volumes`].
+    Volumes {
+        /// All of them.
+        volumes: Vec<Volume>,
+    },
+    /// To [`Request::Targets`].
+    Targets {
+        /// All of them.
+        targets: Vec<Target>,
+    },
+    /// To [`Request::Drop`].
+    Dropped {
+        /// Sessions that are ending.
+        sessions: usize,
+    },
+    /// To [`Request::Metrics`].
+    Metrics {
+        /// In Prometheus' text format.
+        text: String,
+    },
+    /// To [`Request::Usage`].
+    Usage {
+        /// Lines for people.
+        text: String,
+    },
+    /// To [`Request::Reload`], [`Request::Change`] and [`Request::Raid`].
+    Reloaded {
+        /// What is different, a line each.
+        changes: Vec<String>,
+        /// What there is to know besides.
+        notes: Vec<String>,
+        /// What was to change and has not.
+        failed: Vec<String>,
+    },
+    /// It is done.
+    Done,
+    /// It is not done, and why.
+    Refused {
+        /// For people.
+        reason: String,
+    },
+}
+
+/// A volume that is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    /// What users call it.
+    pub name: String,
+    /// What it is made of.
+    pub spec: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Of a logical block.
+    pub block_bytes: u32,
+    /// Its NAA identifier: `naa.…`.
+    #[serde(default)]
+    pub naa: String,
+    /// Its serial number.
+    #[serde(default)]
+    pub serial: String,
+    /// Where initiators find it.
+    pub luns: Vec<Lun>,
+    /// Whether the configuration file has it, not the command line.
+    pub in_file: bool,
+    /// The RAID sets that it is made of, from the outermost on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub raid: Vec<SetState>,
+}
+
+/// A target that is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// The front end: `iscsi`.
+    pub front_end: String,
+    /// Its name there.
+    pub name: String,
+    /// What people call it.
+    pub alias: Option<String>,
+    /// Where it is reached.
+    pub portals: Vec<String>,
+    /// The names, or patterns of names, that may log in; `None` is any.
+    pub initiators: Option<Vec<String>>,
+    /// The networks that they may come from; `None` is any.
+    pub networks: Option<Vec<String>>,
+    /// The users of CHAP; empty without.
+    pub users: Vec<String>,
+    /// Where initiators are sent instead.
+    pub redirect: Option<String>,
+    /// Its LUNs and their volumes.
+    pub luns: Vec<TargetLun>,
+    /// Sessions that it has now.
+    pub sessions: usize,
+}
+
+/// A LUN of a target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetLun {
+    /// Its number.
+    pub lun: u16,
+    /// What initiators find there.
+    pub volume: String,
+}
+
+/// An export of a volume: its place in a target, or its name in a front end without LUNs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lun {
+    /// The front end: `iscsi`.
+    pub front_end: String,
+    /// The target's iSCSI name; what the export is called in other front ends.
+    pub target: String,
+    /// Its number there, where there are numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lun: Option<u16>,
+}
+
+/// A session; sums count from its login.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// The front end: `iscsi`.
+    pub front_end: String,
+    /// The host's name in that protocol: the initiator's iSCSI name.
+    pub initiator: String,
+    /// The CHAP name that it has proved.
+    pub user: Option<String>,
+    /// The initiator's half of an iSCSI session's identity, in hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isid: Option<String>,
+    /// The target's half.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tsih: Option<u16>,
+    /// The target, or the export; `None` for a discovery session.
+    pub target: Option<String>,
+    /// Since its login.
+    pub age_seconds: f64,
+    /// The reactor thread it lives on.
+    pub core: usize,
+    /// All that it has now.
+    pub connections: Vec<Connection>,
+    /// What was negotiated, as `Key=Value`.
+    pub parameters: Vec<String>,
+    /// Commands in flight now.
+    pub in_flight: usize,
+    /// SCSI commands that it has begun.
+    pub commands: u64,
+    /// Data that the initiator has read.
+    pub read_bytes: u64,
+    /// Data that it has written.
+    pub written_bytes: u64,
+}
+
+/// A connection of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    /// Its number within an iSCSI session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cid: Option<u16>,
+    /// The initiator's end. Who came by a Unix socket has port 0 of 127.0.0.1.
+    #[serde(with = "text")]
+    pub peer: HostAddress,
+    /// Our end: an address with its port, or `unix:PATH`.
+    pub local: String,
+}
+
+/// What the requests to a volume with a `fault:` layer meet with: `pass`, `hang`, `fail`, `lose` or
+/// `slow=5ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum FaultMode {
+    /// Nothing; those that hang go on.
+    Pass,
+    /// They wait until told otherwise.
+    Hang,
+    /// They fail as if the device were gone.
+    Fail,
+    /// Flushes fail as if acknowledged writes had been lost.
+    Lose,
+    /// They take so much longer.
+    Slow(Duration),
+}
+
+impl fmt::Display for FaultMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FaultMode::Pass => f.write_str("pass"),
+            FaultMode::Hang => f.write_str("hang"),
+            FaultMode::Fail => f.write_str("fail"),
+            FaultMode::Lose => f.write_str("lose"),
+            FaultMode::Slow(time) => write!(f, "slow={}", Time(*time)),
+        }
+    }
+}
+
+impl FromStr for FaultMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<FaultMode, String> {
+        match (text, text.split_once('=')) {
+            ("pass", _) => Ok(FaultMode::Pass),
+            ("hang", _) => Ok(FaultMode::Hang),
+            ("fail", _) => Ok(FaultMode::Fail),
+            ("lose", _) => Ok(FaultMode::Lose),
+            ("slow", _) => Err("`slow` wants a time; write one such as slow=5ms".to_owned()),
+            (_, Some(("slow", time))) => {
+                time.parse().map(|Time(time)| FaultMode::Slow(time)).map_err(|error| error.to_string())
+            }
+            _ => Err(format!(
+                "unknown fault `{text}`{}",
+                hint(text, &["pass", "hang", "fail", "lose", "slow=5ms"])
+            )),
+        }
+    }
+}
+
+impl TryFrom<String> for FaultMode {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<FaultMode, String> {
+        text.parse()
+    }
+}
+
+impl From<FaultMode> for String {
+    fn from(mode: FaultMode) -> String {
+        mode.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_on_the_socket_are_frozen() {
+        let fault = Request::Fault { volume: "vm1".into(), mode: FaultMode::Slow(Duration::from_millis(5)) };
+        let line = r#"{"request":"fault","volume":"vm1","mode":"slow=5ms"}"#;
+        assert_eq!(serde_json::to_string(&fault).expect("JSON"), line);
+        assert_eq!(serde_json::from_str::<Request>(line).expect("a request"), fault);
+        let sessions = serde_json::to_string(&Request::Sessions).expect("JSON");
+        assert_eq!(sessions, r#"{"request":"sessions"}"#);
+        let reload: Request =
+            serde_json::from_str(r#"{"request":"reload","force":true}"#).expect("a request");
+        assert_eq!(reload, Request::Reload { dry_run: false, force: true });
+        let line = r#"{"request":"change","change":{"add":{"volume":"vm2","spec":"ram:1GiB"}}}"#;
+        let change = Change::Add {
+            volume: "vm2".parse().expect("a name"),
+            spec: "ram:1GiB".to_owned(),
+            front_end: None,
+            target: None,
+            lun: None,
+            initiators: Vec::new(),
+            keys: Vec::new(),
+        };
+        let add = Request::Change { change, dry_run: false, force: false };
+        assert_eq!(serde_json::from_str::<Request>(line).expect("a request"), add);
+        for what in [r#"{"remove":{"volume":"vm2"}}"#, r#"{"resize":{"volume":"vm2","bytes":4096}}"#] {
+            let change: Change = serde_json::from_str(what).expect("a change");
+            assert_eq!(serde_json::to_string(&change).expect("JSON"), what);
+        }
+        let reloaded = Reply::Reloaded { changes: vec!["+ a".into()], notes: Vec::new(), failed: Vec::new() };
+        let line = r#"{"reply":"reloaded","changes":["+ a"],"notes":[],"failed":[]}"#;
+        assert_eq!(serde_json::to_string(&reloaded).expect("JSON"), line);
+        assert_eq!(serde_json::to_string(&Reply::Done).expect("JSON"), r#"{"reply":"done"}"#);
+    }
+
+    #[test]
+    fn a_fault_is_one_of_five() {
+        for text in ["pass", "hang", "fail", "lose", "slow=250us"] {
+            assert_eq!(text.parse::<FaultMode>().map(|mode| mode.to_string()), Ok(text.to_owned()));
+        }
+        assert!("hagn".parse::<FaultMode>().expect_err("a mistake").contains("did you mean `hang`?"));
+        assert!("slow".parse::<FaultMode>().expect_err("a mistake").contains("slow=5ms"));
+        assert!("slow=5m".parse::<FaultMode>().expect_err("a mistake").contains("a unit"));
+    }
+}

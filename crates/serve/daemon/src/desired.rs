@@ -1,0 +1,289 @@
+//! The desired configuration before the file has been read: the path of the file, and options of the command
+//! line. Volumes of the command line are added to those of the file; other options replace those of the file.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use backends::Failure;
+use front_end_core::ListenAddress;
+use volume::spec::{Bytes, Spec};
+
+use crate::config::{self, Config, ConfigFile, Unfit, Volume, VolumeName};
+use crate::front_ends::{Configured, FrontEnds, Kind};
+use crate::poll::{Gather, Poll};
+
+/// A configuration file and what goes beside it. With nothing in it a RAM volume is served
+/// ([`Desired::or_usual`]).
+#[derive(Clone, Debug, Default)]
+pub struct Desired {
+    /// Where the configuration file is, if there is one.
+    pub path: Option<PathBuf>,
+    /// Volumes besides those of the file, each as LUN 0 of its own target, for any initiator.
+    pub volumes: Vec<NamedSpec>,
+    /// Where to listen, in place of the addresses that the file has for the same front end; its own if there are none.
+    pub listen: Vec<Listen>,
+    /// Where identities and reservations are kept.
+    pub state: Option<PathBuf>,
+    /// The control socket.
+    pub control: Option<PathBuf>,
+    /// Reactor threads.
+    pub reactors: Option<u16>,
+    /// TCP congestion control of all portals.
+    pub congestion: Option<String>,
+    /// How long a reactor looks for events before it sleeps.
+    pub poll: Option<Poll>,
+    /// For how long it lets events gather before it looks for more.
+    pub gather: Option<Gather>,
+    /// How files are read and written.
+    pub io_engine: Option<host::IoEngine>,
+    /// The front ends that there are.
+    pub front_ends: FrontEnds,
+}
+
+/// A volume and its name, written `NAME=SPEC`.
+#[derive(Clone, Debug)]
+pub struct NamedSpec {
+    /// What users call it.
+    pub name: VolumeName,
+    /// What it is made of.
+    pub spec: Spec,
+}
+
+/// An address, and the front end that listens there: `[SCHEME://]ADDR:PORT`, where the scheme is the front end's name. The
+/// first front end needs none. Some listen on Unix sockets, too (`SCHEME+unix://PATH`), or on interfaces and UDP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    front_end: &'static str,
+    address: ListenAddress,
+}
+
+impl FromStr for Listen {
+    type Err = Unfit;
+
+    fn from_str(text: &str) -> Result<Listen, Unfit> {
+        let kinds = FrontEnds::default().0;
+        let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+        let name = scheme.map(|scheme| scheme.split_once('+').map_or(scheme, |(name, _)| name));
+        let named = |kind: &&Kind| name.is_none_or(|name| kind.name == name);
+        let Some(kind) = kinds.iter().find(named) else {
+            let schemes: Vec<String> = kinds.iter().map(|kind| format!("{}://…", kind.name)).collect();
+            let scheme = scheme.unwrap_or_default();
+            return Err(Unfit(format!("`{scheme}://` is not served here; write {}", schemes.join(" or "))));
+        };
+        Ok(Listen { front_end: kind.name, address: (kind.listen)(text)? })
+    }
+}
+
+impl FromStr for NamedSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<NamedSpec, String> {
+        let (name, spec) =
+            text.split_once('=').ok_or("write a name, `=` and a specification, such as vm1=ram:1GiB")?;
+        let name = name.parse().map_err(|error| format!("{error}"))?;
+        let spec = backends::parse(spec).map_err(|error| error.to_string())?;
+        Ok(NamedSpec { name, spec })
+    }
+}
+
+impl Desired {
+    /// What to serve, all told.
+    ///
+    /// # Errors
+    /// The mistakes of the file, one of which is a file with secrets that others than its owner may use, and what contradicts it.
+    pub fn safe_config(&self) -> Result<Config, Failure> {
+        self.safe_config_with(self.file()?.as_ref())
+    }
+
+    /// Where a front end is to listen.
+    pub(crate) fn listen_by(&self, front_end: &str) -> Vec<ListenAddress> {
+        let its = self.listen.iter().filter(|listen| listen.front_end == front_end);
+        its.map(|listen| listen.address.clone()).collect()
+    }
+
+    /// The configuration file, if there is one.
+    pub(crate) fn file(&self) -> Result<Option<ConfigFile>, Failure> {
+        let read = |path| ConfigFile::read(path, self.front_ends);
+        self.path.as_deref().map(read).transpose().map_err(Failure::refused)
+    }
+
+    /// The same, with this file in place of the one on the disk.
+    pub(crate) fn safe_config_with(&self, file: Option<&ConfigFile>) -> Result<Config, Failure> {
+        let mut config = match file {
+            Some(file) => file.config().map_err(Failure::refused)?,
+            None => Config::empty(self.front_ends),
+        };
+        for volume in &self.volumes {
+            add(&mut config, &volume.name, &volume.spec)?;
+        }
+        for front_end in &mut config.front_ends {
+            front_end.take_over(self).map_err(Failure::refused)?;
+        }
+        if config.front_ends().all(Configured::is_empty) {
+            return Err(Failure::refused(format!(
+                "nothing to serve: the configuration has no {}; add one, or --volume",
+                self.front_ends.headings()
+            )));
+        }
+        self.set_rest(&mut config);
+        Ok(config)
+    }
+
+    /// Adds the default volume if none is given.
+    pub fn or_usual(mut self) -> Desired {
+        if self.path.is_none() && self.volumes.is_empty() {
+            // The first test reads it.
+            self.volumes = vec![USUAL_VOLUME.parse().expect("a volume")];
+        }
+        self
+    }
+
+    /// Whether a volume is one of the command line's.
+    pub(crate) fn has_volume(&self, name: &VolumeName) -> bool {
+        self.volumes.iter().any(|volume| volume.name == *name)
+    }
+
+    /// With a volume more.
+    pub(crate) fn with_volume(&self, name: &VolumeName, spec: &Spec) -> Desired {
+        let mut desired = self.clone();
+        desired.volumes.push(NamedSpec { name: name.clone(), spec: spec.clone() });
+        desired
+    }
+
+    /// Without a volume.
+    pub(crate) fn without_volume(&self, name: &VolumeName) -> Desired {
+        let mut desired = self.clone();
+        desired.volumes.retain(|volume| volume.name != *name);
+        desired
+    }
+
+    /// With another size of a volume.
+    pub(crate) fn with_size(&self, name: &VolumeName, size: Bytes) -> Result<Desired, String> {
+        let mut desired = self.clone();
+        for volume in desired.volumes.iter_mut().filter(|volume| volume.name == *name) {
+            let sized = config::with_size(&volume.spec.to_string(), size);
+            let sized = sized.ok_or_else(|| config::no_size(name))?;
+            volume.spec = backends::parse(&sized).map_err(|error| error.to_string())?;
+        }
+        Ok(desired)
+    }
+
+    /// With another specification of a volume.
+    pub(crate) fn with_spec(&self, name: &VolumeName, spec: &Spec) -> Desired {
+        let mut desired = self.clone();
+        let named = desired.volumes.iter_mut().filter(|volume| volume.name == *name);
+        named.for_each(|volume| volume.spec = spec.clone());
+        desired
+    }
+
+    fn set_rest(&self, config: &mut Config) {
+        let Config { state, control, reactors, poll, gather, io_engine, congestion, .. } = config;
+        congestion.clone_from(&self.congestion);
+        *state = self.state.clone().or(state.take());
+        *control = self.control.clone().or(control.take());
+        *reactors = self.reactors.map(usize::from).or(*reactors);
+        *poll = self.poll.map(|poll| poll.0).or(*poll);
+        *gather = self.gather.map(|gather| gather.0).or(*gather);
+        *io_engine = self.io_engine.or(*io_engine);
+    }
+}
+
+/// The default volume of `linerate serve`.
+const USUAL_VOLUME: &str = "ram0=ram:1GiB";
+
+fn add(config: &mut Config, name: &VolumeName, spec: &Spec) -> Result<(), Failure> {
+    if config.volumes.iter().any(|volume| volume.name == *name) {
+        return Err(Failure::refused(format!("there are two volumes named {name}; give each its own name")));
+    }
+    config.volumes.push(Volume::new(name.clone(), spec.clone()));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(desired: &Desired) -> Result<Config, String> {
+        desired.clone().or_usual().safe_config().map_err(|failure| failure.to_string())
+    }
+
+    fn volume(text: &str) -> Vec<NamedSpec> {
+        vec![text.parse().expect("a volume")]
+    }
+
+    fn listening(text: &str) -> Vec<Listen> {
+        vec![text.parse().expect("an address")]
+    }
+
+    /// A file with this text, and what it is all that is wanted by.
+    fn file(text: &str) -> (tempfile::NamedTempFile, Desired) {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), text).expect("written");
+        let desired = Desired { path: Some(file.path().to_owned()), ..Desired::default() };
+        (file, desired)
+    }
+
+    #[test]
+    fn without_arguments_a_ram_volume_is_served_to_this_machine() {
+        let config = config(&Desired::default()).expect("nothing wrong");
+        assert_eq!(config.volumes[0].spec.to_string(), "ram:1GiB");
+        assert_eq!(config.iscsi().targets[0].name.as_str(), "iqn.2026-01.io.linerate:ram0");
+        assert_eq!(config.iscsi().targets[0].luns[0].lun, 0);
+        assert_eq!(config.iscsi().portals[0].listen.0.to_string(), "127.0.0.1:3260");
+    }
+
+    #[test]
+    fn volumes_beside_the_file_add_to_those_of_the_file() {
+        let (_file, desired) = file(
+            "[volume.a]\nspec = \"ram:1GiB\"\n[[target]]\nname = \"iqn.2026-01.com.example:a\"\n\
+             lun = [{ lun = 0, volume = \"a\" }]\n[[portal]]\nlisten = \"127.0.0.1:1\"\n",
+        );
+        let (volumes, listen) = (volume("b=ram:1MiB"), listening("[::1]:2"));
+        let both = config(&Desired { volumes, listen, ..desired.clone() }).expect("fine");
+        assert_eq!(both.volumes.len(), 2);
+        assert_eq!(both.iscsi().portals.len(), 1, "an address replaces");
+        let twice = config(&Desired { volumes: volume("a=ram:1MiB"), ..desired }).expect_err("two of a name");
+        assert!(twice.contains("two volumes named a"), "{twice}");
+    }
+
+    #[test]
+    fn a_target_cannot_lose_its_portal_group() {
+        let (_file, desired) = file(
+            "[volume.a]\nspec = \"ram:1GiB\"\n[[target]]\nname = \"iqn.2026-01.com.example:a\"\ngroups = [2]\n\
+             lun = [{ lun = 0, volume = \"a\" }]\n[[portal]]\nlisten = \"127.0.0.1:1\"\ngroup = 2\n",
+        );
+        config(&desired).expect("fine as it is");
+        let lost = Desired { listen: listening("127.0.0.1:2"), ..desired };
+        let lost = config(&lost).expect_err("nobody could reach it");
+        assert!(lost.contains("use [[portal]]"), "{lost}");
+    }
+
+    /// The last export of a server could not be removed.
+    #[test]
+    fn what_listens_may_be_without_volumes() {
+        let volume = "[volume.a]\nspec = \"ram:1MiB\"\n";
+        let target =
+            "[[target]]\nname = \"iqn.2026-01.com.example:a\"\nlun = [{ lun = 0, volume = \"a\" }]\n";
+        for section in [
+            format!("[[portal]]\nlisten = \"127.0.0.1:1\"\n{target}"),
+            "[nbd]\nlisten = [\"127.0.0.1:1\"]\n[[nbd.export]]\nvolume = \"a\"\n".to_owned(),
+            "[nbd]\nlisten = [\"127.0.0.1:1\"]\n[[nbd.export]]\nvolume = \"a\"\nnetworks = [\"127.0.0.0/8\"]\n".to_owned(),
+            "[aoe]\nlisten = [\"eth0\"]\n[[aoe.slot]]\naddress = \"7.1\"\nvolume = \"a\"\n".to_owned(),
+            "[hyperscsi]\nlisten = [\"eth0\"]\n[[hyperscsi.target]]\nname = \"a\"\nlun = [{ lun = 0, volume = \"a\" }]\n"
+                .to_owned(),
+        ] {
+            let (_file, desired) = file(&format!("{volume}{section}"));
+            let read = desired.file().expect("readable").expect("there is one");
+            let without = read.without_volume(&"a".parse().expect("a name")).expect("it is there");
+            let config = desired.safe_config_with(Some(&without)).unwrap_or_else(|error| panic!("{section}: {error}"));
+            assert_eq!(config.exported().count(), 0, "{section}");
+        }
+    }
+
+    #[test]
+    fn nothing_to_serve_is_a_mistake() {
+        let (_file, empty) = file("");
+        let error = config(&empty).expect_err("empty");
+        assert!(error.contains("nothing to serve"), "{error}");
+    }
+}

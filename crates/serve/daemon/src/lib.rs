@@ -1,0 +1,69 @@
+//! A configured server, for any program that runs or manages one: `linerate`, a test, an HTTP API.
+//!
+//! Reading order: [`config`] (what a file says, with its mistakes), [`Desired`] (a file, and what goes beside it), [`state`]
+//! (what outlives a server), [`front_ends`] (their table), `volumes` and `join` (a configuration as devices, and
+//! as what is served), [`start()`], [`check()`] (a start that changes nothing), [`Live`] (a running server and its
+//! reconfiguration), [`control`] (both sides of the control socket, and events), [`sessions`] (as text and JSON),
+//! [`metrics`] (for monitoring), [`Supervisor`] (what a service manager is
+//! told).
+//!
+//! It prints nothing, reads no arguments and ends no process; errors are a `backends::Failure`.
+//!
+//! ```
+//! use daemon::Config;
+//!
+//! let text = "\
+//! [volume.vm1]
+//! spec = \"ram:1GiB\"
+//! [[target]]
+//! name = \"iqn.2026-01.com.example:disks\"
+//! lun = [{ lun = 0, volume = \"vm2\" }]
+//! ";
+//! let mistake = Config::parse("linerate.toml", text).expect_err("there is no such volume").to_string();
+//! assert!(mistake.starts_with("linerate.toml:5:28: there is no volume `vm2`; did you mean `vm1`?"), "{mistake}");
+//! assert_eq!(daemon::summary::text(&Config::parse("linerate.toml", &text.replace("vm2", "vm1"))?), "\
+//! target iqn.2026-01.com.example:disks for any initiator
+//!   LUN 0: vm1 = ram:1GiB
+//! the configuration is good
+//! ");
+//! # Ok::<(), daemon::ConfigError>(())
+//! ```
+
+pub mod announce;
+mod answers;
+mod cache_generation;
+mod change;
+mod check;
+pub mod config;
+pub mod control;
+mod desired;
+mod difference;
+pub mod front_ends;
+pub mod import;
+mod join;
+mod live;
+mod log_line;
+mod mark;
+pub mod metrics;
+mod poll;
+mod raid;
+mod remotes;
+mod served;
+pub mod sessions;
+mod shrink;
+mod start;
+pub mod state;
+pub mod summary;
+mod supervisor;
+mod volumes;
+
+pub use check::{Checked, check};
+pub use config::{Address, Config, ConfigError, VolumeName};
+pub use desired::{Desired, Listen, NamedSpec};
+pub use front_end_core::AFTER_GRACE;
+pub use live::{Live, ReloadOptions, Reloaded};
+pub use log_line::{LogLine, log_fields};
+pub use poll::{Gather, Poll};
+pub use start::{Started, start};
+pub use supervisor::Supervisor;
+pub use volumes::Volumes;

@@ -1,0 +1,281 @@
+//! `[metrics] listen`: `/metrics` and `/healthz` over HTTP, on a thread aside.
+//!
+//! There is no access control, so the cost of a client is bounded: connections in total, by address and by second, the time of
+//! each, requests by second, the size of their headers. Cores are asked for one page at a time and for a few pages a
+//! second ([`Pages`]), however many scrapes there are. A connection may be kept, as Prometheus does: a request on it takes a
+//! fraction of the time that another connection takes.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use front_end_core::{AddressBlock, Counts};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::{Mutex as AsyncMutex, oneshot};
+use tokio::time::timeout;
+
+use super::bucket::Bucket;
+use crate::live::Live;
+
+/// Connections at once.
+const CONNECTIONS_MAX: usize = 64;
+/// Of one address or IPv6 network (/64): one host that opens connections and sends nothing leaves room for others.
+const CONNECTIONS_OF_ADDRESS_MAX: usize = 8;
+/// Connections a second, and at once; others wait in the kernel's queue.
+const CONNECTIONS_PER_SECOND: u32 = 1000;
+const CONNECTIONS_BURST: u32 = 100;
+/// Pages a second for which cores are asked, and at once; other scrapes have the latest page.
+const PAGES_PER_SECOND: u32 = 5;
+const PAGES_BURST: u32 = 10;
+/// Requests a second, of all connections, and at once; others wait.
+const REQUESTS_PER_SECOND: u32 = 1000;
+const REQUESTS_BURST: u32 = 100;
+/// For the first request of a connection to arrive.
+const FIRST_TIME: Duration = Duration::from_secs(5);
+/// For the next one, from the reply before it: Prometheus asks once a minute or more often.
+const NEXT_TIME: Duration = Duration::from_secs(75);
+/// After this time a connection ends with the reply that is under way.
+const CONNECTION_TIME: Duration = Duration::from_secs(300);
+/// For that reply to be read.
+const LAST_TIME: Duration = Duration::from_secs(30);
+/// A request's header, and what is sent at a time.
+const BUFFER_BYTES: usize = 16 << 10;
+/// Lines of a header.
+const HEADERS_MAX: usize = 64;
+/// Threads that wait for cores: one for a page of metrics, one for health.
+const WAITING_THREADS: usize = 2;
+/// After an error of accept(2): out of descriptors, say.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// An address that is listened on, and not served yet.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    listener: TcpListener,
+}
+
+/// A server of metrics, which ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    address: SocketAddr,
+    _stop: oneshot::Sender<()>,
+}
+
+impl Bound {
+    /// Listens on this address.
+    pub(crate) fn new(address: SocketAddr) -> io::Result<Bound> {
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}"));
+        let listener = TcpListener::bind(address).map_err(named)?;
+        listener.set_nonblocking(true)?;
+        Ok(Bound { listener })
+    }
+
+    /// Serves the metrics of this server.
+    pub(crate) fn serve(self, live: Weak<Live>) -> io::Result<Endpoint> {
+        let address = self.listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .max_blocking_threads(WAITING_THREADS)
+            .thread_name("metrics wait")
+            .build()?;
+        let (stop, stopped) = oneshot::channel();
+        let work = move || {
+            runtime.block_on(async {
+                let serving = tokio::spawn(accept(self.listener, live));
+                // Ends when the sender is dropped: nothing is ever sent.
+                let _ = stopped.await;
+                serving.abort();
+            });
+            // What waits for a core is left to itself.
+            runtime.shutdown_background();
+        };
+        thread::Builder::new().name("metrics".to_owned()).spawn(work)?;
+        Ok(Endpoint { address, _stop: stop })
+    }
+}
+
+impl Endpoint {
+    /// Where it listens, with the port that was taken.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// Open connections by address.
+type Connections = Arc<Mutex<Counts>>;
+
+/// A connection that is counted until this is dropped.
+struct ConnectionSlot {
+    connections: Connections,
+    from: AddressBlock,
+}
+
+impl ConnectionSlot {
+    fn take(connections: &Connections, from: SocketAddr) -> Option<ConnectionSlot> {
+        let from = AddressBlock::containing(from.ip());
+        let mut counts = lock(connections);
+        if counts.all() == CONNECTIONS_MAX || counts.count_of(from) == CONNECTIONS_OF_ADDRESS_MAX {
+            return None;
+        }
+        counts.add(from);
+        Some(ConnectionSlot { connections: Arc::clone(connections), from })
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        lock(&self.connections).remove(self.from);
+    }
+}
+
+fn lock(connections: &Connections) -> MutexGuard<'_, Counts> {
+    connections.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn accept(listener: TcpListener, live: Weak<Live>) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "metrics are not served"),
+    };
+    let (connections, pages) = (Connections::default(), Arc::new(Pages::new(live)));
+    let mut bucket = Bucket::new(Instant::now(), CONNECTIONS_BURST, CONNECTIONS_PER_SECOND);
+    loop {
+        while let Err(wait) = bucket.take(Instant::now()) {
+            tokio::time::sleep(wait).await;
+        }
+        match listener.accept().await {
+            Ok((stream, from)) => match ConnectionSlot::take(&connections, from) {
+                Some(slot) => drop(tokio::spawn(attend(stream, Arc::clone(&pages), slot))),
+                None => tracing::debug!(%from, "too many connections for metrics"),
+            },
+            Err(error) => {
+                tracing::debug!(%error, "no connection for metrics");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// A connection with its requests, one after the other.
+async fn attend(stream: TcpStream, pages: Arc<Pages>, slot: ConnectionSlot) {
+    let has_asked = AtomicBool::new(false);
+    let service = service_fn(|request| {
+        has_asked.store(true, Relaxed);
+        answer(Arc::clone(&pages), request)
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(NEXT_TIME)
+        .max_buf_size(BUFFER_BYTES)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let mut ended = timeout(FIRST_TIME, connection.as_mut()).await;
+    if ended.is_err() && has_asked.load(Relaxed) {
+        ended = timeout(CONNECTION_TIME, connection.as_mut()).await;
+        if ended.is_err() {
+            connection.as_mut().graceful_shutdown();
+            ended = timeout(LAST_TIME, connection).await;
+        }
+    }
+    match ended {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "a client of the metrics"),
+        Err(_) => tracing::debug!("a client of the metrics took too long"),
+    }
+    drop(slot);
+}
+
+type Reply = Response<Full<Bytes>>;
+
+/// What is served: the server, and its latest page of metrics.
+struct Pages {
+    live: Weak<Live>,
+    latest: AsyncMutex<Latest>,
+    requests: AsyncMutex<Bucket>,
+}
+
+struct Latest {
+    page: Option<Bytes>,
+    bucket: Bucket,
+}
+
+impl Pages {
+    fn new(live: Weak<Live>) -> Pages {
+        let bucket = Bucket::new(Instant::now(), PAGES_BURST, PAGES_PER_SECOND);
+        let requests = Bucket::new(Instant::now(), REQUESTS_BURST, REQUESTS_PER_SECOND);
+        let latest = Latest { page: None, bucket };
+        Pages { live, latest: AsyncMutex::new(latest), requests: AsyncMutex::new(requests) }
+    }
+
+    /// A request's turn. Who waits longest has the next one.
+    async fn turn(&self) {
+        let mut requests = self.requests.lock().await;
+        while let Err(wait) = requests.take(Instant::now()) {
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// A new page, or the latest one if there have been many; nothing if the server ends.
+    async fn metrics(&self) -> Option<Bytes> {
+        let mut latest = self.latest.lock().await;
+        if latest.bucket.take(Instant::now()).is_ok() || latest.page.is_none() {
+            latest.page = self.ask(|live| live.metrics().into()).await;
+        }
+        latest.page.clone()
+    }
+
+    async fn ask<T: Send + 'static>(&self, question: fn(&Live) -> T) -> Option<T> {
+        let live = Weak::clone(&self.live);
+        tokio::task::spawn_blocking(move || live.upgrade().map(|live| question(&live))).await.ok().flatten()
+    }
+}
+
+async fn answer(pages: Arc<Pages>, request: Request<Incoming>) -> Result<Reply, Infallible> {
+    pages.turn().await;
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut reply = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+        reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return Ok(reply);
+    }
+    let answer = match request.uri().path() {
+        "/metrics" => pages.metrics().await.map(|page| reply(StatusCode::OK, PROMETHEUS, page)),
+        "/healthz" => pages.ask(Live::health).await.map(|health| {
+            let status = if health.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            // Strings and a flag always make JSON.
+            let text = serde_json::to_string(&health).unwrap_or_default();
+            reply(status, "application/json", (text + "\n").into())
+        }),
+        _ => Some(plain(StatusCode::NOT_FOUND, "there are /metrics and /healthz\n")),
+    };
+    Ok(answer.unwrap_or_else(|| plain(StatusCode::SERVICE_UNAVAILABLE, "the server ends\n")))
+}
+
+/// The text format of Prometheus.
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+fn plain(status: StatusCode, text: &'static str) -> Reply {
+    reply(status, "text/plain; charset=utf-8", text.into())
+}
+
+fn reply(status: StatusCode, content_type: &'static str, text: Bytes) -> Reply {
+    let mut reply = Response::new(Full::new(text));
+    *reply.status_mut() = status;
+    let headers = reply.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    reply
+}

@@ -1,0 +1,36 @@
+//! Monitoring of a running server: metrics in Prometheus' text format, and a health check.
+//!
+//! Nothing is counted here, and no front end is known: each has its counters on each core
+//! ([`front_end_core::CoreFrontEnd::statistics`]), which get its name as their label `protocol`. Volumes have their state, and the kernel
+//! has that of the process; a scrape reads all of them ([`Sample`]). While the server reloads, or a core hangs, a scrape still
+//! ends within a second and reports that.
+//!
+//! Reading order: [`families`] (all metrics), [`exposition`] (the text format), [`sample`] (reading the counters),
+//! `render` (a sample as text), [`health`], `http` (the listener).
+
+mod bucket;
+mod exposition;
+mod families;
+pub(crate) mod health;
+pub(crate) mod http;
+mod render;
+mod sample;
+
+pub use exposition::{Family, Kind};
+pub use families::FAMILIES;
+pub use health::Health;
+pub(crate) use sample::{Probe, Reloads};
+
+use crate::live::Live;
+
+impl Live {
+    /// All metrics now. Blocks for at most a second for each who asks at the same time.
+    pub fn metrics(&self) -> String {
+        render::text(&self.sample())
+    }
+
+    /// Whether all is well. Asks no core, and does not block.
+    pub fn health(&self) -> Health {
+        Health::of(self.server())
+    }
+}

@@ -1,0 +1,314 @@
+//! A server at a moment, as monitoring sees it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use backends::raid::{self, Running, SetState};
+use front_end_core::{CoreStatistics, Phase, RunningCore};
+use volume::Volume;
+use volume::backend::Layers;
+
+use crate::config::{Config, Uuid};
+use crate::control::{Session, Target};
+use crate::live::Live;
+use crate::volumes::Volumes;
+
+/// How long a core may take to answer.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+/// Who is logged in: protocol, target, initiator, CHAP user (or nothing), address.
+pub(super) type SessionLabels = [String; 5];
+
+/// So many different ones are written in the life of a server: initiators choose their own names, and each is a time series of
+/// the monitoring system for as long as that keeps its data.
+const SESSION_LABELS_MAX: usize = 1024;
+
+/// All that is known at a moment.
+pub(super) struct Sample {
+    pub(super) phase: Phase,
+    pub(super) io_engine: &'static str,
+    pub(super) cores: Vec<CoreState>,
+    pub(super) volumes: Vec<VolumeSample>,
+    pub(super) targets: Arc<[Target]>,
+    pub(super) sessions: BTreeSet<SessionLabels>,
+    pub(super) generation: u64,
+    pub(super) reloads: ReloadCounts,
+    pub(super) started: SystemTime,
+}
+
+/// A core, as far as is known.
+#[derive(Clone, Default)]
+pub(super) struct CoreState {
+    /// Whether it has answered this time, and how long that took.
+    pub(super) lag: Option<Duration>,
+    /// Its latest answer: counters must not fall while it hangs.
+    pub(super) latest: Option<Arc<CoreSample>>,
+}
+
+/// What one core answers.
+pub(super) struct CoreSample {
+    pub(super) cpu: Duration,
+    pub(super) spin: Duration,
+    /// Memory that commands hold, and may hold, in bytes.
+    pub(super) memory_used: usize,
+    pub(super) memory_limit: usize,
+    /// By the name of the front end.
+    pub(super) front_ends: Vec<(&'static str, CoreStatistics)>,
+}
+
+/// A volume that is served.
+pub(super) struct VolumeSample {
+    pub(super) name: String,
+    /// What it is made of, outermost, and its identity; not known for a moment while a reload adds it.
+    pub(super) description: Option<(&'static str, Uuid)>,
+    pub(super) volume: Arc<Volume>,
+    /// The RAID sets that it is made of.
+    pub(super) sets: Vec<SetState>,
+}
+
+/// What a server keeps to be asked for samples.
+pub(crate) struct Probe {
+    described: Mutex<Described>,
+    cores: Mutex<Vec<CoreState>>,
+    logged_in: Mutex<LoggedIn>,
+    io_engine: &'static str,
+    started: SystemTime,
+}
+
+/// Sessions with a target, by their labels.
+#[derive(Default)]
+struct LoggedIn {
+    /// All that were ever written, at most [`SESSION_LABELS_MAX`].
+    known: BTreeSet<SessionLabels>,
+    now: BTreeSet<SessionLabels>,
+}
+
+impl LoggedIn {
+    fn update(&mut self, sessions: Vec<Session>) {
+        self.now.clear();
+        for session in sessions {
+            let (Some(target), Some(first)) = (session.target, session.connections.first()) else { continue };
+            let address = first.peer.without_port();
+            let user = session.user.unwrap_or_default();
+            let labels = [session.front_end, target, session.initiator, user, address];
+            if self.known.len() < SESSION_LABELS_MAX || self.known.contains(&labels) {
+                self.known.insert(labels.clone());
+                self.now.insert(labels);
+            }
+        }
+    }
+}
+
+/// What is served, for which a sample must not wait: a reload holds the configuration for as long as it lasts.
+#[derive(Clone)]
+struct Described {
+    volumes: Arc<BTreeMap<String, (&'static str, Uuid)>>,
+    layers: Arc<BTreeMap<String, Layers>>,
+    targets: Arc<[Target]>,
+}
+
+impl Described {
+    fn of(config: &Config, volumes: &Volumes) -> Described {
+        let described = config.volumes.iter().filter_map(|volume| {
+            let uuid = Uuid(volumes.unit(&volume.name)?.identity().uuid);
+            Some((volume.name.to_string(), (volume.spec.backend.kind().name, uuid)))
+        });
+        let layers = config
+            .volumes
+            .iter()
+            .filter_map(|volume| Some((volume.name.to_string(), volumes.get(&volume.name)?.layers.clone())));
+        Described {
+            volumes: Arc::new(described.collect()),
+            layers: Arc::new(layers.collect()),
+            targets: config.front_ends().flat_map(|front_end| front_end.targets(&[])).collect(),
+        }
+    }
+}
+
+impl Probe {
+    pub(crate) fn new(config: &Config, volumes: &Volumes) -> Probe {
+        Probe {
+            described: Mutex::new(Described::of(config, volumes)),
+            cores: Mutex::default(),
+            logged_in: Mutex::default(),
+            io_engine: match config.io_engine.unwrap_or_default().choose() {
+                Ok(host::IoEngine::Uring) => "uring",
+                _ => "threads",
+            },
+            started: SystemTime::now(),
+        }
+    }
+
+    /// This is served from now on.
+    pub(crate) fn describe(&self, config: &Config, volumes: &Volumes) {
+        *lock(&self.described) = Described::of(config, volumes);
+    }
+
+    /// The targets of all front ends, without their sessions.
+    pub(crate) fn targets(&self) -> Arc<[Target]> {
+        Arc::clone(&lock(&self.described).targets)
+    }
+
+    /// The RAID sets of all volumes, of each from the outermost on.
+    pub(crate) fn sets(&self) -> Vec<Arc<Running>> {
+        lock(&self.described).layers.values().flat_map(raid::sets).collect()
+    }
+
+    /// The state of all cores after these answers.
+    fn heard(&self, answers: Vec<Option<(Duration, CoreSample)>>) -> Vec<CoreState> {
+        let mut cores = lock(&self.cores);
+        cores.resize_with(answers.len(), CoreState::default);
+        for (core, answer) in cores.iter_mut().zip(answers) {
+            *core = match answer {
+                Some((lag, sample)) => CoreState { lag: Some(lag), latest: Some(Arc::new(sample)) },
+                None => CoreState { lag: None, ..mem::take(core) },
+            };
+        }
+        cores.clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How reloads went.
+pub(crate) struct Reloads {
+    succeeded: AtomicU64,
+    failed: AtomicU64,
+    latest: Mutex<(bool, SystemTime)>,
+}
+
+/// The same at a moment.
+#[derive(Clone, Copy)]
+pub(super) struct ReloadCounts {
+    pub(super) succeeded: u64,
+    pub(super) failed: u64,
+    /// Whether the latest one succeeded.
+    pub(super) last_succeeded: bool,
+    /// When the configuration in force was read.
+    pub(super) in_force_since: SystemTime,
+}
+
+impl Default for Reloads {
+    fn default() -> Reloads {
+        Reloads {
+            succeeded: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            latest: Mutex::new((true, SystemTime::now())),
+        }
+    }
+}
+
+impl Reloads {
+    /// One has ended.
+    pub(crate) fn ended(&self, succeeded: bool) {
+        let count = if succeeded { &self.succeeded } else { &self.failed };
+        count.fetch_add(1, Ordering::Relaxed);
+        let mut latest = lock(&self.latest);
+        *latest = (succeeded, if succeeded { SystemTime::now() } else { latest.1 });
+    }
+
+    fn counts(&self) -> ReloadCounts {
+        let (last_succeeded, in_force_since) = *lock(&self.latest);
+        let (succeeded, failed) =
+            (self.succeeded.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed));
+        ReloadCounts { succeeded, failed, last_succeeded, in_force_since }
+    }
+}
+
+impl Live {
+    /// The server now. It takes no lock that a reload holds.
+    pub(super) fn sample(&self) -> Sample {
+        let (server, probe) = (self.server(), self.probe());
+        let (snapshot, described) = (server.volumes(), lock(&probe.described).clone());
+        let volume = |(name, volume): (&str, &Arc<Volume>)| VolumeSample {
+            name: name.to_owned(),
+            description: described.volumes.get(name).copied(),
+            volume: Arc::clone(volume),
+            sets: described
+                .layers
+                .get(name)
+                .into_iter()
+                .flat_map(raid::sets)
+                .map(|set| set.status())
+                .collect(),
+        };
+        let volumes = snapshot.iter().map(volume).collect();
+        let begin = Instant::now();
+        let core = move |local: &Rc<RunningCore>| {
+            let sample = CoreSample {
+                cpu: host::cputime::thread(),
+                spin: reactor::world().looked_in_vain(),
+                memory_used: local.memory().used(),
+                memory_limit: local.memory().limit(),
+                front_ends: local.statistics(),
+            };
+            (begin.elapsed(), sample)
+        };
+        let cores = probe.heard(server.ask_cores(ANSWER_TIME, core));
+        // A core that hangs is not waited for a second time.
+        if cores.iter().all(|core| core.lag.is_some()) {
+            lock(&probe.logged_in).update(self.sessions());
+        }
+        Sample {
+            phase: server.phase(),
+            io_engine: probe.io_engine,
+            cores,
+            sessions: lock(&probe.logged_in).now.clone(),
+            volumes,
+            targets: described.targets,
+            generation: snapshot.version(),
+            reloads: self.reloads().counts(),
+            started: probe.started,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Connection;
+
+    fn session(initiator: String, port: u16) -> Session {
+        let peer = front_end_core::HostAddress::Inet(([192, 0, 2, 7], port).into());
+        Session {
+            front_end: "iscsi".to_owned(),
+            initiator,
+            user: Some("alice".to_owned()),
+            isid: None,
+            tsih: Some(port),
+            target: Some("iqn.2026-01.com.example:disks".to_owned()),
+            age_seconds: 1.0,
+            core: 0,
+            connections: vec![Connection { cid: Some(0), peer, local: peer.to_string() }],
+            parameters: Vec::new(),
+            in_flight: 0,
+            commands: 0,
+            read_bytes: 0,
+            written_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn random_names_of_initiators_do_not_make_more_series_and_those_known_before_stay() {
+        let mut logged_in = LoggedIn::default();
+        let known = || "iqn.2026-01.com.example:known".to_owned();
+        logged_in.update(vec![session(known(), 1), session(known(), 2)]);
+        assert_eq!(logged_in.now.len(), 1, "the port is no label");
+        logged_in.update(
+            (0..10_000).map(|number| session(format!("iqn.2026-01.com.example:{number}"), 3)).collect(),
+        );
+        assert_eq!(
+            (logged_in.now.len(), logged_in.known.len()),
+            (SESSION_LABELS_MAX - 1, SESSION_LABELS_MAX)
+        );
+        logged_in.update(vec![session(known(), 4), session("iqn.2026-01.com.example:late".to_owned(), 5)]);
+        let now: Vec<&str> = logged_in.now.iter().map(|labels| labels[2].as_str()).collect();
+        assert_eq!(now, [known()]);
+    }
+}

@@ -1,0 +1,178 @@
+//! Whether data lies in the part that is cut off a volume.
+
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use block::{Allocation, BlockDevice, Blocks, Buffer, DeviceError, Extent, Lba};
+use volume::spec::Bytes;
+
+use crate::config::VolumeName;
+use crate::live::answered;
+use backends::Failure;
+
+/// Refuses to cut a volume to `bytes` if data lies behind. A file system of a known length that ends before was made smaller
+/// first: what it has left behind is no data.
+///
+/// # Errors
+/// There is data, or the device fails, or it takes too long.
+pub(crate) async fn check(name: &VolumeName, device: &dyn BlockDevice, bytes: Bytes) -> Result<(), Failure> {
+    let checked = reactor::timeout(CHECK_TIME, has_no_data_behind(name, device, bytes)).await;
+    checked.unwrap_or_else(|_| {
+        let seconds = CHECK_TIME.as_secs();
+        Err(Failure::refused(format!(
+            "volume {name} is not cut to {bytes}: the part behind it could not be read within {seconds} s; if it has no data, add \
+             --discard-data"
+        )))
+    })
+}
+
+/// The same while the volume is `served`, for which other orders do not wait. One that closes the volume ends the check: the file of a
+/// device that is held cannot be opened again.
+pub(crate) async fn check_served<T>(
+    name: &VolumeName,
+    device: Arc<dyn BlockDevice>,
+    served: &Weak<T>,
+    bytes: Bytes,
+) -> Result<(), Failure> {
+    let mut checked = pin!(check(name, device.as_ref(), bytes));
+    loop {
+        match reactor::timeout(LOOK_STEP, &mut checked).await {
+            Ok(outcome) => return outcome,
+            Err(_) if served.strong_count() == 0 => {
+                return Err(Failure::refused(format!(
+                    "volume {name} is not cut to {bytes}: it was closed meanwhile"
+                )));
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// A file that is to be opened again is waited for longer.
+const LOOK_STEP: Duration = Duration::from_millis(50);
+/// The volume is out of service and other orders wait during the second check. Two checks and a close take less time than the client
+/// of the control socket waits.
+const CHECK_TIME: Duration = Duration::from_secs(60);
+
+async fn has_no_data_behind(
+    name: &VolumeName,
+    device: &dyn BlockDevice,
+    bytes: Bytes,
+) -> Result<(), Failure> {
+    let failed = |error| Failure::device(format_args!("volume {name} cannot be looked at"), error);
+    let refused = |why: String| {
+        Failure::refused(format!(
+            "volume {name} is not cut to {bytes}: {why}; shrink its file system or partitions first, or add --discard-data"
+        ))
+    };
+    let system = answered(disk_contents::file_system_bytes(device)).await.map_err(failed)?;
+    match system {
+        Some(length) if length > bytes.0 => {
+            return Err(refused(format!("its file system has {length} bytes")));
+        }
+        Some(_) => return Ok(()),
+        None => {}
+    }
+    match first_data(device, bytes.0).await.map_err(failed)? {
+        None => Ok(()),
+        Some(at) => {
+            let found = answered(disk_contents::contents(device)).await.map_err(failed)?;
+            let found = found.map_or_else(String::new, |found| format!(", and it has {found}"));
+            Err(refused(format!("data lies behind it, from byte {at} on{found}")))
+        }
+    }
+}
+
+/// Where the first block lies that is not all zeros, from this byte on.
+async fn first_data(device: &dyn BlockDevice, from: u64) -> Result<Option<u64>, DeviceError> {
+    const STEP_BYTES: u64 = 1 << 20;
+    const RUNS: usize = 64;
+    let geometry = device.geometry();
+    let step = Blocks((STEP_BYTES >> geometry.block_size.shift()).max(1));
+    let mut at = from >> geometry.block_size.shift();
+    while at < geometry.blocks.0 {
+        let rest = Extent { lba: Lba(at), blocks: Blocks(geometry.blocks.0 - at) };
+        for run in answered(device.allocation(rest, RUNS)).await? {
+            let end = run.extent.lba.0 + run.extent.blocks.0;
+            while run.allocation == Allocation::Mapped && at < end {
+                let piece = Extent { lba: Lba(at), blocks: Blocks(step.0.min(end - at)) };
+                let buffer = Buffer::recycled(geometry.length(piece) as usize);
+                let data = answered(device.read(piece, buffer)).await?;
+                if let Some(byte) = data.iter().position(|byte| *byte != 0) {
+                    return Ok(Some(geometry.offset(piece) + byte as u64));
+                }
+                at += piece.blocks.0;
+            }
+            at = end;
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use block::{BlockSize, Fault, FaultControl, Geometry, Null, Pending, Run};
+    use host::ReactorClock;
+
+    use super::*;
+
+    /// Zeros that are written, and not holes.
+    struct Zeros(Null);
+
+    impl BlockDevice for Zeros {
+        block::forward!(self => self.0; geometry, profile, read, write, flush, unmap, write_zeroes, losses, quiesced);
+
+        fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
+            Box::pin(async move { Ok(vec![Run { extent, allocation: Allocation::Mapped }]) })
+        }
+    }
+
+    /// What a check says of an empty device of 256 MiB that is to be cut to 1 MiB, and how long it takes.
+    fn checked(misbehave: impl FnOnce(&FaultControl)) -> (Option<String>, Duration) {
+        let geometry =
+            Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 19), physical_exponent: 0 };
+        let faults = FaultControl::default();
+        let device = Fault::new(Zeros(Null::new(geometry)), Arc::new(ReactorClock), faults.clone());
+        misbehave(&faults);
+        reactor::block_on(reactor::Alone::virtual_time(), async {
+            let begin = reactor::now();
+            let outcome = check(&"v".parse().expect("a name"), &device, Bytes(1 << 20)).await;
+            (outcome.err().map(|why| why.to_string()), reactor::now() - begin)
+        })
+    }
+
+    #[test]
+    fn a_check_releases_the_device_of_a_volume_that_is_closed_meanwhile() {
+        let geometry =
+            Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 19), physical_exponent: 0 };
+        let faults = FaultControl::default();
+        faults.hang();
+        let device: Arc<dyn BlockDevice> =
+            Arc::new(Fault::new(Zeros(Null::new(geometry)), Arc::new(ReactorClock), faults));
+        let served = Arc::new(());
+        let (weak, held) = (Arc::downgrade(&served), Arc::downgrade(&device));
+        reactor::block_on(reactor::Alone::virtual_time(), async move {
+            let begin = reactor::now();
+            reactor::spawn(async move {
+                reactor::sleep(Duration::from_secs(1)).await;
+                drop(served);
+            });
+            let outcome = check_served(&"v".parse().expect("a name"), device, &weak, Bytes(1 << 20)).await;
+            assert!(outcome.is_err_and(|why| why.to_string().contains("it was closed meanwhile")));
+            assert_eq!(held.strong_count(), 0);
+            assert!(reactor::now() - begin < Duration::from_secs(2));
+        });
+    }
+
+    #[test]
+    fn a_check_of_a_device_that_does_not_answer_ends() {
+        assert_eq!(checked(|_| {}), (None, Duration::ZERO));
+        let (told, waited) = checked(FaultControl::hang);
+        assert!(told.is_some_and(|told| told.contains("did not answer in time")));
+        assert_eq!(waited, Duration::from_secs(10));
+        let (told, waited) = checked(|faults| faults.slow(Duration::from_secs(1)));
+        assert!(told.is_some_and(|told| told.contains("could not be read within 60 s")));
+        assert_eq!(waited, Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,523 @@
+//! Start and end of a configured server: volumes are opened, reactor threads listen; when all of them have
+//! ended, everything has been flushed.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use backends::{Failure, secrets};
+use front_end_core::{Core, FrontEnd, ListenAddress, Server};
+use host::local_socket::SocketFile;
+use host::{EpollOptions, threads};
+use reactor::{Sender, mailbox};
+use volume::backend::Undo;
+
+use crate::config::{Config, Metrics};
+use crate::control::{Events, Reply, Socket};
+use crate::desired::Desired;
+use crate::front_ends::{Running, Serving};
+use crate::live::{Live, Now};
+use crate::remotes::{Ends, Jobs, LastUse, Openers};
+use crate::state::{self, CONTROL, ServerState};
+use crate::{join, summary, volumes};
+
+/// A server that has been started. Dropping it leaves its threads to themselves.
+pub struct Started {
+    live: Arc<Live>,
+    addresses: Vec<ListenAddress>,
+    ends: Ends,
+    reactors: threads::Reactors<bool>,
+    socket: Option<Socket>,
+    socket_file: Option<SocketFile>,
+}
+
+/// Starts the server of `config`, which was read from `desired`. Until it is [open](Started::open), it
+/// listens and refuses logins with a temporary status. This process may have as many open files from now on as the system allows it.
+///
+/// # Errors
+/// The reason why the whole configuration cannot be served. Files that were made for it are gone again.
+pub fn start(desired: Desired, config: Config) -> Result<Started, Failure> {
+    let undo = Undo::default();
+    let started = start_noting(desired, config, &undo).inspect_err(|_| undo.take_back())?;
+    undo.keep();
+    Ok(started)
+}
+
+fn start_noting(desired: Desired, config: Config, undo: &Undo) -> Result<Started, Failure> {
+    config.io_engine.unwrap_or_default().choose().map_err(|error| {
+        Failure::refused(format!("io_uring is unavailable ({error}); leave --io-engine at auto"))
+    })?;
+    tracing::debug!(open_files = ?host::limits::raise_open_files(), "limits");
+    let state = ServerState::open(&state_directory(&config)?, undo).map_err(Failure::refused)?;
+    let cores = config.reactors.and_then(NonZeroUsize::new).unwrap_or_else(threads::available);
+    let (openers, of_cores, ends) = Openers::of_cores(cores);
+    let (reactors, begins) = start_reactors(&config, cores, of_cores)?;
+    let volumes = volumes::open(&config, &state, &openers, undo)?;
+    let serving = Serving { config: &config, volumes: &volumes };
+    let front_ends: Vec<Arc<dyn Running>> =
+        config.front_ends().map(|front_end| front_end.start(serving, cores.get())).collect();
+    let for_server = front_ends.iter().map(|front_end| Arc::clone(front_end) as Arc<dyn FrontEnd>).collect();
+    let (server, parts) = Server::new(join::server(serving), cores.get(), for_server);
+    let events = Arc::new(Events::default());
+    server.set_observer(events.clone());
+    let addresses = addresses(&begin(&begins, parts))?;
+    let socket = Socket::bind(&control(&config, state.directory())).map_err(Failure::refused)?;
+    let metrics = config.metrics.as_ref().map(Metrics::bind).transpose()?;
+    tell(&desired, &config, &state, &addresses);
+    let live = Live::new(state, server, front_ends, events, openers, Now { desired, config, volumes });
+    live.serve_metrics(metrics)?;
+    Ok(Started { live, addresses, ends, reactors, socket: Some(socket), socket_file: None })
+}
+
+impl Started {
+    /// The server while it runs.
+    pub fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    /// The addresses of the portals, in their order, with the bound ports.
+    pub fn addresses(&self) -> &[ListenAddress] {
+        &self.addresses
+    }
+
+    /// Accepts logins, and serves the control socket.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn open(&mut self) -> Result<(), Failure> {
+        if let Some(socket) = self.socket.take() {
+            // The thread that waits for clients outlives the server in a longer-lived program, and must not keep its state directory.
+            let live = Arc::downgrade(&self.live);
+            let answer = move |request, by: &str| match live.upgrade() {
+                Some(live) => live.answer(&request, by),
+                None => Reply::Refused { reason: "the server has ended".to_owned() },
+            };
+            let served = socket.serve(Arc::clone(self.live.events()), answer);
+            self.socket_file = Some(served.map_err(Failure::failed)?);
+        }
+        self.live.server().open();
+        Ok(())
+    }
+
+    /// Waits until the server has ended, as it does after [`Live::shutdown`].
+    ///
+    /// # Errors
+    /// A thread ended before its time, or a volume could not be flushed.
+    pub fn join(self) -> Result<(), Failure> {
+        self.ends.all_flushed();
+        // Their members' sessions, and their upkeep, are on the cores.
+        self.live.close_sets();
+        drop(self.ends);
+        let flushed = self.reactors.join().map_err(Failure::failed)?;
+        tracing::info!("ended");
+        match flushed.into_iter().all(|flushed| flushed) {
+            true => Ok(()),
+            false => Err(Failure::failed(
+                "a volume could not be flushed; what it acknowledged may not be on its disk",
+            )),
+        }
+    }
+}
+
+/// Where the state of a server is kept.
+pub(crate) fn state_directory(config: &Config) -> Result<PathBuf, Failure> {
+    match &config.state {
+        Some(directory) => Ok(directory.clone()),
+        None => state::usual_directory().map_err(Failure::refused),
+    }
+}
+
+/// Where its control socket is.
+pub(crate) fn control(config: &Config, state: &Path) -> PathBuf {
+    config.control.clone().unwrap_or_else(|| state.join(CONTROL))
+}
+
+/// Logs what is served from now on.
+fn tell(desired: &Desired, config: &Config, state: &ServerState, bound: &[ListenAddress]) {
+    let file = desired.path.as_ref().map(|path| path.display().to_string());
+    let (version, pid, state) = (env!("CARGO_PKG_VERSION"), process::id(), state.directory().display());
+    tracing::info!(version, pid, config = file, %state, "started");
+    for line in summary::of(config, bound).lines() {
+        tracing::info!("serves: {}", secrets::masked(line).trim_start());
+    }
+}
+
+type Bound = Receiver<io::Result<Vec<ListenAddress>>>;
+
+/// What a reactor thread serves, and who hears of the portals.
+type Part = (Core, mpsc::Sender<io::Result<Vec<ListenAddress>>>);
+
+/// Starts the reactor threads, which open remote volumes and wait for their parts of the server, each at its end of a mailbox.
+fn start_reactors(
+    config: &Config,
+    cores: NonZeroUsize,
+    of_cores: Vec<(Jobs, LastUse)>,
+) -> Result<(threads::Reactors<bool>, Vec<Sender<Part>>), Failure> {
+    let usual = EpollOptions::default();
+    let options = EpollOptions {
+        spin: config.poll.unwrap_or(usual.spin),
+        gather: config.gather.unwrap_or(usual.gather),
+    };
+    let with_mailbox = |of_core| {
+        let (begin, part) = mailbox::<Part>();
+        (begin, Some((of_core, part)))
+    };
+    let (begins, parts): (Vec<_>, Vec<_>) = of_cores.into_iter().map(with_mailbox).unzip();
+    let parts = Arc::new(Mutex::new(parts));
+    let main = move |number: usize| {
+        let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = parts.get_mut(number).and_then(Option::take);
+        async move {
+            let Some(((jobs, last_use), mut part)) = part else { return true };
+            drop(reactor::spawn(jobs.attend()));
+            // There is none if the server could not be started.
+            let Some((core, report)) = part.recv().await else { return true };
+            let flushed = core.run(report).await;
+            last_use.ended().await;
+            flushed
+        }
+    };
+    let reactors = threads::start(cores, options, main).map_err(Failure::failed)?;
+    Ok((reactors, begins))
+}
+
+/// Gives the reactor threads their parts. The receiver hears of the portals.
+fn begin(begins: &[Sender<Part>], parts: Vec<Core>) -> Bound {
+    let (report, bound) = mpsc::channel();
+    for (begin, core) in begins.iter().zip(parts) {
+        // A reactor that has ended is missed by who waits for the portals.
+        let _ = begin.send((core, report.clone()));
+    }
+    bound
+}
+
+fn addresses(bound: &Bound) -> Result<Vec<ListenAddress>, Failure> {
+    match bound.recv() {
+        Ok(Ok(addresses)) => Ok(addresses),
+        Ok(Err(error)) => Err(Failure::refused(no_listener(&error))),
+        Err(_) => Err(Failure::failed("the reactor threads ended before they listened")),
+    }
+}
+
+/// Why a portal, which the error names, cannot be listened on.
+pub(crate) fn no_listener(error: &io::Error) -> String {
+    format!("cannot listen on {error}; {}", remedy(error.kind()))
+}
+
+fn remedy(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::AddrInUse => "stop what listens there, or name another address or port with --listen",
+        io::ErrorKind::AddrNotAvailable => "name an address that this machine has with --listen",
+        // Of a Unix socket.
+        io::ErrorKind::AlreadyExists | io::ErrorKind::InvalidInput => {
+            "name a path at which this user can make a socket"
+        }
+        io::ErrorKind::PermissionDenied => "take a port above 1023, such as 3260",
+        // Of a congestion control.
+        io::ErrorKind::NotFound => "name another one with --congestion, or `congestion` of the portal",
+        _ => "see --listen",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::control::{Change, Request, ask};
+
+    #[test]
+    fn a_volume_shrinks_by_an_order_alone_and_not_into_its_data() {
+        use std::os::unix::fs::FileExt as _;
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let image = folder.path().join("v.img");
+        let desired = |mib: u64| Desired {
+            volumes: vec![format!("v=file:{}?size={mib}MiB", image.display()).parse().expect("a volume")],
+            listen: vec!["127.0.0.1:0".parse().expect("an address")],
+            state: Some(folder.path().join("state")),
+            reactors: Some(1),
+            ..Desired::default()
+        };
+        let start_with = |mib| start(desired(mib), desired(mib).safe_config().expect("nothing wrong"));
+        let mut server = start_with(4).expect("started");
+        server.open().expect("threads");
+        let file = std::fs::File::options().write(true).open(&image).expect("made");
+        file.write_all_at(b"data", 3 << 20).expect("written");
+        let resize = |mib: u64, shrink, discard_data| {
+            let change = Change::Resize {
+                volume: "v".parse().expect("a name"),
+                bytes: mib << 20,
+                shrink,
+                discard_data,
+            };
+            let request = Request::Change { change, dry_run: false, force: false };
+            match ask(&folder.path().join("state").join(CONTROL), &request).expect("a reply") {
+                Reply::Reloaded { failed, .. } => failed.join("\n"),
+                Reply::Refused { reason } => reason,
+                other => panic!("{other:?}"),
+            }
+        };
+        let bytes = |server: &Started| server.live().volumes()[0].bytes >> 20;
+        assert!(resize(2, false, false).contains("cannot become 2MiB"));
+        let told = resize(2, true, false);
+        assert!(told.contains("data lies behind it, from byte 3145728 on"), "{told}");
+        assert_eq!(bytes(&server), 4);
+        assert_eq!(resize(2, true, true), "");
+        assert_eq!(bytes(&server), 2);
+        assert_eq!(resize(1, true, false), "", "there is no data");
+        assert_eq!(resize(4, false, false), "", "the file has kept its length");
+        assert_eq!(bytes(&server), 4);
+        server.live().shutdown(std::time::Duration::ZERO);
+        server.join().expect("flushed");
+        let told = start_with(2).map(drop).expect_err("cut by a configuration").to_string();
+        assert!(told.contains("served with 4MiB, and would be cut to 2MiB"), "{told}");
+    }
+
+    /// A server with this one volume, in which `FOLDER` is a new folder, and its control socket.
+    struct One {
+        folder: tempfile::TempDir,
+        server: Option<Started>,
+    }
+
+    impl One {
+        fn start(spec: &str) -> One {
+            One::start_at("127.0.0.1:0", spec)
+        }
+
+        fn start_at(listen: &str, spec: &str) -> One {
+            let folder = tempfile::tempdir().expect("a temporary directory");
+            let mut one = One { folder, server: None };
+            let desired = Desired {
+                volumes: vec![format!("v={}", one.text(spec)).parse().expect("a volume")],
+                listen: vec![listen.parse().expect("an address")],
+                state: Some(one.folder.path().join("state")),
+                reactors: Some(1),
+                ..Desired::default()
+            };
+            let config = desired.safe_config().expect("nothing wrong");
+            let server = one.server.insert(start(desired, config).expect("started"));
+            server.open().expect("threads");
+            one
+        }
+
+        fn text(&self, spec: &str) -> String {
+            spec.replace("FOLDER", &self.folder.path().display().to_string())
+        }
+
+        fn live(&self) -> &Live {
+            self.server.as_ref().expect("started").live()
+        }
+
+        fn mib(&self) -> u64 {
+            self.live().volumes()[0].bytes >> 20
+        }
+
+        fn faults(&self) -> block::FaultControl {
+            self.live().now().volumes.named("v").and_then(|volume| volume.faults.clone()).expect("a layer")
+        }
+
+        /// Asks on another thread; the text of the reply comes.
+        fn ask(&self, request: Request) -> mpsc::Receiver<String> {
+            let socket = self.folder.path().join("state").join(CONTROL);
+            let (tell, reply) = mpsc::channel();
+            let asked = move || tell.send(format!("{:?}", ask(&socket, &request).expect("a reply")));
+            drop(std::thread::spawn(asked));
+            reply
+        }
+
+        fn shrink(&self, mib: u64, dry_run: bool) -> mpsc::Receiver<String> {
+            let volume = "v".parse().expect("a name");
+            let change = Change::Resize { volume, bytes: mib << 20, shrink: true, discard_data: false };
+            self.ask(Request::Change { change, dry_run, force: false })
+        }
+
+        fn end(mut self) {
+            let server = self.server.take().expect("started");
+            server.live().shutdown(Duration::ZERO);
+            server.join().expect("flushed");
+        }
+    }
+
+    /// Ample: what a test waits for comes without it.
+    const WAIT: Duration = Duration::from_secs(60);
+
+    fn wait_until(what: impl Fn() -> bool) {
+        let end = std::time::Instant::now() + WAIT;
+        while !what() {
+            assert!(std::time::Instant::now() < end, "it does not happen");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The part that is cut off was once looked at while hosts could still write, and not again.
+    #[test]
+    fn data_that_a_host_writes_after_the_check_keeps_a_volume_from_being_cut() {
+        use std::os::unix::fs::FileExt as _;
+        let one = One::start("fault:[file:FOLDER/v.img?size=4MiB]");
+        let faults = one.faults();
+        let hang = block::Rule::all(block::FaultAction::Hang);
+        faults.set([block::Rule { requests: block::Requests::Flushes, ..hang }]);
+        let reply = one.shrink(2, false);
+        // The last flush: the check has passed, and the volume is being taken from its hosts.
+        wait_until(|| faults.counts().hanging > 0);
+        let image = one.folder.path().join("v.img");
+        let file = std::fs::File::options().write(true).open(&image).expect("there");
+        file.write_all_at(b"data", 3 << 20).expect("written");
+        faults.pass();
+        let reply = reply.recv_timeout(WAIT).expect("a reply");
+        assert_eq!(one.mib(), 4, "{reply}");
+        assert!(reply.contains("it stays what it was"), "{reply}");
+        one.end();
+    }
+
+    /// The check once held the lock of all orders without a limit: the order to end a fault waited for the fault.
+    #[test]
+    fn a_device_that_does_not_answer_the_check_before_a_shrink_keeps_no_other_order_waiting() {
+        let one = One::start("fault:[file:FOLDER/v.img?size=4MiB]");
+        let faults = one.faults();
+        faults.hang();
+        let reply = one.shrink(2, true).recv_timeout(WAIT).expect("a dry run asks no device");
+        assert!(reply.contains("Reloaded"), "{reply}");
+        let reply = one.shrink(2, false);
+        wait_until(|| faults.counts().hanging > 0);
+        for request in [
+            Request::Volumes,
+            Request::Fault { volume: "v".to_owned(), mode: crate::control::FaultMode::Pass },
+        ] {
+            one.ask(request).recv_timeout(WAIT).expect("a reply");
+        }
+        reply.recv_timeout(WAIT).expect("a reply");
+        one.end();
+    }
+
+    /// The check once came before the question whether the volume is in use.
+    #[test]
+    fn a_shrink_of_a_volume_in_use_is_refused_before_its_device_is_asked() {
+        use std::io::{Read as _, Write as _};
+        let one = One::start_at("nbd://127.0.0.1:0", "fault:[file:FOLDER/v.img?size=4MiB]");
+        let address = one.server.as_ref().and_then(|server| server.addresses()[0].inet()).expect("a port");
+        let mut client = std::net::TcpStream::connect(address).expect("connected");
+        client.set_read_timeout(Some(WAIT)).expect("a limit");
+        // NBD_FLAG_C_FIXED_NEWSTYLE and NBD_FLAG_C_NO_ZEROES, NBD_OPT_EXPORT_NAME.
+        let hello = [&3_u32.to_be_bytes()[..], b"IHAVEOPT", &1_u32.to_be_bytes(), &1_u32.to_be_bytes(), b"v"];
+        client.read_exact(&mut [0; 18]).expect("a greeting");
+        client.write_all(&hello.concat()).expect("an export");
+        client.read_exact(&mut [0; 10]).expect("its size and flags");
+        let faults = one.faults();
+        faults.hang();
+        let reply = one.shrink(2, false).recv_timeout(WAIT).expect("a reply");
+        assert!(reply.contains("take away what is in use"), "{reply}");
+        assert_eq!((faults.counts().hanging, faults.counts().dropped), (0, 0), "its device is not asked");
+        faults.pass();
+        drop(client);
+        one.end();
+    }
+
+    /// The first `size=` of a set was once cut: a member's, of a set with all its hosts cut off for nothing.
+    #[test]
+    fn a_raid_set_is_not_shrunk_by_cutting_its_first_member() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let member = |name: &str| format!("file:{}?size=96MiB", folder.path().join(name).display());
+        let spec = format!("raid1:[{}, {}]", member("a"), member("b"));
+        let set = backends::parse(&spec).expect("a specification");
+        let creation = backends::raid::Creation::default();
+        backends::remote::run(async {
+            backends::raid::create(&set, &creation, disk_contents::Consent::Given).await.map(drop)
+        })
+        .expect("a set");
+        let one = One::start(&spec);
+        let opening = || one.live().now().volumes.named("v").expect("served").unit.volume().opening();
+        let (before, mib) = (opening(), one.mib());
+        let reply = one.shrink(80, false).recv_timeout(WAIT).expect("a reply");
+        assert!(reply.contains("Refused") && reply.contains("only volumes of files"), "{reply}");
+        assert_eq!((opening(), one.mib()), (before, mib), "its hosts keep it");
+        one.end();
+    }
+
+    /// The record once kept an order that a reload had removed, and the next one did not count.
+    #[test]
+    fn a_reload_that_removes_an_order_lets_the_next_one_count() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let (image, path) = (folder.path().join("v.img"), folder.path().join("linerate.toml"));
+        let write = |order: &str| {
+            let spec = format!("file:{}?size=1MiB{order}", image.display());
+            let text = format!(
+                "[volume.v]\nspec = \"{spec}\"\n[[portal]]\nlisten = \"127.0.0.1:0\"\n[[target]]\n\
+                 name = \"iqn.2026-01.com.example:a\"\nlun = [{{ lun = 0, volume = \"v\" }}]\n"
+            );
+            std::fs::write(&path, text).expect("written");
+        };
+        let desired = Desired {
+            path: Some(path.clone()),
+            state: Some(folder.path().join("state")),
+            reactors: Some(1),
+            ..Desired::default()
+        };
+        let start = || start(desired.clone(), desired.safe_config().expect("nothing wrong"));
+        let end = |server: Started| {
+            server.live().shutdown(std::time::Duration::ZERO);
+            server.join().expect("flushed");
+        };
+        write("&create");
+        let mut server = start().expect("started");
+        server.open().expect("threads");
+        write("");
+        let reloaded = server.live().reload(crate::ReloadOptions::default(), "a test").expect("reloaded");
+        assert!(reloaded.failed.is_empty(), "{reloaded:?}");
+        end(server);
+        std::fs::remove_file(&image).expect("lost");
+        write("&create");
+        let mut server = start().expect("the order is a new one");
+        server.open().expect("threads");
+        end(server);
+    }
+
+    /// What a second program does: this one.
+    #[test]
+    fn a_server_is_started_asked_changed_and_ended() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let desired = Desired {
+            volumes: vec!["vm1=ram:1MiB".parse().expect("a volume")],
+            listen: vec!["127.0.0.1:0".parse().expect("an address")],
+            state: Some(folder.path().to_owned()),
+            reactors: Some(1),
+            ..Desired::default()
+        };
+        let config = desired.safe_config().expect("nothing wrong");
+        let mut server = start(desired, config).expect("started");
+        assert_ne!(
+            server.addresses()[0].inet().map(|address| address.port()),
+            Some(0),
+            "the port that was taken"
+        );
+        server.open().expect("threads");
+        let Ok(Reply::Targets { targets }) = ask(&folder.path().join(CONTROL), &Request::Targets) else {
+            panic!("no targets");
+        };
+        assert_eq!(targets[0].portals, [server.addresses()[0].to_string()]);
+        let spec = "ram:2MiB".to_owned();
+        let volume = "vm2".parse().expect("a name");
+        let change = Change::Add {
+            volume,
+            spec,
+            front_end: None,
+            target: None,
+            lun: None,
+            initiators: Vec::new(),
+            keys: Vec::new(),
+        };
+        let add = Request::Change { change, dry_run: false, force: false };
+        let socket = folder.path().join(CONTROL);
+        let added = ask(&socket, &add).expect("a reply");
+        assert!(matches!(&added, Reply::Reloaded { failed, .. } if failed.is_empty()), "{added:?}");
+        let sizes = server.live().volumes().into_iter().map(|volume| (volume.name, volume.bytes));
+        let expected = [("vm1".to_owned(), 1 << 20), ("vm2".to_owned(), 2 << 20)];
+        assert_eq!(sizes.collect::<Vec<_>>(), expected);
+        server.live().shutdown(std::time::Duration::ZERO);
+        server.join().expect("flushed");
+        assert!(!socket.exists(), "its socket goes with it");
+    }
+}

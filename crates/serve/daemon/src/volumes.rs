@@ -1,0 +1,673 @@
+//! The volumes of a server: opened devices with their stored identities, as logical units.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use block::{BlockDevice, DeviceError, FaultControl};
+use logical_unit::{Identity, LogicalUnit, LogicalUnitOptions};
+use volume::backend::{Creation, Layers, Opening, Undo};
+use volume::{NamedVolumes, PersistentState, VolumeOptions};
+
+use crate::config::{Config, Volume, VolumeName};
+use crate::control::FaultMode;
+use crate::state::{Kept, ServerState, UnitState};
+use backends::Failure;
+use backends::raid::{self, Running};
+use volume::spec::{Bytes, Spec};
+
+use crate::cache_generation;
+use crate::live::block_on;
+use crate::mark;
+use crate::remotes::Openers;
+
+/// The volumes of a server that are open, by name.
+#[derive(Default)]
+pub struct Volumes(HashMap<VolumeName, Opened>);
+
+/// A volume in use.
+#[derive(Clone)]
+pub(crate) struct Opened {
+    /// Its logical unit.
+    pub(crate) unit: Arc<LogicalUnit>,
+    /// What it was opened as, for people.
+    pub(crate) spec: String,
+    /// Its layers that take orders.
+    pub(crate) layers: Layers,
+    /// What is kept of it.
+    pub(crate) kept: Arc<UnitState>,
+    /// The file that was made for it just now.
+    created: Option<PathBuf>,
+    /// Of its `fault:` layers, if it has any.
+    pub(crate) faults: Option<FaultControl>,
+}
+
+impl Volumes {
+    /// A volume as a logical unit. [`LogicalUnit::volume`] is what front ends without SCSI use.
+    pub fn unit(&self, name: &VolumeName) -> Option<&Arc<LogicalUnit>> {
+        Some(&self.get(name)?.unit)
+    }
+
+    pub(crate) fn get(&self, name: &VolumeName) -> Option<&Opened> {
+        self.0.get(name)
+    }
+
+    /// These, without some.
+    pub(crate) fn all_but(&self, names: &[VolumeName]) -> Volumes {
+        let others = self.0.iter().filter(|(name, _)| !names.contains(name));
+        Volumes(others.map(|(name, opened)| (name.clone(), opened.clone())).collect())
+    }
+
+    /// Initiators must not take one of these, or of `others`, for another one. Of those that are given, the configuration
+    /// is held to that already; others derive from a UUID that is kept.
+    pub(crate) fn are_distinct_from(&self, others: &Volumes) -> Result<(), Failure> {
+        let mut taken = HashMap::new();
+        for (name, opened) in self.0.iter().chain(&others.0) {
+            for designator in opened.unit.identity().names() {
+                if let Some(twin) = taken.insert(designator.designator(), name) {
+                    let (one, other) = (name.min(twin), name.max(twin));
+                    return Err(Failure::refused(format!(
+                        "volumes {one} and {other} have the same designator, {designator}, and initiators would take them for \
+                         one; give one of them another `naa` or `t10-id`, or none"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What front ends serve, by name.
+    pub(crate) fn by_name(&self) -> NamedVolumes {
+        let named =
+            |(name, opened): (&VolumeName, &Opened)| (name.to_string(), Arc::clone(opened.unit.volume()));
+        self.0.iter().map(named).collect()
+    }
+
+    /// Takes one out.
+    pub(crate) fn take(&mut self, name: &VolumeName) -> Option<(VolumeName, Opened)> {
+        self.0.remove_entry(name)
+    }
+
+    /// Adds others.
+    pub(crate) fn adopt(&mut self, others: Volumes) {
+        self.0.extend(others.0);
+    }
+
+    /// Gives volumes other names, from and to, all at once: two may exchange theirs.
+    pub(crate) fn rename(&mut self, renamed: &[(VolumeName, VolumeName)]) {
+        let taken: Vec<_> =
+            renamed.iter().filter_map(|(from, to)| Some((to.clone(), self.0.remove(from)?))).collect();
+        taken.iter().for_each(|(name, opened)| opened.name_sets(name));
+        self.0.extend(taken);
+    }
+
+    /// Has descriptions as the configuration has them.
+    pub(crate) fn describe(&mut self, config: &Config) {
+        for volume in &config.volumes {
+            if let Some(opened) = self.0.get_mut(&volume.name) {
+                opened.spec = volume.spec.to_string();
+            }
+        }
+    }
+
+    /// The volume with this name.
+    pub(crate) fn named(&self, name: &str) -> Option<&Opened> {
+        self.0.iter().find(|(known, _)| known.as_str() == name).map(|(_, opened)| opened)
+    }
+}
+
+impl Opened {
+    /// The RAID sets that it is made of, from the outermost on.
+    pub(crate) fn sets(&self) -> Vec<Arc<Running>> {
+        raid::sets(&self.layers)
+    }
+
+    /// The log calls its sets so: the only one as the volume, others with their numbers.
+    fn name_sets(&self, name: &VolumeName) {
+        let sets = self.sets();
+        for (number, set) in sets.iter().enumerate() {
+            let number = if sets.len() > 1 { format!("/{number}") } else { String::new() };
+            set.called(&format!("{name}{number}"));
+        }
+    }
+
+    /// For people, if its file was not there before: hosts know it as a disk with data.
+    pub(crate) fn of_created_file(&self, name: &VolumeName) -> Option<String> {
+        let path = self.created.as_ref()?;
+        Some(format!(
+            "{} is new and empty, and hosts know it as the volume {name} that was served before",
+            path.display()
+        ))
+    }
+
+    /// Switches its `fault:` layers; false if it has none.
+    pub(crate) fn switch(&self, mode: FaultMode) -> bool {
+        if let Some(faults) = &self.faults {
+            match mode {
+                FaultMode::Pass => faults.pass(),
+                FaultMode::Hang => faults.hang(),
+                FaultMode::Fail => faults.fail(DeviceError::NotReady),
+                FaultMode::Lose => faults.lose(),
+                FaultMode::Slow(time) => faults.slow(time),
+            }
+        }
+        self.faults.is_some()
+    }
+}
+
+/// Opens every volume that is exported, for a server that starts; if some cannot be, the first of them says why.
+pub(crate) fn open(
+    config: &Config,
+    state: &ServerState,
+    openers: &Openers,
+    undo: &Undo,
+) -> Result<Volumes, Failure> {
+    let volumes = open_all(config.exported(), state, openers, None, undo, Some(Instant::now()))?;
+    volumes.are_distinct_from(&Volumes::default())?;
+    Ok(volumes)
+}
+
+/// Opens the volumes of these names. Files of one that is `added` by an order are created even if it was served before.
+pub(crate) fn open_these(
+    config: &Config,
+    names: &[VolumeName],
+    state: &ServerState,
+    openers: &Openers,
+    added: Option<&VolumeName>,
+    undo: &Undo,
+) -> Result<Volumes, Failure> {
+    let named = config.volumes.iter().filter(|volume| names.contains(&volume.name));
+    open_all(named, state, openers, added, undo, None)
+}
+
+fn open_all<'a>(
+    used: impl Iterator<Item = &'a Volume>,
+    state: &ServerState,
+    openers: &Openers,
+    added: Option<&VolumeName>,
+    undo: &Undo,
+    start: Option<Instant>,
+) -> Result<Volumes, Failure> {
+    let opening = |volume: &Volume| -> Result<(Kept, Opening), Failure> {
+        let kept = ServerState::kept_of(state.directory(), volume).map_err(Failure::refused)?;
+        kept.check_sizes(volume)
+            .map_err(|failure| failure.context(format_args!("volume {}", volume.name)))?;
+        let creation = match added == Some(&volume.name) {
+            true => Creation::Free,
+            false => kept.creation(volume),
+        };
+        Ok((kept, Opening { creation, start, undo: undo.clone(), ..backends::opening() }))
+    };
+    // What was kept under a previous name must be taken over before that name's new volume finds it.
+    let (renamed, others): (Vec<&Volume>, Vec<&Volume>) =
+        used.partition(|volume| volume.previous_name.is_some());
+    let remote = remotes(renamed.iter().chain(&others), openers, &opening)?;
+    let open = |volume: &Volume| {
+        let (kept, opening) = opening(volume)?;
+        Ok((volume.name.clone(), open_one(volume, state, &kept, &remote, &opening)?))
+    };
+    let renamed: Vec<_> = renamed.into_iter().map(open).collect();
+    let others = at_once(&others, |volume| open(volume));
+    renamed.into_iter().chain(others).collect::<Result<_, _>>().map(Volumes)
+}
+
+/// How many volumes are opened at a time. A new volume's identity must be on the disk before it is served,
+/// and a file system commits what waits together: 4,096 of them took 28 s one by one and take below 2 s so.
+const OPENERS: usize = 32;
+
+/// Does `work` for each of `things` on up to [`OPENERS`] threads; the results are in the order of the things.
+pub(crate) fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let run = || {
+        let mut done = Vec::new();
+        while let index = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(thing) = things.get(index)
+        {
+            done.push((index, work(thing)));
+        }
+        done
+    };
+    let mut done = thread::scope(|scope| {
+        // The rest of the work is this thread's, and all of it if there are no threads to be had.
+        let helpers = 1..OPENERS.min(things.len());
+        let helpers: Vec<_> =
+            helpers.map_while(|_| thread::Builder::new().spawn_scoped(scope, run).ok()).collect();
+        let mut done = run();
+        for helper in helpers {
+            done.extend(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        done
+    });
+    done.sort_unstable_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// The devices of those volumes that are reached over a network, what makes their `fault:` layers misbehave, and layers that take
+/// orders.
+type Remotes = HashMap<VolumeName, (Arc<dyn BlockDevice>, FaultControl, Layers)>;
+
+fn remotes<'a>(
+    volumes: impl Iterator<Item = &'a &'a Volume>,
+    openers: &Openers,
+    opening: &impl Fn(&Volume) -> Result<(Kept, Opening), Failure>,
+) -> Result<Remotes, Failure> {
+    let remote = volumes.filter(|volume| volume.spec.is_remote());
+    let remote: Vec<(&Volume, Opening)> =
+        remote.map(|volume| Ok((*volume, opening(volume)?.1))).collect::<Result<_, Failure>>()?;
+    let opened = remote.iter().map(|(volume, opening)| (volume.spec.clone(), opening.clone()));
+    let opened = openers.open(opened.collect());
+    let named = remote.into_iter().zip(opened).map(|((volume, Opening { faults, layers, .. }), device)| {
+        let device = device.map_err(|failure| failure.context(format_args!("volume {}", volume.name)))?;
+        Ok((volume.name.clone(), (device, faults, layers)))
+    });
+    named.collect()
+}
+
+fn open_one(
+    volume: &Volume,
+    state: &ServerState,
+    before: &Kept,
+    remote: &Remotes,
+    opening: &Opening,
+) -> Result<Opened, Failure> {
+    let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
+    let folder = state.folder(volume, &opening.undo).map_err(Failure::refused)?;
+    let known =
+        volume.uuid.map_or_else(|| folder.identity(), |uuid| Ok(Some(uuid))).map_err(Failure::refused)?;
+    let created = volume.spec.store().makes_file().map(Path::to_owned);
+    let (device, control, layers) = match remote.get(&volume.name) {
+        Some((device, control, layers)) => (Arc::clone(device), control.clone(), layers.clone()),
+        None => (open_local(volume, before, opening)?, opening.faults.clone(), opening.layers.clone()),
+    };
+    if volume.spec.keeps_data() {
+        let bytes = device.geometry().bytes();
+        let length = before.check_length(volume, bytes);
+        length.map_err(|failure| failure.context(format_args!("volume {}", volume.name)))?;
+        let kept = folder.keep_served(&volume.spec.to_string(), bytes, &opening.undo);
+        kept.map_err(Failure::refused)?;
+    }
+    let uuid = match known {
+        Some(uuid) => uuid,
+        None => {
+            let may_be_known = volume.spec.keeps_data() && created.is_none();
+            let marked = may_be_known.then(|| mark::identity(volume, state.directory(), device.as_ref()));
+            folder.keep_identity(marked.transpose()?.flatten()).map_err(Failure::refused)?
+        }
+    };
+    mark::put(volume, uuid, &opening.undo);
+    // A file that is created lies on a file system only now.
+    let generation = cache_generation::of(&uuid, &volume.spec);
+    let options = LogicalUnitOptions {
+        identity: Identity { given: volume.names.clone(), ..Identity::new(uuid.0) },
+        removable: volume.spec.removable,
+        thin: volume.spec.thick.then_some(false),
+    };
+    let path = folder.unit_path();
+    let kept = Arc::new(folder.unit().map_err(Failure::refused)?);
+    let of_volume = VolumeOptions {
+        persistent_state: Some(Arc::clone(&kept) as Arc<dyn PersistentState>),
+        read_only: volume.spec.is_readonly(),
+        cache_generation: Some(generation),
+    };
+    let in_use = volume::Volume::new(device, of_volume);
+    let unit = in_use.and_then(|volume| LogicalUnit::new(volume, options)).map_err(|damaged| {
+        refused(&format_args!("{damaged}: restore {}, or remove it to begin without them", path.display()))
+    })?;
+    let faults = volume.spec.has_fault_layer().then_some(control);
+    let opened = Opened { unit, spec: volume.spec.to_string(), layers, kept, created, faults };
+    opened.name_sets(&volume.name);
+    Ok(opened)
+}
+
+/// Why a volume does not become smaller by a change of its specification to this one.
+pub(crate) fn too_small(name: &VolumeName, spec: &Spec, before: Bytes, bytes: Bytes) -> Failure {
+    let remedy = match raid::file_of(spec) {
+        Some(_) => format!(
+            ", or shrink it while it is served, by `linerate server resize {name} {bytes} --shrink`, which looks for data in the \
+             part that is cut off"
+        ),
+        None => "; a RAID set cannot be shrunk".to_owned(),
+    };
+    Failure::refused(format!(
+        "a store of volume {name} has {before}, and would be cut to {bytes}: correct its size{remedy}"
+    ))
+}
+
+/// Opens what needs no network. A file that has the length with which it was served last, and is to be longer, grows: the
+/// server may have been ended before a reload came to that. One that is shorter was cut, and is refused.
+fn open_local(volume: &Volume, kept: &Kept, opening: &Opening) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
+    let growing = kept.growing(volume);
+    let spec = growing.as_ref().map_or(&volume.spec, |(_, before)| before);
+    let device = backends::open_local(spec, opening).map_err(|error| refused(&error))?;
+    if let Some((bytes, _)) = growing {
+        let grown = block_on(device.grow(bytes.0));
+        grown.map_err(|error| refused(&format_args!("it does not grow to {bytes}: {error}")))?;
+    }
+    Ok(device)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn aside() -> Openers {
+        Openers::aside().expect("a thread")
+    }
+
+    fn config(volumes: &str, luns: &[&str]) -> Config {
+        let luns = luns
+            .iter()
+            .enumerate()
+            .map(|(lun, volume)| format!("[[target.lun]]\nlun = {lun}\nvolume = \"{volume}\"\n"));
+        let target = "[[target]]\nname = \"iqn.2026-01.com.example:disks\"\n";
+        let text = format!("{volumes}{target}{}", luns.collect::<String>());
+        Config::parse("x.toml", &text).expect("nothing wrong")
+    }
+
+    fn ram(name: &str, more: &str) -> String {
+        format!("[volume.{name}]\nspec = \"ram:1MiB\"\n{more}\n")
+    }
+
+    #[test]
+    fn all_of_many_volumes_are_opened_and_stay_who_they_are() {
+        let names: Vec<String> = (0..3 * OPENERS).map(|number| format!("v{number}")).collect();
+        let volumes: String = names.iter().map(|name| ram(name, "")).collect();
+        let config = config(&volumes, &names.iter().map(String::as_str).collect::<Vec<_>>());
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let identities = || {
+            let state = ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
+            let volumes =
+                open(&config, &state, &aside(), &Undo::default()).unwrap_or_else(|_| panic!("opened"));
+            let of = |name: &String| volumes.named(name).expect("opened").unit.identity().uuid;
+            names.iter().map(of).collect::<Vec<_>>()
+        };
+        let first = identities();
+        assert_eq!(first.iter().collect::<HashSet<_>>().len(), names.len(), "each has its own");
+        assert_eq!(identities(), first);
+    }
+
+    #[test]
+    fn a_new_volume_under_the_old_name_of_another_does_not_get_its_identity() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let state = ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
+        let before = open(&config(&ram("old", ""), &["old"]), &state, &aside(), &Undo::default())
+            .unwrap_or_else(|_| panic!("opened"));
+        let identity = before.named("old").expect("opened").unit.identity().uuid;
+        drop(before);
+        // The new one stands first, so that it would be opened first.
+        let both = ram("old", "") + &ram("new", "previous-name = \"old\"");
+        let after = open(&config(&both, &["old", "new"]), &state, &aside(), &Undo::default())
+            .unwrap_or_else(|_| panic!("opened"));
+        let uuid = |name| after.named(name).expect("opened").unit.identity().uuid;
+        assert_eq!(uuid("new"), identity);
+        assert_ne!(uuid("old"), identity);
+    }
+
+    #[test]
+    fn a_volume_with_the_name_that_another_has_of_its_kept_uuid_is_refused() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let state = ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
+        let first = open(&config(&ram("a", ""), &["a"]), &state, &aside(), &Undo::default()).expect("opened");
+        let naa: String = first
+            .named("a")
+            .expect("opened")
+            .unit
+            .identity()
+            .naa()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        drop(first);
+        let both = ram("a", "") + &ram("b", &format!("naa = \"{naa}\""));
+        let failure = open(&config(&both, &["a", "b"]), &state, &aside(), &Undo::default())
+            .err()
+            .expect("two of a name");
+        assert!(
+            failure.to_string().contains(&format!("a and b have the same designator, naa.{naa}")),
+            "{failure}"
+        );
+    }
+
+    #[test]
+    fn the_order_to_shrink_is_advised_only_where_it_can_work() {
+        let told = |spec: &str| {
+            let spec = backends::parse(spec).expect("a specification");
+            too_small(&"v".parse().expect("a name"), &spec, Bytes(2 << 20), Bytes(1 << 20)).to_string()
+        };
+        assert!(told("delay:1us:[file:/a?size=1MiB]").contains("resize v 1MiB --shrink"));
+        let of_set = told("delay:1us:[raid1:[file:/a?size=1MiB, file:/b?size=2MiB]]");
+        assert!(of_set.contains("a RAID set cannot be shrunk") && !of_set.contains("--shrink"), "{of_set}");
+    }
+
+    #[test]
+    fn the_first_volume_that_cannot_be_opened_says_why() {
+        let volumes = "[volume.a]\nspec = \"/nowhere/a\"\n[volume.b]\nspec = \"/nowhere/b\"\n";
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let state = ServerState::open(directory.path(), &Undo::default()).expect("a state directory");
+        let failure = open(&config(volumes, &["a", "b"]), &state, &aside(), &Undo::default())
+            .err()
+            .expect("there is no such file");
+        assert!(failure.to_string().contains("volume a:"), "{failure}");
+    }
+
+    /// A server and its image, which may be on a file system that is not mounted.
+    struct Site {
+        folder: tempfile::TempDir,
+    }
+
+    impl Site {
+        fn new() -> Site {
+            let folder = tempfile::tempdir().expect("a temporary directory");
+            std::fs::create_dir(folder.path().join("data")).expect("a mount point");
+            Site { folder }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.folder.path().join(name)
+        }
+
+        /// Starts with this specification, in which the data are in `DATA`; the length of the volume.
+        fn start(&self, spec: &str) -> Result<u64, String> {
+            self.start_noting(spec, &Undo::default())
+        }
+
+        /// The same, refused afterwards for a reason that is not the volume's.
+        fn refused_start(&self, spec: &str) {
+            let undo = Undo::default();
+            self.start_noting(spec, &undo).expect("the volume can be opened");
+            undo.take_back();
+        }
+
+        fn start_noting(&self, spec: &str, undo: &Undo) -> Result<u64, String> {
+            let state = ServerState::open(&self.path("state"), &Undo::default()).expect("a state directory");
+            let spec = spec.replace("DATA", &self.path("data").display().to_string());
+            let config = config(&format!("[volume.v]\nspec = \"{spec}\"\n"), &["v"]);
+            let opened = open(&config, &state, &aside(), undo).inspect_err(|_| undo.take_back());
+            let volumes = opened.map_err(|failure| failure.to_string())?;
+            Ok(volumes.named("v").expect("opened").unit.volume().device().geometry().bytes())
+        }
+
+        /// What `serve --check` says of it.
+        fn check(&self, spec: &str) -> String {
+            let spec = spec.replace("DATA", &self.path("data").display().to_string());
+            let mut config = config(&format!("[volume.v]\nspec = \"{spec}\"\n"), &["v"]);
+            config.state = Some(self.path("state"));
+            crate::check::check(&config).mistakes.join("\n")
+        }
+    }
+
+    /// A start without the mount of a volume once made an empty disk under the identity of the old one.
+    #[test]
+    fn a_volume_that_was_served_is_opened_and_never_created() {
+        const SPEC: &str = "delay:1us:[file:DATA/v.img?size=2MiB]";
+        let site = Site::new();
+        let image = site.path("data/v.img");
+        assert_eq!(site.check(SPEC), "", "a first start makes it");
+        assert_eq!(site.start(SPEC), Ok(2 << 20));
+        std::fs::rename(site.path("data"), site.path("elsewhere")).expect("not mounted");
+        std::fs::create_dir(site.path("data")).expect("the mount point");
+        for told in [site.start(SPEC).expect_err("missing"), site.check(SPEC)] {
+            assert!(told.contains("v.img does not exist, and is not created"), "{told}");
+        }
+        let other = site.start("file:DATA/w.img?size=2MiB").expect_err("another path, by mistake");
+        assert!(other.contains("w.img does not exist, and is not created"), "{other}");
+        assert_eq!(std::fs::read_dir(site.path("data")).expect("a folder").count(), 0, "nothing is made");
+        std::fs::write(&image, "").expect("emptied");
+        let empty = site.start(SPEC).expect_err("emptied");
+        assert!(empty.contains("has 0 bytes, not the 2097152 asked for"), "{empty}");
+        std::fs::remove_file(&image).expect("there");
+        let ordered = SPEC.replace("2MiB", "2MiB&create");
+        assert_eq!(site.check(&ordered), "");
+        assert_eq!(site.start(&ordered), Ok(2 << 20));
+        std::fs::remove_file(&image).expect("there");
+        for told in [site.start(&ordered).expect_err("the order counts once"), site.check(&ordered)] {
+            assert!(told.contains("the `create` in the specification of its volume has been used"), "{told}");
+            assert!(told.contains(&format!("make it (truncate -s 2097152 {})", image.display())), "{told}");
+        }
+        std::fs::File::create(&image).and_then(|file| file.set_len(2 << 20)).expect("made by hand");
+        assert_eq!(site.start(&ordered), Ok(2 << 20));
+    }
+
+    /// A larger size had the record of the last start decide on the creation, not the configuration.
+    #[test]
+    fn a_file_that_is_to_grow_is_created_by_the_order_of_now_alone() {
+        let site = Site::new();
+        let image = site.path("data/v.img");
+        assert_eq!(site.start("file:DATA/v.img?size=1MiB&create"), Ok(1 << 20));
+        std::fs::remove_file(&image).expect("not mounted");
+        for told in [
+            site.start("file:DATA/v.img?size=2MiB").expect_err("no order"),
+            site.check("file:DATA/v.img?size=2MiB"),
+        ] {
+            assert!(told.contains("is not created, since its volume was served before"), "{told}");
+        }
+        assert!(!image.exists());
+        std::fs::write(&image, vec![7; 1 << 20]).expect("mounted");
+        assert_eq!(site.start("file:DATA/v.img?size=1MiB"), Ok(1 << 20));
+        std::fs::remove_file(&image).expect("lost");
+        assert_eq!(site.check("file:DATA/v.img?size=2MiB&create"), "");
+        assert_eq!(site.start("file:DATA/v.img?size=2MiB&create"), Ok(2 << 20));
+    }
+
+    /// A port in use once used up the order, and a mistyped size stayed the one to be kept.
+    #[test]
+    fn a_refused_start_leaves_the_record_of_the_one_before() {
+        let site = Site::new();
+        let image = site.path("data/v.img");
+        assert_eq!(site.start("file:DATA/v.img?size=2MiB"), Ok(2 << 20));
+        std::fs::remove_file(&image).expect("lost");
+        site.refused_start("file:DATA/v.img?size=2MiB&create");
+        assert!(!image.exists(), "it is taken back");
+        assert_eq!(site.start("file:DATA/v.img?size=2MiB&create"), Ok(2 << 20));
+        site.refused_start("file:DATA/v.img?size=8MiB&create");
+        assert_eq!(site.start("file:DATA/v.img?size=4MiB"), Ok(4 << 20), "as long as was meant");
+    }
+
+    /// Without its state directory a disk once became another one, with a line in the log. An image without a mark is a first start.
+    #[test]
+    fn a_file_that_was_served_is_no_new_disk_when_the_state_directory_is_lost() {
+        let site = Site::new();
+        std::fs::write(site.path("data/v.img"), vec![7; 1 << 20]).expect("an image");
+        let uuid = || std::fs::read_to_string(site.path("state/volumes/v/uuid")).expect("kept");
+        let lose_state = || std::fs::remove_dir_all(site.path("state")).expect("lost");
+        assert_eq!(site.check("file:DATA/v.img"), "", "a first start");
+        assert_eq!(site.start("file:DATA/v.img"), Ok(1 << 20));
+        let first = uuid();
+        assert_eq!(site.start("file:DATA/v.img"), Ok(1 << 20));
+        lose_state();
+        for told in
+            [site.start("delay:1us:[file:DATA/v.img]").expect_err("lost"), site.check("file:DATA/v.img")]
+        {
+            assert!(told.contains(&format!("was served before, as the disk {}", first.trim())), "{told}");
+        }
+        assert!(site.start("file:DATA/v.img").is_err(), "to ask once is not to be told");
+        assert_eq!(site.start("file:DATA/v.img?identity=file"), Ok(1 << 20));
+        assert_eq!(uuid(), first);
+        lose_state();
+        assert_eq!(site.start("file:DATA/v.img?identity=new"), Ok(1 << 20));
+        assert_ne!(uuid(), first);
+        let second = uuid();
+        assert_eq!(site.start("file:DATA/v.img?identity=file"), Ok(1 << 20));
+        assert_eq!(uuid(), second, "what is kept counts");
+        lose_state();
+        std::fs::write(site.path("data/v.img"), vec![0; 1 << 20]).expect("emptied");
+        assert_eq!(site.start("file:DATA/v.img"), Ok(1 << 20), "there is nothing to lose");
+    }
+
+    /// 256MiB mistyped as 25MiB once served the beginning of the disk.
+    #[test]
+    fn a_volume_does_not_become_smaller_without_an_order() {
+        let site = Site::new();
+        assert_eq!(site.start("file:DATA/v.img?size=2MiB"), Ok(2 << 20));
+        for spec in ["file:DATA/v.img?size=1MiB", "delay:1us:[file:DATA/v.img?size=1MiB]"] {
+            for told in [site.start(spec).expect_err("mistyped"), site.check(spec)] {
+                assert!(told.contains("served with 2MiB, and would be cut to 1MiB"), "{told}");
+            }
+        }
+        assert_eq!(site.start("file:DATA/v.img"), Ok(2 << 20));
+        let file = std::fs::File::options().write(true).open(site.path("data/v.img")).expect("there");
+        file.set_len(1 << 20).expect("cut by somebody else");
+        for told in [site.start("file:DATA/v.img").expect_err("cut"), site.check("file:DATA/v.img")] {
+            assert!(told.contains("served with 2MiB, and would be cut to 1MiB"), "{told}");
+        }
+    }
+
+    /// A logical volume that was made smaller on purpose kept the whole server from starting, and no order helped.
+    #[test]
+    fn a_volume_that_became_smaller_on_purpose_is_served_once_its_kept_size_is_removed() {
+        let site = Site::new();
+        let image = site.path("data/v.img");
+        std::fs::write(&image, vec![7; 2 << 20]).expect("a device");
+        let resize = |mib: u64| {
+            let file = std::fs::File::options().write(true).open(&image).expect("there");
+            file.set_len(mib << 20).expect("resized");
+        };
+        for spec in ["file:DATA/v.img", "file:DATA/v.img?size=1MiB"] {
+            resize(2);
+            assert_eq!(site.start("file:DATA/v.img"), Ok(2 << 20));
+            resize(1);
+            let kept = site.path("state/volumes/v/bytes");
+            let remedy = format!("remove {}, which keeps the former size", kept.display());
+            for told in [site.start(spec).expect_err("no order"), site.check(spec)] {
+                assert!(told.contains(&remedy), "{told}");
+            }
+            std::fs::remove_file(&kept).expect("as was said");
+            assert_eq!(site.check(spec), "");
+            assert_eq!(site.start(spec), Ok(1 << 20));
+            assert_eq!(std::fs::read_to_string(&kept).expect("kept again"), "1048576\n");
+        }
+    }
+
+    #[test]
+    fn a_file_grows_at_a_start_unless_it_was_cut() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let image = directory.path().join("f");
+        let state =
+            ServerState::open(&directory.path().join("state"), &Undo::default()).expect("a state directory");
+        let opened = |mib: u64| {
+            let spec = format!("[volume.f]\nspec = \"delay:1us:[file:{}?size={mib}MiB]\"\n", image.display());
+            let volumes = open(&config(&spec, &["f"]), &state, &aside(), &Undo::default())?;
+            Ok::<_, Failure>(
+                volumes.named("f").expect("opened").unit.volume().device().geometry().bytes() >> 20,
+            )
+        };
+        let length = |mib: u64| std::fs::File::options().write(true).open(&image)?.set_len(mib << 20);
+        std::fs::write(&image, "").expect("what a server leaves that is killed while it makes the file");
+        assert_eq!(opened(2).expect("made"), 2);
+        assert_eq!(opened(3).expect("grown"), 3);
+        assert_eq!(std::fs::metadata(&image).expect("a file").len(), 3 << 20);
+        length(5).expect("longer by somebody else");
+        assert_eq!(opened(4).expect("as long already"), 4);
+        length(3).expect("cut");
+        for mib in [4, 5] {
+            let cut = opened(mib).expect_err("what is missing was data").to_string();
+            assert!(cut.contains("has 3145728 bytes, not the 4194304 asked for"), "{cut}");
+        }
+    }
+}

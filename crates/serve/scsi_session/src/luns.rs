@@ -1,0 +1,282 @@
+//! The logical units that one session sees, each with its I_T nexus.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use front_end_core::{CoreTally, VolumeTally};
+use logical_unit::{
+    InitiatorPort, InquiryFacts, LogicalUnit, LunAddress, Nexus, NexusId, SiblingUnits, TargetPort,
+    flat_number,
+};
+use volume::Volume;
+
+use crate::export::Export;
+
+/// When a command may begin among those of its LUN, as its task attribute asks (SAM-5 section 8.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// In any order among others: SIMPLE, untagged, and ACA, of which there is none here.
+    Simple,
+    /// After all that came before, and before all that come later.
+    Ordered,
+    /// At once.
+    HeadOfQueue,
+}
+
+/// A LUN of a session. `W` is what waits for its turn there.
+pub struct Slot<W> {
+    /// Its number.
+    pub lun: u16,
+    /// The logical unit.
+    pub unit: Arc<LogicalUnit>,
+    /// The session's nexus there.
+    pub nexus: Nexus,
+    /// The deadline of a request to its device.
+    pub deadline: Duration,
+    /// What is counted of its volume on this core.
+    pub tally: Rc<VolumeTally>,
+    /// Commands begun and not yet answered.
+    pub active: usize,
+    /// One of them is ORDERED: nothing overtakes it.
+    pub ordered: bool,
+    /// Commands that wait for their turn (SAM-5 section 8.6, task attributes).
+    pub waiting: VecDeque<W>,
+}
+
+impl<W> Slot<W> {
+    /// Whether a command with this turn may start now (SAM-5 section 8.6): HEAD OF QUEUE always, ORDERED
+    /// if no other command is active, others unless an ORDERED command is active or waits.
+    pub fn may_enter(&self, turn: Turn) -> bool {
+        match turn {
+            Turn::HeadOfQueue => true,
+            Turn::Ordered => self.active == 0,
+            Turn::Simple => !self.ordered,
+        }
+    }
+
+    /// Starts a new command, unless it or an earlier one must wait.
+    pub fn enter(&mut self, turn: Turn) -> bool {
+        let overtakes = !self.waiting.is_empty() && turn != Turn::HeadOfQueue;
+        let enters = !overtakes && self.may_enter(turn);
+        if enters {
+            self.take_turn(turn);
+        }
+        enters
+    }
+
+    /// Counts a command that starts.
+    pub fn take_turn(&mut self, turn: Turn) {
+        self.active += 1;
+        self.ordered |= turn == Turn::Ordered;
+    }
+
+    /// A command was answered or aborted. An ORDERED one was the only active one.
+    pub fn leave(&mut self) {
+        self.active -= 1;
+        self.ordered &= self.active > 0;
+    }
+}
+
+/// All LUNs of a session. A command refers to its LUN by index, which stays valid as long as the LUN has
+/// commands.
+pub struct Luns<W> {
+    places: Vec<Option<Slot<W>>>,
+    /// Indices of the LUNs, in the order of their numbers. A removed LUN keeps its slot for a while and is
+    /// not among them.
+    by_number: Vec<(u16, usize)>,
+    /// What INQUIRY told of LUNs that were removed, by their numbers: of what has come there since, something else may be told.
+    told: BTreeMap<u16, InquiryFacts>,
+    visible: Arc<dyn SiblingUnits>,
+    initiator: InitiatorPort,
+    port: TargetPort,
+    tally: Rc<CoreTally>,
+}
+
+/// The LUNs that are visible to commands that address several of them (REPORT LUNS, EXTENDED COPY).
+struct Visible {
+    units: Vec<(u16, Arc<LogicalUnit>, NexusId)>,
+}
+
+impl SiblingUnits for Visible {
+    fn luns(&self) -> Vec<u64> {
+        self.units.iter().map(|(lun, ..)| LunAddress::Number(u64::from(*lun)).write()).collect()
+    }
+
+    fn by_designator(&self, designator: &[u8]) -> Option<Arc<LogicalUnit>> {
+        let found = self.units.iter().find(|(_, unit, _)| unit.identity().has_designator(designator));
+        found.map(|(_, unit, _)| Arc::clone(unit))
+    }
+
+    fn luns_reported(&self) {
+        self.units.iter().for_each(|(_, unit, nexus)| unit.luns_reported(*nexus));
+    }
+}
+
+impl<W> Luns<W> {
+    /// Those of `exports` that `initiator` may see.
+    pub fn new(
+        exports: &[Export],
+        initiator: InitiatorPort,
+        port: TargetPort,
+        tally: Rc<CoreTally>,
+    ) -> Luns<W> {
+        let visible = Arc::new(Visible { units: Vec::new() });
+        let (places, by_number, told) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut luns = Luns { places, by_number, told, visible, initiator, port, tally };
+        luns.add_missing(exports);
+        luns
+    }
+
+    /// Takes out of the numbers what `exports` does not show any more, and adopts the deadlines of the rest. Returns the
+    /// places of what was taken out; [`Luns::sweep`] frees them.
+    pub fn remove_gone(&mut self, exports: &[Export]) -> Vec<usize> {
+        let (mut gone, told) = (Vec::new(), &mut self.told);
+        self.by_number.retain(|&(lun, place)| {
+            let Some(slot) = &mut self.places[place] else { return false };
+            let stays = exports.iter().find(|export| {
+                let is_same = export.lun == lun && Arc::ptr_eq(&export.unit, &slot.unit);
+                is_same && export.is_seen_by(&self.initiator.name)
+            });
+            match stays {
+                Some(export) => slot.deadline = export.deadline,
+                None => {
+                    told.insert(lun, slot.unit.inquiry_facts());
+                    gone.push(place);
+                }
+            }
+            stays.is_some()
+        });
+        gone
+    }
+
+    /// Adds the LUNs of `exports` that are missing. Returns their number.
+    pub fn add_missing(&mut self, exports: &[Export]) -> usize {
+        let before = self.by_number.len();
+        for export in exports {
+            let Err(at) = self.by_number.binary_search_by_key(&export.lun, |(lun, _)| *lun) else { continue };
+            if !export.is_seen_by(&self.initiator.name) {
+                continue;
+            }
+            let slot = Slot {
+                lun: export.lun,
+                unit: Arc::clone(&export.unit),
+                nexus: export.unit.attach(self.initiator.clone(), self.port.clone()),
+                deadline: export.deadline,
+                tally: self.tally.volume(export.unit.volume()),
+                active: 0,
+                ordered: false,
+                waiting: VecDeque::new(),
+            };
+            // A LUN that comes back as another unit is one whose INQUIRY data have changed, in this session.
+            if self.told.remove(&export.lun).is_some_and(|told| told != export.unit.inquiry_facts()) {
+                export.unit.inquiry_changed(slot.nexus.id());
+            }
+            let place = self.places.iter().position(Option::is_none).unwrap_or_else(|| {
+                self.places.push(None);
+                self.places.len() - 1
+            });
+            self.places[place] = Some(slot);
+            self.by_number.insert(at, (export.lun, place));
+        }
+        let units = self.iter().map(|slot| (slot.lun, Arc::clone(&slot.unit), slot.nexus.id())).collect();
+        self.visible = Arc::new(Visible { units });
+        self.by_number.len() - before
+    }
+
+    /// Reports REPORTED LUNS DATA HAS CHANGED at the next command for each LUN.
+    pub fn tell_changed(&self) {
+        self.iter().for_each(|slot| slot.unit.luns_changed(slot.nexus.id()));
+    }
+
+    /// Whether a LUN that was not removed is this unit.
+    pub fn shows(&self, unit: &Arc<LogicalUnit>) -> bool {
+        self.iter().any(|slot| Arc::ptr_eq(&slot.unit, unit))
+    }
+
+    /// Whether a LUN that was removed has its place still.
+    pub fn are_some_gone(&self) -> bool {
+        self.places.iter().flatten().count() > self.by_number.len()
+    }
+
+    /// Frees the slots of removed LUNs that no command needs.
+    pub fn sweep(&mut self, is_needed: impl Fn(usize) -> bool) {
+        let Luns { places, by_number, .. } = self;
+        for (place, slot) in places.iter_mut().enumerate() {
+            let is_there = by_number.iter().any(|(_, there)| *there == place);
+            slot.take_if(|_| !is_there && !is_needed(place));
+        }
+    }
+
+    /// The index of the LUN that the eight bytes of a LUN field address.
+    pub fn find(&self, lun: u64) -> Option<usize> {
+        let number = flat_number(lun)?;
+        // LUNs mostly count up from 0: look there first.
+        match self.by_number.get(usize::from(number)) {
+            Some((lun, place)) if *lun == number => Some(*place),
+            _ => {
+                let at = self.by_number.binary_search_by_key(&number, |(lun, _)| *lun).ok()?;
+                Some(self.by_number[at].1)
+            }
+        }
+    }
+
+    /// What is counted of the volume at a place.
+    pub fn tally(&self, place: usize) -> &VolumeTally {
+        &self.kept(place).tally
+    }
+
+    /// The LUN at a place.
+    pub fn slot(&mut self, place: usize) -> &mut Slot<W> {
+        self.places[place].as_mut().expect(KEPT)
+    }
+
+    /// A slot, and the units that are visible to its commands.
+    pub fn slot_among(&mut self, place: usize) -> (&mut Slot<W>, &Arc<dyn SiblingUnits>) {
+        (self.places[place].as_mut().expect(KEPT), &self.visible)
+    }
+
+    /// The unit at a place.
+    pub fn unit(&self, place: usize) -> Arc<LogicalUnit> {
+        Arc::clone(self.unit_at(place))
+    }
+
+    /// The same, borrowed.
+    pub fn unit_at(&self, place: usize) -> &Arc<LogicalUnit> {
+        &self.kept(place).unit
+    }
+
+    /// The deadline of the LUN at a place.
+    pub fn deadline(&self, place: usize) -> Duration {
+        self.kept(place).deadline
+    }
+
+    fn kept(&self, place: usize) -> &Slot<W> {
+        self.places[place].as_ref().expect(KEPT)
+    }
+
+    /// The LUNs in the order of their numbers, without removed ones.
+    pub fn iter(&self) -> impl Iterator<Item = &Slot<W>> {
+        self.by_number.iter().filter_map(|(_, place)| self.places[*place].as_ref())
+    }
+
+    /// The unit of `volume` and the nexus there; also of a removed LUN that still has commands.
+    pub fn user_of(&self, volume: &Arc<Volume>) -> Option<(Arc<LogicalUnit>, NexusId)> {
+        let mut slots = self.iter().chain(self.places.iter().flatten());
+        let slot = slots.find(|slot| Arc::ptr_eq(slot.unit.volume(), volume))?;
+        Some((Arc::clone(&slot.unit), slot.nexus.id()))
+    }
+
+    /// The nexus with this id, if its LUN still exists.
+    pub fn nexus(&self, id: u64) -> Option<&Nexus> {
+        self.places.iter().flatten().map(|slot| &slot.nexus).find(|nexus| nexus.id().number() == id)
+    }
+
+    /// What commands of a LUN see of the others.
+    pub fn visible(&self) -> Arc<dyn SiblingUnits> {
+        Arc::clone(&self.visible)
+    }
+}
+
+const KEPT: &str = "a LUN keeps its place as long as it has commands";

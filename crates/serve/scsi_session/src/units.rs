@@ -1,0 +1,54 @@
+//! Several logical units at once.
+
+use std::sync::{Arc, Weak};
+
+use front_end_core::{AbortOrder, Owners, Server};
+use logical_unit::{LogicalUnit, NexusId};
+
+/// Adds the units that are not in the list yet.
+pub fn add_units(units: &mut Vec<Arc<LogicalUnit>>, more: &[Arc<LogicalUnit>]) {
+    for unit in more {
+        if !units.iter().any(|known| Arc::ptr_eq(known, unit)) {
+            units.push(Arc::clone(unit));
+        }
+    }
+}
+
+/// The units of a session whose devices may still carry out commands that the session has aborted. Each is to quiesce before
+/// the session ends, and a unit that has been closed by then has: a volume is closed once its last command has ended. So
+/// the list keeps no unit open.
+#[derive(Default)]
+pub struct AbortedUnits(Vec<Weak<LogicalUnit>>);
+
+impl AbortedUnits {
+    /// Adds the units that are not in the list yet.
+    pub fn add(&mut self, more: &[Arc<LogicalUnit>]) {
+        self.0.retain(|known| known.strong_count() > 0);
+        for unit in more {
+            if !self.0.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(unit))) {
+                self.0.push(Arc::downgrade(unit));
+            }
+        }
+    }
+
+    /// Those that are still open.
+    pub fn open(&self) -> Vec<Arc<LogicalUnit>> {
+        self.0.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Takes all of them out, and returns those that are still open.
+    pub fn take(&mut self) -> Vec<Arc<LogicalUnit>> {
+        std::mem::take(self).open()
+    }
+}
+
+/// Waits until the devices of these units have quiesced what was aborted, or are fenced until then.
+pub async fn quiesce(server: &Arc<Server>, units: Vec<Arc<LogicalUnit>>) {
+    server.quiesce(units.iter().map(|unit| Arc::clone(unit.volume())).collect()).await;
+}
+
+/// Aborts all commands for `unit` in all sessions of all front ends, but those of the spared nexus: it has aborted its
+/// own already, and its later ones are carried out.
+pub async fn abort_everybodys(server: &Server, unit: &Arc<LogicalUnit>, spared: Option<NexusId>) {
+    server.abort(AbortOrder { volume: Arc::clone(unit.volume()), owners: Owners::All, spared }).await;
+}
