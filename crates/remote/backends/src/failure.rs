@@ -170,6 +170,11 @@ impl Failure {
         self.kind == Kind::Device
     }
 
+    /// The kind of the failure.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// The exit code that says what kind it is.
     pub fn code(&self) -> u8 {
         self.kind.code().0

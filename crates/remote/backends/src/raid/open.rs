@@ -21,8 +21,8 @@ use super::progress::Throttle;
 use super::running::{self, Facts, Names, Parts, Running};
 use super::upkeep::{self, Spare, Upkeep};
 use super::{LOST, Raid, STRIP, WRONG, check_losses_are_seen, file_of, is_set};
-use crate::Failure;
 use crate::remote::random;
+use crate::{Failure, Kind};
 
 /// Memory for buffers of stripes in flight, of each set.
 const MEMORY_BYTES: u64 = 64 << 20;
@@ -43,12 +43,12 @@ pub(super) struct Members {
 /// A member that could not be opened.
 pub(super) struct Absent {
     spec: Spec,
-    why: String,
+    failure: Failure,
 }
 
 impl fmt::Display for Absent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.spec, self.why)
+        write!(f, "{}: {}", self.spec, self.failure)
     }
 }
 
@@ -63,9 +63,10 @@ impl Kept {
         let at = self.0.iter().position(|kept| kept.name == name)?;
         let device = Arc::clone(&self.0[at].device);
         match superblock::read(device.as_ref()).await {
-            Err(NoSuperblock::Unreadable(error)) if is_set(spec) => {
-                Some(Err(Absent { spec: spec.clone(), why: error.to_string() }))
-            }
+            Err(NoSuperblock::Unreadable(error)) if is_set(spec) => Some(Err(Absent {
+                spec: spec.clone(),
+                failure: Failure::device("cannot read the superblock", error),
+            })),
             Err(NoSuperblock::Unreadable(_)) => {
                 // A session may come back with what it has acknowledged.
                 if !spec.is_remote() {
@@ -89,21 +90,22 @@ impl Members {
 
     async fn add(&mut self, specs: &[Spec], opening: &Opening, kept: &mut Kept) -> Result<(), Failure> {
         for spec in specs {
-            let absent = |why: String| Absent { spec: spec.clone(), why };
+            let absent = |failure| Absent { spec: spec.clone(), failure };
             match kept.device(spec).await {
                 Some(Ok(device)) => {
                     self.disks.push(Disk { name: spec.to_string(), device });
                     continue;
                 }
-                Some(Err(why)) => {
-                    self.absent.push(why);
+                Some(Err(absent)) => {
+                    self.absent.push(absent);
                     continue;
                 }
                 None => {}
             }
             // A set is not completed by a file that is made for it.
             if let Some(path) = file_of(spec).filter(|path| !path.exists()) {
-                self.absent.push(absent(format!("{} does not exist", path.display())));
+                let why = format_args!("{} does not exist", path.display());
+                self.absent.push(absent(Failure::refused(why)));
                 continue;
             }
             match spec.open(opening).await {
@@ -117,7 +119,7 @@ impl Members {
                     failure if failure.is_in_use() && !opening.read_only => {
                         return Err(failure.and(WITHOUT_IT));
                     }
-                    failure => self.absent.push(absent(failure.to_string())),
+                    failure => self.absent.push(absent(failure)),
                 },
             }
         }
@@ -134,6 +136,14 @@ impl Members {
     /// A sentence with those that could not be opened behind it.
     pub(super) fn and_absent(&self, sentence: String) -> String {
         self.absent.iter().fold(sentence, |all, absent| format!("{all}; {absent}"))
+    }
+
+    /// The failure of a set that its absent members keep from starting. It is of their kind, so that a caller that retries
+    /// when a server is unreachable retries for a set, too.
+    fn too_few(&self, sentence: String) -> Failure {
+        let kinds = self.absent.iter().map(|absent| absent.failure.kind());
+        let kind = kinds.min_by_key(|kind| *kind != Kind::Unreachable).unwrap_or(Kind::Refused);
+        Failure::new(kind, self.and_absent(sentence))
     }
 }
 
@@ -330,12 +340,14 @@ impl Raid {
                 check_losses_are_seen(self.level, name, device.as_ref())?;
             }
         }
-        let found = found.map_err(|refusal| Failure::refused(members.and_absent(said(&refusal))))?;
+        let awaits_members = wants_more(&found);
+        let found = found.map_err(|refusal| match awaits_members {
+            true => members.too_few(said(&refusal)),
+            false => Failure::refused(members.and_absent(said(&refusal))),
+        })?;
         self.check(&found)?;
         if by_itself && found.is_missing_a_member() {
-            return Err(Failure::refused(
-                members.and_absent("a member that the set had is missing".to_owned()),
-            ));
+            return Err(members.too_few("a member that the set had is missing".to_owned()));
         }
         let set = found.record.uuid;
         members.absent.iter().for_each(|absent| tracing::warn!(%set, "a member is missing: {absent}"));
