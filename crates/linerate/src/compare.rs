@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::bench::{read_result, width};
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::output::{say, say_json};
 
 #[derive(Debug, Args)]
@@ -78,7 +78,7 @@ fn json(arguments: &CompareArguments, comparison: &Comparison) -> Result<(), Fai
 fn verdict(comparison: &Comparison, fail_above: f64) -> Result<ExitCode, Failure> {
     let worse: Vec<&str> = comparison.worse(fail_above).map(|cell| cell.cell.as_str()).collect();
     if !worse.is_empty() {
-        return Err(Failure::new(Kind::Worse, format_args!("B is worse in {}", listed(&worse))));
+        return Err(Failure::new(FailureKind::Worse, format_args!("B is worse in {}", listed(&worse))));
     }
     if comparison.judged() == 0 {
         return Err(Failure::failed("none of the cells could be judged: too little was measured of them"));

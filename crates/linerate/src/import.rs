@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::output::{remark, say};
 use crate::private_file;
 
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
     imported.notes.iter().for_each(remark);
     Ok(match imported.notes.is_empty() {
         true => ExitCode::SUCCESS,
-        false => ExitCode::from(Failure::new(Kind::Incomplete, "").code()),
+        false => ExitCode::from(Failure::new(FailureKind::Incomplete, "").code()),
     })
 }
 

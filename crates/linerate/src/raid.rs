@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use daemon::control::{RaidOrder, ServedSet};
 use volume::spec::{Bytes, Spec};
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::output::{remark, say, say_json};
 use crate::{remote, server, terminal};
 
@@ -241,7 +241,11 @@ fn alone(set: &Spec, order: Order) -> Result<(), Failure> {
 
 /// Of a set that is degraded, or does not start, that of data that are not what they should be.
 fn code(is_healthy: bool) -> ExitCode {
-    if is_healthy { ExitCode::SUCCESS } else { ExitCode::from(Failure::new(Kind::Mismatch, "").code()) }
+    if is_healthy {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(Failure::new(FailureKind::Mismatch, "").code())
+    }
 }
 
 /// Sets, and volumes that are of none.
@@ -352,7 +356,7 @@ fn scrubbed(found: Scrub, json: bool) -> Result<(), Failure> {
         say_json(&found)?;
     }
     if !found.is_proof() {
-        return Err(Failure::new(Kind::Mismatch, found));
+        return Err(Failure::new(FailureKind::Mismatch, found));
     }
     if !json {
         say(&format!("{found}\n"));

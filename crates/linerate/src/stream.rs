@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use backends::location::{Location, Opened};
 use copy::stream;
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::interrupt::Interrupt;
 use crate::private_file;
 use crate::remote;
@@ -92,7 +92,7 @@ pub(crate) fn write(arguments: &WriteArguments) -> Result<(), Failure> {
         let Range { start, end: wanted } = part.range;
         match arguments.length {
             _ if (part.is_interrupted)() => Err(Failure::new(
-                Kind::Interrupted,
+                FailureKind::Interrupted,
                 format_args!("interrupted; {place} is written up to {}", Bytes(end)),
             )),
             Some(Bytes(length)) if end < wanted => {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use bench::journal::{CheckError, Crash};
 use clap::ValueEnum;
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::location::Location;
 use crate::output::{say, say_json};
 use crate::remote;
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &VerifyLogArguments) -> Result<ExitCode, Failure> {
         say_json(&checked)?;
     }
     if checked.wrong > 0 {
-        return Err(Failure::new(Kind::Mismatch, checked));
+        return Err(Failure::new(FailureKind::Mismatch, checked));
     }
     if !arguments.json {
         say(&format!("{checked}\n"));

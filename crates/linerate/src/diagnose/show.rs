@@ -9,7 +9,7 @@ use diagnose::{Diagnosis, Verdict};
 
 use crate::bench::folder::{DIAGNOSIS, Folder};
 use crate::bench::{timestamp, width};
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::output::say;
 use crate::progress::ProgressKind;
 
@@ -85,7 +85,7 @@ impl<'a> Stage<'a> {
 fn check(diagnosis: &Diagnosis) -> Result<ExitCode, Failure> {
     match diagnosis.verdict {
         Verdict::Fine { .. } => Ok(ExitCode::SUCCESS),
-        Verdict::HeldBack => Err(Failure::new(Kind::HeldBack, verdict(diagnosis))),
+        Verdict::HeldBack => Err(Failure::new(FailureKind::HeldBack, verdict(diagnosis))),
         Verdict::NotKnown { .. } | Verdict::Uncertain { .. } => Err(Failure::failed(verdict(diagnosis))),
     }
 }

@@ -8,7 +8,7 @@ use iscsi_client::Unit;
 use iscsi_client::verbs::{Compared, WriteSame};
 
 use super::unit::UnitArguments;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::remote;
 use crate::terminal::{Overwritten, consent};
 
@@ -136,7 +136,7 @@ impl CompareArguments {
                 Compared::Differs { offset_bytes } => {
                     let place = offset_bytes.map_or_else(String::new, |at| format!(" at byte {at}"));
                     let why = format!("something else is there{place}; nothing was written");
-                    Err(Failure::new(Kind::Mismatch, why))
+                    Err(Failure::new(FailureKind::Mismatch, why))
                 }
             }
         })

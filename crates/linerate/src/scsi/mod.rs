@@ -21,7 +21,7 @@ use self::raw::RawArguments;
 use self::reservations::{KeyArguments, PreemptArguments, RegisterArguments, ReserveArguments};
 use self::sanitize::SanitizeArguments;
 use self::unit::UnitArguments;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::output::say;
 
 #[derive(Debug, clap::Args)]
@@ -159,7 +159,7 @@ fn manage(
         match unit.target().manage(management).await? {
             TaskManagementResult::FunctionComplete | TaskManagementResult::FunctionSucceeded => Ok(()),
             refused @ TaskManagementResult::LunDoesNotExist => {
-                Err(Failure::new(Kind::NotFound, format_args!("{management}: {refused}")))
+                Err(Failure::new(FailureKind::NotFound, format_args!("{management}: {refused}")))
             }
             refused => Err(Failure::failed(format_args!("{management}: {refused}"))),
         }

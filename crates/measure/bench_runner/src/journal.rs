@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-use backends::{Failure, Kind, remote};
+use backends::{Failure, FailureKind, remote};
 use bench::journal::Journal;
 use bench::plan::Workload;
 use block::Geometry;
@@ -44,7 +44,7 @@ fn unusable(path: &Path, error: &io::Error) -> Failure {
             Failure::refused(about(path, "another run is using this log; wait for its end"))
         }
         io::ErrorKind::StorageFull => {
-            Failure::new(Kind::NoSpace, about(path, "there is no space for the log"))
+            Failure::new(FailureKind::NoSpace, about(path, "there is no space for the log"))
         }
         _ => Failure::refused(about(path, error)),
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use backends::location::Location;
-use backends::{Failure, Kind};
+use backends::{Failure, FailureKind};
 use bench::plan::Suite;
 use bench::record::{Limit, Record};
 use environment::server::Server;
@@ -59,7 +59,7 @@ impl OwnStorage<'_> {
         folder.iter().try_for_each(|folder| reports::write(folder, &record, Vec::new()))?;
         match outcome? {
             Outcome::Complete => Ok(record),
-            Outcome::Interrupted => Err(Failure::new(Kind::Interrupted, "interrupted")),
+            Outcome::Interrupted => Err(Failure::new(FailureKind::Interrupted, "interrupted")),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How a measurement has ended, and how it is resumed.
 
-use backends::{Failure, Kind};
+use backends::{Failure, FailureKind};
 use bench::record::{CellRun, Record};
 use volume::shell;
 
@@ -68,7 +68,7 @@ pub fn verdict(
         }),
         Ok(Outcome::Interrupted) => {
             let then = then.map(|then| format!("; {then}")).unwrap_or_default();
-            Err(Failure::new(Kind::Interrupted, format_args!("interrupted after {done}{then}")))
+            Err(Failure::new(FailureKind::Interrupted, format_args!("interrupted after {done}{then}")))
         }
         Ok(Outcome::Complete) => match lost.or_else(|| silent(&record.runs)) {
             Some(failure) => Err(failure),

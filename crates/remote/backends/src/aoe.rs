@@ -88,10 +88,12 @@ pub async fn discover(interface: &str) -> Result<Vec<Found>, Failure> {
 const LISTEN: Duration = Duration::from_secs(1);
 
 /// The kind of a failure to open a device.
-pub(crate) fn kind_of(error: &OpenError) -> failure::Kind {
+pub(crate) fn kind_of(error: &OpenError) -> failure::FailureKind {
     match error {
-        OpenError::Interface(_) => failure::Kind::Refused,
-        OpenError::Silent { .. } => failure::Kind::Unreachable,
-        OpenError::Refused(..) | OpenError::Unidentified(..) | OpenError::Empty(_) => failure::Kind::Failed,
+        OpenError::Interface(_) => failure::FailureKind::Refused,
+        OpenError::Silent { .. } => failure::FailureKind::Unreachable,
+        OpenError::Refused(..) | OpenError::Unidentified(..) | OpenError::Empty(_) => {
+            failure::FailureKind::Failed
+        }
     }
 }

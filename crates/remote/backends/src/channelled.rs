@@ -23,7 +23,7 @@ pub async fn unreachable(device: &dyn Channelled) -> Option<Failure> {
     let channels = device.status().await?.channels;
     let is_lost = channels.iter().all(|channel| !channel.is_connected);
     let why = channels.into_iter().find_map(|channel| channel.last_error).filter(|_| is_lost)?;
-    Some(Failure::new(failure::Kind::Unreachable, format_args!("no path leads to it: {why}")))
+    Some(Failure::new(failure::FailureKind::Unreachable, format_args!("no path leads to it: {why}")))
 }
 
 pub(crate) fn keep(store: &dyn Backend, device: &Arc<impl Channelled + 'static>) {

@@ -1,6 +1,6 @@
 //! Errors of storage commands: one sentence, and a kind with an exit code.
 //!
-//! The exit codes are stable: `Kind::ALL` is their table, which `--help` and `docs/initiator.md` print. If a
+//! The exit codes are stable: `FailureKind::ALL` is their table, which `--help` and `docs/initiator.md` print. If a
 //! target reported an error, that determines the kind, and the sentence quotes it.
 
 use std::fmt::{self, Display};
@@ -18,7 +18,7 @@ use crate::secrets;
 /// The error of a command.
 #[derive(Debug)]
 pub struct Failure {
-    kind: Kind,
+    kind: FailureKind,
     sentence: String,
     /// Somebody else uses what was to be opened.
     is_in_use: bool,
@@ -26,7 +26,7 @@ pub struct Failure {
 
 /// The kind of a failure, with its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FailureKind {
     /// Any failure without a kind of its own.
     Failed,
     /// Refused before anything was done.
@@ -59,56 +59,62 @@ pub enum Kind {
     Interrupted,
 }
 
-impl Kind {
-    const ALL: [Kind; 15] = [
-        Kind::Failed,
-        Kind::Refused,
-        Kind::Unreachable,
-        Kind::LoginRefused,
-        Kind::Authentication,
-        Kind::NotFound,
-        Kind::Reserved,
-        Kind::WriteProtected,
-        Kind::Device,
-        Kind::Mismatch,
-        Kind::NoSpace,
-        Kind::Worse,
-        Kind::HeldBack,
-        Kind::Incomplete,
-        Kind::Interrupted,
+impl FailureKind {
+    const ALL: [FailureKind; 15] = [
+        FailureKind::Failed,
+        FailureKind::Refused,
+        FailureKind::Unreachable,
+        FailureKind::LoginRefused,
+        FailureKind::Authentication,
+        FailureKind::NotFound,
+        FailureKind::Reserved,
+        FailureKind::WriteProtected,
+        FailureKind::Device,
+        FailureKind::Mismatch,
+        FailureKind::NoSpace,
+        FailureKind::Worse,
+        FailureKind::HeldBack,
+        FailureKind::Incomplete,
+        FailureKind::Interrupted,
     ];
 
     /// The kind with this exit code; a code that is not known is a failure like others.
-    pub fn of_code(code: u8) -> Kind {
-        Kind::ALL.into_iter().find(|kind| kind.code().0 == code).unwrap_or(Kind::Failed)
+    pub fn of_code(code: u8) -> FailureKind {
+        FailureKind::ALL.into_iter().find(|kind| kind.code().0 == code).unwrap_or(FailureKind::Failed)
     }
 
     /// The exit code, and what it means.
     const fn code(self) -> (u8, &'static str) {
         match self {
-            Kind::Failed => (1, "tried and failed"),
-            Kind::Refused => (2, "refused before anything was done: arguments, configuration, volume, URL"),
-            Kind::Unreachable => (3, "unreachable: no address, no connection, no answer in time"),
-            Kind::LoginRefused => (4, "the login was refused"),
-            Kind::Authentication => (5, "authentication failed: a wrong secret, or none, on either side"),
-            Kind::NotFound => (6, "no such target, or no such LUN"),
-            Kind::Reserved => (7, "another initiator has reserved the LUN"),
-            Kind::WriteProtected => (8, "the LUN is write-protected"),
-            Kind::Device => (9, "the medium or the device failed"),
-            Kind::Mismatch => (10, "data are not what they should be"),
-            Kind::NoSpace => (11, "no space left"),
-            Kind::Worse => (12, "a comparison found something worse, and not by chance"),
-            Kind::HeldBack => (13, "a diagnosis found what holds a path back, and --check was given"),
-            Kind::Incomplete => (14, "an import could not carry everything over; what it made can be used"),
+            FailureKind::Failed => (1, "tried and failed"),
+            FailureKind::Refused => {
+                (2, "refused before anything was done: arguments, configuration, volume, URL")
+            }
+            FailureKind::Unreachable => (3, "unreachable: no address, no connection, no answer in time"),
+            FailureKind::LoginRefused => (4, "the login was refused"),
+            FailureKind::Authentication => {
+                (5, "authentication failed: a wrong secret, or none, on either side")
+            }
+            FailureKind::NotFound => (6, "no such target, or no such LUN"),
+            FailureKind::Reserved => (7, "another initiator has reserved the LUN"),
+            FailureKind::WriteProtected => (8, "the LUN is write-protected"),
+            FailureKind::Device => (9, "the medium or the device failed"),
+            FailureKind::Mismatch => (10, "data are not what they should be"),
+            FailureKind::NoSpace => (11, "no space left"),
+            FailureKind::Worse => (12, "a comparison found something worse, and not by chance"),
+            FailureKind::HeldBack => (13, "a diagnosis found what holds a path back, and --check was given"),
+            FailureKind::Incomplete => {
+                (14, "an import could not carry everything over; what it made can be used")
+            }
             // As a shell reports a command that SIGINT ended: 128 and the signal's number.
-            Kind::Interrupted => (130, "interrupted"),
+            FailureKind::Interrupted => (130, "interrupted"),
         }
     }
 }
 
 /// The table for `--help`.
 pub fn exit_codes() -> String {
-    let rows = Kind::ALL.map(Kind::code);
+    let rows = FailureKind::ALL.map(FailureKind::code);
     let rows = rows.iter().map(|(code, meaning)| format!("\n  {code:>3}  {meaning}"));
     format!("Exit codes:\n    0  done{}", rows.collect::<String>())
 }
@@ -116,7 +122,7 @@ pub fn exit_codes() -> String {
 impl Failure {
     /// What was asked for cannot be done as asked; the sentence says what to change.
     pub fn refused(why: impl Display) -> Failure {
-        Failure::new(Kind::Refused, why)
+        Failure::new(FailureKind::Refused, why)
     }
 
     /// What was asked for is refused because somebody else uses it.
@@ -126,19 +132,25 @@ impl Failure {
 
     /// It was tried, and failed in a way that has no exit code of its own.
     pub fn failed(why: impl Display) -> Failure {
-        Failure::new(Kind::Failed, why)
+        Failure::new(FailureKind::Failed, why)
     }
 
     /// The sentence repeats no secret, whoever made it of whatever text.
-    pub fn new(kind: Kind, why: impl Display) -> Failure {
-        Failure { kind, sentence: secrets::masked(&why.to_string()), is_in_use: kind == Kind::Reserved }
+    pub fn new(kind: FailureKind, why: impl Display) -> Failure {
+        Failure {
+            kind,
+            sentence: secrets::masked(&why.to_string()),
+            is_in_use: kind == FailureKind::Reserved,
+        }
     }
 
     /// Output could not be written: to standard output, or to a file that was asked for.
     pub fn unwritten(to: impl Display, error: &io::Error) -> Failure {
         let kind = match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => Kind::NoSpace,
-            _ => Kind::Failed,
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                FailureKind::NoSpace
+            }
+            _ => FailureKind::Failed,
         };
         Failure::new(kind, format_args!("cannot write to {to}: {error}"))
     }
@@ -167,11 +179,11 @@ impl Failure {
 
     /// Whether a device failed, for whatever reason.
     pub fn is_device(&self) -> bool {
-        self.kind == Kind::Device
+        self.kind == FailureKind::Device
     }
 
     /// The kind of the failure.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> FailureKind {
         self.kind
     }
 
@@ -182,12 +194,12 @@ impl Failure {
 
     /// Whether it is worth trying another way to the same target.
     pub fn is_unreachable(&self) -> bool {
-        self.kind == Kind::Unreachable
+        self.kind == FailureKind::Unreachable
     }
 
     /// Whether a reservation is in the way.
     pub fn is_conflict(&self) -> bool {
-        self.kind == Kind::Reserved
+        self.kind == FailureKind::Reserved
     }
 
     /// Whether somebody else uses what was to be opened: a host that has locked or reserved it, or a process.
@@ -197,7 +209,7 @@ impl Failure {
 
     /// Whether the other side asked who we are, and did not like the answer.
     pub fn is_about_secrets(&self) -> bool {
-        self.kind == Kind::Authentication
+        self.kind == FailureKind::Authentication
     }
 }
 
@@ -223,7 +235,7 @@ impl From<volume::backend::OpenError> for Failure {
 impl From<disk_contents::Refused> for Failure {
     fn from(refused: disk_contents::Refused) -> Failure {
         let kind = match &refused {
-            disk_contents::Refused::WriteProtected(_) => Kind::WriteProtected,
+            disk_contents::Refused::WriteProtected(_) => FailureKind::WriteProtected,
             disk_contents::Refused::Kept(sentence) => {
                 return Failure::refused(format_args!("{sentence}; say --yes to overwrite it"));
             }
@@ -262,9 +274,9 @@ impl From<VerbError> for Failure {
         let kind = match &error {
             VerbError::Lost(error) => of_command(*error),
             VerbError::Refused { status, sense, .. } => of_answer(*status, *sense),
-            VerbError::Orphaned(_) => Kind::Reserved,
-            VerbError::Nonsense(_) => Kind::Failed,
-            VerbError::OutOfRange(_) => Kind::Refused,
+            VerbError::Orphaned(_) => FailureKind::Reserved,
+            VerbError::Nonsense(_) => FailureKind::Failed,
+            VerbError::OutOfRange(_) => FailureKind::Refused,
         };
         Failure::new(kind, error)
     }
@@ -276,24 +288,24 @@ impl From<CommandError> for Failure {
     }
 }
 
-pub(crate) fn of_open(error: &OpenError) -> Kind {
+pub(crate) fn of_open(error: &OpenError) -> FailureKind {
     match error {
         OpenError::Url(_)
         | OpenError::Name { .. }
         | OpenError::Secret { .. }
         | OpenError::SecretWithoutUser(_)
-        | OpenError::SeveralPaths => Kind::Refused,
+        | OpenError::SeveralPaths => FailureKind::Refused,
         // A congestion control: no address is "not found".
-        OpenError::Connect { error, .. } if error.kind() == io::ErrorKind::NotFound => Kind::Refused,
+        OpenError::Connect { error, .. } if error.kind() == io::ErrorKind::NotFound => FailureKind::Refused,
         OpenError::Resolve { .. }
         | OpenError::NoAddress(_)
         | OpenError::Connect { .. }
         | OpenError::LoginTimedOut(_)
-        | OpenError::Redirected(_) => Kind::Unreachable,
+        | OpenError::Redirected(_) => FailureKind::Unreachable,
         OpenError::AfterRedirection { error, .. } => of_open(error),
         OpenError::Broken { ending, .. } => of_ending(ending),
         OpenError::Login { why, .. } => of_login(why),
-        OpenError::NoSuchLun(_) => Kind::NotFound,
+        OpenError::NoSuchLun(_) => FailureKind::NotFound,
         OpenError::Command { error, .. } => of_command(*error),
         OpenError::Refused { status, sense, .. } => of_answer(*status, *sense),
         OpenError::JournalFile(error) => of_journal_file(error),
@@ -301,58 +313,60 @@ pub(crate) fn of_open(error: &OpenError) -> Kind {
         | OpenError::AnotherDevice { .. }
         | OpenError::NotADisk(_)
         | OpenError::BlockSize(_)
-        | OpenError::Nonsense(_) => Kind::Failed,
+        | OpenError::Nonsense(_) => FailureKind::Failed,
     }
 }
 
 /// The device has refused what a journal file holds, or the file is refused.
-pub(crate) fn of_journal_file(error: &JournalFileError) -> Kind {
+pub(crate) fn of_journal_file(error: &JournalFileError) -> FailureKind {
     match error {
         JournalFileError::Device(_, error, _) => of_device(*error),
-        _ => Kind::Refused,
+        _ => FailureKind::Refused,
     }
 }
 
 /// Who broke the network is hard to tell from who is not there; a peer that breaks rules is there.
-fn of_ending(ending: &Ending) -> Kind {
+fn of_ending(ending: &Ending) -> FailureKind {
     match ending {
         Ending::LoggedOut | Ending::Closed | Ending::Silent | Ending::Unresponsive | Ending::Io(_) => {
-            Kind::Unreachable
+            FailureKind::Unreachable
         }
         Ending::NotALogin | Ending::Nbd | Ending::HeaderDigest | Ending::Fatal(_) | Ending::NoPlace => {
-            Kind::Failed
+            FailureKind::Failed
         }
     }
 }
 
-fn of_login(why: &LoginFailure) -> Kind {
+fn of_login(why: &LoginFailure) -> FailureKind {
     match why {
         LoginFailure::Refused(LoginStatus::AuthenticationFailure)
         | LoginFailure::AuthMethod
-        | LoginFailure::Chap(_) => Kind::Authentication,
-        LoginFailure::Refused(LoginStatus::NotFound | LoginStatus::TargetRemoved) => Kind::NotFound,
+        | LoginFailure::Chap(_) => FailureKind::Authentication,
+        LoginFailure::Refused(LoginStatus::NotFound | LoginStatus::TargetRemoved) => FailureKind::NotFound,
         LoginFailure::Refused(_) | LoginFailure::Unchecked | LoginFailure::Negotiation(_) => {
-            Kind::LoginRefused
+            FailureKind::LoginRefused
         }
         LoginFailure::Malformed(_)
         | LoginFailure::MalformedText(_)
         | LoginFailure::NotOurs
         | LoginFailure::OutOfTurn
         | LoginFailure::NoAddress
-        | LoginFailure::TooManyRounds => Kind::Failed,
+        | LoginFailure::TooManyRounds => FailureKind::Failed,
     }
 }
 
-fn of_command(error: CommandError) -> Kind {
+fn of_command(error: CommandError) -> FailureKind {
     match error {
-        CommandError::ConnectionLost | CommandError::TimedOut | CommandError::Unsettled => Kind::Unreachable,
-        CommandError::Rejected | CommandError::Aborted | CommandError::Reinstated => Kind::Failed,
-        CommandError::TooLong => Kind::Refused,
+        CommandError::ConnectionLost | CommandError::TimedOut | CommandError::Unsettled => {
+            FailureKind::Unreachable
+        }
+        CommandError::Rejected | CommandError::Aborted | CommandError::Reinstated => FailureKind::Failed,
+        CommandError::TooLong => FailureKind::Refused,
     }
 }
 
 /// The kind of a failure by status and sense data (SPC-4 4.5.6, sense keys).
-pub fn of_answer(status: u8, sense: Option<Sense>) -> Kind {
+pub fn of_answer(status: u8, sense: Option<Sense>) -> FailureKind {
     const NOT_READY: u8 = 0x2;
     const MEDIUM_ERROR: u8 = 0x3;
     const HARDWARE_ERROR: u8 = 0x4;
@@ -360,31 +374,31 @@ pub fn of_answer(status: u8, sense: Option<Sense>) -> Kind {
     const DATA_PROTECT: u8 = 0x7;
     const MISCOMPARE: u8 = 0xe;
     if status == status::RESERVATION_CONFLICT {
-        return Kind::Reserved;
+        return FailureKind::Reserved;
     }
     match sense.map(|sense| (sense.key, sense.code, sense.qualifier)) {
-        Some((NOT_READY | MEDIUM_ERROR | HARDWARE_ERROR, ..)) => Kind::Device,
-        Some((ILLEGAL_REQUEST, 0x25, _)) => Kind::NotFound, // LOGICAL UNIT NOT SUPPORTED
-        Some((DATA_PROTECT, 0x27, 0x07)) => Kind::NoSpace,  // SPACE ALLOCATION FAILED WRITE PROTECT
-        Some((DATA_PROTECT, ..)) => Kind::WriteProtected,
-        Some((MISCOMPARE, ..)) => Kind::Mismatch,
-        _ => Kind::Failed,
+        Some((NOT_READY | MEDIUM_ERROR | HARDWARE_ERROR, ..)) => FailureKind::Device,
+        Some((ILLEGAL_REQUEST, 0x25, _)) => FailureKind::NotFound, // LOGICAL UNIT NOT SUPPORTED
+        Some((DATA_PROTECT, 0x27, 0x07)) => FailureKind::NoSpace,  // SPACE ALLOCATION FAILED WRITE PROTECT
+        Some((DATA_PROTECT, ..)) => FailureKind::WriteProtected,
+        Some((MISCOMPARE, ..)) => FailureKind::Mismatch,
+        _ => FailureKind::Failed,
     }
 }
 
-fn of_device(error: DeviceError) -> Kind {
+fn of_device(error: DeviceError) -> FailureKind {
     match error {
-        DeviceError::ReadOnly => Kind::WriteProtected,
-        DeviceError::NoSpace => Kind::NoSpace,
-        DeviceError::Reserved => Kind::Reserved,
-        DeviceError::TimedOut => Kind::Unreachable,
+        DeviceError::ReadOnly => FailureKind::WriteProtected,
+        DeviceError::NoSpace => FailureKind::NoSpace,
+        DeviceError::Reserved => FailureKind::Reserved,
+        DeviceError::TimedOut => FailureKind::Unreachable,
         DeviceError::Unreadable(_)
         | DeviceError::Unwritable(_)
         | DeviceError::NotReady
         | DeviceError::Fenced
         | DeviceError::WritesLost
-        | DeviceError::Unsettled => Kind::Device,
-        DeviceError::OutOfRange | DeviceError::Unsupported | DeviceError::Cancelled => Kind::Failed,
+        | DeviceError::Unsettled => FailureKind::Device,
+        DeviceError::OutOfRange | DeviceError::Unsupported | DeviceError::Cancelled => FailureKind::Failed,
     }
 }
 
@@ -398,14 +412,14 @@ mod tests {
 
     #[test]
     fn every_kind_has_a_code_of_its_own() {
-        let codes = Kind::ALL.map(|kind| kind.code().0);
+        let codes = FailureKind::ALL.map(|kind| kind.code().0);
         assert!(codes.is_sorted_by(|one, next| one < next), "{codes:?}");
     }
 
     #[test]
     fn the_documentation_lists_every_exit_code() {
         let page = include_str!("../../../../docs/initiator.md");
-        for (code, meaning) in Kind::ALL.map(Kind::code) {
+        for (code, meaning) in FailureKind::ALL.map(FailureKind::code) {
             assert!(page.contains(&format!("| {code} | {meaning} |")), "{code}: {meaning}");
         }
     }
@@ -413,20 +427,20 @@ mod tests {
     #[test]
     fn a_refused_login_is_told_by_its_status() {
         let kind = |status| of_login(&LoginFailure::Refused(status));
-        assert_eq!(kind(LoginStatus::AuthenticationFailure), Kind::Authentication);
-        assert_eq!(kind(LoginStatus::NotFound), Kind::NotFound);
-        assert_eq!(kind(LoginStatus::AuthorizationFailure), Kind::LoginRefused);
-        assert_eq!(kind(LoginStatus::ServiceUnavailable), Kind::LoginRefused);
+        assert_eq!(kind(LoginStatus::AuthenticationFailure), FailureKind::Authentication);
+        assert_eq!(kind(LoginStatus::NotFound), FailureKind::NotFound);
+        assert_eq!(kind(LoginStatus::AuthorizationFailure), FailureKind::LoginRefused);
+        assert_eq!(kind(LoginStatus::ServiceUnavailable), FailureKind::LoginRefused);
     }
 
     #[test]
     fn a_refused_command_is_told_by_its_sense() {
-        assert_eq!(of_answer(status::RESERVATION_CONFLICT, None), Kind::Reserved);
-        assert_eq!(of_answer(status::CHECK_CONDITION, sense(7, 0x27, 0)), Kind::WriteProtected);
-        assert_eq!(of_answer(status::CHECK_CONDITION, sense(7, 0x27, 7)), Kind::NoSpace);
-        assert_eq!(of_answer(status::CHECK_CONDITION, sense(3, 0x11, 0)), Kind::Device);
-        assert_eq!(of_answer(status::CHECK_CONDITION, sense(5, 0x25, 0)), Kind::NotFound);
-        assert_eq!(of_answer(status::CHECK_CONDITION, sense(5, 0x24, 0)), Kind::Failed);
-        assert_eq!(of_answer(status::BUSY, None), Kind::Failed);
+        assert_eq!(of_answer(status::RESERVATION_CONFLICT, None), FailureKind::Reserved);
+        assert_eq!(of_answer(status::CHECK_CONDITION, sense(7, 0x27, 0)), FailureKind::WriteProtected);
+        assert_eq!(of_answer(status::CHECK_CONDITION, sense(7, 0x27, 7)), FailureKind::NoSpace);
+        assert_eq!(of_answer(status::CHECK_CONDITION, sense(3, 0x11, 0)), FailureKind::Device);
+        assert_eq!(of_answer(status::CHECK_CONDITION, sense(5, 0x25, 0)), FailureKind::NotFound);
+        assert_eq!(of_answer(status::CHECK_CONDITION, sense(5, 0x24, 0)), FailureKind::Failed);
+        assert_eq!(of_answer(status::BUSY, None), FailureKind::Failed);
     }
 }

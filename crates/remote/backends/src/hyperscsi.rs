@@ -142,19 +142,19 @@ pub async fn discover(text: &str) -> Result<(Place, Vec<Found>), Failure> {
 const LISTEN: Duration = Duration::from_secs(1);
 
 /// The kind of a failure to open a LUN.
-pub(crate) fn kind_of(error: &OpenError) -> failure::Kind {
+pub(crate) fn kind_of(error: &OpenError) -> failure::FailureKind {
     match error {
-        OpenError::Interface(_) | OpenError::Key { .. } => failure::Kind::Refused,
+        OpenError::Interface(_) | OpenError::Key { .. } => failure::FailureKind::Refused,
         OpenError::Resolve { .. } | OpenError::NoAddress(_) | OpenError::Silent { .. } => {
-            failure::Kind::Unreachable
+            failure::FailureKind::Unreachable
         }
-        OpenError::Elsewhere { .. } => failure::Kind::NotFound,
+        OpenError::Elsewhere { .. } => failure::FailureKind::NotFound,
         OpenError::Refused { refusal, .. } => match refusal {
-            Refusal::UnknownTarget => failure::Kind::NotFound,
-            Refusal::Authentication => failure::Kind::Authentication,
-            Refusal::Full | Refusal::Malformed => failure::Kind::LoginRefused,
+            Refusal::UnknownTarget => failure::FailureKind::NotFound,
+            Refusal::Authentication => failure::FailureKind::Authentication,
+            Refusal::Full | Refusal::Malformed => failure::FailureKind::LoginRefused,
         },
-        OpenError::Login { .. } => failure::Kind::LoginRefused,
+        OpenError::Login { .. } => failure::FailureKind::LoginRefused,
         OpenError::Lun(error) => failure::of_open(error),
     }
 }

@@ -48,7 +48,7 @@ use host::{ReactorClock, ReactorTasks};
 use volume::backend::{self, Creation, Layers, OpenError, Opening, Undo};
 use volume::spec::{Grammar, Spec, SpecError};
 
-pub use failure::{Failure, Kind};
+pub use failure::{Failure, FailureKind};
 pub use overwritten::Overwritten;
 
 /// All kinds of volumes, in the order of the document.

@@ -139,7 +139,7 @@ pub async fn unreachable(url: &Url) -> Option<Failure> {
         Ok(Err(failure)) => failure.is_unreachable().then_some(failure),
         Err(_) => {
             let why = format_args!("the server does not answer within {} s", PROBE.as_secs());
-            Some(Failure::new(failure::Kind::Unreachable, why))
+            Some(Failure::new(failure::FailureKind::Unreachable, why))
         }
     }
 }
@@ -186,24 +186,24 @@ fn credentials(files: &TlsFiles) -> Result<tls::Client, Failure> {
 }
 
 /// The kind of a failure to open an export.
-pub(crate) fn kind_of(error: &OpenError) -> failure::Kind {
+pub(crate) fn kind_of(error: &OpenError) -> failure::FailureKind {
     match error {
         OpenError::Resolve(..) | OpenError::Connection(..) | OpenError::TimedOut(_) => {
-            failure::Kind::Unreachable
+            failure::FailureKind::Unreachable
         }
         OpenError::Refused(_, refused) => match refused {
-            nbd_client::Refused::NoExport(_) => failure::Kind::NotFound,
+            nbd_client::Refused::NoExport(_) => failure::FailureKind::NotFound,
             nbd_client::Refused::TlsRequired
             | nbd_client::Refused::NoTls(_)
-            | nbd_client::Refused::Server(_) => failure::Kind::LoginRefused,
+            | nbd_client::Refused::Server(_) => failure::FailureKind::LoginRefused,
             nbd_client::Refused::NotNbd(_)
             | nbd_client::Refused::OldStyle
-            | nbd_client::Refused::Violation(_) => failure::Kind::Failed,
+            | nbd_client::Refused::Violation(_) => failure::FailureKind::Failed,
         },
         OpenError::JournalFile(error) => failure::of_journal_file(error),
-        OpenError::Changed(..) | OpenError::Empty(_) => failure::Kind::Failed,
-        OpenError::Ragged { .. } | OpenError::Unreachable { .. } => failure::Kind::Failed,
-        OpenError::Tls(_, tls::Failure::Socket(_)) => failure::Kind::Unreachable,
-        OpenError::Tls(_, tls::Failure::Tls(_)) => failure::Kind::LoginRefused,
+        OpenError::Changed(..) | OpenError::Empty(_) => failure::FailureKind::Failed,
+        OpenError::Ragged { .. } | OpenError::Unreachable { .. } => failure::FailureKind::Failed,
+        OpenError::Tls(_, tls::Failure::Socket(_)) => failure::FailureKind::Unreachable,
+        OpenError::Tls(_, tls::Failure::Tls(_)) => failure::FailureKind::LoginRefused,
     }
 }

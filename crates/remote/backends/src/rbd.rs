@@ -188,7 +188,7 @@ fn escaped(text: &str) -> String {
     encode(text.as_bytes())
 }
 
-fn kind_of(error: &RbdError) -> failure::Kind {
+fn kind_of(error: &RbdError) -> failure::FailureKind {
     match error {
         RbdError::NoLibrary { .. }
         | RbdError::NotAName
@@ -196,13 +196,13 @@ fn kind_of(error: &RbdError) -> failure::Kind {
         | RbdError::NoExclusiveLock { .. }
         | RbdError::Setting { .. }
         | RbdError::TooShort { .. }
-        | RbdError::Ragged { .. } => failure::Kind::Refused,
-        RbdError::Unreachable { .. } | RbdError::TimedOut { .. } => failure::Kind::Unreachable,
-        RbdError::NotAllowed { .. } => failure::Kind::LoginRefused,
+        | RbdError::Ragged { .. } => failure::FailureKind::Refused,
+        RbdError::Unreachable { .. } | RbdError::TimedOut { .. } => failure::FailureKind::Unreachable,
+        RbdError::NotAllowed { .. } => failure::FailureKind::LoginRefused,
         RbdError::NoPool { .. } | RbdError::NoImage { .. } | RbdError::NoSnapshot { .. } => {
-            failure::Kind::NotFound
+            failure::FailureKind::NotFound
         }
-        RbdError::Locked { .. } => failure::Kind::Reserved,
-        RbdError::Io { .. } => failure::Kind::Failed,
+        RbdError::Locked { .. } => failure::FailureKind::Reserved,
+        RbdError::Io { .. } => failure::FailureKind::Failed,
     }
 }

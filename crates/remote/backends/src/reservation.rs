@@ -7,7 +7,7 @@ use block::{BlockDevice, Buffer, DeviceError, Extent};
 use iscsi_client::RemoteLun;
 use iscsi_client::verbs::{Registration, Reservation, VerbError};
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 
 /// Refuses a LUN that may not be used as is wanted; `instead` is what is possible where only writing is not.
 ///
@@ -35,7 +35,7 @@ fn refusal(held: Reservation, registrations: &[Registration], instead: &str) -> 
     let holder = holder.map_or_else(String::new, |initiator| format!(", held by {initiator}"));
     let way = if kind.others_may_read() { format!("; {instead}") } else { String::new() };
     let sentence = format!("another initiator has reserved the LUN: {kind}, key {key:#018x}{holder}{way}");
-    Failure::new(Kind::Reserved, sentence)
+    Failure::new(FailureKind::Reserved, sentence)
 }
 
 /// Whether the LUN lets us read, by reading.
@@ -45,7 +45,7 @@ async fn readable(lun: &RemoteLun) -> Result<(), Failure> {
     match lun.read(first, buffer).await {
         Ok(_) => Ok(()),
         Err(DeviceError::Reserved) => {
-            Err(Failure::new(Kind::Reserved, "another initiator has reserved the LUN, by RESERVE(6)"))
+            Err(Failure::new(FailureKind::Reserved, "another initiator has reserved the LUN, by RESERVE(6)"))
         }
         Err(error) => Err(Failure::device("cannot read block 0", error)),
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use backends::{Failure, Kind};
+use backends::{Failure, FailureKind};
 
 use crate::destination::Destination;
 use crate::options::{Observer, Options};
@@ -32,7 +32,7 @@ pub(crate) async fn compare(
     while differences.is_empty() {
         if observer.is_interrupted() {
             return Err(Failure::new(
-                Kind::Interrupted,
+                FailureKind::Interrupted,
                 "interrupted while comparing; the copy itself is complete",
             ));
         }
@@ -51,7 +51,7 @@ pub(crate) async fn compare(
     match differences.into_iter().min() {
         None => Ok(()),
         Some(at) => Err(Failure::new(
-            Kind::Mismatch,
+            FailureKind::Mismatch,
             format_args!("{} differs from {} at byte {at}", destination.name, source.name),
         )),
     }

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use backends::location::Location;
-use backends::{Failure, Kind};
+use backends::{Failure, FailureKind};
 use host::StateDirectory;
 use reactor::JoinHandle;
 use serde::{Deserialize, Serialize};
@@ -182,7 +182,7 @@ pub(crate) fn interrupted(done: u64, bytes: u64, is_resumable: bool) -> Failure 
         false => "what is at the destination is not complete",
     };
     let (done, bytes) = (Bytes(done), Bytes(bytes));
-    Failure::new(Kind::Interrupted, format_args!("interrupted at {done} of {bytes}; {then}"))
+    Failure::new(FailureKind::Interrupted, format_args!("interrupted at {done} of {bytes}; {then}"))
 }
 
 /// A remark that a copy cannot be resumed, if that is for want of an identity: what is at one end after an interruption could be

@@ -52,7 +52,7 @@ pub use report::Report;
 /// Copies all of one place to the beginning of another.
 ///
 /// # Errors
-/// What kept it from being made whole; if the observer ended it, [`backends::Kind::Interrupted`].
+/// What kept it from being made whole; if the observer ended it, [`backends::FailureKind::Interrupted`].
 pub async fn copy(
     from: &Location,
     to: &Location,

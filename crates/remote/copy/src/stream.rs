@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use backends::{Failure, Kind};
+use backends::{Failure, FailureKind};
 use block::{BlockDevice, Buffer, DeviceError, Slice, bytewise};
 use reactor::{JoinHandle, Receiver, mailbox};
 
@@ -59,7 +59,7 @@ pub(crate) fn requests(range: Range<u64>, request_bytes: u64) -> impl Iterator<I
 /// what was wanted.
 ///
 /// # Errors
-/// What kept it from being read or written. If it was interrupted, [`Kind::Interrupted`].
+/// What kept it from being read or written. If it was interrupted, [`FailureKind::Interrupted`].
 pub async fn read(
     part: &DeviceRange<'_>,
     output: Box<dyn Write + Send>,
@@ -85,7 +85,7 @@ pub async fn read(
     }
     outlet.finish().await?;
     match (part.is_interrupted)() {
-        true => Err(Failure::new(Kind::Interrupted, "interrupted")),
+        true => Err(Failure::new(FailureKind::Interrupted, "interrupted")),
         false => Ok(()),
     }
 }
@@ -116,7 +116,7 @@ pub async fn write(
         };
         if end >= part.range.end {
             let full = format_args!("{} is full, and more input follows", part.name);
-            result = Err(Failure::new(Kind::NoSpace, full));
+            result = Err(Failure::new(FailureKind::NoSpace, full));
             break;
         }
         let (at, length) = (end, data.len() as u64);

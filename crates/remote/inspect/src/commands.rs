@@ -8,7 +8,7 @@ use iscsi_client::verbs::{
 };
 use serde_json::{Value, json};
 
-use backends::{Failure, Kind};
+use backends::{Failure, FailureKind};
 use stats::figures::grouped;
 use stats::table::{Align, lines, pairs};
 use volume::spec::Bytes;
@@ -23,7 +23,7 @@ use crate::pages::{self, dump, fields, fields_text, hex};
 pub async fn inquiry(unit: &Unit) -> Result<Answer, Failure> {
     let data = unit.inquiry().await?;
     if !data.is_there() {
-        return Err(Failure::new(Kind::NotFound, "the target has no such LUN"));
+        return Err(Failure::new(FailureKind::NotFound, "the target has no such LUN"));
     }
     Ok(standard(&data))
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::disk::Disk;
 use crate::reservations::registered;
 use crate::{known, pages};
-use backends::{Failure, Kind};
+use backends::{Failure, FailureKind};
 use stats::table::pairs;
 
 /// The names of the JSON are promised; `null` is what the target does not know or was not willing to say.
@@ -71,7 +71,7 @@ impl UnitInfo {
         let inquiry = unit.inquiry().await?;
         if !inquiry.is_there() {
             let lun = LunAddress::parse(unit.lun().0);
-            return Err(Failure::new(Kind::NotFound, format_args!("the target has no LUN {lun}")));
+            return Err(Failure::new(FailureKind::NotFound, format_args!("the target has no LUN {lun}")));
         }
         let vpd_pages = known(unit.vpd_pages().await)?.unwrap_or_default();
         let (disk, problem) = match inquiry.is_disk() {

@@ -12,7 +12,7 @@ use super::post::Post;
 use crate::client::RoleResult;
 use crate::crew::{CellOutcome, Progress};
 use crate::silence::{Silence, TOLD_EVERY};
-use backends::{Failure, Kind};
+use backends::{Failure, FailureKind};
 
 /// The progress of a run.
 pub(super) struct Gathering<'a> {
@@ -172,7 +172,7 @@ impl<'a> Gathering<'a> {
             })
             .collect();
         let sentence = format!("agent {} does not come to its end", names.join(", "));
-        self.lost.get_or_insert(Failure::new(Kind::Unreachable, sentence));
+        self.lost.get_or_insert(Failure::new(FailureKind::Unreachable, sentence));
         Go::Stop
     }
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use agent::PORT;
 
-use backends::{Failure, Kind};
+use backends::{Failure, FailureKind};
 use reactor::{BadAddress, BadHost, Ipv6Host};
 
 /// Where an agent listens.
@@ -20,7 +20,7 @@ impl AgentName {
     /// Its first address.
     pub(super) fn address(&self) -> Result<SocketAddr, Failure> {
         let unreachable = |why: &dyn fmt::Display| {
-            Failure::new(Kind::Unreachable, format_args!("cannot find agent {self}: {why}"))
+            Failure::new(FailureKind::Unreachable, format_args!("cannot find agent {self}: {why}"))
         };
         let mut addresses =
             (self.host.as_str(), self.port).to_socket_addrs().map_err(|error| unreachable(&error))?;

@@ -11,7 +11,7 @@ use reactor::{JoinHandle, Receiver, Sender, mailbox};
 
 use super::clock::{Clock, RoundTrip};
 use super::name::AgentName;
-use backends::{Failure, Kind};
+use backends::{Failure, FailureKind};
 use stats::printable;
 
 /// Connections to all agents.
@@ -95,7 +95,10 @@ impl Post {
             let Some((agent, news)) = self.hear(PATIENCE).await else {
                 let late = answers.iter().find(|(_, answer)| answer.is_none());
                 let name = late.map_or_else(String::new, |(agent, _)| self.name(*agent));
-                return Err(Failure::new(Kind::Unreachable, format_args!("agent {name} takes too long")));
+                return Err(Failure::new(
+                    FailureKind::Unreachable,
+                    format_args!("agent {name} takes too long"),
+                ));
             };
             match news? {
                 news if news.is_progress() => {
@@ -150,7 +153,7 @@ impl Post {
         let Agent { name, lost: is_lost, .. } = &mut self.agents[agent];
         match news {
             Ok(Notification::Failed { code, sentence }) => {
-                Err(Failure::new(Kind::of_code(code), format_args!("agent {name}: {}", printable(&sentence))))
+                Err(Failure::new(FailureKind::of_code(code), format_args!("agent {name}: {}", printable(&sentence))))
             }
             Ok(Notification::Busy { coordinator }) => Err(Failure::failed(format_args!(
                 "agent {name} works for another coordinator, {}; one at a time",
@@ -185,16 +188,16 @@ async fn connect(name: &AgentName, secret: &Secret) -> Result<Channel, Failure> 
         let sentence = format!("cannot work with agent {name}: {why}");
         match &why {
             Broken::Refused(refusal) if refusal.is_about_secrets() => {
-                Failure::new(Kind::Authentication, sentence)
+                Failure::new(FailureKind::Authentication, sentence)
             }
             Broken::Refused(_) => Failure::refused(sentence),
-            _ => Failure::new(Kind::Unreachable, sentence),
+            _ => Failure::new(FailureKind::Unreachable, sentence),
         }
     })
 }
 
 fn lost(name: &AgentName, why: &Broken) -> Failure {
-    Failure::new(Kind::Unreachable, format_args!("agent {name} was lost: {why}"))
+    Failure::new(FailureKind::Unreachable, format_args!("agent {name} was lost: {why}"))
 }
 
 /// Receives until the connection ends, or the coordinator has gone.

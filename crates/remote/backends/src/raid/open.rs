@@ -22,7 +22,7 @@ use super::running::{self, Facts, Names, Parts, Running};
 use super::upkeep::{self, Spare, Upkeep};
 use super::{LOST, Raid, STRIP, WRONG, check_losses_are_seen, file_of, is_set};
 use crate::remote::random;
-use crate::{Failure, Kind};
+use crate::{Failure, FailureKind};
 
 /// Memory for buffers of stripes in flight, of each set.
 const MEMORY_BYTES: u64 = 64 << 20;
@@ -142,7 +142,7 @@ impl Members {
     /// when a server is unreachable retries for a set, too.
     fn too_few(&self, sentence: String) -> Failure {
         let kinds = self.absent.iter().map(|absent| absent.failure.kind());
-        let kind = kinds.min_by_key(|kind| *kind != Kind::Unreachable).unwrap_or(Kind::Refused);
+        let kind = kinds.min_by_key(|kind| *kind != FailureKind::Unreachable).unwrap_or(FailureKind::Refused);
         Failure::new(kind, self.and_absent(sentence))
     }
 }

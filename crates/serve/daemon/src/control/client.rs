@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Occurrence, Reply, Request, message};
 use crate::live::{CLOSE_TIME, FLUSH_TIME};
-use backends::{Failure, Kind};
+use backends::{Failure, FailureKind};
 
 /// Ten thousand sessions with all their keys fit into it.
 const REPLY_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -40,7 +40,11 @@ impl std::error::Error for AskError {}
 /// A server that is not there is unreachable, as any other.
 impl From<AskError> for Failure {
     fn from(error: AskError) -> Failure {
-        let kind = if matches!(error, AskError::NoServer(_)) { Kind::Unreachable } else { Kind::Failed };
+        let kind = if matches!(error, AskError::NoServer(_)) {
+            FailureKind::Unreachable
+        } else {
+            FailureKind::Failed
+        };
         Failure::new(kind, error)
     }
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use backends::raid::{Scrub, SetState};
-use backends::{Failure, Kind};
+use backends::{Failure, FailureKind};
 
 use super::{RaidOrder, Reply, Request, ask, unexpected};
 use crate::config::VolumeName;
@@ -46,7 +46,7 @@ impl ServedSet {
             other => return Err(unexpected(other)),
         };
         let volume = volumes.into_iter().find(|volume| volume.name == self.volume.as_str());
-        let not_found = |why: String| Failure::new(Kind::NotFound, why);
+        let not_found = |why: String| Failure::new(FailureKind::NotFound, why);
         let volume = volume.ok_or_else(|| not_found(format!("no volume named {} is served", self.volume)))?;
         let sets: Vec<SetState> = match self.number {
             None => volume.raid,

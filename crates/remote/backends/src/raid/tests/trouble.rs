@@ -49,7 +49,7 @@ impl Backend for Tampered {
         Box::pin(async {
             if self.trouble.load(Ordering::Relaxed) == LOCKED {
                 let held = "images/a is in use: the client at 192.0.2.7 has its exclusive lock";
-                return Err(Failure::new(crate::failure::Kind::Reserved, held).into());
+                return Err(Failure::new(crate::failure::FailureKind::Reserved, held).into());
             }
             let (inner, trouble) = (self.inner.open(opening).await?, Arc::clone(&self.trouble));
             Ok(Arc::new(TamperedDevice { inner, trouble }) as _)
@@ -355,9 +355,9 @@ fn a_set_without_reachable_members_fails_as_they_do() {
     let remote = |scheme| format!("{scheme}://127.0.0.1:{nobody}/iqn.2026-01.io.linerate:x/0");
     let absent = folder.path().join("absent");
     let cases = [
-        (vec![remote("iscsi"), remote("nbd")], crate::failure::Kind::Unreachable),
-        (vec![format!("file:{}", absent.display()), remote("nbd")], crate::failure::Kind::Unreachable),
-        (vec![format!("file:{}", absent.display()); 2], crate::failure::Kind::Refused),
+        (vec![remote("iscsi"), remote("nbd")], crate::failure::FailureKind::Unreachable),
+        (vec![format!("file:{}", absent.display()), remote("nbd")], crate::failure::FailureKind::Unreachable),
+        (vec![format!("file:{}", absent.display()); 2], crate::failure::FailureKind::Refused),
     ];
     for (members, kind) in cases {
         let set = parse(&format!("raid1:[{}]", members.join(", "))).expect("a specification");
